@@ -1,0 +1,26 @@
+#!/bin/sh
+# Installs through apt what pip can't: `venv PYTHON` what a virtual environment needs, `test` what the tests need.
+set -eu
+
+missing() {
+	case "$1" in
+	venv) "$2" -c 'import ensurepip, venv' 2>/dev/null || echo python3-venv ;;
+	test)
+		command -v chromium >/dev/null || echo chromium
+		command -v redis-server >/dev/null || echo redis-server
+		;;
+	esac
+}
+
+packages=$(missing "$@")
+[ -z "$packages" ] && exit 0
+wanted=$(echo "$packages" | tr '\n' ' ')
+if [ "$(id -u)" != 0 ] || ! command -v apt-get >/dev/null; then
+	echo "Missing: $wanted- install with: apt-get install --no-install-recommends $wanted" >&2
+	[ "$1" = test ] && echo "Tests that need them will be skipped." >&2 && exit 0
+	exit 1
+fi
+echo "Installing $wanted..." >&2
+apt-get update -q >/dev/null
+# Debian starts a server that it installs, unless it is told that this is no time to (RUNLEVEL=1).
+DEBIAN_FRONTEND=noninteractive RUNLEVEL=1 apt-get install -q -y --no-install-recommends $wanted >/dev/null
