@@ -1,0 +1,80 @@
+"""Everything that can go wrong, in tables: problems (RFC 9457), refusals of single events, close codes."""
+
+from collections.abc import Mapping
+from typing import Final, NamedTuple
+
+
+class Problem(NamedTuple):
+    """What a whole request is refused with: HTTP status and title of one stable `code`."""
+
+    status: int
+    title: str
+
+
+PROBLEMS: Final[Mapping[str, Problem]] = {
+    "malformed_body": Problem(400, "The body can't be read"),
+    "parameter_invalid": Problem(400, "A query parameter is out of range"),
+    "cursor_invalid": Problem(400, "The cursor was not made by this server"),
+    "origin_forbidden": Problem(403, "Pages of that origin may not connect"),
+    "not_found": Problem(404, "Nothing is served at this path"),
+    "board_not_found": Problem(404, "There is no such board"),
+    "record_not_found": Problem(404, "The key is not on the board"),
+    "method_not_allowed": Problem(405, "The path does not take this method"),
+    "body_too_large": Problem(413, "The body is larger than the server takes"),
+    "too_many_events": Problem(413, "The body holds more events than the server takes"),
+    "unsupported_media_type": Problem(415, "The body is of a type that the server does not read"),
+    "upgrade_required": Problem(426, "This path speaks WebSocket"),
+    "internal_error": Problem(500, "The server failed; the fault is logged"),
+    "store_unavailable": Problem(503, "The store is away"),
+    "epoch_lost": Problem(503, "The store lost the board's data"),
+    "overloaded": Problem(503, "More events are waiting than the server holds"),
+    "too_many_viewers": Problem(503, "The server holds as many viewers as it may"),
+}
+
+REFUSALS: Final[Mapping[str, str]] = {
+    "event_invalid": "the event is not of the documented form",
+    "field_duplicate": "a field stands twice in the event",
+    "key_invalid": "the key is empty, too long, not in NFC, or holds control or bidi characters",
+    "board_unknown": "the event names a board that does not exist",
+    "type_unknown": "no board takes events of this type",
+    "time_required": "the board runs on the time in its events, and this one has none",
+    "late": "the event's slot has left the window, or has begun to",
+    "early": "the event's time is too far in the future",
+    "score_out_of_range": "the board's scores would leave ±2^53, where numbers stop being exact",
+}
+
+
+class Close(NamedTuple):
+    """How a viewer's socket ends: a reason, and whether the client is to come back."""
+
+    reason: str
+    reconnect: bool
+
+
+CLOSE_CODES: Final[Mapping[int, Close]] = {
+    3001: Close("shutdown", reconnect=True),
+    3008: Close("slow", reconnect=True),
+    3501: Close("bad request", reconnect=False),
+}
+
+
+class ProblemError(Exception):
+    """A request is refused as a whole; `code` is a key of `PROBLEMS`."""
+
+    def __init__(self, code: str, detail: str, *, retry_after: int | None = None) -> None:
+        super().__init__(f"{code}: {detail}")
+        self.code = code
+        self.detail = detail
+        self.retry_after = retry_after
+
+
+class StoreUnavailableError(Exception):
+    """The store did not answer in time; nothing is known to have been written."""
+
+
+class EpochLostError(Exception):
+    """The store holds another epoch of the board than the one this process knew: data was lost (I8)."""
+
+
+class SetupError(Exception):
+    """The program can't start as it was told to; the message says what is wrong and what to do."""

@@ -1,0 +1,252 @@
+"""What a producer sends: strict decoding of bodies into events, each fault named by index.
+
+Decoding is one pass of `msgspec` over the whole body. JSON allows a field to stand twice, and `msgspec` keeps the
+last without a word; so every body is checked for that, at the price of encoding it again (see `_doubled`).
+"""
+
+import json
+import unicodedata
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Annotated, Any, Final
+
+import msgspec
+from msgspec import UNSET, Meta, UnsetType
+
+from live.errors import ProblemError
+
+MAX_SCORE: Final = 2**53
+MAX_KEY_BYTES: Final = 1024
+MAX_DETAIL: Final = 200
+
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_MILLISECOND: Final = timedelta(milliseconds=1)
+_JOINERS: Final = "\u200c\u200d"  # format characters without which emoji and some scripts can't be written
+_REFUSED: Final = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
+
+Label = Annotated[str, Meta(min_length=1, max_length=256)]
+
+
+class Event(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_only=True, gc=False):
+    """`key` was liked `amount` times at `time`; `type` says what kind of like and so which boards it feeds."""
+
+    key: str
+    amount: Annotated[int, Meta(ge=-MAX_SCORE, le=MAX_SCORE)] | UnsetType = UNSET
+    type: Label | UnsetType = UNSET
+    board: str | UnsetType = UNSET
+    time: Annotated[datetime, Meta(tz=True)] | UnsetType = UNSET
+    id: Label | UnsetType = UNSET
+    source: Label | UnsetType = UNSET
+    actor: Label | UnsetType = UNSET
+
+
+class Rejection(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Why one event of a body was not counted: `code` is a key of `REFUSALS`; `board` where one of several refused."""
+
+    index: int
+    code: str
+    detail: str
+    board: str | None = None
+
+
+class Entry(msgspec.Struct, frozen=True, gc=False):
+    """What a board needs of an event: the key, the amount, and the time in ms since 1970 if it gave one."""
+
+    key: str
+    amount: int
+    time: int | None
+
+
+_one = msgspec.json.Decoder(Event)
+_many = msgspec.json.Decoder(list[Event])
+_encode = msgspec.json.Encoder().encode
+
+
+def _no_constant(name: str) -> None:
+    raise ValueError(f"{name} is not JSON")
+
+
+# Reads the grammar alone: numbers stay text, so that no long integer is ever worked out.
+_grammar = json.JSONDecoder(parse_int=str, parse_float=str, parse_constant=_no_constant)
+_SPACE: Final = " \t\r\n"
+_SPACES: Final = frozenset(_SPACE)
+
+
+def entry_of(event: Event) -> Entry:
+    """The part of an event that is counted."""
+    time = None if event.time is UNSET else (event.time - _EPOCH) // _MILLISECOND
+    return Entry(event.key, 1 if event.amount is UNSET else event.amount, time)
+
+
+def key_fault(key: str) -> str | None:
+    """Why a key can't be taken, or None: 1 to 1,024 bytes of UTF-8 in NFC, no control or bidi characters."""
+    if key.isascii() and key.isprintable() and 0 < len(key) <= MAX_KEY_BYTES:
+        return None
+    if not key:
+        return "key is empty"
+    size = len(key.encode())
+    if size > MAX_KEY_BYTES:
+        return f"key has {size} bytes; at most {MAX_KEY_BYTES} are taken"
+    for character in key:
+        if unicodedata.category(character) in _REFUSED and character not in _JOINERS:
+            return f"key holds the control or format character U+{ord(character):04X}"
+    if not unicodedata.is_normalized("NFC", key):
+        return "key is not in Unicode normalization form NFC"
+    return None
+
+
+class Body(msgspec.Struct, frozen=True):
+    """A decoded body: the good events with their indexes, the bad ones as rejections."""
+
+    events: Sequence[tuple[int, Event]]
+    rejections: list[Rejection]
+
+
+def decode_json(body: bytes, max_events: int) -> Body:
+    """Decode one JSON object or an array of them.
+
+    Raises:
+        ProblemError: `malformed_body` or `too_many_events`; nothing of the body counts.
+    """
+    if not body.lstrip(_SPACE.encode()).startswith(b"["):
+        return _checked([_decode_alone(body)])
+    try:
+        events = _many.decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return _decode_array(body, max_events)
+    _limit(len(events), max_events)
+    if _doubled(body, events):
+        return _decode_array(body, max_events)
+    return _checked(events)
+
+
+def decode_ndjson(body: bytes, max_events: int) -> Body:
+    """Decode a JSON object a line; blank lines are passed over and have no index.
+
+    Raises:
+        ProblemError: `malformed_body` when the body is not UTF-8 or has no event, or `too_many_events`.
+    """
+    _text(body)
+    lines = [line for line in body.split(b"\n") if line.strip(b" \t\r")]
+    if not lines:
+        raise ProblemError("malformed_body", "the body is empty")
+    _limit(len(lines), max_events)
+    return _checked([_decode_part(line) for line in lines])
+
+
+def _decode_alone(body: bytes) -> Event | Rejection:
+    """Decode a body that is one object; what is not JSON is the body's fault, the rest the event's."""
+    text = _text(body).strip(_SPACE)
+    if not text:
+        raise ProblemError("malformed_body", "the body is empty")
+    if _parse(text, 0) != len(text):
+        raise ProblemError("malformed_body", "more than one JSON value; send an array, or application/x-ndjson")
+    return _decode_part(body)
+
+
+def _decode_array(body: bytes, max_events: int) -> Body:
+    """Decode an array of which at least one event is bad: each for itself."""
+    parts = _split(_text(body).strip(_SPACE))
+    _limit(len(parts), max_events)
+    return _checked([_decode_part(part.encode()) for part in parts])
+
+
+def _split(text: str) -> list[str]:
+    """The elements of a JSON array, each as it stands; the grammar is all that is checked."""
+    parts: list[str] = []
+    position = _past_space(text, 1)
+    if text[position:] == "]":
+        return parts
+    while True:
+        end = _parse(text, position)
+        parts.append(text[position:end])
+        position = _past_space(text, end)
+        if text[position:] == "]":
+            return parts
+        if text[position : position + 1] != ",":
+            raise ProblemError("malformed_body", f"JSON is malformed: `,` or `]` is missing at character {position}")
+        position = _past_space(text, position + 1)
+
+
+def _parse(text: str, position: int) -> int:
+    """Where the JSON value that begins at `position` ends."""
+    try:
+        return _grammar.raw_decode(text, position)[1]
+    except RecursionError:
+        raise ProblemError("malformed_body", "JSON is nested too deeply") from None
+    except ValueError as error:
+        raise ProblemError("malformed_body", f"JSON is malformed: {error}"[:MAX_DETAIL]) from None
+
+
+def _past_space(text: str, position: int) -> int:
+    while text[position : position + 1] in _SPACES:
+        position += 1
+    return position
+
+
+def _decode_part(part: bytes) -> Event | Rejection:
+    """Decode one event; a fault becomes a rejection whose index is set by `_checked`."""
+    try:
+        event = _one.decode(part)
+    except msgspec.ValidationError as error:
+        return Rejection(0, "event_invalid", str(error)[:MAX_DETAIL])
+    except msgspec.DecodeError as error:
+        return Rejection(0, "event_invalid", f"the event's JSON can't be read: {error}"[:MAX_DETAIL])
+    except RecursionError:
+        return Rejection(0, "event_invalid", "JSON is nested too deeply")
+    if _doubled(part, event):
+        name = _doubled_name(part)
+        if name is not None:
+            return Rejection(0, "field_duplicate", f"the field `{name}` stands twice"[:MAX_DETAIL])
+    return event
+
+
+def _checked(parts: Sequence[Event | Rejection]) -> Body:
+    """Part good from bad, and check the keys of the good ones."""
+    events: list[tuple[int, Event]] = []
+    rejections: list[Rejection] = []
+    for index, part in enumerate(parts):
+        if isinstance(part, Rejection):
+            rejections.append(Rejection(index, part.code, part.detail))
+        elif (fault := key_fault(part.key)) is not None:
+            rejections.append(Rejection(index, "key_invalid", fault))
+        else:
+            events.append((index, part))
+    return Body(events, rejections)
+
+
+def _doubled(source: bytes, decoded: Event | Sequence[Event]) -> bool:
+    """Whether a field may stand twice in `source`; False is certain.
+
+    Every field costs a colon outside strings. Without a backslash the strings in `source` are literal, so
+    encoding what was decoded gives as many colons if, and only if, no field was dropped.
+    """
+    return b"\\" in source or source.count(b":") != _encode(decoded).count(b":")
+
+
+def _doubled_name(part: bytes) -> str | None:
+    """The first field that does stand twice in one event, read with the slow and exact parser."""
+    doubled: list[str] = []
+
+    def look(pairs: list[tuple[str, Any]]) -> None:
+        seen: set[str] = set()
+        for name, _ in pairs:
+            if name in seen:
+                doubled.append(name)
+            seen.add(name)
+
+    json.loads(part, object_pairs_hook=look, parse_int=str)
+    return doubled[0] if doubled else None
+
+
+def _text(body: bytes) -> str:
+    try:
+        return body.decode()
+    except UnicodeDecodeError as error:
+        raise ProblemError("malformed_body", f"not UTF-8: byte {error.start} can't be read") from None
+
+
+def _limit(count: int, max_events: int) -> None:
+    if count > max_events:
+        detail = f"{count} events in one body; the setting max_events allows {max_events}"
+        raise ProblemError("too_many_events", detail)
