@@ -1,0 +1,105 @@
+"""From a URL to a client that hides nothing, and to what is unsafe about the store's settings."""
+
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from typing import Final, cast
+from urllib.parse import urlsplit
+
+from redis.asyncio import BlockingConnectionPool, Redis
+from redis.asyncio.retry import Retry
+from redis.backoff import NoBackoff
+from redis.exceptions import ConnectionError as RedisConnectionError
+from redis.exceptions import RedisError, ResponseError
+from redis.exceptions import TimeoutError as RedisTimeoutError
+
+from live.errors import SetupError, StoreUnavailableError
+from live.settings import Settings
+
+SCHEMES: Final = ("redis", "rediss", "unix")
+
+
+def connect(url: str, settings: Settings) -> Redis:
+    """A client with a bounded pool and no retries of its own: the write path owns them (I5).
+
+    Raises:
+        SetupError: the URL is not one of a store.
+    """
+    if urlsplit(url).scheme not in SCHEMES:
+        raise SetupError(f"the store {redact(url)!r} is not redis://…, rediss://… or unix://…")
+    try:
+        pool = BlockingConnectionPool.from_url(
+            url,
+            max_connections=settings.store_connections,
+            timeout=float(settings.store_timeout),
+            socket_timeout=float(settings.store_timeout),
+            socket_connect_timeout=float(settings.store_timeout),
+            retry=Retry(NoBackoff(), 0),
+            protocol=2,
+        )
+    except ValueError as error:
+        raise SetupError(f"the store {redact(url)!r}: {error}") from None
+    return Redis.from_pool(pool)
+
+
+def redact(url: str) -> str:
+    """A store's URL without its password, for messages and logs."""
+    parts = urlsplit(url)
+    if parts.password is None:
+        return url
+    host = parts.netloc.rpartition("@")[2]
+    return parts._replace(netloc=f"{parts.username or ''}:***@{host}").geturl()
+
+
+@asynccontextmanager
+async def store_errors() -> AsyncIterator[None]:
+    """Turn every way in which a store can be away into `StoreUnavailableError`.
+
+    A store that answers but can't work now (loading, busy with a script, out of disk or memory, read-only) is away
+    too. Any other error answer is a fault of ours and stays what it is.
+    """
+    try:
+        yield
+    except (RedisConnectionError, RedisTimeoutError, OSError, TimeoutError) as error:
+        raise StoreUnavailableError(str(error) or type(error).__name__) from error
+    except ResponseError as error:
+        if not str(error).startswith(("LOADING", "BUSY", "MISCONF", "OOM", "READONLY", "MASTERDOWN", "CLUSTERDOWN")):
+            raise
+        raise StoreUnavailableError(str(error)) from error
+
+
+async def unsafe_settings(client: Redis) -> list[str]:
+    """One line for each setting of the store with which an acknowledged event can be lost.
+
+    Raises:
+        SetupError: the store may evict keys, which breaks rankings silently (I7).
+        StoreUnavailableError: the store does not answer.
+    """
+    async with store_errors():
+        try:
+            found = cast("Mapping[str | bytes, str | bytes]", await client.config_get("*"))
+        except (RedisError, ConnectionError) as error:
+            if isinstance(error, RedisConnectionError | RedisTimeoutError):
+                raise
+            return [f"the store does not tell its settings ({error}); check appendonly, appendfsync, maxmemory-policy"]
+    settings = {_text(name): _text(value) for name, value in found.items()}
+    policy = settings.get("maxmemory-policy", "noeviction")
+    if policy != "noeviction":
+        raise SetupError(
+            f"the store's maxmemory-policy is {policy}: it may drop slots, and rankings would be wrong for ever. "
+            "Set it to noeviction."
+        )
+    lines = []
+    if settings.get("appendonly") != "yes":
+        lines.append("the store has no append-only file (appendonly no): a crash loses acknowledged events")
+    elif settings.get("appendfsync") != "always":
+        lines.append(
+            f"the store's appendfsync is {settings.get('appendfsync')}, not always: "
+            "a power cut loses acknowledged events"
+        )
+    if settings.get("no-appendfsync-on-rewrite") == "yes":
+        lines.append("the store does not fsync during a rewrite (no-appendfsync-on-rewrite yes): set it to no")
+    return lines
+
+
+def _text(value: str | bytes) -> str:
+    return value.decode() if isinstance(value, bytes) else value

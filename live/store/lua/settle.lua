@@ -1,0 +1,16 @@
+-- Sets the sums that a board keeps beside its ranking, if it still stands where they were counted.
+-- KEYS[1] meta — hash: the board's state
+-- ARGV[1] offset — integer: where the sums were counted
+-- ARGV[2] total — integer: sum of all scores
+-- ARGV[3] volume — integer: sum of |value| over all slots
+-- ARGV[4] channel — string: where the change is announced
+-- Returns {'ok', offset} or {'moved', offset}
+local meta = KEYS[1]
+local offset, total, volume, channel = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
+
+local state = redis.call('HMGET', meta, 'epoch', 'offset')
+if state[2] ~= offset then return {'moved', state[2] or ''} end
+offset = string.format('%.0f', redis.call('HINCRBY', meta, 'offset', 1))
+redis.call('HSET', meta, 'total', total, 'volume', volume)
+redis.call('PUBLISH', channel, state[1] .. ':' .. offset)
+return {'ok', offset}
