@@ -1,0 +1,47 @@
+"""Made-up likes, so that a newcomer sees a board move."""
+
+import asyncio
+import random
+from typing import Final
+
+from live.errors import EpochLostError, ProblemError, StoreUnavailableError
+from live.event import Entry
+from live.ingest import Committer
+
+POSTS: Final = (
+    "A lighthouse in the fog", "Bread without kneading", "Twelve birds of the marsh", "The last steam ferry",
+    "How to fold a crane", "Night train to Lisbon", "A garden on a balcony", "Three chords, forty songs",
+    "The map of all wells", "Winter swimming, day one", "An owl in the attic", "Repairing a 1962 radio",
+    "Ink from oak galls", "The quietest street in town", "A bridge made of rope", "Clouds, named and drawn",
+    "Soup for twenty", "The chess club at midnight", "Seven ways to tie a boat", "A letter found in a book",
+    "Northern lights, no filter", "The baker's day off", "Stones that ring", "A kite for strong wind",
+    "Walking the old border", "Jam from green tomatoes", "The clockmaker's window", "A fox on the tram",
+    "Small waves, big board", "Twenty years of one tree",
+)  # fmt: skip
+
+_PAUSE: Final = 0.15  # seconds between two rounds
+_RECONSIDER: Final = 40  # rounds until another post becomes the favourite
+_UNLIKE: Final = 0.06  # how often somebody takes back what was liked a moment ago
+
+
+async def like_for_ever(committer: Committer) -> None:
+    """Send a few likes a second; favourites change, so that rows overtake each other, and some likes are taken back."""
+    chance = random.Random()  # noqa: S311 - a show, not a secret
+    weights = [1 / rank for rank in range(1, len(POSTS) + 1)]
+    chance.shuffle(weights)
+    last: Entry | None = None
+    round_number = 0
+    while True:
+        round_number += 1
+        if round_number % _RECONSIDER == 0:
+            weights[chance.randrange(len(weights))] = 2.0
+            weights = [weight * 0.8 + 0.02 for weight in weights]
+        likes = [Entry(key, 1, None) for key in chance.choices(POSTS, weights, k=chance.randint(1, 4))]
+        if last is not None and chance.random() < _UNLIKE:
+            likes.append(Entry(last.key, -1, None))
+        last = likes[0]
+        try:
+            await committer.commit(likes)
+        except (StoreUnavailableError, EpochLostError, ProblemError):
+            last = None  # not counted, so nothing to take back
+        await asyncio.sleep(_PAUSE)

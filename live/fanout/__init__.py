@@ -1,0 +1,1 @@
+"""From a change notice to every viewer."""

@@ -1,0 +1,40 @@
+"""One table of metrics, as Prometheus reads them at /metrics."""
+
+from typing import Final
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+
+REGISTRY: Final = CollectorRegistry()
+
+_SECONDS: Final = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5)
+_SIZES: Final = (1, 2, 5, 10, 25, 50, 100, 250, 500, 1000, 3000)
+
+EVENTS_ACCEPTED: Final = Counter(
+    "live_events_accepted", "Events counted on a board and fsynced", ["board"], registry=REGISTRY
+)
+EVENTS_REJECTED: Final = Counter(
+    "live_events_rejected", "Events refused one by one, by the code of the refusal", ["code"], registry=REGISTRY
+)
+PROBLEMS_ANSWERED: Final = Counter(
+    "live_problems", "Requests refused as a whole, by the code of the problem", ["code"], registry=REGISTRY
+)
+COMMIT_EVENTS: Final = Histogram("live_commit_events", "Events in one script call", buckets=_SIZES, registry=REGISTRY)
+COMMIT_SECONDS: Final = Histogram(
+    "live_commit_seconds", "Time of one script call, with fsync", buckets=_SECONDS, registry=REGISTRY
+)
+ROTATION_SECONDS: Final = Histogram(
+    "live_rotation_step_seconds", "Time of one step of rotation", buckets=_SECONDS, registry=REGISTRY
+)
+ROTATION_FAILURES: Final = Counter(
+    "live_rotation_failures", "Steps of rotation that the store did not answer", registry=REGISTRY
+)
+VIEWERS: Final = Gauge(
+    "live_viewers", "Viewers of this process", ["board"], registry=REGISTRY, multiprocess_mode="livesum"
+)
+FRAMES_SENT: Final = Counter("live_frames_sent", "Messages handed to viewers, by type", ["type"], registry=REGISTRY)
+SLOW_VIEWERS: Final = Counter(
+    "live_slow_viewers", "Viewers let go because they did not take a frame in time", registry=REGISTRY
+)
+STORE_STALE: Final = Gauge(
+    "live_store_stale", "1 while the store can't be heard", registry=REGISTRY, multiprocess_mode="livemax"
+)

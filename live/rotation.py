@@ -1,0 +1,57 @@
+"""The rotation task: subtracts slots that have left the window, one bounded step at a time, in every process."""
+
+import asyncio
+import time
+from collections.abc import Iterable
+from typing import Final
+
+import structlog
+
+from live.errors import EpochLostError, StoreUnavailableError
+from live.metrics import ROTATION_FAILURES, ROTATION_SECONDS
+from live.store.ledger import Ledger
+
+log = structlog.get_logger()
+
+_CATCH_UP_BUDGET: Final = 1.0
+
+
+async def step(ledger: Ledger) -> float | None:
+    """One measured step; None when there may be more to do now, else seconds until a slot can be due."""
+    started = time.perf_counter()
+    wait = await ledger.rotate()
+    ROTATION_SECONDS.observe(time.perf_counter() - started)
+    return wait
+
+
+async def catch_up(ledger: Ledger) -> None:
+    """Rotate until nothing is due, for a second at most.
+
+    An event clock jumps with the events; who has just moved it wants to read a board that covers its window.
+    """
+    deadline = time.monotonic() + _CATCH_UP_BUDGET
+    while time.monotonic() < deadline and await step(ledger) is None:
+        pass
+
+
+async def rotate_for_ever(ledgers: Iterable[Ledger], interval: float) -> None:
+    """Rotate every board whenever one of its slots is due; look at least every `interval` seconds."""
+    async with asyncio.TaskGroup() as tasks:
+        for ledger in ledgers:
+            tasks.create_task(_rotate_board(ledger, interval))
+
+
+async def _rotate_board(ledger: Ledger, interval: float) -> None:
+    while True:
+        started = time.perf_counter()
+        try:
+            wait = await step(ledger)
+        except (StoreUnavailableError, EpochLostError) as error:
+            ROTATION_FAILURES.inc()
+            log.debug("rotation waits", board=ledger.board.id, reason=str(error))
+            wait = interval
+        if wait is None:
+            # Leave the store at least half of its time, so that writers between two steps are not held up.
+            await asyncio.sleep(time.perf_counter() - started)
+        else:
+            await asyncio.sleep(min(wait, interval))
