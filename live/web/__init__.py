@@ -1,0 +1,1 @@
+"""HTTP: the composition root and its routes."""

@@ -1,0 +1,125 @@
+"""The composition root: puts the parts of one process together and gives each route its handler."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+
+import structlog
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Mount, Route, WebSocketRoute
+from starlette.staticfiles import StaticFiles
+
+from live.board import Boards, load_boards
+from live.demo import like_for_ever
+from live.errors import EpochLostError, ProblemError, StoreUnavailableError
+from live.fanout.hub import Hub
+from live.ingest import Committer
+from live.logs import configure_logs
+from live.rotation import rotate_for_ever
+from live.settings import Settings, load_settings
+from live.store.client import connect
+from live.store.ledger import Ledger
+from live.web import boards, events, live, operations, pages
+from live.web.problems import answer_problem
+from live.web.security import SecurityHeaders
+from live.web.state import Live, assets
+
+log = structlog.get_logger()
+
+
+def make_app(settings: Settings, all_boards: Boards) -> Starlette:
+    """The application of one process; `settings.store` names the store."""
+
+    @asynccontextmanager
+    async def lifespan(app: Starlette) -> AsyncIterator[None]:
+        parts = app.state.live = make_parts(settings, all_boards)
+        work = asyncio.create_task(_work(parts))
+        work.add_done_callback(_report)
+        try:
+            yield
+        finally:
+            work.cancel()
+            with suppress(asyncio.CancelledError):
+                await work
+            await parts.client.aclose()
+
+    return Starlette(
+        routes=[
+            Route("/v1/events", events.post_events, methods=["POST"]),
+            Route("/v1/boards", boards.list_boards),
+            Route("/v1/boards/{board}", boards.get_board),
+            Route("/v1/boards/{board}/records/{key:path}", boards.get_record),
+            WebSocketRoute("/v1/boards/{board}/live", live.watch_board),
+            Route("/v1/boards/{board}/live", live.refuse_plain),
+            Route("/", pages.index),
+            Route("/boards/{board}", pages.board_page),
+            Route("/healthz", operations.healthz),
+            Route("/readyz", operations.readyz),
+            Route("/metrics", operations.metrics),
+            Mount(f"/static/{pages.static_version()}", _Immutable(directory=assets("static")), name="static"),
+        ],
+        middleware=[Middleware(SecurityHeaders)],
+        exception_handlers=dict.fromkeys(
+            (ProblemError, StoreUnavailableError, EpochLostError, HTTPException, Exception), _answer_error
+        ),
+        lifespan=lifespan,
+    )
+
+
+def app_from_environment() -> Starlette:
+    """The application of a worker process, which gets its settings through the environment."""
+    settings = load_settings()
+    configure_logs(settings.log_level)
+    return make_app(settings, load_boards(settings.boards))
+
+
+def make_parts(settings: Settings, all_boards: Boards) -> Live:
+    """The parts of a process, not yet running."""
+    client = connect(settings.store, settings)
+    ledgers = {board.id: Ledger(client, board, settings) for board in all_boards.by_id.values()}
+    return Live(
+        settings=settings,
+        boards=all_boards,
+        client=client,
+        ledgers=ledgers,
+        committers={board: Committer(ledger, settings) for board, ledger in ledgers.items()},
+        hub=Hub(client, ledgers.values(), settings),
+        templates=pages.make_templates(),
+    )
+
+
+async def _work(parts: Live) -> None:
+    """Everything that runs beside the requests."""
+    async with asyncio.TaskGroup() as tasks:
+        for committer in parts.committers.values():
+            tasks.create_task(committer.run())
+        tasks.create_task(rotate_for_ever(parts.ledgers.values(), parts.settings.rotation_interval))
+        tasks.create_task(parts.hub.run())
+        if parts.settings.demo:
+            tasks.create_task(like_for_ever(next(iter(parts.committers.values()))))
+
+
+def _report(work: "asyncio.Task[None]") -> None:
+    """A fault in the background must not pass unseen: say so and end, so that the supervisor starts us again."""
+    if not work.cancelled() and (error := work.exception()) is not None:
+        log.critical("the background work failed", exc_info=error)
+        raise SystemExit(1)
+
+
+async def _answer_error(request: Request, error: Exception) -> Response:
+    if request.url.path.startswith("/v1/"):
+        return await answer_problem(request, error)
+    return pages.problem_page(request, error)
+
+
+class _Immutable(StaticFiles):
+    """Static files under a path that names their version: a browser never has to ask again."""
+
+    def file_response(self, *arguments: object, **named: object) -> Response:
+        response = super().file_response(*arguments, **named)  # type: ignore[arg-type]
+        response.headers["Cache-Control"] = "public, max-age=31536000, immutable"
+        return response

@@ -1,0 +1,70 @@
+"""GET /v1/boards/{board}/live: the WebSocket that a viewer watches a board on."""
+
+import asyncio
+from typing import Final
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.websockets import WebSocket, WebSocketDisconnect
+
+from live.errors import CLOSE_CODES, ProblemError
+from live.fanout.hub import Viewer
+from live.metrics import FRAMES_SENT, SLOW_VIEWERS
+from live.web.problems import problem_response, whole_number
+from live.web.security import require_origin
+from live.web.state import live_of
+
+_DEFAULT_LIMIT: Final = 50
+_BAD_REQUEST: Final = 3501
+
+
+async def watch_board(websocket: WebSocket) -> None:
+    """Send a sync first and updates after, until the viewer leaves or is too slow."""
+    live = live_of(websocket)
+    try:
+        require_origin(websocket, live.settings.allowed_origins)
+        board = live.board(websocket.path_params["board"])
+        most = live.settings.max_live_limit
+        size = whole_number(websocket, "limit", min(_DEFAULT_LIMIT, most), 1, most)
+        with live.hub.watch(board.id, size) as viewer:
+            await websocket.accept()
+            sending = asyncio.create_task(_send(websocket, viewer, live.settings.slow_timeout))
+            leaving = asyncio.create_task(_await_leaving(websocket))
+            try:
+                await asyncio.wait({sending, leaving}, return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                sending.cancel()
+                leaving.cancel()
+                await asyncio.gather(sending, leaving, return_exceptions=True)
+    except ProblemError as problem:
+        await websocket.send_denial_response(problem_response(problem))
+
+
+async def refuse_plain(request: Request) -> Response:
+    """What a client gets that asks for the live route without WebSocket."""
+    live_of(request).board(request.path_params["board"])
+    response = problem_response(ProblemError("upgrade_required", "connect with a WebSocket client"))
+    response.headers.update({"Upgrade": "websocket", "Connection": "Upgrade"})
+    return response
+
+
+async def _send(websocket: WebSocket, viewer: Viewer, slow_timeout: float) -> None:
+    while True:
+        frame = await viewer.next_frame()
+        try:
+            async with asyncio.timeout(slow_timeout):
+                await websocket.send_text(frame.text)
+        except TimeoutError:
+            # No close frame would get through either. The kernel drops the connection (TCP_USER_TIMEOUT, see serve).
+            SLOW_VIEWERS.inc()
+            return
+        except WebSocketDisconnect:
+            return
+        FRAMES_SENT.labels(frame.type).inc()
+
+
+async def _await_leaving(websocket: WebSocket) -> None:
+    """Wait for the viewer to leave; one that talks is told that it may not, and goes."""
+    message = await websocket.receive()
+    if message["type"] == "websocket.receive":
+        await websocket.close(_BAD_REQUEST, CLOSE_CODES[_BAD_REQUEST].reason)

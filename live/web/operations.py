@@ -1,0 +1,37 @@
+"""For whoever operates the board: is it alive, is it ready, how does it fare."""
+
+import os
+
+from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
+from prometheus_client.multiprocess import MultiProcessCollector
+from starlette.requests import Request
+from starlette.responses import Response
+
+from live.metrics import REGISTRY
+from live.web.state import live_of
+
+
+async def healthz(_request: Request) -> Response:
+    """The process runs."""
+    return Response('{"status":"ok"}', headers={"Cache-Control": "no-store"}, media_type="application/json")
+
+
+async def readyz(request: Request) -> Response:
+    """The process can count and show: the store answers, and every board is the one that it knew.
+
+    Raises:
+        StoreUnavailableError: it does not answer.
+        EpochLostError: it lost a board.
+    """
+    for ledger in live_of(request).ledgers.values():
+        await ledger.read(1)
+    return Response('{"status":"ready"}', headers={"Cache-Control": "no-store"}, media_type="application/json")
+
+
+async def metrics(_request: Request) -> Response:
+    """The metrics of this process, or of all worker processes together."""
+    registry = REGISTRY
+    if "PROMETHEUS_MULTIPROC_DIR" in os.environ:
+        registry = CollectorRegistry()
+        MultiProcessCollector(registry)  # type: ignore[no-untyped-call]
+    return Response(generate_latest(registry), headers={"Content-Type": CONTENT_TYPE_LATEST})

@@ -1,0 +1,61 @@
+"""Headers that every answer carries, and who may open a socket."""
+
+from collections.abc import Sequence
+from typing import Final
+from urllib.parse import urlsplit
+
+from starlette.datastructures import MutableHeaders
+from starlette.requests import HTTPConnection
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from live.errors import ProblemError
+
+CONTENT_SECURITY_POLICY: Final = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
+    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
+
+HEADERS: Final = {
+    "Content-Security-Policy": CONTENT_SECURITY_POLICY,
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Referrer-Policy": "no-referrer",
+    "X-Content-Type-Options": "nosniff",
+}
+
+
+class SecurityHeaders:
+    """ASGI middleware that puts the security headers on every HTTP answer."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass everything on; add headers when an answer starts."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+
+        async def send_secured(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                headers = MutableHeaders(scope=message)
+                for name, value in HEADERS.items():
+                    headers.setdefault(name, value)
+            await send(message)
+
+        await self._app(scope, receive, send_secured)
+
+
+def require_origin(connection: HTTPConnection, allowed: Sequence[str]) -> None:
+    """Let pages of our own origin and of the allowed ones pass, and clients that are no browsers.
+
+    Raises:
+        ProblemError: `origin_forbidden`. It keeps other sites' pages from using their visitors' network; it is no
+            authentication.
+    """
+    origin = connection.headers.get("origin")
+    if origin is None or origin in allowed:
+        return
+    parts = urlsplit(origin)
+    if parts.scheme in {"http", "https"} and parts.netloc == connection.headers.get("host"):
+        return
+    raise ProblemError("origin_forbidden", "the setting allowed_origins lists the origins that may connect")

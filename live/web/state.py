@@ -1,0 +1,51 @@
+"""What the routes share: one object per process, made by the composition root."""
+
+from pathlib import Path
+from typing import cast
+
+import msgspec
+from jinja2 import Environment
+from redis.asyncio import Redis
+from starlette.requests import HTTPConnection
+
+from live.board import Board, Boards
+from live.errors import ProblemError
+from live.fanout.hub import Hub
+from live.ingest import Committer
+from live.settings import Settings
+from live.store.ledger import Ledger
+
+
+class Live(msgspec.Struct, frozen=True):
+    """The running parts of one process."""
+
+    settings: Settings
+    boards: Boards
+    client: Redis
+    ledgers: dict[str, Ledger]
+    committers: dict[str, Committer]
+    hub: Hub
+    templates: Environment
+
+    def board(self, board_id: str) -> Board:
+        """The board of an id.
+
+        Raises:
+            ProblemError: `board_not_found`.
+        """
+        board = self.boards.by_id.get(board_id)
+        if board is None:
+            raise ProblemError("board_not_found", "GET /v1/boards lists the boards that there are")
+        return board
+
+
+def live_of(connection: HTTPConnection) -> Live:
+    """The running parts, from any request or socket."""
+    return cast("Live", connection.app.state.live)
+
+
+def assets(name: str) -> Path:
+    """The folder `static` or `templates`: in the wheel beside this package, in a checkout at its top."""
+    package = Path(__file__).parent.parent
+    inside = package / name
+    return inside if inside.is_dir() else package.parent / name
