@@ -1,0 +1,271 @@
+"""The command `live`: reads flags, calls the rooms that do the work, turns their errors into one clear message."""
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Any, NoReturn
+
+import msgspec
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+import live.load.run as load_test
+import live.replay as replaying
+from live import __version__
+from live.board import load_boards
+from live.errors import SetupError, StoreUnavailableError
+from live.serve import serve as serve_board
+from live.settings import Settings, environment_name, load_settings
+from live.store.audit import Auditor, Report
+from live.store.client import connect
+
+app = typer.Typer(
+    name="live",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    help="A real-time live board: POST likes, watch an exact rolling ranking move in the browser.",
+    epilog="Start with `live serve --demo` and open the address that it prints.",
+)
+out = Console(highlight=False)
+err = Console(stderr=True, highlight=False)
+
+
+def setting_help(name: str) -> str:
+    """The meaning of a setting, its default and its variable, from the one table of settings."""
+    field = next(field for field in msgspec.structs.fields(Settings) if field.name == name)
+    meaning = next(part.description for part in field.type.__metadata__ if isinstance(part, msgspec.Meta))
+    default = "" if field.default in (None, "", False) else f" (default {field.default})"
+    return f"{meaning}{default}; also {environment_name(name)}"
+
+
+BoardOption = Annotated[str | None, typer.Option("--board", help="The board; without it every board.")]
+BoardsOption = Annotated[Path | None, typer.Option("--boards", help=setting_help("boards"))]
+DataDirOption = Annotated[Path | None, typer.Option("--data-dir", help=setting_help("data_dir"))]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")]
+StoreOption = Annotated[str | None, typer.Option("--store", help=setting_help("store"))]
+UrlOption = Annotated[str, typer.Option("--to", help="Address of the running server.")]
+
+
+def fail(message: str) -> NoReturn:
+    """End with a message for people and status 2."""
+    err.print("live:", message, markup=False, soft_wrap=True)
+    raise typer.Exit(2)
+
+
+@contextmanager
+def clear_errors() -> Iterator[None]:
+    """Turn what can go wrong outside of this program into one clear message."""
+    try:
+        yield
+    except SetupError as error:
+        fail(str(error))
+    except StoreUnavailableError as error:
+        fail(f"the store is away: {error}")
+
+
+@contextmanager
+def progress_bar(what: str, *, quiet: bool) -> Iterator[Any]:
+    """A bar on a terminal; called with how much is done, of how much, and an optional count to show."""
+    columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[note]}"), TimeElapsedColumn())
+    with Progress(*columns, console=err, disable=quiet or not err.is_terminal, transient=True) as bar:
+        task = bar.add_task(what, total=None, note="")
+
+        def show(done: float, total: float, count: int | None = None) -> None:
+            bar.update(task, completed=done, total=total, note=f"{done if count is None else count:,.0f}")
+
+        yield show
+
+
+def print_json(value: object) -> None:
+    """Print one JSON object on standard output."""
+    typer.echo(msgspec.json.encode(value).decode())
+
+
+@app.callback(invoke_without_command=True)
+def root(*, version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False) -> None:
+    """Answer --version; everything else is a command of its own."""
+    if version:
+        typer.echo(f"live {__version__}")
+        raise typer.Exit
+
+
+@app.command()
+def serve(
+    *,
+    host: Annotated[str | None, typer.Option("--host", help=setting_help("host"))] = None,
+    port: Annotated[int | None, typer.Option("--port", help=setting_help("port"))] = None,
+    store: StoreOption = None,
+    boards: BoardsOption = None,
+    data_dir: DataDirOption = None,
+    workers: Annotated[int | None, typer.Option("--workers", help=setting_help("workers"))] = None,
+    demo: Annotated[bool, typer.Option("--demo", help=setting_help("demo"))] = False,
+) -> None:
+    """Serve boards: pages, HTTP and WebSockets.
+
+    Without --store it starts a real Valkey server of its own, whose data stays in the data directory.
+    Every other setting is an environment variable; the README lists them all.
+
+    Example: live serve --demo
+    """
+    with clear_errors():
+        settings = load_settings(
+            host=host, port=port, store=store, boards=boards, data_dir=data_dir, workers=workers, demo=demo or None
+        )
+        try:
+            serve_board(settings)
+        except KeyboardInterrupt:
+            raise typer.Exit from None
+
+
+@app.command()
+def replay(
+    file: Annotated[Path, typer.Argument(help="Events as NDJSON or CSV (with a header line); .gz too.")],
+    *,
+    to: UrlOption = "http://127.0.0.1:8000",
+    board: Annotated[str | None, typer.Option("--board", help="Give every event to this board.")] = None,
+    speed: Annotated[str, typer.Option("--speed", help="Times the events' own pace, or `max`.")] = "max",
+    restart: Annotated[bool, typer.Option("--restart", help="Begin at the first event again.")] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Send a file of events to a running server, in batches.
+
+    Stopped on the way, the same command goes on behind the last batch that the server acknowledged.
+
+    Example: live replay likes.ndjson.gz --board posts --speed 60
+    """
+    with clear_errors():
+        options = replaying.Options(
+            path=file, url=to.rstrip("/"), board=board, speed=parse_speed(speed), restart=restart
+        )
+        with progress_bar(f"Sending {file.name}", quiet=as_json) as show:
+            outcome = asyncio.run(replaying.replay(options, show))
+    if as_json:
+        print_json(outcome)
+        return
+    if outcome.resumed_at:
+        out.print(f"Went on behind the first {outcome.resumed_at:,} events.")
+    out.print(f"{outcome.sent:,} events sent: {outcome.accepted:,} counted now, {outcome.duplicate:,} known before.")
+    for code, count in sorted(outcome.rejected.items()):
+        out.print(f"{count:,} refused as {code}")
+    for example in outcome.examples:
+        out.print(f"  event {example['event']}: {example['detail']}", markup=False)
+
+
+@app.command()
+def load(  # noqa: PLR0913 - a flag each
+    *,
+    to: UrlOption = "http://127.0.0.1:8000",
+    board: Annotated[str, typer.Option("--board", help="The board to like on and to watch.")] = "posts",
+    producers: Annotated[int, typer.Option("--producers", min=1, max=1000, help="Connections that send.")] = 8,
+    viewers: Annotated[int, typer.Option("--viewers", min=0, max=20_000, help="Connections that watch.")] = 100,
+    rate: Annotated[float, typer.Option("--rate", min=0.1, max=100_000, help="Likes a second, in all.")] = 200,
+    duration: Annotated[str, typer.Option("--duration", help="How long to send, such as 30s.")] = "10s",
+    keys: Annotated[int, typer.Option("--keys", min=1, help="Keys to like; few get most (Zipf).")] = 1000,
+    slo: Annotated[str | None, typer.Option("--slo", help="A promise such as p99=250ms; exit 1 if missed.")] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Load a running server: producers that like, viewers that watch, and how long a like takes to be seen.
+
+    The promise is about the time from the acknowledgement of a like to the frame that shows it.
+
+    Example: live load --producers 8 --viewers 200 --rate 500 --duration 20s --slo p99=250ms
+    """
+    with clear_errors():
+        options = load_test.make_options(
+            url=to.rstrip("/"), board=board, producers=producers, viewers=viewers, rate=rate,
+            duration=duration, keys=keys, slo=slo,
+        )  # fmt: skip
+        with progress_bar("Loading", quiet=as_json) as show:
+            report = asyncio.run(load_test.run(options, show))
+    if as_json:
+        print_json(report)
+    else:
+        for line in load_test.describe(report):
+            out.print(line)
+    if report.kept is False:
+        raise typer.Exit(1)
+
+
+@app.command()
+def audit(
+    *,
+    store: StoreOption = None,
+    boards: BoardsOption = None,
+    data_dir: DataDirOption = None,
+    board: BoardOption = None,
+    repair: Annotated[bool, typer.Option("--repair", help="Give the ranking what the slots hold.")] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Check over every member of a running board that its score is the sum of its slots; exit 1 on drift.
+
+    The board goes on meanwhile. Without --store it looks at the embedded store of a running `live serve`.
+
+    Example: live audit --board posts
+    """
+    with clear_errors():
+        settings = load_settings(store=store, boards=boards, data_dir=data_dir)
+        known = load_boards(settings.boards).by_id
+        if board is not None and board not in known:
+            fail(f"there is no board {board!r}; there are: {', '.join(known)}")
+        wanted = list(known) if board is None else [board]
+        with progress_bar("Comparing", quiet=as_json) as show:
+            reports = asyncio.run(audit_boards(settings, wanted, show, repair=repair))
+    if as_json:
+        print_json({"clean": all(report.clean for report in reports), "boards": reports})
+    else:
+        for report in reports:
+            print_report(report)
+    if not all(report.clean for report in reports):
+        raise typer.Exit(1)
+
+
+async def audit_boards(settings: Settings, boards: list[str], show: Any, *, repair: bool) -> list[Report]:  # noqa: ANN401
+    """Audit boards one after another."""
+    url = settings.store or f"unix://{settings.data_dir.resolve() / 'valkey.sock'}"
+    client = connect(url, settings)
+    try:
+        return [await Auditor(client, board, settings.key_prefix, show).audit(repair=repair) for board in boards]
+    finally:
+        await client.aclose()
+
+
+def print_report(report: Report) -> None:
+    """An audit's findings, for people."""
+    verdict = "no drift" if report.clean else "repaired" if report.repaired else "DRIFT"
+    moving = " (the board changed meanwhile, so its total was not checked)" if report.totals == "moving" else ""
+    out.print(f"{report.board}: {verdict}; {report.members:,} members in {report.slots:,} slots{moving}", markup=False)
+    if report.totals == "drift":
+        out.print("  the total or the volume is not what the slots hold")
+    if report.drifted:
+        out.print(f"  {report.drifted:,} members differ; the first of them:")
+    for drift in report.drift:
+        score = "no record" if drift.score is None else f"score {drift.score:,}"
+        out.print(f"  {drift.key}: {score}, the slots hold {drift.held:,}", markup=False)
+    for slot in report.stray_slots:
+        out.print(f"  {slot}: rotation does not know this slot", markup=False)
+
+
+def parse_speed(text: str) -> float | None:
+    """A factor on the events' own pace; None for `max`.
+
+    Raises:
+        SetupError: it is neither.
+    """
+    if text == "max":
+        return None
+    try:
+        speed = float(text)
+    except ValueError:
+        speed = 0
+    if not 0 < speed < float("inf"):
+        raise SetupError(f"--speed {text!r}: give a number such as 60, or max")
+    return speed
+
+
+def main() -> None:
+    """Run the command."""
+    app()

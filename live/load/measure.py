@@ -1,0 +1,86 @@
+"""Pure arithmetic of the load test: quantiles, promises, and when a like was seen."""
+
+import re
+from bisect import bisect_left
+from collections.abc import Sequence
+from typing import Final
+
+import msgspec
+
+from live.window import parse_duration
+
+_PROMISE: Final = re.compile(r"(p50|p90|p99|max)=(\S+)")
+_MOST_SAMPLES: Final = 500_000
+
+
+class Quantiles(msgspec.Struct, frozen=True):
+    """Of a set of times, in milliseconds."""
+
+    p50: float
+    p90: float
+    p99: float
+    max: float
+
+
+class Promise(msgspec.Struct, frozen=True):
+    """A quantile that must not exceed a number of milliseconds."""
+
+    text: str
+    quantile: str
+    milliseconds: float
+
+
+class Acknowledged(msgspec.Struct, frozen=True, gc=False):
+    """A like that counts: where the board stood then, when it was sent and when the answer came (seconds)."""
+
+    offset: int
+    sent: float
+    at: float
+
+
+class Seen(msgspec.Struct, gc=False):
+    """The frames of one viewer: their offsets, rising, and when each came (seconds)."""
+
+    offsets: list[int] = []
+    times: list[float] = []
+
+
+def parse_promise(text: str) -> Promise:
+    """Read `p99=250ms`.
+
+    Raises:
+        ValueError: it is of another form.
+    """
+    match = _PROMISE.fullmatch(text)
+    if match is None:
+        raise ValueError(f"--slo {text!r}: write p50, p90, p99 or max, and a time, like p99=250ms")
+    return Promise(text, match[1], parse_duration(match[2]) * 1000)
+
+
+def quantiles(seconds: Sequence[float]) -> Quantiles | None:
+    """Nearest-rank quantiles; None of nothing."""
+    if not seconds:
+        return None
+    ordered = sorted(seconds)
+
+    def at(share: float) -> float:
+        return round(ordered[min(len(ordered) - 1, int(share * len(ordered)))] * 1000, 3)
+
+    return Quantiles(at(0.5), at(0.9), at(0.99), at(1.0))
+
+
+def seen_after(acknowledged: Sequence[Acknowledged], viewers: Sequence[Seen]) -> list[float]:
+    """How long after its acknowledgement each like was seen by each viewer, in seconds.
+
+    A viewer sees a like with its first frame at the like's offset or beyond. Of very many pairs it takes likes evenly.
+    A like that a viewer never saw is left out here; the report counts viewers that did not converge.
+    """
+    pairs = len(acknowledged) * len(viewers)
+    stride = max(1, pairs // _MOST_SAMPLES)
+    waits: list[float] = []
+    for number, seen in enumerate(viewers):
+        for ack in acknowledged[number % stride :: stride]:
+            frame = bisect_left(seen.offsets, ack.offset)
+            if frame < len(seen.offsets):
+                waits.append(max(0.0, seen.times[frame] - ack.at))
+    return waits

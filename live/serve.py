@@ -1,0 +1,142 @@
+"""`live serve`: the store, the socket, the processes."""
+
+import asyncio
+import os
+import signal
+import socket
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final, NoReturn
+
+import msgspec
+import structlog
+import uvicorn
+from uvicorn.supervisors import Multiprocess
+
+from live.board import Boards, load_boards
+from live.errors import SetupError, StoreUnavailableError
+from live.logs import configure_logs
+from live.settings import Settings, as_environment
+from live.store.client import connect, redact, unsafe_settings
+from live.store.embedded import EmbeddedStore
+from live.store.ledger import Ledger
+from live.web.app import make_app
+
+log = structlog.get_logger()
+
+_BACKLOG: Final = 4096
+_STORE_DEADLINE: Final = 10.0
+_LARGEST_MESSAGE: Final = 1024  # bytes that a viewer may send; it has nothing to say
+
+
+def serve(settings: Settings) -> None:
+    """Serve until told to stop.
+
+    Raises:
+        SetupError: a setting, the boards file, the port, the data directory or the store won't do.
+    """
+    configure_logs(settings.log_level)
+    boards = load_boards(settings.boards)
+    with _bound_socket(settings) as listener, _store(settings) as url:
+        settings = msgspec.structs.replace(settings, store=url, port=listener.getsockname()[1])
+        asyncio.run(check_store(settings, boards))
+        listener.listen(_BACKLOG)
+        _announce(settings)
+        _run(settings, boards, listener)
+
+
+async def check_store(settings: Settings, boards: Boards) -> None:
+    """Meet the store: say what is unsafe about it, and that each board in it is the one that was asked for.
+
+    Raises:
+        SetupError: it is away, may evict keys, or holds a board of another kind under one of the ids.
+    """
+    client = connect(settings.store, settings)
+    try:
+        deadline = asyncio.get_running_loop().time() + _STORE_DEADLINE
+        while True:
+            try:
+                for line in await unsafe_settings(client):
+                    log.warning(line)
+                for board in boards.by_id.values():
+                    await Ledger(client, board, settings).open()
+            except StoreUnavailableError as error:
+                if asyncio.get_running_loop().time() > deadline:
+                    raise SetupError(f"the store {redact(settings.store)} does not answer: {error}") from None
+                log.warning("waiting for the store", store=redact(settings.store), reason=str(error))
+            else:
+                return
+            await asyncio.sleep(1)
+    finally:
+        await client.aclose()
+
+
+@contextmanager
+def _store(settings: Settings) -> Iterator[str]:
+    """The URL of the store; the embedded one lives as long as the context."""
+    if settings.store:
+        yield settings.store
+        return
+    embedded = EmbeddedStore(settings.data_dir)
+    try:
+        embedded.start()
+        yield embedded.url
+    finally:
+        embedded.stop()
+
+
+@contextmanager
+def _bound_socket(settings: Settings) -> Iterator[socket.socket]:
+    """A bound socket, so that a port that is taken is known before anything else is started."""
+    try:
+        family = socket.getaddrinfo(settings.host, settings.port, type=socket.SOCK_STREAM)[0][0]
+        listener = socket.socket(family, socket.SOCK_STREAM)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        # Accepted sockets inherit this: the kernel drops a peer that takes nothing for so long, its buffers too.
+        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, round(settings.slow_timeout * 1000))
+        listener.bind((settings.host, settings.port))
+        listener.set_inheritable(True)
+    except OSError as error:
+        raise SetupError(
+            f"can't listen on {settings.host} port {settings.port}: {error.strerror}. "
+            "Choose another with --port (0 takes a free one)."
+        ) from None
+    with listener:
+        yield listener
+
+
+def _announce(settings: Settings) -> None:
+    host = f"[{settings.host}]" if ":" in settings.host else settings.host
+    print(f"Live Board is at http://{host}:{settings.port}/  (Ctrl-C stops it)", flush=True)  # noqa: T201 - for people
+
+
+def _run(settings: Settings, boards: Boards, listener: socket.socket) -> None:
+    config = uvicorn.Config(
+        make_app(settings, boards) if settings.workers == 1 else "live.web.app:app_from_environment",
+        factory=settings.workers > 1,
+        workers=settings.workers,
+        http="httptools",
+        ws="websockets-sansio",
+        ws_max_size=_LARGEST_MESSAGE,
+        ws_per_message_deflate=False,
+        ws_ping_interval=20.0,
+        ws_ping_timeout=20.0,
+        server_header=False,
+        access_log=False,
+        log_config=None,
+        proxy_headers=False,
+        timeout_graceful_shutdown=max(1, round(settings.shutdown_timeout)),
+    )
+    signal.signal(signal.SIGTERM, _end)  # uvicorn raises the signal again once it has stopped: leave in good order
+    if settings.workers == 1:
+        uvicorn.Server(config).run(sockets=[listener])
+        return
+    with tempfile.TemporaryDirectory(prefix="live-metrics-") as metrics:
+        os.environ.update(as_environment(settings), PROMETHEUS_MULTIPROC_DIR=metrics)
+        Multiprocess(config, sockets=[listener]).run()
+
+
+def _end(_signal: int, _frame: object) -> NoReturn:
+    sys.exit(0)
