@@ -85,13 +85,14 @@ def parse_boards(text: str) -> list[Board]:
         SetupError: with one line for each mistake, all mistakes of the file at once.
     """
     try:
-        tables: Any = tomllib.loads(text).get("board")
+        document = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise SetupError(f"not TOML: {error}") from None
+    tables: Any = document.pop("board", None)
     if not isinstance(tables, list) or not tables:
         raise SetupError('no [[board]] in it; the least is:\n[[board]]\nid = "posts"')
     boards: dict[str, Board] = {}
-    mistakes: list[str] = []
+    mistakes = [f"{name}: there is nothing of this name; boards are [[board]] tables" for name in document]
     for number, table in enumerate(tables, 1):
         name = f"board {number}" + (f" ({table['id']!r})" if isinstance(table, dict) and "id" in table else "")
         try:

@@ -52,8 +52,6 @@ class Close(NamedTuple):
 
 
 CLOSE_CODES: Final[Mapping[int, Close]] = {
-    3001: Close("shutdown", reconnect=True),
-    3008: Close("slow", reconnect=True),
     3501: Close("bad request", reconnect=False),
 }
 

@@ -155,13 +155,14 @@ def _split(text: str) -> list[str]:
     """The elements of a JSON array, each as it stands; the grammar is all that is checked."""
     parts: list[str] = []
     position = _past_space(text, 1)
-    if text[position:] == "]":
+    last = len(text) - 1
+    if position == last and text[last] == "]":
         return parts
     while True:
         end = _parse(text, position)
         parts.append(text[position:end])
         position = _past_space(text, end)
-        if text[position:] == "]":
+        if position == last and text[last] == "]":
             return parts
         if text[position : position + 1] != ",":
             raise ProblemError("malformed_body", f"JSON is malformed: `,` or `]` is missing at character {position}")
@@ -218,10 +219,10 @@ def _checked(parts: Sequence[Event | Rejection]) -> Body:
 def _doubled(source: bytes, decoded: Event | Sequence[Event]) -> bool:
     """Whether a field may stand twice in `source`; False is certain.
 
-    Every field costs a colon outside strings. Without a backslash the strings in `source` are literal, so
-    encoding what was decoded gives as many colons if, and only if, no field was dropped.
+    Every field costs the quotes of its name. Without a backslash no string holds a quote, so encoding what was
+    decoded gives as many quotes if, and only if, no field was dropped.
     """
-    return b"\\" in source or source.count(b":") != _encode(decoded).count(b":")
+    return b"\\" in source or source.count(b'"') != _encode(decoded).count(b'"')
 
 
 def _doubled_name(part: bytes) -> str | None:

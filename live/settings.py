@@ -36,7 +36,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     log_level: Annotated[Literal["debug", "info", "warning", "error"], _said("least severe line logged")] = "info"
 
     max_body: Annotated[int, _said("bytes of a POST body, unpacked", ge=1)] = 1024 * 1024
-    max_events: Annotated[int, _said("events in one body", ge=1)] = 1000
+    max_events: Annotated[int, _said("events in one body", ge=1, le=3000)] = 1000
     max_future: Annotated[Duration, _said("how far ahead of the store's clock an event's time may be")] = Duration(60)
     max_waiting: Annotated[int, _said("events of a board that wait for the store before POST answers 503", ge=1)] = (
         100_000

@@ -6,12 +6,13 @@ A slot is named by its start, in seconds since 1970 UTC. Slot `s` of length `L` 
 """
 
 import re
+from fractions import Fraction
 from typing import Final
 
 import msgspec
 
-_UNITS: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
-_DURATION: Final = re.compile(r"(\d{1,9}(?:\.\d{1,3})?)(ms|s|m|h|d)")
+_UNITS: Final = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}  # in milliseconds
+_DURATION: Final = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,3})?)(ms|s|m|h|d)")
 
 
 def parse_duration(text: str) -> float:
@@ -23,7 +24,7 @@ def parse_duration(text: str) -> float:
     match = _DURATION.fullmatch(text)
     if match is None:
         raise ValueError(f"{text!r} is not a duration: write a number and ms, s, m, h or d, like 100ms or 24h")
-    return float(match[1]) * _UNITS[match[2]]
+    return float(Fraction(match[1]) * _UNITS[match[2]] / 1000)  # exact: 1.1h is 3960s, in floats it is a little more
 
 
 class Window(msgspec.Struct, frozen=True):

@@ -1,21 +1,24 @@
 """From a URL to a client that hides nothing, and to what is unsafe about the store's settings."""
 
+import asyncio
+import re
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Final, cast
-from urllib.parse import urlsplit
 
 from redis.asyncio import BlockingConnectionPool, Redis
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
+from redis.exceptions import ClusterDownError, OutOfMemoryError, ReadOnlyError, RedisError, ResponseError, TryAgainError
 from redis.exceptions import ConnectionError as RedisConnectionError
-from redis.exceptions import RedisError, ResponseError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from live.errors import SetupError, StoreUnavailableError
 from live.settings import Settings
 
 SCHEMES: Final = ("redis", "rediss", "unix")
+_NOT_NOW: Final = (ClusterDownError, OutOfMemoryError, ReadOnlyError, TryAgainError)
+_PASSWORDS: Final = (re.compile(r"([?&]password=)[^&#]*"), re.compile(r"(://[^:/?#@]*:).*(?=@)"))
 
 
 def connect(url: str, settings: Settings) -> Redis:
@@ -24,7 +27,7 @@ def connect(url: str, settings: Settings) -> Redis:
     Raises:
         SetupError: the URL is not one of a store.
     """
-    if urlsplit(url).scheme not in SCHEMES:
+    if url.partition("://")[0] not in SCHEMES:
         raise SetupError(f"the store {redact(url)!r} is not redis://…, rediss://… or unix://…")
     try:
         pool = BlockingConnectionPool.from_url(
@@ -42,12 +45,10 @@ def connect(url: str, settings: Settings) -> Redis:
 
 
 def redact(url: str) -> str:
-    """A store's URL without its password, for messages and logs."""
-    parts = urlsplit(url)
-    if parts.password is None:
-        return url
-    host = parts.netloc.rpartition("@")[2]
-    return parts._replace(netloc=f"{parts.username or ''}:***@{host}").geturl()
+    """A store's URL without its password, for messages and logs; it may be no good URL."""
+    for password in _PASSWORDS:
+        url = password.sub(r"\1***", url)
+    return url
 
 
 @asynccontextmanager
@@ -55,16 +56,23 @@ async def store_errors() -> AsyncIterator[None]:
     """Turn every way in which a store can be away into `StoreUnavailableError`.
 
     A store that answers but can't work now (loading, busy with a script, out of disk or memory, read-only) is away
-    too. Any other error answer is a fault of ours and stays what it is.
+    too. Any other error answer is a fault of ours and stays what it is. A task that was cancelled meanwhile ends here.
     """
     try:
         yield
     except (RedisConnectionError, RedisTimeoutError, OSError, TimeoutError) as error:
         raise StoreUnavailableError(str(error) or type(error).__name__) from error
     except ResponseError as error:
-        if not str(error).startswith(("LOADING", "BUSY", "MISCONF", "OOM", "READONLY", "MASTERDOWN", "CLUSTERDOWN")):
+        # redis-py takes the code off an answer that it has a class for.
+        if not isinstance(error, _NOT_NOW) and not str(error).startswith(("BUSY", "MISCONF", "NOREPLICAS")):
             raise
         raise StoreUnavailableError(str(error)) from error
+    finally:
+        # redis-py sends through `asyncio.wait_for`, which on Python 3.11 may swallow a cancellation: the task would go
+        # on for ever, and the process never stop.
+        task = asyncio.current_task()
+        if task is not None and task.cancelling():
+            raise asyncio.CancelledError
 
 
 async def unsafe_settings(client: Redis) -> list[str]:

@@ -18,14 +18,21 @@ from live.store.keys import Keys
 from live.store.plan import Plan, make_plan
 from live.store.scripts import Script
 
-ADD: Final = Script("add")
-OPEN: Final = Script("open")
-READ: Final = Script("read")
-ROTATE: Final = Script("rotate")
-
 _MOST_REPLANS: Final = 20  # each means that the board's clock moved between two calls
 _RETRY_PAUSE: Final = 0.05
 _WRITER_IDLE: Final = 86_400  # seconds; a batch is retried for a few
+
+
+class Scripts(msgspec.Struct, frozen=True):
+    """The scripts that a ledger runs; tests put wrong ones in their place, to see that they are caught."""
+
+    add: Script = Script("add")
+    open: Script = Script("open")
+    read: Script = Script("read")
+    rotate: Script = Script("rotate")
+
+
+SCRIPTS: Final = Scripts()
 
 
 class Added(msgspec.Struct, frozen=True):
@@ -45,18 +52,15 @@ class _FullError(Exception):
 
 
 class Ledger:
-    """One board in the store, as one process sees it.
+    """One board in the store, as one process sees it."""
 
-    `rotate_script` is there for tests that put a wrong script in the place of the right one.
-    """
-
-    def __init__(self, client: Redis, board: Board, settings: Settings, *, rotate_script: Script = ROTATE) -> None:
+    def __init__(self, client: Redis, board: Board, settings: Settings, scripts: Scripts = SCRIPTS) -> None:
         self.board = board
         self.keys = Keys(settings.key_prefix, board.id)
         self.epoch: str | None = None
         self._client = client
         self._settings = settings
-        self._rotate_script = rotate_script
+        self._scripts = scripts
         self._writer = secrets.token_hex(8)
         self._sequence = 0
         self._writing = asyncio.Lock()
@@ -75,7 +79,7 @@ class Ledger:
         board = self.board
         slot = str(board.window.slot)
         async with store_errors():
-            reply = await OPEN(
+            reply = await self._scripts.open(
                 self._client,
                 [self.keys.meta, self.keys.writers],
                 [secrets.token_hex(4), slot, board.clock, _WRITER_IDLE],
@@ -134,7 +138,7 @@ class Ledger:
         start, cursor = self._leaving
         board, settings = self.board, self._settings
         async with store_errors():
-            reply = await self._rotate_script(
+            reply = await self._scripts.rotate(
                 self._client,
                 [self.keys.ranking, self.keys.meta, self.keys.slots, self.keys.slot(start)],
                 [
@@ -229,7 +233,7 @@ class Ledger:
         while True:
             try:
                 async with store_errors(), asyncio.timeout_at(deadline):
-                    return await ADD(self._client, keys, arguments)
+                    return await self._scripts.add(self._client, keys, arguments)
             except StoreUnavailableError:
                 if asyncio.get_running_loop().time() + _RETRY_PAUSE >= deadline:
                     raise
@@ -238,7 +242,9 @@ class Ledger:
     async def _read(self, mode: str, number: int, member: str, limit: int) -> Page:
         await self.open()
         async with store_errors():
-            reply = await READ(self._client, [self.keys.ranking, self.keys.meta], [mode, number, member, limit])
+            reply = await self._scripts.read(
+                self._client, [self.keys.ranking, self.keys.meta], [mode, number, member, limit]
+            )
         epoch, offset, count, total, start, *rows = (part.decode() for part in reply)
         if epoch != self.epoch:
             raise self._lost([b"epoch", epoch.encode()])

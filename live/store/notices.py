@@ -71,7 +71,8 @@ async def _hear(pubsub: PubSub, channels: Mapping[str, str]) -> AsyncIterator[No
         if message is None:
             if waiting_for_pong:
                 raise TimeoutError(f"the store did not answer a ping within {_PING_INTERVAL}s")
-            await pubsub.ping()
+            async with store_errors():
+                await pubsub.ping()
             waiting_for_pong = True
             continue
         waiting_for_pong = False

@@ -61,13 +61,13 @@ def make_plan(
                 plan.refused[index] = "time_required"
                 continue
             slot = current
-        elif newest_time is not None and time > newest_time:
-            plan.refused[index] = "early"
-            continue
         else:
             slot = window.slot_of(time // 1000)
             if plan.reached is not None and slot < window.oldest_live(plan.reached):
                 plan.refused[index] = "late"
+                continue
+            if newest_time is not None and time > newest_time:
+                plan.refused[index] = "early"
                 continue
             if plan.latest is None or time > plan.latest:
                 plan.latest = time

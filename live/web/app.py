@@ -23,7 +23,7 @@ from live.rotation import rotate_for_ever
 from live.settings import Settings, load_settings
 from live.store.client import connect
 from live.store.ledger import Ledger
-from live.web import boards, events, live, operations, pages
+from live.web import boards, documents, events, live, operations, pages
 from live.web.problems import answer_problem
 from live.web.security import SecurityHeaders
 from live.web.state import Live, assets
@@ -47,7 +47,7 @@ def make_app(settings: Settings, all_boards: Boards) -> Starlette:
                 await work
             await parts.client.aclose()
 
-    return Starlette(
+    app = Starlette(
         routes=[
             Route("/v1/events", events.post_events, methods=["POST"]),
             Route("/v1/boards", boards.list_boards),
@@ -57,9 +57,12 @@ def make_app(settings: Settings, all_boards: Boards) -> Starlette:
             Route("/v1/boards/{board}/live", live.refuse_plain),
             Route("/", pages.index),
             Route("/boards/{board}", pages.board_page),
+            Route("/embed/{board}", pages.embedded_board),
             Route("/healthz", operations.healthz),
             Route("/readyz", operations.readyz),
             Route("/metrics", operations.metrics),
+            Route("/openapi.json", documents.openapi),
+            Route("/asyncapi.json", documents.asyncapi),
             Mount(f"/static/{pages.static_version()}", _Immutable(directory=assets("static")), name="static"),
         ],
         middleware=[Middleware(SecurityHeaders)],
@@ -68,6 +71,8 @@ def make_app(settings: Settings, all_boards: Boards) -> Starlette:
         ),
         lifespan=lifespan,
     )
+    app.router.redirect_slashes = False  # one address for each thing; a redirect would go to whatever Host says
+    return app
 
 
 def app_from_environment() -> Starlette:
@@ -113,7 +118,10 @@ def _report(work: "asyncio.Task[None]") -> None:
 async def _answer_error(request: Request, error: Exception) -> Response:
     if request.url.path.startswith("/v1/"):
         return await answer_problem(request, error)
-    return pages.problem_page(request, error)
+    page = pages.problem_page(request, error)
+    if isinstance(error, HTTPException) and error.headers:
+        page.headers.update(error.headers)
+    return page
 
 
 class _Immutable(StaticFiles):

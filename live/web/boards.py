@@ -32,6 +32,12 @@ class BoardSummary(msgspec.Struct, frozen=True):
     clock: str
 
 
+class BoardList(msgspec.Struct, frozen=True):
+    """Every board of the server."""
+
+    boards: Sequence[BoardSummary]
+
+
 class BoardPage(msgspec.Struct, frozen=True):
     """One page of a board; `next_cursor` is null on the last one."""
 
@@ -83,7 +89,7 @@ async def list_boards(request: Request) -> Response:
         BoardSummary(board.id, board.title, board.window.length, board.window.slot, board.clock)
         for board in live_of(request).boards.by_id.values()
     ]
-    return _json(request, {"boards": summaries}, None)
+    return _json(request, BoardList(summaries), None)
 
 
 async def get_board(request: Request) -> Response:

@@ -11,6 +11,7 @@ from live.settings import Settings
 
 _DECODERS: Final = {"application/json": decode_json, "application/x-ndjson": decode_ndjson}
 _GZIP_WINDOW: Final = 16 + zlib.MAX_WBITS
+_PIECE: Final = 4096  # bytes unpacked at a time: what is behind a member's end is copied, and there may be many
 
 
 async def read_events(request: Request, settings: Settings) -> Body:
@@ -51,15 +52,18 @@ async def _read(request: Request, most: int) -> bytes:
 def _unpack(body: bytes, most: int) -> bytes:
     """Unpack gzip, members one after another as RFC 1952 allows, no further than the bound."""
     unpacked = bytearray()
+    position = 0
     try:
-        while body:
+        while position < len(body):
             member = zlib.decompressobj(_GZIP_WINDOW)
-            unpacked += member.decompress(body, most + 1 - len(unpacked))
-            if len(unpacked) > most:
-                raise _too_large(most)
-            if not member.eof:
-                raise ProblemError("malformed_body", "the gzip body is cut short")
-            body = member.unused_data
+            while not member.eof:
+                piece = body[position : position + _PIECE]
+                if not piece:
+                    raise ProblemError("malformed_body", "the gzip body is cut short")
+                unpacked += member.decompress(piece, most + 1 - len(unpacked))
+                if len(unpacked) > most:
+                    raise _too_large(most)
+                position += len(piece) - len(member.unused_data)
     except zlib.error as error:
         raise ProblemError("malformed_body", f"not gzip: {error}") from None
     return bytes(unpacked)

@@ -14,6 +14,7 @@ from live.board import Board
 from live.errors import PROBLEMS, EpochLostError, ProblemError, StoreUnavailableError
 from live.ranking import Page
 from live.web.problems import as_problem
+from live.web.security import EMBED_POLICY
 from live.web.state import Live, assets, live_of
 
 log = structlog.get_logger()
@@ -69,12 +70,14 @@ async def index(request: Request) -> Response:
 
 async def board_page(request: Request) -> Response:
     """One board; its script goes on from the records that it was rendered with."""
-    live = live_of(request)
-    board = live.board(request.path_params["board"])
-    size = min(_PAGE_SIZE, live.settings.max_live_limit)
-    page = await _read(live, board, size)
-    status = HTTPStatus.OK if page else HTTPStatus.SERVICE_UNAVAILABLE
-    return _render(live, "board.html", status, board=board, page=page, size=size)
+    return await _board(request, "base.html")
+
+
+async def embedded_board(request: Request) -> Response:
+    """One board without the site around it, for a frame on any other page."""
+    response = await _board(request, "embed.html")
+    response.headers["Content-Security-Policy"] = EMBED_POLICY
+    return response
 
 
 def problem_page(request: Request, error: Exception) -> Response:
@@ -82,6 +85,15 @@ def problem_page(request: Request, error: Exception) -> Response:
     problem: ProblemError = as_problem(error)
     status, title = PROBLEMS[problem.code]
     return _render(live_of(request), "problem.html", status, title=title, detail=problem.detail)
+
+
+async def _board(request: Request, layout: str) -> Response:
+    live = live_of(request)
+    board = live.board(request.path_params["board"])
+    size = min(_PAGE_SIZE, live.settings.max_live_limit)
+    page = await _read(live, board, size)
+    status = HTTPStatus.OK if page else HTTPStatus.SERVICE_UNAVAILABLE
+    return _render(live, "board.html", status, board=board, page=page, size=size, layout=layout)
 
 
 async def _read(live: Live, board: Board, limit: int) -> Page | None:

@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from typing import Final
-from urllib.parse import urlsplit
 
 from starlette.datastructures import MutableHeaders
 from starlette.requests import HTTPConnection
@@ -14,6 +13,8 @@ CONTENT_SECURITY_POLICY: Final = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
+
+EMBED_POLICY: Final = CONTENT_SECURITY_POLICY.replace("frame-ancestors 'none'", "frame-ancestors *")
 
 HEADERS: Final = {
     "Content-Security-Policy": CONTENT_SECURITY_POLICY,
@@ -55,7 +56,7 @@ def require_origin(connection: HTTPConnection, allowed: Sequence[str]) -> None:
     origin = connection.headers.get("origin")
     if origin is None or origin in allowed:
         return
-    parts = urlsplit(origin)
-    if parts.scheme in {"http", "https"} and parts.netloc == connection.headers.get("host"):
+    scheme, _, host = origin.partition("://")
+    if scheme in {"http", "https"} and host == connection.headers.get("host"):
         return
     raise ProblemError("origin_forbidden", "the setting allowed_origins lists the origins that may connect")

@@ -23,8 +23,10 @@ for i = 1, #starts do
   if starts[i] ~= ARGV[rest + i - 1] then return {'slots'} end
 end
 
+local offset = redis.call('HGET', meta, 'offset') or '0'
 local members = {}
 for i = rest + #starts, #ARGV do members[#members + 1] = ARGV[i] end
+if #members == 0 then return {'ok', offset, '0', '0'} end
 local sums, volume = {}, 0
 for i = 1, #members do sums[i] = 0 end
 for slot = 1, #starts do
@@ -54,7 +56,6 @@ for i = 1, #members do
   end
 end
 
-local offset = redis.call('HGET', meta, 'offset') or '0'
 if repair == '1' and #drift > 0 then
   offset = digits(redis.call('HINCRBY', meta, 'offset', 1))
   redis.call('PUBLISH', channel, redis.call('HGET', meta, 'epoch') .. ':' .. offset)

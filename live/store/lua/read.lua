@@ -60,8 +60,9 @@ local first = 1
 while first <= records do
   local score, last = page[2 * first], first
   while last < records and page[2 * last + 2] == score do last = last + 1 end
+  local whole = (first > 1 or start == 0) and (last < records or start + records == count)
   local run
-  if last > first and (first == 1 or last == records) then
+  if not whole then
     local above, below = ahead_of(score)
     local from = below + start + first - 1 - above
     run = redis.call('ZRANGE', ranking, from, from + last - first)

@@ -1,0 +1,1 @@
+"""Tests mirror `live/` one to one; beside them: properties, faults, browser, contract, real input."""

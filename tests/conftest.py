@@ -1,0 +1,45 @@
+"""Real stores for every test, started once a session."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.support import REDIS_SERVER, StoreProcess, valkey
+
+
+@pytest.fixture(scope="session")
+def valkey_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A Valkey with the durable settings, of the version that is embedded."""
+    yield from _running(valkey(tmp_path_factory.mktemp("valkey")))
+
+
+@pytest.fixture(scope="session")
+def redis_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """Debian's Redis 7.0 with the durable settings."""
+    if REDIS_SERVER is None:
+        pytest.skip("redis-server is not installed")
+    yield from _running(StoreProcess(REDIS_SERVER, tmp_path_factory.mktemp("redis")))
+
+
+@pytest.fixture(params=["valkey", "redis"])
+def any_store(request: pytest.FixtureRequest) -> str:
+    """Each of the stores that we support, in turn."""
+    url: str = request.getfixturevalue(f"{request.param}_url")
+    return url
+
+
+@pytest.fixture
+def own_store(tmp_path: Path) -> Iterator[StoreProcess]:
+    """A Valkey of the test's own, which it may kill and freeze."""
+    store = valkey(tmp_path)
+    store.start()
+    yield store
+    if store.process is not None:
+        store.kill()
+
+
+def _running(store: StoreProcess) -> Iterator[str]:
+    store.start()
+    yield store.url
+    store.kill()

