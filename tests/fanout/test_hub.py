@@ -1,0 +1,167 @@
+"""The hub: from a change in the store to what each viewer is sent."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from typing import Any
+
+import pytest
+
+from live.errors import ProblemError
+from live.event import Entry
+from live.fanout.hub import Hub, Viewer
+from live.settings import Duration
+from live.store.client import connect
+from live.store.ledger import Ledger
+from tests.support import ModelViewer, StoreProcess, eventually, fresh_settings, rolling_board
+
+
+@asynccontextmanager
+async def running_hub(store: str, **changes: Any) -> AsyncIterator[tuple[Hub, Ledger]]:
+    """A hub with one board."""
+    settings = fresh_settings(store, **changes)
+    client = connect(store, settings)
+    ledger = Ledger(client, rolling_board(), settings)
+    hub = Hub(client, [ledger], settings)
+    running = asyncio.create_task(hub.run())
+    try:
+        yield hub, ledger
+    finally:
+        running.cancel()
+        with suppress(asyncio.CancelledError):
+            await running
+        await client.aclose()
+
+
+async def follow(viewer: Viewer, model: ModelViewer, offset: int) -> None:
+    """Take frames until the model stands at an offset."""
+    async with asyncio.timeout(10):
+        while model.offset < offset or model.stale:
+            model.receive((await viewer.next_frame()).text)
+
+
+async def test_a_sync_first_and_updates_after(valkey_url: str) -> None:
+    """A viewer that keeps up gets one sync; each frame follows from the one before."""
+    async with running_hub(valkey_url, conflation_interval=Duration(0.01)) as (hub, ledger):
+        await ledger.add([Entry("a", 3, None)])
+        model = ModelViewer()
+        with hub.watch("posts", 5) as viewer:
+            await follow(viewer, model, 1)
+            for number in range(1, 11):
+                added = await ledger.add([Entry(f"k{number}", number, None)])
+                await follow(viewer, model, added.offset or 0)
+
+        assert (model.syncs, model.updates) == (1, 10)
+        assert model.records == list((await ledger.read(5)).records)
+
+
+async def test_many_changes_are_one_frame(valkey_url: str) -> None:
+    """However fast the board changes, a viewer gets at most one frame an interval, and the last is the latest."""
+    async with running_hub(valkey_url, conflation_interval=Duration(0.2)) as (hub, ledger):
+        model = ModelViewer()
+        with hub.watch("posts", 5) as viewer:
+            await follow(viewer, model, 0)
+            started = time.monotonic()
+            for _ in range(200):
+                added = await ledger.add([Entry("a", 1, None)])
+            await follow(viewer, model, added.offset or 0)
+            most = (time.monotonic() - started) / 0.2 + 2
+
+        assert model.updates <= most
+        assert model.records[0].score == 200
+
+
+async def test_a_slow_viewer_skips_to_the_latest(valkey_url: str) -> None:
+    """One that did not ask for a while gets a single sync instead of a backlog."""
+    async with running_hub(valkey_url, conflation_interval=Duration(0.01)) as (hub, ledger):
+        slow, quick = ModelViewer(), ModelViewer()
+        with hub.watch("posts", 5) as slow_viewer, hub.watch("posts", 5) as quick_viewer:
+            await follow(slow_viewer, slow, 0)
+            for number in range(10):
+                added = await ledger.add([Entry(f"k{number}", 1, None)])
+                await follow(quick_viewer, quick, added.offset or 0)
+            await follow(slow_viewer, slow, added.offset or 0)
+
+        assert (slow.syncs, slow.updates) == (2, 0)
+        assert slow.records == quick.records
+
+
+async def test_sizes_are_served_by_one_read(valkey_url: str) -> None:
+    """Viewers of different sizes each see their own top; one that comes later with a larger size is not cut short."""
+    async with running_hub(valkey_url, conflation_interval=Duration(0.01)) as (hub, ledger):
+        await ledger.add([Entry(f"k{number}", number, None) for number in range(1, 31)])
+        with hub.watch("posts", 3) as small:
+            three = ModelViewer()
+            await follow(small, three, 1)
+            with hub.watch("posts", 20) as large:
+                twenty = ModelViewer()
+                await follow(large, twenty, 1)
+                added = await ledger.add([Entry("k1", 100, None)])
+                await follow(small, three, added.offset or 0)
+                await follow(large, twenty, added.offset or 0)
+
+        assert [len(three.records), len(twenty.records)] == [3, 20]
+        assert twenty.records[:3] == three.records
+
+
+async def test_viewers_are_counted_and_bounded(valkey_url: str) -> None:
+    """One more than max_viewers is refused; who leaves makes room."""
+    async with running_hub(valkey_url, max_viewers=2) as (hub, _):
+        with hub.watch("posts", 5), hub.watch("posts", 6):
+            assert hub.feeds["posts"].viewers == 2
+            with pytest.raises(ProblemError, match="too_many_viewers"), hub.watch("posts", 5):
+                pass
+        assert hub.feeds["posts"].viewers == 0
+        with hub.watch("posts", 5):
+            assert hub.feeds["posts"].viewers == 1
+
+
+@pytest.mark.fault
+async def test_viewers_are_told_of_a_store_that_is_away(own_store: StoreProcess) -> None:
+    """A status says stale, another that it is over, and what was missed comes with it."""
+    async with running_hub(
+        own_store.url, store_timeout=Duration(0.3), write_deadline=Duration(5), conflation_interval=Duration(0.01)
+    ) as (hub, ledger):
+        await ledger.add([Entry("a", 1, None)])
+        model = ModelViewer()
+        with hub.watch("posts", 5) as viewer:
+            await follow(viewer, model, 1)
+            with own_store.frozen():
+                while not model.stale:
+                    model.receive((await viewer.next_frame()).text)
+            added = await ledger.add([Entry("b", 5, None)])
+            await follow(viewer, model, added.offset or 0)
+
+        assert [record.key for record in model.records] == ["b", "a"]
+
+
+@pytest.mark.fault
+async def test_notices_lost_with_their_connection_are_made_good(valkey_url: str) -> None:
+    """A change during a cut is shown as soon as the hub is subscribed again, without another change."""
+    async with running_hub(valkey_url, conflation_interval=Duration(0.01)) as (hub, ledger):
+        model = ModelViewer()
+        with hub.watch("posts", 5) as viewer:
+            await follow(viewer, model, 0)
+            for number in range(5):
+                await ledger._client.client_kill_filter(_type="pubsub")
+                added = await ledger.add([Entry(f"k{number}", 1, None)])
+                await follow(viewer, model, added.offset or 0)
+
+        assert len(model.records) == 5
+
+
+async def test_a_quiet_board_sends_nothing(valkey_url: str) -> None:
+    """Without a change there is no frame."""
+    async with running_hub(valkey_url, conflation_interval=Duration(0.01)) as (hub, ledger):
+        model = ModelViewer()
+        with hub.watch("posts", 5) as viewer:
+            await follow(viewer, model, 0)
+            with pytest.raises(TimeoutError):
+                await asyncio.wait_for(viewer.next_frame(), 0.3)
+
+        async def idle() -> bool:
+            return hub.feeds["posts"].viewers == 0
+
+        await eventually(idle)
+        assert (await ledger.read(1)).offset == 0

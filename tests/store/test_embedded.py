@@ -1,0 +1,132 @@
+"""The embedded store: a real server of our own, durable, kept running, one owner at a time."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import redis
+
+from live.errors import SetupError
+from live.store.embedded import EmbeddedStore
+from tests.support import DEADLINE
+
+
+def until(condition: Callable[[], object]) -> None:
+    """Wait for a condition."""
+    end = time.monotonic() + DEADLINE
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.02)
+
+
+def answers(client: redis.Redis) -> bool:
+    """Whether the server is there."""
+    try:
+        return bool(client.ping())
+    except redis.exceptions.ConnectionError:
+        return False
+
+
+def test_it_is_durable_and_private(tmp_path: Path) -> None:
+    """Append-only with an fsync before each answer, no eviction, on a socket for its owner alone."""
+    store = EmbeddedStore(tmp_path / "d")
+    store.start()
+    client = redis.Redis.from_url(store.url)
+    try:
+        settings = client.config_get("*")
+        assert (settings["appendonly"], settings["appendfsync"]) == ("yes", "always")
+        assert settings["maxmemory-policy"] == "noeviction"
+        assert settings["port"] == "0"
+        assert (tmp_path / "d" / "valkey.sock").stat().st_mode & 0o777 == 0o700
+        assert (tmp_path / "d").stat().st_mode & 0o077 == 0
+    finally:
+        client.close()
+        store.stop()
+
+
+def test_it_keeps_its_data_and_ends_with_its_owner(tmp_path: Path) -> None:
+    """What was written is there after a stop and a start; a stop leaves no process."""
+    store = EmbeddedStore(tmp_path / "d")
+    store.start()
+    client = redis.Redis.from_url(store.url)
+    client.set("a", "1")
+    pid = store.pid
+    store.stop()
+    assert not Path(f"/proc/{pid}").exists()
+
+    again = EmbeddedStore(tmp_path / "d")
+    again.start()
+    assert client.get("a") == b"1"
+    client.close()
+    again.stop()
+
+
+@pytest.mark.fault
+def test_it_comes_back_when_it_is_killed(tmp_path: Path) -> None:
+    """A server that dies is started again, with everything that it had acknowledged."""
+    store = EmbeddedStore(tmp_path / "d")
+    store.start()
+    client = redis.Redis.from_url(store.url)
+    client.set("a", "1")
+    assert store.pid is not None
+    os.kill(store.pid, signal.SIGKILL)
+    until(lambda: not answers(client))
+    until(lambda: answers(client))
+
+    assert client.get("a") == b"1"
+    client.close()
+    store.stop()
+
+
+def test_one_owner_at_a_time(tmp_path: Path) -> None:
+    """A directory that is in use is refused at once, naming the process that uses it."""
+    store = EmbeddedStore(tmp_path / "d")
+    store.start()
+    try:
+        with pytest.raises(SetupError, match=f"in use by process {os.getpid()}"):
+            EmbeddedStore(tmp_path / "d").start()
+    finally:
+        store.stop()
+
+
+@pytest.mark.fault
+def test_the_server_of_a_killed_owner_ends(tmp_path: Path) -> None:
+    """`kill -9` of the owner ends its server too; the next owner waits for that, and finds the data."""
+    script = (
+        "import sys, time, redis; from pathlib import Path; from live.store.embedded import EmbeddedStore\n"
+        "store = EmbeddedStore(Path(sys.argv[1])); store.start()\n"
+        "redis.Redis.from_url(store.url).set('a', '1'); print(store.pid, flush=True); time.sleep(60)"
+    )
+    owner = subprocess.Popen([sys.executable, "-c", script, str(tmp_path / "d")], stdout=subprocess.PIPE)
+    assert owner.stdout is not None
+    pid = int(owner.stdout.readline())
+    owner.kill()
+    owner.wait()
+    owner.stdout.close()
+
+    store = EmbeddedStore(tmp_path / "d")
+    store.start()
+    client = redis.Redis.from_url(store.url)
+    assert client.get("a") == b"1"
+    assert store.pid != pid
+    client.close()
+    store.stop()
+
+
+def test_a_path_that_is_too_long_is_explained(tmp_path: Path) -> None:
+    """The kernel's limit on socket paths is met with a sentence, not with an error number."""
+    with pytest.raises(SetupError, match="choose a shorter --data-dir"):
+        EmbeddedStore(tmp_path / ("d" * 120)).start()
+
+
+def test_a_directory_that_cannot_be_used_is_explained(tmp_path: Path) -> None:
+    """A file where the directory should be is named."""
+    (tmp_path / "file").write_text("")
+
+    with pytest.raises(SetupError, match="can't use the data directory"):
+        EmbeddedStore(tmp_path / "file").start()

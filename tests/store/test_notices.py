@@ -1,0 +1,110 @@
+"""Change notices: one for each change, and no gap that goes unsaid."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+from redis.asyncio import Redis
+
+from live.event import Entry
+from live.settings import Duration
+from live.store.client import connect
+from live.store.ledger import Ledger
+from live.store.notices import Away, Changed, Gap, Notice, listen
+from tests.support import StoreProcess, eventually, fresh_settings, rolling_board
+
+
+@asynccontextmanager
+async def listening(store: str) -> AsyncIterator[tuple[list[Notice], Ledger, Redis]]:
+    """Everything that is heard of one board, and its ledger."""
+    settings = fresh_settings(store, store_timeout=Duration(0.5))
+    client = connect(store, settings)
+    ledger = Ledger(client, rolling_board(), settings)
+    heard: list[Notice] = []
+
+    async def hear() -> None:
+        async for notice in listen(client, {ledger.keys.channel: "posts"}):
+            heard.append(notice)  # noqa: PERF401 - it is read while it grows
+
+    hearing = asyncio.create_task(hear())
+    try:
+        yield heard, ledger, client
+    finally:
+        hearing.cancel()
+        await asyncio.gather(hearing, return_exceptions=True)
+        await client.aclose()
+
+
+async def until(heard: list[Notice], *wanted: Notice) -> None:
+    """Wait until exactly these have been heard."""
+
+    async def there() -> bool:
+        return heard == list(wanted)
+
+    await eventually(there)
+
+
+async def test_each_change_is_announced_once(any_store: str) -> None:
+    """A batch is one notice, whatever its size; the first thing to hear is that everything may have changed."""
+    async with listening(any_store) as (heard, ledger, _):
+        await until(heard, Gap())
+        await ledger.add([Entry("a", 1, None), Entry("b", 1, None)])
+        await ledger.add([Entry("a", 1, None)])
+
+        await until(heard, Gap(), Changed("posts"), Changed("posts"))
+
+
+async def test_a_cut_connection_is_a_gap(any_store: str) -> None:
+    """redis-py subscribes again in silence; that silence is broken here."""
+    async with listening(any_store) as (heard, ledger, client):
+        await until(heard, Gap())
+        await client.client_kill_filter(_type="pubsub")
+
+        async def again() -> bool:
+            return heard.count(Gap()) == 2
+
+        await eventually(again)
+        await ledger.add([Entry("a", 1, None)])
+
+        async def changed() -> bool:
+            return heard[-1] == Changed("posts")
+
+        await eventually(changed)
+
+
+@pytest.mark.fault
+async def test_a_silent_store_is_away(own_store: StoreProcess) -> None:
+    """A store that neither answers nor hangs up is noticed by a ping with a deadline, and heard again when it wakes."""
+    async with listening(own_store.url) as (heard, _, _):
+        await until(heard, Gap())
+        with own_store.frozen():
+
+            async def away() -> bool:
+                return isinstance(heard[-1], Away)
+
+            await eventually(away)
+
+        async def back() -> bool:
+            return heard[-1] == Gap()
+
+        await eventually(back)
+
+
+@pytest.mark.fault
+async def test_a_store_that_restarts_is_heard_again(own_store: StoreProcess) -> None:
+    """Killed and started again, it is away for a while and then a gap."""
+    async with listening(own_store.url) as (heard, _, _):
+        await until(heard, Gap())
+        own_store.kill()
+
+        async def away() -> bool:
+            return isinstance(heard[-1], Away)
+
+        await eventually(away)
+        own_store.start()
+
+        async def back() -> bool:
+            return heard[-1] == Gap()
+
+        await eventually(back)

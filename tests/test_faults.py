@@ -1,0 +1,339 @@
+"""Faults on real servers: kills, freezes, lost answers, rotators at once. Each with the mistake that it must catch."""
+
+import asyncio
+import random
+from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from live.event import Entry
+from live.settings import Duration
+from live.store.client import connect
+from live.store.keys import Keys
+from live.store.ledger import Ledger, Scripts
+from live.store.scripts import Script
+from tests.support import (
+    ServerProcess,
+    StoreProcess,
+    drifted,
+    eventually,
+    fresh_settings,
+    open_ledger,
+    post,
+    rolling_board,
+    run_server,
+)
+
+pytestmark = pytest.mark.fault
+
+FAST_BOARD = '[[board]]\nid = "posts"\nwindow = {rolling = "2s", slot = "1s"}\n'
+
+
+class NaiveScripts:
+    """Rotation as one would write it first: read the slot, subtract one by one, delete."""
+
+    def __init__(self) -> None:
+        self.rotate = self
+        right = Scripts()
+        self.add, self.open, self.read = right.add, right.open, right.read
+
+    async def __call__(self, client: Any, keys: list[str], arguments: list[str]) -> list[bytes]:
+        """Take the place of the script `rotate`."""
+        ranking, meta, slots, _ = keys
+        _, _, length, window, _, _, _, channel = arguments
+        seconds, _ = await client.time()
+        current = int(seconds) // int(length) * int(length)
+        due = await client.zrangebyscore(slots, "-inf", f"({current - int(window)}", start=0, num=1)
+        if not due:
+            return [b"idle", b"100"]
+        slot = f"{ranking.removesuffix('ranking')}slot:{due[0].decode()}"
+        values = await client.hgetall(slot)
+        for member, value in values.items():
+            if await client.zincrby(ranking, -int(value), member) <= 0:
+                await client.zrem(ranking, member)
+            await client.hincrby(meta, "total", -int(value))
+            await client.hincrby(meta, "volume", -int(value))
+        await client.delete(slot)
+        await client.zrem(slots, due[0])
+        await client.hincrby(meta, "offset", 1)
+        await client.publish(channel, "changed")
+        return [b"moved", b"1", b"0"]
+
+
+async def drift_under_load(store: str, scripts: Scripts, seconds: float = 6.0) -> tuple[int, int]:
+    """Eight writers add while two processes rotate; how often the board was looked at, and found untrue."""
+    settings = fresh_settings(store, rotation_step=8, max_future=Duration(60))
+    board = rolling_board("2s", "1s")
+    client: Any = connect(store, settings)
+    end = asyncio.get_running_loop().time() + seconds
+    ledgers = [Ledger(client, board, settings, scripts) for _ in range(8)]
+    await ledgers[0].open()
+
+    async def write(ledger: Ledger, seed: int) -> None:
+        chance = random.Random(seed)
+        while asyncio.get_running_loop().time() < end:
+            await ledger.add([Entry(f"k{chance.randrange(60)}", chance.randint(1, 3), None) for _ in range(20)])
+            await asyncio.sleep(0.002)
+
+    async def rotate() -> None:
+        ledger = Ledger(client, board, settings, scripts)
+        while asyncio.get_running_loop().time() < end:
+            wait = await ledger.rotate()
+            await asyncio.sleep(0 if wait is None else min(wait, 0.02))
+
+    looked = untrue = 0
+
+    async def look() -> None:
+        nonlocal looked, untrue
+        while asyncio.get_running_loop().time() < end:
+            looked += 1
+            untrue += bool(await drifted(client, ledgers[0].keys))
+            await asyncio.sleep(0.01)
+
+    await asyncio.gather(*(write(ledger, seed) for seed, ledger in enumerate(ledgers)), rotate(), rotate(), look())
+    await client.aclose()
+    return looked, untrue
+
+
+async def test_two_rotators_and_eight_writers_never_drift(any_store: str) -> None:
+    """The board is true at every instant of the run, not only at its end."""
+    looked, untrue = await drift_under_load(any_store, Scripts())
+
+    assert looked > 50
+    assert untrue == 0
+
+
+async def test_a_naive_rotation_is_caught(valkey_url: str) -> None:
+    """The test above fails for a rotation of separate steps."""
+    _, untrue = await drift_under_load(valkey_url, NaiveScripts())  # type: ignore[arg-type]
+
+    assert untrue > 0
+
+
+async def likes(url: str, acknowledged: Counter[str], stop: asyncio.Event, seed: int) -> None:
+    """Post single likes until stopped, and note what was acknowledged."""
+    chance = random.Random(seed)
+    async with httpx.AsyncClient(base_url=url, timeout=5) as client:
+        while not stop.is_set():
+            key = f"k{chance.randrange(200)}"
+            with suppress(httpx.TransportError):
+                response = await client.post("/v1/events", json={"key": key})
+                if response.status_code == 200 and response.json()["accepted"]:
+                    acknowledged[key] += 1
+
+
+@pytest.mark.timeout(120)
+async def test_servers_rotate_and_take_posts_through_http(valkey_url: str, tmp_path: Path) -> None:
+    """Two server processes rotate a board of two seconds while eight producers post: true all along, then empty."""
+    boards = tmp_path / "boards.toml"
+    boards.write_text(FAST_BOARD, encoding="utf-8")
+    settings = fresh_settings(valkey_url, boards=boards, rotation_step=5)
+    servers = [ServerProcess(settings, tmp_path) for _ in range(2)]
+    for server in servers:
+        server.start()
+    client: Any = connect(valkey_url, settings)
+    keys = Keys(settings.key_prefix, "posts")
+    acknowledged: Counter[str] = Counter()
+    stop = asyncio.Event()
+    producing = [asyncio.create_task(likes(servers[seed % 2].url, acknowledged, stop, seed)) for seed in range(8)]
+    looked = 0
+    end = asyncio.get_running_loop().time() + 6
+    while asyncio.get_running_loop().time() < end:
+        assert await drifted(client, keys) == []
+        looked += 1
+        await asyncio.sleep(0.01)
+    stop.set()
+    await asyncio.gather(*producing)
+
+    async def empty() -> bool:
+        return int(await client.zcard(keys.ranking)) == 0
+
+    assert looked > 20
+    assert acknowledged.total() > 100
+    await eventually(empty)  # due slots leave though nobody posts
+    assert await drifted(client, keys) == []
+    for server in servers:
+        assert server.stop() == 0
+    await client.aclose()
+
+
+@pytest.mark.timeout(120)
+async def test_a_server_killed_in_the_middle_of_a_rotation(tmp_path: Path) -> None:
+    """`kill -9` between two steps leaves a true board; the next server finishes the slot, and nothing is lost."""
+    boards = tmp_path / "boards.toml"
+    boards.write_text(FAST_BOARD, encoding="utf-8")
+    data = tmp_path / "d"
+    settings = fresh_settings("", boards=boards, data_dir=data, rotation_step=1)
+    url = f"unix://{data / 'valkey.sock'}"
+    keys = Keys(settings.key_prefix, "posts")
+    server = ServerProcess(settings, tmp_path)
+    middle = 0
+    for _ in range(4):
+        server.start()
+        client = connect(url, settings)
+        async with httpx.AsyncClient(base_url=server.url, timeout=10) as producer:
+            await post(producer, *({"key": f"k{i}", "amount": i + 1} for i in range(1000)))
+
+        async def leaving(client: Any = client) -> bool:
+            return 0 < int(await client.zcard(keys.ranking)) < 900
+
+        await eventually(leaving)
+        server.kill()
+        await client.aclose()
+        server = ServerProcess(settings, tmp_path)
+        server.start()
+        client = connect(url, settings)
+        middle += int(await client.zcard(keys.ranking)) > 0
+        assert await drifted(client, keys) == []
+
+        async def empty(client: Any = client) -> bool:
+            return int(await client.zcard(keys.ranking)) == 0
+
+        await eventually(empty)
+        assert await drifted(client, keys) == []
+        assert server.stop() == 0
+        await client.aclose()
+    assert middle, "no kill hit the middle of a rotation"
+
+
+async def test_nothing_acknowledged_is_lost_when_the_store_is_killed(own_store: StoreProcess) -> None:
+    """Through five kills of the store every acknowledged like is there, and what is away is answered 503."""
+    settings = fresh_settings(own_store.url, write_deadline=Duration(0.5), store_timeout=Duration(0.3))
+    client: Any = connect(own_store.url, settings)
+    acknowledged: Counter[str] = Counter()
+    stop = asyncio.Event()
+    async with run_server(settings, [rolling_board()]) as url:
+        producing = [asyncio.create_task(likes(url, acknowledged, stop, seed)) for seed in range(8)]
+        for _ in range(5):
+            before = acknowledged.total()
+
+            async def some(before: int = before) -> bool:
+                return acknowledged.total() > before + 50
+
+            await eventually(some)
+            own_store.kill()
+            own_store.start()
+        stop.set()
+        await asyncio.gather(*producing)
+        keys = Keys(settings.key_prefix, "posts")
+        held = {key.decode(): int(score) for key, score in await client.zrange(keys.ranking, 0, -1, withscores=True)}
+        assert all(held.get(key, 0) >= count for key, count in acknowledged.items())
+        assert await drifted(client, keys) == []
+    await client.aclose()
+
+
+async def test_a_store_that_is_away_is_answered_503_and_heals(own_store: StoreProcess) -> None:
+    """While the store is frozen POST says 503 with Retry-After in good time; afterwards everything works by itself."""
+    settings = fresh_settings(own_store.url, write_deadline=Duration(1), store_timeout=Duration(0.4))
+    async with (
+        run_server(settings, [rolling_board()]) as url,
+        httpx.AsyncClient(base_url=url, timeout=10) as client,
+    ):
+        await post(client, {"key": "a"})
+        with own_store.frozen():
+            answers = await asyncio.gather(
+                client.post("/v1/events", json={"key": "b"}), client.get("/v1/boards/posts"), client.get("/readyz"),
+                client.get("/boards/posts"), client.get("/"),
+            )  # fmt: skip
+            assert [answer.status_code for answer in answers] == [503, 503, 503, 503, 200]
+            assert all(int(answer.headers["Retry-After"]) >= 1 for answer in answers[:4])
+            assert answers[0].json()["code"] == "store_unavailable"
+            assert (await client.get("/healthz")).status_code == 200
+
+        async def counts() -> bool:
+            return (await client.post("/v1/events", json={"key": "c"})).status_code == 200
+
+        await eventually(counts)
+        assert (await client.get("/v1/boards/posts/records/a")).json()["score"] == 1
+
+
+@asynccontextmanager
+async def swallowing_proxy(store: Path, folder: Path, swallow: int) -> AsyncIterator[tuple[str, list[int]]]:
+    """A proxy before the store that forwards commands and drops the first answers to scripts, with the connection."""
+    swallowed = [0]
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        upstream_reader, upstream_writer = await asyncio.open_unix_connection(str(store))
+        adding = False
+
+        async def back() -> None:
+            while answer := await upstream_reader.read(65536):
+                if adding and swallowed[0] < swallow:
+                    swallowed[0] += 1
+                    break
+                writer.write(answer)
+            writer.close()
+
+        returning = asyncio.create_task(back())
+        with suppress(ConnectionError):
+            while command := await reader.read(1 << 20):
+                adding = (
+                    b"EVALSHA" in command and b":writers" in command and b"server" in command and b"{posts}" in command
+                )
+                upstream_writer.write(command)
+        upstream_writer.close()
+        await returning
+
+    path = folder / "proxy.sock"
+    server = await asyncio.start_unix_server(serve, str(path))
+    try:
+        yield f"unix://{path}", swallowed
+    finally:
+        server.close()
+
+
+async def count_through_lost_answers(store: StoreProcess, folder: Path, scripts: Scripts) -> int:
+    """What one like counts when the answers to its first three attempts are lost."""
+    settings = fresh_settings(store.url, write_deadline=Duration(5))
+    ready: Any = connect(store.url, settings)
+    await Ledger(ready, rolling_board(), settings, scripts).open()
+    async with swallowing_proxy(store.path, folder, 3) as (url, swallowed):
+        client: Any = connect(url, settings)
+        ledger = Ledger(client, rolling_board(), settings, scripts)
+        ledger.epoch = (await ready.hget(ledger.keys.meta, "epoch")).decode()
+        ledger._newest = int((await ready.time())[0]) // 3600 * 3600
+        await scripts.add(
+            ready, ["a", "b", "c", "d"], ["?"] * 10
+        )  # known to the store, so that one call is one command
+        await ledger.add([Entry("a", 1, None)])
+        assert swallowed == [3]
+        await client.aclose()
+    score = await ready.zscore(ledger.keys.ranking, "a")
+    await ready.aclose()
+    return int(score or 0)
+
+
+async def test_a_lost_answer_counts_once(own_store: StoreProcess, tmp_path: Path) -> None:
+    """The write path asks again until it knows, under the batch's own number."""
+    assert await count_through_lost_answers(own_store, tmp_path, Scripts()) == 1
+
+
+async def test_a_retry_without_a_number_is_caught(own_store: StoreProcess, tmp_path: Path) -> None:
+    """The test above fails for a script that does not look at the number."""
+    source = Scripts().add.source.replace("if done == sequence then", "if false then")
+    source = source.replace("if tonumber(done) > tonumber(sequence)", "if false")
+
+    assert await count_through_lost_answers(own_store, tmp_path, Scripts(add=Script("add", source))) == 4
+
+
+async def test_a_frozen_store_that_wakes_counts_no_batch_twice(own_store: StoreProcess) -> None:
+    """Attempts that were given up surface when the store wakes; each batch that was acknowledged counts once."""
+    async with open_ledger(
+        own_store.url, rolling_board(), store_timeout=Duration(0.1), write_deadline=Duration(5)
+    ) as led:
+        await led.add([Entry("a", 1, None)])
+        with own_store.frozen():
+            adding = asyncio.create_task(led.add([Entry("a", 1, None)]))
+            await asyncio.sleep(0.5)  # several attempts are waiting in the store's sockets
+            assert not adding.done()
+        await adding
+        later = await led.add([Entry("b", 1, None)])  # behind whatever surfaced
+
+        page = await led.read(2)
+        assert [(record.key, record.score) for record in page.records] == [("a", 2), ("b", 1)]
+        assert page.offset == later.offset == 3
