@@ -1,0 +1,274 @@
+"""The page in a real Chromium."""
+
+import asyncio
+import random
+import socket
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+import msgspec
+import pytest
+from playwright.async_api import Browser, Page, async_playwright
+
+from live.board import Board
+from live.fanout.frames import Update
+from live.ranking import Record, apply, diff
+from live.settings import Duration
+from tests.support import CHROMIUM, ServerProcess, StoreProcess, fresh_settings, post, rolling_board, run_server
+
+pytestmark = [
+    pytest.mark.browser,
+    pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed"),
+]
+
+FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update"]
+PATIENCE = 10_000
+
+
+@asynccontextmanager
+async def browser() -> AsyncIterator[Browser]:
+    """Debian's Chromium without a screen."""
+    async with async_playwright() as playwright:
+        chromium = await playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
+        try:
+            yield chromium
+        finally:
+            await chromium.close()
+
+
+@asynccontextmanager
+async def board_in_browser(
+    store: str, *events: dict[str, Any], board: Board | None = None, **context: Any
+) -> AsyncIterator[tuple[Page, httpx.AsyncClient]]:
+    """The page of a board that already has some events, and a producer; fails on any fault that the page reports."""
+    settings = fresh_settings(store, write_deadline=Duration(0.5), store_timeout=Duration(0.3))
+    faults: list[str] = []
+    async with (
+        run_server(settings, [board or rolling_board()]) as url,
+        httpx.AsyncClient(base_url=url) as producer,
+        browser() as chromium,
+    ):
+        if events:
+            await post(producer, *events)
+        page = await (await chromium.new_context(**context)).new_page()
+        page.on("pageerror", lambda error: faults.append(str(error)))
+        page.on("console", lambda message: faults.append(message.text) if message.type == "error" else None)
+        page.on("request", lambda request: faults.append(request.url) if url not in request.url else None)
+        await page.goto(f"{url}/boards/posts")
+        yield page, producer
+        assert [fault for fault in faults if "WebSocket" not in fault] == []
+
+
+async def rows(page: Page) -> list[tuple[str, str, str]]:
+    """What the table shows."""
+    found: list[list[str]] = await page.eval_on_selector_all(
+        "#records tr", "rows => rows.map(row => [...row.cells].map(cell => cell.textContent))"
+    )
+    return [(rank, key, score) for rank, key, score in found]
+
+
+async def until_live(page: Page) -> None:
+    """Wait until the page says that it is live."""
+    await page.wait_for_selector("#connection[data-state=live]", timeout=PATIENCE)
+
+
+async def until_first(page: Page, key: str) -> None:
+    """Wait until a key is on the first row."""
+    await page.wait_for_function(
+        "key => document.querySelector('#records tr')?.dataset.key === key", arg=key, timeout=PATIENCE
+    )
+
+
+async def test_a_like_makes_its_row_rise(valkey_url: str) -> None:
+    """Post likes, and see the row rise, the sums change and a new row come, without a reload."""
+    async with board_in_browser(valkey_url, {"key": "a", "amount": 3}, {"key": "b", "amount": 2}) as (page, producer):
+        await until_live(page)
+        assert await rows(page) == [("1", "a", "3"), ("2", "b", "2")]
+        await page.evaluate("window.stays = document.querySelector('[data-key=b]')")
+
+        await post(producer, {"key": "b", "amount": 1200}, {"key": "c"})
+        await until_first(page, "b")
+
+        assert await rows(page) == [("1", "b", "1,202"), ("2", "a", "3"), ("3", "c", "1")]
+        assert await page.text_content("#total-score") == "1,206"
+        assert await page.text_content("#rank-count") == "3"
+        assert await page.evaluate("window.stays === document.querySelector('#records tr')"), "the row itself moves"
+
+
+async def test_rows_glide_to_their_places(valkey_url: str) -> None:
+    """A row that changes places starts where it was; with reduced motion it does not."""
+    for motion, moving in (("no-preference", True), ("reduce", False)):
+        async with board_in_browser(
+            valkey_url, {"key": "a", "amount": 3}, {"key": "b", "amount": 2}, reduced_motion=motion
+        ) as (page, producer):
+            await until_live(page)
+            await page.evaluate("""() => {
+                window.moved = false;
+                const look = () => {
+                    window.moved ||= document.getAnimations().some(
+                        (animation) => animation.effect.getKeyframes?.().some(
+                            (frame) => frame.transform?.includes("translate")));
+                    requestAnimationFrame(look);
+                };
+                look();
+            }""")
+            await post(producer, {"key": "b", "amount": 5})
+            await until_first(page, "b")
+            await page.wait_for_timeout(100)
+
+            assert await page.evaluate("window.moved") is moving
+
+
+async def test_a_record_without_likes_disappears(valkey_url: str) -> None:
+    """A like taken back, and a slot that leaves, take their rows off the page; an empty board says so."""
+    board = rolling_board("2s", "1s")
+    async with board_in_browser(valkey_url, {"key": "a"}, {"key": "b"}, board=board) as (page, producer):
+        await until_live(page)
+        await post(producer, {"key": "a", "amount": -1})
+        await page.wait_for_selector("[data-key=a]", state="detached", timeout=PATIENCE)
+        await page.wait_for_selector("[data-key=b]", state="detached", timeout=PATIENCE)
+        await page.wait_for_selector("#empty", state="visible", timeout=PATIENCE)
+
+
+async def test_it_reads_well_without_script(valkey_url: str) -> None:
+    """Without script the records are there, and the page says that it stands still."""
+    async with board_in_browser(valkey_url, {"key": "a", "amount": 3}, {"key": "b"}, java_script_enabled=False) as (
+        page,
+        _,
+    ):
+        text = await page.inner_text("main")
+        assert "Without script" in text
+        assert text.index("a\t3") < text.index("b\t1")
+
+
+async def test_keys_are_only_ever_text(valkey_url: str) -> None:
+    """Markup in a key is shown as it stands, by the server as by the script; right-to-left stays in its cell."""
+    nasty = ["</script><img src=x onerror=alert(1)>", "<b>\"&'", "שלום", "{{7*7}}"]
+    async with board_in_browser(valkey_url, *({"key": key} for key in nasty[:2])) as (page, producer):
+        await until_live(page)
+        await post(producer, *({"key": key, "amount": 2} for key in nasty))
+        await page.wait_for_function("() => document.querySelectorAll('#records tr').length === 4", timeout=PATIENCE)
+
+        assert {key for _, key, _ in await rows(page)} == set(nasty)
+        assert await page.locator("#records img, #records b").count() == 0
+        assert await page.locator("#records bdi").count() == 4
+
+
+async def test_it_goes_stale_and_heals(own_store: StoreProcess) -> None:
+    """While the store is away the page says so; afterwards it goes on by itself."""
+    async with board_in_browser(own_store.url, {"key": "a", "amount": 3}) as (page, producer):
+        await until_live(page)
+        with own_store.frozen():
+            await page.wait_for_selector("#connection[data-state=stale]", timeout=PATIENCE)
+            assert "store unreachable" in (await page.text_content("#connection") or "")
+        await until_live(page)
+        await post(producer, {"key": "b", "amount": 5})
+        await until_first(page, "b")
+
+
+async def test_it_comes_back_after_a_cut(valkey_url: str, tmp_path: Path) -> None:
+    """A server that is gone is shown as such; the page tries again by itself, and is up to date after."""
+    settings = fresh_settings(valkey_url, port=free_port())
+    server = ServerProcess(settings, tmp_path)
+    server.start()
+    async with browser() as chromium, httpx.AsyncClient(base_url=server.url) as producer:
+        page = await chromium.new_page()
+        await page.goto(f"{server.url}/boards/posts")
+        await until_live(page)
+        server.kill()
+        await page.wait_for_selector("#connection[data-state=away]", timeout=PATIENCE)
+        server.start()
+        await post(producer, {"key": "b", "amount": 5})
+        await until_first(page, "b")
+        await until_live(page)
+    server.stop()
+
+
+def free_port() -> int:
+    """A port that nobody listens on."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+async def test_the_backoff_has_full_jitter(valkey_url: str) -> None:
+    """Pauses are spread from zero up to a bound that doubles to the cap; a stable connection begins anew."""
+    async with board_in_browser(valkey_url) as (page, _):
+        pauses = await page.evaluate("""async () => {
+            const own = document.querySelector('script[type=module]').src;
+            const { Backoff } = await import(own.replace('board', 'backoff'));
+            const all = (random) => { const b = new Backoff({ base: 100, cap: 1000, random });
+                                      return Array.from({ length: 6 }, () => b.next()); };
+            const once = new Backoff({ base: 100, cap: 1000, random: () => 1 });
+            once.next(); once.next(); once.reset();
+            return { most: all(() => 1), least: all(() => 0), half: all(() => 0.5), anew: once.next() };
+        }""")
+
+    assert pauses["most"] == [100, 200, 400, 800, 1000, 1000]
+    assert pauses["least"] == [0] * 6
+    assert pauses["half"] == [50, 100, 200, 400, 500, 500]
+    assert pauses["anew"] == 100
+
+
+async def test_the_script_applies_messages_as_the_server_does(valkey_url: str) -> None:
+    """Over random tops, the page's `applied` and the server's `apply` come to the same records; a gap is noticed."""
+    chance = random.Random(5)
+    messages: list[dict[str, Any]] = []
+    tops: list[list[Record]] = [[]]
+    for offset in range(1, 200):
+        scores = {f"k{i}": chance.randint(1, 6) for i in chance.sample(range(14), chance.randint(0, 12))}
+        ranked = sorted(scores.items(), key=lambda item: (-item[1], item[0]))
+        top = [Record(key, score, rank) for rank, (key, score) in enumerate(ranked, 1)][:8]
+        changed, removed = diff(tops[-1], top)
+        assert apply(tops[-1], changed, removed) == top
+        update = Update("e", offset - 1, offset, 1, 1, changed, removed)
+        messages.append(msgspec.to_builtins(update))
+        tops.append(top)
+    async with board_in_browser(valkey_url) as (page, _):
+        shown = await page.evaluate(
+            """async (messages) => {
+            const own = document.querySelector('script[type=module]').src;
+            const { applied } = await import(own.replace('board', 'state'));
+            const nothing = { epoch: "e", offset: 0, rank_count: 0, total_score: 0, records: [] };
+            let board = applied(null, { type: "sync", ...nothing });
+            const tops = messages.map((message) => (board = applied(board, message)).records);
+            let gap = "";
+            try { applied(board, messages[3]); } catch (error) { gap = error.constructor.name; }
+            return { tops, gap };
+        }""",
+            messages,
+        )
+
+    assert shown["tops"] == msgspec.to_builtins(tops[1:])
+    assert shown["gap"] == "Gap"
+
+
+async def test_many_pages_show_the_same(valkey_url: str) -> None:
+    """Three pages of one board end on what the server's own page shows, row by row."""
+    chance = random.Random(9)
+    settings = fresh_settings(valkey_url, conflation_interval=Duration(0.03))
+    async with (
+        run_server(settings, [rolling_board()]) as url,
+        httpx.AsyncClient(base_url=url) as producer,
+        browser() as chromium,
+    ):
+        pages = [await chromium.new_page() for _ in range(3)]
+        await asyncio.gather(*(page.goto(f"{url}/boards/posts") for page in pages))
+        for _ in range(60):
+            events = [{"key": f"k{chance.randrange(70)}", "amount": chance.randint(-2, 4)} for _ in range(10)]
+            answer = await post(producer, *events)
+        await asyncio.gather(*(until_live(page) for page in pages))
+        board = (await producer.get("/v1/boards/posts?limit=50")).json()
+        right = [(str(r["rank"]), r["key"], f"{r['score']:,}") for r in board["records"]]
+        for page in pages:
+            await page.wait_for_function(
+                "total => document.getElementById('total-score').textContent === total",
+                arg=f"{board['total_score']:,}",
+                timeout=PATIENCE,
+            )
+            assert await rows(page) == right
+        assert answer["accepted"] == 10

@@ -1,0 +1,59 @@
+"""The package as a user gets it: a wheel in an empty environment serves a page with all that belongs to it."""
+
+import re
+import subprocess
+import sys
+import venv
+import zipfile
+from pathlib import Path
+
+import httpx
+import pytest
+
+from tests.support import ServerProcess, fresh_settings
+
+ROOT = Path(__file__).parent.parent
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The wheel of this checkout."""
+    folder = tmp_path_factory.mktemp("wheel")
+    run(sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", str(folder), str(ROOT))
+    return next(folder.glob("*.whl"))
+
+
+def run(*command: str) -> None:
+    """Run a command that has to work."""
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_the_wheel_holds_everything_and_nothing_else(wheel: Path) -> None:
+    """Scripts, static files and templates are inside; tests and benches are not."""
+    names = set(zipfile.ZipFile(wheel).namelist())
+
+    for folder, pattern in (("live", "**/*.py"), ("live", "**/*.lua"), ("static", "*"), ("templates", "*")):
+        for path in (ROOT / folder).glob(pattern):
+            inside = path.relative_to(ROOT).as_posix()
+            assert (inside if folder == "live" else f"live/{inside}") in names
+    assert not [name for name in names if not name.startswith(("live/", "live_board-"))]
+
+
+@pytest.mark.timeout(300)
+def test_it_serves_its_page_from_an_empty_environment(wheel: Path, valkey_url: str, tmp_path: Path) -> None:
+    """Installed with the pinned versions into a new environment, it serves the page and each file that it names."""
+    venv.create(tmp_path / "env", with_pip=True)
+    python = tmp_path / "env" / "bin" / "python"
+    run(str(python), "-m", "pip", "install", "--quiet", "--constraint", str(ROOT / "constraints.txt"), str(wheel))
+    server = ServerProcess(fresh_settings(valkey_url), tmp_path, python=str(python))
+    server.start()
+    with httpx.Client(base_url=server.url) as client:
+        page = client.get("/boards/posts")
+        files = re.findall(r'(?:href|src)="(/static/[^"]+)"', page.text)
+        script = next(file for file in files if file.endswith("board.js"))
+        files += [script.replace("board.js", name) for name in ("connection.js", "state.js", "view.js", "backoff.js")]
+        assert page.status_code == 200
+        assert {client.get(file).status_code for file in files} == {200}
+        assert client.post("/v1/events", json={"key": "a"}).json()["accepted"] == 1
+    assert server.stop() == 0

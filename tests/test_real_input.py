@@ -1,0 +1,146 @@
+"""Real input: 10,000 requests to a web site over 84 hours, against a plain count over the file."""
+
+import asyncio
+import gzip
+import random
+import subprocess
+import sys
+from collections import Counter
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import httpx
+import msgspec
+import pytest
+
+from live.board import BoardChoice, make_board
+from live.store.client import connect
+from live.store.keys import Keys
+from live.web.boards import BoardPage
+from tests.support import REAL_INPUT, ServerProcess, drifted, fresh_settings, run_server
+
+pytestmark = pytest.mark.skipif(not REAL_INPUT.exists(), reason="the real input is not beside this checkout")
+
+HOUR = 3600
+BOARDS = '[[board]]\nid = "site"\nsource = ["request"]\nclock = "event"\n'
+INSTANTS = 28
+
+
+def load() -> list[dict[str, Any]]:
+    """The events of the file, in its order."""
+    return [msgspec.json.decode(line) for line in gzip.open(REAL_INPUT)]
+
+
+def seconds(event: dict[str, Any]) -> int:
+    """The time of an event."""
+    return int(datetime.fromisoformat(event["time"]).timestamp())
+
+
+def expected(events: list[dict[str, Any]]) -> list[tuple[str, int]]:
+    """The ranking of a 24-hour board with hourly slots after some events, by a plain count."""
+    current = max(seconds(event) for event in events) // HOUR * HOUR
+    counts = Counter(event["key"] for event in events if seconds(event) >= current - 24 * HOUR)
+    return sorted(counts.items(), key=lambda item: (-item[1], item[0].encode()))
+
+
+async def whole_board(client: httpx.AsyncClient) -> tuple[list[tuple[str, int]], int, int]:
+    """Every record, page by page, with the count and the total that each page names."""
+    records: list[tuple[str, int]] = []
+    cursor: str | None = ""
+    page = None
+    while cursor is not None:
+        response = await client.get(f"/v1/boards/site?limit=700{f'&cursor={cursor}' if cursor else ''}")
+        page = msgspec.json.decode(response.content, type=BoardPage)
+        records += [(record.key, record.score) for record in page.records]
+        assert [record.rank for record in page.records] == list(
+            range(len(records) - len(page.records) + 1, len(records) + 1)
+        )
+        cursor = page.next_cursor
+    assert page is not None
+    return records, page.rank_count, page.total_score
+
+
+async def compare(client: httpx.AsyncClient, sent: list[dict[str, Any]]) -> None:
+    """Ranking, scores, count and total are what a plain count gives."""
+    records, rank_count, total = await whole_board(client)
+    right = expected(sent)
+    assert records == right
+    assert rank_count == len(right)
+    assert total == sum(score for _, score in right)
+
+
+@pytest.mark.timeout(120)
+async def test_the_site_log_equals_a_plain_count_at_many_instants(valkey_url: str) -> None:
+    """Replayed in the order of the log, the board is right at every one of 28 instants through the 84 hours."""
+    events = load()
+    board = make_board(BoardChoice(id="site", source=("request",), clock="event"))
+    async with (
+        run_server(fresh_settings(valkey_url), [board]) as url,
+        httpx.AsyncClient(base_url=url, timeout=30) as client,
+    ):
+        step = len(events) // INSTANTS
+        for start in range(0, len(events), step):
+            response = await client.post("/v1/events", json=events[start : start + step])
+            answer = response.json()
+            assert (answer["accepted"], answer["rejected"]) == (len(events[start : start + step]), [])
+            await compare(client, events[: start + step])
+
+
+@pytest.mark.timeout(120)
+async def test_eight_producers_at_once_give_the_same(valkey_url: str) -> None:
+    """Shuffled within a slot and posted in chunks by eight producers at once, it is right after every third slot."""
+    chance = random.Random(11)
+    slots: dict[int, list[dict[str, Any]]] = {}
+    for event in load():
+        slots.setdefault(seconds(event) // HOUR, []).append(event)
+    board = make_board(BoardChoice(id="site", source=("request",), clock="event"))
+    settings = fresh_settings(valkey_url)
+    store = connect(valkey_url, settings)
+    sent: list[dict[str, Any]] = []
+    compared = 0
+    async with (
+        run_server(settings, [board]) as url,
+        httpx.AsyncClient(base_url=url, timeout=30) as client,
+    ):
+        for number, (_, events) in enumerate(sorted(slots.items())):
+            chance.shuffle(events)
+            chunks = [events[i::8] for i in range(8) if events[i::8]]
+            answers = await asyncio.gather(*(client.post("/v1/events", json=chunk) for chunk in chunks))
+            assert sum(answer.json()["accepted"] for answer in answers) == len(events)
+            sent += events
+            if number % 3 == 0 or number == len(slots) - 1:
+                await compare(client, sent)
+                compared += 1
+            assert await drifted(store, Keys(settings.key_prefix, "site")) == []
+    assert compared >= 24
+    await store.aclose()
+
+
+@pytest.mark.timeout(120)
+async def test_the_commands_replay_and_audit(tmp_path: Path) -> None:
+    """`live replay` sends the whole file, and `live audit` finds no drift after it."""
+    boards = tmp_path / "boards.toml"
+    boards.write_text(BOARDS, encoding="utf-8")
+    settings = fresh_settings("", boards=boards, data_dir=tmp_path / "d")
+    server = ServerProcess(settings, tmp_path)
+    server.start()
+    replayed = await asyncio.to_thread(live, server, "replay", str(REAL_INPUT), "--to", server.url, "--json")
+    async with httpx.AsyncClient(base_url=server.url, timeout=30) as client:
+        await compare(client, load())
+    audited = await asyncio.to_thread(live, server, "audit", "--json")
+
+    assert (replayed["sent"], replayed["accepted"], replayed["rejected"]) == (10_000, 10_000, {})
+    assert audited["clean"] is True
+    assert audited["boards"][0]["members"] == len(expected(load()))
+    assert audited["boards"][0]["totals"] == "ok"
+    assert server.stop() == 0
+
+
+def live(server: ServerProcess, *arguments: str) -> dict[str, Any]:
+    """Run a command with the settings of a server; its one JSON object."""
+    command = [sys.executable, "-m", "live", *arguments]
+    done = subprocess.run(command, env=server.environment, capture_output=True, check=False)
+    assert done.returncode == 0, done.stderr.decode()
+    found: dict[str, Any] = msgspec.json.decode(done.stdout)
+    return found

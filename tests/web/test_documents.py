@@ -1,0 +1,67 @@
+"""The documents of the contract: made from the structs, true to what is served."""
+
+import httpx
+import msgspec
+import pytest
+from websockets.asyncio.client import connect
+
+from live.errors import PROBLEMS, REFUSALS
+from live.web.documents import asyncapi_document, openapi_document
+from tests.support import fresh_settings, post, rolling_board, run_server
+
+
+async def test_openapi_names_what_is_served(valkey_url: str) -> None:
+    """Every path of the document answers, with the fields that its schema requires."""
+    async with (
+        run_server(fresh_settings(valkey_url), [rolling_board()]) as url,
+        httpx.AsyncClient(base_url=url) as client,
+    ):
+        document = (await client.get("/openapi.json")).json()
+        assert document == msgspec.json.decode(msgspec.json.encode(openapi_document()))
+        answer = await post(client, {"key": "a"})
+        schemas = document["components"]["schemas"]
+        assert set(answer) == set(schemas["Answer"]["properties"])
+        for path, schema in (
+            ("/v1/boards", "BoardList"),
+            ("/v1/boards/posts", "BoardPage"),
+            ("/v1/boards/posts/records/a", "RecordView"),
+        ):
+            assert set((await client.get(path)).json()) == set(schemas[schema]["properties"])
+        problem = (await client.get("/v1/boards/none")).json()
+        assert set(problem) == set(schemas["ProblemBody"]["properties"])
+
+
+def test_openapi_lists_every_problem_and_refusal() -> None:
+    """The codes of the tables stand in the document."""
+    text = msgspec.json.encode(openapi_document()).decode()
+
+    assert [code for code in (*PROBLEMS, *REFUSALS) if code not in text] == []
+
+
+def test_openapi_tells_the_limits_of_an_event() -> None:
+    """The schema of an event is the struct that decodes: the range of the amount, no unknown fields."""
+    event = openapi_document()["components"]["schemas"]["Event"]
+
+    assert event["additionalProperties"] is False
+    assert event["required"] == ["key"]
+    assert (event["properties"]["amount"]["minimum"], event["properties"]["amount"]["maximum"]) == (-(2**53), 2**53)
+
+
+@pytest.mark.parametrize("kind", ["sync", "update"])
+async def test_asyncapi_describes_the_messages(valkey_url: str, kind: str) -> None:
+    """A captured message has exactly the fields that the document describes."""
+    async with (
+        run_server(fresh_settings(valkey_url), [rolling_board()]) as url,
+        httpx.AsyncClient(base_url=url) as client,
+        connect(f"{url.replace('http', 'ws')}/v1/boards/posts/live") as viewer,
+    ):
+        document = (await client.get("/asyncapi.json")).json()
+        message = msgspec.json.decode(await viewer.recv())
+        if kind == "update":
+            await post(client, {"key": "a"})
+            message = msgspec.json.decode(await viewer.recv())
+
+    assert message["type"] == kind
+    assert set(message) == set(document["components"]["schemas"][kind.title()]["properties"])
+    assert document["channels"]["boardLive"]["messages"].keys() == {"sync", "update", "status"}
+    assert document == msgspec.json.decode(msgspec.json.encode(asyncapi_document()))
