@@ -209,6 +209,7 @@ class LedgerMachine(RuleBasedStateMachine):
             assert page.total_score == sum(score for _, score in expected)
             if not page.records:
                 break
+            assert len(walked) < len(expected), "the walk goes round"
             walked += [(record.key, record.score) for record in page.records]
             after = (page.records[-1].score, page.records[-1].key)
         assert walked == expected
