@@ -202,7 +202,8 @@ class LedgerMachine(RuleBasedStateMachine):
         else:
             raise AssertionError("rotation does not come to an end")
         expected = self.expected()
-        walked, after = [], None
+        walked: list[tuple[str, int]] = []
+        after: tuple[int, str] | None = None
         while True:
             page = self.run(self.ledgers[0].read(size, after=after))
             assert page.rank_count == len(expected)
@@ -250,7 +251,7 @@ def test_the_ledger_equals_the_model(kind: str, clock: str, tmp_path: Path) -> N
         run_state_machine_as_test(
             cast("Any", lambda: LedgerMachine(store, clock)),
             settings=settings(
-                max_examples=25, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck)
+                max_examples=100, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck)
             ),
         )
     finally:

@@ -1,0 +1,210 @@
+"""POST /v1/events: forms of a body, routing to boards, and answers that come when events are durable."""
+
+import asyncio
+import gzip
+import json
+import random
+from collections import Counter
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import httpx
+import pytest
+
+from live.board import Board, BoardChoice, make_board
+from live.settings import Duration
+from live.store.client import connect
+from tests.support import StoreProcess, fresh_settings, post, rolling_board, run_server
+
+NDJSON = {"Content-Type": "application/x-ndjson"}
+
+
+@asynccontextmanager
+async def server(store: str, *boards: Board, **changes: Any) -> AsyncIterator[httpx.AsyncClient]:
+    """A server with some boards, `posts` if none are named."""
+    async with (
+        run_server(fresh_settings(store, **changes), boards or [rolling_board()]) as url,
+        httpx.AsyncClient(base_url=url, timeout=30) as client,
+    ):
+        yield client
+
+
+async def ranked(client: httpx.AsyncClient, board: str = "posts") -> dict[str, int]:
+    """The scores of a board."""
+    records = (await client.get(f"/v1/boards/{board}")).json()["records"]
+    return {record["key"]: record["score"] for record in records}
+
+
+def board(name: str, *source: str, clock: str = "server") -> Board:
+    """A 24-hour board fed by some types."""
+    return make_board(BoardChoice(id=name, source=source, clock=clock))  # type: ignore[arg-type]
+
+
+async def test_an_object_an_array_and_lines_count_alike(valkey_url: str) -> None:
+    """One object, an array and NDJSON, plain and packed, each get the same form of answer."""
+    event = {"key": "a", "amount": 2}
+    async with server(valkey_url) as client:
+        one = await client.post("/v1/events", json=event)
+        array = await client.post("/v1/events", json=[event, event])
+        lines = await client.post("/v1/events", content=b'{"key":"a"}\r\n\n{"key":"a"}', headers=NDJSON)
+        packed = await client.post(
+            "/v1/events",
+            content=gzip.compress(b'{"key":"a"}\n') + gzip.compress(b'{"key":"a"}\n'),  # two members, as `cat` makes
+            headers={**NDJSON, "Content-Encoding": "gzip"},
+        )
+
+        for offset, (response, accepted) in enumerate(((one, 1), (array, 2), (lines, 2), (packed, 2)), 1):
+            assert response.status_code == 200
+            assert response.headers["content-type"] == "application/json"
+            assert response.json() == {
+                "accepted": accepted, "duplicate": 0, "rejected": [], "offsets": {"posts": offset},
+            }  # fmt: skip
+        assert await ranked(client) == {"a": 10}
+
+
+async def test_an_empty_array_is_no_mistake(valkey_url: str) -> None:
+    """Nothing to count is counted."""
+    async with server(valkey_url) as client:
+        assert await post(client) == {"accepted": 0, "duplicate": 0, "rejected": [], "offsets": {}}
+
+
+async def test_an_event_feeds_every_board_of_its_type(valkey_url: str) -> None:
+    """By type to every board whose source takes it, by name to the one board, and the answer has each one's offset."""
+    boards = [board("likes", "like", "love"), board("love", "love"), board("views", "view")]
+    async with server(valkey_url, *boards) as client:
+        answer = await post(
+            client,
+            {"key": "a"},
+            {"key": "a", "type": "love"},
+            {"key": "b", "board": "views"},
+            {"key": "c", "type": "x"},
+        )
+
+        assert answer["accepted"] == 3
+        assert answer["offsets"] == {"likes": 1, "love": 1, "views": 1}
+        assert [(refused["index"], refused["code"]) for refused in answer["rejected"]] == [(3, "type_unknown")]
+        assert await ranked(client, "likes") == {"a": 2}
+        assert await ranked(client, "love") == {"a": 1}
+        assert await ranked(client, "views") == {"b": 1}
+
+
+async def test_one_boards_refusal_does_not_stop_the_others(valkey_url: str) -> None:
+    """An event that one of its boards refuses counts on the other, and the refusal names the board."""
+    async with server(valkey_url, board("now", "like"), board("then", "like", clock="event")) as client:
+        answer = await post(client, {"key": "a"})
+
+        assert answer["accepted"] == 1
+        assert answer["offsets"] == {"now": 1}
+        assert [(refused["index"], refused["code"], refused["board"]) for refused in answer["rejected"]] == [
+            (0, "time_required", "then")
+        ]
+
+
+async def test_an_event_with_a_time_lands_in_its_own_slot(valkey_url: str) -> None:
+    """A like of three seconds ago leaves a board of four seconds before one of now."""
+    async with server(valkey_url, rolling_board("4s", "1s")) as client:
+        ago = (datetime.now(UTC) - timedelta(seconds=3)).isoformat()
+        assert (await post(client, {"key": "old", "time": ago}, {"key": "new"}))["accepted"] == 2
+        seen: list[frozenset[str]] = []
+        while not seen or seen[-1]:
+            now = frozenset(await ranked(client))
+            if not seen or seen[-1] != now:
+                seen.append(now)
+            await asyncio.sleep(0.05)
+
+        assert seen == [frozenset({"old", "new"}), frozenset({"new"}), frozenset()]
+
+
+async def test_times_are_compared_across_offsets(valkey_url: str) -> None:
+    """The same instant in two zones is one slot."""
+    settings = fresh_settings(valkey_url)
+    client_store: Any = connect(valkey_url, settings)
+    async with (
+        run_server(settings, [rolling_board(clock="event")]) as url,
+        httpx.AsyncClient(base_url=url) as client,
+    ):
+        await post(
+            client, {"key": "a", "time": "2026-01-01T23:30:00Z"}, {"key": "a", "time": "2026-01-02T05:00:00+05:30"}
+        )
+
+        start = int(datetime(2026, 1, 1, 23, tzinfo=UTC).timestamp())
+        slots = [key.decode() async for key in client_store.scan_iter(match=f"{settings.key_prefix}*slot:*")]
+        assert slots == [f"{settings.key_prefix}:{{posts}}:slot:{start}"]
+    await client_store.aclose()
+
+
+async def test_requests_that_arrive_together_share_a_script_call(valkey_url: str) -> None:
+    """Two hundred requests at once take far fewer changes of the board, and each is counted exactly."""
+    chance = random.Random(2)
+    keys = [f"k{chance.randrange(20)}" for _ in range(200)]
+    async with server(valkey_url) as client:
+        await post(client, {"key": "warm"})
+        answers = await asyncio.gather(*(client.post("/v1/events", json={"key": key}) for key in keys))
+
+        assert all(answer.json()["accepted"] == 1 for answer in answers)
+        offset = max(answer.json()["offsets"]["posts"] for answer in answers)
+        assert offset < 150, "no two requests met"
+        assert (await client.get("/v1/boards/posts")).json()["offset"] == offset
+        assert await ranked(client) == {**Counter(keys), "warm": 1}
+
+
+async def test_every_answer_names_only_its_own_events(valkey_url: str) -> None:
+    """Of requests that share a call, each is told of its own refusals, by its own indexes."""
+    late = {"key": "late", "time": "2020-01-01T00:00:00Z"}
+    async with server(valkey_url) as client:
+        bodies: Sequence[list[dict[str, Any]]] = [
+            [late if (number + place) % 3 == 0 else {"key": f"k{number}"} for place in range(3)] for number in range(60)
+        ]
+        answers = await asyncio.gather(*(post(client, *body) for body in bodies))
+
+        for body, answer in zip(bodies, answers, strict=True):
+            expected = [index for index, event in enumerate(body) if event is late]
+            assert [refused["index"] for refused in answer["rejected"]] == expected
+            assert answer["accepted"] == 3 - len(expected)
+        assert (await client.get("/v1/boards/posts")).json()["total_score"] == 120
+
+
+async def test_more_waiting_than_the_limit_is_overload(own_store: StoreProcess) -> None:
+    """While the store stands still only so many events wait; the rest is told at once to come later."""
+    async with server(own_store.url, max_waiting=5, store_timeout=Duration(5), write_deadline=Duration(8)) as client:
+        await post(client, {"key": "warm"})
+        with own_store.frozen():
+            waiting = [asyncio.create_task(client.post("/v1/events", json={"key": "a"})) for _ in range(30)]
+            done, pending = await asyncio.wait(waiting, timeout=1)
+            assert {task.result().status_code for task in done} == {503}
+            assert {task.result().json()["code"] for task in done} == {"overloaded"}
+            assert all(task.result().headers["Retry-After"] == "1" for task in done)
+        answers = [await task for task in pending]
+
+        assert {answer.status_code for answer in answers} == {200}
+        assert await ranked(client) == {"a": len(answers), "warm": 1}
+        assert len(answers) >= 5
+
+
+async def test_a_producer_that_leaves_harms_nobody(valkey_url: str) -> None:
+    """Requests cut off in the middle of a body count nothing, and the others are answered."""
+    async with server(valkey_url) as client:
+        port = client.base_url.port
+        for _ in range(5):
+            _, writer = await asyncio.open_connection("127.0.0.1", port)
+            head = (
+                "POST /v1/events HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n"
+            )
+            writer.write(head.encode() + b'{"key":"a"}')
+            await writer.drain()
+            writer.close()
+        await post(client, {"key": "b"})
+
+        assert await ranked(client) == {"b": 1}
+
+
+@pytest.mark.parametrize("method", ["GET", "PUT", "DELETE", "PATCH"])
+async def test_only_post_is_taken(valkey_url: str, method: str) -> None:
+    """Any other method is a 405 that says which one is taken."""
+    async with server(valkey_url) as client:
+        response = await client.request(method, "/v1/events", content=json.dumps({"key": "a"}))
+
+        assert (response.status_code, response.json()["code"]) == (405, "method_not_allowed")
+        assert response.headers["allow"] == "POST"

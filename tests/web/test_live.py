@@ -1,0 +1,246 @@
+"""The live route: what a viewer that only applies messages sees, and who may be one."""
+
+import asyncio
+import random
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import httpx
+import msgspec
+import pytest
+from websockets.asyncio.client import ClientConnection, connect
+from websockets.exceptions import ConnectionClosed, InvalidStatus
+
+from live.board import Board
+from live.ranking import Record
+from live.settings import Duration
+from tests.support import ModelViewer, eventually, fresh_settings, post, rolling_board, run_server
+
+
+class Shown(msgspec.Struct):
+    """The part of a page that a viewer holds too."""
+
+    offset: int
+    rank_count: int
+    total_score: int
+    records: list[Record]
+
+
+class Watcher:
+    """A viewer of one size over a real socket."""
+
+    def __init__(self, socket: ClientConnection, size: int) -> None:
+        self.socket = socket
+        self.size = size
+        self.model = ModelViewer()
+        self.watching = asyncio.create_task(self._watch())
+
+    async def _watch(self) -> None:
+        async for message in self.socket:
+            self.model.receive(message)
+
+    async def close(self) -> None:
+        """Leave; a message that did not follow from the one before is raised here."""
+        await self.socket.close()
+        await self.watching
+
+
+@asynccontextmanager
+async def server(store: str, board: Board | None = None, **changes: Any) -> AsyncIterator[httpx.AsyncClient]:
+    """A server with one board."""
+    async with (
+        run_server(fresh_settings(store, **changes), [board or rolling_board()]) as url,
+        httpx.AsyncClient(base_url=url) as client,
+    ):
+        yield client
+
+
+def live_url(client: httpx.AsyncClient, query: str = "", board: str = "posts") -> str:
+    """The address of the live route."""
+    return f"{str(client.base_url).replace('http', 'ws').rstrip('/')}/v1/boards/{board}/live{query}"
+
+
+async def watch(client: httpx.AsyncClient, size: int) -> Watcher:
+    """Connect a viewer."""
+    return Watcher(await connect(live_url(client, f"?limit={size}")), size)
+
+
+async def agree(client: httpx.AsyncClient, watchers: list[Watcher]) -> None:
+    """Wait until every viewer stands where the server does, and compare all that it holds."""
+    for watcher in watchers:
+
+        async def same(watcher: Watcher = watcher) -> bool:
+            response = await client.get(f"/v1/boards/posts?limit={watcher.size}")
+            page = msgspec.json.decode(response.content, type=Shown)
+            model = watcher.model
+            if model.offset != page.offset:
+                assert not watcher.watching.done()
+                return False
+            assert model.records == page.records
+            assert (model.rank_count, model.total_score) == (page.rank_count, page.total_score)
+            return True
+
+        await eventually(same)
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("interval", [0.005, 0.1])
+async def test_a_viewer_that_only_applies_messages_holds_the_top(valkey_url: str, seed: int, interval: float) -> None:
+    """Over random likes, take-backs, joins and leaves, viewers of all sizes equal the server's top at every offset."""
+    chance = random.Random(seed)
+    async with server(valkey_url, conflation_interval=Duration(interval)) as client:
+        watchers = [await watch(client, 5)]
+        for _ in range(60 if interval < 0.1 else 15):
+            action = chance.random()
+            if action < 0.15 and len(watchers) < 8:
+                watchers.append(await watch(client, chance.choice([1, 2, 3, 5, 5, 10, 50])))
+            elif action < 0.25 and len(watchers) > 1:
+                await watchers.pop(chance.randrange(len(watchers))).close()
+            else:
+                for _ in range(chance.randint(1, 3)):
+                    await post(client, *random_likes(chance))
+            await agree(client, watchers)
+        for watcher in watchers:
+            await watcher.close()
+
+
+def random_likes(chance: random.Random) -> list[dict[str, Any]]:
+    """A few likes of few keys, so that ties, overtakings and zeros are common."""
+    return [{"key": f"k{chance.randrange(12)}", "amount": chance.randint(-2, 3)} for _ in range(chance.randint(1, 6))]
+
+
+async def test_viewers_follow_a_board_that_rotates(valkey_url: str) -> None:
+    """On a board of two seconds whatever is seen follows from the message before, and the end is an empty board."""
+    chance = random.Random(1)
+    board = rolling_board("2s", "1s")
+    async with server(valkey_url, board, conflation_interval=Duration(0.005), rotation_step=2) as client:
+        watchers = [await watch(client, size) for size in (1, 3, 10)]
+        for _ in range(60):
+            await post(client, *random_likes(chance))
+            await asyncio.sleep(0.05)
+
+        async def empty() -> bool:
+            return all(watcher.model.rank_count == 0 and not watcher.model.records for watcher in watchers)
+
+        await eventually(empty)
+        await agree(client, watchers)
+        assert all(watcher.model.syncs == 1 and watcher.model.updates > 20 for watcher in watchers)
+        for watcher in watchers:
+            await watcher.close()
+
+
+async def test_two_processes_show_the_same(valkey_url: str) -> None:
+    """What is posted to one server is seen at the other."""
+    settings = fresh_settings(valkey_url, conflation_interval=Duration(0.01))
+    board = rolling_board()
+    async with (
+        run_server(settings, [board]) as one,
+        run_server(settings, [board]) as other,
+        httpx.AsyncClient(base_url=one) as producer,
+        httpx.AsyncClient(base_url=other) as client,
+    ):
+        watcher = await watch(client, 5)
+        for number in range(10):
+            await post(producer, {"key": f"k{number}", "amount": number})
+        await agree(client, [watcher])
+        assert [record.key for record in watcher.model.records] == ["k9", "k8", "k7", "k6", "k5"]
+        await watcher.close()
+
+
+@pytest.mark.parametrize("origin", ["https://evil.example", "null", "http://127.0.0.1", "http://[", "file://"])
+async def test_pages_of_other_sites_may_not_watch(valkey_url: str, origin: str) -> None:
+    """A foreign origin, also one that only looks like ours, is refused before the handshake."""
+    async with server(valkey_url) as client:
+        for tricky in (origin, f"{str(client.base_url).rstrip('/')}.evil.example"):
+            with pytest.raises(InvalidStatus) as refused:
+                await connect(live_url(client), additional_headers={"Origin": tricky})
+            assert refused.value.response.status_code == 403
+            assert b'"code":"origin_forbidden"' in refused.value.response.body
+
+
+async def test_own_and_allowed_pages_may_watch(valkey_url: str) -> None:
+    """The server's own pages, those of allowed_origins, and clients without an origin."""
+    async with server(valkey_url, allowed_origins=("https://friend.example",)) as client:
+        for headers in ({}, {"Origin": str(client.base_url).rstrip("/")}, {"Origin": "https://friend.example"}):
+            async with connect(live_url(client), additional_headers=headers) as socket:
+                assert '"type":"sync"' in str(await socket.recv())
+
+
+@pytest.mark.parametrize(
+    ("board", "query", "status", "code"),
+    [
+        ("none", "", 404, "board_not_found"),
+        ("posts", "?limit=0", 400, "parameter_invalid"),
+        ("posts", "?limit=101", 400, "parameter_invalid"),
+        ("posts", "?limit=x", 400, "parameter_invalid"),
+        ("posts", "?limit=-1", 400, "parameter_invalid"),
+    ],
+)
+async def test_a_wrong_request_is_refused_before_the_handshake(
+    valkey_url: str, board: str, query: str, status: int, code: str
+) -> None:
+    """An unknown board and a limit out of range are ordinary HTTP answers."""
+    async with server(valkey_url) as client:
+        with pytest.raises(InvalidStatus) as refused:
+            await connect(live_url(client, query, board))
+        assert refused.value.response.status_code == status
+        assert f'"code":"{code}"'.encode() in refused.value.response.body
+
+
+async def test_more_viewers_than_the_limit_are_refused(valkey_url: str) -> None:
+    """One more than max_viewers is told to come later; when one leaves there is room again."""
+    async with server(valkey_url, max_viewers=1) as client:
+        async with connect(live_url(client)) as first:
+            await first.recv()
+            with pytest.raises(InvalidStatus) as refused:
+                await connect(live_url(client))
+            assert refused.value.response.status_code == 503
+            assert refused.value.response.headers["Retry-After"] == "5"
+
+        async def room() -> bool:
+            try:
+                async with connect(live_url(client)):
+                    return True
+            except InvalidStatus:
+                return False
+
+        await eventually(room)
+
+
+async def test_without_an_upgrade_it_is_426(valkey_url: str) -> None:
+    """A plain GET is told what the route speaks."""
+    async with server(valkey_url) as client:
+        response = await client.get("/v1/boards/posts/live")
+        assert (response.status_code, response.json()["code"]) == (426, "upgrade_required")
+        assert response.headers["upgrade"] == "websocket"
+
+
+@pytest.mark.parametrize(("message", "code"), [("hello", 3501), (b"hello", 3501), ("x" * 1025, 1009)])
+async def test_a_viewer_that_talks_is_closed(valkey_url: str, message: str | bytes, code: int) -> None:
+    """Viewers have nothing to say: a small message ends with 3501, one over a kilobyte with 1009."""
+    async with server(valkey_url) as client, connect(live_url(client)) as socket:
+        await socket.recv()
+        await socket.send(message)
+        with pytest.raises(ConnectionClosed) as closed:
+            await drain(socket)
+        assert closed.value.rcvd is not None
+        assert closed.value.rcvd.code == code
+
+
+async def drain(socket: ClientConnection) -> None:
+    """Take messages until the connection ends."""
+    while True:
+        await socket.recv()
+
+
+async def test_a_server_that_stops_says_so(valkey_url: str) -> None:
+    """At a stop viewers are closed with 1012, which means: come back."""
+    settings = fresh_settings(valkey_url)
+    async with run_server(settings, [rolling_board()]) as url:
+        socket = await connect(f"{url.replace('http', 'ws')}/v1/boards/posts/live")
+        await socket.recv()
+    with pytest.raises(ConnectionClosed) as closed:
+        await drain(socket)
+    assert closed.value.rcvd is not None
+    assert closed.value.rcvd.code == 1012
