@@ -13,6 +13,7 @@ from typing import Final, NoReturn
 import msgspec
 import structlog
 import uvicorn
+from starlette.applications import Starlette
 from uvicorn.supervisors import Multiprocess
 
 from live.board import Boards, load_boards
@@ -22,7 +23,7 @@ from live.settings import Settings, as_environment
 from live.store.client import connect, redact, unsafe_settings
 from live.store.embedded import EmbeddedStore
 from live.store.ledger import Ledger
-from live.web.app import make_app
+from live.web.app import make_app, relax_collector
 
 log = structlog.get_logger()
 
@@ -39,7 +40,7 @@ def serve(settings: Settings) -> None:
     """
     configure_logs(settings.log_level)
     boards = load_boards(settings.boards)
-    with _bound_socket(settings) as listener, _store(settings) as url:
+    with bound_socket(settings) as listener, _store(settings) as url:
         settings = msgspec.structs.replace(settings, store=url, port=listener.getsockname()[1])
         asyncio.run(check_store(settings, boards))
         listener.listen(_BACKLOG)
@@ -88,12 +89,19 @@ def _store(settings: Settings) -> Iterator[str]:
 
 
 @contextmanager
-def _bound_socket(settings: Settings) -> Iterator[socket.socket]:
-    """A bound socket, so that a port that is taken is known before anything else is started."""
+def bound_socket(settings: Settings) -> Iterator[socket.socket]:
+    """A bound socket, so that a port that is taken is known before anything else is started.
+
+    Raises:
+        SetupError: the address can't be had.
+    """
     try:
         family = socket.getaddrinfo(settings.host, settings.port, type=socket.SOCK_STREAM)[0][0]
         listener = socket.socket(family, socket.SOCK_STREAM)
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        # Accepted sockets inherit this: asyncio does not set it by itself on a socket made elsewhere, and without it
+        # an answer's body waits 40 ms for the client to acknowledge its head.
+        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         # Accepted sockets inherit this: the kernel drops a peer that takes nothing for so long, its buffers too.
         listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, round(settings.slow_timeout * 1000))
         listener.bind((settings.host, settings.port))
@@ -113,9 +121,22 @@ def _announce(settings: Settings) -> None:
 
 
 def _run(settings: Settings, boards: Boards, listener: socket.socket) -> None:
-    config = uvicorn.Config(
-        make_app(settings, boards) if settings.workers == 1 else "live.web.app:app_from_environment",
-        factory=settings.workers > 1,
+    relax_collector()
+    signal.signal(signal.SIGTERM, _end)  # uvicorn raises the signal again once it has stopped: leave in good order
+    if settings.workers == 1:
+        uvicorn.Server(server_config(make_app(settings, boards), settings)).run(sockets=[listener])
+        return
+    with tempfile.TemporaryDirectory(prefix="live-metrics-") as metrics:
+        os.environ.update(as_environment(settings), PROMETHEUS_MULTIPROC_DIR=metrics)
+        config = server_config("live.web.app:app_from_environment", settings)
+        Multiprocess(config, sockets=[listener]).run()
+
+
+def server_config(app: Starlette | str, settings: Settings) -> uvicorn.Config:
+    """How uvicorn serves an application, or (as text) the factory of one in each worker process."""
+    return uvicorn.Config(
+        app,
+        factory=isinstance(app, str),
         workers=settings.workers,
         http="httptools",
         ws="websockets-sansio",
@@ -129,13 +150,6 @@ def _run(settings: Settings, boards: Boards, listener: socket.socket) -> None:
         proxy_headers=False,
         timeout_graceful_shutdown=max(1, round(settings.shutdown_timeout)),
     )
-    signal.signal(signal.SIGTERM, _end)  # uvicorn raises the signal again once it has stopped: leave in good order
-    if settings.workers == 1:
-        uvicorn.Server(config).run(sockets=[listener])
-        return
-    with tempfile.TemporaryDirectory(prefix="live-metrics-") as metrics:
-        os.environ.update(as_environment(settings), PROMETHEUS_MULTIPROC_DIR=metrics)
-        Multiprocess(config, sockets=[listener]).run()
 
 
 def _end(_signal: int, _frame: object) -> NoReturn:

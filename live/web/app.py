@@ -1,6 +1,7 @@
 """The composition root: puts the parts of one process together and gives each route its handler."""
 
 import asyncio
+import gc
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 
@@ -79,7 +80,18 @@ def app_from_environment() -> Starlette:
     """The application of a worker process, which gets its settings through the environment."""
     settings = load_settings()
     configure_logs(settings.log_level)
+    relax_collector()
     return make_app(settings, load_boards(settings.boards))
+
+
+def relax_collector() -> None:
+    """Keep the collector of reference cycles off what lives for ever, and let it look less often.
+
+    A request makes hardly any cycles; at its defaults the collector costs an eighth of the time of a POST.
+    """
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(10_000, 20, 50)
 
 
 def make_parts(settings: Settings, all_boards: Boards) -> Live:

@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from typing import Final
 
-from starlette.datastructures import MutableHeaders
 from starlette.requests import HTTPConnection
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -16,12 +15,13 @@ CONTENT_SECURITY_POLICY: Final = (
 
 EMBED_POLICY: Final = CONTENT_SECURITY_POLICY.replace("frame-ancestors 'none'", "frame-ancestors *")
 
-HEADERS: Final = {
-    "Content-Security-Policy": CONTENT_SECURITY_POLICY,
-    "Cross-Origin-Opener-Policy": "same-origin",
-    "Referrer-Policy": "no-referrer",
-    "X-Content-Type-Options": "nosniff",
-}
+_POLICY: Final = b"content-security-policy"
+# As ASGI sends them: they go out with every answer.
+HEADERS: Final = (
+    (b"cross-origin-opener-policy", b"same-origin"),
+    (b"referrer-policy", b"no-referrer"),
+    (b"x-content-type-options", b"nosniff"),
+)
 
 
 class SecurityHeaders:
@@ -38,9 +38,10 @@ class SecurityHeaders:
 
         async def send_secured(message: Message) -> None:
             if message["type"] == "http.response.start":
-                headers = MutableHeaders(scope=message)
-                for name, value in HEADERS.items():
-                    headers.setdefault(name, value)
+                headers = message["headers"]
+                if not any(name == _POLICY for name, _ in headers):
+                    headers.append((_POLICY, CONTENT_SECURITY_POLICY.encode()))
+                headers.extend(HEADERS)
             await send(message)
 
         await self._app(scope, receive, send_secured)
