@@ -6,15 +6,41 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Final, cast
 
-from redis.asyncio import BlockingConnectionPool, Redis
+import hiredis
+from redis.asyncio import BlockingConnectionPool, Connection, Redis, SSLConnection, UnixDomainSocketConnection
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 from redis.exceptions import ClusterDownError, OutOfMemoryError, ReadOnlyError, RedisError, ResponseError, TryAgainError
 from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import TimeoutError as RedisTimeoutError
+from redis.typing import EncodableT
 
 from live.errors import SetupError, StoreUnavailableError
 from live.settings import Settings
+
+
+class _Packed:
+    """Commands packed by hiredis in C: redis-py does so for its blocking client only, and a batch has many words."""
+
+    def pack_command(self, *args: EncodableT) -> list[bytes]:
+        """A command as bytes; its first word may name a subcommand too."""
+        words = (*str(args[0]).split(), *args[1:])
+        return [hiredis.pack_command(words)]  # type: ignore[arg-type] # the stub says a tuple of one
+
+
+class _TCP(_Packed, Connection):
+    """Over TCP."""
+
+
+class _TLS(_Packed, SSLConnection):
+    """Over TLS."""
+
+
+class _Unix(_Packed, UnixDomainSocketConnection):
+    """Over a unix socket."""
+
+
+_PACKED: Final = {Connection: _TCP, SSLConnection: _TLS, UnixDomainSocketConnection: _Unix}
 
 SCHEMES: Final = ("redis", "rediss", "unix")
 _NOT_NOW: Final = (ClusterDownError, OutOfMemoryError, ReadOnlyError, TryAgainError)
@@ -39,6 +65,7 @@ def connect(url: str, settings: Settings) -> Redis:
             retry=Retry(NoBackoff(), 0),
             protocol=2,
         )
+        pool.connection_class = _PACKED[pool.connection_class]
     except ValueError as error:
         raise SetupError(f"the store {redact(url)!r}: {error}") from None
     return Redis.from_pool(pool)
