@@ -1,0 +1,89 @@
+"""`python -m bench`: runs the measures and prints one table."""
+
+import argparse
+import os
+import platform
+import signal
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Final, NoReturn
+
+import msgspec
+from rich.console import Console
+from rich.progress import Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
+
+from bench.ingest import ingest_batch, ingest_single
+from bench.latency import likes_to_frames
+from bench.processes import BenchError
+from bench.reads import get_top_100
+from bench.rotation import rotation
+from bench.table import QUICK, Row, Scale, Tell, print_table
+
+PARTS: Final[dict[str, Callable[[Scale, Tell], list[Row]]]] = {
+    "ingest-single": ingest_single,
+    "ingest-batch": ingest_batch,
+    "rotation": rotation,
+    "likes-to-frames": likes_to_frames,
+    "get-top-100": get_top_100,
+}
+
+
+def main() -> None:
+    """Run the parts that are asked for."""
+    parser = argparse.ArgumentParser(prog="bench", description="CPU time per unit of work, against floors.")
+    parser.add_argument("--only", action="append", choices=PARTS, metavar="NAME", help=f"one of {', '.join(PARTS)}")
+    parser.add_argument("--quick", action="store_true", help="short runs, to see that it works: no figures to quote")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there, too")
+    arguments = parser.parse_args()
+    signal.signal(signal.SIGTERM, _end)  # so that the processes that we started end with us
+    try:
+        rows = run(arguments.only or list(PARTS), QUICK if arguments.quick else Scale())
+    except BenchError as error:
+        sys.exit(f"bench: {error}")
+    except KeyboardInterrupt:
+        sys.exit(130)
+    print(machine() + ("; quick: not to be quoted" if arguments.quick else ""))
+    print_table(rows)
+    if arguments.json is not None:
+        document = {"machine": machine(), "quick": arguments.quick, "rows": rows}
+        arguments.json.write_bytes(msgspec.json.format(msgspec.json.encode(document)) + b"\n")
+
+
+def run(names: Sequence[str], scale: Scale) -> list[Row]:
+    """Run parts one after another, and show on a terminal what is under way."""
+    console = Console(stderr=True, highlight=False)
+    columns = (
+        SpinnerColumn(),
+        TextColumn("{task.description}"),
+        TextColumn("{task.fields[note]}"),
+        TimeElapsedColumn(),
+    )
+    rows: list[Row] = []
+    with Progress(*columns, console=console, disable=not console.is_terminal) as progress:
+        for name in names:
+            task = progress.add_task(name, total=None, note="")
+
+            def tell(note: str, task: TaskID = task) -> None:
+                progress.update(task, note=note)
+
+            rows += PARTS[name](scale, tell)
+            progress.update(task, total=1, completed=1, note="")
+    return rows
+
+
+def machine() -> str:
+    """Where and when the figures were taken."""
+    return (
+        f"{os.cpu_count()} CPUs, {platform.machine()}, Python {platform.python_version()}, "
+        f"{time.strftime('%Y-%m-%d %H:%M', time.gmtime())} UTC"
+    )
+
+
+def _end(_signal: int, _frame: object) -> NoReturn:
+    sys.exit(143)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,42 @@
+"""A writer beside the rotation, a process of its own: adds one event at a time and notes how long each add takes.
+
+`python -m bench.adds STORE_URL` goes on until its standard input ends, then prints the times as one JSON array.
+"""
+
+import asyncio
+import random
+import sys
+import time
+from typing import Final
+
+import msgspec
+
+from live.board import BoardChoice, make_board
+from live.event import Entry
+from live.settings import load_settings
+from live.store.client import connect
+from live.store.ledger import Ledger
+
+_WARMUP: Final = 50
+_MEAN_PAUSE: Final = 0.004  # at random, so that adds do not fall into step with the rotation
+
+
+async def add_until_told(url: str) -> list[float]:
+    """Add events, each after a pause; seconds from the call of `Ledger.add` to its return, which is durable."""
+    settings = load_settings({}, store=url)
+    client = connect(url, settings)
+    ledger = Ledger(client, make_board(BoardChoice(id="neighbour")), settings)
+    told = asyncio.create_task(asyncio.to_thread(sys.stdin.read))
+    chance = random.Random(1)
+    times: list[float] = []
+    while not told.done():
+        started = time.perf_counter()
+        await ledger.add([Entry(f"post-{chance.randrange(1000)}", 1, None)])
+        times.append(time.perf_counter() - started)
+        await asyncio.sleep(chance.expovariate(1 / _MEAN_PAUSE))
+    await client.aclose()
+    return times[_WARMUP:]
+
+
+if __name__ == "__main__":
+    print(msgspec.json.encode(asyncio.run(add_until_told(sys.argv[1]))).decode())

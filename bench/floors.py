@@ -1,0 +1,42 @@
+"""The floor of HTTP: an ASGI endpoint that does nothing, in one uvicorn process set up as `live serve` sets it up.
+
+Its answer is as long as the one to a POST of one event. `python -m bench.floors` serves it and prints its address.
+"""
+
+import socket
+from collections.abc import Awaitable, Callable
+from typing import Any, Final
+
+import uvicorn
+
+ANSWER: Final = b'{"accepted":1,"duplicate":0,"rejected":[],"offsets":{"posts":12345}}'
+_HEADERS: Final = [(b"content-type", b"application/json"), (b"content-length", str(len(ANSWER)).encode())]
+
+
+async def do_nothing(
+    _scope: dict[str, Any], _receive: object, send: Callable[[dict[str, Any]], Awaitable[None]]
+) -> None:
+    """Answer at once, without a look at the request."""
+    await send({"type": "http.response.start", "status": 200, "headers": _HEADERS})
+    await send({"type": "http.response.body", "body": ANSWER})
+
+
+def main() -> None:
+    """Serve until told to stop."""
+    with socket.create_server(("127.0.0.1", 0), backlog=4096) as listener:
+        print(f"doing nothing at http://127.0.0.1:{listener.getsockname()[1]}/", flush=True)
+        config = uvicorn.Config(
+            do_nothing,
+            lifespan="off",
+            http="httptools",
+            loop="uvloop",
+            server_header=False,
+            access_log=False,
+            log_config=None,
+            proxy_headers=False,
+        )
+        uvicorn.Server(config).run(sockets=[listener])
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,153 @@
+"""Starts what is measured, each as a process of its own, and reads how much CPU time it has used."""
+
+import os
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Final
+
+import msgspec
+import redis
+
+from bench.plans import Plan
+from live.settings import as_environment, load_settings
+from live.store.embedded import EmbeddedStore
+
+ROOT: Final = Path(__file__).parent.parent
+_START_DEADLINE: Final = 20.0
+_STOP_DEADLINE: Final = 10.0
+_ADDRESS: Final = re.compile(r"http://([0-9.]+:[0-9]+)/")
+
+
+class BenchError(Exception):
+    """What was measured is not the work; there is no figure."""
+
+
+class Server(msgspec.Struct, frozen=True):
+    """A server that runs: `address` is host:port, or the path of a unix socket."""
+
+    pid: int
+    address: str
+
+
+def cpu_seconds(pid: int) -> float:
+    """CPU time, user and system, that a process has used: every thread of it, also those that have ended.
+
+    It is the kernel's clock of the process (`clock_getcpuclockid`): the same figure as in `/proc/<pid>/stat`, to the
+    nanosecond instead of to the tick of 10 ms.
+    """
+    return time.clock_gettime((~pid << 3) | 2)
+
+
+@contextmanager
+def running_store() -> Iterator[Server]:
+    """The embedded store of `live serve`, with its settings (append-only, `appendfsync always`), empty.
+
+    Rewrites of its file are off: when one comes is chance, and it would be charged to whoever is measured then.
+    """
+    with TemporaryDirectory(prefix="live-bench-", ignore_cleanup_errors=True) as folder:
+        store = EmbeddedStore(Path(folder))
+        try:
+            store.start()
+            path = store.url.removeprefix("unix://")
+            with redis.Redis(unix_socket_path=path) as client:
+                client.config_set("auto-aof-rewrite-percentage", 0)
+            if store.pid is None:
+                raise BenchError("the store has no process")
+            yield Server(store.pid, path)
+        finally:
+            store.stop()
+
+
+@contextmanager
+def live_server(store: Server) -> Iterator[Server]:
+    """`live serve` with one process and default settings on a store of ours."""
+    settings = load_settings({}, store=f"unix://{store.address}", port=0)
+    with _server("live", "serve", environment=as_environment(settings)) as server:
+        yield server
+
+
+@contextmanager
+def idle_server() -> Iterator[Server]:
+    """The endpoint that does nothing."""
+    with _server("bench.floors", environment={}) as server:
+        yield server
+
+
+@contextmanager
+def _server(module: str, *arguments: str, environment: Mapping[str, str]) -> Iterator[Server]:
+    """Run a module until the context ends; it prints its address when it listens."""
+    with TemporaryDirectory(prefix="live-bench-") as folder:
+        log = Path(folder) / "log"
+        with log.open("wb") as output:
+            process = start_module(module, *arguments, environment=environment, stdout=output, stderr=output)
+        try:
+            yield Server(process.pid, _await_address(process, log))
+        finally:
+            stop(process)
+
+
+def start_module(
+    module: str,
+    *arguments: str,
+    environment: Mapping[str, str] | None = None,
+    **pipes: object,
+) -> subprocess.Popen[bytes]:
+    """Start a Python module as a process of its own; the only settings in its environment are the given ones."""
+    command = [sys.executable, "-m", module, *arguments]
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith("LIVE_")}
+    return subprocess.Popen(command, cwd=ROOT, env={**inherited, **(environment or {})}, **pipes)  # type: ignore[call-overload, no-any-return]
+
+
+def stop(process: subprocess.Popen[bytes]) -> None:
+    """End a process, gently at first."""
+    process.terminate()
+    try:
+        process.wait(_STOP_DEADLINE)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+
+
+def _await_address(process: subprocess.Popen[bytes], log: Path) -> str:
+    deadline = time.monotonic() + _START_DEADLINE
+    while True:
+        text = log.read_text(encoding="utf-8", errors="replace")
+        if found := _ADDRESS.search(text):
+            return found[1]
+        if process.poll() is not None or time.monotonic() > deadline:
+            raise BenchError(f"a server did not start:\n{text}")
+        time.sleep(0.02)
+
+
+def drive(plan: Plan, counted: Mapping[str, Server]) -> dict[str, float]:
+    """Carry out a plan from a driver process; gives the CPU seconds of each counted server meanwhile.
+
+    Timed is from the moment when the driver is connected and warm until the last answer is whole.
+    """
+    process = start_module("bench.driver", stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    assert process.stdin is not None  # noqa: S101 - both are pipes
+    assert process.stdout is not None  # noqa: S101
+    try:
+        _tell(process, msgspec.json.encode(plan), b"ready\n")
+        before = {name: cpu_seconds(server.pid) for name, server in counted.items()}
+        _tell(process, b"go", b"done\n")
+        return {name: cpu_seconds(server.pid) - before[name] for name, server in counted.items()}
+    finally:
+        process.stdin.close()
+        stop(process)
+        process.stdout.close()
+
+
+def _tell(process: subprocess.Popen[bytes], line: bytes, answer: bytes) -> None:
+    assert process.stdin is not None  # noqa: S101
+    assert process.stdout is not None  # noqa: S101
+    process.stdin.write(line + b"\n")
+    process.stdin.flush()
+    if process.stdout.readline() != answer:
+        raise BenchError("the driver failed; what it said is above")

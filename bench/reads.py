@@ -1,0 +1,47 @@
+"""`get-top-100`: CPU time of a page of 100 records against the endpoint that does nothing."""
+
+from contextlib import ExitStack
+
+from bench.ingest import SINGLE_CONNECTIONS, SINGLE_WARMUP, Board
+from bench.plans import Gets, Keys, Plan
+from bench.processes import Server, drive, idle_server
+from bench.table import Row, Scale, Tell, middle, middle_ratio
+
+
+def get_top_100(scale: Scale, tell: Tell) -> list[Row]:
+    """GET the first 100 records of a board of 100,000 members over 64 connections: server and store, for each answer.
+
+    Against it, in turn with it: the same requests to the endpoint that does nothing. The ratio is of rates.
+    """
+    rounds: list[dict[str, float]] = []
+    with ExitStack() as stack:
+        board = Board(stack)
+        idle = stack.enter_context(idle_server())
+        tell("filling")
+        board.fill(Keys(count=scale.keys, order="each"), scale.keys)
+        board.fill(Keys(count=scale.keys, order="zipf"), scale.keys)  # so that not all scores are equal
+        for number in range(1, scale.rounds + 1):
+            tell(f"round {number}: the top 100")
+            ours = _get(board.server, board.processes, scale, '{"board":"posts",')
+            tell(f"round {number}: GET that does nothing")
+            rounds.append({**ours, "nothing": _get(idle, {"idle": idle}, scale, "{")["idle"]})
+    mid = middle(rounds)
+    ours_us = mid["server"] + mid["store"]
+    return [
+        Row(
+            work=f"get-top-100 of {scale.keys:,} members",
+            measured=f"{1e6 / ours_us:,.0f}/CPU s (server {mid['server']:.0f} + store {mid['store']:.0f} µs)",
+            against=f"do-nothing ASGI GET: {1e6 / mid['nothing']:,.0f}/CPU s ({mid['nothing']:.0f} µs)",
+            ratio=1 / middle_ratio(rounds, ("server", "store"), "nothing"),
+            goal="≥ 0.90 x its rate",
+            figures={"microseconds": mid, "rounds": rounds},
+        )
+    ]
+
+
+def _get(server: Server, counted: dict[str, Server], scale: Scale, expect: str) -> dict[str, float]:
+    plan = Plan(
+        address=server.address, content=Gets(path="/v1/boards/posts?limit=100"), connections=SINGLE_CONNECTIONS,
+        requests=scale.read_requests, warmup=SINGLE_WARMUP, expect=expect,
+    )  # fmt: skip
+    return {name: seconds / scale.read_requests * 1e6 for name, seconds in drive(plan, counted).items()}

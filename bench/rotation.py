@@ -1,0 +1,175 @@
+"""`rotation`: a large slot leaves the window. How long is a step, and what does a writer beside it notice?"""
+
+import asyncio
+import hashlib
+import subprocess
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, Final
+
+import msgspec
+import redis
+from redis.asyncio import Redis
+
+from bench.processes import BenchError, running_store, start_module, stop
+from bench.table import Row, Scale, Tell, middle, middle_ratio, of_round, quantile
+from live.board import BoardChoice, make_board
+from live.event import Entry
+from live.rotation import rotate_for_ever
+from live.settings import load_settings
+from live.store.client import connect
+from live.store.ledger import Ledger
+from live.store.scripts import Script
+
+_BATCH: Final = 3_000
+_BEGIN: Final = 1_700_000_000_000  # ms; the slot that is filled
+_LATER: Final = _BEGIN + 26 * 3_600_000  # a time at which that slot has left a window of 24 hours
+_DEADLINE: Final = 120.0
+
+
+class TimedLedger(Ledger):
+    """A ledger that notes how long each step of rotation takes."""
+
+    steps: list[float]
+    drained: asyncio.Event
+
+    async def rotate(self) -> float | None:
+        """One step; seconds from the call to its return, which is when the store has fsynced it."""
+        started = time.perf_counter()
+        wait = await super().rotate()
+        if wait is None:
+            self.steps.append(time.perf_counter() - started)
+        else:
+            self.drained.set()
+        return wait
+
+
+def rotation(scale: Scale, tell: Tell) -> list[Row]:
+    """Rotate a slot at the pace of `live.rotation`, beside a writer that adds one event at a time to another board.
+
+    A step is timed by its caller, from the call to the answer (with fsync, and with whatever the store does in
+    between), and by the store's SLOWLOG (the script alone). An add is timed by the writer, first while nothing rotates,
+    then during the rotation. Each round fills and empties a store of its own; the figures are medians of the rounds.
+    """
+    rounds = []
+    for number in range(1, scale.rounds + 1):
+        with running_store() as store:
+            url = f"unix://{store.address}"
+            rounds.append(asyncio.run(_rotate(url, scale, of_round(tell, number))))
+    mid = middle(rounds)
+    return [
+        Row(
+            work=f"rotation of {scale.members:,} members: a step",
+            measured=_times(mid, "step"),
+            against=f"the script alone: {_times(mid, 'script')}",
+            goal="p99 ≤ 5 ms",
+            figures={"medians": mid, "rounds": rounds},
+        ),
+        Row(
+            work="rotation: the whole slot",
+            measured=f"{mid['total']:.1f} s in {mid['steps']:,.0f} steps, {mid['in_steps']:.1f} s of it in steps",
+            against=f"{mid['bytes_a_member']:.0f} bytes a member in ranking and slot",
+        ),
+        Row(
+            work="rotation: an add to another board meanwhile",
+            measured=_times(mid, "add"),
+            against=f"idle: {_times(mid, 'idle_add')}",
+            ratio=middle_ratio(rounds, ("add_p99",), "idle_add_p99"),
+            goal="p99 ≤ 2.00 x",
+        ),
+    ]
+
+
+async def _rotate(url: str, scale: Scale, tell: Tell) -> dict[str, float]:
+    settings = load_settings(store=url)  # with the environment, so that LIVE_ROTATION_STEP can be tried
+    client = connect(url, settings)
+    ledger = TimedLedger(client, make_board(BoardChoice(id="posts", clock="event")), settings)
+    ledger.steps, ledger.drained = [], asyncio.Event()
+    try:
+        before = await _used_memory(client)
+        await _fill(ledger, scale.members, tell)
+        bytes_a_member = (await _used_memory(client) - before) / scale.members
+        tell("adds while nothing rotates")
+        with _writer(url) as idle_adds:
+            await asyncio.sleep(scale.idle_seconds)
+        await client.config_set("slowlog-max-len", 1_000_000)
+        await client.config_set("slowlog-log-slower-than", 0)
+        await ledger.add([Entry("the-clock", 1, _LATER)])
+        tell("rotating")
+        started = time.perf_counter()
+        with _writer(url) as adds:
+            await _drain(ledger, settings.rotation_interval)
+            total = time.perf_counter() - started
+        left = await client.zcard(ledger.keys.ranking)
+        if left != 1:
+            raise BenchError(f"{left:,} members are left after the rotation, instead of the one that is live")
+        return {
+            "bytes_a_member": bytes_a_member, "total": total, "steps": len(ledger.steps), "in_steps": sum(ledger.steps),
+            **_quantiles("step", ledger.steps), **_quantiles("script", _script_times(url)),
+            **_quantiles("idle_add", idle_adds), **_quantiles("add", adds),
+        }  # fmt: skip
+    finally:
+        await client.aclose()
+
+
+async def _fill(ledger: Ledger, members: int, tell: Tell) -> None:
+    for first in range(0, members, _BATCH):
+        tell(f"filling: {first:,} members")
+        names = (f"member-{number:07d}" for number in range(first, min(first + _BATCH, members)))
+        await ledger.add([Entry(name, 1 + number % 9, _BEGIN) for number, name in enumerate(names)])
+
+
+async def _drain(ledger: TimedLedger, interval: float) -> None:
+    rotating = asyncio.create_task(rotate_for_ever([ledger], interval))
+    drained = asyncio.create_task(ledger.drained.wait())
+    try:
+        async with asyncio.timeout(_DEADLINE):
+            await asyncio.wait({rotating, drained}, return_when=asyncio.FIRST_COMPLETED)
+        if rotating.done():
+            rotating.result()
+    finally:
+        rotating.cancel()
+        drained.cancel()
+        await asyncio.gather(rotating, drained, return_exceptions=True)
+
+
+@contextmanager
+def _writer(url: str) -> Iterator[list[float]]:
+    """A process that adds while in the context; the list holds its times afterwards."""
+    times: list[float] = []
+    process = start_module("bench.adds", url, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    try:
+        yield times
+        output, _ = process.communicate(timeout=_DEADLINE)
+        if process.returncode:
+            raise BenchError("the writer failed; what it said is above")
+        times += msgspec.json.decode(output, type=list[float])
+    finally:
+        stop(process)
+
+
+async def _used_memory(client: Redis) -> int:
+    info: dict[str, Any] = await client.info("memory")
+    return int(info["used_memory"])
+
+
+def _script_times(url: str) -> list[float]:
+    """How long each call of the rotation script took in the store, from its SLOWLOG, in seconds."""
+    script = hashlib.sha1(Script("rotate").source.encode(), usedforsecurity=False).hexdigest().encode()
+    with redis.Redis.from_url(url) as client:  # one without deadlines: the answer is long
+        entries: list[dict[str, Any]] = client.slowlog_get(-1)
+    times = [entry["duration"] / 1e6 for entry in entries if script in entry["command"].split()]
+    if not times:
+        raise BenchError("the store's SLOWLOG holds no call of the rotation script")
+    return times
+
+
+def _quantiles(name: str, seconds: Sequence[float]) -> dict[str, float]:
+    """Milliseconds at some quantiles, each under its name."""
+    shares = {"p50": 0.5, "p90": 0.9, "p99": 0.99, "max": 1.0}
+    return {f"{name}_{at}": quantile(seconds, share) * 1000 for at, share in shares.items()}
+
+
+def _times(figures: Mapping[str, float], name: str) -> str:
+    return ", ".join(f"{at} {figures[f'{name}_{at}']:.2f}" for at in ("p50", "p99", "max")) + " ms"

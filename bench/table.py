@@ -1,0 +1,78 @@
+"""What a part of the bench gives back, and how it is shown."""
+
+from collections.abc import Callable, Sequence
+from statistics import median
+
+import msgspec
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+Tell = Callable[[str], None]
+
+
+def of_round(tell: Tell, number: int) -> Tell:
+    """Tell the same, with the number of the round ahead of it."""
+    return lambda note: tell(f"round {number}: {note}")
+
+
+class Scale(msgspec.Struct, frozen=True, kw_only=True):
+    """How long each part runs."""
+
+    rounds: int = 3
+    single_requests: int = 20_000
+    batch_bodies: int = 200
+    read_requests: int = 6_000
+    keys: int = 100_000
+    members: int = 1_000_000
+    idle_seconds: float = 6.0
+    viewers: int = 500
+    likes_a_second: int = 500
+    load_seconds: int = 10
+
+
+QUICK = Scale(
+    rounds=1, single_requests=3_000, batch_bodies=30, read_requests=1_000, keys=20_000, members=60_000,
+    idle_seconds=2.0, viewers=100, likes_a_second=200, load_seconds=3,
+)  # fmt: skip
+
+
+class Row(msgspec.Struct, frozen=True, kw_only=True):
+    """One line of the table; `figures` are the numbers behind it, of every round."""
+
+    work: str
+    measured: str
+    against: str = ""
+    ratio: float | None = None
+    goal: str = ""
+    figures: dict[str, object] = {}
+
+
+def middle(rounds: Sequence[dict[str, float]]) -> dict[str, float]:
+    """The median of each figure over the rounds."""
+    return {name: median(figures[name] for figures in rounds) for name in rounds[0]}
+
+
+def middle_ratio(rounds: Sequence[dict[str, float]], ours: Sequence[str], against: str) -> float:
+    """The median of the ratios: each is of two figures taken one right after the other, while the machine was alike."""
+    return median(sum(figures[name] for name in ours) / figures[against] for figures in rounds)
+
+
+def quantile(values: Sequence[float], share: float) -> float:
+    """A nearest-rank quantile."""
+    ordered = sorted(values)
+    return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
+
+
+def print_table(rows: Sequence[Row]) -> None:
+    """Show the rows; wide enough for all of them also where no terminal says how wide it is."""
+    table = Table("work", "measured", "against", box=box.SIMPLE_HEAD)
+    table.add_column("ratio", justify="right")
+    table.add_column("goal")
+    for row in rows:
+        ratio = "" if row.ratio is None else f"{row.ratio:.2f} x"
+        table.add_row(row.work, row.measured, row.against, ratio, row.goal)
+    console = Console(highlight=False)
+    if not console.is_terminal:
+        console.width = 200
+    console.print(table)
