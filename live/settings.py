@@ -105,7 +105,7 @@ def as_environment(settings: Settings) -> dict[str, str]:
     for field in msgspec.structs.fields(Settings):
         value = getattr(settings, field.name)
         if isinstance(value, Duration):
-            text = f"{round(value * 1000)}ms"
+            text = f"{value:.3f}s"
         elif isinstance(value, tuple):
             text = ",".join(value)
         else:

