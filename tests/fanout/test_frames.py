@@ -1,0 +1,92 @@
+"""Messages to viewers: exactly as the contract writes them, each encoded once."""
+
+from itertools import pairwise
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from live.event import MAX_SCORE
+from live.fanout.frames import Frame, status_frame, sync_frame, update_frame
+from live.ranking import Page, Record
+from tests.support import ModelViewer
+
+scores = st.dictionaries(st.text(min_size=1, max_size=4), st.integers(-MAX_SCORE, MAX_SCORE), max_size=8)
+
+
+def page(offset: int, *rows: tuple[str, int], rank_count: int = 0, total: int = 0) -> Page:
+    """A page that begins at rank 1."""
+    records = tuple(Record(key, score, rank) for rank, (key, score) in enumerate(rows, 1))
+    return Page(
+        epoch="k3v9", offset=offset, rank_count=rank_count or len(rows), total_score=total, start=0, records=records
+    )
+
+
+def top(offset: int, board: dict[str, int]) -> Page:
+    """A whole board as a page."""
+    rows = sorted(board.items(), key=lambda item: (-item[1], item[0].encode()))
+    return page(offset, *rows, total=sum(board.values()))
+
+
+def test_a_sync_is_what_the_contract_shows() -> None:
+    """Fields in the order of the contract, numbers as digits."""
+    frame = sync_frame("posts", page(41, ("p1", 77), rank_count=9312, total=88410), 50)
+    assert frame == Frame(
+        "sync",
+        '{"type":"sync","board":"posts","epoch":"k3v9","offset":41,"rank_count":9312,"total_score":88410,'
+        '"recovered":false,"records":[{"key":"p1","score":77,"rank":1}]}',
+    )
+
+
+def test_an_update_is_what_the_contract_shows() -> None:
+    """What changed since the offset that it names."""
+    old = page(41, ("a", 100), ("b", 90), ("p31", 80), rank_count=9312, total=88410)
+    new = page(57, ("a", 100), ("b", 90), ("p9", 81), rank_count=9313, total=88426)
+    assert update_frame(old, new, 3) == Frame(
+        "update",
+        '{"type":"update","epoch":"k3v9","since":41,"offset":57,"rank_count":9313,"total_score":88426,'
+        '"changed":[{"key":"p9","score":81,"rank":3}],"removed":["p31"]}',
+    )
+
+
+def test_a_status_is_what_the_contract_shows() -> None:
+    """With a reason while it is stale, without one when it no longer is."""
+    assert status_frame("store unreachable").text == '{"type":"status","stale":true,"reason":"store unreachable"}'
+    assert status_frame(None).text == '{"type":"status","stale":false}'
+    assert status_frame(None).type == "status"
+
+
+def test_a_sync_is_cut_to_its_size() -> None:
+    """A page may hold more than this viewer watches; the counts stay those of the board."""
+    message = msgspec.json.decode(sync_frame("posts", page(1, ("a", 3), ("b", 2), ("c", 1)), 2).text)
+    assert [record["key"] for record in message["records"]] == ["a", "b"]
+    assert message["rank_count"] == 3
+
+
+def test_an_update_is_cut_to_its_size() -> None:
+    """What moves below the top that is watched does not travel; what falls out of it is removed."""
+    old, new = page(1, ("a", 3), ("b", 2), ("c", 1)), page(2, ("a", 3), ("d", 3), ("b", 2), ("c", 2))
+    message = msgspec.json.decode(update_frame(old, new, 2).text)
+    assert (message["changed"], message["removed"]) == ([{"key": "d", "score": 3, "rank": 2}], ["b"])
+
+
+@pytest.mark.parametrize("key", ['"', "\\", "</script>", "\u2028", "é", "😀", "\u00a0", "'"])
+def test_any_key_survives_the_way(key: str) -> None:
+    """A message is JSON, and says what the board holds."""
+    viewer = ModelViewer()
+    viewer.receive(sync_frame("posts", page(1, (key, 1)), 5).text)
+    assert viewer.records == [Record(key, 1, 1)]
+
+
+@given(st.lists(scores, min_size=1, max_size=5), st.integers(1, 9))
+def test_a_viewer_that_applies_every_message_holds_the_top(boards: list[dict[str, int]], size: int) -> None:
+    """Sync and updates of any boards, one after another, at any size; scores to the edge of exactness."""
+    pages = [top(offset, board) for offset, board in enumerate(boards)]
+    viewer = ModelViewer()
+    viewer.receive(sync_frame("posts", pages[0], size).text)
+    for old, new in pairwise(pages):
+        viewer.receive(update_frame(old, new, size).text)
+    last = pages[-1]
+    assert viewer.records == list(last.records[:size])
+    assert (viewer.offset, viewer.rank_count, viewer.total_score) == (last.offset, last.rank_count, last.total_score)

@@ -1,0 +1,63 @@
+"""Names of keys: one hash tag a board, and a pattern that matches its slots and nothing else."""
+
+import itertools
+
+import pytest
+from redis.asyncio import Redis
+from redis.crc import key_slot
+
+from live.store.keys import Keys
+from tests.support import fresh_settings
+
+
+def all_of(keys: Keys) -> list[str]:
+    """Every key that a board can have, and its channel."""
+    return [keys.ranking, keys.meta, keys.slots, keys.writers, keys.slot(0), keys.slot(-3600), keys.channel]
+
+
+def test_the_names_are_those_of_the_plan() -> None:
+    """An operator finds a board by its id."""
+    keys = Keys("live", "posts")
+    assert all_of(keys) == [
+        "live:{posts}:ranking",
+        "live:{posts}:meta",
+        "live:{posts}:slots",
+        "live:{posts}:writers",
+        "live:{posts}:slot:0",
+        "live:{posts}:slot:-3600",
+        "live:{posts}",
+    ]
+
+
+@pytest.mark.parametrize("board", ["posts", "a", "0", "a-b_c", "x" * 64])
+def test_a_board_lives_on_one_cluster_slot(board: str) -> None:
+    """All its keys hash as the board's id alone, whatever the prefix."""
+    slots = {key_slot(key.encode()) for prefix in ("live", "t-1") for key in all_of(Keys(prefix, board))}
+    assert slots == {key_slot(board.encode())}
+
+
+def test_boards_spread_over_the_cluster() -> None:
+    """Different boards do not all live in one place."""
+    assert len({key_slot(Keys("live", f"board-{number}").ranking.encode()) for number in range(100)}) > 90
+
+
+def test_no_two_boards_share_a_name() -> None:
+    """Neither boards whose ids begin alike, nor prefixes that do."""
+    names = [all_of(Keys(prefix, board)) for prefix in ("a", "a-b") for board in ("c", "b-c", "slot", "meta", "c-0")]
+    for one, other in itertools.combinations(names, 2):
+        assert not set(one) & set(other)
+
+
+async def test_the_pattern_finds_the_slots_of_one_board(valkey_url: str) -> None:
+    """Neither another board's, nor another prefix's, nor the board's other keys."""
+    prefix = fresh_settings(valkey_url).key_prefix
+    client = Redis.from_url(valkey_url)
+    own, *others = (Keys(prefix, "ab"), Keys(prefix, "a"), Keys(prefix, "abc"), Keys(f"{prefix}x", "ab"))
+    for keys in (own, *others):
+        for key in all_of(keys):
+            await client.set(key, 1)
+
+    found = {key.decode() async for key in client.scan_iter(match=own.slot_pattern, count=10_000)}
+
+    assert found == {own.slot(0), own.slot(-3600)}
+    await client.aclose()

@@ -1,0 +1,233 @@
+"""Group commit on a real ledger: requests share script calls, and each gets the answer to its own events."""
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager, suppress
+
+import pytest
+
+from live.board import Board
+from live.errors import EpochLostError, ProblemError, StoreUnavailableError
+from live.event import MAX_SCORE, Entry
+from live.ingest import Committed, Committer
+from live.settings import Duration
+from live.store.client import connect
+from live.store.ledger import Ledger
+from tests.support import StoreProcess, eventually, fresh_settings, rolling_board
+
+HOUR = 3600
+
+
+def likes(*keys: str) -> list[Entry]:
+    """A like of each key."""
+    return [Entry(key, 1, None) for key in keys]
+
+
+class Bench:
+    """A committer on a ledger; `running` does its work."""
+
+    def __init__(self, store: str, board: Board | None = None, **changes: object) -> None:
+        self.settings = fresh_settings(store, **changes)
+        self.client = connect(store, self.settings)
+        self.ledger = Ledger(self.client, board or rolling_board(), self.settings)
+        self.committer = Committer(self.ledger, self.settings)
+
+    def send(self, *requests: Sequence[Entry]) -> list[asyncio.Task[Committed]]:
+        """Hand in requests, in order, without waiting."""
+        return [asyncio.create_task(self.committer.commit(request)) for request in requests]
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        """Commit while in the context."""
+        running = asyncio.create_task(self.committer.run())
+        try:
+            yield
+        finally:
+            running.cancel()
+            with suppress(asyncio.CancelledError):
+                await running
+            await self.client.aclose()
+
+    async def scores(self) -> dict[str, int]:
+        """The whole board."""
+        return {record.key: record.score for record in (await self.ledger.read(3000)).records}
+
+
+async def waiting(*requests: asyncio.Task[Committed]) -> None:
+    """Let the requests reach the queue of a committer that does not run yet."""
+    for _ in requests:
+        await asyncio.sleep(0)
+
+
+async def test_requests_that_wait_share_a_call(valkey_url: str) -> None:
+    """A hundred requests that are there when the store is free move the board once, and all count."""
+    bench = Bench(valkey_url)
+    requests = bench.send(*[likes("a", f"k{i}") for i in range(100)])
+    await waiting(*requests)
+    async with bench.running():
+        assert [(await request).offset for request in requests] == [1] * 100
+        scores = await bench.scores()
+    assert scores == {"a": 100, **{f"k{i}": 1 for i in range(100)}}
+
+
+async def test_a_batch_takes_whole_requests(valkey_url: str) -> None:
+    """As many as fit into the batch size; none is torn apart, none overtakes another."""
+    bench = Bench(valkey_url, batch_size=10)
+    requests = bench.send(*[likes(*"abcd") for _ in range(5)], likes("e"), likes("f"))
+    await waiting(*requests)
+    async with bench.running():
+        offsets = [(await request).offset for request in requests]
+    assert offsets == [1, 1, 2, 2, 3, 3, 3]
+
+
+async def test_a_request_larger_than_a_batch_goes_alone(valkey_url: str) -> None:
+    """It is one call, and those around it are others."""
+    bench = Bench(valkey_url, batch_size=2)
+    requests = bench.send(likes("a"), likes(*"bcde"), likes("f"))
+    await waiting(*requests)
+    async with bench.running():
+        assert [(await request).offset for request in requests] == [1, 2, 3]
+
+
+async def test_each_request_hears_of_its_own_refusals(valkey_url: str) -> None:
+    """Refusals come by the index within the request; one that counted nothing has no offset."""
+    bench = Bench(valkey_url, rolling_board(clock="event"))
+    day = 24 * HOUR * 1000
+    requests = bench.send(
+        [Entry("a", 1, 9 * day), Entry("b", 1, None)],
+        [Entry("c", 1, day), Entry("d", 1, None)],
+        [Entry("e", 1, 9 * day)],
+    )
+    await waiting(*requests)
+    async with bench.running():
+        answers = [await request for request in requests]
+    assert answers == [
+        Committed(1, {1: "time_required"}),
+        Committed(None, {0: "late", 1: "time_required"}),
+        Committed(1, {}),
+    ]
+
+
+async def test_a_score_out_of_range_hurts_only_its_own_request(valkey_url: str) -> None:
+    """The neighbours in the batch count."""
+    bench = Bench(valkey_url)
+    requests = bench.send(likes("a"), [Entry("b", MAX_SCORE, None), Entry("c", 2, None)], likes("d"))
+    await waiting(*requests)
+    async with bench.running():
+        answers = [await request for request in requests]
+        scores = await bench.scores()
+    assert [dict(answer.refused) for answer in answers] == [{}, {0: "score_out_of_range"}, {}]
+    assert scores == {"c": 2, "a": 1, "d": 1}
+
+
+async def test_no_entries_are_answered_too(valkey_url: str) -> None:
+    """An empty request does not hold up the others."""
+    bench = Bench(valkey_url)
+    requests = bench.send([], likes("a"))
+    await waiting(*requests)
+    async with bench.running():
+        assert (await requests[1]).offset == 1
+        assert (await requests[0]).refused == {}
+
+
+async def test_a_client_that_leaves_takes_nobody_along(valkey_url: str) -> None:
+    """A cancelled request neither stops the batch nor loses the answers of the others."""
+    bench = Bench(valkey_url)
+    requests = bench.send(likes("a"), likes("gone"), likes("b"))
+    await waiting(*requests)
+    requests[1].cancel()
+    async with bench.running():
+        assert [(await request).offset for request in (requests[0], requests[2])] == [1, 1]
+        (late,) = bench.send(likes("c"))
+        assert (await late).offset == 2
+
+
+async def test_too_many_waiting_events_are_refused_at_once(valkey_url: str) -> None:
+    """What is refused is not queued, what was queued is counted, and then there is room again."""
+    bench = Bench(valkey_url, max_waiting=5)
+    requests = bench.send(likes(*"abc"), likes("d"))
+    await waiting(*requests)
+    with pytest.raises(ProblemError, match="4 events wait; the setting max_waiting allows 5") as caught:
+        await bench.committer.commit(likes("x", "y"))
+    assert (caught.value.code, caught.value.retry_after) == ("overloaded", 1)
+    async with bench.running():
+        await asyncio.gather(*requests)
+        await bench.committer.commit(likes(*"efghi"))
+        assert set(await bench.scores()) == set("abcdefghi")
+
+
+async def test_a_store_that_is_away_fails_everybody_who_waits() -> None:
+    """All of them are told, and so are those who come after."""
+    bench = Bench("unix:///nowhere/valkey.sock", write_deadline=Duration(0.1))
+    requests = bench.send(*[likes("a")] * 20)
+    await waiting(*requests)
+    async with bench.running():
+        for request in [*requests, *bench.send(likes("b"))]:
+            with pytest.raises(StoreUnavailableError):
+                await request
+
+
+@pytest.mark.parametrize("setting", ["maxmemory 1", "min-replicas-to-write 1"])
+async def test_a_store_that_can_not_write_does_not_end_the_work(own_store: StoreProcess, setting: str) -> None:
+    """Out of memory, or without its replicas, the store is away for a while; then everything goes on."""
+    bench = Bench(own_store.url, write_deadline=Duration(0.1))
+    name, value = setting.split()
+    async with bench.running():
+        await bench.committer.commit(likes("a"))
+        await bench.client.config_set(name, value)
+        with pytest.raises(StoreUnavailableError):
+            await bench.committer.commit(likes("a"))
+        await bench.client.config_set(name, "0")
+        await bench.committer.commit(likes("a"))
+        assert await bench.scores() == {"a": 2}
+
+
+async def test_work_goes_on_when_the_store_is_back(own_store: StoreProcess) -> None:
+    """What was acknowledged is there after a crash of the store, and what comes after counts."""
+    bench = Bench(own_store.url, write_deadline=Duration(0.1))
+    async with bench.running():
+        await bench.committer.commit(likes("a"))
+        own_store.kill()
+        with pytest.raises(StoreUnavailableError):
+            await bench.committer.commit(likes("a"))
+        own_store.start()
+        await bench.committer.commit(likes("a"))
+        assert await bench.scores() == {"a": 2}
+
+
+async def test_a_lost_board_is_told_to_everybody(valkey_url: str) -> None:
+    """Nothing is acknowledged on a board that is not the one that was known (I8)."""
+    bench = Bench(valkey_url)
+    async with bench.running():
+        await bench.committer.commit(likes("a"))
+        await bench.client.delete(bench.ledger.keys.meta)
+        for request in bench.send(likes("a"), likes("b")):
+            with pytest.raises(EpochLostError):
+                await request
+
+
+async def test_who_moves_an_event_clock_reads_a_board_that_covers_its_window(valkey_url: str) -> None:
+    """What has left the window is gone when the answer comes."""
+    bench = Bench(valkey_url, rolling_board(clock="event"), rotation_step=1)
+    async with bench.running():
+        await bench.committer.commit([Entry(f"old{i}", 1, 0) for i in range(20)])
+        await bench.committer.commit([Entry("new", 1, 48 * HOUR * 1000)])
+        assert await bench.scores() == {"new": 1}
+
+
+async def test_the_work_ends_when_it_is_told_to(valkey_url: str) -> None:
+    """In the middle of a storm of requests, each of which hears something."""
+    for _ in range(10):
+        bench = Bench(valkey_url)
+        storm: list[asyncio.Task[Committed]] = []
+
+        async def blow(bench: Bench = bench, storm: list[asyncio.Task[Committed]] = storm) -> bool:
+            storm += bench.send(*[likes("a")] * 5)
+            return any(request.done() for request in storm)
+
+        async with asyncio.timeout(10), bench.running():
+            await eventually(blow)
+        await asyncio.sleep(0)
+        for request in storm:
+            request.cancel()
+        await asyncio.gather(*storm, return_exceptions=True)

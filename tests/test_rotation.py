@@ -1,0 +1,148 @@
+"""The rotation task: every board's due slots leave by themselves, whatever the store does meanwhile."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+
+from redis.asyncio import Redis
+
+from live.board import Board
+from live.event import Entry
+from live.metrics import REGISTRY
+from live.rotation import catch_up, rotate_for_ever, step
+from live.settings import Duration, Settings
+from live.store.client import connect
+from live.store.ledger import Ledger
+from tests.support import StoreProcess, drifted, eventually, fresh_settings, rolling_board
+
+HOUR = 3600
+EVENT = rolling_board(clock="event")
+
+
+@asynccontextmanager
+async def ledgers(store: str, *boards: Board, **changes: object) -> AsyncIterator[list[Ledger]]:
+    """Ledgers on boards of the same process."""
+    settings: Settings = fresh_settings(store, **changes)
+    client: Redis = connect(store, settings)
+    yield [Ledger(client, board, settings) for board in boards]
+    await client.aclose()
+
+
+@asynccontextmanager
+async def rotating(*boards: Ledger, interval: float = 0.05) -> AsyncIterator[None]:
+    """Rotate while in the context."""
+    rotation = asyncio.create_task(rotate_for_ever(boards, interval))
+    try:
+        yield
+    finally:
+        rotation.cancel()
+        with suppress(asyncio.CancelledError):
+            await rotation
+
+
+def sample(name: str) -> float:
+    """What a metric stands at."""
+    return REGISTRY.get_sample_value(name) or 0
+
+
+async def is_empty(ledger: Ledger) -> bool:
+    """Whether nothing is on the board any more."""
+    return (await ledger.read(1)).rank_count == 0
+
+
+async def test_a_slot_leaves_without_anybody_asking(valkey_url: str) -> None:
+    """Two boards in one process, each by its own window."""
+    short, long = rolling_board("1s", "1s"), rolling_board(board="other")
+    async with ledgers(valkey_url, short, long) as (quick, slow), rotating(quick, slow):
+        await quick.add([Entry("a", 1, None)])
+        await slow.add([Entry("a", 1, None)])
+        await eventually(lambda: is_empty(quick))
+        assert not await is_empty(slow)
+
+
+async def test_rotation_goes_on_when_the_store_is_back(own_store: StoreProcess) -> None:
+    """Steps that fail are counted and tried again; what was due meanwhile leaves."""
+    board = rolling_board("1s", "1s")
+    before = sample("live_rotation_failures_total")
+    async with ledgers(own_store.url, board, store_timeout=Duration(0.2)) as (ledger,), rotating(ledger):
+        await ledger.add([Entry("a", 1, None)])
+        own_store.kill()
+
+        async def failed() -> bool:
+            return sample("live_rotation_failures_total") > before
+
+        await eventually(failed)
+        own_store.start()
+        await eventually(lambda: is_empty(ledger))
+        assert await drifted(ledger._client, ledger.keys) == []
+
+
+async def test_a_lost_board_does_not_stop_the_others(valkey_url: str) -> None:
+    """A board without its data is for an operator; the next one still rotates."""
+    one, two = rolling_board("1s", "1s", board="one"), rolling_board("1s", "1s", board="two")
+    async with ledgers(valkey_url, one, two) as (lost, good), rotating(lost, good):
+        await lost.add([Entry("a", 1, None)])
+        await lost._client.delete(lost.keys.meta)
+        await good.add([Entry("a", 1, None)])
+        await eventually(lambda: is_empty(good))
+
+
+async def test_catching_up_ends_with_a_board_that_covers_its_window(valkey_url: str) -> None:
+    """All slots that are due leave, in bounded steps, each of which is measured."""
+    async with ledgers(valkey_url, EVENT, rotation_step=5) as (ledger,):
+        for hour in range(10):
+            await ledger.add([Entry(f"{hour}-{i}", 1, hour * HOUR * 1000) for i in range(10)])
+        await ledger.add([Entry("now", 1, 100 * HOUR * 1000)])
+        before = sample("live_rotation_step_seconds_count")
+
+        await catch_up(ledger)
+
+        assert [record.key for record in (await ledger.read(5)).records] == ["now"]
+        assert sample("live_rotation_step_seconds_count") - before >= 10 * 10 / 5
+        assert await step(ledger) == float("inf")
+
+
+async def test_catching_up_does_not_take_for_ever(valkey_url: str) -> None:
+    """Who moved the clock waits a second at most; the rest is left to the task, and the board is true meanwhile."""
+    async with ledgers(valkey_url, EVENT, rotation_step=1) as (ledger,):
+        for first in range(0, 60_000, 3000):
+            await ledger.add([Entry(f"k{first + i}", 1, 0) for i in range(3000)])
+        await ledger.add([Entry("now", 1, 100 * HOUR * 1000)])
+
+        await catch_up(ledger)
+
+        assert (await ledger.read(1)).rank_count > 1
+        assert await step(ledger) is None
+
+
+async def test_several_rotators_do_not_get_in_each_others_way(valkey_url: str) -> None:
+    """Each process rotates each board: a slot is subtracted once all the same."""
+    settings = fresh_settings(valkey_url, rotation_step=3)
+    client = connect(valkey_url, settings)
+    board = [Ledger(client, EVENT, settings) for _ in range(4)]
+    await board[0].add([Entry(f"k{i}", i + 1, 0) for i in range(300)])
+    await board[0].add([Entry("k7", 5, 100 * HOUR * 1000)])
+    async with rotating(*board):
+
+        async def rotated() -> bool:
+            return (await board[0].read(1)).rank_count == 1
+
+        await eventually(rotated)
+    assert [(record.key, record.score) for record in (await board[1].read(5)).records] == [("k7", 5)]
+    assert await drifted(client, board[0].keys) == []
+    await client.aclose()
+
+
+async def test_rotation_ends_when_it_is_told_to(valkey_url: str) -> None:
+    """In the middle of a slot as well."""
+    async with ledgers(valkey_url, EVENT, rotation_step=1) as (ledger,):
+        await ledger.add([Entry(f"k{i}", 1, 0) for i in range(3000)])
+        await ledger.add([Entry("now", 1, 100 * HOUR * 1000)])
+        for _ in range(10):
+            count = (await ledger.read(1)).rank_count
+
+            async def moved(count: int = count) -> bool:
+                return (await ledger.read(1)).rank_count < count
+
+            async with asyncio.timeout(10), rotating(ledger):
+                await eventually(moved)
