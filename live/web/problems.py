@@ -36,8 +36,6 @@ def problem_response(problem: ProblemError) -> Response:
     headers = {"Cache-Control": "no-store"}
     if problem.retry_after is not None:
         headers["Retry-After"] = str(problem.retry_after)
-    if problem.code in {"body_too_large", "too_many_events", "unsupported_media_type"}:
-        headers["Connection"] = "close"  # what is left of the body is not read
     return Response(msgspec.json.encode(body), status, headers, media_type="application/problem+json")
 
 

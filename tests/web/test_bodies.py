@@ -1,0 +1,209 @@
+"""How a body may come: its content type, its encoding, its size, in one piece or in many; bounded in every way."""
+
+import asyncio
+import gzip
+import time
+import tracemalloc
+import zlib
+from collections.abc import AsyncIterator
+from typing import Any
+from urllib.parse import urlsplit
+
+import httpx
+import pytest
+import pytest_asyncio
+
+from live.errors import PROBLEMS
+from live.web.bodies import _unpack
+from tests.support import fresh_settings, rolling_board, run_server
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")  # one server for all of these
+
+MOST = 50_000
+EVENT = b'{"key":"a"}'
+JSON = {"Content-Type": "application/json"}
+GZIP = {**JSON, "Content-Encoding": "gzip"}
+TOO_LARGE = f"the setting max_body allows {MOST} bytes, unpacked"
+MEDIA = "send application/json or application/x-ndjson in UTF-8, and name it in Content-Type"
+ENCODING = "send the body as it is, or with Content-Encoding: gzip"
+
+
+@pytest_asyncio.fixture(loop_scope="module", scope="module")
+async def client(valkey_url: str) -> AsyncIterator[httpx.AsyncClient]:
+    """A client of a server that takes small bodies."""
+    settings = fresh_settings(valkey_url, max_body=MOST)
+    async with run_server(settings, [rolling_board()]) as url, httpx.AsyncClient(base_url=url) as client:
+        yield client
+
+
+async def offset(client: httpx.AsyncClient) -> int:
+    """Where the board stands."""
+    value: int = (await client.get("/v1/boards/posts?limit=1")).json()["offset"]
+    return value
+
+
+async def post(client: httpx.AsyncClient, body: Any, headers: dict[str, str]) -> httpx.Response:
+    """Post a body; an iterator is sent in chunks, without a length."""
+    return await client.post("/v1/events", content=body, headers=headers)
+
+
+async def refused(client: httpx.AsyncClient, body: Any, headers: dict[str, str], code: str, detail: str) -> None:
+    """Check the exact problem, and that nothing counted."""
+    before = await offset(client)
+    response = await post(client, body, headers)
+    status, title = PROBLEMS[code]
+    assert response.json() == {"type": "about:blank", "title": title, "status": status, "code": code, "detail": detail}
+    assert (response.status_code, response.headers["content-type"]) == (status, "application/problem+json")
+    assert await offset(client) == before
+
+
+async def counted(client: httpx.AsyncClient, body: Any, headers: dict[str, str], events: int = 1) -> None:
+    """Check that a body counts."""
+    response = await post(client, body, headers)
+    assert response.json() == {
+        "accepted": events, "duplicate": 0, "rejected": [], "offsets": {"posts": await offset(client)}
+    }  # fmt: skip
+
+
+async def chunks(body: bytes, size: int = 1000) -> AsyncIterator[bytes]:
+    """A body in pieces."""
+    for start in range(0, len(body), size):
+        yield body[start : start + size]
+
+
+def padded(size: int) -> bytes:
+    """An event in so many bytes."""
+    return EVENT + b" " * (size - len(EVENT))
+
+
+@pytest.mark.parametrize(
+    "media_type",
+    ["application/json", "Application/JSON", "application/json;charset=utf-8", 'application/json; charset="UTF-8"',
+     "application/json ; charset=utf8", "application/json;", "application/x-ndjson",
+     "application/x-ndjson; charset=utf-8"],
+)  # fmt: skip
+async def test_json_and_lines_in_utf_8_are_read(client: httpx.AsyncClient, media_type: str) -> None:
+    """However the type is spelled."""
+    await counted(client, EVENT, {"Content-Type": media_type})
+
+
+@pytest.mark.parametrize(
+    "media_type",
+    ["", "text/plain", "text/json", "application/jsonx", "application/x-www-form-urlencoded", "multipart/form-data",
+     "application/json; charset=latin-1", "application/json; charset=utf-16", "application/x-ndjson; charset=ascii"],
+)  # fmt: skip
+async def test_any_other_type_is_refused(client: httpx.AsyncClient, media_type: str) -> None:
+    """A page of another site can send text/plain and forms without being asked; they are not read."""
+    await refused(client, EVENT, {"Content-Type": media_type}, "unsupported_media_type", MEDIA)
+
+
+async def test_no_type_is_refused(client: httpx.AsyncClient) -> None:
+    """What is not said is not guessed."""
+    await refused(client, EVENT, {}, "unsupported_media_type", MEDIA)
+
+
+@pytest.mark.parametrize("encoding", ["br", "deflate", "zstd", "compress", "gzip, gzip", "gzip,identity", "x"])
+async def test_an_unknown_encoding_is_refused(client: httpx.AsyncClient, encoding: str) -> None:
+    """Only gzip is unpacked, and only once."""
+    await refused(client, EVENT, {**JSON, "Content-Encoding": encoding}, "unsupported_media_type", ENCODING)
+
+
+@pytest.mark.parametrize("encoding", ["gzip", "GZIP", "gZip"])
+async def test_gzip_is_unpacked(client: httpx.AsyncClient, encoding: str) -> None:
+    """In one piece, in chunks, and as several members one after another."""
+    headers = {**JSON, "Content-Encoding": encoding}
+    await counted(client, gzip.compress(EVENT), headers)
+    await counted(client, chunks(gzip.compress(EVENT), 3), headers)
+    await counted(client, gzip.compress(b"[" + EVENT) + gzip.compress(b",") + gzip.compress(EVENT + b"]"), headers, 2)
+
+
+async def test_identity_is_no_encoding(client: httpx.AsyncClient) -> None:
+    """It may be named."""
+    await counted(client, EVENT, {**JSON, "Content-Encoding": "identity"})
+
+
+async def test_gzip_that_is_cut_or_broken_is_refused(client: httpx.AsyncClient) -> None:
+    """At any byte, in the first member and in a later one; bytes behind the end are no member."""
+    packed = gzip.compress(EVENT)
+    for end in range(1, len(packed)):
+        await refused(client, packed[:end], GZIP, "malformed_body", "the gzip body is cut short")
+    await refused(client, packed + packed[:9], GZIP, "malformed_body", "the gzip body is cut short")
+    for body in (EVENT, packed[:-8] + b"x" * 8, packed + b"more", zlib.compress(EVENT)):
+        response = await post(client, body, GZIP)
+        assert (response.status_code, response.json()["code"]) == (400, "malformed_body")
+        assert response.json()["detail"].startswith("not gzip: ")
+
+
+async def test_what_was_packed_is_judged_as_if_it_were_not(client: httpx.AsyncClient) -> None:
+    """Nothing in gzip is an empty body; bad JSON in gzip is bad JSON."""
+    await refused(client, gzip.compress(b""), GZIP, "malformed_body", "the body is empty")
+    await refused(client, b"", GZIP, "malformed_body", "the body is empty")
+    fault = "JSON is malformed: Expecting value: line 1 column 8 (char 7)"
+    await refused(client, gzip.compress(b'{"key":'), GZIP, "malformed_body", fault)
+
+
+async def test_a_body_of_exactly_the_limit_passes(client: httpx.AsyncClient) -> None:
+    """With a length, in chunks, and packed."""
+    await counted(client, padded(MOST), JSON)
+    await counted(client, chunks(padded(MOST)), JSON)
+    await counted(client, gzip.compress(padded(MOST)), GZIP)
+
+
+async def test_a_body_one_byte_over_the_limit_is_refused(client: httpx.AsyncClient) -> None:
+    """With a length, in chunks, packed, and packed in two members; a client that is still sending hears it too."""
+    packed = gzip.compress(padded(MOST)) + gzip.compress(b" ")
+    for body, headers in (
+        (padded(MOST + 1), JSON),
+        (chunks(padded(MOST + 1)), JSON),
+        (gzip.compress(padded(MOST + 1)), GZIP),
+        (packed, GZIP),
+        (chunks(packed), GZIP),
+    ):
+        await refused(client, body, headers, "body_too_large", TOO_LARGE)
+    await refused(client, padded(100 * MOST), JSON, "body_too_large", TOO_LARGE)
+    await refused(client, chunks(padded(100 * MOST)), JSON, "body_too_large", TOO_LARGE)
+
+
+async def test_a_length_over_the_limit_is_refused_before_the_body_comes(client: httpx.AsyncClient) -> None:
+    """Who announces a terabyte is told at once, and need not send it."""
+    address = urlsplit(str(client.base_url))
+    reader, writer = await asyncio.open_connection(address.hostname, address.port)
+    writer.write(b"POST /v1/events HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n")
+    writer.write(b"Content-Length: 1099511627776\r\n\r\n")
+    async with asyncio.timeout(10):
+        head = await reader.readuntil(b"\r\n\r\n")
+        body = await reader.readuntil(b"}")
+    assert head.startswith(b"HTTP/1.1 413 ")
+    assert b'"code":"body_too_large"' in body
+    writer.close()
+    await writer.wait_closed()
+
+
+async def test_a_bomb_is_refused(valkey_url: str) -> None:
+    """Two hundred megabytes of zeros in two hundred kilobytes cost no more memory than the limit allows."""
+    packer = zlib.compressobj(wbits=31)
+    bomb = b"".join(packer.compress(bytes(1024 * 1024)) for _ in range(200)) + packer.flush()
+    settings = fresh_settings(valkey_url)
+    assert len(bomb) < settings.max_body
+    tracemalloc.start()
+    async with run_server(settings, [rolling_board()]) as url, httpx.AsyncClient(base_url=url) as client:
+        tracemalloc.reset_peak()
+        before, _ = tracemalloc.get_traced_memory()
+        response = await post(client, bomb, GZIP)
+        _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert (response.status_code, response.json()["code"]) == (413, "body_too_large")
+    assert peak - before < 6 * settings.max_body
+
+
+async def test_very_many_members_cost_time_in_step_with_their_number() -> None:
+    """Empty members are legal; four times as many take four times as long, not sixteen."""
+
+    def cost(members: int) -> float:
+        body = gzip.compress(b"") * members
+        started = time.process_time()
+        assert _unpack(body, MOST) == b""
+        return time.process_time() - started
+
+    small, large = (min(cost(members) for _ in range(3)) for members in (12_500, 50_000))
+    assert large < 9 * small

@@ -1,0 +1,133 @@
+"""Pages and static files as a client without script gets them."""
+
+import re
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from html import unescape
+from typing import Any
+
+import httpx
+import pytest
+
+from live.board import BoardChoice, RollingChoice, make_board
+from live.web.pages import span
+from tests.support import fresh_settings, post, rolling_board, run_server
+
+POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
+    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
+
+
+@asynccontextmanager
+async def server(store: str, *events: dict[str, Any]) -> AsyncIterator[httpx.AsyncClient]:
+    """A server with the board `posts` and some events on it."""
+    board = make_board(BoardChoice(id="posts", title="Most <liked>", window=RollingChoice("90s", "30s")))
+    async with (
+        run_server(fresh_settings(store), [board, rolling_board(board="other")]) as url,
+        httpx.AsyncClient(base_url=url) as client,
+    ):
+        if events:
+            await post(client, *({"board": "posts", **event} for event in events))
+        yield client
+
+
+async def test_a_board_is_rendered_with_its_records(valkey_url: str) -> None:
+    """Ranks, names and scores stand in the page, in order, with the sums."""
+    async with server(valkey_url, {"key": "a", "amount": 1234}, {"key": "b", "amount": 2}) as client:
+        html = (await client.get("/boards/posts")).text
+
+        rows = re.findall(r'<tr data-key="(.*?)"><td class="rank">(.*?)</td>.*?<td class="score">(.*?)</td>', html)
+        assert rows == [("a", "1", "1,234"), ("b", "2", "2")]
+        assert '<b id="total-score">1,236</b>' in html
+        assert "over the last 90 seconds" in html
+
+
+async def test_everything_is_escaped(valkey_url: str) -> None:
+    """A title from the boards file and keys from producers are text, whatever they hold."""
+    key = "</script><img src=x onerror='alert(\"1\")'>{{7*7}}&amp;"
+    async with server(valkey_url, {"key": key}) as client:
+        for path in ("/", "/boards/posts", "/embed/posts"):
+            html = (await client.get(path)).text
+            assert "<img src=x" not in html
+            assert "Most <liked>" not in html
+            assert "49" not in re.sub(r"/static/\w+", "", html)
+            assert unescape(re.findall(r"<bdi>(.*?)</bdi>", html)[0]) == key
+
+
+async def test_the_list_shows_each_boards_leaders(valkey_url: str) -> None:
+    """Every board with a link and its first three."""
+    async with server(valkey_url, *({"key": f"k{number}", "amount": number} for number in range(1, 6))) as client:
+        html = (await client.get("/")).text
+
+        assert re.findall(r'href="/boards/(\w+)"', html) == ["posts", "other"]
+        assert re.findall(r"<bdi>(.*?)</bdi>", html) == ["k5", "k4", "k3"]
+
+
+@pytest.mark.parametrize(
+    "path", ["/", "/boards/posts", "/boards/none", "/v1/boards", "/v1/none", "/healthz", "/metrics"]
+)
+async def test_every_answer_carries_the_security_headers(valkey_url: str, path: str) -> None:
+    """The policy is strict and the same everywhere, also on refusals."""
+    async with server(valkey_url) as client:
+        headers = (await client.get(path)).headers
+
+        assert headers["content-security-policy"] == POLICY
+        assert headers["x-content-type-options"] == "nosniff"
+        assert headers["referrer-policy"] == "no-referrer"
+        assert headers["cross-origin-opener-policy"] == "same-origin"
+        assert "server" not in headers
+
+
+async def test_an_embedded_board_may_be_framed(valkey_url: str) -> None:
+    """The board without the site around it; the rest of the policy is as strict."""
+    async with server(valkey_url, {"key": "a"}) as client:
+        response = await client.get("/embed/posts")
+
+        assert response.headers["content-security-policy"] == POLICY.replace("ancestors 'none'", "ancestors *")
+        assert 'class="site"' not in response.text
+        assert 'data-key="a"' in response.text
+
+
+async def test_static_files_are_kept_for_ever(valkey_url: str) -> None:
+    """A page names its files by version; another version is not served."""
+    async with server(valkey_url) as client:
+        files = re.findall(r'(?:href|src)="(/static/[^"]+)"', (await client.get("/boards/posts")).text)
+        assert {file.rsplit("/", 1)[1] for file in files} == {"icon.svg", "board.css", "board.js"}
+        for file in files:
+            response = await client.get(file)
+            assert response.status_code == 200
+            assert response.headers["cache-control"] == "public, max-age=31536000, immutable"
+            assert response.headers["content-security-policy"] == POLICY
+        old = re.sub(r"/static/\w+/", "/static/000000000000/", files[0])
+        assert (await client.get(old)).status_code == 404
+
+
+async def test_nothing_comes_from_another_host(valkey_url: str) -> None:
+    """No page and no file of it names an address outside."""
+    async with server(valkey_url) as client:
+        page = (await client.get("/boards/posts")).text
+        script = re.findall(r'src="(/static/[^"]+board\.js)"', page)[0]
+        texts = [page, (await client.get("/")).text]
+        names = ("board.js", "connection.js", "state.js", "view.js", "backoff.js", "board.css")
+        texts += [(await client.get(script.replace("board.js", name))).text for name in names]
+        assert not [text for text in texts if re.search(r"https?://(?!www\.w3\.org)", text)]
+
+
+async def test_a_page_that_is_not_there_is_a_page(valkey_url: str) -> None:
+    """People get a page with a way back, programs a problem document."""
+    async with server(valkey_url) as client:
+        for path in ("/boards/none", "/nothing", "/static/x"):
+            response = await client.get(path)
+            assert response.status_code == 404
+            assert response.headers["content-type"] == "text/html; charset=utf-8"
+            assert '<a href="/">' in response.text
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"),
+    [(1, "1 second"), (90, "90 seconds"), (60, "1 minute"), (3600, "1 hour"), (86400, "24 hours"), (604800, "7 days")],
+)
+def test_spans_are_said_in_words(seconds: int, words: str) -> None:
+    """The largest unit that divides; a day is 24 hours, which is what it covers."""
+    assert span(seconds) == words
