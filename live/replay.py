@@ -6,6 +6,7 @@ import gzip
 import hashlib
 import io
 import os
+import zlib
 from collections import Counter
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
@@ -86,7 +87,9 @@ async def replay(options: Options, progress: Progress) -> Outcome:
         total = options.path.stat().st_size
         outcome = Outcome(resumed_at=0 if options.restart else _sent_before(state))
         outcome.sent = outcome.resumed_at
-        async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=_TIMEOUT)) as session:
+        # A connection for each batch: on one that is kept, a server's stop can't be told from a lost answer.
+        connector = aiohttp.TCPConnector(force_close=True)
+        async with aiohttp.ClientSession(connector=connector, timeout=aiohttp.ClientTimeout(total=_TIMEOUT)) as session:
             started: tuple[float, float] | None = None
             for batch in _batches(options, skip=outcome.resumed_at):
                 if options.speed is not None:
@@ -96,7 +99,7 @@ async def replay(options: Options, progress: Progress) -> Outcome:
                 state.write_text(str(outcome.sent), encoding="ascii")
                 progress(batch.read, total, outcome.sent)
         state.unlink(missing_ok=True)
-    except (OSError, EOFError, UnicodeDecodeError, csv.Error) as error:
+    except (OSError, EOFError, UnicodeDecodeError, csv.Error, zlib.error) as error:
         raise SetupError(f"can't read {options.path}: {error}") from None
     progress(total, total, outcome.sent)
     return outcome
@@ -173,11 +176,16 @@ def _events(raw: IO[bytes], path: Path) -> Iterator[bytes]:
     if ".csv" not in names[-2:]:
         yield from (line.rstrip(b"\r\n") for line in stream if line.strip())
         return
-    for row in csv.DictReader(io.TextIOWrapper(stream, encoding="utf-8", newline="")):
-        event: dict[str, Any] = {name: value for name, value in row.items() if value}
-        if "amount" in event:
-            event["amount"] = _amount(event["amount"])
-        yield msgspec.json.encode(event)
+    text = io.TextIOWrapper(stream, encoding="utf-8-sig", newline="")
+    try:
+        for row in csv.DictReader(text):
+            # Cells beyond the header have no name: for the server to refuse.
+            event: dict[str, Any] = {name or "": value for name, value in row.items() if value}
+            if "amount" in event:
+                event["amount"] = _amount(event["amount"])
+            yield msgspec.json.encode(event)
+    finally:
+        text.detach()  # else it closes the file, whose place is still asked for
 
 
 def _amount(text: str) -> int | str:
@@ -191,6 +199,8 @@ def _with_board(event: bytes, board: str) -> bytes:
         fields = msgspec.json.decode(event, type=dict[str, msgspec.Raw])
     except msgspec.DecodeError:
         return event  # for the server to refuse by name
+    if msgspec.json.encode(fields).count(b'"') != event.count(b'"'):
+        return event  # a field stands twice: the same
     fields["board"] = msgspec.Raw(msgspec.json.encode(board))
     return msgspec.json.encode(fields)
 

@@ -1,0 +1,292 @@
+"""The commands as their users meet them: real processes, their output, their exit status."""
+
+import json
+import os
+import re
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from websockets.sync.client import connect
+
+from live import __version__
+from live.settings import Settings
+from tests.support import ServerProcess, fresh_settings, valkey
+
+BARE = {name: value for name, value in os.environ.items() if not name.startswith("LIVE_")} | {"COLUMNS": "100"}
+
+
+def live(*arguments: str, **environment: str) -> "subprocess.CompletedProcess[str]":
+    """Run a command to its end."""
+    return subprocess.run(
+        [sys.executable, "-m", "live", *arguments],
+        env={**BARE, **environment},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
+def refused(*arguments: str, **environment: str) -> list[str]:
+    """The lines that a command is refused with: exit 2, nothing on standard output, no traceback."""
+    ended = live(*arguments, **environment)
+    assert (ended.returncode, ended.stdout) == (2, "")
+    assert ended.stderr.startswith("live: ")
+    assert "Traceback" not in ended.stderr
+    return ended.stderr.removeprefix("live: ").splitlines()
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    """A folder with a short path: that of a unix socket may have 107 bytes."""
+    with tempfile.TemporaryDirectory(prefix="live-") as name:
+        yield Path(name)
+
+
+@contextmanager
+def serving(settings: Settings, folder: Path) -> Iterator[ServerProcess]:
+    """`live serve` while in the context."""
+    server = ServerProcess(settings, folder)
+    server.start()
+    try:
+        yield server
+    finally:
+        assert server.process is not None
+        if server.process.poll() is None:
+            server.kill()
+
+
+def own_store(folder: Path, **changes: Any) -> Settings:
+    """Settings with which `serve` starts a store of its own."""
+    return fresh_settings("", data_dir=folder / "data", **changes)
+
+
+def like(server: ServerProcess, *keys: str) -> dict[str, Any]:
+    """Like some keys."""
+    response = httpx.post(f"{server.url}/v1/events", json=[{"key": key} for key in keys])
+    assert response.status_code == 200, response.text
+    answer: dict[str, Any] = response.json()
+    return answer
+
+
+def scores(server: ServerProcess) -> dict[str, int]:
+    """The whole board."""
+    page = httpx.get(f"{server.url}/v1/boards/posts?limit=1000").json()
+    return {record["key"]: record["score"] for record in page["records"]}
+
+
+def warnings(server: ServerProcess) -> list[str]:
+    """What a server has logged as a warning, a line each."""
+    lines = [json.loads(line) for line in server.log().splitlines() if line.startswith("{")]
+    return [line["event"] for line in lines if line["level"] == "warning"]
+
+
+@pytest.mark.parametrize("command", ["serve", "replay", "load", "audit"])
+def test_help_teaches(command: str) -> None:
+    """It says what the command does, shows an example, and every flag has a meaning."""
+    ended = live(command, "--help")
+    assert ended.returncode == 0
+    assert f"Example: live {command}" in ended.stdout
+    flags = re.findall(r"^│ +\*? +(\S+).*$", ended.stdout, re.MULTILINE)
+    assert flags
+    for line in re.findall(r"^│ +(?:\*? +)?--.*$", ended.stdout, re.MULTILINE):
+        assert re.search(r"[a-z]{3,} [a-z]", line.split(">", 1)[-1]), line
+
+
+def test_without_a_command_the_commands_are_listed() -> None:
+    """A newcomer sees where to start."""
+    ended = live()
+    assert all(command in ended.stdout + ended.stderr for command in ("serve", "replay", "load", "audit", "--demo"))
+
+
+def test_the_version_is_told() -> None:
+    """That of the package."""
+    ended = live("--version")
+    assert (ended.returncode, ended.stdout) == (0, f"live {__version__}\n")
+
+
+def test_a_port_that_is_taken_is_told_in_one_line(folder: Path) -> None:
+    """Before a store is started or a file is written."""
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        port = str(other.getsockname()[1])
+        (line,) = refused("serve", "--port", port, "--data-dir", str(folder / "data"))
+    assert line.startswith(f"can't listen on 127.0.0.1 port {port}: Address already in use. ")
+    assert line.endswith("Choose another with --port (0 takes a free one).")
+    assert not (folder / "data").exists()
+
+
+@pytest.mark.parametrize("host", ["nowhere.invalid", "203.0.113.1"])
+def test_an_address_that_is_not_ours_is_told_in_one_line(host: str) -> None:
+    """A name that does not resolve, or the address of another machine."""
+    (line,) = refused("serve", "--host", host, "--port", "0")
+    assert line.startswith(f"can't listen on {host} port 0: ")
+
+
+def test_wrong_settings_are_told_all_at_once() -> None:
+    """A line for each variable, and one for a flag."""
+    lines = refused("serve", "--port", "70000", LIVE_WORKERS="many", LIVE_STORE_TIMEOUT="5")
+    assert [line.split(":")[0] for line in lines] == [
+        "LIVE_PORT (or its flag) = '70000'",
+        "LIVE_WORKERS (or its flag) = 'many'",
+        "LIVE_STORE_TIMEOUT (or its flag) = '5'",
+    ]
+
+
+def test_a_wrong_boards_file_is_told_all_at_once(folder: Path) -> None:
+    """Its path, then a line for each mistake."""
+    path = folder / "boards.toml"
+    path.write_text(
+        '[[board]]\nid = "A"\n[[board]]\nid = "b"\nclock = "sun"\n[[board]]\nid = "b"\nwindow = {slot = "1h"}'
+    )
+    lines = refused("serve", "--boards", str(path), "--port", "0", "--data-dir", str(folder / "data"))
+    assert lines == [
+        f"the boards file {path} has mistakes:",
+        "board 1 ('A'): id = 'A' does not match ^[a-z0-9][a-z0-9_-]{0,63}$",
+        "board 2 ('b'): Invalid enum value 'sun' - at `$.clock`",
+    ]
+    assert refused("audit", "--boards", str(path)) == lines
+
+
+@pytest.mark.parametrize(
+    ("arguments", "line"),
+    [
+        (["serve", "--store", "http://h", "--port", "0"], "the store 'http://h' is not redis://…, rediss://… or unix://…"),
+        (["audit", "--store", "unix:///nowhere/valkey.sock"], "the store is away: "),
+        (["audit", "--board", "nope"], "there is no board 'nope'; there are: posts"),
+        (["replay", "/nowhere/likes.ndjson"], "can't read /nowhere/likes.ndjson: "),
+        (["replay", "x", "--speed", "fast"], "--speed 'fast': give a number such as 60, or max"),
+        (["load", "--to", "127.0.0.1:8000"], "--to '127.0.0.1:8000' is not an address such as http://127.0.0.1:8000"),
+        (["load", "--to", "http://127.0.0.1:9"], "can't reach http://127.0.0.1:9: "),
+        (["load", "--slo", "p98=1s"], "--slo 'p98=1s': write p50, p90, p99 or max, and a time, like p99=250ms"),
+        (["load", "--duration", "10"], "'10' is not a duration: "),
+    ],
+)  # fmt: skip
+def test_what_can_not_be_done_is_told_in_one_line(arguments: list[str], line: str) -> None:
+    """What is wrong, and often what to do; exit 2, never a traceback."""
+    (told,) = refused(*arguments)
+    assert told.startswith(line)
+
+
+def test_a_data_directory_has_one_owner(folder: Path) -> None:
+    """A second server on it is told who has it, and harms nothing."""
+    with serving(own_store(folder), folder) as server:
+        assert server.process is not None
+        (line,) = refused("serve", "--port", "0", "--data-dir", str(folder / "data"))
+        assert f"{folder / 'data'} is in use by process {server.process.pid}: " in line
+        assert like(server, "a")["accepted"] == 1
+
+
+def test_a_data_directory_fits_a_socket(folder: Path) -> None:
+    """A path that is too long for a unix socket, or no directory, is told as such."""
+    (line,) = refused("serve", "--port", "0", "--data-dir", str(folder / ("d" * 120)))
+    assert "is too long for a unix socket (107 bytes): choose a shorter --data-dir" in line
+    (folder / "file").write_text("")
+    (line,) = refused("serve", "--port", "0", "--data-dir", str(folder / "file"))
+    assert line == f"can't use the data directory {folder / 'file'}: File exists"
+
+
+@pytest.mark.parametrize(
+    ("options", "lines"),
+    [
+        ([], []),
+        (
+            ["--appendonly", "no"],
+            ["the store has no append-only file (appendonly no): a crash loses acknowledged events"],
+        ),
+        (
+            ["--appendfsync", "everysec", "--no-appendfsync-on-rewrite", "yes"],
+            [
+                "the store's appendfsync is everysec, not always: a power cut loses acknowledged events",
+                "the store does not fsync during a rewrite (no-appendfsync-on-rewrite yes): set it to no",
+            ],
+        ),
+    ],
+)
+def test_what_is_unsafe_about_the_store_is_told(folder: Path, options: list[str], lines: list[str]) -> None:
+    """One line each, and the board is served all the same."""
+    store = valkey(folder, *options)
+    store.start()
+    with serving(fresh_settings(store.url), folder) as server:
+        assert warnings(server) == lines
+        assert like(server, "a")["accepted"] == 1
+        assert server.stop() == 0
+    store.kill()
+
+
+def test_a_store_that_evicts_is_refused(folder: Path) -> None:
+    """A ranking that may be wrong for ever is not served."""
+    store = valkey(folder, "--maxmemory-policy", "volatile-ttl")
+    store.start()
+    (line,) = refused("serve", "--store", store.url, "--port", "0")
+    assert "the store's maxmemory-policy is volatile-ttl" in line
+    store.kill()
+
+
+def test_data_is_kept_over_a_restart(folder: Path) -> None:
+    """A stopped server ends with status 0, with viewers and all; started again it shows what it had counted."""
+    settings = own_store(folder)
+    with serving(settings, folder) as server:
+        like(server, "a", "b", "a")
+        with connect(f"{server.url.replace('http', 'ws')}/v1/boards/posts/live") as viewer:
+            viewer.recv()
+            assert server.stop() == 0
+    with serving(settings, folder) as server:
+        assert scores(server) == {"a": 2, "b": 1}
+        like(server, "b")
+        assert server.stop() == 0
+        assert "Traceback" not in server.log()
+
+
+def test_a_server_stops_in_the_middle_of_a_storm(folder: Path) -> None:
+    """Whoever was answered has been counted; the end comes within ten seconds, without a traceback."""
+    settings = own_store(folder)
+    counted: list[int] = []
+
+    def storm(server: ServerProcess) -> None:
+        with httpx.Client() as client, suppress(httpx.HTTPError):
+            while True:
+                answer = client.post(f"{server.url}/v1/events", json=[{"key": "a"}] * 10)
+                counted.append(answer.json().get("accepted", 0))
+
+    with serving(settings, folder) as server:
+        threads = [threading.Thread(target=storm, args=(server,)) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        while len(counted) < 50:
+            time.sleep(0.01)
+        assert server.stop() == 0
+        for thread in threads:
+            thread.join()
+        assert "Traceback" not in server.log()
+    with serving(settings, folder) as server:
+        assert sum(counted) <= scores(server)["a"] <= sum(counted) + 4 * 10
+
+
+def test_workers_share_a_board(folder: Path) -> None:
+    """Whichever process a like comes to, it counts once; the metrics are those of all, and all end together."""
+    with serving(own_store(folder, workers=2), folder) as server:
+
+        def post(number: int) -> int:
+            events = [{"key": f"k{(number + i) % 5}"} for i in range(25)]
+            with httpx.Client(base_url=server.url) as client:
+                return sum(client.post("/v1/events", json=event).json()["accepted"] for event in events)
+
+        with ThreadPoolExecutor(8) as threads:
+            assert sum(threads.map(post, range(16))) == 400
+        assert scores(server) == {f"k{i}": 80 for i in range(5)}
+        assert 'live_events_accepted_total{board="posts"} 400.0' in httpx.get(f"{server.url}/metrics").text
+        assert server.stop() == 0
+        assert "Traceback" not in server.log()
