@@ -79,6 +79,7 @@ export class BoardView {
       }
       for (const moving of row.getAnimations()) moving.cancel();
       const by = from - row.getBoundingClientRect().top;
+      row.style.zIndex = by > 0 ? "1" : ""; // who rises passes in front
       if (by) row.animate([{ transform: `translateY(${by}px)` }, { transform: "none" }], MOVE);
     }
   }
