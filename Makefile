@@ -6,7 +6,7 @@ RUN := $(VENV)/bin
 .PHONY: run test check bench format clean
 
 run: $(VENV)/run  ## a board that moves, at the address it prints
-	$(RUN)/live serve --demo
+	@$(RUN)/live serve --demo
 
 test: $(VENV)/test  ## all tests
 	$(RUN)/pytest
@@ -27,14 +27,16 @@ clean:
 	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
 
 $(VENV)/bin/pip:
-	sh tests/install-system.sh venv $(PYTHON)
-	$(PYTHON) -m venv $(VENV)
+	@sh tests/install-system.sh venv $(PYTHON)
+	@$(PYTHON) -m venv $(VENV)
 
 $(VENV)/run: $(VENV)/bin/pip pyproject.toml constraints.txt
-	$(RUN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable .
-	touch $@
+	@echo "Installing what the board needs; this takes half a minute, once."
+	@$(RUN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable .
+	@touch $@
 
 $(VENV)/test: $(VENV)/bin/pip pyproject.toml constraints.txt
-	$(RUN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[test]'
-	sh tests/install-system.sh test
-	touch $@ $(VENV)/run
+	@echo "Installing what the tests need; this takes a minute, once."
+	@$(RUN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[test]'
+	@sh tests/install-system.sh test
+	@touch $@ $(VENV)/run
