@@ -25,7 +25,8 @@ PROBLEMS: Final[Mapping[str, Problem]] = {
     "unsupported_media_type": Problem(415, "The body is of a type that the server does not read"),
     "upgrade_required": Problem(426, "This path speaks WebSocket"),
     "internal_error": Problem(500, "The server failed; the fault is logged"),
-    "store_unavailable": Problem(503, "The store is away"),
+    "store_unavailable": Problem(503, "The store is away; nothing was counted"),
+    "outcome_unknown": Problem(503, "The store's answer was lost; the body may have been counted"),
     "epoch_lost": Problem(503, "The store lost the board's data"),
     "overloaded": Problem(503, "More events are waiting than the server holds"),
     "too_many_viewers": Problem(503, "The server holds as many viewers as it may"),
@@ -40,6 +41,7 @@ REFUSALS: Final[Mapping[str, str]] = {
     "time_required": "the board runs on the time in its events, and this one has none",
     "late": "the event's slot has left the window, or has begun to",
     "early": "the event's time is too far in the future",
+    "board_unavailable": "this board could not be reached or holds too many waiting events; another board counted it",
     "score_out_of_range": "the board's scores would leave ±2^53, where numbers stop being exact",
 }
 
@@ -67,7 +69,11 @@ class ProblemError(Exception):
 
 
 class StoreUnavailableError(Exception):
-    """The store did not answer in time; nothing is known to have been written."""
+    """The store does not work for us now; with `unknown`, it may have done what it was last told."""
+
+    def __init__(self, reason: str, *, unknown: bool = False) -> None:
+        super().__init__(reason)
+        self.unknown = unknown
 
 
 class EpochLostError(Exception):

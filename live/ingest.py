@@ -62,13 +62,24 @@ class Committer:
             batch = self._take()
             try:
                 added = await self._add([entry for waiting in batch for entry in waiting.entries])
-            except (StoreUnavailableError, EpochLostError) as error:
+            except StoreUnavailableError as error:
+                _fail(batch, error)
+                self._fail_waiting(str(error))
+            except EpochLostError as error:
                 _fail(batch, error)
             except BaseException as error:
-                _fail(batch, StoreUnavailableError(f"the commit failed: {error!r}"))
+                _fail(batch, StoreUnavailableError(f"the commit ended: {error!r}", unknown=True))
                 raise
             else:
-                _answer(batch, added)
+                try:
+                    await self._catch_up(added)
+                finally:
+                    _answer(batch, added)
+
+    def _fail_waiting(self, reason: str) -> None:
+        """Refuse all that waits: it would only meet the same store, each batch a deadline later than the last."""
+        while self._waiting:
+            _fail(self._take(), StoreUnavailableError(reason))
 
     def _take(self) -> list[_Waiting]:
         """The next batch: whole requests, at least one, up to the batch size."""
@@ -88,10 +99,13 @@ class Committer:
         COMMIT_SECONDS.observe(time.perf_counter() - started)
         COMMIT_EVENTS.observe(len(entries))
         EVENTS_ACCEPTED.labels(self.ledger.board.id).inc(len(entries) - len(added.refused))
+        return added
+
+    async def _catch_up(self, added: Added) -> None:
+        """Let a reader who has the answer see the window of an event clock that the batch moved."""
         if added.clock_moved and self.ledger.board.clock == "event":
             with suppress(StoreUnavailableError, EpochLostError):  # the batch is safe; the rotation task goes on
                 await catch_up(self.ledger)
-        return added
 
 
 def _answer(batch: Sequence[_Waiting], added: Added) -> None:

@@ -10,9 +10,7 @@ import hiredis
 from redis.asyncio import BlockingConnectionPool, Connection, Redis, SSLConnection, UnixDomainSocketConnection
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
-from redis.exceptions import ClusterDownError, OutOfMemoryError, ReadOnlyError, RedisError, ResponseError, TryAgainError
-from redis.exceptions import ConnectionError as RedisConnectionError
-from redis.exceptions import TimeoutError as RedisTimeoutError
+from redis.exceptions import NoPermissionError, RedisError, ResponseError
 from redis.typing import EncodableT
 
 from live.errors import SetupError, StoreUnavailableError
@@ -43,7 +41,7 @@ class _Unix(_Packed, UnixDomainSocketConnection):
 _PACKED: Final = {Connection: _TCP, SSLConnection: _TLS, UnixDomainSocketConnection: _Unix}
 
 SCHEMES: Final = ("redis", "rediss", "unix")
-_NOT_NOW: Final = (ClusterDownError, OutOfMemoryError, ReadOnlyError, TryAgainError)
+_OPTIONS: Final = ("db", "username", "password")
 _PASSWORDS: Final = (re.compile(r"([?&]password=)[^&#]*"), re.compile(r"(://[^:/?#@]*:).*(?=@)"))
 
 
@@ -55,6 +53,10 @@ def connect(url: str, settings: Settings) -> Redis:
     """
     if url.partition("://")[0] not in SCHEMES:
         raise SetupError(f"the store {redact(url)!r} is not redis://…, rediss://… or unix://…")
+    options = {name.partition("=")[0] for name in url.partition("?")[2].split("&") if name}
+    if unknown := {name for name in options if name not in _OPTIONS and not name.startswith("ssl_")}:
+        known = ", ".join(_OPTIONS)
+        raise SetupError(f"the store {redact(url)!r}: options are {known} and ssl_…, not {', '.join(sorted(unknown))}")
     try:
         pool = BlockingConnectionPool.from_url(
             url,
@@ -66,7 +68,7 @@ def connect(url: str, settings: Settings) -> Redis:
             protocol=2,
         )
         pool.connection_class = _PACKED[pool.connection_class]
-    except ValueError as error:
+    except (ValueError, TypeError) as error:
         raise SetupError(f"the store {redact(url)!r}: {error}") from None
     return Redis.from_pool(pool)
 
@@ -80,26 +82,32 @@ def redact(url: str) -> str:
 
 @asynccontextmanager
 async def store_errors() -> AsyncIterator[None]:
-    """Turn every way in which a store can be away into `StoreUnavailableError`.
+    """Turn every way in which a store can fail us into `StoreUnavailableError`; a task that was cancelled ends here.
 
-    A store that answers but can't work now (loading, busy with a script, out of disk or memory, read-only) is away
-    too. Any other error answer is a fault of ours and stays what it is. A task that was cancelled meanwhile ends here.
+    A store that answers but refuses (loading, busy, out of memory, read-only, no permission) can't be worked with
+    either; what it says is in the error.
     """
     try:
         yield
-    except (RedisConnectionError, RedisTimeoutError, OSError, TimeoutError) as error:
+    except (RedisError, OSError, TimeoutError) as error:
         raise StoreUnavailableError(str(error) or type(error).__name__) from error
-    except ResponseError as error:
-        # redis-py takes the code off an answer that it has a class for.
-        if not isinstance(error, _NOT_NOW) and not str(error).startswith(("BUSY", "MISCONF", "NOREPLICAS")):
-            raise
-        raise StoreUnavailableError(str(error)) from error
     finally:
         # redis-py sends through `asyncio.wait_for`, which on Python 3.11 may swallow a cancellation: the task would go
         # on for ever, and the process never stop.
         task = asyncio.current_task()
         if task is not None and task.cancelling():
             raise asyncio.CancelledError
+
+
+def may_have_run(error: BaseException | None) -> bool:
+    """Whether the store may have run a script whose call failed with this error.
+
+    It has not when it refused it (the scripts write nothing before they can fail), and when no connection was had.
+    """
+    before = None if error is None else error.__context__
+    if isinstance(error, ResponseError) or isinstance(before, ConnectionRefusedError | FileNotFoundError):
+        return False
+    return not str(error).startswith(("No connection available", "Timeout connecting"))
 
 
 async def unsafe_settings(client: Redis) -> list[str]:
@@ -112,8 +120,8 @@ async def unsafe_settings(client: Redis) -> list[str]:
     async with store_errors():
         try:
             found = cast("Mapping[str | bytes, str | bytes]", await client.config_get("*"))
-        except (RedisError, ConnectionError) as error:
-            if isinstance(error, RedisConnectionError | RedisTimeoutError):
+        except ResponseError as error:
+            if not isinstance(error, NoPermissionError) and "unknown command" not in str(error):
                 raise
             return [f"the store does not tell its settings ({error}); check appendonly, appendfsync, maxmemory-policy"]
     settings = {_text(name): _text(value) for name, value in found.items()}

@@ -13,7 +13,7 @@ from live.errors import EpochLostError, SetupError, StoreUnavailableError
 from live.event import Entry
 from live.ranking import Page, Record
 from live.settings import Settings
-from live.store.client import store_errors
+from live.store.client import may_have_run, store_errors
 from live.store.keys import Keys
 from live.store.plan import Plan, make_plan
 from live.store.scripts import Script
@@ -230,13 +230,15 @@ class Ledger:
             *plan.groups(),
         ]
         deadline = asyncio.get_running_loop().time() + self._settings.write_deadline
+        unknown = False
         while True:
             try:
                 async with store_errors(), asyncio.timeout_at(deadline):
                     return await self._scripts.add(self._client, keys, arguments)
-            except StoreUnavailableError:
+            except StoreUnavailableError as error:
+                unknown = unknown or may_have_run(error.__cause__)
                 if asyncio.get_running_loop().time() + _RETRY_PAUSE >= deadline:
-                    raise
+                    raise StoreUnavailableError(str(error), unknown=unknown) from error
             await asyncio.sleep(_RETRY_PAUSE)
 
     async def _read(self, mode: str, number: int, member: str, limit: int) -> Page:

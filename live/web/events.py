@@ -8,7 +8,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from live.board import Board, Boards
-from live.errors import REFUSALS
+from live.errors import REFUSALS, EpochLostError, ProblemError, StoreUnavailableError
 from live.event import Entry, Event, Rejection, entry_of
 from live.ingest import Committed
 from live.metrics import EVENTS_REJECTED
@@ -16,6 +16,7 @@ from live.web.bodies import read_events
 from live.web.state import Live, live_of
 
 DEFAULT_TYPE = "like"
+_BOARD_FAULTS = (ProblemError, StoreUnavailableError, EpochLostError)
 
 
 class Answer(msgspec.Struct, frozen=True):
@@ -40,7 +41,7 @@ async def post_events(request: Request) -> Response:
     body = await read_events(request, live.settings)
     shares, rejected = _route(live.boards, body.events)
     rejected.extend(body.rejections)
-    committed = await asyncio.gather(*(live.committers[board].commit(share.entries) for board, share in shares.items()))
+    committed = await _commit(live, shares)
     answer = _answer(live, shares, committed, rejected)
     return Response(msgspec.json.encode(answer), headers={"Cache-Control": "no-store"}, media_type="application/json")
 
@@ -62,6 +63,27 @@ def _route(boards: Boards, events: Sequence[tuple[int, Event]]) -> tuple[dict[st
             share.indexes.append(index)
             share.entries.append(entry)
     return shares, rejected
+
+
+async def _commit(live: Live, shares: dict[str, _Share]) -> list[Committed]:
+    """Count each board's share; a board that could not refuses its share alone, if another has counted.
+
+    Raises:
+        ProblemError, StoreUnavailableError, EpochLostError: no board counted anything.
+    """
+    commits = (live.committers[board].commit(share.entries) for board, share in shares.items())
+    results = await asyncio.gather(*commits, return_exceptions=True)
+    committed: list[Committed] = []
+    faults: list[BaseException] = []
+    for share, result in zip(shares.values(), results, strict=True):
+        if isinstance(result, BaseException):
+            faults.append(result)
+            committed.append(Committed(None, dict.fromkeys(range(len(share.entries)), "board_unavailable")))
+        else:
+            committed.append(result)
+    if faults and (len(faults) == len(results) or not all(isinstance(fault, _BOARD_FAULTS) for fault in faults)):
+        raise faults[0]
+    return committed
 
 
 def _takers(boards: Boards, event: Event) -> tuple[Board, ...] | str:

@@ -46,7 +46,8 @@ def as_problem(error: Exception) -> ProblemError:
             return error
         case StoreUnavailableError():
             log.warning("the store is away", reason=str(error))
-            return ProblemError("store_unavailable", "nothing is known to have been counted", retry_after=_RETRY_AFTER)
+            code = "outcome_unknown" if error.unknown else "store_unavailable"
+            return ProblemError(code, "try again later", retry_after=_RETRY_AFTER)
         case EpochLostError():
             log.error("the store lost a board", reason=str(error))
             return ProblemError("epoch_lost", "nothing was counted; an operator has to look", retry_after=60)

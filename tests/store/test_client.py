@@ -170,12 +170,12 @@ async def test_a_cancellation_is_never_lost(valkey_url: str) -> None:
     await client.aclose()
 
 
-async def test_a_fault_of_ours_stays_what_it_is(valkey_url: str) -> None:
-    """A wrong type is no reason to come again."""
+async def test_a_store_that_refuses_is_away_too(valkey_url: str) -> None:
+    """An answer that is an error, such as a wrong type, is no way to work; what the store said is kept."""
     settings = fresh_settings(valkey_url)
     client = connect(valkey_url, settings)
     await client.set(settings.key_prefix, "text")
-    with pytest.raises(ResponseError, match="WRONGTYPE"):
+    with pytest.raises(StoreUnavailableError, match="WRONGTYPE"):
         async with store_errors():
             await client.hget(settings.key_prefix, "field")
     await client.aclose()

@@ -16,7 +16,7 @@ import pytest
 from live.board import Board, BoardChoice, make_board
 from live.settings import Duration
 from live.store.client import connect
-from tests.support import StoreProcess, fresh_settings, post, rolling_board, run_server
+from tests.support import StoreProcess, eventually, fresh_settings, post, rolling_board, run_server
 
 NDJSON = {"Content-Type": "application/x-ndjson"}
 
@@ -181,6 +181,60 @@ async def test_more_waiting_than_the_limit_is_overload(own_store: StoreProcess) 
         assert {answer.status_code for answer in answers} == {200}
         assert await ranked(client) == {"a": len(answers), "warm": 1}
         assert len(answers) >= 5
+
+
+async def test_a_store_that_is_away_is_told_to_all_who_wait(own_store: StoreProcess) -> None:
+    """Those who wait behind a batch that failed are answered with it, not a deadline later each."""
+    body = [{"key": f"k{number}"} for number in range(1000)]
+    async with server(own_store.url, store_timeout=Duration(0.3), write_deadline=Duration(1)) as client:
+        await post(client, {"key": "warm"})
+        with own_store.frozen():
+            started = asyncio.get_running_loop().time()
+            answers = await asyncio.gather(*(client.post("/v1/events", json=body) for _ in range(8)))
+            took = asyncio.get_running_loop().time() - started
+
+        codes = Counter(answer.json()["code"] for answer in answers)
+        assert codes["outcome_unknown"] >= 1, "the batch that was sent"
+        assert codes["store_unavailable"] >= 1, "those that never were"
+        assert took < 4, "a deadline for each"
+
+        async def heals() -> bool:
+            return (await client.post("/v1/events", json={"key": "end"})).status_code == 200
+
+        await eventually(heals)
+        total = (await client.get("/v1/boards/posts")).json()["total_score"]
+        assert total <= 2 + 1000 * codes["outcome_unknown"]
+
+
+async def test_a_board_that_is_lost_does_not_undo_the_others(valkey_url: str) -> None:
+    """An event that one board counted is not answered as if it had not been: the other board's refusal is named."""
+    settings = fresh_settings(valkey_url)
+    store: Any = connect(valkey_url, settings)
+    async with (
+        run_server(settings, [board("one", "like"), board("two", "like")]) as url,
+        httpx.AsyncClient(base_url=url) as client,
+    ):
+        await post(client, {"key": "a"})
+        await store.delete(f"{settings.key_prefix}:{{two}}:meta")
+        answer = await post(client, {"key": "a"})
+
+        assert (answer["accepted"], answer["offsets"]) == (1, {"one": 2})
+        assert [(refused["code"], refused["board"]) for refused in answer["rejected"]] == [("board_unavailable", "two")]
+        assert await ranked(client, "one") == {"a": 2}
+    await store.aclose()
+
+
+async def test_a_store_that_forbids_the_notice_counts_nothing(own_store: StoreProcess) -> None:
+    """A user without rights on channels: every post is refused, none is counted, and the server lives on."""
+    store: Any = connect(own_store.url, fresh_settings(own_store.url))
+    await store.execute_command("ACL", "SETUSER", "board", "on", ">secret", "~*", "+@all", "resetchannels")
+    url = f"{own_store.url}?username=board&password=secret"
+    async with server(url, write_deadline=Duration(0.3)) as client:
+        for _ in range(3):
+            response = await client.post("/v1/events", json={"key": "a"})
+            assert (response.status_code, response.json()["code"]) == (503, "store_unavailable")
+        assert await ranked(client) == {}
+    await store.aclose()
 
 
 async def test_a_producer_that_leaves_harms_nobody(valkey_url: str) -> None:

@@ -78,6 +78,9 @@ for group = 1, #KEYS - 4 do
   position = position + 2 + 2 * n
 end
 
+-- Announced first, for it could be forbidden; subscribers hear of it when the script has ended.
+local offset = digits(tonumber(state[3]) + 1)
+redis.call('PUBLISH', channel, epoch .. ':' .. offset)
 for group = 1, #groups do
   local members, amounts, changes, values, start = unpack(groups[group])
   local slot = KEYS[4 + group]
@@ -109,8 +112,6 @@ for group = 1, #groups do
   if #dropped > 0 then redis.call('ZREM', ranking, unpack(dropped)) end
 end
 
-local offset = digits(tonumber(state[3]) + 1)
 redis.call('HSET', meta, 'newest', reached, 'offset', offset, 'total', digits(total), 'volume', digits(volume))
 redis.call('HSET', writers, writer, sequence .. ' ' .. offset .. ' ' .. time[1])
-redis.call('PUBLISH', channel, epoch .. ':' .. offset)
 return {'ok', offset}

@@ -54,6 +54,9 @@ for i = 1, 2 * most, 2 do
   end
 end
 
+-- Announced first, for it could be forbidden; subscribers hear of it when the script has ended.
+local offset = digits(tonumber(state[3]) + 1)
+redis.call('PUBLISH', channel, epoch .. ':' .. offset)
 local total, volume = tonumber(state[4]), tonumber(state[5])
 if #members > 0 then
   local scores = redis.call('ZMSCORE', ranking, unpack(members))
@@ -74,7 +77,5 @@ if #members > 0 then
 end
 if redis.call('EXISTS', slot) == 0 then redis.call('ZREM', slots, start) end
 
-local offset = digits(tonumber(state[3]) + 1)
 redis.call('HSET', meta, 'newest', digits(newest), 'offset', offset, 'total', digits(total), 'volume', digits(volume))
-redis.call('PUBLISH', channel, epoch .. ':' .. offset)
 return {'moved', digits(#members), scan[1]}

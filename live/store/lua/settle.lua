@@ -10,7 +10,7 @@ local offset, total, volume, channel = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
 
 local state = redis.call('HMGET', meta, 'epoch', 'offset')
 if state[2] ~= offset then return {'moved', state[2] or ''} end
-offset = string.format('%.0f', redis.call('HINCRBY', meta, 'offset', 1))
-redis.call('HSET', meta, 'total', total, 'volume', volume)
+offset = string.format('%.0f', tonumber(offset) + 1)
 redis.call('PUBLISH', channel, state[1] .. ':' .. offset)
+redis.call('HSET', meta, 'offset', offset, 'total', total, 'volume', volume)
 return {'ok', offset}
