@@ -146,6 +146,8 @@ def replay(
     if as_json:
         print_json(outcome)
         return
+    if outcome.stopped:
+        out.print("Stopped; the same command goes on from here.")
     if outcome.resumed_at:
         out.print(f"Went on behind the first {outcome.resumed_at:,} events.")
     out.print(f"{outcome.sent:,} events sent: {outcome.accepted:,} counted now, {outcome.duplicate:,} known before.")

@@ -6,6 +6,7 @@ import gzip
 import hashlib
 import io
 import os
+import signal
 import zlib
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -23,6 +24,7 @@ _BATCH_BYTES: Final = 512 * 1024
 _PATIENCE: Final = 60.0  # seconds for which a server may be away
 _TIMEOUT: Final = 60.0
 _PAUSE: Final = 1.0
+_SAME_TIME: Final = 0.1  # seconds of a replay that keeps a pace in which events share a batch
 
 Progress = Callable[[int, int, int], None]
 
@@ -38,7 +40,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Outcome(msgspec.Struct, kw_only=True):
-    """What became of the file; `resumed_at` is how many events had been sent before."""
+    """What became of the file; `resumed_at` is how many events had been sent before, `stopped` that some are left."""
 
     sent: int = 0
     accepted: int = 0
@@ -46,12 +48,18 @@ class Outcome(msgspec.Struct, kw_only=True):
     rejected: dict[str, int] = {}
     examples: list[dict[str, Any]] = []
     resumed_at: int = 0
+    stopped: bool = False
 
 
 class _Batch(msgspec.Struct):
     events: list[bytes] = []
     size: int = 0
     read: int = 0  # bytes of the file read, for the progress bar
+    at: float | None = None  # time of its first event that has one, when the replay keeps a pace
+
+    def due_later(self, at: float | None, speed: float) -> bool:
+        """Whether an event of this time is due so much after the batch that it has to wait for the next one."""
+        return self.at is not None and at is not None and at - self.at > _SAME_TIME * speed
 
     def body(self) -> bytes:
         return b"\n".join(self.events)
@@ -82,6 +90,9 @@ async def replay(options: Options, progress: Progress) -> Outcome:
     Raises:
         SetupError: the file can't be read, the server refuses it, or stays away.
     """
+    stop = asyncio.Event()
+    # A batch under way is finished first: of one that is cut off nobody would know whether it counted.
+    asyncio.get_running_loop().add_signal_handler(signal.SIGINT, stop.set)
     try:
         state = state_path(options)
         total = options.path.stat().st_size
@@ -95,9 +106,11 @@ async def replay(options: Options, progress: Progress) -> Outcome:
                 if options.speed is not None:
                     started = await _keep_pace(batch, options.speed, started)
                 _note(outcome, await _send(session, options.url, batch), len(batch.events))
-                state.parent.mkdir(parents=True, exist_ok=True)
-                state.write_text(str(outcome.sent), encoding="ascii")
+                _remember(state, outcome.sent)
                 progress(batch.read, total, outcome.sent)
+                if stop.is_set():
+                    outcome.stopped = True
+                    return outcome
         state.unlink(missing_ok=True)
     except (OSError, EOFError, UnicodeDecodeError, csv.Error, zlib.error) as error:
         raise SetupError(f"can't read {options.path}: {error}") from None
@@ -107,9 +120,23 @@ async def replay(options: Options, progress: Progress) -> Outcome:
 
 def _sent_before(state: Path) -> int:
     try:
-        return int(state.read_text(encoding="ascii"))
-    except (FileNotFoundError, ValueError):
+        text = state.read_text(encoding="ascii")
+    except FileNotFoundError:
         return 0
+    if not text.isdecimal():
+        raise SetupError(f"{state} does not say how much was sent before; --restart begins with the first event")
+    return int(text)
+
+
+def _remember(state: Path, sent: int) -> None:
+    """Note how much was sent: wholly or not at all, whatever happens meanwhile."""
+    try:
+        state.parent.mkdir(parents=True, exist_ok=True)
+        fresh = state.with_suffix(".new")
+        fresh.write_text(str(sent), encoding="ascii")
+        fresh.replace(state)
+    except OSError as error:
+        raise SetupError(f"can't note in {state} that {sent} events were sent: {error}") from None
 
 
 def _note(outcome: Outcome, answer: _AnswerBody, events: int) -> None:
@@ -137,18 +164,24 @@ async def _send(session: aiohttp.ClientSession, url: str, batch: _Batch) -> _Ans
                 if response.status == 200:  # noqa: PLR2004
                     return msgspec.json.decode(text, type=_AnswerBody)
                 problem = f"{response.status}: {text[:300].decode(errors='replace')}"
+                if b'"outcome_unknown"' in text:
+                    raise _lost(batch, problem)
                 if response.status not in {429, 503}:
                     raise SetupError(f"the server refused a batch with {problem}")
         except aiohttp.ClientConnectorError as error:
             problem, pause = str(error), _PAUSE
         except (aiohttp.ClientError, TimeoutError) as error:
-            raise SetupError(
-                f"the answer to a batch of {len(batch.events)} events was lost ({error!r}): they may have been "
-                "counted or not. Running the command again sends them again."
-            ) from None
+            raise _lost(batch, repr(error)) from None
         if asyncio.get_running_loop().time() + pause > give_up:
             raise SetupError(f"{url} stays away ({problem}); run the command again to go on from here")
         await asyncio.sleep(pause)
+
+
+def _lost(batch: _Batch, why: str) -> SetupError:
+    return SetupError(
+        f"the answer to a batch of {len(batch.events)} events was lost ({why}): they may have been counted or not. "
+        "Running the command again sends them again."
+    )
 
 
 def _batches(options: Options, skip: int) -> Iterator[_Batch]:
@@ -159,6 +192,12 @@ def _batches(options: Options, skip: int) -> Iterator[_Batch]:
             if number < skip:
                 continue
             line = event if options.board is None else _with_board(event, options.board)
+            at = None if options.speed is None else _time_of(line)
+            if options.speed is not None and batch.due_later(at, options.speed):
+                batch.read = raw.tell()
+                yield batch
+                batch = _Batch(events=[])
+            batch.at = at if batch.at is None else batch.at
             batch.events.append(line)
             batch.size += len(line)
             if len(batch.events) == _BATCH_EVENTS or batch.size >= _BATCH_BYTES:
@@ -208,7 +247,7 @@ def _with_board(event: bytes, board: str) -> bytes:
 async def _keep_pace(batch: _Batch, speed: float, started: tuple[float, float] | None) -> tuple[float, float]:
     """Wait until the first event of the batch is due; gives back when the replay and the events' time began."""
     now = asyncio.get_running_loop().time()
-    at = _time_of(batch.events[0])
+    at = batch.at
     if started is None or at is None:
         return started or (now, at or 0.0)
     await asyncio.sleep(max(0.0, started[0] + (at - started[1]) / speed - now))

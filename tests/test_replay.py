@@ -5,6 +5,7 @@ import csv
 import gzip
 import json
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -287,6 +288,47 @@ async def test_a_replay_waits_for_a_store_that_is_away(own_store: StoreProcess, 
         await eventually(told)
         own_store.start()
         assert await sending == Outcome(sent=10, accepted=10)
+
+
+async def test_a_batch_of_which_nobody_knows_ends_the_replay(own_store: StoreProcess, tmp_path: Path) -> None:
+    """A store that froze with a batch in hand may count it when it wakes: it is not sent again in silence."""
+    path = write(tmp_path / "e.ndjson", many(2500))
+    settings = fresh_settings(own_store.url, write_deadline=Duration(0.3), store_timeout=Duration(0.2))
+    async with run_server(settings, [rolling_board()]) as url:
+        assert await scores(url) == {}
+        with own_store.frozen(), pytest.raises(SetupError, match="they may have been counted or not"):
+            await send(path, url)
+
+
+async def test_an_interrupted_replay_finishes_the_batch_under_way(url: str, tmp_path: Path) -> None:
+    """After a Ctrl-C nothing is left in doubt: the next run goes on behind the last batch."""
+    path = write(tmp_path / "e.ndjson", many(3500))
+
+    def interrupt(_read: int, _total: int, sent: int) -> None:
+        if sent == 1000:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    first = await replay(Options(path=path, url=url), interrupt)
+    second = await send(path, url)
+
+    assert first.stopped
+    assert 1000 <= first.sent < 3500
+    assert (second.resumed_at, second.sent, second.stopped) == (first.sent, 3500, False)
+    assert await scores(url) == sums(many(3500))
+
+
+async def test_a_note_that_is_torn_is_not_taken_for_none(url: str, tmp_path: Path, state_folder: Path) -> None:
+    """Where it can't be read how much was sent, nothing is sent until somebody says so."""
+    path = write(tmp_path / "e.ndjson", many(3))
+    note = state_path(Options(path=path, url=url))
+    note.parent.mkdir(parents=True)
+    note.write_text("", encoding="ascii")
+
+    with pytest.raises(SetupError, match="--restart"):
+        await send(path, url)
+    assert await scores(url) == {}
+    assert (await send(path, url, restart=True)).sent == 3
+    assert not list((state_folder / "live-board").iterdir())
 
 
 def refused_for_the_store() -> float:
