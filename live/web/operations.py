@@ -1,9 +1,10 @@
 """For whoever operates the board: is it alive, is it ready, how does it fare."""
 
 import os
+from pathlib import Path
 
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
-from prometheus_client.multiprocess import MultiProcessCollector
+from prometheus_client.multiprocess import MultiProcessCollector, mark_process_dead
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -32,6 +33,15 @@ async def metrics(_request: Request) -> Response:
     """The metrics of this process, or of all worker processes together."""
     registry = REGISTRY
     if "PROMETHEUS_MULTIPROC_DIR" in os.environ:
+        _forget_the_dead(Path(os.environ["PROMETHEUS_MULTIPROC_DIR"]))
         registry = CollectorRegistry()
         MultiProcessCollector(registry)  # type: ignore[no-untyped-call]
     return Response(generate_latest(registry), headers={"Content-Type": CONTENT_TYPE_LATEST})
+
+
+def _forget_the_dead(folder: Path) -> None:
+    """Take the gauges of worker processes that are no more out of the sum."""
+    for path in folder.glob("gauge_live*.db"):
+        pid = path.stem.rpartition("_")[2]
+        if not Path(f"/proc/{pid}").exists():
+            mark_process_dead(int(pid))  # type: ignore[no-untyped-call]

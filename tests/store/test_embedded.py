@@ -118,6 +118,25 @@ def test_the_server_of_a_killed_owner_ends(tmp_path: Path) -> None:
     store.stop()
 
 
+def test_data_that_is_damaged_is_explained_at_once(tmp_path: Path) -> None:
+    """A server that can't load its data ends, and so does the start, with what the server said."""
+    store = EmbeddedStore(tmp_path / "d")
+    store.start()
+    client = redis.Redis.from_url(store.url)
+    for number in range(200):
+        client.set(f"k{number}", "v" * 50)
+    client.close()
+    store.stop()
+    log = next((tmp_path / "d" / "appendonlydir").glob("*.incr.aof"))
+    data = log.read_bytes()
+    log.write_bytes(data[: len(data) // 2] + b"garbage!" + data[len(data) // 2 :])
+
+    started = time.monotonic()
+    with pytest.raises(SetupError, match=r"(?s)did not start.*Bad file format"):
+        EmbeddedStore(tmp_path / "d").start()
+    assert time.monotonic() - started < DEADLINE
+
+
 def test_a_path_that_is_too_long_is_explained(tmp_path: Path) -> None:
     """The kernel's limit on socket paths is met with a sentence, not with an error number."""
     with pytest.raises(SetupError, match="choose a shorter --data-dir"):
