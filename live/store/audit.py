@@ -6,6 +6,7 @@ from typing import Any, Final, cast
 import msgspec
 from redis.asyncio import Redis
 
+from live.errors import SetupError
 from live.store.client import store_errors
 from live.store.keys import Keys
 from live.store.scripts import Script
@@ -13,7 +14,8 @@ from live.store.scripts import Script
 AUDIT: Final = Script("audit")
 SETTLE: Final = Script("settle")
 
-_PIECE: Final = 200  # members compared in one script call
+_PIECE: Final = 200  # members compared in one script call, at most
+_FIELDS: Final = 20_000  # fields of slots looked up in one script call: a few milliseconds of the store
 _SHOWN: Final = 20  # drifted members that a report names
 
 
@@ -73,9 +75,12 @@ class Auditor:
         """Compare every member; with `repair`, give the ranking what the slots hold, while writes go on.
 
         Raises:
+            SetupError: the store has no such board.
             StoreUnavailableError: the store is away.
         """
         async with store_errors():
+            if not await self._client.exists(self._keys.meta):
+                raise SetupError(f"the store has no board {self._report.board!r} under this key prefix")
             await self._find_strays(repair=repair)
             sums = await self._pass(repair=repair)
             self._report.repaired = repair and not self._report.clean
@@ -93,7 +98,7 @@ class Auditor:
         piece: list[bytes] = []
         async for member in self._members():
             piece.append(member)
-            if len(piece) == _PIECE:
+            if len(piece) >= max(1, min(_PIECE, _FIELDS // max(1, len(self._starts)))):
                 await self._compare(piece, sums, repair=repair)
                 self._progress(self._report.members, max(about, self._report.members))
                 piece = []
@@ -151,10 +156,15 @@ class Auditor:
         found: Iterable[str] = [
             key.decode() async for key in self._client.scan_iter(match=self._keys.slot_pattern, count=1000)
         ]
-        self._report.stray_slots = sorted(set(found) - known)
+        suspects = sorted(set(found) - known)
+        await self._load_slots()  # a slot that was born meanwhile is listed by now
+        known = {self._keys.slot(start) for start in self._starts}
+        self._report.stray_slots = [key for key in suspects if key not in known and await self._client.exists(key)]
         if repair and self._report.stray_slots:
-            starts = {key.removeprefix(prefix): int(key.removeprefix(prefix)) for key in self._report.stray_slots}
-            await self._client.zadd(self._keys.slots, cast("Any", starts))
+            starts = {key.removeprefix(prefix) for key in self._report.stray_slots}
+            listed = {start: int(start) for start in starts if start.removeprefix("-").isdecimal()}
+            if listed:
+                await self._client.zadd(self._keys.slots, cast("Any", listed))
 
     async def _check_totals(self, sums: _Sums, *, repair: bool) -> None:
         """Compare the sums that the board keeps, if it stood still while they were counted."""
