@@ -11,6 +11,8 @@ from msgspec import Meta
 from live.errors import SetupError
 from live.window import parse_duration
 
+_LONGEST = 7 * 86400  # seconds: any setting of time beyond is a slip, and the kernel takes no more than 24 days
+
 
 class Duration(float):
     """Seconds, written as `100ms`, `2s`, `24h`."""
@@ -68,7 +70,10 @@ def environment_name(setting: str) -> str:
 
 def _convert(expected: type, value: Any) -> Any:  # noqa: ANN401 - the signature that msgspec asks for
     if expected is Duration:
-        return Duration(parse_duration(value))
+        duration = parse_duration(value)
+        if not 0 < duration <= _LONGEST:
+            raise ValueError(f"{value!r} is not between 1ms and 7d")
+        return Duration(duration)
     if expected is Path or expected == Path | None:
         return Path(value)
     raise NotImplementedError(expected)

@@ -25,6 +25,7 @@ const connection = new Connection(url.href, {
 });
 
 connection.open();
+addEventListener("offline", () => connection.cut()); // an open socket does not notice that the network is gone
 addEventListener("online", () => connection.open());
 addEventListener("pagehide", () => connection.close()); // a page with an open socket is not kept for "back"
 addEventListener("pageshow", () => connection.open());

@@ -30,11 +30,12 @@ export class Connection {
     this.timer = 0;
     this.stable = 0;
     this.stale = "";
+    this.ended = false;
   }
 
   /** Connect now, unless we are. */
   open() {
-    if (this.socket) return;
+    if (this.socket || this.ended) return;
     clearTimeout(this.timer);
     this.listener.onState("connecting", "");
     const socket = (this.socket = new WebSocket(this.position()));
@@ -55,6 +56,13 @@ export class Connection {
       socket.onclose = socket.onmessage = socket.onopen = null;
       socket.close(GOING_AWAY);
     }
+  }
+
+  /** The network is gone: drop the connection, and wait for `open`. */
+  cut() {
+    if (this.ended) return;
+    this.close();
+    this.listener.onState("away", "no network");
   }
 
   /** The address, with where we stand, so that the server can go on from there. */
@@ -96,6 +104,7 @@ export class Connection {
     this.socket = null;
     this.stale = "";
     if (code >= FINAL && code < 4000) {
+      this.ended = true;
       this.listener.onState("ended", `closed by the server (${code})`);
       return;
     }

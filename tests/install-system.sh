@@ -15,12 +15,19 @@ missing() {
 packages=$(missing "$@")
 [ -z "$packages" ] && exit 0
 wanted=$(echo "$packages" | tr '\n' ' ')
-if [ "$(id -u)" != 0 ] || ! command -v apt-get >/dev/null; then
+mode=$1
+give_up() {
 	echo "Missing: $wanted- install with: apt-get install --no-install-recommends $wanted" >&2
-	[ "$1" = test ] && echo "Tests that need them will be skipped." >&2 && exit 0
+	[ "$mode" = test ] && echo "Tests that need them will be skipped." >&2 && exit 0
 	exit 1
+}
+if [ "$(id -u)" != 0 ] || ! command -v apt-get >/dev/null; then
+	give_up
 fi
 echo "Installing $wanted..." >&2
-apt-get update -q >/dev/null
 # Debian starts a server that it installs, unless it is told that this is no time to (RUNLEVEL=1).
-DEBIAN_FRONTEND=noninteractive RUNLEVEL=1 apt-get install -q -y --no-install-recommends $wanted >/dev/null
+if apt-get update -q >/dev/null &&
+	DEBIAN_FRONTEND=noninteractive RUNLEVEL=1 apt-get install -q -y --no-install-recommends $wanted >/dev/null; then
+	exit 0
+fi
+give_up

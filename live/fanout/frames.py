@@ -39,7 +39,6 @@ class Status(msgspec.Struct, frozen=True, tag="status", tag_field="type", omit_d
     reason: str | None = None
 
 
-Message = Sync | Update | Status
 MessageType = Literal["sync", "update", "status"]
 
 

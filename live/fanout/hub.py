@@ -64,6 +64,7 @@ class Feed:
         topic = self._topics.get(size)
         if topic is None:
             topic = self._topics[size] = Topic(self.ledger.board.id, size)
+        topic.viewers += 1
         viewer = Viewer(self, topic)
         self._viewers.add(viewer)
         gauge = VIEWERS.labels(self.ledger.board.id)
@@ -74,8 +75,9 @@ class Feed:
         finally:
             gauge.dec()
             self._viewers.discard(viewer)
-            if not self._viewers:
-                self._topics.clear()
+            topic.viewers -= 1
+            if not topic.viewers:
+                del self._topics[size]
 
     def changed(self) -> None:
         """Note that the board changed."""

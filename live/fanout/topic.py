@@ -24,6 +24,7 @@ class Topic:
 
     def __init__(self, board: str, size: int) -> None:
         self.size = size
+        self.viewers = 0
         self._board = board
         self._old: Page | None = None
         self._page: Page | None = None

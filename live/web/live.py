@@ -3,6 +3,7 @@
 import asyncio
 from typing import Final
 
+import structlog
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.websockets import WebSocket, WebSocketDisconnect
@@ -13,6 +14,8 @@ from live.metrics import FRAMES_SENT, SLOW_VIEWERS
 from live.web.problems import problem_response, whole_number
 from live.web.security import require_origin
 from live.web.state import live_of
+
+log = structlog.get_logger()
 
 _DEFAULT_LIMIT: Final = 50
 _BAD_REQUEST: Final = 3501
@@ -35,7 +38,9 @@ async def watch_board(websocket: WebSocket) -> None:
             finally:
                 sending.cancel()
                 leaving.cancel()
-                await asyncio.gather(sending, leaving, return_exceptions=True)
+                for fault in await asyncio.gather(sending, leaving, return_exceptions=True):
+                    if isinstance(fault, Exception):
+                        log.error("a viewer's task failed", board=board.id, exc_info=fault)
     except ProblemError as problem:
         await websocket.send_denial_response(problem_response(problem))
 

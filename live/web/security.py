@@ -25,19 +25,16 @@ HEADERS: Final = (
 
 
 class SecurityHeaders:
-    """ASGI middleware that puts the security headers on every HTTP answer."""
+    """ASGI application around another: puts the security headers on every HTTP answer, a refused handshake too."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass everything on; add headers when an answer starts."""
-        if scope["type"] != "http":
-            await self._app(scope, receive, send)
-            return
 
         async def send_secured(message: Message) -> None:
-            if message["type"] == "http.response.start":
+            if message["type"] in {"http.response.start", "websocket.http.response.start"}:
                 headers = message["headers"]
                 if not any(name == _POLICY for name, _ in headers):
                     headers.append((_POLICY, CONTENT_SECURITY_POLICY.encode()))
