@@ -20,6 +20,7 @@ import pytest
 from websockets.sync.client import connect
 
 from live import __version__
+from live.serve import bound_socket
 from live.settings import Settings
 from tests.support import ServerProcess, fresh_settings, valkey
 
@@ -126,6 +127,12 @@ def test_a_port_that_is_taken_is_told_in_one_line(folder: Path) -> None:
     assert line.startswith(f"can't listen on 127.0.0.1 port {port}: Address already in use. ")
     assert line.endswith("Choose another with --port (0 takes a free one).")
     assert not (folder / "data").exists()
+
+
+def test_answers_are_not_held_back() -> None:
+    """Without TCP_NODELAY the body of an answer waits until the client has acknowledged its head."""
+    with bound_socket(fresh_settings("")) as listener:
+        assert listener.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
 
 
 @pytest.mark.parametrize("host", ["nowhere.invalid", "203.0.113.1"])

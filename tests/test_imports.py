@@ -16,7 +16,7 @@ ORDER = [
     ("event",),
     ("ranking",),
     ("settings",),
-    ("logs", "metrics"),
+    ("logs", "metrics", "processes"),
     ("store",),
     ("rotation",),
     ("ingest",),

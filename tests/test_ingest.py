@@ -89,6 +89,15 @@ async def test_a_request_larger_than_a_batch_goes_alone(valkey_url: str) -> None
         assert [(await request).offset for request in requests] == [1, 2, 3]
 
 
+async def test_the_largest_batch_is_one_call(valkey_url: str) -> None:
+    """As many events as the settings allow in one body, each of another key, go through the script at once."""
+    bench = Bench(valkey_url, max_events=3000, batch_size=3000)
+    async with bench.running():
+        committed = await bench.committer.commit(likes(*(f"k{i}" for i in range(3000))))
+        assert committed == Committed(1, {})
+        assert len(await bench.scores()) == 3000
+
+
 async def test_each_request_hears_of_its_own_refusals(valkey_url: str) -> None:
     """Refusals come by the index within the request; one that counted nothing has no offset."""
     bench = Bench(valkey_url, rolling_board(clock="event"))

@@ -119,7 +119,7 @@ def values(name: str) -> st.SearchStrategy[Any]:
     """Values that a setting may have."""
     meta, default = meta_of(name), FIELDS[name].default
     if isinstance(default, Duration):
-        return st.integers(0, 10**9).map(lambda milliseconds: Duration(milliseconds / 1000))
+        return st.integers(1, 7 * 86_400_000).map(lambda milliseconds: Duration(milliseconds / 1000))
     if isinstance(default, bool):
         return st.booleans()
     if isinstance(default, int):

@@ -11,7 +11,7 @@ import msgspec
 import pytest
 from redis.asyncio import Redis
 
-from live.errors import StoreUnavailableError
+from live.errors import SetupError, StoreUnavailableError
 from live.event import Entry
 from live.settings import Settings, as_environment
 from live.store.audit import Auditor, Drift, Report
@@ -71,9 +71,10 @@ async def test_a_true_board_is_clean(bench: Bench) -> None:
 
 
 async def test_a_board_that_nobody_has_liked_on_is_clean(valkey_url: str) -> None:
-    """Not even opened, there is nothing to be wrong."""
+    """An empty board has nothing wrong about it; one that is not there is no board."""
     bench = Bench(valkey_url)
-    assert (await bench.audit()).clean
+    with pytest.raises(SetupError, match="no board 'posts'"):
+        await bench.audit()
     await bench.ledger.open()
     assert (await bench.audit()).clean
     await bench.client.aclose()

@@ -1,0 +1,227 @@
+"""What every answer carries and what none gives away, whoever asks, in whatever way."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from urllib.parse import urlsplit
+
+import httpx
+import pytest
+import pytest_asyncio
+from starlette.requests import HTTPConnection
+from websockets.asyncio.client import connect
+from websockets.exceptions import InvalidStatus
+
+from live.errors import ProblemError
+from live.settings import Duration
+from live.web.security import require_origin
+from tests.support import fresh_settings, rolling_board, run_server
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")  # one server for all of these
+
+POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
+    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
+SECURITY = {
+    "content-security-policy": POLICY,
+    "cross-origin-opener-policy": "same-origin",
+    "referrer-policy": "no-referrer",
+    "x-content-type-options": "nosniff",
+}
+
+
+@pytest_asyncio.fixture(loop_scope="module", scope="module")
+async def client(valkey_url: str) -> AsyncIterator[httpx.AsyncClient]:
+    """A client of a server."""
+    settings = fresh_settings(valkey_url, max_body=1000)
+    async with run_server(settings, [rolling_board()]) as url, httpx.AsyncClient(base_url=url) as client:
+        await client.post("/v1/events", json={"key": "a"})
+        yield client
+
+
+async def raw(client: httpx.AsyncClient, request: bytes) -> bytes:
+    """Send bytes as they are; what comes back until the server closes or says nothing more."""
+    address = urlsplit(str(client.base_url))
+    reader, writer = await asyncio.open_connection(address.hostname, address.port)
+    writer.write(request)
+    answer = b""
+    async with asyncio.timeout(10):
+        while not answer.endswith((b"}", b"</html>", b"0\r\n\r\n")) and (piece := await reader.read(65536)):
+            answer += piece
+    writer.close()
+    return answer
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "status"),
+    [
+        ("GET", "/", 200),
+        ("HEAD", "/", 200),
+        ("GET", "/boards/posts", 200),
+        ("GET", "/boards/nope", 404),
+        ("GET", "/nothing", 404),
+        ("POST", "/", 405),
+        ("GET", "/v1/boards", 200),
+        ("GET", "/v1/boards/posts", 200),
+        ("HEAD", "/v1/boards/posts", 200),
+        ("GET", "/v1/boards/posts/records/a", 200),
+        ("GET", "/v1/boards/posts/records/b", 404),
+        ("GET", "/v1/boards/posts?limit=0", 400),
+        ("GET", "/v1/boards/posts/records/a?around=101", 400),
+        ("GET", "/v1/boards/posts/records/a?around=-1", 400),
+        ("GET", "/v1/boards/posts/live", 426),
+        ("POST", "/v1/events", 415),
+        ("DELETE", "/v1/events", 405),
+        ("GET", "/v1/nothing", 404),
+        ("GET", "/healthz", 200),
+        ("GET", "/readyz", 200),
+        ("GET", "/metrics", 200),
+    ],
+)
+async def test_every_answer_carries_the_headers_once(
+    client: httpx.AsyncClient, method: str, path: str, status: int
+) -> None:
+    """Good or bad, for people or programs; and none names the server, sets a cookie or invites other origins."""
+    response = await client.request(method, path, headers={"Origin": "https://evil.example"})
+    assert response.status_code == status
+    for name, value in SECURITY.items():
+        assert response.headers.get_list(name) == [value]
+    assert "server" not in response.headers
+    assert "set-cookie" not in response.headers
+    assert not [name for name in response.headers if name.startswith("access-control-")]
+
+
+async def test_an_answer_without_a_body_carries_them_too(client: httpx.AsyncClient) -> None:
+    """A 304 of a page and of a record."""
+    for path in ("/v1/boards/posts", "/v1/boards/posts/records/a"):
+        tag = (await client.get(path)).headers["etag"]
+        response = await client.get(path, headers={"If-None-Match": tag})
+        assert (response.status_code, response.content) == (304, b"")
+        assert SECURITY.items() <= dict(response.headers).items()
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "allowed"),
+    [
+        ("POST", "/", {"GET", "HEAD"}),
+        ("DELETE", "/boards/posts", {"GET", "HEAD"}),
+        ("PUT", "/v1/boards", {"GET", "HEAD"}),
+        ("POST", "/v1/boards/posts", {"GET", "HEAD"}),
+        ("DELETE", "/v1/boards/posts/records/a", {"GET", "HEAD"}),
+        ("POST", "/v1/boards/posts/live", {"GET", "HEAD"}),
+        ("GET", "/v1/events", {"POST"}),
+        ("OPTIONS", "/v1/events", {"POST"}),
+        ("POST", "/healthz", {"GET", "HEAD"}),
+    ],
+)
+async def test_a_method_that_is_not_taken_is_told_which_are(
+    client: httpx.AsyncClient, method: str, path: str, allowed: set[str]
+) -> None:
+    """405 with Allow: a problem document under /v1/, a page elsewhere."""
+    response = await client.request(method, path)
+    assert response.status_code == 405
+    assert set(response.headers["allow"].split(", ")) == allowed
+    if path.startswith("/v1/"):
+        assert response.json()["code"] == "method_not_allowed"
+        assert response.headers["content-type"] == "application/problem+json"
+    else:
+        assert response.headers["content-type"] == "text/html; charset=utf-8"
+
+
+@pytest.mark.parametrize(
+    "path", ["/v1/boards/", "/v1/boards/posts/", "/boards/posts/", "//evil.example", "/v1//boards"]
+)
+async def test_nobody_is_sent_elsewhere(client: httpx.AsyncClient, path: str) -> None:
+    """No redirect, least of all to the host that a request names."""
+    answer = await raw(client, f"GET {path} HTTP/1.1\r\nHost: evil.example\r\n\r\n".encode())
+    assert answer.startswith(b"HTTP/1.1 404 ")
+    assert b"location:" not in answer.lower()
+    assert b"evil.example" not in answer
+
+
+@pytest.mark.parametrize("way", ["..", "%2e%2e", "..%2f", "%2e%2e%2f..", "....//", "..%5c", "%00", "board.css/..%2f.."])
+async def test_static_files_are_all_that_is_served(client: httpx.AsyncClient, way: str) -> None:
+    """No path leads out of their folder."""
+    home = (await client.get("/")).text
+    folder = home.split('href="/static/')[1].split("/")[0]
+    for file in ("live/settings.py", "templates/base.html", "pyproject.toml", ""):
+        answer = await raw(client, f"GET /static/{folder}/{way}/{file} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
+        assert answer.split(b" ")[1] in {b"400", b"404"}
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [
+        b"GET / HTTP/1.1\r\nHost: x\r\nBad Header: 1\r\n\r\n",
+        b"POST /v1/events HTTP/1.1\r\nHost: x\r\nContent-Length: -1\r\n\r\n",
+        b"POST /v1/events HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\nContent-Length: 6\r\n\r\nhello!",
+        b"POST /v1/events HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+        b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",
+        b"nonsense\r\n\r\n",
+    ],
+)
+async def test_what_is_no_http_is_refused(client: httpx.AsyncClient, request_: bytes) -> None:
+    """Requests that two servers could read differently never reach a route; the next one is served."""
+    assert (await raw(client, request_)).startswith(b"HTTP/1.1 400 ")
+    assert (await client.get("/healthz")).status_code == 200
+
+
+async def test_a_refusal_gives_nothing_away(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Where the store is, and what went wrong with it, is for the log alone."""
+    hidden = tmp_path_factory.mktemp("secret-place")
+    settings = fresh_settings(f"unix://{hidden}/none.sock", write_deadline=Duration(0.05), store_timeout=Duration(0.2))
+    async with run_server(settings, [rolling_board()]) as url, httpx.AsyncClient(base_url=url) as client:
+        for response in (
+            await client.post("/v1/events", json={"key": "a"}),
+            await client.get("/v1/boards/posts"),
+            await client.get("/v1/boards/posts/records/a"),
+            await client.get("/boards/posts"),
+            await client.get("/readyz"),
+        ):
+            assert response.status_code == 503
+            assert response.headers["retry-after"] == "2"
+            assert "secret-place" not in response.text + str(response.headers)
+            assert "Traceback" not in response.text
+
+
+def connection(host: str, *origins: str) -> HTTPConnection:
+    """A request as a browser sends it."""
+    headers = [(b"host", host.encode()), *((b"origin", origin.encode()) for origin in origins)]
+    return HTTPConnection({"type": "http", "headers": headers})
+
+
+@pytest.mark.parametrize(
+    ("host", "origin"),
+    [("a.example", "https://a.example"), ("a.example:8000", "http://a.example:8000"), ("[::1]:8000", "http://[::1]:8000"),
+     ("a.example", "https://friend.example")],
+)  # fmt: skip
+async def test_own_and_friendly_origins_pass(host: str, origin: str) -> None:
+    """The host that was asked, by either scheme (TLS may end before us), and those of the setting."""
+    require_origin(connection(host, origin), ["https://friend.example"])
+
+
+@pytest.mark.parametrize(
+    "origin",
+    ["null", "", "a.example", "https://", "https://b.example", "https://a.example.evil", "https://evil.a.example",
+     "https://a.example:444", "https://a.example@evil.example", "https://evil.example/a.example", "ftp://a.example",
+     "https://A.EXAMPLE.", "https://[", "http://friend.example", "https://friend.example:443", "https://friend.example/",
+     "https://evil.example#a.example", "HTTPS://a.example ", "file://a.example", "https://a.example, https://b.example"],
+)  # fmt: skip
+async def test_any_other_origin_is_refused(origin: str) -> None:
+    """Also one that holds ours in some part, and what is no origin at all."""
+    with pytest.raises(ProblemError, match="origin_forbidden"):
+        require_origin(connection("a.example", origin), ["https://friend.example"])
+
+
+async def test_a_client_that_is_no_browser_passes() -> None:
+    """It sends no origin; who it is, is not the question here."""
+    require_origin(connection("a.example"), [])
+
+
+async def test_a_socket_is_opened_nowhere_else(client: httpx.AsyncClient) -> None:
+    """Only the live route speaks WebSocket."""
+    base = str(client.base_url).replace("http", "ws").rstrip("/") + "/"
+    for path in ("v1/events", "v1/boards", "v1/boards/posts", "", "metrics"):
+        with pytest.raises(InvalidStatus) as refused:
+            await connect(base + path)
+        assert 400 <= refused.value.response.status_code < 500
