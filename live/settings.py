@@ -76,7 +76,7 @@ def _convert(expected: type, value: Any) -> Any:  # noqa: ANN401 - the signature
         return Duration(duration)
     if expected is Path or expected == Path | None:
         return Path(value)
-    raise NotImplementedError(expected)
+    raise TypeError(f"no setting is of type {expected}")
 
 
 def load_settings(environment: Mapping[str, str] = os.environ, **given: Any) -> Settings:  # noqa: ANN401
