@@ -160,7 +160,8 @@ async def _send(session: aiohttp.ClientSession, url: str, batch: _Batch) -> _Ans
         try:
             async with session.post(f"{url}/v1/events", data=body, headers=headers) as response:
                 text = await response.read()
-                pause = float(response.headers.get("Retry-After", _PAUSE))
+                told = response.headers.get("Retry-After", "")
+                pause = float(told) if told.isdecimal() else _PAUSE  # it may be a date, by a proxy
                 if response.status == 200:  # noqa: PLR2004
                     return msgspec.json.decode(text, type=_AnswerBody)
                 problem = f"{response.status}: {text[:300].decode(errors='replace')}"

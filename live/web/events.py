@@ -82,7 +82,7 @@ async def _commit(live: Live, shares: dict[str, _Share]) -> list[Committed]:
         else:
             committed.append(result)
     if faults and (len(faults) == len(results) or not all(isinstance(fault, _BOARD_FAULTS) for fault in faults)):
-        raise faults[0]
+        raise max(faults, key=lambda fault: getattr(fault, "unknown", False))  # one that may have counted goes first
     return committed
 
 

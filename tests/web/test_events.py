@@ -206,6 +206,23 @@ async def test_a_store_that_is_away_is_told_to_all_who_wait(own_store: StoreProc
         assert total <= 2 + 1000 * codes["outcome_unknown"]
 
 
+async def test_a_doubt_is_told_before_a_plain_refusal(own_store: StoreProcess) -> None:
+    """When one board's queue is full and another's answer is lost, the body may have been counted, and that is said."""
+    boards = [board("full", "like", "only"), board("sent", "like")]
+    changes: dict[str, Any] = {"max_waiting": 1, "store_timeout": Duration(0.3), "write_deadline": Duration(0.6)}
+    async with server(own_store.url, *boards, **changes) as client:
+        await post(client, {"key": "warm"})
+        with own_store.frozen():
+            filling = [
+                asyncio.create_task(client.post("/v1/events", json={"key": "a", "type": "only"})) for _ in range(2)
+            ]
+            await asyncio.sleep(0.1)  # one of them is at the store, the other fills the queue
+            response = await client.post("/v1/events", json={"key": "a"})
+            await asyncio.gather(*filling)
+
+        assert (response.status_code, response.json()["code"]) == (503, "outcome_unknown")
+
+
 async def test_a_board_that_is_lost_does_not_undo_the_others(valkey_url: str) -> None:
     """An event that one board counted is not answered as if it had not been: the other board's refusal is named."""
     settings = fresh_settings(valkey_url)
