@@ -9,13 +9,15 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import msgspec
 import pytest
 
-from live.event import Entry
+from live.errors import StoreUnavailableError
+from live.event import MAX_SCORE, Entry
 from live.settings import Duration
 from live.store.client import connect
 from live.store.keys import Keys
-from live.store.ledger import Ledger, Scripts
+from live.store.ledger import SCRIPTS, Ledger, Scripts
 from live.store.scripts import Script
 from tests.support import (
     ServerProcess,
@@ -337,3 +339,32 @@ async def test_a_frozen_store_that_wakes_counts_no_batch_twice(own_store: StoreP
         page = await led.read(2)
         assert [(record.key, record.score) for record in page.records] == [("a", 2), ("b", 1)]
         assert page.offset == later.offset == 3
+
+
+class KillingScript:
+    """The real add script, until a part of a batch has been applied: then the store is killed."""
+
+    def __init__(self, store: StoreProcess) -> None:
+        self._store = store
+
+    async def __call__(self, client: Any, keys: Any, arguments: Any) -> list[Any]:
+        """Take the place of the script `add`."""
+        reply = await SCRIPTS.add(client, keys, arguments)
+        if reply[0] == b"ok":
+            self._store.kill()
+        return reply
+
+
+async def test_a_batch_that_is_half_applied_is_not_called_uncounted(own_store: StoreProcess) -> None:
+    """A batch too large for the board is applied in halves; when the store goes between them, some of it stands."""
+    settings = fresh_settings(own_store.url, write_deadline=Duration(0.3))
+    client: Any = connect(own_store.url, settings)
+    scripts = msgspec.structs.replace(SCRIPTS, add=KillingScript(own_store))
+    ledger = Ledger(client, rolling_board(), settings, scripts)
+    with pytest.raises(StoreUnavailableError) as lost:
+        await ledger.add([Entry("a", 1, None), Entry("b", MAX_SCORE, None)])
+    assert lost.value.unknown
+
+    own_store.start()
+    assert int(await client.zscore(ledger.keys.ranking, "a")) == 1
+    await client.aclose()

@@ -121,6 +121,8 @@ class Ledger:
                     else:
                         middle = len(indexes) // 2
                         pending += [indexes[middle:], indexes[:middle]]
+                except StoreUnavailableError as error:  # of a batch that was halved, some may stand already
+                    raise StoreUnavailableError(str(error), unknown=error.unknown or offset is not None) from error
             return Added(offset, refused, clock_moved=self._newest != newest)
 
     async def rotate(self) -> float | None:

@@ -15,7 +15,8 @@ from live.event import Entry
 from live.store.audit import AUDIT, SETTLE, Auditor
 from live.store.keys import Keys
 from live.store.ledger import SCRIPTS, Ledger
-from live.store.scripts import Header, Script, parse_header
+from live.store.scripts import Script
+from tests.store.headers import Header, parse_header
 from tests.support import fresh_settings, rolling_board
 
 FOLDER = Path(live.store.__file__).parent / "lua"
@@ -108,7 +109,7 @@ async def test_callers_send_what_the_headers_document(valkey_url: str) -> None:
         hashlib.sha1(script.source.encode(), usedforsecurity=False).hexdigest(): script for script in USED.values()
     }
     for sha, keys, sent in client.calls:
-        header = by_hash[sha].header
+        header = parse_header(by_hash[sha].source)
         assert fits(keys, header.keys, more=header.more_keys)
         assert fits(len(sent) - keys, header.arguments, more=header.more_arguments)
         assert all(key.startswith(f"{settings.key_prefix}:{{posts}}:") for key in sent[:keys])
@@ -141,7 +142,7 @@ async def test_the_groups_of_a_batch_are_taken_apart_whole(valkey_url: str) -> N
     await client.aclose()
 
     _, keys, sent = client.calls[-1]
-    slots, groups = sent[4:keys], sent[keys + len(SCRIPTS.add.header.arguments) - 1 :]
+    slots, groups = sent[4:keys], sent[keys + len(parse_header(SCRIPTS.add.source).arguments) - 1 :]
     for slot in slots:
         start, count = groups[0], int(groups[1])
         assert slot == ledger.keys.slot(start)
@@ -195,7 +196,7 @@ def test_a_broken_header_is_refused(before: str, after: str, message: str) -> No
     """A number left out, doubled or behind what repeats, and a missing answer, are faults of the script."""
     assert before in GOOD
     with pytest.raises(ValueError, match=message):
-        Script("broken", GOOD.replace(before, after))
+        parse_header(GOOD.replace(before, after))
 
 
 def test_a_header_is_read_whole() -> None:
