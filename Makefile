@@ -17,6 +17,7 @@ check: $(VENV)/test  ## style and types
 	$(RUN)/mypy
 
 bench: $(VENV)/test  ## the measures, as one table
+	@sh tests/install-system.sh bench
 	$(RUN)/python -m bench
 
 format: $(VENV)/test

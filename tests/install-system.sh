@@ -1,5 +1,6 @@
 #!/bin/sh
-# Installs through apt what pip can't: `venv PYTHON` what a virtual environment needs, `test` what the tests need.
+# Installs through apt what pip can't: `venv PYTHON` what a virtual environment needs, `test` what the tests need,
+# `bench` what the measures need.
 set -eu
 
 missing() {
@@ -9,6 +10,7 @@ missing() {
 		command -v chromium >/dev/null || echo chromium
 		command -v redis-server >/dev/null || echo redis-server
 		;;
+	bench) command -v webdis >/dev/null || echo webdis ;;
 	esac
 }
 
@@ -19,6 +21,7 @@ mode=$1
 give_up() {
 	echo "Missing: $wanted- install with: apt-get install --no-install-recommends $wanted" >&2
 	[ "$mode" = test ] && echo "Tests that need them will be skipped." >&2 && exit 0
+	[ "$mode" = bench ] && echo "Measures that need them will be left out." >&2 && exit 0
 	exit 1
 }
 if [ "$(id -u)" != 0 ] || ! command -v apt-get >/dev/null; then
