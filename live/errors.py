@@ -1,4 +1,4 @@
-"""Everything that can go wrong, in tables: problems (RFC 9457), refusals of single events, close codes."""
+"""Everything that can go wrong, in tables: problems (RFC 9457), refusals of single events, close codes of sockets."""
 
 from collections.abc import Mapping
 from typing import Final, NamedTuple
@@ -13,22 +13,31 @@ class Problem(NamedTuple):
 
 PROBLEMS: Final[Mapping[str, Problem]] = {
     "malformed_body": Problem(400, "The body can't be read"),
+    "idempotency_key_invalid": Problem(400, "The Idempotency-Key is malformed"),
     "parameter_invalid": Problem(400, "A query parameter is out of range"),
     "cursor_invalid": Problem(400, "The cursor was not made by this server"),
+    "credentials_required": Problem(401, "A producer's key is required"),
+    "credentials_invalid": Problem(401, "The producer's key is not valid"),
+    "scope_forbidden": Problem(403, "The producer's key is not for this"),
     "origin_forbidden": Problem(403, "Pages of that origin may not connect"),
     "not_found": Problem(404, "Nothing is served at this path"),
     "board_not_found": Problem(404, "There is no such board"),
     "record_not_found": Problem(404, "The key is not on the board"),
     "method_not_allowed": Problem(405, "The path does not take this method"),
+    "request_timeout": Problem(408, "The request did not arrive in time"),
     "body_too_large": Problem(413, "The body is larger than the server takes"),
     "too_many_events": Problem(413, "The body holds more events than the server takes"),
     "unsupported_media_type": Problem(415, "The body is of a type that the server does not read"),
+    "idempotency_key_reused": Problem(422, "The Idempotency-Key was used for another body"),
     "upgrade_required": Problem(426, "This path speaks WebSocket"),
+    "rate_exceeded": Problem(429, "The producer sends more than it may"),
+    "headers_too_large": Problem(431, "The header fields are larger than the server takes"),
     "internal_error": Problem(500, "The server failed; the fault is logged"),
     "store_unavailable": Problem(503, "The store is away; nothing was counted"),
     "outcome_unknown": Problem(503, "The store's answer was lost; the body may have been counted"),
     "epoch_lost": Problem(503, "The store lost the board's data"),
     "overloaded": Problem(503, "More events are waiting than the server holds"),
+    "too_many_connections": Problem(503, "The server holds as many connections as it may"),
     "too_many_viewers": Problem(503, "The server holds as many viewers as it may"),
 }
 
@@ -36,6 +45,7 @@ REFUSALS: Final[Mapping[str, str]] = {
     "event_invalid": "the event is not of the documented form",
     "field_duplicate": "a field stands twice in the event",
     "key_invalid": "the key is empty, too long, not in NFC, or holds control or bidi characters",
+    "board_forbidden": "the producer's key is not for this board",
     "board_unknown": "the event names a board that does not exist",
     "type_unknown": "no board takes events of this type",
     "time_required": "the board runs on the time in its events, and this one has none",
@@ -47,25 +57,30 @@ REFUSALS: Final[Mapping[str, str]] = {
 
 
 class Close(NamedTuple):
-    """How a viewer's socket ends: a reason, and whether the client is to come back."""
+    """How a socket ends: a reason, and whether the client is to come back."""
 
     reason: str
     reconnect: bool
 
 
 CLOSE_CODES: Final[Mapping[int, Close]] = {
+    3001: Close("the server stops", reconnect=True),
+    3500: Close("the key is good no more", reconnect=False),
     3501: Close("bad request", reconnect=False),
 }
 
 
 class ProblemError(Exception):
-    """A request is refused as a whole; `code` is a key of `PROBLEMS`."""
+    """A request is refused as a whole; `code` is a key of `PROBLEMS`, `headers` go with the answer."""
 
-    def __init__(self, code: str, detail: str, *, retry_after: int | None = None) -> None:
+    def __init__(
+        self, code: str, detail: str, *, retry_after: int | None = None, headers: Mapping[str, str] | None = None
+    ) -> None:
         super().__init__(f"{code}: {detail}")
         self.code = code
         self.detail = detail
         self.retry_after = retry_after
+        self.headers = headers or {}
 
 
 class StoreUnavailableError(Exception):

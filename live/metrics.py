@@ -15,6 +15,9 @@ EVENTS_ACCEPTED: Final = Counter(
 EVENTS_REJECTED: Final = Counter(
     "live_events_rejected", "Events refused one by one, by the code of the refusal", ["code"], registry=REGISTRY
 )
+EVENTS_DUPLICATE: Final = Counter(
+    "live_events_duplicate", "Events that were known by their identity and not counted again", registry=REGISTRY
+)
 PROBLEMS_ANSWERED: Final = Counter(
     "live_problems", "Requests refused as a whole, by the code of the problem", ["code"], registry=REGISTRY
 )

@@ -33,17 +33,36 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     data_dir: Annotated[Path, _said("where the embedded Valkey keeps its data")] = Path("live-data")
     boards: Annotated[Path | None, _said("TOML file of boards; without one there is the board `posts`")] = None
     workers: Annotated[int, _said("server processes", ge=1, le=64)] = 1
+    role: Annotated[
+        Literal["all", "ingest", "viewers"],
+        _said("what this process serves: `ingest` takes events, `viewers` shows boards, `all` does both"),
+    ] = "all"
     demo: Annotated[bool, _said("add made-up likes, so that a newcomer sees a board move")] = False
+    open: Annotated[bool, _said("accept events without a key, from anywhere")] = False
+    rate: Annotated[int, _said("events a second of a producer without a rate of its own; 0 is no limit", ge=0)] = (
+        100_000
+    )
+    burst: Annotated[int, _said("events that such a producer may send at once", ge=1)] = 200_000
     key_prefix: Annotated[str, _said("first part of every key in the store", pattern="^[a-z0-9_-]{1,32}$")] = "live"
     log_level: Annotated[Literal["debug", "info", "warning", "error"], _said("least severe line logged")] = "info"
 
+    max_connections: Annotated[int, _said("HTTP connections of one process, viewers not among them", ge=1)] = 4096
+    request_timeout: Annotated[Duration, _said("how long a request may take to arrive, from its first byte")] = (
+        Duration(8)
+    )
+    idle_timeout: Annotated[Duration, _said("how long a connection may be idle between requests")] = Duration(60)
     max_body: Annotated[int, _said("bytes of a POST body, unpacked", ge=1)] = 1024 * 1024
     max_events: Annotated[int, _said("events in one body", ge=1, le=3000)] = 1000
     max_future: Annotated[Duration, _said("how far ahead of the store's clock an event's time may be")] = Duration(60)
     max_waiting: Annotated[int, _said("events of a board that wait for the store before POST answers 503", ge=1)] = (
         100_000
     )
+    dedupe_window: Annotated[Duration, _said("how long, at least, an event's id is known again")] = Duration(86400)
     batch_size: Annotated[int, _said("events in one script call", ge=1, le=3000)] = 1000
+
+    commit_delay: Annotated[
+        Duration, _said("how long a script call may wait for the producers that the last one has answered")
+    ] = Duration(0.001)
 
     store_connections: Annotated[int, _said("connections to the store a process may open", ge=4)] = 16
     store_timeout: Annotated[Duration, _said("wait for one answer of the store")] = Duration(1)

@@ -108,6 +108,7 @@ def test_every_span_of_time_is_written_as_a_duration(name: str) -> None:
 
 
 TEXTS = {
+    "role": st.sampled_from(["all", "ingest", "viewers"]),
     "log_level": st.sampled_from(["debug", "info", "warning", "error"]),
     "allowed_origins": st.lists(st.from_regex(r"https://[a-z.]{1,9}", fullmatch=True), max_size=3).map(tuple),
     "data_dir": st.from_regex(r"[a-z/ é]{1,9}", fullmatch=True).map(Path),

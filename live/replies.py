@@ -1,0 +1,94 @@
+"""Answers to HTTP requests, as plain data that any way of sending can use; problems are RFC 9457 documents."""
+
+from typing import Final
+
+import msgspec
+import structlog
+
+from live.errors import PROBLEMS, EpochLostError, ProblemError, StoreUnavailableError
+from live.metrics import PROBLEMS_ANSWERED
+
+log = structlog.get_logger()
+
+_RETRY_AFTER: Final = 2  # seconds until a store that is away is worth another try
+
+Headers = tuple[tuple[bytes, bytes], ...]
+
+CONTENT_SECURITY_POLICY: Final = (
+    b"default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
+    b"base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
+POLICY_HEADER: Final = (b"content-security-policy", CONTENT_SECURITY_POLICY)
+SECURITY_HEADERS: Final = (
+    (b"cross-origin-opener-policy", b"same-origin"),
+    (b"referrer-policy", b"no-referrer"),
+    (b"x-content-type-options", b"nosniff"),
+)
+
+
+class Reply(msgspec.Struct, frozen=True):
+    """An answer: `extra` are header fields beside those that every reply has (see `headers`)."""
+
+    status: int
+    media_type: bytes
+    body: bytes
+    extra: Headers = ()
+
+    @property
+    def headers(self) -> list[tuple[bytes, bytes]]:
+        """Every header field, the length last; names in lower case, as ASGI wants them."""
+        return [*fixed_headers(self.media_type), *self.extra, (b"content-length", b"%d" % len(self.body))]
+
+
+class ProblemBody(msgspec.Struct, frozen=True):
+    """The document that a refused client gets; `code` is stable, `detail` is for people."""
+
+    type: str
+    title: str
+    status: int
+    code: str
+    detail: str
+
+
+def fixed_headers(media_type: bytes) -> Headers:
+    """The header fields that all replies of a type have, but for the length."""
+    return ((b"cache-control", b"no-store"), (b"content-type", media_type))
+
+
+def json_reply(body: bytes) -> Reply:
+    """A JSON document as asked for."""
+    return Reply(200, b"application/json", body)
+
+
+def problem_reply(error: Exception) -> Reply:
+    """What a client is told of an error; the details of our own faults stay in the log."""
+    problem = as_problem(error)
+    PROBLEMS_ANSWERED.labels(problem.code).inc()
+    extra = [(name.lower().encode(), value.encode()) for name, value in problem.headers.items()]
+    if problem.retry_after is not None:
+        extra.append((b"retry-after", b"%d" % problem.retry_after))
+    status = PROBLEMS[problem.code].status
+    return Reply(status, b"application/problem+json", problem_body(problem), tuple(extra))
+
+
+def problem_body(problem: ProblemError) -> bytes:
+    """The document about a problem."""
+    status, title = PROBLEMS[problem.code]
+    return msgspec.json.encode(ProblemBody("about:blank", title, status, problem.code, problem.detail))
+
+
+def as_problem(error: Exception) -> ProblemError:
+    """The problem that an error is to the client; our own faults go to the log."""
+    match error:
+        case ProblemError():
+            return error
+        case StoreUnavailableError():
+            log.warning("the store is away", reason=str(error))
+            code = "outcome_unknown" if error.unknown else "store_unavailable"
+            return ProblemError(code, "try again later", retry_after=_RETRY_AFTER)
+        case EpochLostError():
+            log.error("the store lost a board", reason=str(error))
+            return ProblemError("epoch_lost", "nothing was counted; an operator has to look", retry_after=60)
+        case _:
+            log.error("a request failed", exc_info=error)
+            return ProblemError("internal_error", "see the server's log")

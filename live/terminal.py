@@ -1,0 +1,66 @@
+"""What the commands share: their common flags, and how they speak to people and to programs."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Any, NoReturn
+
+import msgspec
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+from live.errors import SetupError, StoreUnavailableError
+from live.settings import Settings, environment_name
+
+out = Console(highlight=False)
+err = Console(stderr=True, highlight=False)
+
+
+def setting_help(name: str) -> str:
+    """The meaning of a setting, its default and its variable, from the one table of settings."""
+    field = next(field for field in msgspec.structs.fields(Settings) if field.name == name)
+    meaning = next(part.description for part in field.type.__metadata__ if isinstance(part, msgspec.Meta))
+    default = "" if field.default in (None, "", False) else f" (default {field.default})"
+    return f"{meaning}{default}; also {environment_name(name)}"
+
+
+BoardsOption = Annotated[Path | None, typer.Option("--boards", help=setting_help("boards"))]
+DataDirOption = Annotated[Path | None, typer.Option("--data-dir", help=setting_help("data_dir"))]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")]
+StoreOption = Annotated[str | None, typer.Option("--store", help=setting_help("store"))]
+
+
+def fail(message: str) -> NoReturn:
+    """End with a message for people and status 2."""
+    err.print("live:", message, markup=False, soft_wrap=True)
+    raise typer.Exit(2)
+
+
+@contextmanager
+def clear_errors() -> Iterator[None]:
+    """Turn what can go wrong outside of this program into one clear message."""
+    try:
+        yield
+    except SetupError as error:
+        fail(str(error))
+    except StoreUnavailableError as error:
+        fail(f"the store is away: {error}")
+
+
+@contextmanager
+def progress_bar(what: str, *, quiet: bool) -> Iterator[Any]:
+    """A bar on a terminal; called with how much is done, of how much, and an optional count to show."""
+    columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[note]}"), TimeElapsedColumn())
+    with Progress(*columns, console=err, disable=quiet or not err.is_terminal, transient=True) as bar:
+        task = bar.add_task(what, total=None, note="")
+
+        def show(done: float, total: float, count: int | None = None) -> None:
+            bar.update(task, completed=done, total=total, note=f"{done if count is None else count:,.0f}")
+
+        yield show
+
+
+def print_json(value: object) -> None:
+    """Print one JSON object on standard output."""
+    typer.echo(msgspec.json.encode(value).decode())
