@@ -11,6 +11,7 @@ RUN useradd --system --uid 10001 --create-home --home-dir /var/lib/live live
 COPY --from=build /install /usr/local
 USER live
 WORKDIR /var/lib/live
+# It listens for others, so it starts only once a producer has a key (`live keys add`), or with LIVE_OPEN=true.
 ENV LIVE_HOST=0.0.0.0 LIVE_DATA_DIR=/var/lib/live/data
 VOLUME /var/lib/live
 EXPOSE 8000

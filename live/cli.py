@@ -1,25 +1,35 @@
 """The command `live`: reads flags, calls the rooms that do the work, turns their errors into one clear message."""
 
 import asyncio
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any, NoReturn
+from typing import Annotated, Any
 
-import msgspec
 import typer
-from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 import live.load.run as load_test
-import live.replay as replaying
+import live.replay.run as replaying
 from live import __version__
 from live.board import load_boards
-from live.errors import SetupError, StoreUnavailableError
+from live.errors import SetupError
+from live.key_commands import keys
+from live.replay.options import Options as ReplayOptions
+from live.sender import check_address, check_key
 from live.serve import serve as serve_board
-from live.settings import Settings, environment_name, load_settings
+from live.settings import Settings, load_settings
 from live.store.audit import Auditor, Report
 from live.store.client import connect
+from live.terminal import (
+    BoardsOption,
+    DataDirOption,
+    JsonOption,
+    StoreOption,
+    clear_errors,
+    fail,
+    out,
+    print_json,
+    progress_bar,
+    setting_help,
+)
 
 app = typer.Typer(
     name="live",
@@ -30,59 +40,17 @@ app = typer.Typer(
     help="A real-time live board: POST likes, watch an exact rolling ranking move in the browser.",
     epilog="Start with `live serve --demo` and open the address that it prints.",
 )
-out = Console(highlight=False)
-err = Console(stderr=True, highlight=False)
-
-
-def setting_help(name: str) -> str:
-    """The meaning of a setting, its default and its variable, from the one table of settings."""
-    field = next(field for field in msgspec.structs.fields(Settings) if field.name == name)
-    meaning = next(part.description for part in field.type.__metadata__ if isinstance(part, msgspec.Meta))
-    default = "" if field.default in (None, "", False) else f" (default {field.default})"
-    return f"{meaning}{default}; also {environment_name(name)}"
-
+app.add_typer(keys)
 
 BoardOption = Annotated[str | None, typer.Option("--board", help="The board; without it every board.")]
-BoardsOption = Annotated[Path | None, typer.Option("--boards", help=setting_help("boards"))]
-DataDirOption = Annotated[Path | None, typer.Option("--data-dir", help=setting_help("data_dir"))]
-JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")]
-StoreOption = Annotated[str | None, typer.Option("--store", help=setting_help("store"))]
 UrlOption = Annotated[str, typer.Option("--to", help="Address of the running server.")]
-
-
-def fail(message: str) -> NoReturn:
-    """End with a message for people and status 2."""
-    err.print("live:", message, markup=False, soft_wrap=True)
-    raise typer.Exit(2)
-
-
-@contextmanager
-def clear_errors() -> Iterator[None]:
-    """Turn what can go wrong outside of this program into one clear message."""
-    try:
-        yield
-    except SetupError as error:
-        fail(str(error))
-    except StoreUnavailableError as error:
-        fail(f"the store is away: {error}")
-
-
-@contextmanager
-def progress_bar(what: str, *, quiet: bool) -> Iterator[Any]:
-    """A bar on a terminal; called with how much is done, of how much, and an optional count to show."""
-    columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[note]}"), TimeElapsedColumn())
-    with Progress(*columns, console=err, disable=quiet or not err.is_terminal, transient=True) as bar:
-        task = bar.add_task(what, total=None, note="")
-
-        def show(done: float, total: float, count: int | None = None) -> None:
-            bar.update(task, completed=done, total=total, note=f"{done if count is None else count:,.0f}")
-
-        yield show
-
-
-def print_json(value: object) -> None:
-    """Print one JSON object on standard output."""
-    typer.echo(msgspec.json.encode(value).decode())
+KeyOption = Annotated[
+    str | None,
+    typer.Option(
+        "--key", envvar="LIVE_KEY", metavar="ID.SECRET",
+        help="The producer's key; on the command line others on this machine can see it.",
+    ),
+]  # fmt: skip
 
 
 @app.callback(invoke_without_command=True)
@@ -94,7 +62,7 @@ def root(*, version: Annotated[bool, typer.Option("--version", help="Print the v
 
 
 @app.command()
-def serve(
+def serve(  # noqa: PLR0913 - a flag each
     *,
     host: Annotated[str | None, typer.Option("--host", help=setting_help("host"))] = None,
     port: Annotated[int | None, typer.Option("--port", help=setting_help("port"))] = None,
@@ -102,19 +70,23 @@ def serve(
     boards: BoardsOption = None,
     data_dir: DataDirOption = None,
     workers: Annotated[int | None, typer.Option("--workers", help=setting_help("workers"))] = None,
+    role: Annotated[str | None, typer.Option("--role", help=setting_help("role"))] = None,
+    open_to_all: Annotated[bool, typer.Option("--open", help=setting_help("open"))] = False,
     demo: Annotated[bool, typer.Option("--demo", help=setting_help("demo"))] = False,
 ) -> None:
     """Serve boards: pages, HTTP and WebSockets.
 
     Without --store it starts a real Valkey server of its own, whose data stays in the data directory.
+    Until `live keys add` has made a key it listens on this machine only, unless told --open.
     Every other setting is an environment variable; the README lists them all.
 
     Example: live serve --demo
     """
     with clear_errors():
         settings = load_settings(
-            host=host, port=port, store=store, boards=boards, data_dir=data_dir, workers=workers, demo=demo or None
-        )
+            host=host, port=port, store=store, boards=boards, data_dir=data_dir, workers=workers, role=role,
+            open=open_to_all or None, demo=demo or None,
+        )  # fmt: skip
         try:
             serve_board(settings)
         except KeyboardInterrupt:
@@ -122,25 +94,38 @@ def serve(
 
 
 @app.command()
-def replay(
+def replay(  # noqa: PLR0913 - a flag each
     file: Annotated[Path, typer.Argument(help="Events as NDJSON or CSV (with a header line); .gz too.")],
     *,
     to: UrlOption = "http://127.0.0.1:8000",
     board: Annotated[str | None, typer.Option("--board", help="Give every event to this board.")] = None,
     speed: Annotated[str, typer.Option("--speed", help="Times the events' own pace, or `max`.")] = "max",
-    restart: Annotated[bool, typer.Option("--restart", help="Begin at the first event again.")] = False,
+    restart: Annotated[
+        bool, typer.Option("--restart", help="Begin at the first event again; all of them count again.")
+    ] = False,
+    no_ids: Annotated[
+        bool,
+        typer.Option(
+            "--no-ids",
+            help="Give no ids to events that have none: it saves the store about 40 bytes an event, which it holds for "
+            "up to two of its dedupe windows, but the replay ends when an answer is lost.",
+        ),
+    ] = False,
+    key: KeyOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Send a file of events to a running server, in batches.
 
-    Stopped on the way, the same command goes on behind the last batch that the server acknowledged.
+    Stopped or killed on the way, the same command goes on behind the last batch that was acknowledged.
+    Each event is given an id, so what is sent again because its answer was lost counts once.
 
     Example: live replay likes.ndjson.gz --board posts --speed 60
     """
     with clear_errors():
-        options = replaying.Options(
-            path=file, url=to.rstrip("/"), board=board, speed=parse_speed(speed), restart=restart
-        )
+        options = ReplayOptions(
+            path=file, url=check_address(to), board=board, speed=parse_speed(speed), restart=restart,
+            key=check_key(key), ids=not no_ids,
+        )  # fmt: skip
         with progress_bar(f"Sending {file.name}", quiet=as_json) as show:
             outcome = asyncio.run(replaying.replay(options, show))
     if as_json:
@@ -150,7 +135,9 @@ def replay(
         out.print("Stopped; the same command goes on from here.")
     if outcome.resumed_at:
         out.print(f"Went on behind the first {outcome.resumed_at:,} events.")
-    out.print(f"{outcome.sent:,} events sent: {outcome.accepted:,} counted now, {outcome.duplicate:,} known before.")
+    out.print(f"{outcome.sent:,} events sent: {outcome.accepted:,} counted now, {outcome.duplicate:,} known already.")
+    if outcome.lost:
+        out.print(f"{outcome.lost:,} answers were lost, and their batches sent again; each event counted once.")
     for code, count in sorted(outcome.rejected.items()):
         out.print(f"{count:,} refused as {code}")
     for example in outcome.examples:
@@ -168,6 +155,7 @@ def load(  # noqa: PLR0913 - a flag each
     duration: Annotated[str, typer.Option("--duration", help="How long to send, such as 30s.")] = "10s",
     keys: Annotated[int, typer.Option("--keys", min=1, help="Keys to like; few get most (Zipf).")] = 1000,
     slo: Annotated[str | None, typer.Option("--slo", help="A promise such as p99=250ms; exit 1 if missed.")] = None,
+    key: KeyOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Load a running server: producers that like, viewers that watch, and how long a like takes to be seen.
@@ -178,7 +166,7 @@ def load(  # noqa: PLR0913 - a flag each
     """
     with clear_errors():
         options = load_test.make_options(
-            url=to.rstrip("/"), board=board, producers=producers, viewers=viewers, rate=rate,
+            url=to, key=key, board=board, producers=producers, viewers=viewers, rate=rate,
             duration=duration, keys=keys, slo=slo,
         )  # fmt: skip
         with progress_bar("Loading", quiet=as_json) as show:

@@ -18,11 +18,14 @@ from uvicorn.supervisors import Multiprocess
 
 from live.board import Boards, load_boards
 from live.errors import SetupError, StoreUnavailableError
+from live.gate import is_loopback
 from live.logs import configure_logs
+from live.protocols.http import HttpProtocol
 from live.settings import Settings, as_environment
 from live.store.client import connect, redact, unsafe_settings
 from live.store.embedded import EmbeddedStore
 from live.store.ledger import Ledger
+from live.store.producers import ProducerStore
 from live.web.app import make_app, relax_collector
 
 log = structlog.get_logger()
@@ -38,6 +41,7 @@ def serve(settings: Settings) -> None:
     Raises:
         SetupError: a setting, the boards file, the port, the data directory or the store won't do.
     """
+    signal.signal(signal.SIGTERM, _end)  # uvicorn raises the signal again once it has stopped: leave in good order
     configure_logs(settings.log_level)
     boards = load_boards(settings.boards)
     with bound_socket(settings) as listener, _store(settings) as url:
@@ -51,7 +55,8 @@ async def check_store(settings: Settings, boards: Boards) -> None:
     """Meet the store: say what is unsafe about it, and that each board in it is the one that was asked for.
 
     Raises:
-        SetupError: it is away, may evict keys, or holds a board of another kind under one of the ids.
+        SetupError: it is away, may evict keys, holds a board of another kind under one of the ids, or holds no
+            producer's key while others could reach the server.
     """
     client = connect(settings.store, settings)
     try:
@@ -62,6 +67,8 @@ async def check_store(settings: Settings, boards: Boards) -> None:
                     log.warning(line)
                 for board in boards.by_id.values():
                     await Ledger(client, board, settings).open()
+                if not settings.open and not is_loopback(settings.host):
+                    await _require_keys(ProducerStore(client, settings.key_prefix), settings.host)
             except StoreUnavailableError as error:
                 if asyncio.get_running_loop().time() > deadline:
                     raise SetupError(f"the store {redact(settings.store)} does not answer: {error}") from None
@@ -71,6 +78,14 @@ async def check_store(settings: Settings, boards: Boards) -> None:
             await asyncio.sleep(1)
     finally:
         await client.aclose()
+
+
+async def _require_keys(producers: ProducerStore, host: str) -> None:
+    if not (await producers.load()).records:
+        raise SetupError(
+            f"no producer has a key, and others may reach {host}: make one with `live keys add ID`, "
+            "or let everybody send events with --open (LIVE_OPEN=true)."
+        )
 
 
 @contextmanager
@@ -123,7 +138,6 @@ def _announce(settings: Settings) -> None:
 
 def _run(settings: Settings, boards: Boards, listener: socket.socket) -> None:
     relax_collector()
-    signal.signal(signal.SIGTERM, _end)  # uvicorn raises the signal again once it has stopped: leave in good order
     if settings.workers == 1:
         uvicorn.Server(server_config(make_app(settings, boards), settings)).run(sockets=[listener])
         return
@@ -139,7 +153,7 @@ def server_config(app: ASGIApp | str, settings: Settings) -> uvicorn.Config:
         app,
         factory=isinstance(app, str),
         workers=settings.workers,
-        http="httptools",
+        http=HttpProtocol,
         ws="websockets-sansio",
         ws_max_size=_LARGEST_MESSAGE,
         ws_per_message_deflate=False,
@@ -148,6 +162,7 @@ def server_config(app: ASGIApp | str, settings: Settings) -> uvicorn.Config:
         server_header=False,
         access_log=False,
         log_config=None,
+        timeout_keep_alive=max(1, round(settings.idle_timeout)),
         proxy_headers=False,
         timeout_graceful_shutdown=max(1, round(settings.shutdown_timeout)),
     )

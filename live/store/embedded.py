@@ -6,6 +6,9 @@ import socket
 import subprocess
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import IO, Final
 
@@ -41,8 +44,8 @@ class EmbeddedStore:
 
     def __init__(self, data_dir: Path) -> None:
         self._data_dir = data_dir.resolve()
-        self._socket = self._data_dir / "valkey.sock"
-        self.url = f"unix://{self._socket}"
+        self.socket = self._data_dir / "valkey.sock"
+        self.url = f"unix://{self.socket}"
         self._lock: IO[str] | None = None
         self._process: subprocess.Popen[bytes] | None = None
         self._stopping = threading.Event()
@@ -57,9 +60,9 @@ class EmbeddedStore:
         Raises:
             SetupError: the directory is in use or unfit, or the server does not come up.
         """
-        if len(os.fsencode(self._socket)) > _LONGEST_SOCKET_PATH:
+        if len(os.fsencode(self.socket)) > _LONGEST_SOCKET_PATH:
             raise SetupError(
-                f"the path {self._socket} is too long for a unix socket ({_LONGEST_SOCKET_PATH} bytes): "
+                f"the path {self.socket} is too long for a unix socket ({_LONGEST_SOCKET_PATH} bytes): "
                 "choose a shorter --data-dir"
             )
         try:
@@ -133,8 +136,8 @@ class EmbeddedStore:
             self._stopping.wait(_RESPAWN_PAUSE)
 
     def _spawn(self) -> subprocess.Popen[bytes]:
-        self._socket.unlink(missing_ok=True)
-        settings = {**_SETTINGS, "dir": str(self._data_dir), "unixsocket": str(self._socket)}
+        self.socket.unlink(missing_ok=True)
+        settings = {**_SETTINGS, "dir": str(self._data_dir), "unixsocket": str(self.socket)}
         arguments = [part for name, value in settings.items() for part in (f"--{name}", value)]
         with self._log_path.open("ab") as log_file:
             return subprocess.Popen(  # noqa: S603 - our own binary, our own arguments
@@ -144,26 +147,15 @@ class EmbeddedStore:
                 stderr=log_file,
                 pass_fds=() if self._lock is None else (self._lock.fileno(),),
                 start_new_session=True,  # a Ctrl-C is for us; the store goes last
-                preexec_fn=end_with_parent,  # noqa: PLW1509
+                preexec_fn=partial(end_with_parent, os.getpid()),  # noqa: PLW1509
             )
 
     def _await_answer(self, process: subprocess.Popen[bytes]) -> None:
         while process.poll() is None and not self._stopping.is_set():
-            if self._answers():
+            if answers(self.socket):
                 self._ready.set()
                 return
             time.sleep(0.02)
-
-    def _answers(self) -> bool:
-        """Whether a server on the socket answers PING; one that is loading its data does not count."""
-        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
-            connection.settimeout(1)
-            try:
-                connection.connect(str(self._socket))
-                connection.sendall(b"PING\r\n")
-                return connection.recv(64).startswith(b"+PONG")
-            except OSError:
-                return False
 
     def _log_tail(self) -> str:
         try:
@@ -171,6 +163,36 @@ class EmbeddedStore:
         except OSError as error:
             return str(error)
         return "\n".join(lines[-10:])
+
+
+def answers(path: Path) -> bool:
+    """Whether a server on a socket answers PING; one that is loading its data does not count."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
+        connection.settimeout(1)
+        try:
+            connection.connect(str(path))
+            connection.sendall(b"PING\r\n")
+            return connection.recv(64).startswith(b"+PONG")
+        except OSError:
+            return False
+
+
+@contextmanager
+def running_or_started(data_dir: Path) -> Iterator[str]:
+    """The URL of the server on a data directory: of the one that runs, or of one that lives as long as the context.
+
+    Raises:
+        SetupError: the directory is unfit, or the server does not come up.
+    """
+    embedded = EmbeddedStore(data_dir)
+    if answers(embedded.socket):
+        yield embedded.url
+        return
+    try:
+        embedded.start()
+        yield embedded.url
+    finally:
+        embedded.stop()
 
 
 def _locked(lock: IO[str]) -> bool:

@@ -1,0 +1,134 @@
+"""The gate: who is it that sends? Answers without I/O, from what was last read of the producers in the store."""
+
+import asyncio
+import time
+from collections.abc import Mapping
+from ipaddress import ip_address
+from typing import Final, NamedTuple
+
+import structlog
+
+from live.errors import ProblemError, StoreUnavailableError
+from live.producer import NO_DIGESTS, Producer, anonymous, matches, parse_bearer
+from live.settings import Settings
+from live.store.client import Store, store_errors
+from live.store.producers import ProducerStore
+
+log = structlog.get_logger()
+
+_PAUSE: Final = 1.0  # seconds between two looks at the store
+_LOOK_DEADLINE: Final = 1.0
+_FRESH: Final = 4.5  # seconds for which a look counts: a key that is revoked is refused everywhere within 5
+_CHALLENGE: Final = 'Bearer realm="Live Board"'
+
+
+class _Known(NamedTuple):
+    """A producer, and the digests of its secrets."""
+
+    producer: Producer
+    digests: tuple[bytes, ...]
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine reaches an address; a name other than `localhost` may mean anything."""
+    if host == "localhost":
+        return True
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+class Gate:
+    """Tells producers by their keys; `generation` changes when an answer to the same question may have changed."""
+
+    def __init__(self, client: Store, settings: Settings) -> None:
+        self.generation = 0
+        self._settings = settings
+        self._store = ProducerStore(client, settings.key_prefix)
+        self._known: Mapping[str, _Known] = {}
+        self._version: str | None = None  # None: never read
+        self._looked = float("-inf")
+        self._away = False
+        self._lapse: asyncio.TimerHandle | None = None
+        self._looking = asyncio.Lock()  # of two looks at once, the older could have the last word
+        # Stays true for good: a store that has lost its producers does not open the door.
+        self._key_required = not settings.open and not is_loopback(settings.host)
+
+    async def open(self) -> None:
+        """Look at the store now.
+
+        Raises:
+            StoreUnavailableError: the store is away.
+        """
+        async with self._looking:
+            looked = time.monotonic()  # before the look: what is changed while it is under way may be missed
+            async with store_errors(), asyncio.timeout(_LOOK_DEADLINE):
+                if self._version is None or await self._store.version() != self._version:
+                    await self._load()
+            self._looked = looked
+            if self._lapse is not None:
+                self._lapse.cancel()
+            self._lapse = asyncio.get_running_loop().call_later(looked + _FRESH - time.monotonic(), self._change)
+
+    async def run(self) -> None:
+        """Look again and again; a store that is away is told once."""
+        try:
+            while True:
+                try:
+                    await self.open()
+                except StoreUnavailableError as error:
+                    if not self._away:
+                        log.warning("the producers' keys can't be looked up", reason=str(error))
+                    self._away = True
+                else:
+                    self._away = False
+                await asyncio.sleep(_PAUSE)
+        finally:
+            if self._lapse is not None:
+                self._lapse.cancel()
+
+    def identify(self, authorization: bytes | None, address: str) -> Producer:
+        """The producer that a header `Authorization` proves, or the anonymous one of an address.
+
+        Raises:
+            ProblemError: `credentials_required`, or `credentials_invalid`.
+            StoreUnavailableError: it is too long since the producers were looked up.
+        """
+        if authorization is None and self._anonymous_may_post():
+            return anonymous(address, self._settings.rate, self._settings.burst)
+        if time.monotonic() - self._looked >= _FRESH:
+            raise StoreUnavailableError("the producers' keys can't be looked up")
+        if authorization is None:
+            raise ProblemError(
+                "credentials_required",
+                "send the header `Authorization: Bearer <id>.<secret>`; `live keys add` makes a key",
+                headers={"WWW-Authenticate": _CHALLENGE},
+            )
+        producer, secret = parse_bearer(authorization) or ("", b"")
+        known = self._known.get(producer)
+        # Whoever it claims to be, the same work is done: the time it takes tells nothing about who there is.
+        if not matches(NO_DIGESTS if known is None else known.digests, secret) or known is None:
+            raise ProblemError(
+                "credentials_invalid",
+                "no producer has this key, or it was revoked",
+                headers={"WWW-Authenticate": f'{_CHALLENGE}, error="invalid_token"'},
+            )
+        return known.producer
+
+    def _anonymous_may_post(self) -> bool:
+        return self._settings.open or (self._version is not None and not self._key_required)
+
+    async def _load(self) -> None:
+        registered = await self._store.load()
+        rate, burst = self._settings.rate, self._settings.burst
+        self._known = {
+            name: _Known(record.producer(rate, burst), record.digests) for name, record in registered.records.items()
+        }
+        self._key_required = self._key_required or (bool(registered.records) and not self._settings.open)
+        self._version = registered.version
+        self._change()
+
+    def _change(self) -> None:
+        """Whoever remembers an answer has to ask again."""
+        self.generation += 1

@@ -1,0 +1,33 @@
+-- Lends credit for events to a process, at the rate of a producer (GCRA, the generic cell rate algorithm).
+--
+-- The key holds the time at which the next event would be due if all came evenly. A producer is ahead of its time while
+-- that lies in the future, and may be by as much as its burst; when it is past, there is no key, and all of the burst.
+-- KEYS[1] due — string: microseconds since 1970
+-- ARGV[1] rate — number: events a second
+-- ARGV[2] burst — integer: events that may come at once
+-- ARGV[3] debt — integer: events that were counted beyond the last credit; paid first, and whatever is left
+-- ARGV[4] need — integer: requests that wait, an event each
+-- ARGV[5] spare — integer: events to lend beyond them; at most a quarter of what is left, so that others find some
+-- Returns {lent, ahead, wait} — lent: events; ahead: microseconds until the last of them is due;
+--         wait: microseconds until it is worth asking again, 0 when all got theirs
+local due = KEYS[1]
+local rate, burst, debt = tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3])
+local need, spare = tonumber(ARGV[4]), tonumber(ARGV[5])
+
+local time = redis.call('TIME')
+local now = tonumber(time[1]) * 1000000 + tonumber(time[2])
+local pause = 1000000 / rate  -- from one event to the next, if all come evenly
+local ahead = math.max(0, tonumber(redis.call('GET', due) or 0) - now) + debt * pause
+local left = math.floor(burst - ahead / pause + 0.000001)  -- a microsecond is no whole number of events
+
+local lent, wait = math.max(0, math.min(need, left)), 0
+if left >= need then lent = lent + math.max(0, math.min(spare, math.floor((left - need) / 4))) end
+ahead = ahead + lent * pause
+if left < math.max(1, need) then
+  wait = math.max(1, math.ceil(ahead - (burst - math.max(1, math.min(spare, burst))) * pause))
+end
+if ahead > 0 then
+  local expiry = math.ceil(ahead / 1000) + 1  -- the store counts it from the last whole millisecond
+  redis.call('SET', due, string.format('%.2f', now + ahead), 'PX', string.format('%.0f', expiry))
+end
+return {string.format('%.0f', lent), string.format('%.2f', ahead), string.format('%.0f', wait)}

@@ -1,0 +1,116 @@
+"""Rates under a clock that the test sets, and GCRA by brute force to compare them with."""
+
+import asyncio
+from typing import Final, NamedTuple, Self
+
+from live.errors import ProblemError
+from live.producer import Producer
+from live.rates import Rates
+from live.store.client import connect
+from live.store.leases import TAKE, LeaseStore
+from live.store.scripts import Script
+from tests.support import fresh_settings
+
+NOON: Final = 1_800_000_000
+
+
+class Mutant(NamedTuple):
+    """A mistake to make in the script: what stands in place of what."""
+
+    right: str
+    wrong: str
+
+
+def sender(rate: float, burst: int, rate_key: str = "shop") -> Producer:
+    """A producer with a rate."""
+    return Producer("shop", None, frozenset({"post"}), rate, burst, rate_key)
+
+
+class Model:
+    """GCRA by brute force: one list of all events; what may come next is worked out from its beginning."""
+
+    def __init__(self, rate: float, burst: int) -> None:
+        self.rate, self.burst = rate, burst
+        self.times: list[float] = []
+
+    def room(self, now: float) -> float:
+        """How many events may come at this time."""
+        due = 0.0
+        for time_ in self.times:
+            due = max(due, time_) + 1 / self.rate
+        return self.burst - max(0.0, due - now) * self.rate
+
+    def count(self, now: float, events: int) -> None:
+        """Some have come."""
+        self.times += [now] * events
+
+    def most_in_a_window(self) -> float:
+        """By how much the events of any stretch of time exceed what the rate brings in it."""
+        return max(
+            (
+                (j - i + 1) - (self.times[j] - self.times[i]) * self.rate
+                for i in range(len(self.times))
+                for j in range(i, len(self.times))
+            ),
+            default=0,
+        )
+
+
+class Simulation:
+    """Processes on one store, whose clock stands still until it is told to go on."""
+
+    def __init__(self, store: str, processes: int, mutant: Mutant | None = None) -> None:
+        self.settings = fresh_settings(store)
+        self.client = connect(store, self.settings)
+        self.now = 0.0
+        self._time_key = f"{self.settings.key_prefix}:time"
+        leases = LeaseStore(self.client, self.settings.key_prefix, self._script(mutant))
+        self.processes = [Rates(self.client, self.settings, leases, lambda: self.now) for _ in range(processes)]
+
+    def _script(self, mutant: Mutant | None) -> Script:
+        """The script, asking a list for the time; the store's expiry goes by the real time, so there is none."""
+        source = TAKE.source
+        right = {"redis.call('TIME')": f"redis.call('LRANGE', '{self._time_key}', 0, -1)"}
+        right[", 'PX', string.format('%.0f', expiry))"] = ")"
+        if mutant is not None:
+            right = {mutant[0]: mutant[1], **right}
+        for old, new in right.items():
+            assert source.count(old) == 1, old
+            source = source.replace(old, new)
+        return Script("take", source)
+
+    async def go_on(self, seconds: float) -> None:
+        """Let time pass, for the store and for each process."""
+        self.now += seconds
+        micros = round(self.now * 1_000_000)
+        await self.client.delete(self._time_key)
+        await self.client.rpush(self._time_key, str(NOON + micros // 1_000_000), str(micros % 1_000_000))
+
+    async def send(self, process: int, producer: Producer, events: int = 1) -> bool:
+        """One request; whether it was admitted. What it leads to is done when it returns."""
+        rates = self.processes[process]
+        try:
+            await rates.admit(producer)
+        except ProblemError as problem:
+            if problem.code != "rate_exceeded":
+                raise
+            return False
+        rates.charge(producer, events)
+        await settled(rates)
+        return True
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        for rates in self.processes:
+            await rates.close()
+        await self.client.delete(self._time_key)
+        await self.client.aclose()
+
+
+async def settled(rates: Rates) -> None:
+    """Wait until nothing is under way."""
+    for account in list(rates._accounts.values()):
+        if account.task is not None:
+            await asyncio.wait([account.task])

@@ -1,0 +1,227 @@
+"""`live keys` as its users meet it: real processes on a real store, and what never appears in what they print."""
+
+import asyncio
+import base64
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from live.gate import Gate
+from live.producer import Record, digest_of
+from live.settings import Settings
+from live.store.client import connect
+from live.store.embedded import EmbeddedStore
+from live.store.producers import ProducerStore
+from tests.support import ServerProcess, fresh_settings
+
+BARE = {name: value for name, value in os.environ.items() if not name.startswith("LIVE_")} | {"COLUMNS": "160"}
+
+
+class Commands:
+    """`live keys …` on one store and key prefix."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self.environment = {**BARE, "LIVE_STORE": settings.store, "LIVE_KEY_PREFIX": settings.key_prefix}
+
+    def run(self, *arguments: str) -> "subprocess.CompletedProcess[str]":
+        return subprocess.run(
+            [sys.executable, "-m", "live", "keys", *arguments],
+            env=self.environment, capture_output=True, text=True, timeout=60, check=False,
+        )  # fmt: skip
+
+    def done(self, *arguments: str) -> str:
+        """What a command prints that works."""
+        ended = self.run(*arguments)
+        assert ended.returncode == 0, ended.stderr
+        return ended.stdout
+
+    def json(self, *arguments: str) -> dict[str, Any]:
+        answer: dict[str, Any] = json.loads(self.done(*arguments, "--json"))
+        return answer
+
+    def refused(self, *arguments: str) -> str:
+        """The line that a command is refused with."""
+        ended = self.run(*arguments)
+        assert (ended.returncode, ended.stdout) == (2, "")
+        assert "Traceback" not in ended.stderr
+        return ended.stderr
+
+    def records(self) -> dict[str, Record]:
+        """What is kept."""
+
+        async def load() -> dict[str, Record]:
+            client = connect(self.settings.store, self.settings)
+            try:
+                return dict((await ProducerStore(client, self.settings.key_prefix).load()).records)
+            finally:
+                await client.aclose()
+
+        return asyncio.run(load())
+
+    def identified(self, key: str) -> str:
+        """Whom a key proves."""
+
+        async def identify() -> str:
+            client = connect(self.settings.store, self.settings)
+            gate = Gate(client, self.settings)
+            try:
+                await gate.open()
+                return gate.identify(f"Bearer {key}".encode(), "").id
+            finally:
+                await client.aclose()
+
+        return asyncio.run(identify())
+
+
+@pytest.fixture
+def commands(valkey_url: str) -> Commands:
+    """The commands, on producers of their own."""
+    return Commands(fresh_settings(valkey_url))
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    """A folder with a short path: that of a unix socket may have 107 bytes."""
+    with tempfile.TemporaryDirectory(prefix="live-") as name:
+        yield Path(name)
+
+
+def test_a_key_is_printed_once_and_works(commands: Commands) -> None:
+    """Alone on standard output, for a script to take; what else there is to say goes beside it."""
+    ended = commands.run("add", "shop", "--boards", "posts, news", "--verbs", "post,admin", "--rate", "2.5")
+    assert ended.returncode == 0, ended.stderr
+    (key,) = ended.stdout.splitlines()
+    assert commands.identified(key) == "shop"
+    assert key not in ended.stderr
+    record = commands.records()["shop"]
+    assert (record.boards, record.verbs, record.rate) == (("posts", "news"), ("post", "admin"), 2.5)
+    assert record.secrets[0].fingerprint in ended.stderr
+    assert commands.json("add", "shop", "--boards", "*")["boards"] is None
+
+
+def test_no_secret_and_no_digest_is_listed(commands: Commands) -> None:
+    """Neither as text nor as JSON; fingerprints are."""
+    first = commands.json("add", "shop")
+    key = first["key"]
+    commands.done("add", "other", "--boards", "posts", "--rate", "1000")
+    commands.done("revoke", "other")
+    secret = key.partition(".")[2]
+    digest = digest_of(secret.encode())
+    for printed in (commands.done("list"), commands.done("list", "--json")):
+        for hidden in (secret, digest.hex(), base64.b64encode(digest).decode(), digest.hex()[:16]):
+            assert hidden not in printed
+        assert first["fingerprint"] in printed
+        assert all(name in printed for name in ("shop", "other", "posts"))
+    shop, other = reversed(commands.json("list")["producers"])
+    assert (shop["id"], shop["revoked"], len(shop["secrets"])) == ("shop", None, 1)
+    assert (other["id"], other["secrets"], other["rate"], other["boards"]) == ("other", [], 1000, ["posts"])
+    assert other["revoked"] >= other["created"]
+
+
+def test_a_producer_changes_over(commands: Commands) -> None:
+    """Two secrets at once, not three; then the first goes by its fingerprint."""
+    old, new = commands.json("add", "shop"), commands.json("add", "shop")
+    assert commands.identified(old["key"]) == commands.identified(new["key"]) == "shop"
+    assert "has 2 live secrets" in commands.refused("add", "shop")
+    left = commands.json("revoke", "shop", "--secret", old["fingerprint"])
+    assert [secret["fingerprint"] for secret in left["secrets"]] == [new["fingerprint"]]
+    assert commands.identified(new["key"]) == "shop"
+    assert "Revoked. Live secrets of shop: none" in commands.done("revoke", "shop")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "line"),
+    [
+        (["add", "Shop"], "live: the producer's id 'Shop' does not match ^[a-z0-9][a-z0-9_-]{0,63}$"),
+        (["add", "shop", "--verbs", "post,fly"], "live: --verbs: 'fly' is none of post, admin"),
+        (["add", "shop", "--boards", "Posts"], "live: --boards: 'Posts' is no id of a board"),
+        (["add", "shop", "--rate", "-1"], "live: --rate is a number from 0.001 to 1000000000, or 0 for no limit"),
+        (["add", "shop", "--rate", "nan"], "live: --rate is a number from 0.001 to 1000000000, or 0 for no limit"),
+        (["revoke", "nobody"], "live: there is no producer 'nobody'"),
+        (["list", "--store", "unix:///nowhere/valkey.sock"], "live: the store is away: "),
+    ],
+)
+def test_what_can_not_be_done_is_told_in_one_line(commands: Commands, arguments: list[str], line: str) -> None:
+    """With status 2, and nothing is changed."""
+    told = commands.refused(*arguments)
+    assert told.startswith(line)
+    assert len(told.splitlines()) == 1
+    assert commands.records() == {}
+
+
+def test_a_board_that_is_not_in_the_file_is_pointed_out(commands: Commands, folder: Path) -> None:
+    """It may come later, so the key is made all the same."""
+    (folder / "boards.toml").write_text('[[board]]\nid = "posts"\n')
+    commands.environment["LIVE_BOARDS"] = str(folder / "boards.toml")
+    ended = commands.run("add", "shop", "--boards", "posts,news")
+    assert ended.returncode == 0
+    assert f"live: not in {folder / 'boards.toml'}: news" in ended.stderr
+    assert commands.records()["shop"].boards == ("posts", "news")
+
+
+def test_without_a_producer_the_list_says_so(commands: Commands) -> None:
+    """As text and as JSON."""
+    assert commands.done("list") == "No producer has a key.\n"
+    assert commands.json("list") == {"producers": []}
+
+
+@pytest.mark.parametrize("command", ["add", "list", "revoke"])
+def test_help_teaches(commands: Commands, command: str) -> None:
+    """It says what the command does, and shows an example."""
+    assert f"Example: live keys {command}" in commands.done(command, "--help")
+
+
+def test_the_embedded_store_is_used_whether_it_runs_or_not(folder: Path) -> None:
+    """Before the first start, beside a running server, and after it; a directory is made only to make a key."""
+    data = folder / "data"
+    commands = Commands(fresh_settings("", data_dir=data))
+    commands.environment["LIVE_DATA_DIR"] = str(data)
+    assert f"there is no data directory {data}" in commands.refused("list")
+    assert not data.exists()
+    commands.done("add", "early")
+    server = ServerProcess(commands.settings, folder)
+    server.start()
+    try:
+        commands.done("add", "late")
+        assert [producer["id"] for producer in commands.json("list")["producers"]] == ["early", "late"]
+        assert server.stop() == 0
+    finally:
+        if server.process is not None and server.process.poll() is None:
+            server.kill()
+    commands.done("revoke", "early")
+    store = EmbeddedStore(data)
+    store.start()
+    store.stop()
+
+
+def test_a_server_for_others_wants_a_key(folder: Path) -> None:
+    """Without one it does not start, and says what to do; with one, or told to, it does."""
+    commands = Commands(fresh_settings("", data_dir=folder / "data", host="0.0.0.0"))  # noqa: S104 - it is the point
+    commands.environment["LIVE_DATA_DIR"] = str(folder / "data")
+    server = ServerProcess(commands.settings, folder)
+    with pytest.raises(AssertionError) as caught:
+        server.start()
+    assert "no producer has a key, and others may reach 0.0.0.0: make one with `live keys add ID`" in str(caught.value)
+    assert "Traceback" not in server.log()
+    server.environment["LIVE_OPEN"] = "true"
+    started_and_stopped(server)
+    server.environment["LIVE_OPEN"] = "false"
+    key = commands.json("add", "shop")["key"]
+    started_and_stopped(server)
+    assert key.partition(".")[2] not in server.log()
+
+
+def started_and_stopped(server: ServerProcess) -> None:
+    """Start a server, see that it answers, and stop it."""
+    server.start()
+    assert httpx.get(f"{server.url}/healthz").status_code == 200
+    assert server.stop() == 0

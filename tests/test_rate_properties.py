@@ -1,0 +1,121 @@
+"""Rates against GCRA by brute force: any run of requests and bodies, on one process and on two."""
+
+import asyncio
+import math
+from typing import NamedTuple
+
+import pytest
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+
+from tests.gcra import NOON, Model, Mutant, Simulation, sender
+
+MUTANTS = {
+    "the burst is not bounded": Mutant("math.max(0, math.min(need, left))", "need"),
+    "a lease takes more than is left": Mutant("math.min(spare, math.floor((left - need) / 4))", "spare * 4"),
+    "what was lent is not counted": Mutant("ahead = ahead + lent * pause", "local _ = 0"),
+    "a debt is forgotten": Mutant("+ debt * pause", ""),
+    "the time that has passed is not counted": Mutant("or 0) - now)", f"or {NOON}000000) - {NOON}000000)"),
+    "the rate counts twice": Mutant("local pause = 1000000 / rate", "local pause = 1000000 / rate / 2"),
+}
+
+
+class Step(NamedTuple):
+    """After a pause, in which so many events may come, a request comes to a process."""
+
+    pause: float
+    process: int
+    events: int
+
+
+pauses = st.one_of(st.just(0.0), st.just(0.0), st.integers(1, 40).map(lambda n: n / 8))
+steps = st.lists(st.builds(Step, pauses, st.integers(0, 1), st.just(1)), min_size=12, max_size=60)
+bodies = st.lists(st.builds(Step, pauses, st.integers(0, 1), st.integers(1, 30)), min_size=8, max_size=40)
+limits = st.tuples(st.sampled_from([0.5, 1.0, 3.0, 8.0, 100.0]), st.sampled_from([1, 2, 3, 5, 9, 25]))
+quick = settings(
+    max_examples=150, deadline=None, suppress_health_check=list(HealthCheck), phases=(Phase.generate, Phase.shrink),
+    derandomize=True,
+)  # fmt: skip
+
+
+async def never_too_many(store: str, limit: tuple[float, int], run: list[Step], mutant: Mutant | None = None) -> None:
+    """In any stretch of time, two processes together admit no more than the burst and what the rate brings."""
+    model = Model(*limit)
+    async with Simulation(store, 2, mutant) as simulation:
+        for step in run:
+            await simulation.go_on(step.pause / limit[0])
+            if await simulation.send(step.process, sender(*limit)):
+                model.count(simulation.now, 1)
+    assert model.most_in_a_window() <= limit[1] + 1e-6
+
+
+async def as_the_model(store: str, limit: tuple[float, int], run: list[Step], mutant: Mutant | None = None) -> None:
+    """One process admits a request whenever the model has room for two events, and refuses when it has for none.
+
+    The events of a body come to light after it was admitted, and what is ahead of the burst then has to pass.
+    """
+    model = Model(*limit)
+    async with Simulation(store, 1, mutant) as simulation:
+        patience = max(1, min(round(limit[0] / 10), limit[1] // 4))  # a refusal lasts until a lease is worth taking
+        refused = False
+        for step in run:
+            await simulation.go_on(step.pause / limit[0])
+            room = model.room(simulation.now)
+            admitted = await simulation.send(0, sender(*limit), step.events)
+            if admitted:
+                assert room >= 1 - 1e-6
+                model.count(simulation.now, step.events)
+            else:
+                assert room < (patience + 1 if refused else min(2, limit[1])) + 1e-6
+            refused = not admitted
+
+
+@quick
+@given(limits, steps)
+def test_two_processes_never_admit_too_many(valkey_url: str, limit: tuple[float, int], run: list[Step]) -> None:
+    """Whatever comes to which of them when."""
+    asyncio.run(never_too_many(valkey_url, limit, run))
+
+
+@quick
+@given(limits, bodies)
+def test_one_process_does_as_the_model_does(valkey_url: str, limit: tuple[float, int], run: list[Step]) -> None:
+    """With bodies of many events too."""
+    asyncio.run(as_the_model(valkey_url, limit, run))
+
+
+@pytest.mark.parametrize("name", MUTANTS)
+def test_a_wrong_script_is_caught(valkey_url: str, name: str) -> None:
+    """By one of the two tests above."""
+
+    @settings(quick, phases=(Phase.generate,))
+    @given(limits, steps, bodies)
+    def run(limit: tuple[float, int], events: list[Step], requests: list[Step]) -> None:
+        asyncio.run(never_too_many(valkey_url, limit, events, MUTANTS[name]))
+        asyncio.run(as_the_model(valkey_url, limit, requests, MUTANTS[name]))
+
+    with pytest.raises(AssertionError):
+        run()
+
+
+@pytest.mark.parametrize("share", [0.0, 0.1, 0.5])
+@pytest.mark.parametrize(("rate", "burst"), [(1000.0, 500), (50.0, 20), (7.0, 14)])
+async def test_who_stays_below_the_rate_is_never_refused(
+    valkey_url: str, rate: float, burst: int, share: float
+) -> None:
+    """At 95 % of it, for as long as a thousand events take, however they are spread over two processes."""
+    async with Simulation(valkey_url, 2) as simulation:
+        for number in range(1000):
+            await simulation.go_on(1 / rate / 0.95)
+            assert await simulation.send(int((number * share) % 1 + share >= 1), sender(rate, burst)), number
+
+
+def test_the_model_is_gcra() -> None:
+    """What the tests compare with is right on the textbook's case."""
+    model = Model(2.0, 3)
+    assert [math.floor(model.room(0))] == [3]
+    model.count(0, 3)
+    assert model.room(0) == 0
+    assert model.room(0.5) == 1
+    assert model.room(100) == 3
+    assert model.most_in_a_window() == 3
