@@ -13,7 +13,7 @@ import msgspec
 import pytest
 
 from live.errors import StoreUnavailableError
-from live.event import MAX_SCORE, Entry
+from live.event import MAX_SCORE, make_entry
 from live.settings import Duration
 from live.store.client import connect
 from live.store.keys import Keys
@@ -79,7 +79,7 @@ async def drift_under_load(store: str, scripts: Scripts, seconds: float = 6.0) -
     async def write(ledger: Ledger, seed: int) -> None:
         chance = random.Random(seed)
         while asyncio.get_running_loop().time() < end:
-            await ledger.add([Entry(f"k{chance.randrange(60)}", chance.randint(1, 3), None) for _ in range(20)])
+            await ledger.add([make_entry(f"k{chance.randrange(60)}", chance.randint(1, 3), None) for _ in range(20)])
             await asyncio.sleep(0.002)
 
     async def rotate() -> None:
@@ -302,7 +302,7 @@ async def count_through_lost_answers(store: StoreProcess, folder: Path, scripts:
         await scripts.add(
             ready, ["a", "b", "c", "d"], ["?"] * 10
         )  # known to the store, so that one call is one command
-        await ledger.add([Entry("a", 1, None)])
+        await ledger.add([make_entry("a", 1, None)])
         assert swallowed == [3]
         await client.aclose()
     score = await ready.zscore(ledger.keys.ranking, "a")
@@ -328,13 +328,13 @@ async def test_a_frozen_store_that_wakes_counts_no_batch_twice(own_store: StoreP
     async with open_ledger(
         own_store.url, rolling_board(), store_timeout=Duration(0.1), write_deadline=Duration(5)
     ) as led:
-        await led.add([Entry("a", 1, None)])
+        await led.add([make_entry("a", 1, None)])
         with own_store.frozen():
-            adding = asyncio.create_task(led.add([Entry("a", 1, None)]))
+            adding = asyncio.create_task(led.add([make_entry("a", 1, None)]))
             await asyncio.sleep(0.5)  # several attempts are waiting in the store's sockets
             assert not adding.done()
         await adding
-        later = await led.add([Entry("b", 1, None)])  # behind whatever surfaced
+        later = await led.add([make_entry("b", 1, None)])  # behind whatever surfaced
 
         page = await led.read(2)
         assert [(record.key, record.score) for record in page.records] == [("a", 2), ("b", 1)]
@@ -362,7 +362,7 @@ async def test_a_batch_that_is_half_applied_is_not_called_uncounted(own_store: S
     scripts = msgspec.structs.replace(SCRIPTS, add=KillingScript(own_store))
     ledger = Ledger(client, rolling_board(), settings, scripts)
     with pytest.raises(StoreUnavailableError) as lost:
-        await ledger.add([Entry("a", 1, None), Entry("b", MAX_SCORE, None)])
+        await ledger.add([make_entry("a", 1, None), make_entry("b", MAX_SCORE, None)])
     assert lost.value.unknown
 
     own_store.start()

@@ -4,10 +4,8 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 
-from redis.asyncio import Redis
-
 from live.board import Board
-from live.event import Entry
+from live.event import make_entry
 from live.metrics import REGISTRY
 from live.rotation import catch_up, rotate_for_ever, step
 from live.settings import Duration, Settings
@@ -23,7 +21,7 @@ EVENT = rolling_board(clock="event")
 async def ledgers(store: str, *boards: Board, **changes: object) -> AsyncIterator[list[Ledger]]:
     """Ledgers on boards of the same process."""
     settings: Settings = fresh_settings(store, **changes)
-    client: Redis = connect(store, settings)
+    client = connect(store, settings)
     yield [Ledger(client, board, settings) for board in boards]
     await client.aclose()
 
@@ -54,8 +52,8 @@ async def test_a_slot_leaves_without_anybody_asking(valkey_url: str) -> None:
     """Two boards in one process, each by its own window."""
     short, long = rolling_board("1s", "1s"), rolling_board(board="other")
     async with ledgers(valkey_url, short, long) as (quick, slow), rotating(quick, slow):
-        await quick.add([Entry("a", 1, None)])
-        await slow.add([Entry("a", 1, None)])
+        await quick.add([make_entry("a", 1, None)])
+        await slow.add([make_entry("a", 1, None)])
         await eventually(lambda: is_empty(quick))
         assert not await is_empty(slow)
 
@@ -65,7 +63,7 @@ async def test_rotation_goes_on_when_the_store_is_back(own_store: StoreProcess) 
     board = rolling_board("1s", "1s")
     before = sample("live_rotation_failures_total")
     async with ledgers(own_store.url, board, store_timeout=Duration(0.2)) as (ledger,), rotating(ledger):
-        await ledger.add([Entry("a", 1, None)])
+        await ledger.add([make_entry("a", 1, None)])
         own_store.kill()
 
         async def failed() -> bool:
@@ -81,9 +79,9 @@ async def test_a_lost_board_does_not_stop_the_others(valkey_url: str) -> None:
     """A board without its data is for an operator; the next one still rotates."""
     one, two = rolling_board("1s", "1s", board="one"), rolling_board("1s", "1s", board="two")
     async with ledgers(valkey_url, one, two) as (lost, good), rotating(lost, good):
-        await lost.add([Entry("a", 1, None)])
+        await lost.add([make_entry("a", 1, None)])
         await lost._client.delete(lost.keys.meta)
-        await good.add([Entry("a", 1, None)])
+        await good.add([make_entry("a", 1, None)])
         await eventually(lambda: is_empty(good))
 
 
@@ -91,8 +89,8 @@ async def test_catching_up_ends_with_a_board_that_covers_its_window(valkey_url: 
     """All slots that are due leave, in bounded steps, each of which is measured."""
     async with ledgers(valkey_url, EVENT, rotation_step=5) as (ledger,):
         for hour in range(10):
-            await ledger.add([Entry(f"{hour}-{i}", 1, hour * HOUR * 1000) for i in range(10)])
-        await ledger.add([Entry("now", 1, 100 * HOUR * 1000)])
+            await ledger.add([make_entry(f"{hour}-{i}", 1, hour * HOUR * 1000) for i in range(10)])
+        await ledger.add([make_entry("now", 1, 100 * HOUR * 1000)])
         before = sample("live_rotation_step_seconds_count")
 
         await catch_up(ledger)
@@ -106,8 +104,8 @@ async def test_catching_up_does_not_take_for_ever(valkey_url: str) -> None:
     """Who moved the clock waits a second at most; the rest is left to the task, and the board is true meanwhile."""
     async with ledgers(valkey_url, EVENT, rotation_step=1) as (ledger,):
         for first in range(0, 60_000, 3000):
-            await ledger.add([Entry(f"k{first + i}", 1, 0) for i in range(3000)])
-        await ledger.add([Entry("now", 1, 100 * HOUR * 1000)])
+            await ledger.add([make_entry(f"k{first + i}", 1, 0) for i in range(3000)])
+        await ledger.add([make_entry("now", 1, 100 * HOUR * 1000)])
 
         await catch_up(ledger)
 
@@ -120,8 +118,8 @@ async def test_several_rotators_do_not_get_in_each_others_way(valkey_url: str) -
     settings = fresh_settings(valkey_url, rotation_step=3)
     client = connect(valkey_url, settings)
     board = [Ledger(client, EVENT, settings) for _ in range(4)]
-    await board[0].add([Entry(f"k{i}", i + 1, 0) for i in range(300)])
-    await board[0].add([Entry("k7", 5, 100 * HOUR * 1000)])
+    await board[0].add([make_entry(f"k{i}", i + 1, 0) for i in range(300)])
+    await board[0].add([make_entry("k7", 5, 100 * HOUR * 1000)])
     async with rotating(*board):
 
         async def rotated() -> bool:
@@ -136,8 +134,8 @@ async def test_several_rotators_do_not_get_in_each_others_way(valkey_url: str) -
 async def test_rotation_ends_when_it_is_told_to(valkey_url: str) -> None:
     """In the middle of a slot as well."""
     async with ledgers(valkey_url, EVENT, rotation_step=1) as (ledger,):
-        await ledger.add([Entry(f"k{i}", 1, 0) for i in range(3000)])
-        await ledger.add([Entry("now", 1, 100 * HOUR * 1000)])
+        await ledger.add([make_entry(f"k{i}", 1, 0) for i in range(3000)])
+        await ledger.add([make_entry("now", 1, 100 * HOUR * 1000)])
         for _ in range(10):
             count = (await ledger.read(1)).rank_count
 

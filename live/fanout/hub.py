@@ -6,13 +6,13 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
 import structlog
-from redis.asyncio import Redis
 
 from live.errors import EpochLostError, ProblemError, StoreUnavailableError
 from live.fanout.frames import Frame, status_frame
 from live.fanout.topic import Position, Topic
 from live.metrics import STORE_STALE, VIEWERS
 from live.settings import Settings
+from live.store.client import Store
 from live.store.ledger import Ledger
 from live.store.notices import Away, Changed, Gap, listen
 
@@ -122,7 +122,7 @@ class Feed:
 class Hub:
     """All feeds of the process, and the one connection that hears their notices."""
 
-    def __init__(self, client: Redis, ledgers: Iterable[Ledger], settings: Settings) -> None:
+    def __init__(self, client: Store, ledgers: Iterable[Ledger], settings: Settings) -> None:
         self.feeds = {ledger.board.id: Feed(ledger, settings.conflation_interval) for ledger in ledgers}
         self._client = client
         self._max_viewers = settings.max_viewers

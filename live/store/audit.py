@@ -4,10 +4,9 @@ from collections.abc import AsyncIterator, Callable, Iterable
 from typing import Any, Final, cast
 
 import msgspec
-from redis.asyncio import Redis
 
 from live.errors import SetupError
-from live.store.client import store_errors
+from live.store.client import Store, store_errors
 from live.store.keys import Keys
 from live.store.scripts import Script
 
@@ -64,7 +63,7 @@ Progress = Callable[[int, int], None]
 class Auditor:
     """Audits one board; `progress` is told how many members were looked at, of about how many."""
 
-    def __init__(self, client: Redis, board: str, prefix: str, progress: Progress) -> None:
+    def __init__(self, client: Store, board: str, prefix: str, progress: Progress) -> None:
         self._client = client
         self._keys = Keys(prefix, board)
         self._progress = progress

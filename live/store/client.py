@@ -15,6 +15,7 @@ from redis.typing import EncodableT
 
 from live.errors import SetupError, StoreUnavailableError
 from live.settings import Settings
+from live.store.line import SharedLine
 
 
 class _Packed:
@@ -45,7 +46,18 @@ _OPTIONS: Final = ("db", "username", "password")
 _PASSWORDS: Final = (re.compile(r"([?&]password=)[^&#]*"), re.compile(r"(://[^:/?#@]*:).*(?=@)"))
 
 
-def connect(url: str, settings: Settings) -> Redis:
+class Store(Redis):
+    """redis-py's client, with a line of our own for all that is called often."""
+
+    line: SharedLine
+
+    async def aclose(self, close_connection_pool: bool | None = None) -> None:  # noqa: FBT001 - redis-py's signature
+        """Close the line too."""
+        await self.line.close()
+        await super().aclose(close_connection_pool)
+
+
+def connect(url: str, settings: Settings) -> Store:
     """A client with a bounded pool and no retries of its own: the write path owns them (I5).
 
     Raises:
@@ -70,7 +82,9 @@ def connect(url: str, settings: Settings) -> Redis:
         pool.connection_class = _PACKED[pool.connection_class]
     except (ValueError, TypeError) as error:
         raise SetupError(f"the store {redact(url)!r}: {error}") from None
-    return Redis.from_pool(pool)
+    store = cast("Store", Store.from_pool(pool))
+    store.line = SharedLine(pool, settings.store_timeout)
+    return store
 
 
 def redact(url: str) -> str:

@@ -16,6 +16,10 @@ class Keys:
         """The hash of the slot that begins at `start`, in seconds since 1970."""
         return f"{self._base}:slot:{start}"
 
+    def seen(self, start: int) -> str:
+        """The set of the identities that were counted in the bucket that begins at `start`."""
+        return f"{self._base}:seen:{start}"
+
     @property
     def slot_pattern(self) -> str:
         """A glob that matches every slot of this board and nothing else."""

@@ -1,21 +1,21 @@
 """The ledger of one board: add, rotate, read. The rules I1 to I7 live in the scripts; here is the way to them."""
 
 import asyncio
+import math
 import secrets
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
-from redis.asyncio import Redis
 
 from live.board import Board
 from live.errors import EpochLostError, SetupError, StoreUnavailableError
 from live.event import Entry
 from live.ranking import Page, Record
 from live.settings import Settings
-from live.store.client import may_have_run, store_errors
+from live.store.client import Store, may_have_run, store_errors
 from live.store.keys import Keys
-from live.store.plan import Plan, make_plan
+from live.store.plan import Plan, known_again, make_plan
 from live.store.scripts import Script
 
 _MOST_REPLANS: Final = 20  # each means that the board's clock moved between two calls
@@ -38,8 +38,9 @@ SCRIPTS: Final = Scripts()
 class Added(msgspec.Struct, frozen=True):
     """What became of a batch.
 
-    `offset` is where the board stands after it (None: nothing was applied), `refused` gives index and code of entries,
-    `clock_moved` says that it took the board's clock into another slot.
+    `offset` is where the board stands after it (None: nothing was applied), `refused` gives index and code of entries
+    that were not counted (`duplicate`, or a code of `REFUSALS`), `clock_moved` says that it took the board's clock into
+    another slot.
     """
 
     offset: int | None
@@ -54,7 +55,7 @@ class _FullError(Exception):
 class Ledger:
     """One board in the store, as one process sees it."""
 
-    def __init__(self, client: Redis, board: Board, settings: Settings, scripts: Scripts = SCRIPTS) -> None:
+    def __init__(self, client: Store, board: Board, settings: Settings, scripts: Scripts = SCRIPTS) -> None:
         self.board = board
         self.keys = Keys(settings.key_prefix, board.id)
         self.epoch: str | None = None
@@ -65,6 +66,8 @@ class Ledger:
         self._sequence = 0
         self._writing = asyncio.Lock()
         self._newest: int | None = None  # the board's newest slot, when we last heard
+        self._span = 0  # seconds: length of a bucket of identities
+        self._bucket = 0  # the newest one, when we last heard
         self._leaving = ("", "0")  # the slot that is being drained, and where the next step goes on
 
     async def open(self) -> None:
@@ -78,19 +81,21 @@ class Ledger:
             return
         board = self.board
         slot = str(board.window.slot)
+        span = math.ceil(self._settings.dedupe_window)
         async with store_errors():
             reply = await self._scripts.open(
                 self._client,
                 [self.keys.meta, self.keys.writers],
-                [secrets.token_hex(4), slot, board.clock, _WRITER_IDLE],
+                [secrets.token_hex(4), slot, board.clock, _WRITER_IDLE, span],
             )
-        epoch, held_slot, held_clock, newest = (part.decode() for part in reply)
+        epoch, held_slot, held_clock, newest, held_span, bucket = (part.decode() for part in reply)
         if (held_slot, held_clock) != (slot, board.clock):
             raise SetupError(
                 f"board {board.id!r} lives in the store with slots of {held_slot}s on the {held_clock} clock, and now "
                 f"is to have {slot}s on the {board.clock} clock: give it another id, or set its definition right."
             )
         self._newest = int(newest) if newest else None
+        self._span, self._bucket = int(held_span), int(bucket)
         self.epoch = epoch
 
     async def add(self, entries: Sequence[Entry]) -> Added:
@@ -192,30 +197,58 @@ class Ledger:
         self._sequence += 1
         future = round(self._settings.max_future * 1000)
         newest_time: int | None = None
-        for _ in range(_MOST_REPLANS):
+        replans = 0
+        while indexes and replans < _MOST_REPLANS:
             plan = make_plan(self.board, entries, indexes, self._newest, newest_time)
-            if not plan.slots:
-                refused.update(plan.refused)
-                return None
             if plan.too_large:
                 raise _FullError
+            await self._recognise_late(entries, plan)  # before anything is counted: should it fail, nothing is
             match await self._send(plan, future):
                 case [b"ok", offset]:
-                    refused.update(plan.refused)
                     self._newest = plan.reached
+                    refused.update(plan.refused)
                     return int(offset)
+                case [b"nothing"]:
+                    refused.update(plan.refused)
+                    return None
                 case [b"full"]:
                     raise _FullError
-                case [b"replan", newest, now]:
+                case [b"replan", newest, now, bucket]:
                     self._newest = int(newest) if newest else None
+                    self._bucket = int(bucket)
                     newest_time = int(now) + future
+                    replans += 1
+                case [b"seen", *numbers]:
+                    refused.update(known_again(entries, indexes, plan, numbers))
+                    indexes = [index for index in indexes if index not in refused]
                 case reply:
                     raise self._lost(reply)
+        if not indexes:
+            return None
         raise StoreUnavailableError(f"the clock of board {self.board.id} moved {_MOST_REPLANS} times in a row")
+
+    async def _recognise_late(self, entries: Sequence[Entry], plan: Plan) -> None:
+        """Call a late event a duplicate that had been counted in time."""
+        late = {index: entries[index][3] for index, code in plan.refused.items() if code == "late"}
+        identities = {index: identity for index, identity in late.items() if identity is not None}
+        if not identities:
+            return
+        call = self._client.line.call
+        async with store_errors():
+            newest = int(await call("HGET", self.keys.meta, "bucket") or 0)
+            for key in self._seen_keys(newest)[:-1]:
+                marks = await call("SMISMEMBER", key, *identities.values())
+                plan.refused.update({index: "duplicate" for index, mark in zip(identities, marks, strict=True) if mark})
+
+    def _seen_keys(self, newest: int) -> list[str]:
+        """The buckets that may know an identity of the dedupe window, newest first, and last the one to forget."""
+        count = math.ceil(self._settings.dedupe_window / self._span) + 1
+        return [self.keys.seen(newest - self._span * number) for number in range(count + 1)]
 
     async def _send(self, plan: Plan, future: int) -> list[Any]:
         """Run the add script, again and again under one number, until it answers or the deadline has passed."""
-        keys = [self.keys.ranking, self.keys.meta, self.keys.slots, self.keys.writers]
+        seen = self._seen_keys(self._bucket) if plan.identities else []
+        keys = [self.keys.ranking, self.keys.meta, self.keys.slots, self.keys.writers, *seen]
         keys += [self.keys.slot(start) for start in plan.slots]
         board = self.board
         arguments = [
@@ -229,6 +262,11 @@ class Ledger:
             "" if plan.latest is None else plan.latest,
             future,
             self.keys.channel,
+            self._bucket,
+            self._span,
+            len(seen),
+            len(plan.identities),
+            *plan.identities,
             *plan.groups(),
         ]
         deadline = asyncio.get_running_loop().time() + self._settings.write_deadline

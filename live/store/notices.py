@@ -3,17 +3,14 @@
 import asyncio
 from collections.abc import AsyncIterator, Mapping
 from contextlib import suppress
-from typing import Final
+from typing import Any, Final
 
 import msgspec
-import structlog
-from redis.asyncio import Redis
-from redis.asyncio.client import PubSub
+from redis.exceptions import ResponseError
 
 from live.errors import StoreUnavailableError
-from live.store.client import store_errors
-
-log = structlog.get_logger()
+from live.store.client import Store, store_errors
+from live.store.line import Wire
 
 _PING_INTERVAL: Final = 1.0  # silence after which we ask whether the store is still there
 _RECONNECT_PAUSE: Final = 0.25
@@ -38,45 +35,75 @@ class Away(msgspec.Struct, frozen=True):
 Notice = Changed | Gap | Away
 
 
-async def listen(client: Redis, channels: Mapping[str, str]) -> AsyncIterator[Notice]:
+class _Ear(Wire):
+    """A connection that is subscribed; what it hears waits here."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._heard: list[Any] = []
+        self._something = asyncio.Event()
+
+    def received(self, reply: Any) -> None:  # noqa: ANN401 - any reply
+        self._heard.append(reply)
+        self._something.set()
+
+    def connection_lost(self, error: Exception | None) -> None:
+        super().connection_lost(error)
+        self._something.set()
+
+    async def hear(self, patience: float) -> list[Any]:
+        """What has been heard since the last call; nothing when it stays silent for so many seconds."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(patience):
+                await self._something.wait()
+        heard, self._heard = self._heard, []
+        self._something.clear()
+        return heard
+
+
+async def listen(client: Store, channels: Mapping[str, str]) -> AsyncIterator[Notice]:
     """Hear notices for ever, over any number of connections.
 
-    redis-py subscribes again by itself after a cut and tells nobody that messages were lost; so a confirmation is
-    taken as a gap. It does not notice a peer that went silent; so we ping it, with a deadline of our own.
+    A new connection is a gap, for what was announced before it is lost. A peer that went silent does not hang up; so
+    it is pinged, with a deadline.
 
     Args:
         client: the store.
         channels: board id by channel.
     """
+    names = {channel.encode(): board for channel, board in channels.items()}
     while True:
-        pubsub = client.pubsub()
+        ear = _Ear()
         try:
             async with store_errors():
-                await pubsub.subscribe(*channels)
-                async for notice in _hear(pubsub, channels):
+                await ear.open(client.connection_pool)
+                ear.send(("SUBSCRIBE", *channels))
+                async for notice in _hear(ear, names):
                     yield notice
         except StoreUnavailableError as error:
             yield Away(str(error))
+            await asyncio.sleep(_RECONNECT_PAUSE)
         finally:
-            with suppress(Exception):  # the connection is being thrown away, in whatever state it is
-                await pubsub.aclose()  # type: ignore[no-untyped-call]
-        await asyncio.sleep(_RECONNECT_PAUSE)
+            ear.abort()
 
 
-async def _hear(pubsub: PubSub, channels: Mapping[str, str]) -> AsyncIterator[Notice]:
-    """Notices of one connection; raises when it breaks or stays silent."""
+async def _hear(ear: _Ear, names: Mapping[bytes, str]) -> AsyncIterator[Notice]:
+    """Notices of one connection, until it is lost; raises when it stays silent, or the store refuses."""
     waiting_for_pong = False
-    while True:
-        message = await pubsub.get_message(timeout=_PING_INTERVAL)
-        if message is None:
+    while not ear.lost.done():
+        replies = await ear.hear(_PING_INTERVAL)
+        if not replies and not ear.lost.done():
             if waiting_for_pong:
                 raise TimeoutError(f"the store did not answer a ping within {_PING_INTERVAL}s")
-            async with store_errors():
-                await pubsub.ping()
+            ear.send(("PING",))
             waiting_for_pong = True
             continue
         waiting_for_pong = False
-        if message["type"] == "message":
-            yield Changed(channels[message["channel"].decode()])
-        elif message["type"] == "subscribe":
-            yield Gap()
+        for reply in replies:
+            if isinstance(reply, ResponseError):
+                raise reply
+            kind, channel, *_ = reply
+            if kind == b"message":
+                yield Changed(names[channel])
+            elif kind == b"subscribe":
+                yield Gap()

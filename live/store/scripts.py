@@ -1,12 +1,14 @@
 """The Lua scripts: each is one file, called by its hash and loaded where it is missing."""
 
 import hashlib
-from collections.abc import Awaitable, Sequence
+from collections.abc import Sequence
 from importlib.resources import files
 from typing import Any, cast
 
-from redis.asyncio import Redis
 from redis.exceptions import NoScriptError
+
+from live.store.client import Store
+from live.store.line import Word
 
 
 class Script:
@@ -17,11 +19,11 @@ class Script:
         self.source = source or (files("live.store") / "lua" / f"{name}.lua").read_text(encoding="utf-8")
         self._hash = hashlib.sha1(self.source.encode(), usedforsecurity=False).hexdigest()
 
-    async def __call__(self, client: Redis, keys: Sequence[str], arguments: Sequence[str | int | bytes]) -> list[Any]:
+    async def __call__(self, store: Store, keys: Sequence[str], arguments: Sequence[Word]) -> list[Any]:
         """Run the script; a store that has forgotten it is sent the source."""
+        words = (len(keys), *keys, *arguments)
         try:
-            reply = client.evalsha(self._hash, len(keys), *keys, *cast("Sequence[str]", arguments))
-            return await cast("Awaitable[list[Any]]", reply)
+            reply = await store.line.call("EVALSHA", self._hash, *words)
         except NoScriptError:
-            reply = client.eval(self.source, len(keys), *keys, *cast("Sequence[str]", arguments))
-            return await cast("Awaitable[list[Any]]", reply)
+            reply = await store.line.call("EVAL", self.source, *words)
+        return cast("list[Any]", reply)

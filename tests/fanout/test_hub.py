@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from live.errors import ProblemError
-from live.event import Entry
+from live.event import make_entry
 from live.fanout.hub import Hub, Viewer
 from live.settings import Duration
 from live.store.client import connect
@@ -44,12 +44,12 @@ async def follow(viewer: Viewer, model: ModelViewer, offset: int) -> None:
 async def test_a_sync_first_and_updates_after(valkey_url: str) -> None:
     """A viewer that keeps up gets one sync; each frame follows from the one before."""
     async with running_hub(valkey_url, conflation_interval=Duration(0.01)) as (hub, ledger):
-        await ledger.add([Entry("a", 3, None)])
+        await ledger.add([make_entry("a", 3, None)])
         model = ModelViewer()
         with hub.watch("posts", 5) as viewer:
             await follow(viewer, model, 1)
             for number in range(1, 11):
-                added = await ledger.add([Entry(f"k{number}", number, None)])
+                added = await ledger.add([make_entry(f"k{number}", number, None)])
                 await follow(viewer, model, added.offset or 0)
 
         assert (model.syncs, model.updates) == (1, 10)
@@ -64,7 +64,7 @@ async def test_many_changes_are_one_frame(valkey_url: str) -> None:
             await follow(viewer, model, 0)
             started = time.monotonic()
             for _ in range(200):
-                added = await ledger.add([Entry("a", 1, None)])
+                added = await ledger.add([make_entry("a", 1, None)])
             await follow(viewer, model, added.offset or 0)
             most = (time.monotonic() - started) / 0.2 + 2
 
@@ -79,7 +79,7 @@ async def test_a_slow_viewer_skips_to_the_latest(valkey_url: str) -> None:
         with hub.watch("posts", 5) as slow_viewer, hub.watch("posts", 5) as quick_viewer:
             await follow(slow_viewer, slow, 0)
             for number in range(10):
-                added = await ledger.add([Entry(f"k{number}", 1, None)])
+                added = await ledger.add([make_entry(f"k{number}", 1, None)])
                 await follow(quick_viewer, quick, added.offset or 0)
             await follow(slow_viewer, slow, added.offset or 0)
 
@@ -90,14 +90,14 @@ async def test_a_slow_viewer_skips_to_the_latest(valkey_url: str) -> None:
 async def test_sizes_are_served_by_one_read(valkey_url: str) -> None:
     """Viewers of different sizes each see their own top; one that comes later with a larger size is not cut short."""
     async with running_hub(valkey_url, conflation_interval=Duration(0.01)) as (hub, ledger):
-        await ledger.add([Entry(f"k{number}", number, None) for number in range(1, 31)])
+        await ledger.add([make_entry(f"k{number}", number, None) for number in range(1, 31)])
         with hub.watch("posts", 3) as small:
             three = ModelViewer()
             await follow(small, three, 1)
             with hub.watch("posts", 20) as large:
                 twenty = ModelViewer()
                 await follow(large, twenty, 1)
-                added = await ledger.add([Entry("k1", 100, None)])
+                added = await ledger.add([make_entry("k1", 100, None)])
                 await follow(small, three, added.offset or 0)
                 await follow(large, twenty, added.offset or 0)
 
@@ -123,14 +123,14 @@ async def test_viewers_are_told_of_a_store_that_is_away(own_store: StoreProcess)
     async with running_hub(
         own_store.url, store_timeout=Duration(0.3), write_deadline=Duration(5), conflation_interval=Duration(0.01)
     ) as (hub, ledger):
-        await ledger.add([Entry("a", 1, None)])
+        await ledger.add([make_entry("a", 1, None)])
         model = ModelViewer()
         with hub.watch("posts", 5) as viewer:
             await follow(viewer, model, 1)
             with own_store.frozen():
                 while not model.stale:
                     model.receive((await viewer.next_frame()).text)
-            added = await ledger.add([Entry("b", 5, None)])
+            added = await ledger.add([make_entry("b", 5, None)])
             await follow(viewer, model, added.offset or 0)
 
         assert [record.key for record in model.records] == ["b", "a"]
@@ -145,7 +145,7 @@ async def test_notices_lost_with_their_connection_are_made_good(valkey_url: str)
             await follow(viewer, model, 0)
             for number in range(5):
                 await ledger._client.client_kill_filter(_type="pubsub")
-                added = await ledger.add([Entry(f"k{number}", 1, None)])
+                added = await ledger.add([make_entry(f"k{number}", 1, None)])
                 await follow(viewer, model, added.offset or 0)
 
         assert len(model.records) == 5

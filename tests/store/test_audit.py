@@ -9,10 +9,9 @@ from collections.abc import AsyncIterator
 
 import msgspec
 import pytest
-from redis.asyncio import Redis
 
 from live.errors import SetupError, StoreUnavailableError
-from live.event import Entry
+from live.event import make_entry
 from live.settings import Settings, as_environment
 from live.store.audit import Auditor, Drift, Report
 from live.store.client import connect
@@ -28,14 +27,14 @@ class Bench:
 
     def __init__(self, store: str) -> None:
         self.settings: Settings = fresh_settings(store)
-        self.client: Redis = connect(store, self.settings)
+        self.client = connect(store, self.settings)
         self.ledger = Ledger(self.client, BOARD, self.settings)
         self.keys = self.ledger.keys
         self.seen: list[tuple[int, int]] = []
 
     async def like(self, key: str, amount: int = 1, hour: int = 0) -> None:
         """Count a like in the slot of an hour."""
-        await self.ledger.add([Entry(key, amount, hour * HOUR * 1000)])
+        await self.ledger.add([make_entry(key, amount, hour * HOUR * 1000)])
 
     async def audit(self, *, repair: bool = False) -> Report:
         """Audit the board."""
@@ -148,7 +147,7 @@ async def test_a_slot_that_rotation_does_not_know_is_found_and_listed_again(benc
 
 async def test_only_the_first_drifted_members_are_named(bench: Bench) -> None:
     """A report stays short however much is wrong, and still counts all of it."""
-    await bench.ledger.add([Entry(f"k{i}", 1, 0) for i in range(450)])
+    await bench.ledger.add([make_entry(f"k{i}", 1, 0) for i in range(450)])
     for i in range(450):
         await bench.client.zincrby(bench.keys.ranking, 1, f"k{i}")
     report = await bench.audit()
@@ -159,7 +158,7 @@ async def test_only_the_first_drifted_members_are_named(bench: Bench) -> None:
 
 async def test_progress_is_told_piece_by_piece(bench: Bench) -> None:
     """Never more than there is, and all of it at the end."""
-    await bench.ledger.add([Entry(f"k{i}", 1, 0) for i in range(450)])
+    await bench.ledger.add([make_entry(f"k{i}", 1, 0) for i in range(450)])
     await bench.audit()
     assert bench.seen == [(200, 453), (400, 453), (453, 453)]
 
@@ -167,7 +166,7 @@ async def test_progress_is_told_piece_by_piece(bench: Bench) -> None:
 async def test_a_board_is_repaired_while_it_goes_on(bench: Bench) -> None:
     """Events and rotation do not wait for the audit; afterwards every one of them has counted."""
     chance = random.Random(5)
-    await bench.ledger.add([Entry(f"k{i}", 1 + i % 7, 0) for i in range(600)])
+    await bench.ledger.add([make_entry(f"k{i}", 1 + i % 7, 0) for i in range(600)])
     for i in range(0, 600, 3):
         await bench.client.zincrby(bench.keys.ranking, chance.randint(1, 9), f"k{i}")
     done = asyncio.Event()
@@ -195,7 +194,7 @@ async def test_a_board_is_repaired_while_it_goes_on(bench: Bench) -> None:
 
 async def test_sums_of_a_board_that_moves_are_not_judged(bench: Bench) -> None:
     """A total counted over several instants says nothing; the report says so, and it is no fault."""
-    await bench.ledger.add([Entry(f"k{i}", 1, 0) for i in range(450)])
+    await bench.ledger.add([make_entry(f"k{i}", 1, 0) for i in range(450)])
 
     async def like_for_ever() -> None:
         while True:

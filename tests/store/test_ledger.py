@@ -9,7 +9,7 @@ import pytest
 
 from live.board import Board
 from live.errors import EpochLostError, SetupError
-from live.event import MAX_SCORE, Entry
+from live.event import MAX_SCORE, Entry, make_entry
 from live.ranking import Record
 from live.store.client import connect
 from live.store.ledger import Ledger
@@ -22,7 +22,7 @@ EVENT_BOARD = rolling_board(clock="event")
 
 def like(key: str, amount: int = 1, at: int | None = None) -> Entry:
     """A like of a key; `at` in seconds."""
-    return Entry(key, amount, None if at is None else at * 1000)
+    return make_entry(key, amount, None if at is None else at * 1000)
 
 
 async def drain(ledger: Ledger) -> int:

@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 import pytest
 from redis.asyncio import Redis
 
-from live.event import Entry
+from live.event import make_entry
 from live.settings import Duration
 from live.store.client import connect
 from live.store.ledger import Ledger
@@ -49,8 +49,8 @@ async def test_each_change_is_announced_once(any_store: str) -> None:
     """A batch is one notice, whatever its size; the first thing to hear is that everything may have changed."""
     async with listening(any_store) as (heard, ledger, _):
         await until(heard, Gap())
-        await ledger.add([Entry("a", 1, None), Entry("b", 1, None)])
-        await ledger.add([Entry("a", 1, None)])
+        await ledger.add([make_entry("a", 1, None), make_entry("b", 1, None)])
+        await ledger.add([make_entry("a", 1, None)])
 
         await until(heard, Gap(), Changed("posts"), Changed("posts"))
 
@@ -65,7 +65,7 @@ async def test_a_cut_connection_is_a_gap(any_store: str) -> None:
             return heard.count(Gap()) == 2
 
         await eventually(again)
-        await ledger.add([Entry("a", 1, None)])
+        await ledger.add([make_entry("a", 1, None)])
 
         async def changed() -> bool:
             return heard[-1] == Changed("posts")

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from live.event import MAX_SCORE, Entry
+from live.event import MAX_SCORE, Entry, make_entry
 from live.store.plan import Plan, make_plan
 from tests.support import rolling_board
 
@@ -17,7 +17,7 @@ HOUR = 3600
 
 def like(key: str, amount: int = 1, at: int | None = None) -> Entry:
     """A like of a key; `at` in seconds."""
-    return Entry(key, amount, None if at is None else at * 1000)
+    return make_entry(key, amount, None if at is None else at * 1000)
 
 
 def plan(entries: Sequence[Entry], current: int | None, *, by_event: bool = False, newest: int | None = None) -> Plan:
@@ -74,14 +74,14 @@ def test_an_event_clock_wants_times() -> None:
 
 def test_a_time_beyond_the_newest_allowed_is_early() -> None:
     """The very millisecond that is allowed passes; an early one moves no clock."""
-    made = plan([Entry("a", 1, 5001), Entry("b", 1, 5000)], 0, by_event=True, newest=5000)
+    made = plan([make_entry("a", 1, 5001), make_entry("b", 1, 5000)], 0, by_event=True, newest=5000)
     assert made.refused == {0: "early"}
     assert (made.reached, made.latest, made.slots) == (0, 5000, {0: {"b": 1}})
 
 
 def test_times_before_1970_have_slots() -> None:
     """A log of any age can be replayed."""
-    made = make_plan(EVENT, [Entry("a", 1, -1)], [0], None, None)
+    made = make_plan(EVENT, [make_entry("a", 1, -1)], [0], None, None)
     assert made.slots == {-HOUR: {"a": 1}}
 
 
@@ -101,13 +101,13 @@ def test_a_sum_out_of_range_is_too_large() -> None:
 
 
 def test_the_script_takes_a_plan_as_groups() -> None:
-    """For each slot its start, how many keys, then key and amount."""
+    """For each slot its start, how many keys, then the keys and their amounts."""
     made = plan([like("a", 1, 9 * HOUR), like("b", 2, 9 * HOUR), like("c", 3)], 10 * HOUR)
-    assert made.groups() == [9 * HOUR, 2, "a", 1, "b", 2, 10 * HOUR, 1, "c", 3]
+    assert made.groups() == [9 * HOUR, 2, "a", "b", 1, 2, 10 * HOUR, 1, "c", 3]
 
 
 times = st.none() | st.integers(-20 * HOUR * 1000, 20 * HOUR * 1000)
-batches = st.lists(st.builds(Entry, st.sampled_from("abc"), st.integers(-5, 5), times), max_size=12)
+batches = st.lists(st.builds(make_entry, st.sampled_from("abc"), st.integers(-5, 5), times), max_size=12)
 
 
 @given(batches, st.none() | st.integers(-10, 10), st.none() | st.integers(-(10**8), 10**8), st.booleans())
