@@ -1,0 +1,206 @@
+"""CloudEvents 1.0 as events: `subject` is the key, `source` and `id` the identity, `sampledrate` the amount.
+
+Structured and batched mode are JSON, binary mode is headers named `ce-…`. What an event must hold, and what it may,
+stands in `CloudEvent`; `data` is allowed and not looked at, and so is every extension that is not listed there. The
+names of attributes are held to the letter of the specification, because `sampledRate` passed over would count 1 for 30.
+"""
+
+import json
+import re
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Annotated, Any, Final
+from urllib.parse import unquote_to_bytes
+
+import msgspec
+from msgspec import UNSET, Meta
+
+from live.errors import ProblemError
+from live.event import MAX_DETAIL, Body, Event, Label, Rejection, check_parts
+
+MAX_SAMPLED_RATE: Final = 2**31 - 1  # CloudEvents' Integer has 32 bits
+
+_PREFIX: Final = b"ce-"
+_SPACE: Final = " \t\r\n"
+_NAME: Final = re.compile("[a-z0-9]+")
+_INTEGER: Final = re.compile("-?(?:0|[1-9][0-9]{0,9})")
+_MOST_DIGITS: Final = 20
+_QUOTED: Final = re.compile(rb'"((?:[^"\\]|\\.)*)"')
+_QUOTED_PAIR: Final = re.compile(rb"\\(.)")
+# What a String of CloudEvents may not hold: control characters, surrogates, and code points that are no characters.
+_NO_TEXT: Final = re.compile(
+    "[\0-\x1f\x7f-\x9f\ud800-\udfff\ufdd0-\ufdef"
+    + "".join(f"{chr(plane + 0xFFFE)}{chr(plane + 0xFFFF)}" for plane in range(0, 0x110000, 0x10000))
+    + "]"
+)
+
+
+class CloudEvent(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """The attributes of a CloudEvent that are used; null is the same as unset. Others are allowed and passed over."""
+
+    specversion: Annotated[str, Meta(pattern="^1[.]0$", max_length=3)]
+    id: Label
+    source: Label
+    type: Label
+    subject: str
+    time: Annotated[datetime, Meta(tz=True)] | None = None
+    sampledrate: Annotated[int, Meta(ge=1, le=MAX_SAMPLED_RATE)] | None = None
+    board: str | None = None
+    actor: Label | None = None
+
+
+def decode_structured(body: bytes) -> Body:
+    """Decode `application/cloudevents+json`: one event.
+
+    Raises:
+        ProblemError: `malformed_body`; nothing of the body counts.
+    """
+    return check_parts([_event_of_json(_parse(body))])
+
+
+def decode_batch(body: bytes, max_events: int) -> Body:
+    """Decode `application/cloudevents-batch+json`: an array of events, which may be empty.
+
+    Raises:
+        ProblemError: `malformed_body` or `too_many_events`; nothing of the body counts.
+    """
+    values = _parse(body)
+    if not isinstance(values, list):
+        raise ProblemError("malformed_body", "a batch is a JSON array; one event is application/cloudevents+json")
+    if len(values) > max_events:
+        detail = f"{len(values)} events in one body; the setting max_events allows {max_events}"
+        raise ProblemError("too_many_events", detail)
+    return check_parts([_event_of_json(value) for value in values])
+
+
+def is_binary(headers: Sequence[tuple[bytes, bytes]]) -> bool:
+    """Whether a request is an event in binary mode, unless its content type says that it is another mode.
+
+    Headers are those of an ASGI scope, their names in lower case.
+    """
+    return any(name == b"ce-specversion" for name, _ in headers)
+
+
+def decode_binary(headers: Sequence[tuple[bytes, bytes]]) -> Body:
+    """Decode an event in binary mode; the request's body is its data."""
+    return check_parts([_event_of_headers(headers)])
+
+
+def _no_constant(name: str) -> None:
+    raise ValueError(f"{name} is not JSON")
+
+
+def _whole(digits: str) -> int | float:
+    """A JSON integer; one that no attribute could hold becomes a float, which costs no time however long it is."""
+    return int(digits) if len(digits) < _MOST_DIGITS else float(digits)
+
+
+# Objects become tuples of pairs, so that a name that stands twice can be seen; arrays are lists.
+_json = json.JSONDecoder(object_pairs_hook=tuple, parse_int=_whole, parse_constant=_no_constant)
+
+
+def _parse(body: bytes) -> Any:  # noqa: ANN401 - any JSON value
+    try:
+        text = body.decode().strip(_SPACE)
+    except UnicodeDecodeError as error:
+        raise ProblemError("malformed_body", f"not UTF-8: byte {error.start} can't be read") from None
+    if not text:
+        raise ProblemError("malformed_body", "the body is empty")
+    try:
+        return _json.decode(text)
+    except RecursionError:
+        raise ProblemError("malformed_body", "JSON is nested too deeply") from None
+    except ValueError as error:
+        raise ProblemError("malformed_body", f"JSON is malformed: {error}"[:MAX_DETAIL]) from None
+
+
+def _event_of_json(value: Any) -> Event | Rejection:  # noqa: ANN401 - any JSON value
+    if not isinstance(value, tuple):
+        return _converted(value)
+    attributes = dict(value)
+    if len(attributes) < len(value):
+        return _twice([name for name, _ in value])
+    attributes.pop("data", None)  # members of the JSON format, no attributes
+    attributes.pop("data_base64", None)
+    if tuple in map(type, attributes.values()):  # to be told as what they were
+        attributes = {name: {} if isinstance(value, tuple) else value for name, value in attributes.items()}
+    return _event_of(attributes)
+
+
+def _event_of_headers(headers: Sequence[tuple[bytes, bytes]]) -> Event | Rejection:
+    pairs = [(name[len(_PREFIX) :].decode("latin-1"), value) for name, value in headers if name.startswith(_PREFIX)]
+    raw = dict(pairs)
+    if len(raw) < len(pairs):
+        return _twice([name for name, _ in pairs])
+    attributes: dict[str, Any] = {}
+    for name, value in raw.items():
+        try:
+            attributes[name] = _unescaped(value)
+        except UnicodeDecodeError:
+            return _invalid(f"the header {f'ce-{name}'!r} is not percent-encoded UTF-8")
+    return _event_of(attributes)
+
+
+def _unescaped(value: bytes) -> str:
+    """The text of a header as the HTTP binding has it: out of its quotes, then percent-decoded once."""
+    quoted = _QUOTED.fullmatch(value)
+    if quoted is not None:
+        value = _QUOTED_PAIR.sub(rb"\1", quoted[1])
+    return unquote_to_bytes(value).decode()
+
+
+def _event_of(attributes: dict[str, Any]) -> Event | Rejection:
+    """The event that some attributes are, as text or as JSON has them."""
+    for name in attributes:
+        if name not in _KNOWN and (name == "data" or not _NAME.fullmatch(name)):
+            return _invalid(f"{name!r} can't name an attribute: lower-case letters and digits do, but for `data`")
+    rate = attributes.get("sampledrate")
+    if isinstance(rate, str) and _INTEGER.fullmatch(rate):
+        # A header is text, and an event that came through one may still have its number as text in JSON.
+        attributes["sampledrate"] = int(rate)
+    event = _converted(attributes)
+    return event if isinstance(event, Rejection) else _text_fault(attributes) or event
+
+
+def _converted(value: Any) -> Event | Rejection:  # noqa: ANN401 - any JSON value
+    try:
+        event = msgspec.convert(value, CloudEvent)
+    except msgspec.ValidationError as error:
+        return _invalid(str(error))
+    except UnicodeEncodeError as error:  # what it can't say in UTF-8, msgspec does not look at
+        return _invalid(f"text holds U+{ord(error.object[error.start]):04X}, which no attribute of a CloudEvent may")
+    return Event(
+        key=event.subject,
+        amount=UNSET if event.sampledrate is None else event.sampledrate,
+        type=event.type,
+        board=UNSET if event.board is None else event.board,
+        time=UNSET if event.time is None else event.time,
+        id=event.id,
+        source=event.source,
+        actor=UNSET if event.actor is None else event.actor,
+    )
+
+
+def _text_fault(attributes: dict[str, Any]) -> Rejection | None:
+    """The refusal of an event with an attribute that is no String of CloudEvents, if we use that one."""
+    for name in _TEXTS:
+        text = attributes.get(name)
+        if text and not (text.isascii() and text.isprintable()) and (found := _NO_TEXT.search(text)):
+            code = "key_invalid" if name == "subject" else "event_invalid"
+            return Rejection(0, code, f"`{name}` holds U+{ord(found[0]):04X}, which no attribute of a CloudEvent may")
+    return None
+
+
+_KNOWN: Final = frozenset(CloudEvent.__struct_fields__)
+_TEXTS: Final = ("id", "source", "type", "subject", "board", "actor")
+
+
+def _twice(names: list[str]) -> Rejection:
+    seen: set[str] = set()
+    name = next(name for name in names if name in seen or seen.add(name))  # type: ignore[func-returns-value]
+    return Rejection(0, "field_duplicate", f"the attribute {name!r} stands twice"[:MAX_DETAIL])
+
+
+def _invalid(detail: str) -> Rejection:
+    """A refusal; `check_parts` gives it its index."""
+    return Rejection(0, "event_invalid", detail[:MAX_DETAIL])

@@ -1,0 +1,323 @@
+"""CloudEvents into events: what the official SDK writes is taken exactly, what is none is named by its index."""
+
+import json
+import time
+from contextlib import suppress
+from datetime import UTC, datetime, timedelta, timezone
+from typing import Any
+
+import pytest
+from cloudevents.core.bindings.http import to_binary_event, to_structured_event
+from cloudevents.core.formats.json import JSONFormat
+from cloudevents.core.v1.event import CloudEvent
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from msgspec import UNSET
+
+from live.cloudevent import MAX_SAMPLED_RATE, decode_batch, decode_binary, decode_structured, is_binary
+from live.errors import ProblemError
+from live.event import Body, Event, key_fault
+
+Attributes = dict[str, Any]
+Headers = list[tuple[bytes, bytes]]
+
+EVENT: Attributes = {"specversion": "1.0", "id": "1", "source": "/s", "type": "like", "subject": "a"}
+NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
+INVALID, TWICE, KEY = "event_invalid", "field_duplicate", "key_invalid"
+
+characters = st.characters(codec="utf-8", exclude_categories=("Cc", "Cn"))
+texts = st.text(characters, min_size=1, max_size=20)
+zones = st.integers(-14 * 60, 14 * 60).map(lambda minutes: timezone(timedelta(minutes=minutes)))
+times = st.datetimes(min_value=datetime(1970, 1, 2), max_value=datetime(2999, 1, 1), timezones=zones)  # noqa: DTZ001
+values = st.none() | st.booleans() | st.integers() | st.text(characters, max_size=5)
+scraps = values | st.sampled_from(["\ud800", "a\udc00", {}, []])  # what JSON can write, and UTF-8 or an attribute can't
+data = st.none() | st.binary(max_size=9) | texts | st.dictionaries(texts, st.lists(values, max_size=2), max_size=3)
+attributes = st.fixed_dictionaries(
+    {
+        **dict.fromkeys(("id", "source", "type"), texts),
+        "subject": texts.filter(lambda key: key_fault(key) is None),
+        "time": times,  # where there is none, the SDK puts in its own
+    },
+    optional={
+        "sampledrate": st.integers(1, MAX_SAMPLED_RATE),
+        "datacontenttype": st.sampled_from(["application/json", "text/plain", "application/vnd.x+json"]),
+        "partitionkey": texts,
+        "sequence": st.integers(-(2**31), 2**31 - 1),
+        **dict.fromkeys(("board", "actor"), texts),
+    },
+)
+
+
+def expected(given_: Attributes) -> Event:
+    """The event that some attributes are."""
+    same = {name: given_.get(name, UNSET) for name in ("type", "board", "time", "id", "source", "actor")}
+    return Event(key=given_["subject"], amount=given_.get("sampledrate", UNSET), **same)
+
+
+def scope_headers(headers: dict[str, str]) -> Headers:
+    """Headers as they stand in an ASGI scope."""
+    return [(name.lower().encode(), value.encode("latin-1")) for name, value in headers.items()]
+
+
+def as_json(changes: Attributes) -> bytes:
+    """An event with some attributes changed; what is `...` is left out."""
+    return json.dumps({name: value for name, value in {**EVENT, **changes}.items() if value is not ...}).encode()
+
+
+def as_headers(changes: Attributes) -> Headers:
+    """The same in binary mode, each value as it is to stand in its header."""
+    fields = {name: value for name, value in {**EVENT, **changes}.items() if value is not ...}
+    return scope_headers({f"ce-{name}": str(value) for name, value in fields.items()})
+
+
+def fates(body: Body) -> list[tuple[str, str]]:
+    """Code and detail of each refusal."""
+    return [(rejection.code, rejection.detail) for rejection in body.rejections]
+
+
+@settings(deadline=None)  # most of the time is the SDK's
+@given(attributes, data)
+def test_what_the_sdk_writes_is_taken_exactly(given_: Attributes, payload: Any) -> None:
+    """In structured and binary mode, with any data of any type, and any other attributes."""
+    event = CloudEvent(dict(given_), payload)
+    structured, binary = to_structured_event(event), to_binary_event(event)
+    assert decode_structured(structured.body) == Body([expected(given_)], [0], [])
+    assert decode_binary(scope_headers(binary.headers)) == Body([expected(given_)], [0], [])
+    assert is_binary(scope_headers(binary.headers))
+    assert not is_binary(scope_headers(structured.headers))
+
+
+@settings(deadline=None)
+@given(st.lists(attributes, max_size=4))
+def test_a_batch_is_an_array_of_events(many: list[Attributes]) -> None:
+    """Also an empty one."""
+    body = b"[" + b",\n".join(JSONFormat().write(CloudEvent(dict(given_))) for given_ in many) + b"]"
+    events = [expected(given_) for given_ in many]
+    assert decode_batch(body, 4) == Body(events, list(range(len(many))), [])
+
+
+@pytest.mark.parametrize("name", ["id", "source", "type", "subject", "specversion"])
+def test_what_is_required_must_be_there(name: str) -> None:
+    """The specification asks for four attributes, we for a subject; null is the same as unset."""
+    missing = [(INVALID, f"Object missing required field `{name}`")]
+    assert fates(decode_structured(as_json({name: ...}))) == missing
+    assert fates(decode_binary(as_headers({name: ...}))) == missing
+    assert fates(decode_structured(as_json({name: None}))) == [(INVALID, f"Expected `str`, got `null` - at `$.{name}`")]
+
+
+@pytest.mark.parametrize("name", ["time", "sampledrate", "board", "actor", "dataschema", "data", "other"])
+def test_null_is_the_same_as_unset(name: str) -> None:
+    """Whatever attribute may be left out."""
+    assert decode_structured(as_json({name: None})) == decode_structured(as_json({}))
+
+
+# name: attributes that are changed, code, detail
+REFUSED: dict[str, tuple[Attributes, str, str]] = {
+    "version": ({"specversion": "0.3"}, INVALID, "Expected `str` matching regex '^1[.]0$' - at `$.specversion`"),
+    "version 1.0.2": ({"specversion": "1.0.2"}, INVALID, "Expected `str` of length <= 3 - at `$.specversion`"),
+    "empty id": ({"id": ""}, INVALID, "Expected `str` of length >= 1 - at `$.id`"),
+    "long source": ({"source": "s" * 257}, INVALID, "Expected `str` of length <= 256 - at `$.source`"),
+    "no time": ({"time": "now"}, INVALID, "Invalid RFC3339 encoded datetime - at `$.time`"),
+    "no zone": ({"time": "2026-11-21T12:00:00"}, INVALID,
+                "Expected `datetime` with a timezone component - at `$.time`"),
+    "rate 0": ({"sampledrate": 0}, INVALID, "Expected `int` >= 1 - at `$.sampledrate`"),
+    "rate -1": ({"sampledrate": "-1"}, INVALID, "Expected `int` >= 1 - at `$.sampledrate`"),
+    "rate 2^31": ({"sampledrate": 2**31}, INVALID, "Expected `int` <= 2147483647 - at `$.sampledrate`"),
+    "rate 01": ({"sampledrate": "01"}, INVALID, "Expected `int | null`, got `str` - at `$.sampledrate`"),
+    "rate +1": ({"sampledrate": "+1"}, INVALID, "Expected `int | null`, got `str` - at `$.sampledrate`"),
+    "rate \u0661": ({"sampledrate": "\u0661"}, INVALID, "Expected `int | null`, got `str` - at `$.sampledrate`"),
+    "empty key": ({"subject": ""}, KEY, "key is empty"),
+    "bidi": ({"subject": "\u202e"}, KEY, "key holds the control or format character U+202E"),
+    "control": ({"subject": "a\nb"}, KEY, "`subject` holds U+000A, which no attribute of a CloudEvent may"),
+    "no character": ({"actor": "\ufffe"}, INVALID, "`actor` holds U+FFFE, which no attribute of a CloudEvent may"),
+    "dash": ({"other-name": "1"}, INVALID,
+             "'other-name' can't name an attribute: lower-case letters and digits do, but for `data`"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_a_bad_attribute_refuses_its_event(name: str) -> None:
+    """In all three modes, with the same words; the neighbours in a batch are unharmed."""
+    changes, code, detail = REFUSED[name]
+    event = as_json(changes)
+    encoded = {key: "".join(f"%{byte:02x}" for byte in str(value).encode()) for key, value in changes.items()}
+    assert fates(decode_structured(event)) == [(code, detail)]
+    assert fates(decode_binary(as_headers(encoded))) == [(code, detail)]
+    body = decode_batch(b"[" + b",".join([as_json({}), event, as_json({})]) + b"]", 3)
+    assert fates(body) == [(code, detail)]
+    assert ([rejection.index for rejection in body.rejections], body.indexes) == ([1], [0, 2])
+
+
+@pytest.mark.parametrize(
+    ("event", "code", "detail"),
+    [
+        (b"5", INVALID, "Expected `object`, got `int`"),
+        (b"[]", INVALID, "Expected `object`, got `array`"),
+        (b"null", INVALID, "Expected `object`, got `null`"),
+        (as_json({"subject": {"a": 1}}), INVALID, "Expected `str`, got `object` - at `$.subject`"),
+        (as_json({"id": 1}), INVALID, "Expected `str`, got `int` - at `$.id`"),
+        (as_json({"id": 10**4000}), INVALID, "Expected `str`, got `float` - at `$.id`"),
+        (as_json({"sampledrate": 1.0}), INVALID, "Expected `int | null`, got `float` - at `$.sampledrate`"),
+        (as_json({"sampledrate": True}), INVALID, "Expected `int | null`, got `bool` - at `$.sampledrate`"),
+        (as_json({"time": 1}), INVALID, "Expected `datetime | null`, got `int` - at `$.time`"),
+        (as_json({"id": "\ud800"}), INVALID, "`id` holds U+D800, which no attribute of a CloudEvent may"),
+        (as_json({"subject": "\ud800"}), KEY, "`subject` holds U+D800, which no attribute of a CloudEvent may"),
+        (as_json({"specversion": "\ud800"}), INVALID, "Expected `str` matching regex '^1[.]0$' - at `$.specversion`"),
+        (as_json({"time": "\ud800"}), INVALID, "text holds U+D800, which no attribute of a CloudEvent may"),
+        (rb'"\udc00"', INVALID, "text holds U+DC00, which no attribute of a CloudEvent may"),
+        (as_json({"\ud800": 1}), INVALID,
+         r"'\ud800' can't name an attribute: lower-case letters and digits do, but for `data`"),
+        (as_json({"sampledRate": 30}), INVALID,
+         "'sampledRate' can't name an attribute: lower-case letters and digits do, but for `data`"),
+        (as_json({"": 30}), INVALID, "'' can't name an attribute: lower-case letters and digits do, but for `data`"),
+        (b'{"id":"1","id":"1"}', TWICE, "the attribute 'id' stands twice"),
+        (b'{"id":null,"\\u0069d":"1"}', TWICE, "the attribute 'id' stands twice"),
+        (b'{"data":1,"a":1,"data":2}', TWICE, "the attribute 'data' stands twice"),
+        (b'{"a":1,"\\udc00":1,"\\udc00":1}', TWICE, r"the attribute '\udc00' stands twice"),
+    ],
+)  # fmt: skip
+def test_bad_json_of_one_event_refuses_that_event(event: bytes, code: str, detail: str) -> None:
+    """Values of the wrong kind, names that are none, names that stand twice; and what is said can be sent."""
+    assert fates(decode_structured(event)) == [(code, detail)]
+    assert fates(decode_batch(b"[" + event + b"]", 1)) == [(code, detail)]
+    detail.encode()
+
+
+@given(attributes, st.data())
+def test_an_attribute_that_stands_twice_is_refused(given_: Attributes, draw: st.DataObject) -> None:
+    """Whichever, wherever, whether its values differ or not, in a header too."""
+    fields = {**given_, "specversion": "1.0", "time": given_["time"].isoformat()}
+    name = draw.draw(st.sampled_from(sorted(fields)))
+    twin = draw.draw(st.just(fields[name]) | values)
+    pairs = draw.draw(st.permutations([*fields.items(), (name, twin)]))
+    text = "{" + ",".join(f"{json.dumps(key)}:{json.dumps(value)}" for key, value in pairs) + "}"
+    twice = [(TWICE, f"the attribute {name!r} stands twice")]
+    assert fates(decode_structured(text.encode())) == twice
+    assert fates(decode_binary([(f"ce-{key}".encode(), b"x") for key, _ in pairs])) == twice
+
+
+def test_data_is_not_looked_at() -> None:
+    """It may hold what it likes, names that stand twice too, and be there in both ways or as headers never could."""
+    inner = b'{"a":1,"a":[{"A B":1e5,"data":{}}],"n":' + b"9" * 5000 + b"}"
+    event = as_json({"data_base64": "no base64", "datacontenttype": "x", "dataschema": "y", "list": [1, {"a": 2}]})
+    body = event[:-1] + b',"data":' + inner + b"}"
+    assert decode_structured(body) == decode_structured(as_json({}))
+    assert fates(decode_binary(as_headers({"data": "x"})))[0][1].startswith("'data' can't name an attribute")
+
+
+@pytest.mark.parametrize("rate", [1, "1", 30, "30", MAX_SAMPLED_RATE, str(MAX_SAMPLED_RATE)])
+def test_a_rate_may_be_text(rate: int | str) -> None:
+    """An event that came through a header may have it as text in JSON: who passed it on does not know the extension."""
+    for body in (decode_structured(as_json({"sampledrate": rate})), decode_binary(as_headers({"sampledrate": rate}))):
+        assert [event.amount for event in body.events] == [int(rate)]
+
+
+@pytest.mark.parametrize(
+    ("header", "key"),
+    [
+        (b"Euro%20%E2%82%AC%20%F0%9F%98%80", "Euro \u20ac \U0001f600"),
+        (b"%e2%82%ac", "\u20ac"),
+        (b"%61%62", "ab"),
+        (b"%2561", "%61"),
+        (b"a b", "a b"),
+        (b"100%", "100%"),
+        (b"%zz", "%zz"),
+        (b"a+b", "a+b"),
+        (b"caf\xc3\xa9", "caf\u00e9"),
+        (b'"a b"', "a b"),
+        (rb'"a\"\\b"', 'a"\\b'),
+        (b'"%20"', " "),
+        (b'a"b', 'a"b'),
+        (b'"a', '"a'),
+    ],
+)
+def test_headers_are_unescaped_as_the_binding_says(header: bytes, key: str) -> None:
+    """Out of their quotes, percent-decoded once; what older senders do not encode is taken as it is."""
+    headers = [(name, header if name == b"ce-subject" else value) for name, value in as_headers({})]
+    assert [event.key for event in decode_binary(headers).events] == [key]
+
+
+@pytest.mark.parametrize("header", [b"%C0%A0", b"%ff", b"\xff", b"%ED%A0%80", b"%F4%90%80%80", b"%E2%82"])
+def test_headers_that_are_no_utf_8_are_refused(header: bytes) -> None:
+    """Also in attributes that are not used."""
+    detail = "the header 'ce-other' is not percent-encoded UTF-8"
+    assert fates(decode_binary([*as_headers({}), (b"ce-other", header)])) == [(INVALID, detail)]
+
+
+def test_other_headers_are_no_attributes() -> None:
+    """However they are called, and however often they stand there."""
+    others = [
+        (b"content-type", b"text/plain"),
+        (b"cf-ray", b"x"),
+        (b"accept", b"a"),
+        (b"accept", b"b"),
+        (b"ce", b"\xff"),
+    ]
+    assert decode_binary(others[:2] + as_headers({}) + others[2:]) == decode_binary(as_headers({}))
+    assert not is_binary([*others, (b"ce-id", b"1")])
+
+
+@pytest.mark.parametrize(
+    ("body", "detail"),
+    [
+        (b"", "the body is empty"),
+        (b" \n\t", "the body is empty"),
+        (b'{"id":"\xff"}', "not UTF-8: byte 7 can't be read"),
+        (b'{"id":', "JSON is malformed: Expecting value: line 1 column 7 (char 6)"),
+        (b'{"id":NaN}', "JSON is malformed: NaN is not JSON"),
+        (b'{"id":-Infinity}', "JSON is malformed: -Infinity is not JSON"),
+        (b'{"data":' + b"[" * 100_000 + b"]" * 100_000 + b"}", "JSON is nested too deeply"),
+        (b"{} {}", "JSON is malformed: Extra data: line 1 column 4 (char 3)"),
+    ],
+)
+def test_what_is_no_json_is_refused_whole(body: bytes, detail: str) -> None:
+    """Nobody can tell where its events are."""
+    for decode in (decode_structured, lambda body: decode_batch(body, 10)):
+        with pytest.raises(ProblemError) as caught:
+            decode(body)
+        assert (caught.value.code, caught.value.detail) == ("malformed_body", detail)
+
+
+@pytest.mark.parametrize("body", [as_json({}), b"1", b'"[]"', b"null"])
+def test_a_batch_that_is_no_array_is_refused_whole(body: bytes) -> None:
+    """One event has a media type of its own."""
+    with pytest.raises(ProblemError, match="malformed_body: a batch is a JSON array"):
+        decode_batch(body, 10)
+
+
+def test_the_number_of_events_is_limited() -> None:
+    """As many as the setting says pass, good or bad; one more refuses the body."""
+    body = b"[" + b",".join([as_json({}), b"1"] * 3) + b"]"
+    assert len(decode_batch(body, 6).events) == 3
+    with pytest.raises(ProblemError, match="too_many_events: 6 events in one body; the setting max_events allows 5"):
+        decode_batch(body, 5)
+
+
+def test_names_that_stand_twice_cost_time_in_step_with_their_number() -> None:
+    """An event of very many attributes is refused without holding the process up: four times as long, not sixteen."""
+
+    def cost(count: int) -> float:
+        body = b"{" + b",".join(b'"a%d":1' % number for number in range(count)) + b',"a%d":1}' % (count - 1)
+        started = time.process_time()
+        assert fates(decode_structured(body))[0][0] == TWICE
+        return time.process_time() - started
+
+    small, large = (min(cost(count) for _ in range(3)) for count in (20_000, 80_000))
+    assert large < 9 * small
+
+
+@settings(max_examples=300)
+@given(
+    st.binary(max_size=60)
+    | st.text(max_size=40).map(str.encode)
+    | st.from_regex(rb'[\[{"id:1,}\]\s]{1,30}')
+    | st.lists(scraps | st.dictionaries(st.sampled_from([*EVENT, "time", "x"]), scraps)).map(json.dumps).map(str.encode)
+)
+def test_any_bytes_give_a_body_or_a_problem(body: bytes) -> None:
+    """Nothing else ever comes out of the decoders, and every event has one fate."""
+    for decode in (decode_structured, lambda body: decode_batch(body, 5), lambda b: decode_binary([(b"ce-" + b, b)])):
+        with suppress(ProblemError):
+            decoded = decode(body)
+            indexes = [*decoded.indexes, *(rejection.index for rejection in decoded.rejections)]
+            assert sorted(indexes) == list(range(len(indexes)))
+            assert all(rejection.detail.encode() for rejection in decoded.rejections)
