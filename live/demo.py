@@ -5,8 +5,8 @@ import random
 from typing import Final
 
 from live.errors import EpochLostError, ProblemError, StoreUnavailableError
-from live.event import Entry
-from live.ingest import Committer
+from live.event import make_entry
+from live.ingest.committer import Committer
 
 POSTS: Final = (
     "A lighthouse in the fog", "Bread without kneading", "Twelve birds of the marsh", "The last steam ferry",
@@ -29,17 +29,17 @@ async def like_for_ever(committer: Committer) -> None:
     chance = random.Random()  # noqa: S311 - a show, not a secret
     weights = [1 / rank for rank in range(1, len(POSTS) + 1)]
     chance.shuffle(weights)
-    last: Entry | None = None
+    last: str | None = None
     round_number = 0
     while True:
         round_number += 1
         if round_number % _RECONSIDER == 0:
             weights[chance.randrange(len(weights))] = 2.0
             weights = [weight * 0.8 + 0.02 for weight in weights]
-        likes = [Entry(key, 1, None) for key in chance.choices(POSTS, weights, k=chance.randint(1, 4))]
+        likes = [make_entry(key) for key in chance.choices(POSTS, weights, k=chance.randint(1, 4))]
         if last is not None and chance.random() < _UNLIKE:
-            likes.append(Entry(last.key, -1, None))
-        last = likes[0]
+            likes.append(make_entry(last, -1))
+        last = likes[0][0]
         try:
             await committer.commit(likes)
         except (StoreUnavailableError, EpochLostError, ProblemError):

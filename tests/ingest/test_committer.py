@@ -8,8 +8,8 @@ import pytest
 
 from live.board import Board
 from live.errors import EpochLostError, ProblemError, StoreUnavailableError
-from live.event import MAX_SCORE, Entry
-from live.ingest import Committed, Committer
+from live.event import MAX_SCORE, Entry, make_entry
+from live.ingest.committer import Committed, Committer
 from live.settings import Duration
 from live.store.client import connect
 from live.store.ledger import Ledger
@@ -20,7 +20,7 @@ HOUR = 3600
 
 def likes(*keys: str) -> list[Entry]:
     """A like of each key."""
-    return [Entry(key, 1, None) for key in keys]
+    return [make_entry(key, 1, None) for key in keys]
 
 
 class Bench:
@@ -103,9 +103,9 @@ async def test_each_request_hears_of_its_own_refusals(valkey_url: str) -> None:
     bench = Bench(valkey_url, rolling_board(clock="event"))
     day = 24 * HOUR * 1000
     requests = bench.send(
-        [Entry("a", 1, 9 * day), Entry("b", 1, None)],
-        [Entry("c", 1, day), Entry("d", 1, None)],
-        [Entry("e", 1, 9 * day)],
+        [make_entry("a", 1, 9 * day), make_entry("b", 1, None)],
+        [make_entry("c", 1, day), make_entry("d", 1, None)],
+        [make_entry("e", 1, 9 * day)],
     )
     await waiting(*requests)
     async with bench.running():
@@ -120,7 +120,7 @@ async def test_each_request_hears_of_its_own_refusals(valkey_url: str) -> None:
 async def test_a_score_out_of_range_hurts_only_its_own_request(valkey_url: str) -> None:
     """The neighbours in the batch count."""
     bench = Bench(valkey_url)
-    requests = bench.send(likes("a"), [Entry("b", MAX_SCORE, None), Entry("c", 2, None)], likes("d"))
+    requests = bench.send(likes("a"), [make_entry("b", MAX_SCORE, None), make_entry("c", 2, None)], likes("d"))
     await waiting(*requests)
     async with bench.running():
         answers = [await request for request in requests]
@@ -219,8 +219,8 @@ async def test_who_moves_an_event_clock_reads_a_board_that_covers_its_window(val
     """What has left the window is gone when the answer comes."""
     bench = Bench(valkey_url, rolling_board(clock="event"), rotation_step=1)
     async with bench.running():
-        await bench.committer.commit([Entry(f"old{i}", 1, 0) for i in range(20)])
-        await bench.committer.commit([Entry("new", 1, 48 * HOUR * 1000)])
+        await bench.committer.commit([make_entry(f"old{i}", 1, 0) for i in range(20)])
+        await bench.committer.commit([make_entry("new", 1, 48 * HOUR * 1000)])
         assert await bench.scores() == {"new": 1}
 
 

@@ -14,7 +14,7 @@ import pytest
 import pytest_asyncio
 
 from live.errors import PROBLEMS
-from live.web.bodies import _unpack
+from live.ingest.bodies import unpack
 from tests.support import fresh_settings, rolling_board, run_server
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")  # one server for all of these
@@ -24,7 +24,8 @@ EVENT = b'{"key":"a"}'
 JSON = {"Content-Type": "application/json"}
 GZIP = {**JSON, "Content-Encoding": "gzip"}
 TOO_LARGE = f"the setting max_body allows {MOST} bytes, unpacked"
-MEDIA = "send application/json or application/x-ndjson in UTF-8, and name it in Content-Type"
+TYPES = "application/json, application/x-ndjson, application/cloudevents+json, application/cloudevents-batch+json"
+MEDIA = f"send one of {TYPES} in UTF-8, and name it in Content-Type"
 ENCODING = "send the body as it is, or with Content-Encoding: gzip"
 
 
@@ -202,7 +203,7 @@ async def test_very_many_members_cost_time_in_step_with_their_number() -> None:
     def cost(members: int) -> float:
         body = gzip.compress(b"") * members
         started = time.process_time()
-        assert _unpack(body, MOST) == b""
+        assert unpack(body, MOST) == b""
         return time.process_time() - started
 
     small, large = (min(cost(members) for _ in range(3)) for members in (12_500, 50_000))

@@ -1,0 +1,1 @@
+"""From the bytes of a POST to its answer, whatever carried them."""

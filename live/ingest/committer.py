@@ -1,0 +1,198 @@
+"""Group commit: requests that arrive while the store is busy share the next script call."""
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from typing import Final, Protocol
+
+import msgspec
+import structlog
+
+from live.errors import EpochLostError, ProblemError, StoreUnavailableError
+from live.event import Entry, join
+from live.metrics import COMMIT_EVENTS, COMMIT_SECONDS, EVENTS_ACCEPTED
+from live.rotation import catch_up
+from live.settings import Settings
+from live.store.ledger import Added, Ledger
+
+log = structlog.get_logger()
+
+_COMPANY: Final = 5  # shares in a batch from which on the next one waits for company
+
+
+class Committed(msgspec.Struct, frozen=True):
+    """What became of one request's entries: where the board stands (None: nothing counted), and refusals by index."""
+
+    offset: int | None
+    refused: Mapping[int, str]
+
+
+class Share(Protocol):
+    """What one request wants counted on one board; it is told once, by one of the two methods, what became of it."""
+
+    @property
+    def entries(self) -> Sequence[Entry]:
+        """What to count."""
+
+    def settle(self, committed: Committed) -> None:
+        """The store has answered, and what was counted is fsynced."""
+
+    def fail(self, error: Exception) -> None:
+        """The store has not; `error` tells whether some of it may have been counted."""
+
+
+class _Awaited:
+    """A share whose outcome is awaited."""
+
+    def __init__(self, entries: Sequence[Entry]) -> None:
+        self.entries = entries
+        self.answer: asyncio.Future[Committed] = asyncio.get_running_loop().create_future()
+
+    def settle(self, committed: Committed) -> None:
+        if not self.answer.done():  # whoever waited may have been cancelled
+            self.answer.set_result(committed)
+
+    def fail(self, error: Exception) -> None:
+        if not self.answer.done():
+            self.answer.set_exception(error)
+
+
+class Committer:
+    """Gathers the shares of concurrent requests for one board, and applies them a batch at a time."""
+
+    def __init__(self, ledger: Ledger, settings: Settings) -> None:
+        self.ledger = ledger
+        self._settings = settings
+        self._waiting: deque[Share] = deque()
+        self._events_waiting = 0
+        self._enough = 1  # shares that make a batch worth a call
+        self._arrived = asyncio.Event()
+
+    def submit(self, share: Share) -> None:
+        """Have a share counted with the next batch; no I/O here.
+
+        Raises:
+            ProblemError: `overloaded`, when too many events wait already.
+        """
+        count = len(share.entries)
+        if self._events_waiting + count > self._settings.max_waiting:
+            detail = f"{self._events_waiting} events wait; the setting max_waiting allows {self._settings.max_waiting}"
+            raise ProblemError("overloaded", detail, retry_after=1)
+        self._waiting.append(share)
+        self._events_waiting += count
+        if len(self._waiting) >= self._enough:
+            self._arrived.set()
+
+    async def commit(self, entries: Sequence[Entry]) -> Committed:
+        """Count entries; returns once they are fsynced.
+
+        Raises:
+            StoreUnavailableError: the store is away.
+            EpochLostError: the store lost the board.
+            ProblemError: `overloaded`, when too many events wait already.
+        """
+        share = _Awaited(entries)
+        self.submit(share)
+        return await share.answer
+
+    async def run(self) -> None:
+        """Commit what arrives, for ever."""
+        while True:
+            await self._arrived.wait()
+            batch = self._take()
+            self._enough = 1
+            try:
+                added = await self._add(join([share.entries for share in batch]))
+            except StoreUnavailableError as error:
+                _fail(batch, error)
+                self._fail_waiting(str(error))
+            except EpochLostError as error:
+                _fail(batch, error)
+            except BaseException as error:
+                _fail(batch, StoreUnavailableError(f"the commit ended: {error!r}", unknown=True))
+                raise
+            else:
+                try:
+                    await self._catch_up(added)
+                finally:
+                    _settle(batch, added)
+                    self._await_company(len(batch))
+
+    def _await_company(self, answered: int) -> None:
+        """Let those that have just been answered send again and share the next call, if they are many.
+
+        A call costs the store, and its disk, much the same for few as for many: PostgreSQL's commit_delay.
+        """
+        self._enough = answered + len(self._waiting) if answered >= _COMPANY else 1
+        if len(self._waiting) < self._enough:
+            self._arrived.clear()
+            asyncio.get_running_loop().call_later(self._settings.commit_delay, self._wait_no_longer)
+
+    def _wait_no_longer(self) -> None:
+        self._enough = 1
+        if self._waiting:
+            self._arrived.set()
+
+    def _fail_waiting(self, reason: str) -> None:
+        """Refuse all that waits: it would only meet the same store, each batch a deadline later than the last."""
+        while self._waiting:
+            _fail(self._take(), StoreUnavailableError(reason))
+
+    def _take(self) -> list[Share]:
+        """The next batch: whole shares, at least one, up to the batch size."""
+        batch: list[Share] = []
+        size = 0
+        while self._waiting and (not batch or size + len(self._waiting[0].entries) <= self._settings.batch_size):
+            batch.append(self._waiting.popleft())
+            size += len(batch[-1].entries)
+        self._events_waiting -= size
+        if not self._waiting:
+            self._arrived.clear()
+        return batch
+
+    async def _add(self, entries: Sequence[Entry]) -> Added:
+        started = time.perf_counter()
+        added = await self.ledger.add(entries)
+        COMMIT_SECONDS.observe(time.perf_counter() - started)
+        COMMIT_EVENTS.observe(len(entries))
+        EVENTS_ACCEPTED.labels(self.ledger.board.id).inc(len(entries) - len(added.refused))
+        return added
+
+    async def _catch_up(self, added: Added) -> None:
+        """Let a reader who has the answer see the window of an event clock that the batch moved."""
+        if added.clock_moved and self.ledger.board.clock == "event":
+            with suppress(StoreUnavailableError, EpochLostError):  # the batch is safe; the rotation task goes on
+                await catch_up(self.ledger)
+
+
+def _settle(batch: Sequence[Share], added: Added) -> None:
+    """Tell each share what became of its own entries."""
+    if not added.refused:
+        whole = Committed(added.offset, {})
+        for share in batch:
+            _tell(share, whole)
+        return
+    first = 0
+    for share in batch:
+        size = len(share.entries)
+        refused = {i: added.refused[first + i] for i in range(size) if first + i in added.refused}
+        first += size
+        _tell(share, Committed(None if len(refused) == size else added.offset, refused))
+
+
+def _fail(batch: Sequence[Share], error: Exception) -> None:
+    for share in batch:
+        _tell(share, error)
+
+
+def _tell(share: Share, outcome: Committed | Exception) -> None:
+    """Tell one share; should it fail to hear, that is no reason to leave the others without an answer."""
+    try:
+        if isinstance(outcome, Committed):
+            share.settle(outcome)
+        else:
+            share.fail(outcome)
+    except Exception:
+        log.exception("an answer could not be given")

@@ -1,0 +1,246 @@
+"""One body on its way: its events go to their boards, and what the boards say is put together into one answer."""
+
+from collections.abc import Callable, Mapping, Sequence
+from itertools import chain
+from typing import Final
+
+import msgspec
+from msgspec import UNSET, UnsetType
+
+from live.board import Board, Boards
+from live.errors import REFUSALS, EpochLostError, ProblemError, StoreUnavailableError
+from live.event import Body, Entry, Event, Identities, Likes, Rejection, entries_of, entry_of
+from live.ingest.committer import Committed, Committer
+from live.metrics import EVENTS_DUPLICATE, EVENTS_REJECTED
+from live.producer import Producer
+
+DEFAULT_TYPE: Final = "like"
+_BOARD_FAULTS: Final = (ProblemError, StoreUnavailableError, EpochLostError)
+
+
+class Answer(msgspec.Struct, frozen=True):
+    """What became of a body: counts, the refusals by index, and where each board stands that counted some of it."""
+
+    accepted: int
+    duplicate: int
+    rejected: Sequence[Rejection]
+    offsets: dict[str, int]
+
+
+Told = Callable[[Answer | Exception], None]
+
+
+class _Share:
+    """What one board gets of a body: entries, and the index of each in the body; then what the board said."""
+
+    __slots__ = ("_posting", "board", "entries", "fault", "indexes", "offset", "refused")
+
+    def __init__(self, posting: "Posting", board: str) -> None:
+        self._posting = posting
+        self.board = board
+        self.indexes: Sequence[int] = ()
+        self.entries: Sequence[Entry] = ()
+        self.offset: int | None = None
+        self.refused: Mapping[int, str] = {}
+        self.fault: Exception | None = None
+
+    def settle(self, committed: Committed) -> None:
+        self.offset = committed.offset
+        self.refused = committed.refused
+        self._posting.heard()
+
+    def fail(self, error: Exception) -> None:
+        self.fault = error
+        self.refused = dict.fromkeys(range(len(self.entries)), "board_unavailable")
+        self._posting.heard()
+
+
+class Posting:
+    """The events of one body, from the moment that they are decoded; `told` is called once with what became of them.
+
+    With `once`, the key that makes a whole body idempotent, each event without an id gets an identity from it: should
+    the body be sent again, it is known to be counted, and counts as accepted in the second answer as in the first.
+    """
+
+    __slots__ = (
+        "_boards",
+        "_body",
+        "_identities",
+        "_implied",
+        "_left",
+        "_once",
+        "_producer",
+        "_rejected",
+        "_shares",
+        "_told",
+    )
+
+    def __init__(
+        self,
+        boards: Boards,
+        producer: Producer,
+        identities: Identities,
+        body: Body,
+        told: Told,
+        once: str | None = None,
+    ) -> None:
+        self._boards = boards
+        self._producer = producer
+        self._body = body
+        self._told = told
+        self._once = once
+        self._identities = identities
+        self._implied: set[int] = set()  # the events whose identity comes from `once`
+        self._rejected = body.rejections
+        self._shares: dict[str, _Share] = {}
+        self._left = 0
+
+    def send(self, committers: dict[str, Committer]) -> None:
+        """Give each board its share."""
+        self._route()
+        shares = self._shares.values()
+        self._left = len(shares)
+        if not shares:
+            self._told(self._answer())
+        for share in shares:
+            try:
+                committers[share.board].submit(share)
+            except ProblemError as error:
+                share.fail(error)
+
+    def hear(self, outcome: Committed | Exception) -> None:
+        """What became of the only event, for the only board, that was counted on another way than `send`."""
+        self._route()
+        self._left = 1
+        (share,) = self._shares.values()
+        if isinstance(outcome, Committed):
+            share.settle(outcome)
+        else:
+            share.fail(outcome)
+
+    def heard(self) -> None:
+        """A board has said what became of its share."""
+        self._left -= 1
+        if self._left == 0:
+            faults = [share.fault for share in self._shares.values() if share.fault is not None]
+            self._told(self._fault(faults) if faults else self._answer())
+
+    def _route(self) -> None:
+        """Give each event to its boards: the one it names, or every one whose source takes its type."""
+        body = self._body
+        kinds = {(UNSET, UNSET)} if body.likes else {(event.board, event.type) for event in body.events}
+        if len(kinds) == 1:
+            self._route_alike(*kinds.pop())
+            return
+        parts: dict[str, tuple[list[int], list[Entry]]] = {}
+        for index, event, entry in zip(body.indexes, body.events, self._entries(), strict=True):
+            takers = self._takers(event.board, event.type)
+            if isinstance(takers, str):
+                self._rejected.append(Rejection(index, takers, REFUSALS[takers]))
+                continue
+            for share in takers:
+                indexes, entries = parts.setdefault(share.board, ([], []))
+                indexes.append(index)
+                entries.append(entry)
+        for board, (indexes, entries) in parts.items():
+            self._shares[board].indexes, self._shares[board].entries = indexes, entries
+
+    def _route_alike(self, board: str | UnsetType, kind: str | UnsetType) -> None:
+        """Give all events to the same boards."""
+        takers = self._takers(board, kind)
+        body = self._body
+        if isinstance(takers, str):
+            self._rejected.extend(Rejection(index, takers, REFUSALS[takers]) for index in body.indexes)
+            return
+        entries: Sequence[Entry] = Likes(body.likes) if body.likes and self._once is None else self._entries()
+        for share in takers:
+            share.indexes, share.entries = body.indexes, entries
+
+    def _entries(self) -> list[Entry]:
+        """What boards need of the events."""
+        body = self._body
+        if self._once is None:
+            return entries_of(body.events, self._identities.of)
+        return [
+            entry_of(event, self._identity(event, index))
+            for index, event in zip(body.indexes, body.events, strict=True)
+        ]
+
+    def _takers(self, board: str | UnsetType, kind: str | UnsetType) -> Sequence[_Share] | str:
+        """The shares of the boards that events feed, or the code of why there are none."""
+        boards = takers_of(self._boards, self._producer, board, kind)
+        if isinstance(boards, str):
+            return boards
+        for taker in boards:
+            if taker.id not in self._shares:
+                self._shares[taker.id] = _Share(self, taker.id)
+        return [self._shares[taker.id] for taker in boards]
+
+    def _identity(self, event: Event, index: int) -> bytes:
+        if event.id is UNSET:
+            self._implied.add(index)
+            return self._identities.of_part(self._once or "", index)
+        return self._identities.of(event)
+
+    def _fault(self, faults: Sequence[Exception]) -> Answer | Exception:
+        """What to answer when boards could not: refused for these alone, if another has counted, or else as a whole."""
+        if len(faults) < len(self._shares) and all(isinstance(fault, _BOARD_FAULTS) for fault in faults):
+            return self._answer()
+        return max(faults, key=lambda fault: getattr(fault, "unknown", False))  # one that may have counted goes first
+
+    def _answer(self) -> Answer:
+        """Put together what the boards said."""
+        shares = self._shares.values()
+        offsets = {share.board: share.offset for share in shares if share.offset is not None}
+        if any(share.refused for share in shares):
+            accepted, duplicate = self._refusals()
+        else:
+            indexes = (share.indexes for share in shares)
+            accepted = len(set(chain.from_iterable(indexes))) if len(shares) > 1 else sum(map(len, indexes))
+            duplicate = 0
+        self._rejected.sort(key=_by_index)
+        for rejection in self._rejected:
+            EVENTS_REJECTED.labels(rejection.code).inc()
+        return Answer(accepted, duplicate, self._rejected, offsets)
+
+    def _refusals(self) -> tuple[int, int]:
+        """Name what was refused; the numbers of events that some board counted, and that are but known by some."""
+        accepted: set[int] = set()
+        known: set[int] = set()
+        several = len(self._boards.by_id) > 1
+        for share in self._shares.values():
+            for position, index in enumerate(share.indexes):
+                code = share.refused.get(position)
+                if code is None or (code == "duplicate" and index in self._implied):
+                    accepted.add(index)
+                elif code == "duplicate":
+                    known.add(index)
+                else:
+                    board = share.board if several else None
+                    self._rejected.append(Rejection(index, code, REFUSALS[code], board))
+        known -= accepted
+        EVENTS_DUPLICATE.inc(len(known))
+        return len(accepted), len(known)
+
+
+def takers_of(
+    boards: Boards, producer: Producer, board: str | UnsetType, kind: str | UnsetType
+) -> Sequence[Board] | str:
+    """The boards that an event feeds which names a board or is of a type, or the code of why there are none."""
+    takers: Sequence[Board]
+    if board is not UNSET:
+        named = boards.by_id.get(board)
+        if named is None:
+            return "board_unknown"
+        takers = (named,)
+    else:
+        takers = boards.by_type.get(DEFAULT_TYPE if kind is UNSET else kind, ())
+        if not takers:
+            return "type_unknown"
+    if producer.boards is None:
+        return takers
+    return [taker for taker in takers if taker.id in producer.boards] or "board_forbidden"
+
+
+def _by_index(rejection: Rejection) -> int:
+    return rejection.index

@@ -1,0 +1,232 @@
+"""Idempotency-Key: one answer for a body, however often, wherever and whenever it is sent."""
+
+import asyncio
+import gzip
+from collections.abc import AsyncIterator
+from typing import Any
+
+import httpx
+import msgspec
+import pytest
+
+from live.settings import Duration, Settings
+from live.store.client import Store, connect
+from live.store.keys import Keys
+from tests.ingest.serving import NEWS, POSTS, make_key, scores, serving
+from tests.support import StoreProcess, eventually, fresh_settings
+
+LIKE = b'{"key":"a"}'
+TWO = b'[{"key":"a"},{"key":"b","amount":2}]'
+JSON = "application/json"
+
+
+async def send(
+    client: httpx.AsyncClient, key: str | bytes, body: bytes = LIKE, media_type: str = JSON, **headers: str
+) -> httpx.Response:
+    """Post a body under a key."""
+    fields: dict[str, Any] = {"Content-Type": media_type, "Idempotency-Key": key, **headers}
+    return await client.post("/v1/events", content=body, headers=fields)
+
+
+async def refused(client: httpx.AsyncClient, key: str, body: bytes, **headers: str) -> tuple[int, str]:
+    """Status and code of a problem."""
+    response = await send(client, key, body, **headers)
+    return response.status_code, response.json()["code"]
+
+
+async def claims(store: Store, settings: Settings) -> list[str]:
+    """The names under which answers are kept."""
+    return [key.decode() async for key in store.scan_iter(match=f"{settings.key_prefix}:{{once:*", count=1000)]
+
+
+@pytest.fixture
+async def settings(valkey_url: str) -> Settings:
+    """Settings of a test's own."""
+    return fresh_settings(valkey_url)
+
+
+@pytest.fixture
+async def store(settings: Settings) -> AsyncIterator[Store]:
+    """A client of the store, to look behind the server."""
+    store = connect(settings.store, settings)
+    yield store
+    await store.aclose()
+
+
+async def test_the_same_body_gets_the_same_answer(settings: Settings) -> None:
+    """To the byte: again, from another process, and after a restart; it is counted once."""
+    async with serving(settings) as first, serving(settings) as second:
+        answer = await send(first, "k", TWO)
+        await send(first, "other")
+        assert answer.json() == {"accepted": 2, "duplicate": 0, "rejected": [], "offsets": {"posts": 1}}
+        again = [await send(first, "k", TWO), await send(second, "k", TWO)]
+    async with serving(settings) as third:
+        again.append(await send(third, "k", TWO))
+        assert {response.content for response in again} == {answer.content}
+        assert {response.headers["Content-Type"] for response in again} == {"application/json"}
+        assert await scores(third) == {"a": 2, "b": 2}
+
+
+async def test_refusals_are_part_of_the_answer(settings: Settings) -> None:
+    """A body of which some, or all, is refused is answered the same way again."""
+    async with serving(settings) as client:
+        for body in (b'[{"key":"a"},{"key":""},{"key":"b","time":"2020-01-01T00:00:00Z"}]', b'{"key":7}', b"[]"):
+            key = f"k{len(body)}"
+            answers = [(await send(client, key, body)).content for _ in range(2)]
+            assert answers[0] == answers[1]
+
+
+async def test_twenty_at_once_count_once(settings: Settings) -> None:
+    """Over two servers, with events that have ids of their own and such that have none: all get the same bytes."""
+    body = b'[{"key":"a"},{"key":"b","id":"1"},{"key":"c"}]'
+    async with serving(settings) as first, serving(settings) as second:
+        answers = await asyncio.gather(*(send(client, "k", body) for client in (first, second) * 10))
+        assert {(answer.status_code, answer.content) for answer in answers} == {(200, answers[0].content)}
+        assert await scores(first) == {"a": 1, "b": 1, "c": 1}
+
+
+async def test_a_process_that_dies_before_it_keeps_the_answer(settings: Settings, store: Store) -> None:
+    """What it had counted is accepted in the second answer too, and not counted again."""
+    async with serving(settings) as client:
+        first = await send(client, "k", TWO)
+        (name,) = await claims(store, settings)
+        await store.hdel(name, "answer")
+        second = await send(client, "k", TWO)
+        assert (second.json()["accepted"], second.json()["duplicate"]) == (2, 0)
+        assert first.json()["accepted"] == 2
+        assert await scores(client) == {"b": 2, "a": 1}
+        assert (await send(client, "k", TWO)).content == second.content
+
+
+async def test_another_body_is_refused(settings: Settings, store: Store) -> None:
+    """After the first was answered, and while it is under way; the key stays the first one's."""
+    async with serving(settings) as client:
+        first = await send(client, "k")
+        for body in (b'{"key":"b"}', b'{ "key":"a"}', b'[{"key":"a"}]'):
+            assert await refused(client, "k", body) == (422, "idempotency_key_reused")
+        (name,) = await claims(store, settings)
+        await store.hdel(name, "answer")
+        assert await refused(client, "k", b'{"key":"b"}') == (422, "idempotency_key_reused")
+        assert (await send(client, "k")).json()["accepted"] == 1
+        assert first.status_code == 200
+        assert await scores(client) == {"a": 1}
+
+
+async def test_an_event_in_headers_is_part_of_the_body(settings: Settings) -> None:
+    """CloudEvents in binary mode: the same data with another event is another body."""
+    event = {"ce-specversion": "1.0", "ce-id": "1", "ce-source": "s", "ce-type": "like", "ce-subject": "a"}
+    async with serving(settings) as client:
+        first = await send(client, "k", b"{}", **event)
+        assert first.json()["accepted"] == 1
+        assert (await send(client, "k", b"{}", **event)).content == first.content
+        for change in ({"ce-id": "2"}, {"ce-subject": "b"}, {"ce-sampledrate": "2"}, {"ce-time": "x"}):
+            assert await refused(client, "k", b"{}", **event | change) == (422, "idempotency_key_reused")
+
+
+@pytest.mark.parametrize(
+    "key", ["", '""', '"a', 'a"', "a b", '"a b"', "a" * 256, f'"{"a" * 256}"', '"a"b', '"a"; b=c', "é", "a\\b", "a\tb"]
+)
+async def test_a_malformed_key_is_refused(settings: Settings, store: Store, key: str) -> None:
+    """It is one string of 1 to 255 visible characters; nothing of the body counts."""
+    async with serving(settings) as client:
+        response = await send(client, key.encode())
+        assert (response.status_code, response.json()["code"]) == (400, "idempotency_key_invalid")
+        assert await scores(client) == {}
+        assert await claims(store, settings) == []
+
+
+async def test_a_key_that_stands_twice_is_refused(settings: Settings) -> None:
+    """Even twice the same: which of two would hold is not guessed."""
+    async with serving(settings) as client:
+        for second in ("k", "l"):
+            fields = [("Content-Type", JSON), ("Idempotency-Key", "k"), ("idempotency-key", second)]
+            response = await client.post("/v1/events", content=LIKE, headers=fields)
+            assert (response.status_code, response.json()["code"]) == (400, "idempotency_key_invalid")
+
+
+async def test_a_key_may_stand_in_quotes(settings: Settings) -> None:
+    """As RFC 9651 wants it, or bare: it is the same key; up to 255 characters, any visible ones."""
+    async with serving(settings) as client:
+        for key in ("k", "k" * 255, "8e03978e-40d5-43e8-bc93-6894a57f9324", "!#$%&'()*+,-./:;<=>?@[]^_`{|}~"):
+            answers = [await send(client, form) for form in (key, f'"{key}"')]
+            assert {answer.content for answer in answers} == {answers[0].content}
+            assert answers[0].json()["accepted"] == 1
+        assert await scores(client) == {"a": 4}
+
+
+async def test_keys_are_a_producers_own(settings: Settings) -> None:
+    """The same key and the same body of two producers are two bodies."""
+    shop, site = await make_key(settings, "shop"), await make_key(settings, "site")
+    async with serving(settings) as client:
+        for key in (shop, site, shop):
+            answer = await send(client, "k", Authorization=f"Bearer {key}")
+            assert answer.json()["accepted"] == 1
+        assert await scores(client) == {"a": 2}
+
+
+@pytest.mark.parametrize(
+    ("body", "media_type", "encoding"),
+    [
+        (b"", JSON, ""),
+        (b'{"key":', JSON, ""),
+        (b"\xff", JSON, ""),
+        (b"[" + b",".join([LIKE] * 11) + b"]", JSON, ""),
+        (b'{"key":"' + b"a" * 2000 + b'"}', JSON, ""),
+        (LIKE, "text/plain", ""),
+        (LIKE, JSON, "gzip"),
+        (gzip.compress(LIKE)[:-1], JSON, "gzip"),
+    ],
+)
+async def test_a_body_that_can_not_be_read_claims_no_key(
+    settings: Settings, store: Store, body: bytes, media_type: str, encoding: str
+) -> None:
+    """It is refused as without a key, and the body that is set right counts under the same one."""
+    async with serving(msgspec.structs.replace(settings, max_events=10, max_body=1000)) as client:
+        headers = {"Content-Encoding": encoding} if encoding else {}
+        for _ in range(2):
+            assert (await send(client, "k", body, media_type, **headers)).status_code in {400, 413, 415}
+        assert await claims(store, settings) == []
+        assert (await send(client, "k")).json()["accepted"] == 1
+
+
+async def test_what_was_packed_is_the_body_that_came(settings: Settings) -> None:
+    """Each packing is a body of its own: what a client sends again are the same bytes."""
+    async with serving(settings) as client:
+        packed = gzip.compress(LIKE, mtime=0)
+        headers = {"Content-Encoding": "gzip"}
+        answers = [await send(client, "k", packed, **headers) for _ in range(2)]
+        assert answers[0].content == answers[1].content
+        assert answers[0].json()["accepted"] == 1
+
+
+async def test_a_board_that_was_away_is_fed_when_the_body_comes_again(settings: Settings, store: Store) -> None:
+    """Such an answer is not the last word; the one that is complete is kept."""
+    meta = Keys(settings.key_prefix, "news").meta
+    async with serving(settings, POSTS, NEWS) as client:
+        await send(client, "first")
+        await store.rename(meta, f"{meta}-away")
+        first = (await send(client, "k", TWO)).json()
+        assert (first["accepted"], {entry["board"] for entry in first["rejected"]}) == (2, {"news"})
+        await store.rename(f"{meta}-away", meta)
+        second = await send(client, "k", TWO)
+        assert (second.json()["accepted"], second.json()["rejected"]) == (2, [])
+        assert (await send(client, "k", TWO)).content == second.content
+        assert await scores(client) == await scores(client, "news") == {"a": 2, "b": 2}
+
+
+async def test_a_store_that_is_away_claims_nothing_for_good(own_store: StoreProcess) -> None:
+    """503, and the same request counts once when the store is there again."""
+    settings = fresh_settings(own_store.url, store_timeout=Duration(0.3), write_deadline=Duration(0.5))
+    async with serving(settings) as client:
+        await send(client, "first", b'{"key":"z"}')
+        with own_store.frozen():
+            away = await send(client, "k", TWO)
+            assert (away.status_code, away.json()["code"]) == (503, "store_unavailable")
+            assert int(away.headers["Retry-After"]) >= 1
+
+        async def counted() -> bool:
+            return (await send(client, "k", TWO)).status_code == 200
+
+        await eventually(counted)
+        assert await counted()
+        assert await scores(client) == {"b": 2, "a": 1, "z": 1}
