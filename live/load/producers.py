@@ -8,7 +8,9 @@ from itertools import accumulate
 import aiohttp
 import msgspec
 
+from live.errors import SetupError
 from live.load.measure import Acknowledged
+from live.sender import KEY_REFUSED, authorization, key_refused
 
 
 class _Answer(msgspec.Struct):
@@ -19,27 +21,36 @@ class _Answer(msgspec.Struct):
 class Producers:
     """Producers that share a rate; each waits for its answer before it sends again."""
 
-    def __init__(self, url: str, board: str, keys: int) -> None:
+    def __init__(self, url: str, board: str, keys: int, key: str | None = None) -> None:
         self.acknowledged: list[Acknowledged] = []
         self.sent = self.accepted = self.rejected = self.failed = 0
         self.last_offset = 0
         self._url = f"{url}/v1/events"
         self._board = board
+        self._key = key
         self._keys = [f"post-{number}" for number in range(1, keys + 1)]
         self._weights = list(accumulate(1 / rank for rank in range(1, keys + 1)))
         self._chance = random.Random(7)  # noqa: S311 - the same likes every time
 
     async def run(self, producers: int, rate: float, seconds: float) -> None:
-        """Send `rate` likes a second, in all, for a time."""
+        """Send `rate` likes a second, in all, for a time.
+
+        Raises:
+            SetupError: the server does not take the key, or wants one.
+        """
         connector = aiohttp.TCPConnector(limit=producers)
-        async with aiohttp.ClientSession(connector=connector, timeout=aiohttp.ClientTimeout(total=10)) as session:
+        timeout = aiohttp.ClientTimeout(total=10)
+        async with aiohttp.ClientSession(
+            connector=connector, timeout=timeout, headers=authorization(self._key)
+        ) as session:
             started = time.perf_counter()
-            await asyncio.gather(
-                *(
-                    self._produce(session, started + number / rate, producers / rate, started + seconds)
-                    for number in range(producers)
-                )
-            )
+            try:
+                async with asyncio.TaskGroup() as tasks:
+                    for number in range(producers):
+                        first = started + number / rate
+                        tasks.create_task(self._produce(session, first, producers / rate, started + seconds))
+            except* SetupError as group:
+                raise group.exceptions[0] from None
 
     async def _produce(self, session: aiohttp.ClientSession, first: float, pause: float, end: float) -> None:
         """Like at fixed times; one that is late sends at once, and does not try to catch up on what it missed."""
@@ -61,6 +72,8 @@ class Producers:
             self.failed += 1
             return
         at = time.perf_counter()
+        if response.status in KEY_REFUSED:
+            raise key_refused(response.status, text, self._key)
         if response.status != 200:  # noqa: PLR2004
             self.failed += 1
             return

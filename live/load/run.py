@@ -3,7 +3,6 @@
 import asyncio
 import time
 from collections.abc import Callable
-from urllib.parse import urlsplit
 
 import aiohttp
 import msgspec
@@ -12,6 +11,7 @@ from live.errors import SetupError
 from live.load.measure import Promise, Quantiles, parse_promise, quantiles, seen_after
 from live.load.producers import Producers
 from live.load.viewers import Viewers
+from live.sender import check_address, check_key
 from live.window import parse_duration
 
 _SETTLE = 3.0  # seconds that the last frames get to arrive
@@ -20,7 +20,7 @@ Progress = Callable[[float, float], None]
 
 
 class Options(msgspec.Struct, frozen=True, kw_only=True):
-    """What to load, how much, for how many seconds."""
+    """What to load, how much, for how many seconds; `key` is the producers', if they have one."""
 
     url: str
     board: str
@@ -30,6 +30,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     duration: float
     keys: int
     promise: Promise | None
+    key: str | None = None
 
 
 class Report(msgspec.Struct, frozen=True, kw_only=True):
@@ -57,19 +58,25 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def make_options(  # noqa: PLR0913 - one for each flag
-    *, url: str, board: str, producers: int, viewers: int, rate: float, duration: str, keys: int, slo: str | None
+    *,
+    url: str,
+    board: str,
+    producers: int,
+    viewers: int,
+    rate: float,
+    duration: str,
+    keys: int,
+    slo: str | None,
+    key: str | None = None,
 ) -> Options:
     """Options from flags.
 
     Raises:
-        SetupError: the address, the duration or the promise can't be read.
+        SetupError: the address, the key, the duration or the promise can't be read.
     """
-    parts = urlsplit(url)
-    if parts.scheme not in {"http", "https"} or not parts.netloc:
-        raise SetupError(f"--to {url!r} is not an address such as http://127.0.0.1:8000")
     try:
         return Options(
-            url=url, board=board, producers=producers, viewers=viewers, rate=rate,
+            url=check_address(url), key=check_key(key), board=board, producers=producers, viewers=viewers, rate=rate,
             duration=parse_duration(duration), keys=keys, promise=parse_promise(slo) if slo else None,
         )  # fmt: skip
     except ValueError as error:
@@ -80,11 +87,11 @@ async def run(options: Options, progress: Progress) -> Report:
     """Run the test.
 
     Raises:
-        SetupError: the server can't be reached or has no such board.
+        SetupError: the server can't be reached, has no such board, or does not let the producers send.
     """
     await _check_board(options)
     viewers = Viewers(options.url, options.board)
-    producers = Producers(options.url, options.board, options.keys)
+    producers = Producers(options.url, options.board, options.keys, options.key)
     try:
         await viewers.connect(options.viewers)
         started = time.perf_counter()

@@ -13,6 +13,9 @@ import pytest
 
 from live.errors import SetupError
 from live.load.run import Options, Report, describe, make_options, run
+from live.producer import Scope
+from live.store.client import connect
+from live.store.producers import ProducerStore
 from tests.support import fresh_settings, rolling_board, run_server
 
 
@@ -134,3 +137,30 @@ async def test_the_exit_status_keeps_its_word(url: str, slo: str, status: int) -
     report = msgspec.json.decode(output, type=Report)
     assert (report.promise, report.kept) == (slo, status == 0)
     assert report.accepted == report.sent > 100
+
+
+@pytest.mark.parametrize("given", ["none", "wrong", "right"])
+async def test_producers_show_a_key_and_viewers_need_none(valkey_url: str, given: str) -> None:
+    """By the environment; without the right one the load ends with what to do, and the key is not shown."""
+    settings = fresh_settings(valkey_url)
+    client = connect(valkey_url, settings)
+    _, secret = await ProducerStore(client, settings.key_prefix).add("shop", Scope())
+    await client.aclose()
+    environment = {name: value for name, value in os.environ.items() if name != "LIVE_KEY"}
+    if given != "none":
+        environment["LIVE_KEY"] = f"shop.{secret if given == 'right' else 'sesame'}"
+    async with run_server(settings, [rolling_board()]) as address:
+        ended = await asyncio.create_subprocess_exec(
+            sys.executable, "-m", "live", "load", "--to", address, "--duration", "1s", "--viewers", "5", "--json",
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment,
+        )  # fmt: skip
+        output, errors = await ended.communicate()
+    if given == "right":
+        report = msgspec.json.decode(output, type=Report)
+        assert (ended.returncode, errors, report.failed, report.converged) == (0, b"", 0, 5)
+        assert report.accepted == report.sent > 0
+        return
+    told = errors.decode()
+    assert (ended.returncode, output, told.count("\n")) == (2, b"", 1)
+    assert "`live keys add" in told
+    assert "sesame" not in told

@@ -1,0 +1,1 @@
+"""`live replay`: sends a file of events to a running server, in batches, going on where it stopped."""

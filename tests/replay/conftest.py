@@ -1,0 +1,31 @@
+"""A server to replay to, and a place of the test's own for what is remembered."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from live.board import BoardChoice, make_board
+from tests.support import fresh_settings, rolling_board, run_server
+
+
+@pytest.fixture(autouse=True)
+def state_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where replays of a test keep how far they came; nobody's home is touched."""
+    folder = tmp_path / "state"
+    monkeypatch.setenv("XDG_STATE_HOME", str(folder))
+    return folder
+
+
+@pytest.fixture(autouse=True)
+def no_key(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever runs the tests may have a key of their own."""
+    monkeypatch.delenv("LIVE_KEY", raising=False)
+
+
+@pytest.fixture
+async def url(valkey_url: str) -> AsyncIterator[str]:
+    """The address of a server with two boards, one on the events' own clock."""
+    boards = [rolling_board(), make_board(BoardChoice(id="log", source=("line",), clock="event"))]
+    async with run_server(fresh_settings(valkey_url), boards) as address:
+        yield address

@@ -1,0 +1,127 @@
+"""What tests of a replay need: files of events, what a board holds, and a proxy that loses what it is given."""
+
+import asyncio
+import csv
+import gzip
+import json
+import random
+import socket
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import httpx
+import msgspec
+
+from live.replay.memory import Note, note_path
+from live.replay.options import Options
+from live.replay.run import Outcome, replay
+
+Event = dict[str, Any]
+
+
+async def send(path: Path, url: str, **options: Any) -> Outcome:
+    """Replay a file to its end."""
+    return await replay(Options(path=path, url=url, **options), lambda *_: None)
+
+
+async def scores(url: str, board: str = "posts") -> dict[str, int]:
+    """A whole board."""
+    async with httpx.AsyncClient() as client:
+        page = (await client.get(f"{url}/v1/boards/{board}?limit=1000")).json()
+    return {record["key"]: record["score"] for record in page["records"]}
+
+
+def write(path: Path, events: Sequence[Event]) -> Path:
+    """Write events as the name of the file says."""
+    packed = path.suffix == ".gz"
+    with gzip.open(path, "wt", encoding="utf-8") if packed else path.open("w", encoding="utf-8", newline="") as file:
+        if ".csv" in path.name.lower():
+            writer = csv.DictWriter(file, ["key", "amount", "type"])
+            writer.writeheader()
+            writer.writerows(events)
+        else:
+            file.writelines(json.dumps(event) + "\n" for event in events)
+    return path
+
+
+def many(count: int, keys: int = 7) -> list[Event]:
+    """So many likes."""
+    return [{"key": f"k{i % keys}"} for i in range(count)]
+
+
+def sums(events: Sequence[Event]) -> dict[str, int]:
+    """What a board holds that has counted some events once."""
+    totals: dict[str, int] = {}
+    for event in events:
+        totals[event["key"]] = totals.get(event["key"], 0) + event.get("amount", 1)
+    return totals
+
+
+def noted(options: Options) -> Note | None:
+    """What is remembered of a replay."""
+    path = note_path(options)
+    return msgspec.json.decode(path.read_bytes(), type=Note) if path.exists() else None
+
+
+def free_port() -> int:
+    """A port that a server may have more than once."""
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        return int(taken.getsockname()[1])
+
+
+class Proxy:
+    """A proxy before a server; it loses requests and answers by chance, or goes silent when it is told to."""
+
+    def __init__(self, server: str, share: float, seed: int) -> None:
+        self.url = ""
+        self.lost_requests = self.lost_answers = self.answers = 0
+        self.share = share  # of all pieces, in each direction
+        self.silent = False  # answers are held back, and the connection stays open
+        self.went_silent = asyncio.Event()
+        self._server = urlsplit(server)
+        self._chance = random.Random(seed)
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Take one connection."""
+        upstream_reader, upstream_writer = await asyncio.open_connection(self._server.hostname, self._server.port)
+        returning = asyncio.create_task(self._back(upstream_reader, writer))
+        with suppress(ConnectionError):
+            while piece := await reader.read(1 << 20):
+                if self._chance.random() < self.share:
+                    self.lost_requests += 1
+                    break
+                upstream_writer.write(piece)
+        upstream_writer.close()
+        await returning
+        writer.close()
+
+    async def _back(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        held = False
+        with suppress(ConnectionError):
+            while piece := await reader.read(1 << 20):
+                if self.silent:
+                    held = True
+                    self.went_silent.set()
+                    continue
+                if self._chance.random() < self.share:
+                    self.lost_answers += 1
+                    break
+                self.answers += 1
+                writer.write(piece)
+        if not held:
+            writer.close()
+
+
+@asynccontextmanager
+async def lossy(server: str, share: float = 0.0, seed: int = 5) -> AsyncIterator[Proxy]:
+    """A proxy while in the context."""
+    proxy = Proxy(server, share, seed)
+    listening = await asyncio.start_server(proxy.serve, "127.0.0.1", 0)
+    proxy.url = f"http://127.0.0.1:{listening.sockets[0].getsockname()[1]}"
+    try:
+        yield proxy
+    finally:
+        listening.close()

@@ -1,0 +1,96 @@
+"""Files of events in any form arrive whole; what is wrong with an event is told by its number."""
+
+import gzip
+import os
+from pathlib import Path
+
+import pytest
+
+from live.errors import SetupError
+from live.replay.run import Outcome
+from tests.replay.support import Event, many, scores, send, sums, write
+
+
+@pytest.mark.parametrize("name", ["e.ndjson", "e.ndjson.gz", "e.csv", "e.csv.gz", "e.CSV", "e.log"])
+async def test_a_file_is_sent_in_any_form(tmp_path: Path, url: str, name: str) -> None:
+    """NDJSON or CSV by its name, packed or not; more than one batch of it; commas, quotes and lines of any script."""
+    events = [*many(2500), {"key": 'a,"b"', "amount": 5}, {"key": "你好", "amount": -2, "type": "like"}]
+    outcome = await send(write(tmp_path / name, events), url)
+    assert outcome == Outcome(sent=2502, accepted=2502)
+    assert await scores(url) == sums(events)
+
+
+async def test_what_is_empty_is_no_event(tmp_path: Path, url: str) -> None:
+    """Neither a blank line, nor the line end of Windows, nor a whole file."""
+    path = tmp_path / "e.ndjson"
+    path.write_bytes(b'\n{"key":"a"}\r\n   \r\n\r\n{"key":"b"}')
+    assert await send(path, url) == Outcome(sent=2, accepted=2)
+    for name in ("e.ndjson", "e.csv"):
+        (tmp_path / name).write_bytes(b"")
+        assert await send(tmp_path / name, url) == Outcome()
+
+
+async def test_every_event_can_be_given_to_a_board(tmp_path: Path, url: str) -> None:
+    """Whatever board or type it names itself."""
+    events: list[Event] = [{"key": "a", "time": "2015-05-17T10:00:00Z"}, {"key": "b", "board": "posts", "type": "x"}]
+    path = write(tmp_path / "e.ndjson", [{**event, "time": "2015-05-17T10:00:00Z"} for event in events])
+    assert (await send(path, url, board="log")).accepted == 2
+    assert await scores(url, "log") == {"a": 1, "b": 1}
+    assert await scores(url) == {}
+
+
+async def test_what_was_refused_is_summed_up(tmp_path: Path, url: str) -> None:
+    """How many by code, and the first of them with their number in the file, counted from 0, over batches."""
+    events: list[Event] = many(1005)
+    events[3] = {"key": ""}
+    events[1001] = {"key": "a", "type": "nothing"}
+    events[1003] = {"likes": 1}
+    events[1004] = {"key": ""}
+    outcome = await send(write(tmp_path / "e.ndjson", events), url)
+    assert (outcome.sent, outcome.accepted) == (1005, 1001)
+    assert outcome.rejected == {"key_invalid": 2, "type_unknown": 1, "event_invalid": 1}
+    assert [(example["event"], example["code"]) for example in outcome.examples] == [
+        (3, "key_invalid"), (1001, "type_unknown"), (1003, "event_invalid")
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("text", "accepted", "rejected"),
+    [
+        ("key,amount\na,1.5\nb,x\nc,\nd,-3\n", 2, {"event_invalid": 2}),
+        ("key,likes\na,1\n", 0, {"event_invalid": 1}),
+        ("key,amount\na,1,2,3\nb,1\n", 1, {"event_invalid": 1}),
+        ("\ufeffkey\na\n", 1, {}),
+        ('key\n"two\nlines"\n', 0, {"key_invalid": 1}),
+        ("key,amount\na,99999999999999999999999\n", 0, {"event_invalid": 1}),
+    ],
+    ids=["no numbers", "unknown column", "too many cells", "byte order mark", "line in a cell", "long number"],
+)
+async def test_odd_rows_of_a_table_are_refused_by_name(
+    tmp_path: Path, url: str, text: str, accepted: int, rejected: dict[str, int]
+) -> None:
+    """A spreadsheet's file is read; what its rows get wrong is told row by row."""
+    path = tmp_path / "e.csv"
+    path.write_text(text, encoding="utf-8")
+    outcome = await send(path, url)
+    assert (outcome.accepted, outcome.rejected) == (accepted, rejected)
+
+
+@pytest.mark.parametrize("board", [None, "posts"])
+async def test_a_line_that_is_no_event_is_refused_by_name(tmp_path: Path, url: str, board: str | None) -> None:
+    """The rest of the file is sent all the same, with a board or without."""
+    path = tmp_path / "e.ndjson"
+    path.write_text('{"key":"a"}\n{"key":\n[]\n"x"\n{"key":"a","key":"b"}\n{"key":"c"}\n')
+    outcome = await send(path, url, board=board)
+    assert (outcome.accepted, outcome.rejected) == (2, {"event_invalid": 3, "field_duplicate": 1})
+
+
+async def test_a_file_that_can_not_be_read_is_told(tmp_path: Path, url: str) -> None:
+    """Not there, a folder, no gzip, gzip cut short or broken in the middle, no UTF-8."""
+    packed = gzip.compress(os.urandom(5000).hex().encode())
+    files = {"no.gz": b"text", "cut.gz": packed[:-20], "broken.gz": packed[:99] + b"\0" * 99 + packed[198:]}
+    for name, data in {**files, "latin.csv": b"key\ncaf\xe9\n"}.items():
+        (tmp_path / name).write_bytes(data)
+    for name in (*files, "latin.csv", "missing.ndjson", ""):
+        with pytest.raises(SetupError, match="can't read"):
+            await send(tmp_path / name, url)

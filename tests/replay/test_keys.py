@@ -1,0 +1,137 @@
+"""A replay with a producer's key, and what it says without the right one; the key itself is never shown."""
+
+import asyncio
+import os
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from live.errors import SetupError
+from live.producer import Scope
+from live.replay import sending
+from live.replay.options import Options
+from live.settings import Settings
+from live.store.client import connect
+from live.store.producers import ProducerStore
+from tests.replay.support import many, noted, scores, send, sums, write
+from tests.support import fresh_settings, rolling_board, run_server
+
+SECRET = "do-not-show-this-to-anybody"  # noqa: S105
+
+
+async def add_key(settings: Settings, producer: str, scope: Scope) -> str:
+    """The key of a new producer."""
+    client = connect(settings.store, settings)
+    _, secret = await ProducerStore(client, settings.key_prefix).add(producer, scope)
+    await client.aclose()
+    return f"{producer}.{secret}"
+
+
+@pytest.fixture
+def settings(valkey_url: str) -> Settings:
+    """Those of a server of the test's own."""
+    return fresh_settings(valkey_url)
+
+
+@pytest.fixture
+async def key(settings: Settings) -> str:
+    """The key of a producer that may send events."""
+    return await add_key(settings, "shop", Scope())
+
+
+@pytest.fixture
+async def url(settings: Settings, key: str) -> AsyncIterator[str]:
+    """The address of a server that wants a key."""
+    assert key
+    async with run_server(settings, [rolling_board()]) as address:
+        yield address
+
+
+async def run_replay(*arguments: str, **environment: str) -> tuple[int | None, str]:
+    """Run the command; its exit status, and all that it printed."""
+    command = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "live", "replay", *arguments,
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env={**os.environ, **environment},
+    )  # fmt: skip
+    printed, _ = await command.communicate()
+    return command.returncode, printed.decode()
+
+
+async def test_a_key_opens_the_door(tmp_path: Path, url: str, key: str) -> None:
+    """By the environment, or by the flag, which wins."""
+    path = str(write(tmp_path / "e.ndjson", many(1500)))
+    status, printed = await run_replay(path, "--to", url, LIVE_KEY=f" {key}\n")
+    assert status == 0
+    assert "1,500 events sent: 1,500 counted now" in printed
+    status, printed = await run_replay(path, "--to", url, "--key", key, LIVE_KEY=f"shop.{SECRET}")
+    assert (status, key in printed) == (0, False)
+    assert await scores(url) == sums([*many(1500), *many(1500)])
+
+
+async def test_without_the_right_key_it_is_told_what_to_do(tmp_path: Path, url: str, key: str) -> None:
+    """One line, exit 2; and with the key the file is sent whole."""
+    path = str(write(tmp_path / "e.ndjson", many(10)))
+    for environment, told in (
+        ({}, "live: the server takes events from producers with a key only (401: "),
+        ({"LIVE_KEY": f"shop.{SECRET}"}, "live: the server does not take this key of producer 'shop' (401: "),
+    ):
+        status, printed = await run_replay(path, "--to", url, **environment)
+        assert (status, printed.count("\n")) == (2, 1)
+        assert printed.startswith(told)
+        assert "`live keys add" in printed
+        assert SECRET not in printed
+    assert (await send(Path(path), url, key=key)).accepted == 10
+
+
+async def test_a_key_for_something_else_is_told(tmp_path: Path, url: str, settings: Settings) -> None:
+    """A key that may not send events at all; one for another board has its events refused by name."""
+    path = write(tmp_path / "e.ndjson", many(10))
+    other = await add_key(settings, "boss", Scope(verbs=("admin",)))
+    elsewhere = await add_key(settings, "else", Scope(boards=("other",)))
+    await asyncio.sleep(2)  # until the running server knows them
+    with pytest.raises(SetupError, match=r"does not let producer 'boss' send events \(403: .*--verbs post"):
+        await send(path, url, key=other)
+    assert (await send(path, url, key=elsewhere)).rejected == {"board_forbidden": 10}
+
+
+async def test_another_key_of_the_same_producer_goes_on(tmp_path: Path, url: str, settings: Settings, key: str) -> None:
+    """A producer that changes over in the middle counts nothing twice; nor does another, when nothing is in doubt."""
+    path = tmp_path / "e.ndjson"
+    path.write_bytes(b'{"key":"a"}\n' * 1000 + b'{"key":"\xff"}\n')
+    with pytest.raises(SetupError, match="the server refused a batch with 400"):
+        await send(path, url, key=key)
+    note = noted(Options(path=path, url=url))
+    assert note is not None
+    assert (note.sent, note.reach, note.producer) == (1000, 0, "shop")
+    for other in (await add_key(settings, "shop", Scope()), await add_key(settings, "tram", Scope())):
+        await asyncio.sleep(2)  # until the running server knows it
+        with pytest.raises(SetupError, match="the server refused a batch with 400"):
+            await send(path, url, key=other)
+    assert await scores(url) == {"a": 1000}
+
+
+@pytest.mark.parametrize(
+    "answer", [b"HTTP/9 what\r\n\r\n", b"SSH-2.0-x\r\n", b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi"]
+)
+async def test_a_key_is_not_shown_when_something_else_answers(
+    tmp_path: Path, answer: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither by what could not be read, nor by where it was sent."""
+
+    async def babble(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(answer)
+        await writer.drain()
+        writer.close()
+
+    monkeypatch.setattr(sending, "_PATIENCE", 0.3)
+    path = write(tmp_path / "e.ndjson", many(3))
+    server = await asyncio.start_server(babble, "127.0.0.1", 0)
+    async with server:
+        with pytest.raises(SetupError) as told:
+            await send(path, f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}", key=f"shop.{SECRET}")
+    assert SECRET not in str(told.value)
+    assert "stays away" in str(told.value) or "is not a Live Board" in str(told.value)

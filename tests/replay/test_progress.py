@@ -1,0 +1,215 @@
+"""How far a replay came is told, and kept from run to run; a server that is away is waited for."""
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from live.errors import SetupError
+from live.metrics import REGISTRY
+from live.replay.memory import Note, note_path
+from live.replay.options import Options
+from live.replay.run import Outcome, replay
+from live.settings import Duration
+from tests.replay.support import Event, free_port, many, noted, scores, send, sums, write
+from tests.support import ServerProcess, StoreProcess, eventually, fresh_settings, rolling_board, run_server
+
+START = 1_431_856_800  # 17 May 2015 10:00 UTC
+
+
+async def test_a_server_that_refuses_everything_is_told(tmp_path: Path, url: str) -> None:
+    """With its answer; what came before stays noted."""
+    path = tmp_path / "e.ndjson"
+    path.write_bytes(b'{"key":"a"}\n' * 1000 + b'{"key":"\xff"}\n')
+    with pytest.raises(SetupError, match=r"the server refused a batch with 400: .*not UTF-8"):
+        await send(path, url)
+    assert await scores(url) == {"a": 1000}
+    note = noted(Options(path=path, url=url))
+    assert note is not None
+    assert (note.sent, note.reach) == (1000, 0)
+
+
+async def test_progress_is_told(tmp_path: Path, url: str) -> None:
+    """Bytes and events, never going back, and all bytes at the end."""
+    path = write(tmp_path / "e.ndjson.gz", many(3500))
+    told: list[tuple[int, int, int]] = []
+    await replay(Options(path=path, url=url), lambda *numbers: told.append(numbers))
+    assert told == sorted(told)
+    assert [events for _, _, events in told] == [1000, 2000, 3000, 3500, 3500]
+    assert told[-1][0] == told[-1][1] == path.stat().st_size
+
+
+async def test_a_replay_keeps_the_pace_of_its_events(tmp_path: Path, url: str) -> None:
+    """At twice the pace half a second's gap between two batches takes a quarter; at `max` a year's takes nothing."""
+
+    def with_gap(milliseconds: int) -> Path:
+        first = [{"key": "a", "time": f"2015-05-17T10:00:00.{i:03}Z"} for i in range(1000)]
+        at = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(START + milliseconds // 1000))
+        return write(tmp_path / "e.ndjson", [*first, {"key": "a", "time": f"{at}.{milliseconds % 1000:03}Z"}])
+
+    due = time.monotonic() + 0.25
+    assert (await send(with_gap(500), url, board="log", speed=2.0)).accepted == 1001
+    assert time.monotonic() >= due
+    assert (await send(with_gap(20 * 3600 * 1000), url, board="log")).accepted == 1001
+
+
+async def test_nothing_is_kept_of_a_replay_that_ended(tmp_path: Path, url: str, state_folder: Path) -> None:
+    """Sent again, the file is sent again from its beginning."""
+    path = write(tmp_path / "e.ndjson", many(1500))
+    for times in (1, 2):
+        outcome = await send(path, url)
+        assert (outcome.sent, outcome.resumed_at) == (1500, 0)
+        assert sum((await scores(url)).values()) == 1500 * times
+    assert list((state_folder / "live-board").iterdir()) == []
+
+
+async def test_how_far_it_came_is_kept_for_this_file_server_and_board(tmp_path: Path, url: str) -> None:
+    """A file that has changed, another server, another board, or --restart begin at the first event."""
+    path = write(tmp_path / "e.ndjson", many(1500))
+    note = note_path(Options(path=path, url=url))
+    note.parent.mkdir(parents=True)
+    note.write_bytes(msgspec.json.encode(Note(run="0" * 16, sent=1200)))
+    assert note not in map(note_path, (Options(path=path, url=url, board="log"), Options(path=path, url="http://x")))
+    assert (await send(path, url, restart=True)).accepted == 1500
+    note.write_bytes(msgspec.json.encode(Note(run="0" * 16, sent=1200)))
+    assert await send(path, url) == Outcome(sent=1500, accepted=300, resumed_at=1200)
+    write(path, many(1501))
+    assert note_path(Options(path=path, url=url)) != note
+
+
+async def test_a_replay_that_was_killed_goes_on(valkey_url: str, tmp_path: Path) -> None:
+    """Killed in the middle, with the server stopped in between: started again, each event has counted once."""
+    events: list[Event] = [{**event, "time": "2015-05-17T10:00:00Z"} for event in many(2000)]
+    events += [{**event, "time": "2015-05-17T11:00:00Z"} for event in many(1500)]  # an hour away at speed 1
+    path = write(tmp_path / "e.ndjson", events)
+    boards = tmp_path / "boards.toml"
+    boards.write_text('[[board]]\nid = "posts"\nclock = "event"')
+    server = ServerProcess(fresh_settings(valkey_url, port=free_port(), boards=boards), tmp_path)
+    server.start()
+    command = [sys.executable, "-m", "live", "replay", str(path), "--to", server.url]
+    first = await asyncio.create_subprocess_exec(*command, "--speed", "1")
+    options = Options(path=path, url=server.url)
+
+    async def half_way() -> bool:
+        note = noted(options)
+        return note is not None and note.sent == 2000
+
+    await eventually(half_way)
+    first.kill()
+    await first.wait()
+    assert server.stop() == 0
+    server.start()
+
+    again = await asyncio.create_subprocess_exec(*command, "--json", stdout=subprocess.PIPE)
+    outcome = json.loads((await again.communicate())[0])
+    assert [outcome[name] for name in ("resumed_at", "sent", "accepted")] == [2000, 3500, 1500]
+    assert await scores(server.url) == sums(events)
+    assert noted(options) is None
+    assert server.stop() == 0
+
+
+async def test_a_replay_waits_for_a_server_that_is_away(valkey_url: str, tmp_path: Path) -> None:
+    """A server that is stopped and started again in the middle costs time, and no event."""
+    path = write(tmp_path / "e.ndjson", many(3500))
+    server = ServerProcess(fresh_settings(valkey_url, port=free_port()), tmp_path)
+    server.start()
+    starting: list[asyncio.Future[None]] = []
+
+    def restart(_read: int, _total: int, sent: int) -> None:
+        if sent == 1000:
+            server.stop()
+            starting.append(asyncio.ensure_future(asyncio.to_thread(server.start)))
+
+    assert await replay(Options(path=path, url=server.url), restart) == Outcome(sent=3500, accepted=3500)
+    await asyncio.gather(*starting)
+    assert await scores(server.url) == sums(many(3500))
+    assert server.stop() == 0
+
+
+async def test_a_replay_waits_for_a_store_that_is_away(own_store: StoreProcess, tmp_path: Path) -> None:
+    """As long as the server says that nothing was counted."""
+    path = write(tmp_path / "e.ndjson", many(10))
+    settings = fresh_settings(own_store.url, write_deadline=Duration(0.1))
+    before = refused_for_the_store()
+    async with run_server(settings, [rolling_board()]) as url:
+        own_store.kill()
+        sending = asyncio.create_task(send(path, url))
+
+        async def told() -> bool:
+            return refused_for_the_store() > before
+
+        await eventually(told)
+        own_store.start()
+        assert await sending == Outcome(sent=10, accepted=10)
+
+
+async def test_an_interrupted_replay_finishes_the_batch_under_way(url: str, tmp_path: Path) -> None:
+    """After a Ctrl-C nothing is left in doubt: the next run goes on behind the last batch."""
+    path = write(tmp_path / "e.ndjson", many(3500))
+
+    def interrupt(_read: int, _total: int, sent: int) -> None:
+        if sent == 1000:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    first = await replay(Options(path=path, url=url), interrupt)
+    second = await send(path, url)
+
+    assert first.stopped
+    assert 1000 <= first.sent < 3500
+    assert (second.resumed_at, second.sent, second.stopped) == (first.sent, 3500, False)
+    assert await scores(url) == sums(many(3500))
+
+
+async def test_a_note_that_is_torn_is_not_taken_for_none(url: str, tmp_path: Path, state_folder: Path) -> None:
+    """Where it can't be read how much was sent, nothing is sent until somebody says so."""
+    path = write(tmp_path / "e.ndjson", many(3))
+    note = note_path(Options(path=path, url=url))
+    note.parent.mkdir(parents=True)
+    for text in ("", "1200", '{"run":"0123456789abcdef","sent":-1}', '{"run":"x","sent":1}', "\xff"):
+        note.write_text(text, encoding="latin-1")
+        with pytest.raises(SetupError, match="--restart"):
+            await send(path, url)
+        assert note.read_text(encoding="latin-1") == text
+    assert await scores(url) == {}
+    assert (await send(path, url, restart=True)).sent == 3
+    assert not list((state_folder / "live-board").iterdir())
+
+
+async def test_a_replay_that_waits_can_be_stopped(url: str, tmp_path: Path) -> None:
+    """A Ctrl-C does not wait for the next event to be due; nothing is left in doubt, whoever goes on."""
+    events: list[Event] = [{"key": "a", "time": f"2015-05-17T{hour}:00:00Z"} for hour in (10, 11)]
+    path = write(tmp_path / "e.ndjson", events)
+
+    def interrupt(_read: int, _total: int, _sent: int) -> None:
+        asyncio.get_running_loop().call_later(0.05, os.kill, os.getpid(), signal.SIGINT)
+
+    options = Options(path=path, url=url, board="log", speed=1.0)
+    async with asyncio.timeout(5):
+        first = await replay(options, interrupt)
+    note = noted(options)
+
+    assert (first.stopped, first.sent) == (True, 1)
+    assert note is not None
+    assert (note.sent, note.reach) == (1, 0)
+    assert (await send(path, url, board="log")).accepted == 1
+
+
+async def test_nothing_is_noted_of_a_replay_that_did_not_begin(tmp_path: Path, url: str, state_folder: Path) -> None:
+    """Of a folder, or of a server that refused the first batch, nothing is left."""
+    (tmp_path / "bad").write_bytes(b'{"key":"\xff"}\n')
+    for path in (tmp_path, tmp_path / "bad"):
+        with pytest.raises(SetupError):
+            await send(path, url)
+    assert not list((state_folder / "live-board").iterdir())
+
+
+def refused_for_the_store() -> float:
+    """How many requests this process has refused because the store was away."""
+    return REGISTRY.get_sample_value("live_problems_total", {"code": "store_unavailable"}) or 0
