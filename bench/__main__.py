@@ -14,16 +14,23 @@ import msgspec
 from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
 
-from bench.ingest import ingest_batch, ingest_single
+from bench.batch import ingest_batch
+from bench.growth import growth
 from bench.latency import likes_to_frames
+from bench.memory import id_memory
 from bench.processes import BenchError
 from bench.reads import get_top_100
 from bench.rotation import rotation
+from bench.single import ingest_single
+from bench.sockets import ingest_socket
 from bench.table import QUICK, Row, Scale, Tell, print_table
 
 PARTS: Final[dict[str, Callable[[Scale, Tell], list[Row]]]] = {
     "ingest-single": ingest_single,
     "ingest-batch": ingest_batch,
+    "ingest-socket": ingest_socket,
+    "growth": growth,
+    "id-memory": id_memory,
     "rotation": rotation,
     "likes-to-frames": likes_to_frames,
     "get-top-100": get_top_100,

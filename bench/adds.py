@@ -12,7 +12,7 @@ from typing import Final
 import msgspec
 
 from live.board import BoardChoice, make_board
-from live.event import Entry
+from live.event import make_entry
 from live.settings import load_settings
 from live.store.client import connect
 from live.store.ledger import Ledger
@@ -31,7 +31,7 @@ async def add_until_told(url: str) -> list[float]:
     times: list[float] = []
     while not told.done():
         started = time.perf_counter()
-        await ledger.add([Entry(f"post-{chance.randrange(1000)}", 1, None)])
+        await ledger.add([make_entry(f"post-{chance.randrange(1000)}", 1, None)])
         times.append(time.perf_counter() - started)
         await asyncio.sleep(chance.expovariate(1 / _MEAN_PAUSE))
     await client.aclose()

@@ -21,12 +21,12 @@ async def do_nothing(
     await send({"type": "http.response.body", "body": ANSWER})
 
 
-def main() -> None:
-    """Serve until told to stop."""
+def serve(app: Callable[..., Awaitable[None]]) -> None:
+    """Serve an application until told to stop."""
     with socket.create_server(("127.0.0.1", 0), backlog=4096) as listener:
-        print(f"doing nothing at http://127.0.0.1:{listener.getsockname()[1]}/", flush=True)
+        print(f"at http://127.0.0.1:{listener.getsockname()[1]}/", flush=True)
         config = uvicorn.Config(
-            do_nothing,
+            app,
             lifespan="off",
             http="httptools",
             loop="uvloop",
@@ -39,4 +39,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    serve(do_nothing)

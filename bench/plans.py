@@ -1,12 +1,11 @@
-"""What a driver sends: a plan that travels to it as JSON, and the requests that it stands for, ready-made."""
+"""What a driver is to send, as a plan that travels to it as JSON."""
 
-import random
-from collections.abc import Iterator, Sequence
 from typing import Final, Literal
 
 import msgspec
 
-ZIPF_EXPONENT: Final = 1.1
+BARE_SLOT: Final = "bare:slot"
+BARE_RANKING: Final = "bare:ranking"
 
 
 class Keys(msgspec.Struct, frozen=True, kw_only=True):
@@ -17,83 +16,62 @@ class Keys(msgspec.Struct, frozen=True, kw_only=True):
     seed: int = 0
 
 
-class Posts(msgspec.Struct, frozen=True, kw_only=True, tag="posts"):
-    """POST /v1/events with `events` likes in each body: one as a bare object, several as an array."""
+class Content(msgspec.Struct, frozen=True, kw_only=True):
+    """What a request holds; `events` of them."""
 
-    events: int
+    events: int = 1
+
+
+class Posts(Content, frozen=True, kw_only=True, tag="posts"):
+    """POST /v1/events: one like as a bare object, several as an array; with `ids`, each has one never seen before."""
+
     keys: Keys
+    ids: bool = False
 
 
-class Gets(msgspec.Struct, frozen=True, kw_only=True, tag="gets"):
+class Frames(Content, frozen=True, kw_only=True, tag="frames"):
+    """A like a text frame to the WebSocket /v1/events/live, with `in_flight` of them unanswered on each connection."""
+
+    keys: Keys
+    in_flight: int
+
+
+class Gets(Content, frozen=True, kw_only=True, tag="gets"):
     """GET of one path."""
 
     path: str
 
 
-class Pairs(msgspec.Struct, frozen=True, kw_only=True, tag="pairs"):
-    """Bare commands: for each like HINCRBY on the hash `slot` and ZINCRBY on `ranking`, `events` likes in one write."""
+class Pairs(Content, frozen=True, kw_only=True, tag="pairs"):
+    """Bare commands: for each like HINCRBY on `BARE_SLOT` and ZINCRBY on `BARE_RANKING`, all likes in one write."""
 
-    events: int
     keys: Keys
-    ranking: str = "bare:ranking"
-    slot: str = "bare:slot"
+
+
+class Calls(Content, frozen=True, kw_only=True, tag="calls"):
+    """A POST to webdis that calls the script of this SHA-1 for one like, on the keys of the bare commands."""
+
+    keys: Keys
+    script: str
+
+
+class Load(msgspec.Struct, frozen=True, kw_only=True):
+    """How many requests go over how many connections; `warmup` further ones go ahead of them and are not timed."""
+
+    requests: int
+    connections: int
+    warmup: int = 0
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
-    """What to send where: over `connections`, each with one request under way; the first `warmup` are not timed.
+    """What to send where.
 
-    `address` is `host:port`, or the path of a unix socket. An answer counts only if its body begins with `expect`.
+    `address` is `host:port`, or the path of a unix socket; `key` is the producer's. An answer counts only if its body
+    begins with `expect`.
     """
 
     address: str
-    content: Posts | Gets | Pairs
-    connections: int
-    requests: int
-    warmup: int = 0
+    content: Posts | Frames | Gets | Pairs | Calls
+    load: Load
     expect: str = "{"
-
-
-def make_requests(plan: Plan) -> list[bytes]:
-    """Every request of a plan, the ones for the warm-up first."""
-    wanted = plan.warmup + plan.requests
-    match plan.content:
-        case Gets(path=path):
-            return [f"GET {path} HTTP/1.1\r\nHost: {plan.address}\r\n\r\n".encode()] * wanted
-        case Posts(events=events, keys=keys):
-            return [_post(names, plan.address) for names in _bodies(keys, wanted, events)]
-        case Pairs(events=events, keys=keys) as pairs:
-            return [_commands(names, pairs) for names in _bodies(keys, wanted, events)]
-
-
-def _bodies(keys: Keys, bodies: int, events: int) -> Iterator[Sequence[str]]:
-    """The names of the keys of each body; the same seed gives the same ones to every kind of content."""
-    wanted = bodies * events
-    if keys.order == "each":
-        numbers = [number % keys.count for number in range(wanted)]
-    else:
-        exponent = ZIPF_EXPONENT if keys.order == "zipf" else 0
-        weights = [rank**-exponent for rank in range(1, keys.count + 1)]
-        numbers = random.Random(keys.seed).choices(range(keys.count), weights, k=wanted)
-    names = [f"post-{number:06d}" for number in numbers]
-    for first in range(0, wanted, events):
-        yield names[first : first + events]
-
-
-def _post(names: Sequence[str], host: str) -> bytes:
-    likes = [{"key": name} for name in names]
-    body = msgspec.json.encode(likes if len(likes) > 1 else likes[0])
-    head = (
-        f"POST /v1/events HTTP/1.1\r\nHost: {host}\r\n"
-        f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
-    )
-    return head.encode() + body
-
-
-def _commands(names: Sequence[str], pairs: Pairs) -> bytes:
-    return b"".join(
-        _command("HINCRBY", pairs.slot, name, "1") + _command("ZINCRBY", pairs.ranking, "1", name) for name in names
-    )
-
-
-def _command(*words: str) -> bytes:
-    return (f"*{len(words)}\r\n" + "".join(f"${len(word)}\r\n{word}\r\n" for word in words)).encode()
+    key: str = ""

@@ -15,7 +15,7 @@ from redis.asyncio import Redis
 from bench.processes import BenchError, running_store, start_module, stop
 from bench.table import Row, Scale, Tell, middle, middle_ratio, of_round, quantile
 from live.board import BoardChoice, make_board
-from live.event import Entry
+from live.event import make_entry
 from live.rotation import rotate_for_ever
 from live.settings import load_settings
 from live.store.client import connect
@@ -75,7 +75,7 @@ def rotation(scale: Scale, tell: Tell) -> list[Row]:
             work="rotation: an add to another board meanwhile",
             measured=_times(mid, "add"),
             against=f"idle: {_times(mid, 'idle_add')}",
-            ratio=middle_ratio(rounds, ("add_p99",), "idle_add_p99"),
+            ratio=middle_ratio(rounds, ("add_p99",), ("idle_add_p99",)),
             goal="p99 ≤ 2.00 x",
         ),
     ]
@@ -95,7 +95,7 @@ async def _rotate(url: str, scale: Scale, tell: Tell) -> dict[str, float]:
             await asyncio.sleep(scale.idle_seconds)
         await client.config_set("slowlog-max-len", 1_000_000)
         await client.config_set("slowlog-log-slower-than", 0)
-        await ledger.add([Entry("the-clock", 1, _LATER)])
+        await ledger.add([make_entry("the-clock", 1, _LATER)])
         tell("rotating")
         started = time.perf_counter()
         with _writer(url) as adds:
@@ -117,7 +117,7 @@ async def _fill(ledger: Ledger, members: int, tell: Tell) -> None:
     for first in range(0, members, _BATCH):
         tell(f"filling: {first:,} members")
         names = (f"member-{number:07d}" for number in range(first, min(first + _BATCH, members)))
-        await ledger.add([Entry(name, 1 + number % 9, _BEGIN) for number, name in enumerate(names)])
+        await ledger.add([make_entry(name, 1 + number % 9, _BEGIN) for number, name in enumerate(names)])
 
 
 async def _drain(ledger: TimedLedger, interval: float) -> None:

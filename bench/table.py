@@ -1,7 +1,8 @@
 """What a part of the bench gives back, and how it is shown."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from statistics import median
+from typing import Final
 
 import msgspec
 from rich import box
@@ -9,6 +10,7 @@ from rich.console import Console
 from rich.table import Table
 
 Tell = Callable[[str], None]
+FINE: Final = 0.2  # ratios below are shown to the thousandth
 
 
 def of_round(tell: Tell, number: int) -> Tell:
@@ -22,6 +24,9 @@ class Scale(msgspec.Struct, frozen=True, kw_only=True):
     rounds: int = 3
     single_requests: int = 20_000
     batch_bodies: int = 200
+    growth_bodies: int = 100
+    growth_members: tuple[int, int] = (10_000, 1_000_000)
+    ids: int = 200_000
     read_requests: int = 6_000
     keys: int = 100_000
     members: int = 1_000_000
@@ -32,8 +37,8 @@ class Scale(msgspec.Struct, frozen=True, kw_only=True):
 
 
 QUICK = Scale(
-    rounds=1, single_requests=3_000, batch_bodies=30, read_requests=1_000, keys=20_000, members=60_000,
-    idle_seconds=2.0, viewers=100, likes_a_second=200, load_seconds=3,
+    rounds=1, single_requests=3_000, batch_bodies=30, growth_bodies=30, growth_members=(10_000, 60_000), ids=40_000,
+    read_requests=1_000, keys=20_000, members=60_000, idle_seconds=2.0, viewers=100, likes_a_second=200, load_seconds=3,
 )  # fmt: skip
 
 
@@ -53,9 +58,14 @@ def middle(rounds: Sequence[dict[str, float]]) -> dict[str, float]:
     return {name: median(figures[name] for figures in rounds) for name in rounds[0]}
 
 
-def middle_ratio(rounds: Sequence[dict[str, float]], ours: Sequence[str], against: str) -> float:
-    """The median of the ratios: each is of two figures taken one right after the other, while the machine was alike."""
-    return median(sum(figures[name] for name in ours) / figures[against] for figures in rounds)
+def total(figures: Mapping[str, float], names: Iterable[str]) -> float:
+    """The sum of some of the figures, such as those of all processes that an event passes through."""
+    return sum(figures[name] for name in names)
+
+
+def middle_ratio(rounds: Sequence[dict[str, float]], ours: Sequence[str], against: Sequence[str]) -> float:
+    """The median of the ratios: each is of figures taken one right after the other, while the machine was alike."""
+    return median(total(figures, ours) / total(figures, against) for figures in rounds)
 
 
 def quantile(values: Sequence[float], share: float) -> float:
@@ -70,7 +80,7 @@ def print_table(rows: Sequence[Row]) -> None:
     table.add_column("ratio", justify="right")
     table.add_column("goal")
     for row in rows:
-        ratio = "" if row.ratio is None else f"{row.ratio:.2f} x"
+        ratio = "" if row.ratio is None else f"{row.ratio:.{2 if row.ratio >= FINE else 3}f} x"
         table.add_row(row.work, row.measured, row.against, ratio, row.goal)
     console = Console(highlight=False)
     if not console.is_terminal:

@@ -1,0 +1,95 @@
+"""The requests that a plan stands for, ready-made: bytes that a driver has only to write."""
+
+import os
+import random
+from base64 import b32encode, b64encode
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+import msgspec
+from websockets.frames import Frame, Opcode
+
+from bench.plans import BARE_RANKING, BARE_SLOT, Calls, Frames, Gets, Keys, Pairs, Plan, Posts
+
+ZIPF_EXPONENT: Final = 1.1
+_ID_TIME: Final = "01KB2Q7T4N"  # the ten characters of a ULID that tell its time; the other sixteen are random
+
+
+def make_requests(plan: Plan) -> list[bytes]:
+    """Every request of a plan, the ones for the warm-up first."""
+    wanted = plan.load.warmup + plan.load.requests
+    match plan.content:
+        case Gets(path=path):
+            return [f"GET {path} HTTP/1.1\r\nHost: {plan.address}\r\n\r\n".encode()] * wanted
+        case Posts(events=events, keys=keys, ids=ids):
+            return [_post(plan, _likes(names, ids=ids)) for names in _bodies(keys, wanted, events)]
+        case Frames(keys=keys):
+            return [_frame(_likes(names)) for names in _bodies(keys, wanted, 1)]
+        case Calls(keys=keys, script=script):
+            return [_call(plan, script, *names) for names in _bodies(keys, wanted, 1)]
+        case Pairs(events=events, keys=keys):
+            return [_commands(names) for names in _bodies(keys, wanted, events)]
+
+
+def make_handshake(plan: Plan) -> bytes:
+    """What opens the producer's socket."""
+    return (
+        f"GET /v1/events/live HTTP/1.1\r\nHost: {plan.address}\r\n{_authorization(plan)}"
+        "Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n"
+        f"Sec-WebSocket-Key: {b64encode(os.urandom(16)).decode()}\r\n\r\n"
+    ).encode()
+
+
+def _bodies(keys: Keys, bodies: int, events: int) -> Iterator[Sequence[str]]:
+    """The names of the keys of each body; the same seed gives the same ones to every kind of content."""
+    wanted = bodies * events
+    if keys.order == "each":
+        numbers = [number % keys.count for number in range(wanted)]
+    else:
+        exponent = ZIPF_EXPONENT if keys.order == "zipf" else 0
+        weights = [rank**-exponent for rank in range(1, keys.count + 1)]
+        numbers = random.Random(keys.seed).choices(range(keys.count), weights, k=wanted)
+    names = [f"post-{number:06d}" for number in numbers]
+    for first in range(0, wanted, events):
+        yield names[first : first + events]
+
+
+def _likes(names: Sequence[str], *, ids: bool = False) -> bytes:
+    likes = [{"key": name, "id": _new_id()} if ids else {"key": name} for name in names]
+    return msgspec.json.encode(likes if len(likes) > 1 else likes[0])
+
+
+def _new_id() -> str:
+    """An id of the length of a ULID; no seed makes it, so that no round sends what another has sent."""
+    return _ID_TIME + b32encode(os.urandom(10)).decode()
+
+
+def _post(plan: Plan, body: bytes) -> bytes:
+    head = (
+        f"POST /v1/events HTTP/1.1\r\nHost: {plan.address}\r\n{_authorization(plan)}"
+        f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
+    )
+    return head.encode() + body
+
+
+def _authorization(plan: Plan) -> str:
+    return f"Authorization: Bearer {plan.key}\r\n" if plan.key else ""
+
+
+def _frame(payload: bytes) -> bytes:
+    return Frame(Opcode.TEXT, payload).serialize(mask=True)
+
+
+def _call(plan: Plan, script: str, name: str) -> bytes:
+    body = f"EVALSHA/{script}/2/{BARE_SLOT}/{BARE_RANKING}/{name}"
+    return f"POST / HTTP/1.1\r\nHost: {plan.address}\r\nContent-Length: {len(body)}\r\n\r\n{body}".encode()
+
+
+def _commands(names: Sequence[str]) -> bytes:
+    return b"".join(
+        _command("HINCRBY", BARE_SLOT, name, "1") + _command("ZINCRBY", BARE_RANKING, "1", name) for name in names
+    )
+
+
+def _command(*words: str) -> bytes:
+    return (f"*{len(words)}\r\n" + "".join(f"${len(word)}\r\n{word}\r\n" for word in words)).encode()

@@ -1,0 +1,94 @@
+"""`ingest-single`: CPU time of an acknowledged durable POST of one event, against the floor and the peers."""
+
+from collections.abc import Sequence
+from contextlib import ExitStack
+from typing import Final
+
+from bench.board import OURS, Board, events_a_second, single_load
+from bench.peers import Peer, start_peers
+from bench.plans import Keys, Posts
+from bench.table import Row, Scale, Tell, middle, middle_ratio, of_round, total
+
+_WORK: Final = "ingest-single: a durable POST of 1 event"
+_PEERS: Final = {
+    "nothing": ("do-nothing ASGI POST", "≤ 1.00 x"),
+    "webdis": ("webdis, one script", "≤ 1.00 x"),
+    "naive": ("two Redis calls", "≤ 0.125 x"),
+}
+_Round = dict[str, float]
+
+
+def ingest_single(scale: Scale, tell: Tell) -> list[Row]:
+    """One event a body over 64 keep-alive connections: server and store together, for each acknowledged event.
+
+    Against it, in turn with it: the same requests to the endpoint that does nothing and to a handler that calls the
+    store by itself; a script a request through webdis; and a bare HINCRBY+ZINCRBY for each event over as many
+    connections, of which the store alone is counted.
+    """
+    with ExitStack() as stack:
+        board = Board(stack)
+        peers = start_peers(stack, board)
+        tell("filling")
+        board.hold_every_key(scale.keys)
+        rounds = [_round(board, peers, scale, number, tell) for number in range(1, scale.rounds + 1)]
+    return _rows(rounds)
+
+
+def _round(board: Board, peers: dict[str, Peer], scale: Scale, number: int, tell: Tell) -> _Round:
+    tell = of_round(tell, number)
+    keys = Keys(count=scale.keys, seed=number)
+    load = single_load(scale)
+    tell("durable POST")
+    figures = board.send(Posts(keys=keys), load)
+    for name, peer in peers.items():
+        tell(name)
+        figures |= {f"{name}_{process}": used for process, used in peer.measure(keys, load).items()}
+    return figures
+
+
+def _rows(rounds: Sequence[_Round]) -> list[Row]:
+    mid = middle(rounds)
+    return [
+        Row(
+            work=_WORK,
+            measured=events_a_second(mid),
+            against=_cost(mid, "nothing"),
+            ratio=_ratio(rounds, "nothing"),
+            goal=_goal("nothing"),
+            figures={"microseconds": mid, "rounds": rounds},
+        ),
+        *(_against(rounds, mid, name) for name in ("webdis", "naive")),
+        Row(
+            work="ingest-single: the store's part",
+            measured=f"{mid['store']:.1f} µs of the store an event",
+            against=f"bare HINCRBY+ZINCRBY, a pair a write: {mid['bare_store']:.1f} µs",
+            ratio=middle_ratio(rounds, ("store",), ("bare_store",)),
+        ),
+    ]
+
+
+def _against(rounds: Sequence[_Round], mid: _Round, name: str) -> Row:
+    work = f"ingest-single: the same, against {name}"
+    if not _processes(mid, name):
+        return Row(work=work, measured=f"not measured: {name} is not installed", goal=_goal(name))
+    ours = f"{total(mid, OURS):.0f} µs an event"
+    return Row(work=work, measured=ours, against=_cost(mid, name), ratio=_ratio(rounds, name), goal=_goal(name))
+
+
+def _ratio(rounds: Sequence[_Round], name: str) -> float:
+    return middle_ratio(rounds, OURS, _processes(rounds[0], name))
+
+
+def _goal(name: str) -> str:
+    return _PEERS[name][1]
+
+
+def _cost(mid: _Round, name: str) -> str:
+    """What a peer takes for an event, and which of its processes takes how much."""
+    processes = _processes(mid, name)
+    parts = " + ".join(f"{process.removeprefix(f'{name}_')} {mid[process]:.0f}" for process in processes)
+    return f"{_PEERS[name][0]}: {1e6 / total(mid, processes):,.0f}/CPU s ({parts} µs)"
+
+
+def _processes(figures: _Round, name: str) -> list[str]:
+    return [figure for figure in figures if figure.startswith(f"{name}_")]

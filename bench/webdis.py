@@ -1,0 +1,72 @@
+"""A peer: webdis, the HTTP front of Redis in C, as Debian packages it."""
+
+import shutil
+import socket
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Final
+
+import msgspec
+import redis
+
+from bench.processes import BenchError, Server, stop
+
+# What a like costs at the least when it is one call, on the keys of the bare commands; the answer is the score.
+_SCRIPT: Final = """
+redis.call("HINCRBY", KEYS[1], ARGV[1], 1)
+return redis.call("ZINCRBY", KEYS[2], 1, ARGV[1])
+"""
+_START_DEADLINE: Final = 10.0
+
+
+def find_webdis() -> str | None:
+    """Where the program is; None when it is not installed."""
+    return shutil.which("webdis")
+
+
+def load_script(store: Server) -> str:
+    """Give the store the script; gives its SHA-1."""
+    with redis.Redis(unix_socket_path=store.address) as client:
+        return str(client.script_load(_SCRIPT))
+
+
+@contextmanager
+def webdis_server(program: str, store: Server) -> Iterator[Server]:
+    """Webdis on a store until the context ends, with as many connections to it as it has by default."""
+    with TemporaryDirectory(prefix="live-bench-") as folder:
+        port = _free_port()
+        settings = {
+            "redis_host": store.address, "http_host": "127.0.0.1", "http_port": port, "threads": 1, "daemonize": False,
+            "verbosity": 0, "logfile": str(Path(folder) / "log"),
+        }  # fmt: skip
+        choice = Path(folder) / "webdis.json"
+        choice.write_bytes(msgspec.json.encode(settings))
+        process = subprocess.Popen([program, str(choice)], cwd=folder)
+        try:
+            _await_listening(process, port)
+            yield Server(process.pid, f"127.0.0.1:{port}")
+        finally:
+            stop(process)
+
+
+def _free_port() -> int:
+    """A port that nobody has just now: webdis can't be told to find one."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        return int(listener.getsockname()[1])
+
+
+def _await_listening(process: subprocess.Popen[bytes], port: int) -> None:
+    deadline = time.monotonic() + _START_DEADLINE
+    while True:
+        try:
+            socket.create_connection(("127.0.0.1", port), timeout=1).close()
+        except OSError:
+            if process.poll() is not None or time.monotonic() > deadline:
+                raise BenchError("webdis did not start") from None
+            time.sleep(0.02)
+        else:
+            return
