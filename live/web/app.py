@@ -4,13 +4,14 @@ import asyncio
 import gc
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
+from multiprocessing import parent_process
 
 import structlog
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Mount, Route, WebSocketRoute
+from starlette.routing import BaseRoute, Mount, Route, WebSocketRoute
 from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp
 
@@ -18,14 +19,19 @@ from live.board import Boards, load_boards
 from live.demo import like_for_ever
 from live.errors import EpochLostError, ProblemError, StoreUnavailableError
 from live.fanout.hub import Hub
-from live.ingest import Committer
+from live.gate import Gate
+from live.ingest.committer import Committer
+from live.ingest.intake import Intake
 from live.logs import configure_logs
 from live.processes import end_with_parent
+from live.protocols.guard import Guard
+from live.rates import Rates
 from live.rotation import rotate_for_ever
 from live.settings import Settings, load_settings
+from live.store.answers import Answers
 from live.store.client import connect
 from live.store.ledger import Ledger
-from live.web import boards, documents, events, live, operations, pages
+from live.web import boards, documents, events, live, operations, pages, producers
 from live.web.problems import answer_problem
 from live.web.security import SecurityHeaders
 from live.web.state import Live, assets
@@ -37,36 +43,23 @@ def make_app(settings: Settings, all_boards: Boards) -> ASGIApp:
     """The application of one process; `settings.store` names the store."""
 
     @asynccontextmanager
-    async def lifespan(app: Starlette) -> AsyncIterator[None]:
+    async def lifespan(app: Starlette) -> AsyncIterator[dict[str, object]]:
         parts = app.state.live = make_parts(settings, all_boards)
+        with suppress(StoreUnavailableError):
+            await parts.intake.gate.open()  # so that the first request of a producer does not meet a closed gate
         work = asyncio.create_task(_work(parts))
         work.add_done_callback(_report)
         try:
-            yield
+            yield {"intake": parts.intake, "guard": parts.guard}  # what our own protocols need
         finally:
             work.cancel()
             with suppress(asyncio.CancelledError):
                 await work
+            await parts.intake.rates.close()
             await parts.client.aclose()
 
     app = Starlette(
-        routes=[
-            Route("/v1/events", events.post_events, methods=["POST"]),
-            Route("/v1/boards", boards.list_boards),
-            Route("/v1/boards/{board}", boards.get_board),
-            Route("/v1/boards/{board}/records/{key:path}", boards.get_record),
-            WebSocketRoute("/v1/boards/{board}/live", live.watch_board),
-            Route("/v1/boards/{board}/live", live.refuse_plain),
-            Route("/", pages.index),
-            Route("/boards/{board}", pages.board_page),
-            Route("/embed/{board}", pages.embedded_board),
-            Route("/healthz", operations.healthz),
-            Route("/readyz", operations.readyz),
-            Route("/metrics", operations.metrics),
-            Route("/openapi.json", documents.openapi),
-            Route("/asyncapi.json", documents.asyncapi),
-            Mount(f"/static/{pages.static_version()}", _Immutable(directory=assets("static")), name="static"),
-        ],
+        routes=_routes(settings),
         exception_handlers=dict.fromkeys(
             (ProblemError, StoreUnavailableError, EpochLostError, HTTPException, Exception), _answer_error
         ),
@@ -76,9 +69,41 @@ def make_app(settings: Settings, all_boards: Boards) -> ASGIApp:
     return SecurityHeaders(app)  # outside of everything, so that a fault's answer has them too
 
 
+def _routes(settings: Settings) -> list[BaseRoute]:
+    """What a process of this role serves."""
+    routes: list[BaseRoute] = [
+        Route("/healthz", operations.healthz),
+        Route("/readyz", operations.readyz),
+        Route("/metrics", operations.metrics),
+        Route("/openapi.json", documents.openapi),
+        Route("/asyncapi.json", documents.asyncapi),
+    ]
+    if settings.role != "viewers":
+        routes += [
+            Route("/v1/events", events.take_events, methods=["POST", "OPTIONS"]),
+            WebSocketRoute("/v1/events/live", producers.take_messages),
+            Route("/v1/events/live", producers.refuse_plain),
+        ]
+    if settings.role != "ingest":
+        routes += [
+            Route("/v1/boards", boards.list_boards),
+            Route("/v1/boards/{board}", boards.get_board),
+            Route("/v1/boards/{board}/records/{key:path}", boards.get_record),
+            WebSocketRoute("/v1/boards/{board}/live", live.watch_board),
+            Route("/v1/boards/{board}/live", live.refuse_plain),
+            Route("/", pages.index),
+            Route("/boards/{board}", pages.board_page),
+            Route("/embed/{board}", pages.embedded_board),
+            Mount(f"/static/{pages.static_version()}", _Immutable(directory=assets("static")), name="static"),
+        ]
+    return routes
+
+
 def app_from_environment() -> ASGIApp:
     """The application of a worker process, which gets its settings through the environment."""
-    end_with_parent()
+    parent = parent_process()
+    assert parent is not None and parent.pid is not None, "a worker is started by the supervisor"  # noqa: S101, PT018
+    end_with_parent(parent.pid)
     settings = load_settings()
     configure_logs(settings.log_level)
     relax_collector()
@@ -99,12 +124,16 @@ def make_parts(settings: Settings, all_boards: Boards) -> Live:
     """The parts of a process, not yet running."""
     client = connect(settings.store, settings)
     ledgers = {board.id: Ledger(client, board, settings) for board in all_boards.by_id.values()}
+    committers = {board: Committer(ledger, settings) for board, ledger in ledgers.items()}
+    answers, gate, rates = Answers(client, settings), Gate(client, settings), Rates(client, settings)
     return Live(
         settings=settings,
         boards=all_boards,
         client=client,
         ledgers=ledgers,
-        committers={board: Committer(ledger, settings) for board, ledger in ledgers.items()},
+        committers=committers,
+        intake=Intake(settings, all_boards, committers, gate, rates, answers),
+        guard=Guard(settings),
         hub=Hub(client, ledgers.values(), settings),
         templates=pages.make_templates(),
     )
@@ -116,7 +145,10 @@ async def _work(parts: Live) -> None:
         for committer in parts.committers.values():
             tasks.create_task(committer.run())
         tasks.create_task(rotate_for_ever(parts.ledgers.values(), parts.settings.rotation_interval))
-        tasks.create_task(parts.hub.run())
+        if parts.settings.role != "ingest":
+            tasks.create_task(parts.hub.run())
+        tasks.create_task(parts.intake.gate.run())
+        tasks.create_task(parts.guard.run())
         if parts.settings.demo:
             _start_demo(parts, tasks)
 

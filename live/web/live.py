@@ -11,8 +11,8 @@ from starlette.websockets import WebSocket, WebSocketDisconnect
 from live.errors import CLOSE_CODES, ProblemError
 from live.fanout.hub import Viewer
 from live.metrics import FRAMES_SENT, SLOW_VIEWERS
-from live.web.problems import problem_response, whole_number
-from live.web.security import require_origin
+from live.origin import require_origin
+from live.web.problems import problem_response, upgrade_required, whole_number
 from live.web.state import live_of
 
 log = structlog.get_logger()
@@ -23,9 +23,9 @@ _BAD_REQUEST: Final = 3501
 
 async def watch_board(websocket: WebSocket) -> None:
     """Send a sync first and updates after, until the viewer leaves or is too slow."""
-    live = live_of(websocket)
+    live, headers = live_of(websocket), websocket.headers
     try:
-        require_origin(websocket, live.settings.allowed_origins)
+        require_origin(headers.get("origin"), headers.get("host"), live.settings.allowed_origins)
         board = live.board(websocket.path_params["board"])
         most = live.settings.max_live_limit
         size = whole_number(websocket, "limit", min(_DEFAULT_LIMIT, most), 1, most)
@@ -48,9 +48,7 @@ async def watch_board(websocket: WebSocket) -> None:
 async def refuse_plain(request: Request) -> Response:
     """What a client gets that asks for the live route without WebSocket."""
     live_of(request).board(request.path_params["board"])
-    response = problem_response(ProblemError("upgrade_required", "connect with a WebSocket client"))
-    response.headers.update({"Upgrade": "websocket", "Connection": "Upgrade"})
-    return response
+    return upgrade_required()
 
 
 async def _send(websocket: WebSocket, viewer: Viewer, slow_timeout: float) -> None:

@@ -3,69 +3,46 @@
 from http import HTTPStatus
 from typing import Final
 
-import msgspec
-import structlog
 from starlette.exceptions import HTTPException
 from starlette.requests import HTTPConnection, Request
 from starlette.responses import Response
 
-from live.errors import PROBLEMS, EpochLostError, ProblemError, StoreUnavailableError
-from live.metrics import PROBLEMS_ANSWERED
+from live import replies
+from live.errors import ProblemError
 
-log = structlog.get_logger()
-
-_RETRY_AFTER: Final = 2  # seconds until a store that is away is worth another try
 _BY_STATUS: Final = {404: "not_found", 405: "method_not_allowed", 413: "body_too_large"}
 
 
-class ProblemBody(msgspec.Struct, frozen=True):
-    """The document that a refused client gets; `code` is stable, `detail` is for people."""
-
-    type: str
-    title: str
-    status: int
-    code: str
-    detail: str
-
-
-def problem_response(problem: ProblemError) -> Response:
-    """The answer to a refused request."""
-    status, title = PROBLEMS[problem.code]
-    PROBLEMS_ANSWERED.labels(problem.code).inc()
-    body = ProblemBody("about:blank", title, status, problem.code, problem.detail)
-    headers = {"Cache-Control": "no-store"}
-    if problem.retry_after is not None:
-        headers["Retry-After"] = str(problem.retry_after)
-    return Response(msgspec.json.encode(body), status, headers, media_type="application/problem+json")
-
-
 def as_problem(error: Exception) -> ProblemError:
-    """What a client is told of an error; the details of our own faults stay in the log."""
-    match error:
-        case ProblemError():
-            return error
-        case StoreUnavailableError():
-            log.warning("the store is away", reason=str(error))
-            code = "outcome_unknown" if error.unknown else "store_unavailable"
-            return ProblemError(code, "try again later", retry_after=_RETRY_AFTER)
-        case EpochLostError():
-            log.error("the store lost a board", reason=str(error))
-            return ProblemError("epoch_lost", "nothing was counted; an operator has to look", retry_after=60)
-        case HTTPException():
-            code = _BY_STATUS.get(error.status_code, "internal_error")
-            return ProblemError(code, HTTPStatus(error.status_code).phrase)
-        case _:
-            return ProblemError("internal_error", "see the server's log")
+    """The problem that an error is to the client, one of Starlette's own too."""
+    if isinstance(error, HTTPException):
+        code = _BY_STATUS.get(error.status_code, "internal_error")
+        return ProblemError(code, HTTPStatus(error.status_code).phrase, headers=error.headers)
+    return replies.as_problem(error)
 
 
-async def answer_problem(request: Request, error: Exception) -> Response:
-    """Starlette's handler for everything that a route raises."""
-    response = problem_response(as_problem(error))
-    if isinstance(error, HTTPException) and error.headers:
-        response.headers.update(error.headers)
-    if response.status_code == HTTPStatus.INTERNAL_SERVER_ERROR:
-        log.error("a request failed", method=request.method, path=request.url.path, exc_info=error)
+def problem_response(error: Exception) -> Response:
+    """The answer to a refused request."""
+    return as_response(replies.problem_reply(as_problem(error)))
+
+
+def as_response(reply: replies.Reply) -> Response:
+    """A reply as Starlette sends it."""
+    response = Response(reply.body, reply.status)
+    response.raw_headers = reply.headers
     return response
+
+
+def upgrade_required() -> Response:
+    """What a client gets that asks for a socket without WebSocket."""
+    response = problem_response(ProblemError("upgrade_required", "connect with a WebSocket client"))
+    response.headers.update({"Upgrade": "websocket", "Connection": "Upgrade"})
+    return response
+
+
+async def answer_problem(_request: Request, error: Exception) -> Response:
+    """Starlette's handler for everything that a route raises."""
+    return problem_response(error)
 
 
 def whole_number(connection: HTTPConnection, name: str, default: int, least: int, most: int) -> int:

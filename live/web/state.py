@@ -5,14 +5,16 @@ from typing import cast
 
 import msgspec
 from jinja2 import Environment
-from redis.asyncio import Redis
 from starlette.requests import HTTPConnection
 
 from live.board import Board, Boards
 from live.errors import ProblemError
 from live.fanout.hub import Hub
-from live.ingest import Committer
+from live.ingest.committer import Committer
+from live.ingest.intake import Intake
+from live.protocols.guard import Guard
 from live.settings import Settings
+from live.store.client import Store
 from live.store.ledger import Ledger
 
 
@@ -21,9 +23,11 @@ class Live(msgspec.Struct, frozen=True):
 
     settings: Settings
     boards: Boards
-    client: Redis
+    client: Store
     ledgers: dict[str, Ledger]
     committers: dict[str, Committer]
+    intake: Intake
+    guard: Guard
     hub: Hub
     templates: Environment
 

@@ -92,12 +92,12 @@ class Server(NamedTuple):
         return await self.client.post("/v1/events", content=body, headers=headers)
 
     async def keys(self) -> dict[bytes, bytes | None]:
-        """Every key of this board, in full; and how many others there are."""
-        own = {
-            key: await self.store.dump(key) async for key in self.store.scan_iter(match=f"{self.prefix}:*", count=5000)
-        }
+        """Every key of this board, in full; and how many others there are, the sender's rate left out."""
+        names = [key async for key in self.store.scan_iter(match=f"{self.prefix}:*", count=5000)]
+        own = [key for key in names if not key.startswith(f"{self.prefix}:{{rate:".encode())]
         assert all(key.startswith(f"{self.prefix}:{{posts}}:".encode()) for key in own)
-        return {**own, b"others": str(await self.store.dbsize() - len(own)).encode()}
+        others = await self.store.dbsize() - len(names)
+        return {**{key: await self.store.dump(key) for key in own}, b"others": str(others).encode()}
 
     async def stands(self) -> tuple[int, int]:
         """Offset and sum of the board."""

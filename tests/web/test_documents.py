@@ -5,8 +5,11 @@ import msgspec
 import pytest
 from websockets.asyncio.client import connect
 
+from live.cloudevent import CloudEvent
 from live.errors import PROBLEMS, REFUSALS
-from live.web.documents import asyncapi_document, openapi_document
+from live.ingest.bodies import _DECODERS
+from live.web.asyncapi import asyncapi_document
+from live.web.openapi import openapi_document
 from tests.support import fresh_settings, post, rolling_board, run_server
 
 
@@ -45,6 +48,31 @@ def test_openapi_tells_the_limits_of_an_event() -> None:
     assert event["additionalProperties"] is False
     assert event["required"] == ["key"]
     assert (event["properties"]["amount"]["minimum"], event["properties"]["amount"]["maximum"]) == (-(2**53), 2**53)
+
+
+def test_openapi_tells_how_events_come() -> None:
+    """Every content type that is read, the attributes of a CloudEvent in binary mode, the key, and the handshake."""
+    path = openapi_document()["paths"]["/v1/events"]
+    parameters = {parameter["name"] for parameter in path["post"]["parameters"]}
+
+    assert list(path["post"]["requestBody"]["content"]) == list(_DECODERS)
+    assert parameters == {"Idempotency-Key", *(f"ce-{name}" for name in CloudEvent.__struct_fields__)}
+    assert path["post"]["security"] == [{}, {"key": []}]
+    assert set(path["options"]["responses"]["200"]["headers"]) == {
+        "Allow", "WebHook-Allowed-Origin", "WebHook-Allowed-Rate"
+    }  # fmt: skip
+
+
+def test_openapi_gives_an_operation_its_own_problems() -> None:
+    """What befalls a producer is not told of a reader; what may befall anybody is told of all."""
+    paths = openapi_document()["paths"]
+    statuses = {
+        f"{method} {path}": set(of["responses"]) for path, methods in paths.items() for method, of in methods.items()
+    }
+
+    assert {"400", "401", "403", "413", "415", "422", "429", "503"} <= statuses["post /v1/events"]
+    assert not {"401", "413", "415", "422", "429"} & statuses["get /v1/boards/{board}"]
+    assert all({"404", "405", "500", "503"} <= of for of in statuses.values())
 
 
 @pytest.mark.parametrize("kind", ["sync", "update"])

@@ -1,0 +1,1 @@
+"""The classes that are plugged into uvicorn: the hot ways in, without ASGI."""

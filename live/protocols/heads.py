@@ -1,0 +1,48 @@
+"""Answers as bytes: the head is the same for one kind of answer but for its length, until the clock moves on."""
+
+from collections.abc import Iterable
+from typing import Final
+
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE
+from uvicorn.server import ServerState
+
+from live.replies import POLICY_HEADER, SECURITY_HEADERS, Reply, fixed_headers
+
+
+class Heads:
+    """Makes answers, with the header fields that uvicorn gives to every answer (`date`) ahead."""
+
+    def __init__(self, state: ServerState) -> None:
+        self._state = state
+        self._default: list[tuple[bytes, bytes]] = []
+        self._known: dict[tuple[int, bytes], bytes] = {}
+        self._last_reply: Reply | None = None
+        self._last_bytes = b""
+
+    def bytes_of(self, reply: Reply, *, keep_alive: bool) -> bytes:
+        """The whole answer; made once for one reply to many."""
+        if self._state.default_headers is not self._default:
+            self._default = self._state.default_headers
+            self._known.clear()
+            self._last_reply = None
+        if not keep_alive:
+            return self._make(reply, _LAST_END)
+        if reply is not self._last_reply:
+            self._last_reply, self._last_bytes = reply, self._make(reply, _END)
+        return self._last_bytes
+
+    def _make(self, reply: Reply, end: bytes) -> bytes:
+        fixed = self._known.get((reply.status, reply.media_type))
+        if fixed is None:
+            fields = _lines((*self._default, *fixed_headers(reply.media_type)))
+            fixed = self._known[reply.status, reply.media_type] = STATUS_LINE[reply.status] + fields
+        extra = _lines(reply.extra) if reply.extra else b""
+        return b"%b%bcontent-length: %d\r\n%b%b" % (fixed, extra, len(reply.body), end, reply.body)
+
+
+def _lines(headers: Iterable[tuple[bytes, bytes]]) -> bytes:
+    return b"".join(b"%b: %b\r\n" % header for header in headers)
+
+
+_END: Final = _lines((POLICY_HEADER, *SECURITY_HEADERS)) + b"\r\n"
+_LAST_END: Final = _END[:-2] + b"connection: close\r\n\r\n"

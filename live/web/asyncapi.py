@@ -1,0 +1,85 @@
+"""The messages on our sockets as AsyncAPI 3.0, made from the structs that decode and encode them."""
+
+from collections.abc import Iterable
+from functools import cache
+from typing import Any, Final
+
+import msgspec
+
+from live.errors import CLOSE_CODES
+from live.event import Event
+from live.fanout.frames import Status, Sync, Update
+from live.ingest.posting import Answer
+from live.replies import ProblemBody
+from live.web.openapi import INFO, REFERENCE
+
+_TO_VIEWERS: Final = {"sync": Sync, "update": Update, "status": Status}
+_FROM_PRODUCERS: Final = {"event": Event}
+_TO_PRODUCERS: Final = {"answer": Answer, "problem": ProblemBody}
+_MESSAGES: Final = {**_TO_VIEWERS, **_FROM_PRODUCERS, **_TO_PRODUCERS}
+
+
+@cache
+def asyncapi_document() -> dict[str, Any]:
+    """What `/asyncapi.json` serves."""
+    schemas, components = msgspec.json.schema_components(_MESSAGES.values(), ref_template=REFERENCE)
+    payloads = {
+        name: {"summary": kind.__doc__, "payload": schema}
+        for (name, kind), schema in zip(_MESSAGES.items(), schemas, strict=True)
+    }
+    payloads["events"] = {
+        "summary": "Several events; answered as a whole.",
+        "payload": {"type": "array", "items": payloads["event"]["payload"]},
+    }
+    return {
+        "asyncapi": "3.0.0",
+        "info": INFO,
+        "channels": {
+            "boardLive": _channel(
+                "/v1/boards/{board}/live",
+                _TO_VIEWERS,
+                {"limit": {"type": "integer", "minimum": 1}},
+                {"board": {"description": "id of a board"}},
+            ),
+            "eventsLive": _channel("/v1/events/live", [*_FROM_PRODUCERS, "events", *_TO_PRODUCERS]),
+        },
+        "operations": {
+            "watchBoard": _operation("send", "boardLive", _TO_VIEWERS),
+            "takeEvents": {
+                **_operation("receive", "eventsLive", [*_FROM_PRODUCERS, "events"]),
+                "reply": {
+                    "channel": {"$ref": "#/channels/eventsLive"},
+                    "messages": _references("channels/eventsLive/messages", _TO_PRODUCERS),
+                },
+            },
+        },
+        "components": {"messages": payloads, "schemas": components},
+    }
+
+
+def _channel(
+    address: str,
+    messages: Iterable[str],
+    query: dict[str, Any] | None = None,
+    parameters: dict[str, Any] | None = None,
+) -> dict[str, Any]:
+    final = ", ".join(f"{code} {close.reason}" for code, close in CLOSE_CODES.items() if not close.reconnect)
+    return {
+        "address": address,
+        "description": f"Come back after any close but these: {final}.",
+        "parameters": parameters or {},
+        "messages": {name: {"$ref": f"#/components/messages/{name}"} for name in messages},
+        "bindings": {"ws": {"method": "GET", "query": {"type": "object", "properties": query or {}}}},
+    }
+
+
+def _operation(action: str, channel: str, messages: Iterable[str]) -> dict[str, Any]:
+    return {
+        "action": action,
+        "channel": {"$ref": f"#/channels/{channel}"},
+        "messages": _references(f"channels/{channel}/messages", messages),
+    }
+
+
+def _references(place: str, names: Iterable[str]) -> list[dict[str, str]]:
+    return [{"$ref": f"#/{place}/{name}"} for name in names]

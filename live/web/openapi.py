@@ -1,0 +1,181 @@
+"""The HTTP contract as OpenAPI 3.1, made from the structs that decode and encode, and from the tables of errors."""
+
+from collections.abc import Iterable, Mapping
+from functools import cache
+from typing import Any, Final
+
+import msgspec
+
+from live import __version__
+from live.cloudevent import CloudEvent
+from live.errors import PROBLEMS, REFUSALS
+from live.event import Event
+from live.ingest.posting import Answer
+from live.replies import ProblemBody
+from live.web.boards import BoardList, BoardPage, RecordView
+
+Json = dict[str, Any]
+
+INFO: Final = {"title": "Live Board", "version": __version__, "license": {"name": "MIT"}}
+REFERENCE: Final = "#/components/schemas/{name}"
+
+# The problems that only some operations have; every other may befall any request.
+_POSTING: Final = frozenset(
+    {
+        "malformed_body", "idempotency_key_invalid", "credentials_required", "credentials_invalid", "scope_forbidden",
+        "body_too_large", "too_many_events", "unsupported_media_type", "idempotency_key_reused", "rate_exceeded",
+        "outcome_unknown", "overloaded",
+    }
+)  # fmt: skip
+_BOARD: Final = frozenset({"board_not_found"})
+_READING: Final = _BOARD | {"parameter_invalid"}
+_PAGE: Final = _READING | {"cursor_invalid"}
+_RECORD: Final = _READING | {"record_not_found"}
+_LIVE: Final = _READING | {"origin_forbidden", "upgrade_required", "too_many_viewers"}
+_ANY: Final = frozenset(PROBLEMS) - _POSTING - _PAGE - _RECORD - _LIVE
+
+_SECONDS: Final = {"description": "seconds until another try is worth while", "schema": {"type": "integer"}}
+_TEXT: Final[Json] = {"schema": {"type": "string"}}
+# Header fields of refusals, by the status that they come with.
+_HEADERS: Final[Mapping[int, Json]] = {
+    401: {"WWW-Authenticate": _TEXT},
+    405: {"Allow": _TEXT},
+    426: {"Upgrade": _TEXT},
+    429: {"Retry-After": _SECONDS, "RateLimit-Policy": _TEXT, "RateLimit": _TEXT},
+    503: {"Retry-After": _SECONDS},
+}
+_ETAG: Final = {"ETag": {"description": "epoch and offset of the board", "schema": {"type": "string"}}}
+_ONCE: Final = "The same key and body gives the same answer, and counts once; another body with it is refused."
+_BINARY: Final = "CloudEvents' binary mode, percent-encoded; needed in that mode: {}"
+_STRUCTS: Final = (Event, CloudEvent, Answer, BoardList, BoardPage, RecordView, ProblemBody)
+
+
+@cache
+def openapi_document() -> Json:
+    """What `/openapi.json` serves."""
+    components = _components()
+    board = _parameter("board", "path", {"type": "string"})
+    limit = _parameter("limit", "query", {"type": "integer", "minimum": 1, "default": 100})
+    cursor = _parameter("cursor", "query", {"type": "string"}, "`next_cursor` of the page before")
+    key = _parameter("key", "path", {"type": "string"}, "percent-encoded")
+    around = _parameter("around", "query", {"type": "integer", "minimum": 0, "maximum": 100, "default": 0})
+    known = _parameter("If-None-Match", "header", {"type": "string"}, "`ETag` of an earlier answer")
+    watched = _parameter("limit", "query", {"type": "integer", "minimum": 1, "default": 50})
+    boards = _operation("listBoards", "Every board.", _answer(BoardList), ())
+    one = _operation("getBoard", "One page of a board.", _answer(BoardPage, _ETAG), _PAGE, board, limit, cursor, known)
+    record = _operation(
+        "getRecord", "One record with its neighbours.", _answer(RecordView, _ETAG), _RECORD, board, key, around, known
+    )
+    live = _operation("watchBoard", "A WebSocket; see /asyncapi.json.", _upgraded(), _LIVE, board, watched)
+    return {
+        "openapi": "3.1.0",
+        "info": INFO,
+        "paths": {
+            "/v1/events": {"post": _post(components["CloudEvent"]), "options": _options()},
+            "/v1/boards": {"get": boards},
+            "/v1/boards/{board}": {"get": one},
+            "/v1/boards/{board}/records/{key}": {"get": record},
+            "/v1/boards/{board}/live": {"get": live},
+        },
+        "components": {
+            "schemas": components,
+            "securitySchemes": {
+                "key": {"type": "http", "scheme": "bearer", "description": "`<id>.<secret>`, as `live keys add` prints"}
+            },
+        },
+    }
+
+
+def _components() -> Json:
+    """The schemas of the structs, with what their types can't say."""
+    _, components = msgspec.json.schema_components(_STRUCTS, ref_template=REFERENCE)
+    components["ProblemBody"]["properties"]["code"]["enum"] = list(PROBLEMS)
+    components["Rejection"]["properties"]["code"]["enum"] = list(REFUSALS)
+    components["CloudEvent"]["propertyNames"] = {"pattern": "^([a-z0-9]+|data_base64)$"}
+    return components
+
+
+def _post(cloudevent: Json) -> Json:
+    event, structured = _reference(Event), _reference(CloudEvent)
+    once = _parameter("Idempotency-Key", "header", {"type": "string", "minLength": 1, "maxLength": 255}, _ONCE)
+    summary = f"Count events; answered when they are durable. Refusals: {', '.join(REFUSALS)}."
+    attributes = [
+        _parameter(f"ce-{name}", "header", schema, _BINARY.format("yes" if name in cloudevent["required"] else "no"))
+        for name, schema in cloudevent["properties"].items()
+    ]
+    post = _operation("postEvents", summary, _answer(Answer), _POSTING, once, *attributes)
+    post["security"] = [{}, {"key": []}]
+    post["requestBody"] = {
+        "required": True,
+        "description": "Also with `Content-Encoding: gzip`. In CloudEvents' binary mode the body may be of any type.",
+        "content": {
+            "application/json": {"schema": {"anyOf": [event, {"type": "array", "items": event}]}},
+            "application/x-ndjson": {"schema": {"type": "string", "description": "an event a line"}},
+            "application/cloudevents+json": {"schema": structured},
+            "application/cloudevents-batch+json": {"schema": {"type": "array", "items": structured}},
+        },
+    }
+    return post
+
+
+def _options() -> Json:
+    """The handshake of CloudEvents web hooks."""
+    asked = [
+        _parameter("WebHook-Request-Origin", "header", {"type": "string"}, "a DNS name, or an origin"),
+        _parameter("WebHook-Request-Rate", "header", {"type": "integer", "minimum": 1}, "requests a minute"),
+        _parameter(
+            "WebHook-Request-Callback", "header", {"type": "string"}, "Not called; the answer is given at once."
+        ),
+    ]
+    rate = {"type": "string", "pattern": r"^([1-9][0-9]*|\*)$"}
+    granted = {
+        "Allow": _TEXT,
+        "WebHook-Allowed-Origin": {"description": "what was asked for; left out, it is not granted", **_TEXT},
+        "WebHook-Allowed-Rate": {"description": "requests a minute; `*` is no limit", "schema": rate},
+    }
+    answer = {"200": {"description": "What is granted, in the headers", "headers": granted}}
+    return _operation("greetWebHook", "The handshake of CloudEvents web hooks.", answer, (), *asked)
+
+
+def _operation(name: str, summary: str, answer: Json, problems: Iterable[str], *parameters: Json) -> Json:
+    """An operation that answers as asked, or with one of its problems, or with one that any request may meet."""
+    own = _ANY.union(problems)
+    return {
+        "operationId": name,
+        "summary": summary,
+        "parameters": list(parameters),
+        "responses": {**answer, **_refusals(code for code in PROBLEMS if code in own)},
+    }
+
+
+def _refusals(codes: Iterable[str]) -> Json:
+    by_status: dict[int, list[str]] = {}
+    for code in codes:
+        by_status.setdefault(PROBLEMS[code].status, []).append(code)
+    content = {"application/problem+json": {"schema": _reference(ProblemBody)}}
+    return {
+        str(status): {"description": ", ".join(of), "content": content, "headers": _HEADERS.get(status, {})}
+        for status, of in by_status.items()
+    }
+
+
+def _answer(struct: type, headers: Json | None = None) -> Json:
+    """A document as asked for; one that has a tag need not be sent again."""
+    content = {"application/json": {"schema": _reference(struct)}}
+    answer: Json = {"200": {"description": "As asked", "content": content, "headers": headers or {}}}
+    if headers is not None:
+        answer["304"] = {"description": "Nothing has changed", "headers": headers}
+    return answer
+
+
+def _upgraded() -> Json:
+    return {"101": {"description": "The connection is a WebSocket now"}}
+
+
+def _reference(struct: type) -> Json:
+    return {"$ref": REFERENCE.format(name=struct.__name__)}
+
+
+def _parameter(name: str, place: str, schema: Json, description: str | None = None) -> Json:
+    parameter = {"name": name, "in": place, "required": place == "path", "schema": schema}
+    return parameter if description is None else {**parameter, "description": description}

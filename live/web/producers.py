@@ -1,0 +1,103 @@
+"""GET /v1/events/live under any ASGI server; our own takes producers' sockets in `live.protocols.websocket`."""
+
+import asyncio
+from collections.abc import Sequence
+from typing import Final
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.websockets import WebSocket, WebSocketDisconnect
+
+from live.errors import CLOSE_CODES, ProblemError, StoreUnavailableError
+from live.event import Entry
+from live.ingest.committer import Committed
+from live.ingest.intake import Intake
+from live.ingest.session import Session
+from live.origin import require_origin
+from live.replies import Reply, problem_reply
+from live.web.problems import problem_response, upgrade_required
+from live.web.state import live_of
+
+_MOST_AHEAD: Final = 256
+_KEY_REVOKED: Final = 3500
+
+
+class _Message:
+    """One message, and the share of its one event if it has but one."""
+
+    def __init__(self, intake: Intake, session: Session, body: bytes) -> None:
+        self.body = body
+        self.entries: Sequence[Entry] = ()
+        self.answer: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
+        self._intake = intake
+        self._session = session
+
+    def settle(self, committed: Committed) -> None:
+        self.reply(self._intake.reply_to_plain(self._session.head, self.body, committed))
+
+    def fail(self, error: Exception) -> None:
+        self.reply(self._intake.reply_to_plain(self._session.head, self.body, error))
+
+    def reply(self, reply: Reply) -> None:
+        if not self.answer.done():
+            self.answer.set_result(reply)
+
+
+async def take_messages(websocket: WebSocket) -> None:
+    """Answer each message with what became of its events, in the order of the messages."""
+    live, headers = live_of(websocket), websocket.headers
+    address = websocket.client.host if websocket.client is not None else ""
+    try:
+        require_origin(headers.get("origin"), headers.get("host"), live.settings.allowed_origins)
+        session = Session(live.intake, websocket.scope["headers"], address)
+    except (ProblemError, StoreUnavailableError) as error:
+        await websocket.send_denial_response(problem_response(error))
+        return
+    await websocket.accept()
+    messages: asyncio.Queue[_Message] = asyncio.Queue(_MOST_AHEAD)
+    answering = asyncio.create_task(_answer(websocket, messages))
+    try:
+        await _take(websocket, live.intake, session, messages)
+        await messages.join()
+    finally:
+        answering.cancel()
+        await asyncio.gather(answering, return_exceptions=True)
+
+
+async def _take(websocket: WebSocket, intake: Intake, session: Session, messages: "asyncio.Queue[_Message]") -> None:
+    """Read messages until the producer leaves, or has to."""
+    while True:
+        received = await websocket.receive()
+        if received["type"] == "websocket.disconnect":
+            return
+        text = received.get("text")
+        body = received["bytes"] if text is None else text.encode()
+        message = _Message(intake, session, body)
+        try:
+            if not session.admit_now():
+                await session.admit()
+            await session.submit_late(body, message, message.reply)
+        except ProblemError:
+            await messages.join()
+            await websocket.close(_KEY_REVOKED, CLOSE_CODES[_KEY_REVOKED].reason)
+            return
+        except StoreUnavailableError as error:
+            message.reply(problem_reply(error))
+        await messages.put(message)
+
+
+async def _answer(websocket: WebSocket, messages: "asyncio.Queue[_Message]") -> None:
+    while True:
+        message = await messages.get()
+        reply = await message.answer
+        try:
+            await websocket.send_text(reply.body.decode())
+        except (WebSocketDisconnect, RuntimeError):
+            pass  # it left; what it has sent is counted
+        finally:
+            messages.task_done()
+
+
+async def refuse_plain(_request: Request) -> Response:
+    """What a client gets that asks for the socket without WebSocket."""
+    return upgrade_required()

@@ -1,0 +1,32 @@
+"""A server whose producers have keys."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+from live.board import BoardChoice, make_board
+from live.producer import Scope
+from live.store.client import connect
+from live.store.producers import ProducerStore
+from tests.support import fresh_settings, rolling_board, run_server
+
+
+@asynccontextmanager
+async def with_keys(
+    store: str, *, plain: bool, **changes: Any
+) -> AsyncIterator[tuple[str, ProducerStore, dict[str, str]]]:
+    """A server of two boards, the producers it knows, and their keys."""
+    settings = fresh_settings(store, **changes)
+    client = connect(store, settings)
+    producers = ProducerStore(client, settings.key_prefix)
+    scopes = {"all": Scope(), "posts": Scope(boards=("posts",)), "admin": Scope(verbs=("admin",))}
+    keys = {name: f"{name}.{(await producers.add(name, scope))[1]}" for name, scope in scopes.items()}
+    boards = [rolling_board(), make_board(BoardChoice(id="others", source=("other",)))]
+    async with run_server(settings, boards, plain=plain) as url:
+        yield url, producers, keys
+    await client.aclose()
+
+
+def bearer(key: str) -> tuple[str, str]:
+    """The header field that proves a producer."""
+    return "Authorization", f"Bearer {key}"

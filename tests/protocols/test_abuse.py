@@ -1,0 +1,221 @@
+"""What a stranger may send: endless heads and bodies, idle connections, requests whose answers it does not read.
+
+On `live serve` as its own process, with the event loop that it has there, so that its memory can be looked at.
+"""
+
+import asyncio
+import statistics
+import time
+from collections.abc import AsyncIterator, Iterator
+from contextlib import AsyncExitStack, suppress
+from pathlib import Path
+from typing import Final
+
+import pytest
+from websockets.frames import Opcode
+
+from tests.protocols.cases import ONE
+from tests.protocols.sockets import PATH, frame, raw_socket, text
+from tests.protocols.wire import CHUNKED, Wire, ask, chunks, connected, post, request, statuses
+from tests.support import ServerProcess, fresh_settings, rolling_board, run_server
+
+HEALTH: Final = request("GET", "/healthz")
+MOST_GROWTH: Final = 20_000_000
+HUGE: Final = 200_000_000
+PIECE: Final = b" " * 1_000_000
+
+
+@pytest.fixture(scope="module")
+def server(valkey_url: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
+    """A server process that has served something."""
+    process = ServerProcess(fresh_settings(valkey_url), tmp_path_factory.mktemp("server"))
+    process.start()
+    yield process
+    assert "Traceback" not in process.log()
+    assert process.stop() == 0
+
+
+@pytest.fixture(params=["uvloop", "asyncio"])
+async def url(request: pytest.FixtureRequest, server: ServerProcess, valkey_url: str) -> AsyncIterator[str]:
+    """A server on each event loop, which read differently much at once."""
+    if request.param == "uvloop":
+        yield server.url
+    else:
+        async with run_server(fresh_settings(valkey_url), [rolling_board()]) as address:
+            yield address
+
+
+def memory(server: ServerProcess) -> int:
+    """The resident set of the server, in bytes."""
+    assert server.process is not None
+    lines = Path(f"/proc/{server.process.pid}/status").read_text(encoding="ascii").splitlines()
+    (kilobytes,) = [line.split()[1] for line in lines if line.startswith("VmRSS:")]
+    return int(kilobytes) * 1024
+
+
+def pieces(data: bytes, size: int) -> list[bytes]:
+    """The data in pieces of a size."""
+    return [data[start : start + size] for start in range(0, len(data), size)]
+
+
+def padded(size: int, target: str = "/v1/events") -> bytes:
+    """A request whose head has about a size."""
+    return post(ONE, ("X", "x" * size), target=target)
+
+
+LONG_HEADS: Final = {
+    "one field": [padded(70_000)],
+    "a megabyte": [padded(1_000_000)],
+    "a name": [post(ONE, ("x" * 70_000, "x"))],
+    "many fields": [post(ONE, *[("a", "b")] * 12_000)],
+    "a long target": [post(ONE, target="/v1/events?" + "x" * 70_000)],
+    "another route": [padded(70_000, "/")],
+    "a socket": [request("GET", PATH, ("Connection", "Upgrade"), ("Upgrade", "websocket"), ("X", "x" * 70_000))],
+    "in small pieces": pieces(padded(70_000), 1000),
+    "many fields in pieces": pieces(post(ONE, *[("a", "b")] * 12_000), 999),
+    "without an end": [padded(400_000)[:-20]],
+    "without an end in pieces": pieces(padded(80_000)[:-20], 5000),
+    "behind others": [HEALTH + post(ONE) + padded(70_000)],
+    "others behind it": [padded(70_000) + post(ONE) * 3],
+}
+
+
+@pytest.mark.parametrize("name", LONG_HEADS)
+async def test_a_long_head_is_refused(url: str, name: str) -> None:
+    """431, and the end; what is ahead of it is answered, what is behind it is not looked at."""
+    async with connected(url) as wire:
+        with suppress(ConnectionError):
+            await wire.send(*LONG_HEADS[name])
+        said = await wire.rest()
+        ahead = 2 if name == "behind others" else 0
+        assert said.count(b"HTTP/1.1 200 ") == ahead
+        if ahead == 0:
+            assert statuses([said]) == [431]
+            assert said.count(b"HTTP/1.1 ") == 1
+            assert b"headers_too_large" in said
+            assert b"\r\nconnection: close\r\n" in said
+
+
+@pytest.mark.parametrize(
+    "endless",
+    [post(chunks(ONE)[:-2], CHUNKED) + b"X: " + b"x" * 400_000, post(b"1;" + b"x" * 400_000, CHUNKED)],
+    ids=["a trailer", "a chunk's extension"],
+)
+@pytest.mark.parametrize("target", [b"/v1/events", b"/v1/events?x"])
+async def test_what_is_neither_head_nor_body_has_an_end_too(url: str, endless: bytes, target: bytes) -> None:
+    """A trailer, or an extension of a chunk, is no way around the limits."""
+    async with connected(url) as wire:
+        with suppress(ConnectionError):
+            await wire.send(*pieces(endless.replace(b"/v1/events", target), 10_000))
+        assert statuses([await wire.rest()]) == [431]
+
+
+async def test_a_head_below_the_limit_is_taken(url: str) -> None:
+    """In one piece, in small ones, with many fields, and again and again on one connection."""
+    heads = [padded(60_000), post(ONE, *[("a", "b")] * 7000), post(ONE, target="/v1/events?" + "x" * 60_000)]
+    async with connected(url) as wire:
+        for head in heads:
+            for sent in ([head], pieces(head, 777), [HEALTH + head], [head * 3]):
+                await wire.send(*sent)
+                count = sum(piece.count(b" HTTP/1.1") for piece in sent) or 1
+                assert statuses(await wire.answers(count)) == [200] * count
+
+
+async def test_small_chunks_of_a_large_body_are_taken(url: str) -> None:
+    """What frames them is many times the limit of a head, and no head."""
+    body = ONE + b" " * 100_000
+    async with connected(url) as wire:
+        await wire.send(*pieces(post(chunks(*[bytes([byte]) for byte in body]), CHUNKED), 50_000))
+        assert statuses([await wire.answer()]) == [200]
+
+
+@pytest.mark.parametrize("target", ["/v1/events", "/v1/events?x", "/nothing"])
+@pytest.mark.parametrize("chunked", [False, True], ids=["declared", "chunked"])
+async def test_a_huge_body_is_not_kept(server: ServerProcess, target: str, *, chunked: bool) -> None:
+    """Two hundred megabytes: refused at their beginning, thrown away to their end; the connection lives on."""
+    fields = CHUNKED if chunked else ("Content-Length", str(HUGE))
+    piece = chunks(PIECE)[:-5] if chunked else PIECE
+    before, most = memory(server), 0
+    async with connected(server.url) as wire:
+        await wire.send(post(b"", fields, target=target))
+        for _ in range(HUGE // len(PIECE)):
+            await wire.send(piece)
+            most = max(most, memory(server))
+        await wire.send(b"0\r\n\r\n" if chunked else b"", post(ONE))
+        status = 404 if target == "/nothing" else 413
+        assert statuses(await wire.answers(2)) == [status, 200]
+    assert most - before < MOST_GROWTH
+
+
+async def test_a_huge_message_is_not_kept(server: ServerProcess) -> None:
+    """A frame that says it will be huge closes the socket at its first bytes."""
+    before = memory(server)
+    async with raw_socket(server.url) as socket:
+        head = text(b" " * 70_000)[:2] + HUGE.to_bytes(8) + b"mask"
+        with suppress(ConnectionError):
+            await socket.send(head, *[PIECE] * 20)
+        assert await socket.closed() == 1009
+    assert memory(server) - before < MOST_GROWTH
+
+
+async def test_empty_pieces_of_a_message_are_not_kept(server: ServerProcess) -> None:
+    """Of those there may be any number; the message is whole at its end."""
+    before = memory(server)
+    async with raw_socket(server.url) as socket:
+        await socket.send(frame(Opcode.TEXT, b"", final=False))
+        for _ in range(100):
+            await socket.send(frame(Opcode.CONT, b"", final=False) * 10_000)
+        assert memory(server) - before < 5_000_000
+        await socket.send(frame(Opcode.CONT, ONE))
+        while (received := await socket.receive())[0] is Opcode.PING:
+            pass
+        assert b'"accepted":1,' in received[1]
+
+
+@pytest.mark.parametrize(
+    "piece",
+    [HEALTH, post(b"{" + b" " * 500), post(b"{" + b" " * 500, target="/v1/events?x"), HEALTH + post(b"{")],
+    ids=["ordinary", "short", "events on the ordinary way", "mixed"],
+)
+async def test_a_client_that_reads_no_answers_is_not_read(server: ServerProcess, piece: bytes) -> None:
+    """It can't send for ever, nor fill the memory; others are served; when it reads, every request has its answer."""
+    before, sent = memory(server), 0
+    async with connected(server.url, window=4096) as wire:
+        with suppress(TimeoutError):
+            while sent < 400_000:
+                sent += 500
+                wire.writer.write(piece * 500)
+                async with asyncio.timeout(1):
+                    await wire.writer.drain()
+        assert sent < 400_000
+        assert statuses(await ask(server.url, post(ONE))) == [200, 200]
+        assert memory(server) - before < MOST_GROWTH
+        told = await wire.answers(1000)
+    first = told[: piece.count(b" HTTP/1.1\r\n")]
+    assert [statuses([answer]) for answer in told] == [statuses([answer]) for answer in first] * (1000 // len(first))
+
+
+async def worst_of(wire: Wire, count: int) -> float:
+    """The time that all but one in a hundred POSTs stay below."""
+    took = []
+    for _ in range(count):
+        began = time.perf_counter()
+        await wire.send(post(ONE))
+        await wire.answer()
+        took.append(time.perf_counter() - began)
+    return statistics.quantiles(took, n=100)[98]
+
+
+async def test_idle_connections_harm_nobody(server: ServerProcess) -> None:
+    """Five hundred, some silent, some after a request, some in the middle of one: a producer hardly feels them."""
+    async with connected(server.url) as producer:
+        await worst_of(producer, 50)
+        ratios = []
+        for _ in range(3):
+            alone = await worst_of(producer, 200)
+            async with AsyncExitStack() as stack:
+                for number in range(500):
+                    wire = await stack.enter_async_context(connected(server.url))
+                    await wire.send([b"", HEALTH, post(ONE)[:60]][number % 3])
+                ratios.append(await worst_of(producer, 200) / alone)
+        assert statistics.median(ratios) < 3

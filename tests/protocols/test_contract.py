@@ -1,0 +1,334 @@
+"""POST /v1/events on our protocol and on the plain ASGI route: the same answers, byte for byte."""
+
+import asyncio
+import random
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from functools import partial
+from typing import Any, NamedTuple
+
+import httpx
+import pytest
+import pytest_asyncio
+
+from live.board import Board
+from live.metrics import REGISTRY
+from live.settings import Duration
+from tests.protocols.cases import CASES, MAX_BODY, ONE
+from tests.protocols.keys import bearer, with_keys
+from tests.protocols.wire import CHUNKED, CLOSE, ask, chunks, connected, likes, post, request, statuses, without_offsets
+from tests.support import StoreProcess, eventually, fresh_settings, rolling_board, run_server
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+WAYS = pytest.mark.parametrize("plain", [False, True], ids=["ours", "plain"])
+
+
+class Both(NamedTuple):
+    """Two servers that have seen the same requests."""
+
+    ours: str
+    plain: str
+
+    async def ask(self, *pieces: bytes, answers: int = 1) -> tuple[list[bytes], list[bytes]]:
+        """What each answers."""
+        return await ask(self.ours, *pieces, answers=answers), await ask(self.plain, *pieces, answers=answers)
+
+    async def same(self, *pieces: bytes, answers: int = 1) -> list[bytes]:
+        """What both answer."""
+        ours, plain = await self.ask(*pieces, answers=answers)
+        assert ours == plain
+        return ours
+
+
+@asynccontextmanager
+async def both_ways(store: str, *boards: Board, **changes: Any) -> AsyncIterator[Both]:
+    """A server of each kind, each with boards of its own in one store."""
+    boards = boards or (rolling_board(),)
+    async with (
+        run_server(fresh_settings(store, **changes), boards) as ours,
+        run_server(fresh_settings(store, **changes), boards, plain=True) as plain,
+    ):
+        yield Both(ours, plain)
+
+
+@pytest_asyncio.fixture(loop_scope="module", scope="module")
+async def both(valkey_url: str) -> AsyncIterator[Both]:
+    """A server of each kind."""
+    async with both_ways(valkey_url, max_body=MAX_BODY, max_events=10) as servers:
+        yield servers
+
+
+@pytest.mark.parametrize("name", CASES)
+async def test_one_request_is_answered_alike(both: Both, name: str) -> None:
+    """Every form of a body, and every mistake in one; then the connection lives on, or ends, on both."""
+    case = CASES[name]
+    found = await both.same(*case.sent, answers=len(case.statuses))
+    after = [200] if case.lives else []
+    assert statuses(found) == [*case.statuses, *after]
+
+
+@pytest.mark.parametrize("name", [name for name, case in CASES.items() if case.lives and len(case.statuses) == 1])
+async def test_the_same_request_again_is_answered_alike(both: Both, name: str) -> None:
+    """Many times on one connection: what is remembered of a head changes nothing."""
+    sent = CASES[name].sent
+    ours, plain = await both.ask(*sent, *post(ONE).partition(b"\r\n"), *sent, *sent, *sent, answers=5)
+    assert without_offsets(ours) == without_offsets(plain)
+
+
+def mixed(count: int, seed: int) -> tuple[bytes, list[int]]:
+    """Requests behind each other, good and bad, to several routes; and the statuses of their answers."""
+    chosen = random.Random(seed)
+    names = [name for name, case in CASES.items() if case.lives and len(case.statuses) == 1 and "once" not in name]
+    good = (post(likes(chosen.randint(1, 10))) for _ in range(count))
+    other = [(request("GET", "/healthz"), 200), (request("GET", "/v1/nothing"), 404)]
+    sent, told = b"", []
+    for body in good:
+        if chosen.random() < 0.6:
+            case = (body, 200)
+        elif chosen.random() < 0.5:
+            case = chosen.choice(other)
+        else:
+            name = chosen.choice(names)
+            case = b"".join(CASES[name].sent), CASES[name].statuses[0]
+        sent += case[0]
+        told.append(case[1])
+    return sent, told
+
+
+@pytest.mark.parametrize("count", [2, 10, 300])
+@pytest.mark.parametrize("seed", range(5))
+async def test_pipelined_requests_are_answered_in_order(both: Both, count: int, seed: int) -> None:
+    """In one write: each has its own answer, in its own place."""
+    sent, told = mixed(count, seed)
+    ours, plain = await both.ask(sent, answers=count)
+    assert statuses(ours) == [*told, 200]
+    assert without_offsets(ours) == without_offsets(plain)
+
+
+@pytest.mark.parametrize("seed", range(5))
+async def test_where_requests_are_cut_makes_no_difference(both: Both, seed: int) -> None:
+    """The same requests in pieces of every size."""
+    sent, told = mixed(30, seed)
+    chosen, pieces = random.Random(seed), []
+    while sent:
+        size = chosen.choice([1, 2, 10, 100, 1000, 5000])
+        pieces.append(sent[:size])
+        sent = sent[size:]
+    ours, plain = await both.ask(*pieces, answers=30)
+    assert statuses(ours) == [*told, 200]
+    assert without_offsets(ours) == without_offsets(plain)
+
+
+async def test_pipelined_posts_are_each_counted(both: Both) -> None:
+    """A thousand of one like each, ahead of their answers: all are told 1, and the board has all."""
+    for url in both:
+        before = await total(url)
+        found = await ask(url, post(ONE) * 1000, answers=1000)
+        assert all(b'"accepted":1,' in answer for answer in found[:-1])
+        assert await total(url) == before + 1000
+
+
+async def test_what_is_behind_the_last_request_is_not_counted(both: Both) -> None:
+    """`Connection: close` is the end, whatever was sent after it."""
+    for url in both:
+        before = await total(url)
+        for last in (post(ONE, CLOSE), post(b"{", CLOSE), post(ONE, CLOSE, target="/v1/events?x")):
+            assert len(await ask(url, last + post(likes(7)) * 3)) == 2
+        assert await total(url) == before + 2
+
+
+@pytest.mark.parametrize("last", ["no HTTP", "bad chunk", "bad field", "a length and chunks"])
+async def test_what_is_ahead_of_no_http_is_answered(both: Both, last: str) -> None:
+    """By us; the connection is then closed, without a word that could be taken for another answer."""
+    for first in (post(ONE), request("GET", "/healthz"), post(ONE) + request("GET", "/healthz") + post(ONE)):
+        count = first.count(b" HTTP/1.1\r\n")
+        found = await ask(both.ours, first + CASES[last].sent[0], answers=count)
+        assert statuses(found) == [200] * count
+        assert [b"\r\nconnection: close\r\n" in answer for answer in found[:-1]] == [False] * (count - 1) + [True]
+
+
+async def test_metrics_count_alike(valkey_url: str) -> None:
+    """Every case on one server, then on the other: the same events, refusals and problems are counted."""
+    async with both_ways(valkey_url, max_body=MAX_BODY, max_events=10) as servers:
+        counted = []
+        for url in servers:
+            before = counts()
+            for case in CASES.values():
+                await ask(url, *case.sent, answers=len(case.statuses))
+            after = counts()
+            counted.append({name: value - before.get(name, 0) for name, value in after.items()})
+    assert counted[0] == counted[1]
+    assert sum(counted[0].values()) > 0
+
+
+def counts() -> dict[tuple[str, str], float]:
+    """What the metrics count of events and problems."""
+    return {
+        (sample.name, str(sample.labels)): sample.value
+        for metric in REGISTRY.collect()
+        for sample in metric.samples
+        if sample.name.startswith(("live_events", "live_problems")) and not sample.name.endswith("_created")
+    }
+
+
+async def test_keys_are_asked_for_alike(valkey_url: str) -> None:
+    """None, wrong ones, one that may not post and one that may not post there; the body is not looked at before."""
+    told = []
+    for plain in (False, True):
+        async with with_keys(valkey_url, plain=plain) as (url, _, keys):
+            wrong = [f"nobody.{'x' * 43}", f"all.{'x' * 43}", keys["all"].replace("all.", "posts."), "all", ""]
+            sent = [
+                post(b"{"), *(post(b"{", bearer(key)) for key in wrong), post(ONE, bearer(keys["admin"])),
+                post(ONE, bearer(keys["all"])), post(ONE, bearer(keys["posts"])),
+                post(b'{"key":"a","type":"other"}', bearer(keys["posts"])),
+                post(b'[{"key":"a","board":"others"},{"key":"a"}]', bearer(keys["posts"])),
+                post(b'{"key":"a","type":"other"}', bearer(keys["all"])),
+            ]  # fmt: skip
+            told.append(await ask(url, *sent, answers=len(sent)))
+    assert without_offsets(told[0]) == without_offsets(told[1])
+    assert statuses(told[0]) == [401] * 6 + [403] + [200] * 5 + [200]
+    assert [b"board_forbidden" in answer for answer in told[0][9:12]] == [True, True, False]
+
+
+@WAYS
+async def test_a_key_that_is_revoked_is_refused_on_an_open_connection(valkey_url: str, *, plain: bool) -> None:
+    """Within five seconds, though the connection and the bytes of its head are known for good."""
+    async with with_keys(valkey_url, plain=plain) as (url, producers, keys), connected(url) as wire:
+        sent = post(ONE, bearer(keys["all"]))
+        for _ in range(3):
+            await wire.send(sent)
+            assert statuses([await wire.answer()]) == [200]
+        await producers.revoke("all")
+
+        async def is_refused() -> bool:
+            await wire.send(sent)
+            return statuses([await wire.answer()]) == [401]
+
+        await eventually(is_refused, deadline=5)
+
+
+async def test_one_connection_serves_several_producers(valkey_url: str) -> None:
+    """As behind a proxy: what was good for one head is not taken to be so for the next, which differs in its key."""
+    async with with_keys(valkey_url, plain=False) as (url, _, keys), connected(url) as wire:
+        length = ("Content-Length", str(len(ONE)))
+        for fields in ((), (length,)):  # the key before the length, and behind it
+            named = [keys["all"], keys["posts"], f"all.{'x' * (len(keys['all']) - 4)}"]
+            good, other, bad = (post(ONE, *fields, bearer(key)) for key in named)
+            assert len(bad) == len(good)
+            for sent, status in [(good, 200), (good, 200), (bad, 401), (good, 200), (other, 200), (bad, 401)] * 2:
+                await wire.send(sent)
+                assert statuses([await wire.answer()]) == [status]
+
+
+async def test_a_rate_is_told_alike(valkey_url: str) -> None:
+    """429 with the same header fields; before the body is looked at."""
+    async with both_ways(valkey_url, rate=1, burst=1) as servers:
+        found = await servers.same(post(ONE), post(b"{"), post(ONE, ("Content-Type", "text/plain")), answers=3)
+    assert statuses(found) == [200, 429, 429, 200]
+    assert b"\r\nretry-after: 1\r\n" in found[1]
+
+
+async def in_turn(url: str, sent: list[bytes]) -> list[bytes]:
+    """The answers to what is sent on one connection, each awaited before the next is sent."""
+    answers = []
+    async with connected(url) as wire:
+        for piece in sent:
+            await wire.send(piece)
+            answers += await wire.answers(piece.count(b" HTTP/1.1\r\n"))
+    return answers
+
+
+async def total(url: str) -> int:
+    """The sum of the board."""
+    async with httpx.AsyncClient(base_url=url) as client:
+        score: int = (await client.get("/v1/boards/posts")).json()["total_score"]
+        return score
+
+
+async def test_a_trailer_says_nothing(both: Both) -> None:
+    """What stands behind a body can't say what it was."""
+    sent = request("POST", "/v1/events", CHUNKED, body=chunks(ONE)[:-2] + b"Content-Type: application/json\r\n\r\n")
+    for target in (b"/v1/events", b"/v1/events?x"):
+        assert statuses(await ask(both.ours, sent.replace(b"/v1/events", target))) == [415, 200]
+
+
+async def test_a_large_body_is_refused_however_its_head_is_known(valkey_url: str) -> None:
+    """Also when a rate has to be asked for first, and when the head is one that was good before."""
+    for rate in (0, 1_000_000):
+        async with both_ways(valkey_url, rate=rate, max_body=100) as servers:
+            large = post(ONE + b" " * 200)
+            assert len(str(len(ONE + b" " * 200))) != len(str(len(ONE)))
+            sent = [post(ONE), large, post(ONE), large + post(ONE), post(ONE)]
+            ours, plain = [await in_turn(url, sent) for url in servers]
+            assert without_offsets(ours) == without_offsets(plain)
+            assert statuses(ours) == [200, 413, 200, 413, 200, 200]
+            assert await total(servers.ours) == 4
+
+
+@pytest.mark.parametrize("rate", [0, 1000])
+async def test_a_store_that_is_away_is_told_alike(own_store: StoreProcess, rate: int) -> None:
+    """503 with Retry-After, on a connection that lives on."""
+    async with both_ways(own_store.url, rate=rate, write_deadline=Duration(0.2)) as servers:
+        await servers.same(post(ONE))
+        own_store.kill()
+        for url in servers:
+            # What was sent before a server saw that the store is gone may have been counted, for all that it knows.
+            await eventually(partial(is_away, url))
+        found = await servers.same(post(ONE), post(likes(2)), answers=2)
+        assert statuses(found) == [503, 503, 200]
+        assert b"\r\nretry-after: 2\r\n" in found[0]
+
+
+async def is_away(url: str) -> bool:
+    """Whether a server says that nothing was counted."""
+    return b"store_unavailable" in (await ask(url, post(ONE)))[0]
+
+
+@WAYS
+@pytest.mark.parametrize("ahead", [1, 3])
+async def test_a_server_that_stops_answers_first(own_store: StoreProcess, ahead: int, *, plain: bool) -> None:
+    """What is under way is answered, the last with `connection: close`; idle connections are closed at once."""
+    settings = fresh_settings(own_store.url, shutdown_timeout=5)
+    server = run_server(settings, [rolling_board()], plain=plain)
+    url = await server.__aenter__()
+    async with connected(url) as idle, connected(url) as wire:
+        for each in (idle, wire):
+            await each.send(post(ONE))
+            await each.answer()
+        with own_store.frozen():
+            await wire.send(post(ONE) * ahead)
+            await ask(url, request("GET", "/healthz"))  # what was sent before is read before
+            stopping = asyncio.create_task(server.__aexit__(None, None, None))
+            assert await idle.rest() == b""
+        first, rest = await wire.answer(), await wire.rest()
+        await stopping
+    answers = [answer for answer in (first + rest).split(b"HTTP/1.1 ") if answer]
+    assert all(answer.startswith(b"200 ") and b'"accepted":1,' in answer for answer in answers)
+    assert b"\r\nconnection: close\r\n" in answers[-1]
+    assert len(answers) == ahead
+
+
+@WAYS
+async def test_a_client_that_leaves_harms_nobody(own_store: StoreProcess, *, plain: bool) -> None:
+    """In the middle of a head or a body nothing is counted; before its answer, all is. Nothing is called a fault."""
+    whole = post(likes(3))
+    cuts = [b"", whole[:20], whole[:-5], whole + whole[:20], post(ONE, ("Expect", "100-continue"))[:-5]]
+    before = counts()
+    async with run_server(fresh_settings(own_store.url), [rolling_board()], plain=plain) as url:
+        await ask(url, post(ONE))
+        for cut in cuts:
+            async with connected(url) as wire:
+                await wire.send(cut)
+        with own_store.frozen():
+            async with connected(url) as wire:
+                await wire.send(post(likes(4)))
+                await ask(url, request("GET", "/healthz"))
+
+        async def is_counted() -> bool:
+            return await total(url) == 8
+
+        await eventually(is_counted)
+    assert {name: value for name, value in counts().items() if value != before.get(name, 0)}.keys() == {
+        ("live_events_accepted_total", "{'board': 'posts'}")
+    }

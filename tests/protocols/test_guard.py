@@ -1,0 +1,270 @@
+"""Connections that owe a request, idle ones, and how many there may be."""
+
+import asyncio
+from contextlib import AsyncExitStack, suppress
+from typing import Any
+
+import httpx
+import pytest
+from websockets.asyncio.client import connect
+from websockets.exceptions import InvalidStatus
+
+from live.settings import Duration
+from tests.protocols.cases import ONE
+from tests.protocols.sockets import RawSocket, raw_socket, text
+from tests.protocols.wire import CHUNKED, Wire, ask, chunks, connected, likes, post, request, statuses
+from tests.support import StoreProcess, eventually, fresh_settings, rolling_board, run_server
+
+TIMES: dict[str, Any] = {"request_timeout": Duration(0.6), "idle_timeout": Duration(0.6)}
+HEALTH = request("GET", "/healthz")
+EXPECT = ("Expect", "100-continue")
+
+HALVES = {
+    "half a line": b"POST /v1/ev",
+    "half a head": post(ONE)[:60],
+    "no body": post(ONE)[: -len(ONE)],
+    "half a body": post(ONE)[:-3],
+    "half a chunk": post(chunks(ONE), CHUNKED)[:-12],
+    "half a trailer": post(chunks(ONE), CHUNKED)[:-2] + b"a: b",
+    "half a body on the ordinary way": post(ONE, target="/v1/events?x")[:-3],
+    "half a chunk on the ordinary way": post(chunks(ONE), CHUNKED, target="/v1/events?x")[:-12],
+    "half a body for nobody": post(ONE, target="/")[:-3],
+}
+
+
+async def trickle(wire: Wire, piece: bytes) -> None:
+    """Send a piece again and again, until the server has had enough."""
+    with suppress(ConnectionError):
+        while not wire.reader.at_eof():
+            await wire.send(piece)
+            await asyncio.sleep(0.05)
+
+
+@pytest.mark.parametrize("name", HALVES)
+async def test_half_a_request_is_closed_in_time(valkey_url: str, name: str) -> None:
+    """408 where nothing was answered, and the end; what it owes for ever is no request to be counted."""
+    settings = fresh_settings(valkey_url, **TIMES)
+    async with run_server(settings, [rolling_board()]) as url, connected(url) as wire:
+        await wire.send(HALVES[name])
+        said = await wire.rest()
+        answered = 405 if name == "half a body for nobody" else 408
+        assert statuses([said]) == [answered]
+        assert said.count(b"HTTP/1.1 ") == 1
+        if answered == 408:
+            assert b"request_timeout" in said
+            assert b"\r\nconnection: close\r\n" in said
+        async with httpx.AsyncClient(base_url=url) as client:
+            assert (await client.get("/v1/boards/posts")).json()["total_score"] == 0
+
+
+@pytest.mark.parametrize(
+    ("first", "piece"),
+    [
+        (b"POST /v1/events HTTP/1.1\r\n", b"a: b\r\n"),
+        (post(b"", ("Content-Length", "999")), b" "),
+        (post(b"", CHUNKED), b"1\r\n \r\n"),
+        (post(b"", ("Content-Length", "999"), target="/v1/events?x"), b" "),
+        (post(b"", ("Content-Length", "999"), EXPECT), b" "),
+    ],
+)
+async def test_a_request_that_trickles_is_closed_in_time(valkey_url: str, first: bytes, piece: bytes) -> None:
+    """However alive it looks: the clock runs from its first byte."""
+    settings = fresh_settings(valkey_url, **TIMES)
+    async with run_server(settings, [rolling_board()]) as url, connected(url) as wire:
+        await wire.send(first)
+        sending = asyncio.create_task(trickle(wire, piece))
+        said = await wire.rest()
+        await sending
+        assert statuses([said.removeprefix(b"HTTP/1.1 100 Continue\r\n\r\n")]) == [408]
+
+
+AHEAD = [post(ONE), post(ONE, target="/v1/events?x"), post(ONE) + HEALTH]
+
+
+async def test_a_whole_request_ahead_of_half_a_one_is_answered(valkey_url: str) -> None:
+    """First its own answer, then what the half is told."""
+
+    async def behind(whole: bytes, half: bytes) -> None:
+        async with connected(url) as wire:
+            await wire.send(whole + half)
+            count = whole.count(b" HTTP/")
+            assert statuses(await wire.answers(count)) == [200] * count
+            assert statuses([await wire.rest()]) in ([408], [405])
+
+    settings = fresh_settings(valkey_url, request_timeout=Duration(0.2))
+    async with run_server(settings, [rolling_board()]) as url:
+        await asyncio.gather(*(behind(whole, half) for whole in AHEAD for half in HALVES.values()))
+
+
+async def test_an_answer_may_take_longer_than_the_half_behind_it(own_store: StoreProcess) -> None:
+    """It is given all the same, and is the last."""
+    settings = fresh_settings(own_store.url, request_timeout=Duration(0.2))
+    async with run_server(settings, [rolling_board()]) as url, AsyncExitStack() as stack:
+        wires = []
+        with own_store.frozen():
+            for whole in AHEAD:
+                for half in HALVES.values():
+                    wire = await stack.enter_async_context(connected(url))
+                    await wire.send(whole + half)
+                    wires.append((wire, whole.count(b" HTTP/")))
+            async with connected(url) as later:
+                await later.rest()
+        for wire, count in wires:
+            said = await wire.rest()
+            assert said.count(b"HTTP/1.1 200 ") == said.count(b"HTTP/1.1 ") == count
+            assert b"\r\nconnection: close\r\n" in said
+
+
+async def test_one_answer_to_one_request(valkey_url: str) -> None:
+    """A body that was refused when it began, and never ends, is closed without another word."""
+    settings = fresh_settings(valkey_url, max_body=100, **TIMES)
+    async with run_server(settings, [rolling_board()]) as url:
+        for large in (post(b"", ("Content-Length", "1000")), post(chunks(b" " * 101)[:-5], CHUNKED)):
+            for target in (b"/v1/events", b"/v1/events?x"):
+                async with connected(url) as wire:
+                    await wire.send(large.replace(b"/v1/events", target) + b"5")
+                    said = await wire.rest()
+                    assert (statuses([said]), said.count(b"HTTP/1.1 ")) == ([413], 1)
+
+
+async def test_a_connection_that_says_nothing_is_closed(valkey_url: str) -> None:
+    """It owes a request from the moment that it is made."""
+    settings = fresh_settings(valkey_url, request_timeout=Duration(0.3))
+    async with run_server(settings, [rolling_board()]) as url, connected(url) as wire:
+        await wire.rest()
+
+
+async def test_the_default_is_below_ten_seconds(valkey_url: str) -> None:
+    """Half a head and half a body, as the settings are."""
+    clock = asyncio.get_running_loop().time
+    async with run_server(fresh_settings(valkey_url), [rolling_board()]) as url:
+
+        async def closes(sent: bytes) -> float:
+            async with connected(url) as wire:
+                began = clock()
+                await wire.send(sent)
+                assert statuses([await wire.rest()]) == [408]
+                return clock() - began
+
+        for took in await asyncio.gather(*map(closes, list(HALVES.values())[:4])):
+            assert 7 < took < 10
+
+
+async def test_a_steady_stream_of_requests_goes_on(valkey_url: str) -> None:
+    """Each write ends in the middle of a request, so that there is always half a one: none of them is late."""
+    settings = fresh_settings(valkey_url, **TIMES)
+    clock = asyncio.get_running_loop().time
+    async with run_server(settings, [rolling_board()]) as url, connected(url) as wire:
+        whole = post(likes(3))
+        await wire.send(whole[:50])
+        end = clock() + 2
+        while clock() < end:
+            await wire.send(whole[50:] + whole[:50])
+            assert statuses([await wire.answer()]) == [200]
+            await asyncio.sleep(0.05)
+
+
+async def test_an_idle_connection_is_closed(valkey_url: str) -> None:
+    """After `idle_timeout`, whichever way its last request went; one that sends in between is kept."""
+    settings = fresh_settings(valkey_url, idle_timeout=Duration(0.8))
+    clock = asyncio.get_running_loop().time
+    async with run_server(settings, [rolling_board()]) as url, connected(url) as kept:
+        for sent in (post(ONE), HEALTH, post(ONE) + HEALTH, HEALTH + post(ONE), post(b"{")):
+            async with connected(url) as wire:
+                began = clock()
+                await wire.send(sent)
+                while not wire.reader.at_eof():
+                    await kept.send(post(ONE))
+                    assert statuses([await kept.answer()]) == [200]
+                    await asyncio.sleep(0.05)
+                    if wire.reader._buffer:  # type: ignore[attr-defined]
+                        await wire.answer()
+                assert 0.7 < clock() - began < 5
+
+
+async def full(url: str, stack: AsyncExitStack, count: int, first: bytes) -> list[Wire]:
+    """Connections that have each had their answer."""
+    wires = [await stack.enter_async_context(connected(url)) for _ in range(count)]
+    for wire in wires:
+        await wire.send(first)
+        await wire.answer()
+    return wires
+
+
+@pytest.mark.parametrize("first", [post(ONE), HEALTH], ids=["short", "ordinary"])
+async def test_an_idle_connection_makes_room(valkey_url: str, first: bytes) -> None:
+    """The one that has been idle for longest goes; the others stay, and the new one is served."""
+    settings = fresh_settings(valkey_url, max_connections=3)
+    async with run_server(settings, [rolling_board()]) as url, AsyncExitStack() as stack:
+        eldest, *others = await full(url, stack, 3, first)
+        (new,) = await full(url, stack, 1, first)
+        assert await eldest.rest() == b""
+        for wire in (*others, new):
+            await wire.send(first)
+            assert statuses([await wire.answer()]) == [200]
+
+
+async def test_when_all_are_busy_a_new_one_is_told(own_store: StoreProcess) -> None:
+    """503 with Retry-After; those that are served keep their places, and afterwards there is room again."""
+    settings = fresh_settings(own_store.url, max_connections=3)
+    async with run_server(settings, [rolling_board()]) as url, AsyncExitStack() as stack:
+        await ask(url, post(ONE))
+        busy = await full(url, stack, 3, HEALTH)
+        with own_store.frozen():
+            for wire in busy:
+                await wire.send(post(ONE))
+                await wire.send(HEALTH[:5])
+
+            async def is_told() -> bool:
+                async with connected(url) as wire:
+                    await wire.send(HEALTH)
+                    said = await wire.rest()
+                    return b"too_many_connections" in said and b"\r\nretry-after: 1\r\n" in said
+
+            await eventually(is_told)
+        for wire in busy:
+            assert statuses([await wire.answer()]) == [200]
+            await wire.send(HEALTH[5:])
+            assert statuses([await wire.answer()]) == [200]
+        assert statuses(await ask(url, post(ONE))) == [200, 200]
+
+
+async def test_viewers_take_no_place_of_producers(valkey_url: str) -> None:
+    """Nor do producers take theirs: each has a limit of its own."""
+    settings = fresh_settings(valkey_url, max_connections=2, max_viewers=5)
+    async with run_server(settings, [rolling_board()]) as url, AsyncExitStack() as stack:
+        watch = url.replace("http", "ws") + "/v1/boards/posts/live"
+        viewers = [await stack.enter_async_context(connect(watch)) for _ in range(5)]
+        producers = await full(url, stack, 2, post(ONE))
+        with pytest.raises(InvalidStatus) as refused:
+            await connect(watch)
+        assert b"too_many_viewers" in (refused.value.response.body or b"")
+        for wire in producers[1:]:
+            await wire.send(post(ONE))
+            assert statuses([await wire.answer()]) == [200]
+        for viewer in viewers:
+            assert await viewer.recv()
+
+
+async def test_sockets_of_producers_take_a_place(valkey_url: str) -> None:
+    """Until they are closed; an open one is never thrown out to make room."""
+    settings = fresh_settings(valkey_url, max_connections=2)
+    async with run_server(settings, [rolling_board()]) as url:
+        async with raw_socket(url) as one, raw_socket(url) as two:
+            async with connected(url) as wire:
+                assert b"too_many_connections" in await wire.rest()
+            for open_socket in (one, two):
+                await counts(open_socket)
+
+        async def has_room() -> bool:
+            async with connected(url) as wire:
+                await wire.send(request("GET", "/healthz", ("Connection", "close")))
+                return statuses([await wire.rest()]) == [200]
+
+        await eventually(has_room)
+
+
+async def counts(producer: RawSocket) -> None:
+    """See that a socket takes a message."""
+    await producer.send(text(ONE))
+    assert (await producer.answer())["accepted"] == 1

@@ -1,0 +1,125 @@
+"""Requests and answers as bytes, for tests that say every one of them."""
+
+import asyncio
+import re
+import socket
+from collections.abc import AsyncIterator, Iterable
+from contextlib import asynccontextmanager, suppress
+from typing import Final
+from urllib.parse import urlsplit
+
+JSON: Final = ("Content-Type", "application/json")
+NDJSON: Final = ("Content-Type", "application/x-ndjson")
+CHUNKED: Final = ("Transfer-Encoding", "chunked")
+CLOSE: Final = ("Connection", "close")
+
+_DATE: Final = re.compile(rb"date: [^\r]*\r\n", re.IGNORECASE)
+_LENGTH: Final = re.compile(rb"content-length: (\d+)\r\n", re.IGNORECASE)
+_OFFSET: Final = re.compile(rb'"posts":\d+')
+_WAIT: Final = 20.0
+
+
+def request(method: str, target: str, *fields: tuple[str, str], body: bytes = b"", version: str = "1.1") -> bytes:
+    """A request of exactly these fields, behind `Host`."""
+    lines = [f"{method} {target} HTTP/{version}", "Host: x", *(f"{name}: {value}" for name, value in fields), "", ""]
+    return "\r\n".join(lines).encode("latin-1") + body
+
+
+def post(body: bytes, *fields: tuple[str, str], target: str = "/v1/events", version: str = "1.1") -> bytes:
+    """A POST of a body, JSON where nothing else is said, with its length unless it comes in chunks."""
+    names = {name.lower() for name, _ in fields}
+    kind = () if "content-type" in names else (JSON,)
+    length = () if names & {"content-length", "transfer-encoding"} else (("Content-Length", str(len(body))),)
+    return request("POST", target, *kind, *length, *fields, body=body, version=version)
+
+
+def chunks(*pieces: bytes) -> bytes:
+    """A body in chunks."""
+    return b"".join(b"%x\r\n%b\r\n" % (len(piece), piece) for piece in pieces) + b"0\r\n\r\n"
+
+
+def likes(count: int) -> bytes:
+    """An array of so many likes."""
+    return b"[" + b",".join([b'{"key":"a"}'] * count) + b"]"
+
+
+class Wire:
+    """A connection on which a test says every byte."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.reader = reader
+        self.writer = writer
+
+    async def send(self, *pieces: bytes) -> None:
+        """Send pieces, each by itself."""
+        for piece in pieces:
+            self.writer.write(piece)
+            await self.writer.drain()
+            await asyncio.sleep(0)
+
+    async def answer(self) -> bytes:
+        """The next answer, whole, but for its date."""
+        async with asyncio.timeout(_WAIT):
+            head = await self.reader.readuntil(b"\r\n\r\n")
+            if head.startswith(b"HTTP/1.1 100 "):
+                return head
+            length = _LENGTH.search(head)
+            if length is not None:
+                return _DATE.sub(b"", head) + await self.reader.readexactly(int(length[1]))
+            return _DATE.sub(b"", head) + await self.rest()
+
+    async def answers(self, count: int) -> list[bytes]:
+        """So many answers."""
+        return [await self.answer() for _ in range(count)]
+
+    async def rest(self) -> bytes:
+        """Everything until the server closes."""
+        async with asyncio.timeout(_WAIT):
+            try:
+                return _DATE.sub(b"", await self.reader.read())
+            except ConnectionResetError:
+                return b""
+
+
+@asynccontextmanager
+async def connected(url: str, *, window: int | None = None) -> AsyncIterator[Wire]:
+    """A connection to a server; the kernel takes no more of what it sends than a `window`, where one is given."""
+    address = urlsplit(url)
+    assert address.hostname is not None
+    own = socket.socket()
+    if window is not None:
+        own.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, window)
+    own.setblocking(False)  # noqa: FBT003 - its only argument
+    await asyncio.get_running_loop().sock_connect(own, (address.hostname, address.port))
+    wire = Wire(*await asyncio.open_connection(sock=own, limit=window or 65536))
+    try:
+        yield wire
+    finally:
+        if wire.writer.transport.get_write_buffer_size():
+            wire.writer.transport.abort()  # nobody takes what is left
+        wire.writer.close()
+        with suppress(ConnectionError):
+            await wire.writer.wait_closed()
+
+
+async def ask(url: str, *pieces: bytes, answers: int = 1) -> list[bytes]:
+    """The answers to what is sent on a connection of its own, and then what comes until the server closes, if it does.
+
+    Whether it does is asked with one more request: where the connection lives on, it is answered.
+    """
+    async with connected(url) as wire:
+        await wire.send(*pieces)
+        found = await wire.answers(answers)
+        with suppress(ConnectionError):
+            await wire.send(request("GET", "/healthz", CLOSE))
+        return [*found, await wire.rest()]
+
+
+def statuses(answers: Iterable[bytes]) -> list[int]:
+    """The statuses of answers."""
+    return [int(answer.split(b" ", 2)[1]) for answer in answers if answer]
+
+
+def without_offsets(answers: Iterable[bytes]) -> list[bytes]:
+    """Answers without where the board stood: that depends on which requests shared a batch."""
+    return [_LENGTH.sub(b"", _OFFSET.sub(b'"posts":0', answer)) for answer in answers]

@@ -1,0 +1,53 @@
+"""Processes that only take events, or only show boards, on one store."""
+
+import httpx
+import pytest
+from msgspec.structs import replace
+from websockets.asyncio.client import connect
+from websockets.exceptions import InvalidStatus
+
+from tests.support import ModelViewer, fresh_settings, post, rolling_board, run_server
+
+
+async def test_one_process_takes_events_and_another_shows_them(valkey_url: str) -> None:
+    """What is posted to the one is seen at the other, live too."""
+    settings = fresh_settings(valkey_url)
+    boards = [rolling_board()]
+    async with (
+        run_server(replace(settings, role="ingest"), boards) as ingest,
+        run_server(replace(settings, role="viewers"), boards) as viewers,
+        httpx.AsyncClient(base_url=ingest) as producer,
+        connect(viewers.replace("http", "ws") + "/v1/boards/posts/live") as socket,
+    ):
+        viewer = ModelViewer()
+        viewer.receive(await socket.recv())
+        await post(producer, {"key": "a"})
+        while not viewer.records:
+            viewer.receive(await socket.recv())
+
+        assert viewer.records[0].key == "a"
+
+
+@pytest.mark.parametrize("path", ["/", "/boards/posts", "/v1/boards", "/v1/boards/posts"])
+async def test_who_takes_events_shows_no_boards(valkey_url: str, path: str) -> None:
+    """Viewers can't take the places of producers where there are none for them."""
+    async with (
+        run_server(fresh_settings(valkey_url, role="ingest"), [rolling_board()]) as url,
+        httpx.AsyncClient(base_url=url) as client,
+    ):
+        assert (await client.get(path)).status_code == 404
+        assert (await client.get("/readyz")).status_code == 200
+        with pytest.raises(InvalidStatus):
+            await connect(url.replace("http", "ws") + "/v1/boards/posts/live")
+
+
+async def test_who_shows_boards_takes_no_events(valkey_url: str) -> None:
+    """Neither by POST nor by socket."""
+    async with (
+        run_server(fresh_settings(valkey_url, role="viewers"), [rolling_board()]) as url,
+        httpx.AsyncClient(base_url=url) as client,
+    ):
+        assert (await client.post("/v1/events", json={"key": "a"})).status_code == 404
+        assert (await client.get("/boards/posts")).status_code == 200
+        with pytest.raises(InvalidStatus):
+            await connect(url.replace("http", "ws") + "/v1/events/live")

@@ -1,0 +1,272 @@
+"""Whatever is sent to a server as users run it, no answer is a fault of its own, and each is as /openapi.json says."""
+
+import asyncio
+import gzip
+import json
+from collections.abc import Iterator
+from http import HTTPStatus
+from typing import Any
+
+import httpx
+import msgspec
+import pytest
+import requests
+import schemathesis
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+from schemathesis.checks import not_a_server_error
+from schemathesis.config import SchemathesisConfig
+from schemathesis.generation import GenerationMode
+from schemathesis.specs.openapi.checks import (
+    content_type_conformance,
+    response_headers_conformance,
+    response_schema_conformance,
+    status_code_conformance,
+)
+
+from live.errors import PROBLEMS, REFUSALS
+from live.ingest.posting import Answer
+from live.replies import ProblemBody
+from live.web.openapi import openapi_document
+from tests.support import DEADLINE, ServerProcess, fresh_settings
+
+BODIES, AT_ONCE = 10_000, 10
+
+Headers = list[tuple[bytes, bytes]]
+Sent = tuple[Headers, bytes]
+
+
+@pytest.fixture(scope="module")
+def server(valkey_url: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
+    """A server of its own process, which is well to the end, and had nothing to log."""
+    process = ServerProcess(fresh_settings(valkey_url, rate=0), tmp_path_factory.mktemp("fuzz"))
+    process.start()
+    httpx.post(f"{process.url}/v1/events", json={"key": "a"}).raise_for_status()
+    yield process
+    log = process.log()
+    assert httpx.get(f"{process.url}/readyz").status_code == HTTPStatus.OK
+    assert process.stop() == 0
+    assert [line for line in log.splitlines() if "failed" in line or "Traceback" in line] == []
+
+
+@pytest.fixture(scope="module")
+def api(server: ServerProcess) -> Any:
+    """The contract, read from the server; its requests are as it allows, and some as it does not."""
+    return schemathesis.openapi.from_url(f"{server.url}/openapi.json", config=SchemathesisConfig())
+
+
+# What may be wrong of a request is its parameters and its body; an operation without any can't be asked wrongly.
+ASKED = [
+    (path, method, mode)
+    for path, methods in openapi_document()["paths"].items()
+    for method, operation in methods.items()
+    for mode in GenerationMode
+    if mode.is_positive or operation["parameters"]
+]
+THERE = {"board": "posts", "key": "a"}
+CONFORMANCE = [
+    not_a_server_error,
+    status_code_conformance,
+    content_type_conformance,
+    response_headers_conformance,
+    response_schema_conformance,
+]
+
+
+@pytest.mark.parametrize(("path", "method", "mode"), ASKED)
+def test_every_answer_is_as_the_contract_says(api: Any, path: str, method: str, mode: GenerationMode) -> None:
+    """Status, content type, header fields and document, whether the request is as the contract allows or is not."""
+    statuses: set[int] = set()
+    with requests.Session() as session:
+
+        @settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
+        @given(api[path][method].as_strategy(mode), st.booleans())
+        def ask(case: schemathesis.Case[Any], there: bool) -> None:  # noqa: FBT001 - of a board and a key that are there
+            case.headers.pop("Authorization", None)  # any but a good one is refused; the bodies below have bad ones
+            case.path_parameters.update({name: THERE[name] for name in case.path_parameters if there})
+            statuses.add(case.call_and_validate(session=session, checks=CONFORMANCE).status_code)
+
+        ask()
+    if mode.is_positive:
+        wanted = HTTPStatus.UPGRADE_REQUIRED if path.endswith("/live") else HTTPStatus.OK
+        assert wanted in statuses
+
+
+texts = st.sampled_from(
+    ["a", "b", "like", "posts", "1.0", "1", "", "\0", "\u202e", "e\u0301", "caf\u00e9", "\ud800"]
+) | st.text(max_size=8)
+numbers = st.integers() | st.sampled_from([0, 1, -1, 2**53, 2**53 + 1, -(2**64), 10**400]) | st.floats(allow_nan=False)
+times = st.sampled_from(["now", "2026-11-21T12:00:00Z", "1970-01-01T00:00:00Z", "9999-12-31T23:59:59.999999Z"])
+scalars = st.none() | st.booleans() | texts | numbers | times
+values = st.recursive(scalars, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(texts, inner, max_size=3))
+
+
+def fields(*names: str) -> st.SearchStrategy[dict[str, Any]]:
+    """An object with some of the fields that it may have, of good and of bad values, and some that it may not."""
+    strange = st.dictionaries(texts, values, max_size=2)
+    known = st.fixed_dictionaries({}, optional=dict.fromkeys(names, scalars))
+    return st.builds(lambda left, right: {**left, **right}, strange, known) | known
+
+
+plain = fields("key", "amount", "type", "board", "time", "id", "source", "actor").map(
+    lambda event: {"key": "a", **event}
+)  # fmt: skip
+cloud = fields("subject", "sampledrate", "type", "board", "time", "id", "source", "actor", "data", "data_base64").map(
+    lambda event: {"specversion": "1.0", "id": "1", "source": "/s", "type": "like", "subject": "a", **event}
+)
+plain_events = plain | values
+cloud_events = cloud | values
+
+
+def as_json(value: Any) -> bytes:
+    """JSON in ASCII: all other characters are escapes, half ones of UTF-16 too."""
+    return json.dumps(value).encode()
+
+
+def as_lines(many: list[Any]) -> bytes:
+    """NDJSON."""
+    return b"\n".join(map(as_json, many))
+
+
+def of_type(media_type: bytes, body: st.SearchStrategy[bytes]) -> st.SearchStrategy[Sent]:
+    """Bodies of a content type."""
+    return body.map(lambda data: ([(b"Content-Type", media_type)], data))
+
+
+SCRAPS = rb'{ } [ ] , : " \ \u d800 e9 - NaN null {"key":"a"} "key" "id" "specversion" "subject" "time"'.split()
+scraps = st.lists(st.sampled_from([*SCRAPS, b"\n", b"\0", b"\xff", b"[" * 2000]), max_size=12).map(b"".join)
+raw = st.binary(max_size=60) | scraps
+header_values = (
+    st.binary(max_size=12).map(lambda value: bytes(byte for byte in value if byte >= 0x20 and byte != 0x7F).strip())
+    | st.sampled_from([b"1", b"a", b"%ff", b"%C0%A0", b'"a\\"b"', b"Bearer a.b", b"gzip", b"100-continue"])
+)  # fmt: skip
+NAMES = rb"""ce-specversion ce-id ce-source ce-type ce-subject ce-time ce-sampledrate ce-board ce-data ce- ce-A_b
+    Idempotency-Key Content-Encoding Authorization Content-Type Accept Origin Traceparent WebHook-Request-Origin"""
+names = st.sampled_from(NAMES.split())
+odd_headers = st.lists(st.tuples(names, header_values), max_size=4)
+binary = st.tuples(
+    odd_headers.map(lambda odd: [(b"ce-" + name, value) for name, value in
+                                 ((b"specversion", b"1.0"), (b"id", b"1"), (b"source", b"/s"), (b"type", b"like"),
+                                  (b"subject", b"caf%C3%A9"))] + odd),
+    raw,
+)  # fmt: skip
+MEDIA_TYPES = [b"application/json", b"application/x-ndjson", b"application/cloudevents+json",
+               b"application/cloudevents-batch+json", b"text/plain", b"application/json; charset=latin-1"]  # fmt: skip
+well_formed = st.one_of(
+    of_type(MEDIA_TYPES[0], plain_events.map(as_json)),
+    of_type(MEDIA_TYPES[0], st.lists(plain_events, max_size=4).map(as_json)),
+    of_type(MEDIA_TYPES[1], st.lists(plain_events, max_size=4).map(as_lines)),
+    of_type(MEDIA_TYPES[2], cloud_events.map(as_json)),
+    of_type(MEDIA_TYPES[3], st.lists(cloud_events, max_size=4).map(as_json)),
+    binary,
+)
+
+
+@st.composite
+def posts(draw: st.DrawFn) -> Sent:
+    """A request: most are well formed, some are cut, packed, of another type, or have odd headers."""
+    headers, body = draw(well_formed)
+    match draw(st.integers(0, 9)):
+        case 0:
+            headers = [*headers, *draw(odd_headers)]
+        case 1:
+            headers, body = [(b"Content-Type", draw(st.sampled_from(MEDIA_TYPES)))], draw(raw)
+        case 2:
+            headers, body = [*headers, (b"Content-Encoding", b"gzip")], gzip.compress(body, 1)
+            body = body[: len(body) - draw(st.sampled_from([0, 0, 1, 9]))]
+        case 3:
+            at, until = sorted(draw(st.tuples(st.integers(0, len(body)), st.integers(0, len(body)))))
+            body = body[:at] + draw(st.sampled_from([b"", body[at:until] * 2])) + body[until:]
+        case 4:
+            headers = [*headers, (b"Idempotency-Key", draw(st.sampled_from([b"a", b'"a"', b'"b', b"", b"c d"])))]
+    return headers, body
+
+
+class Line:
+    """A connection that posts bodies one after another, any bytes as header fields; once closed, it is opened again."""
+
+    def __init__(self, url: str) -> None:
+        self._address = url.removeprefix("http://")
+        self._streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
+
+    async def post(self, headers: Headers, body: bytes) -> tuple[int, bytes, bytes]:
+        """Status, content type and document of the answer."""
+        if self._streams is None:
+            host, _, port = self._address.partition(":")
+            self._streams = await asyncio.open_connection(host, int(port))
+        reader, writer = self._streams
+        fields = [(b"Host", self._address.encode()), (b"Content-Length", b"%d" % len(body)), *headers]
+        writer.write(
+            b"POST /v1/events HTTP/1.1\r\n%b\r\n%b" % (b"".join(b"%b: %b\r\n" % pair for pair in fields), body)
+        )
+        status, _, head = (await reader.readuntil(b"\r\n\r\n")).partition(b"\r\n")
+        answered = dict(line.lower().split(b": ", 1) for line in head.splitlines() if line)
+        document = await reader.readexactly(int(answered[b"content-length"]))
+        if answered.get(b"connection") == b"close":
+            await self.close()
+        return int(status.split()[1]), answered[b"content-type"], document
+
+    async def close(self) -> None:
+        """Hang up."""
+        if self._streams is not None:
+            self._streams[1].close()
+            await self._streams[1].wait_closed()
+            self._streams = None
+
+
+class Tally:
+    """How many requests were sent, and how they were answered."""
+
+    def __init__(self) -> None:
+        self.answers: dict[str, int] = {}
+
+    def check(self, status: int, media_type: bytes, document: bytes) -> None:
+        """Check that an answer has a documented form."""
+        if status == HTTPStatus.OK:
+            assert media_type == b"application/json"
+            answer = msgspec.json.decode(document, type=Answer)
+            assert {rejection.code for rejection in answer.rejected} <= set(REFUSALS)
+            code = "ok" if answer.accepted or answer.duplicate else "refused"
+        else:
+            assert media_type == b"application/problem+json"
+            problem = msgspec.json.decode(document, type=ProblemBody)
+            assert (status, problem.title) == PROBLEMS[problem.code]
+            assert problem.status == status < HTTPStatus.INTERNAL_SERVER_ERROR
+            code = problem.code
+        self.answers[code] = self.answers.get(code, 0) + 1
+
+
+def test_ten_thousand_bodies_of_any_kind(server: ServerProcess) -> None:
+    """Several at a time, over connections that are kept: a count with refusals, or a problem that is the sender's."""
+    tally = Tally()
+    lines = [Line(server.url) for _ in range(AT_ONCE)]
+
+    async def post(line: Line, sent: Sent) -> None:
+        try:
+            tally.check(*await asyncio.wait_for(line.post(*sent), DEADLINE))
+        except Exception as error:
+            error.add_note(f"The request: {sent}")
+            raise
+
+    async def post_all(many: list[Sent]) -> None:
+        await asyncio.gather(*(post(line, sent) for line, sent in zip(lines, many, strict=True)))
+
+    async def hang_up() -> None:
+        for line in lines:
+            await line.close()
+
+    once = [Phase.generate]  # what was never answered would be waited for again and again while it is made smaller
+    with asyncio.Runner() as loop:
+
+        @settings(max_examples=BODIES // AT_ONCE, deadline=None, suppress_health_check=list(HealthCheck), phases=once)
+        @given(st.lists(posts(), min_size=AT_ONCE, max_size=AT_ONCE))
+        def send(many: list[Sent]) -> None:
+            loop.run(post_all(many))
+
+        try:
+            send()
+        finally:
+            loop.run(hang_up())
+    assert sum(tally.answers.values()) >= BODIES
+    common = {"ok", "refused", "malformed_body", "unsupported_media_type", "idempotency_key_invalid"}
+    assert common <= {code for code, count in tally.answers.items() if count >= 100}, tally.answers

@@ -1,0 +1,107 @@
+"""The handshake of CloudEvents web hooks: granted to who gives its name, within the rate; nothing is echoed."""
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import httpx
+import pytest
+import pytest_asyncio
+from starlette.datastructures import Headers
+
+from live.web.webhook import handshake
+from tests.support import fresh_settings, rolling_board, run_server
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")  # one server for all of these
+
+SENDER = "eventemitter.example.com"
+GRANTED = {"webhook-allowed-origin", "webhook-allowed-rate"}
+
+
+@pytest_asyncio.fixture(loop_scope="module", scope="module")
+async def client(valkey_url: str) -> AsyncIterator[httpx.AsyncClient]:
+    """A client of a server whose producers may send two events a second."""
+    settings = fresh_settings(valkey_url, rate=2)
+    async with run_server(settings, [rolling_board()]) as url, httpx.AsyncClient(base_url=url) as client:
+        yield client
+
+
+async def ask(client: httpx.AsyncClient, *headers: tuple[str, str]) -> httpx.Response:
+    """Ask for leave to send; every answer names the methods, and has no body."""
+    response = await client.request("OPTIONS", "/v1/events", headers=list(headers))
+    assert (response.status_code, response.content) == (200, b"")
+    assert response.headers["allow"] == "POST, OPTIONS"
+    return response
+
+
+@pytest.mark.parametrize(
+    "origin",
+    [SENDER, "EventGrid.azure.net", "localhost", "example.com.", "10.0.0.1", "https://example.com", "a-b.example:8080",
+     "http://example.com:1"],
+)  # fmt: skip
+async def test_a_sender_that_names_itself_may_send(client: httpx.AsyncClient, origin: str) -> None:
+    """By a DNS name or an origin; the rate is that of a producer, in requests a minute."""
+    response = await ask(client, ("WebHook-Request-Origin", origin))
+    assert response.headers["webhook-allowed-origin"] == origin
+    assert response.headers["webhook-allowed-rate"] == "120"
+
+
+@pytest.mark.parametrize(
+    ("asked", "allowed"),
+    [("1", "1"), ("120", "120"), ("121", "120"), ("9999999999", "120"), ("0", "120"), ("-1", "120"), ("1.5", "120"),
+     ("", "120"), ("many", "120"), ("1" * 5000, "120"), ("*", "120")],
+)  # fmt: skip
+async def test_the_rate_is_the_smaller_one(client: httpx.AsyncClient, asked: str, allowed: str) -> None:
+    """What is asked for, but no more than there is; what is no number was not asked for."""
+    response = await ask(client, ("WebHook-Request-Origin", SENDER), ("WebHook-Request-Rate", asked))
+    assert response.headers["webhook-allowed-rate"] == allowed
+
+
+@pytest.mark.parametrize(("asked", "allowed"), [(None, "*"), ("120", "120"), ("0", "*")])
+async def test_without_a_limit_any_rate_is_granted(asked: str | None, allowed: str) -> None:
+    """An asterisk says that there is none."""
+    rate = {} if asked is None else {"WebHook-Request-Rate": asked}
+    response = handshake(Headers({"WebHook-Request-Origin": SENDER, **rate}), None)
+    assert response.headers["webhook-allowed-rate"] == allowed
+
+
+async def test_who_does_not_ask_is_granted_nothing(client: httpx.AsyncClient) -> None:
+    """Neither a client that wants to know the methods, nor a browser on behalf of another site's page."""
+    page = [("Origin", "https://example.com"), ("Access-Control-Request-Method", "POST")]
+    for headers in ([], [("WebHook-Request-Rate", "1")], page):
+        response = await ask(client, *headers)
+        assert not GRANTED & set(response.headers)
+        assert not [name for name in response.headers if name.startswith("access-control-")]
+
+
+@pytest.mark.parametrize(
+    "origin",
+    ["", "*", "a b", "a,b", "example..com", "-a.example", "a_b.example", "<script>", "javascript:alert(1)",
+     "https://", "ftp://example.com", "https://example.com/path", "user@example.com", "example.com:port",
+     "example.com:123456", "a" * 64, ".".join(["a" * 60] * 5), "\u00e9xample.com", "example.com\t;x=1"],
+)  # fmt: skip
+async def test_a_name_that_is_none_is_not_sent_back(client: httpx.AsyncClient, origin: str) -> None:
+    """The answer grants nothing, and holds no part of it."""
+    response = await client.request(
+        "OPTIONS", "/v1/events", headers=[(b"WebHook-Request-Origin", origin.encode("latin-1"))]
+    )
+    assert (response.status_code, response.headers["allow"]) == (200, "POST, OPTIONS")
+    assert not GRANTED & set(response.headers)
+
+
+async def test_two_senders_at_once_are_none(client: httpx.AsyncClient) -> None:
+    """Which of the two asks can't be told."""
+    names = [("WebHook-Request-Origin", SENDER), ("WebHook-Request-Origin", "other.example")]
+    assert not GRANTED & set((await ask(client, *names)).headers)
+
+
+async def test_a_callback_is_never_called(client: httpx.AsyncClient) -> None:
+    """The address is a stranger's: the answer is given at once, and nobody connects to it."""
+    calls: list[object] = []
+    async with await asyncio.start_server(lambda _reader, writer: calls.append(writer), "127.0.0.1", 0) as listener:
+        port = listener.sockets[0].getsockname()[1]
+        callback = ("WebHook-Request-Callback", f"http://127.0.0.1:{port}/confirm?key=secret")
+        response = await ask(client, ("WebHook-Request-Origin", SENDER), callback)
+        await asyncio.sleep(0.3)
+    assert response.headers["webhook-allowed-origin"] == SENDER
+    assert "secret" not in str(response.headers)
+    assert calls == []
