@@ -1,0 +1,215 @@
+"""Exactly once, whatever is lost on the way: proxies swallow replies between producer, server and store."""
+
+import asyncio
+import random
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import msgspec
+import pytest
+
+from live.settings import Duration, Settings
+from live.store.audit import Auditor
+from live.store.client import connect
+from live.store.keys import Keys
+from tests.support import StoreProcess, drifted, fresh_settings, rolling_board, run_server
+
+pytestmark = pytest.mark.fault
+
+EVENTS, CONNECTIONS = 10_000, 16
+Opened = tuple[asyncio.StreamReader, asyncio.StreamWriter]
+
+
+class Swallower:
+    """Carries connections on, and now and then drops one in the place of an answer that has come."""
+
+    def __init__(self, upstream: Callable[[], Awaitable[Opened]], chance: random.Random, part: float) -> None:
+        self._upstream = upstream
+        self._chance = chance
+        self._part = part
+        self.swallowed = 0
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Carry one connection."""
+        far_reader, far_writer = await self._upstream()
+        back = asyncio.create_task(self._back(far_reader, writer))
+        with suppress(ConnectionError):
+            while data := await reader.read(1 << 20):
+                far_writer.write(data)
+        far_writer.close()
+        await back
+
+    async def _back(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with suppress(ConnectionError):
+            while answer := await reader.read(1 << 20):
+                if self._chance.random() < self._part:
+                    self.swallowed += 1
+                    break
+                writer.write(answer)
+        writer.transport.abort()
+
+
+@asynccontextmanager
+async def before_server(url: str, seed: int) -> AsyncIterator[tuple[str, Swallower]]:
+    """A proxy that swallows a third of what a server answers; gives its address."""
+    address = urlsplit(url)
+    swallower = Swallower(lambda: asyncio.open_connection(address.hostname, address.port), random.Random(seed), 1 / 3)
+    async with await asyncio.start_server(swallower.serve, "127.0.0.1", 0) as server:
+        yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}", swallower
+
+
+@asynccontextmanager
+async def before_store(store: StoreProcess, folder: Path, part: float) -> AsyncIterator[tuple[str, Swallower]]:
+    """A proxy that swallows some of what a store answers; gives its URL."""
+    path = folder / "proxy.sock"
+    swallower = Swallower(lambda: asyncio.open_unix_connection(str(store.path)), random.Random(1), part)
+    async with await asyncio.start_unix_server(swallower.serve, str(path)):
+        yield f"unix://{path}", swallower
+
+
+class Sender:
+    """A producer on one connection, which it opens again when it is lost; it sends until it has an answer."""
+
+    def __init__(self, url: str) -> None:
+        self._address = urlsplit(url)
+        self._opened: Opened | None = None
+        self.told: Counter[str] = Counter()
+        self.tries = 0
+
+    async def send(self, events: list[dict[str, object]]) -> None:
+        """Post a body until it is answered 200."""
+        body = msgspec.json.encode(events)
+        while True:
+            self.tries += 1
+            with suppress(ConnectionError, EOFError, TimeoutError):
+                async with asyncio.timeout(10):
+                    status, answer = await self._post(body)
+                if status == 200:
+                    self.told.update(accepted=answer["accepted"], duplicate=answer["duplicate"])
+                    assert answer["rejected"] == []
+                    return
+                assert status == 503, answer
+                self.told[answer["code"]] += 1
+                continue
+            self.close()
+
+    def close(self) -> None:
+        """Leave."""
+        if self._opened is not None:
+            self._opened[1].close()
+        self._opened = None
+
+    async def _post(self, body: bytes) -> tuple[int, dict[str, Any]]:
+        if self._opened is None:
+            self._opened = await asyncio.open_connection(self._address.hostname, self._address.port)
+        reader, writer = self._opened
+        head = f"POST /v1/events HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: {len(body)}"
+        writer.write(head.encode() + b"\r\n\r\n" + body)
+        lines = (await reader.readuntil(b"\r\n\r\n")).decode().lower().split("\r\n")
+        length = next(int(line.partition(":")[2]) for line in lines if line.startswith("content-length:"))
+        return int(lines[0].split()[1]), msgspec.json.decode(await reader.readexactly(length))
+
+
+def make_events() -> tuple[list[dict[str, object]], Counter[str]]:
+    """Events with ids, and what they come to."""
+    chance = random.Random(7)
+    totals: Counter[str] = Counter()
+    events: list[dict[str, object]] = []
+    for number in range(EVENTS):
+        key, amount = f"k{chance.randrange(500)}", chance.randint(1, 5)
+        totals[key] += amount
+        events.append({"key": key, "amount": amount, "id": f"{number}", "source": f"s{number % 3}"})
+    return events, totals
+
+
+async def send_twice(url: str, events: list[dict[str, object]]) -> list[Sender]:
+    """Each event twice, shuffled, in bodies of one to forty, over sixteen connections."""
+    chance = random.Random(3)
+    queue = events * 2
+    chance.shuffle(queue)
+    senders = [Sender(url) for _ in range(CONNECTIONS)]
+
+    async def work(sender: Sender) -> None:
+        while queue:
+            size = chance.choice([1, 1, 5, 20, 40])
+            body, queue[:] = queue[-size:], queue[:-size]
+            await sender.send(body)
+        sender.close()
+
+    await asyncio.gather(*map(work, senders))
+    return senders
+
+
+async def audited(settings: Settings, url: str) -> dict[str, int]:
+    """The ranking as it stands in a store, which an audit finds true, and so does brute force."""
+    store, keys = connect(url, settings), Keys(settings.key_prefix, "posts")
+    try:
+        report = await Auditor(store, "posts", settings.key_prefix, lambda *_: None).audit(repair=False)
+        assert (report.drifted, report.stray_slots, report.totals) == (0, [], "ok")
+        assert await drifted(store, keys) == []
+        ranking: Any = await store.zrange(keys.ranking, 0, -1, withscores=True)
+        return {key.decode(): int(score) for key, score in ranking}
+    finally:
+        await store.aclose()
+
+
+def told_in_all(senders: Iterable[Sender]) -> Counter[str]:
+    """What all senders were told together."""
+    return sum((sender.told for sender in senders), Counter[str]())
+
+
+@pytest.mark.timeout(120)
+async def test_ten_thousand_events_sent_twice_count_once(own_store: StoreProcess) -> None:
+    """Through a proxy that swallows a third of all answers: the sum is that of the events, and the audit is clean."""
+    settings = fresh_settings(own_store.url)
+    events, totals = make_events()
+    async with run_server(settings, [rolling_board()]) as server, before_server(server, 5) as (url, swallower):
+        senders = await send_twice(url, events)
+        assert await audited(settings, own_store.url) == totals
+    told = told_in_all(senders)
+    assert told["accepted"] + told["duplicate"] == 2 * EVENTS
+    assert told["accepted"] <= EVENTS  # whose answers were lost are duplicates in the answer that came
+    assert swallower.swallowed > 200
+    assert sum(sender.tries for sender in senders) > swallower.swallowed
+
+
+@pytest.mark.timeout(120)
+async def test_servers_and_their_store_lose_answers_too(own_store: StoreProcess, tmp_path: Path) -> None:
+    """Two servers behind swallowing proxies, the store behind another; what a server sends again it knows itself."""
+    events, totals = make_events()
+    async with AsyncExitStack() as stack:
+        store_url, silent = await stack.enter_async_context(before_store(own_store, tmp_path, 0.05))
+        settings = fresh_settings(store_url, store_timeout=Duration(2), write_deadline=Duration(5))
+        urls = []
+        for seed in range(2):
+            server = await stack.enter_async_context(run_server(settings, [rolling_board()]))
+            urls.append((await stack.enter_async_context(before_server(server, seed)))[0])
+        told: Counter[str] = Counter()
+        for senders in await asyncio.gather(*(send_twice(url, events) for url in urls)):
+            told += told_in_all(senders)
+        assert await audited(settings, own_store.url) == totals
+    assert told["accepted"] + told["duplicate"] == 4 * EVENTS
+    assert silent.swallowed > 10
+
+
+@pytest.mark.timeout(120)
+async def test_events_without_ids_count_once_though_the_store_loses_answers(
+    own_store: StoreProcess, tmp_path: Path
+) -> None:
+    """The server asks again by itself; and when it answers 503 `store_unavailable`, nothing was counted indeed."""
+    events, _ = make_events()
+    totals: Counter[str] = Counter()
+    for event in events:
+        del event["id"]
+        totals[str(event["key"])] += 2 * int(str(event["amount"]))
+    async with before_store(own_store, tmp_path, 0.05) as (store_url, silent):
+        settings = fresh_settings(store_url, store_timeout=Duration(2), write_deadline=Duration(5))
+        async with run_server(settings, [rolling_board()]) as url:
+            told = told_in_all(await send_twice(url, events))
+        assert await audited(settings, own_store.url) == totals
+    assert (told["accepted"], told["duplicate"], told["outcome_unknown"]) == (2 * EVENTS, 0, 0)
+    assert silent.swallowed > 10

@@ -1,0 +1,89 @@
+"""A producer that floods meets its rate, and nobody else meets the flood."""
+
+import asyncio
+import os
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from statistics import median, quantiles
+from typing import Any, Final
+
+import httpx
+import msgspec
+import pytest
+
+from live.settings import Settings, as_environment
+from tests.support import ServerProcess, StoreProcess, fresh_settings
+
+pytestmark = pytest.mark.fault
+
+RATE, BURST, SECONDS, POSTS = 500, 1000, 2.0, 300
+NOISE: Final = 0.015  # seconds: on a shared machine of two cores p99 wanders about so much by itself
+
+
+def make_key(settings: Settings, producer: str, *options: str) -> str:
+    """A producer's key, made as an operator does."""
+    command = [sys.executable, "-m", "live", "keys", "add", producer, "--json", *options]
+    environment = {**os.environ, **as_environment(settings)}
+    made = subprocess.run(command, env=environment, check=True, capture_output=True)
+    key: str = msgspec.json.decode(made.stdout)["key"]
+    return key
+
+
+@asynccontextmanager
+async def flooding(url: str, key: str) -> AsyncIterator[dict[str, Any]]:
+    """Flood while in the context; what the flooder was told is there afterwards."""
+    arguments = [url, key, str(SECONDS), "8"]
+    flooder = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "tests.flooder", *arguments, stdout=subprocess.PIPE, cwd=Path(__file__).parent.parent
+    )
+    assert flooder.stdout is not None
+    assert await flooder.stdout.readline() == b"begun\n"
+    told: dict[str, Any] = {}
+    yield told
+    told.update(msgspec.json.decode((await flooder.communicate())[0]))
+
+
+async def p99(client: httpx.AsyncClient) -> float:
+    """Post one like after another for as long as a flood lasts; each has to count. Seconds of the slowest percent."""
+    took: list[float] = []
+    end = time.monotonic() + SECONDS
+    while time.monotonic() < end or len(took) < POSTS:
+        began = time.perf_counter()
+        response = await client.post("/v1/events", json={"key": "quiet"})
+        took.append(time.perf_counter() - began)
+        assert response.status_code == 200, response.text
+        assert response.json()["accepted"] == 1
+        await asyncio.sleep(0.002)
+    return quantiles(took, n=100)[-1]
+
+
+@pytest.mark.timeout(120)
+async def test_a_flood_is_refused_and_harms_nobody_else(own_store: StoreProcess, tmp_path: Path) -> None:
+    """The flooder is told 429 with when to come again; the other's POSTs all count, their p99 at most twice as long."""
+    settings = fresh_settings(own_store.url)
+    loud, quiet = make_key(settings, "loud", "--rate", str(RATE)), make_key(settings, "quiet")
+    server = ServerProcess(settings, tmp_path)
+    server.start()
+    headers = {"Authorization": f"Bearer {quiet}"}
+    idle, flooded, told = [], [], list[dict[str, Any]]()
+    async with httpx.AsyncClient(base_url=server.url, headers=headers) as client:
+        for _ in range(3):
+            idle.append(await p99(client))
+            async with flooding(server.url, loud) as heard:
+                flooded.append(await p99(client))
+            told.append(heard)
+        score = (await client.get("/v1/boards/posts/records/flood")).json()["score"]
+    assert server.stop() == 0
+
+    assert all(heard["told"].keys() == {"200", "429"} for heard in told)
+    assert score == sum(heard["told"]["200"] for heard in told)
+    assert score <= 3 * (BURST + RATE * (2 * SECONDS + 1))
+    assert median(flooded) <= 2 * max(median(idle), NOISE)
+    (head,) = told[0]["heads"]
+    assert f'\r\nratelimit-policy: "events";q={RATE * 2};qu="events";w=2\r\n' in head
+    assert '\r\nratelimit: "events";r=0;t=1\r\n' in head
+    assert "\r\nretry-after: 1\r\n" in head
