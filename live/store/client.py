@@ -65,6 +65,11 @@ def connect(url: str, settings: Settings) -> Store:
     """
     if url.partition("://")[0] not in SCHEMES:
         raise SetupError(f"the store {redact(url)!r} is not redis://…, rediss://… or unix://…")
+    place = url.partition("?")[0].rpartition("@")[2].removeprefix("unix://")
+    if url.startswith("unix://") and not place.startswith("/"):
+        raise SetupError(
+            f"the store {redact(url)!r}: the path of a socket begins with /, as in unix:///run/valkey.sock"
+        )
     options = {name.partition("=")[0] for name in url.partition("?")[2].split("&") if name}
     if unknown := {name for name in options if name not in _OPTIONS and not name.startswith("ssl_")}:
         known = ", ".join(_OPTIONS)

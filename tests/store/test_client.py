@@ -49,7 +49,19 @@ async def told(url: str) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    "url", ["redis://h:abc/0", "http://h", "h:6379", "", "redis:/h", "redis://[::1", "REDIS://h", "unix//x", "://h"]
+    "url",
+    [
+        "redis://h:abc/0",
+        "http://h",
+        "h:6379",
+        "",
+        "redis:/h",
+        "redis://[::1",
+        "REDIS://h",
+        "unix//x",
+        "unix://data/x",
+        "://h",
+    ],
 )
 def test_an_address_that_is_none_is_refused(url: str) -> None:
     """With one clear message that names it."""
