@@ -9,7 +9,7 @@ run: $(VENV)/run  ## a board that moves, at the address it prints
 	@$(RUN)/live serve --demo
 
 test: $(VENV)/test  ## all tests
-	$(RUN)/pytest
+	$(RUN)/pytest --numprocesses auto --dist worksteal
 
 check: $(VENV)/test  ## style and types
 	$(RUN)/ruff check live tests bench
