@@ -11,7 +11,7 @@ from typing import Final
 
 import msgspec
 
-from live.board import BoardChoice, make_board
+from live.board_file import BoardChoice, make_board
 from live.event import make_entry
 from live.settings import load_settings
 from live.store.client import connect

@@ -1,126 +1,145 @@
-"""What a board is: a window, an operator, a clock and what feeds it; and the TOML file that defines boards."""
+"""What a board is: one choice each of window, operator, order, ties, ranks and clock, and what feeds it."""
 
 import re
-import tomllib
-from collections.abc import Iterable, Mapping
-from pathlib import Path
-from typing import Annotated, Any, Final, Literal
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final, Literal
 
 import msgspec
-from msgspec import Meta
 
-from live.errors import SetupError
-from live.window import Window
+from live.packing import Packing
+from live.ranking import Ranks
+from live.window import Rolling, Window
 
 BOARD_ID: Final = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
 
-EventType = Annotated[str, Meta(min_length=1, max_length=64)]
+Operator = Literal["incr", "set", "best"]
+SortOrder = Literal["desc", "asc"]
+Ties = Literal["first", "last", "key"]
+ClockKind = Literal["server", "event"]
 
 
-class RollingChoice(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
-    """`window = {rolling = "24h", slot = "1h"}` as it stands in the file."""
+class Votes(msgspec.Struct, frozen=True, kw_only=True):
+    """Rules of a contest: how often an actor may vote, when (ms since 1970), and whether for registered keys only."""
 
-    rolling: str = "24h"
-    slot: str = "1h"
-
-
-class BoardChoice(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_only=True):
-    """One `[[board]]` table as it stands in the file; every choice but the id has a default."""
-
-    id: str
-    title: Annotated[str, Meta(min_length=1, max_length=200)] = ""
-    source: Annotated[tuple[EventType, ...], Meta(min_length=1)] = ("like",)
-    window: RollingChoice = RollingChoice()
-    operator: Literal["incr"] = "incr"
-    sort_order: Literal["desc"] = "desc"
-    ties: Literal["key"] = "key"
-    clock: Literal["server", "event"] = "server"
+    per_key: int | None = None
+    per_actor: int | None = None
+    opens: int | None = None
+    closes: int | None = None
+    registered: bool = False
 
 
 class Board(msgspec.Struct, frozen=True, kw_only=True):
-    """A checked board."""
+    """A checked board.
+
+    `categories` limits the events that it takes (empty: all); `union` gives the weight of each part, for a board that
+    adds up others; `cap` is the number of records that it keeps.
+    """
 
     id: str
     title: str
-    source: frozenset[str]
-    window: Window
-    clock: Literal["server", "event"]
+    source: frozenset[str] = frozenset()
+    categories: frozenset[str] = frozenset()
+    union: Mapping[str, int] = {}
+    window: Window = Rolling(86_400, 3600)
+    operator: Operator = "incr"
+    sort_order: SortOrder = "desc"
+    ties: Ties = "first"
+    ranks: Ranks = "ordinal"
+    score: Packing | None = None
+    votes: Votes | None = None
+    cap: int | None = None
+    clock: ClockKind = "server"
+
+    @property
+    def operation(self) -> str:
+        """How an amount changes a value, as the script takes it: `incr`, `set`, `max` or `min`."""
+        if self.operator == "best":
+            return "max" if self.sort_order == "desc" else "min"
+        return self.operator
+
+    @property
+    def tags(self) -> str:
+        """How the tags of names go with time, so that the first or last to reach a score is ahead; `key` for none."""
+        if self.ties == "key":
+            return "key"
+        return "rising" if (self.ties == "first") == (self.sort_order == "asc") else "falling"
+
+    @property
+    def reading(self) -> str:
+        """How the sorted set is read: `forward`, `backward`, or with equal scores `turned` round."""
+        if self.sort_order == "asc":
+            return "forward"
+        return "turned" if self.ties == "key" else "backward"
+
+    @property
+    def bare(self) -> bool:
+        """Whether it needs no more of an event than key, amount, time and identity."""
+        return self.score is None and self.votes is None and self.operator == "incr"
+
+    @property
+    def described(self) -> bool:
+        """Whether its records may have metadata."""
+        return self.votes is not None or self.operator != "incr"
+
+    @property
+    def shape(self) -> "Shape":
+        """What of it can't change while its data lives."""
+        window = msgspec.to_builtins(self.window)
+        for name in ("keep", "grace"):
+            window.pop(name, None)
+        return Shape(
+            window={"kind": type(self.window).__name__.lower(), **window},
+            tables=self.window.tables,
+            operation=self.operation,
+            tags=self.tags,
+            levels=self.ranks == "dense",
+            fields=None if self.score is None else msgspec.to_builtins(self.score.fields),
+            clock=self.clock,
+        )
 
 
-def make_board(choice: BoardChoice) -> Board:
-    """Check what types alone can't say.
+class Shape(msgspec.Struct, frozen=True, kw_only=True):
+    """The choices on which the meaning of what is stored depends; kept beside it."""
 
-    Raises:
-        ValueError: the id or the window is wrong; the message says which and why.
-    """
-    if not BOARD_ID.fullmatch(choice.id):
-        raise ValueError(f"id = {choice.id!r} does not match ^[a-z0-9][a-z0-9_-]{{0,63}}$")
-    return Board(
-        id=choice.id,
-        title=choice.title or choice.id,
-        source=frozenset(choice.source),
-        window=Window.parse(choice.window.rolling, choice.window.slot),
-        clock=choice.clock,
-    )
+    window: dict[str, int | str | None]
+    tables: bool
+    operation: str
+    tags: str
+    levels: bool
+    fields: list[dict[str, int | str]] | None
+    clock: ClockKind
+
+    def encode(self) -> str:
+        """As one line of JSON, the same for the same choices."""
+        return msgspec.json.encode(self, order="sorted").decode()
 
 
-DEFAULT_BOARD: Final = make_board(BoardChoice(id="posts", title="Most liked"))
+DEFAULT_BOARD: Final = Board(id="posts", title="Most liked", source=frozenset({"like"}))
 
 
 class Boards:
-    """The boards of this server, by id and by the event type that feeds them."""
+    """The boards of this server, by id, and which of them an event feeds."""
 
     def __init__(self, boards: Iterable[Board]) -> None:
         self.by_id: Mapping[str, Board] = {board.id: board for board in boards}
-        self.by_type: dict[str, tuple[Board, ...]] = {}
+        self._by_type: dict[str, list[Board]] = {}
+        self._unions: dict[str, list[Board]] = {}
         for board in self.by_id.values():
             for event_type in board.source:
-                self.by_type[event_type] = (*self.by_type.get(event_type, ()), board)
+                self._by_type.setdefault(event_type, []).append(board)
+            for part in board.union:
+                self._unions.setdefault(part, []).append(board)
 
+    def fed_by(self, event_type: str, category: str | None) -> list[Board]:
+        """The boards that take events of a type and category."""
+        boards = self._by_type.get(event_type, ())
+        return [board for board in boards if not board.categories or category in board.categories]
 
-def parse_boards(text: str) -> list[Board]:
-    """Read the text of a boards file.
-
-    Raises:
-        SetupError: with one line for each mistake, all mistakes of the file at once.
-    """
-    try:
-        document = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        raise SetupError(f"not TOML: {error}") from None
-    tables: Any = document.pop("board", None)
-    if not isinstance(tables, list) or not tables:
-        raise SetupError('no [[board]] in it; the least is:\n[[board]]\nid = "posts"')
-    boards: dict[str, Board] = {}
-    mistakes = [f"{name}: there is nothing of this name; boards are [[board]] tables" for name in document]
-    for number, table in enumerate(tables, 1):
-        name = f"board {number}" + (f" ({table['id']!r})" if isinstance(table, dict) and "id" in table else "")
-        try:
-            board = make_board(msgspec.convert(table, BoardChoice))
-        except ValueError as error:  # msgspec.ValidationError is one
-            mistakes.append(f"{name}: {error}")
-            continue
-        if board.id in boards:
-            mistakes.append(f"{name}: another board has this id")
-        boards[board.id] = board
-    if mistakes:
-        raise SetupError("\n".join(mistakes))
-    return list(boards.values())
-
-
-def load_boards(path: Path | None) -> Boards:
-    """Read a boards file, or give the one default board.
-
-    Raises:
-        SetupError: the file can't be read, or holds mistakes.
-    """
-    if path is None:
-        return Boards([DEFAULT_BOARD])
-    try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise SetupError(f"can't read the boards file {path}: {error}") from None
-    try:
-        return Boards(parse_boards(text))
-    except SetupError as error:
-        raise SetupError(f"the boards file {path} has mistakes:\n{error}") from None
+    def with_unions(self, boards: Sequence[Board]) -> list[tuple[Board, int]]:
+        """Boards, and those that add them up, each with the weight of an amount."""
+        weights: dict[str, int] = {}
+        if self._unions:
+            for board in boards:
+                for union in self._unions.get(board.id, ()):
+                    weights[union.id] = weights.get(union.id, 0) + union.union[board.id]
+        return [(board, 1) for board in boards] + [(self.by_id[union], weight) for union, weight in weights.items()]

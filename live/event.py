@@ -18,6 +18,7 @@ from live.errors import ProblemError
 
 MAX_SCORE: Final = 2**53
 MAX_KEY_BYTES: Final = 1024
+MAX_METADATA_BYTES: Final = 4096
 MAX_DETAIL: Final = 200
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
@@ -29,7 +30,10 @@ Label = Annotated[str, Meta(min_length=1, max_length=256)]
 
 
 class Event(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_only=True, gc=False):
-    """`key` was liked `amount` times at `time`; `type` says what kind of like and so which boards it feeds."""
+    """`key` was liked `amount` times at `time`; `type` and `category` say what kind of like, so which boards it feeds.
+
+    `fields` make the score of boards that are ranked by several; `metadata` is kept with a record that it made.
+    """
 
     key: str
     amount: Annotated[int, Meta(ge=-MAX_SCORE, le=MAX_SCORE)] | UnsetType = UNSET
@@ -39,6 +43,9 @@ class Event(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_only=Tru
     id: Label | UnsetType = UNSET
     source: Label | UnsetType = UNSET
     actor: Label | UnsetType = UNSET
+    category: Label | UnsetType = UNSET
+    fields: dict[str, int] | UnsetType = UNSET
+    metadata: msgspec.Raw | UnsetType = UNSET
 
 
 class Rejection(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -50,9 +57,17 @@ class Rejection(msgspec.Struct, frozen=True, omit_defaults=True):
     board: str | None = None
 
 
-# What a board needs of an event: the key, the amount, the time in ms since 1970 if it gave one, and the identity if it
-# has one (`Identities`). A bare tuple, because a busy server makes some hundred thousand of them a second.
-Entry: TypeAlias = tuple[str, int, int | None, bytes | None]
+class Extra(msgspec.Struct, frozen=True):
+    """What only some boards need of an event: who sent it, and JSON to keep with the record."""
+
+    actor: str | None = None
+    metadata: bytes | None = None
+
+
+# What a board needs of an event: the key, the amount, the time in ms since 1970 if it gave one, the identity if it has
+# one (`Identities`), and what only some boards need. A bare tuple, because a busy server makes some hundred thousand of
+# them a second.
+Entry: TypeAlias = tuple[str, int, int | None, bytes | None, Extra | None]
 
 
 _MOST_SOURCES: Final = 100
@@ -120,7 +135,7 @@ class Likes(Sequence[Entry]):
     @overload
     def __getitem__(self, index: slice) -> "Likes": ...
     def __getitem__(self, index: int | slice) -> "Entry | Likes":
-        return Likes(self.keys[index]) if isinstance(index, slice) else make_entry(self.keys[index])
+        return Likes(self.keys[index]) if isinstance(index, slice) else (self.keys[index], 1, None, None, None)
 
 
 def join(parts: Sequence[Sequence[Entry]]) -> Sequence[Entry]:
@@ -131,15 +146,24 @@ def join(parts: Sequence[Sequence[Entry]]) -> Sequence[Entry]:
     return [entry for part in parts for entry in part]
 
 
-def make_entry(key: str, amount: int = 1, time: int | None = None, identity: bytes | None = None) -> Entry:
+def make_entry(
+    key: str, amount: int = 1, time: int | None = None, identity: bytes | None = None, extra: Extra | None = None
+) -> Entry:
     """An entry that is not made from an event."""
-    return (key, amount, time, identity)
+    return (key, amount, time, identity, extra)
 
 
 def entry_of(event: Event, identity: bytes | None = None) -> Entry:
     """The part of an event that is counted."""
     time = None if event.time is UNSET else milliseconds(event.time)
-    return (event.key, 1 if event.amount is UNSET else event.amount, time, identity)
+    return (event.key, 1 if event.amount is UNSET else event.amount, time, identity, _extra_of(event))
+
+
+def _extra_of(event: Event) -> Extra | None:
+    if event.actor is UNSET and event.metadata is UNSET:
+        return None
+    metadata = None if event.metadata is UNSET else bytes(event.metadata)
+    return Extra(None if event.actor is UNSET else event.actor, metadata)
 
 
 def entries_of(events: Sequence[Event], identify: Callable[[Event], bytes]) -> list[Entry]:
@@ -150,6 +174,7 @@ def entries_of(events: Sequence[Event], identify: Callable[[Event], bytes]) -> l
             1 if event.amount is UNSET else event.amount,
             None if event.time is UNSET else milliseconds(event.time),
             None if event.id is UNSET else identify(event),
+            _extra_of(event) if event.actor is not UNSET or event.metadata is not UNSET else None,
         )
         for event in events
     ]
@@ -177,6 +202,28 @@ def key_fault(key: str) -> str | None:
     return None
 
 
+def event_fault(event: Event) -> tuple[str, str] | None:
+    """Why an event that was decoded can't be taken all the same, as code and detail; or None."""
+    fault = key_fault(event.key)
+    if fault is not None:
+        return "key_invalid", fault
+    if event.metadata is not UNSET:
+        metadata = bytes(event.metadata)
+        if len(metadata) > MAX_METADATA_BYTES:
+            return "metadata_invalid", f"metadata has {len(metadata)} bytes; at most {MAX_METADATA_BYTES} are taken"
+        if not metadata.startswith(b"{") or not _is_utf8(metadata):
+            return "metadata_invalid", "metadata is no JSON object"
+    return None
+
+
+def _is_utf8(text: bytes) -> bool:
+    try:
+        text.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
 class Body(msgspec.Struct, frozen=True):
     """A decoded body: the good events, the index of each in the body, and the bad ones as rejections.
 
@@ -195,7 +242,7 @@ def decode_plain(body: bytes) -> Event | None:
         event = _one.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None
-    return None if _doubled(body, event) or key_fault(event.key) is not None else event
+    return None if _doubled(body, event) or event_fault(event) is not None else event
 
 
 def decode_json(body: bytes, max_events: int) -> Body:
@@ -306,6 +353,7 @@ def _checked(events: Sequence[Event], *, bare: bool) -> Body:
     keys = [event.key for event in events]
     together = "".join(keys)
     sound = together.isascii() and together.isprintable() and "" not in keys
+    sound = sound and (bare or all(event.metadata is UNSET for event in events))
     if sound and max(map(len, keys), default=0) <= MAX_KEY_BYTES:
         return Body(events, range(len(events)), [], keys if bare else None)
     return check_parts(events)
@@ -319,8 +367,8 @@ def check_parts(parts: Sequence[Event | Rejection]) -> Body:
     for index, part in enumerate(parts):
         if isinstance(part, Rejection):
             rejections.append(Rejection(index, part.code, part.detail))
-        elif (fault := key_fault(part.key)) is not None:
-            rejections.append(Rejection(index, "key_invalid", fault))
+        elif (fault := event_fault(part)) is not None:
+            rejections.append(Rejection(index, *fault))
         else:
             events.append(part)
             indexes.append(index)

@@ -10,7 +10,8 @@ import typer
 from msgspec import UNSET
 from rich.table import Table
 
-from live.board import BOARD_ID, load_boards
+from live.board import BOARD_ID
+from live.board_file import load_boards
 from live.errors import SetupError
 from live.producer import Record, Scope, Verb
 from live.settings import Settings, load_settings

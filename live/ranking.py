@@ -1,51 +1,132 @@
 """The top of a board as a list of records, and the difference between two tops: pure, no I/O.
 
-`diff` and `apply` are inverse: `apply(old, *diff(old, new)) == new` for all tops. A difference names only
-records that are new or whose score changed; a record that merely slid keeps its place relative to the others
-that did not change, so its new rank follows from theirs and need not travel.
+`diff` and `apply` are inverse: `apply(old, *diff(old, new)) == new` for all tops. A difference names only records that
+are new, whose score or metadata changed, or that changed places with others; a record that merely slid keeps its place
+relative to the others that did not change, so its new rank follows from theirs and need not travel.
 """
 
+from bisect import bisect_left
 from collections.abc import Iterable, Sequence
+from typing import Literal
 
 import msgspec
+from msgspec import UNSET, UnsetType
+
+Ranks = Literal["ordinal", "dense", "competition"]
 
 
 class Record(msgspec.Struct, frozen=True):
-    """One row: `rank` counts from 1, `score` is a whole number within ±2^53."""
+    """One row: `rank` counts from 1, `score` is a whole number within ±2^53.
+
+    `fields` are those that the score is made of, `metadata` is what was given with the record, and `position` is how
+    many records go before it, and one, where equal scores share a rank.
+    """
 
     key: str
     score: int
     rank: int
+    fields: dict[str, int] | UnsetType = UNSET
+    metadata: msgspec.Raw | UnsetType = UNSET
+    position: int | UnsetType = UNSET
 
 
 class Page(msgspec.Struct, frozen=True, kw_only=True):
     """Consecutive records of a board, read at one instant, and where the board stood then.
 
-    `start` is the number of records ahead of the first one; `total_score` and `rank_count` are of the whole board.
+    `start` is the number of records ahead of the first one; `total_score` (None where scores are no amounts) and
+    `rank_count` are of the whole board, or of the `period` that was read. `first` and `last` are the positions of the
+    first and the last record: score, and name in the ranking; `slot` is where the period starts.
     """
 
     epoch: str
     offset: int
     rank_count: int
-    total_score: int
+    total_score: int | None
     start: int
     records: tuple[Record, ...]
+    first: tuple[int, bytes] | None = None
+    last: tuple[int, bytes] | None = None
+    slot: int | None = None
+    period: str | None = None
+
+
+def ranks_of(scores: Sequence[int], first: int, start: int, ranks: Ranks) -> list[int]:
+    """The ranks of consecutive records, of which the first has rank `first` and `start` records ahead of it.
+
+    `ordinal` counts records; equal scores share a rank in the others, after which `competition` goes on with the number
+    of records, `dense` with the next number.
+    """
+    if ranks == "ordinal":
+        return list(range(start + 1, start + 1 + len(scores)))
+    found: list[int] = []
+    for i, score in enumerate(scores):
+        if i == 0:
+            found.append(first)
+        elif score == scores[i - 1]:
+            found.append(found[-1])
+        else:
+            found.append(found[-1] + 1 if ranks == "dense" else start + i + 1)
+    return found
 
 
 def diff(old: Sequence[Record], new: Sequence[Record]) -> tuple[list[Record], list[str]]:
-    """What turns `old` into `new`: the records that are new or rescored, by rank, and the keys that left."""
-    scores = {record.key: record.score for record in old}
-    changed = [record for record in new if scores.get(record.key) != record.score]
+    """What turns `old` into `new`: the records that are new, other or elsewhere, in order, and the keys that left."""
+    before = {record.key: (record.score, record.metadata) for record in old}
+    moved = {record.key for record in new if before.get(record.key) != (record.score, record.metadata)}
     staying = {record.key for record in new}
     removed = [record.key for record in old if record.key not in staying]
-    return changed, removed
+    moved |= _out_of_order(
+        [record.key for record in old if record.key in staying and record.key not in moved],
+        [record.key for record in new if record.key not in moved],
+    )
+    return [record for record in new if record.key in moved], removed
 
 
-def apply(old: Sequence[Record], changed: Sequence[Record], removed: Iterable[str]) -> list[Record]:
-    """The top after a difference: take out what left or changed, then put each changed record at its rank."""
+def _out_of_order(old: Sequence[str], new: Sequence[str]) -> set[str]:
+    """The fewest keys that have to be put elsewhere to turn one order into another of the same keys.
+
+    What stays is the longest increasing run of old places, found by patience sorting (Fredman, 1975).
+    """
+    if old == new:
+        return set()
+    places = {key: place for place, key in enumerate(old)}
+    ends: list[int] = []  # the least old place on which a run of each length ends
+    runs: list[int] = []  # for each key of `new`, the length of the longest run that ends with it
+    for key in new:
+        place = places[key]
+        length = bisect_left(ends, place)
+        ends[length : length + 1] = [place]
+        runs.append(length)
+    staying: set[str] = set()
+    wanted = len(ends) - 1
+    for key, length in zip(reversed(new), reversed(runs), strict=True):
+        if length == wanted:
+            staying.add(key)
+            wanted -= 1
+    return set(new) - staying
+
+
+def apply(
+    old: Sequence[Record], changed: Sequence[Record], removed: Iterable[str], ranks: Ranks = "ordinal"
+) -> list[Record]:
+    """The top after a difference: take out what left or changed, then put each changed record at its position."""
     moving = {record.key for record in changed}
     moving.update(removed)
     top = [record for record in old if record.key not in moving]
     for record in changed:
-        top.insert(record.rank - 1, record)
-    return [Record(record.key, record.score, rank) for rank, record in enumerate(top, 1)]
+        top.insert((record.rank if record.position is UNSET else record.position) - 1, record)
+    return with_ranks(top, ranks)
+
+
+def with_ranks(top: Sequence[Record], ranks: Ranks) -> list[Record]:
+    """A top from the first record on, each with the rank and the position that it has there."""
+    numbers = ranks_of([record.score for record in top], 1, 0, ranks)
+    return [
+        msgspec.structs.replace(record, rank=rank, position=position(rank, place))
+        for place, (record, rank) in enumerate(zip(top, numbers, strict=True), 1)
+    ]
+
+
+def position(rank: int, place: int) -> int | UnsetType:
+    """What a record tells of its place: nothing where the rank says it all."""
+    return UNSET if rank == place else place

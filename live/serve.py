@@ -16,7 +16,8 @@ import uvicorn
 from starlette.types import ASGIApp
 from uvicorn.supervisors import Multiprocess
 
-from live.board import Boards, load_boards
+from live.board import Boards
+from live.board_file import load_boards
 from live.errors import SetupError, StoreUnavailableError
 from live.gate import is_loopback
 from live.logs import configure_logs

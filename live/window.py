@@ -1,15 +1,22 @@
-"""Rolling windows cut into slots: plain arithmetic on integer seconds, no clock.
+"""Windows cut into slots: plain arithmetic on integer seconds, no clock.
 
 A slot is named by its start, in seconds since 1970 UTC. Slot `s` of length `L` is live at `t` while
-`s + L > t - window`; with `window` a multiple of `L` that is the same as `s >= current - window`, where
-`current` is the slot that `t` falls into. So a 24-hour board with hourly slots covers 24 to 25 hours.
+`s + L > t - window`; with `window` a multiple of `L` that is the same as `s >= newest - window`, where
+`newest` is the slot that `t` falls into. So a 24-hour board with hourly slots covers 24 to 25 hours.
+Calendar periods are slots too, of the lengths that the calendar gives them.
 """
 
 import re
 from fractions import Fraction
-from typing import Final
+from functools import cache, lru_cache
+from typing import Any, ClassVar, Final, NamedTuple, TypeAlias
+from zoneinfo import ZoneInfo
 
 import msgspec
+
+from live.calendar import FIRST, LAST, Calendar, Unit, Weekday
+
+MOST_PERIODS: Final = 1000
 
 _UNITS: Final = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}  # in milliseconds
 _DURATION: Final = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,3})?)(ms|s|m|h|d)")
@@ -27,11 +34,23 @@ def parse_duration(text: str) -> float:
     return float(Fraction(match[1]) * _UNITS[match[2]] / 1000)  # exact: 1.1h is 3960s, in floats it is a little more
 
 
-class Window(msgspec.Struct, frozen=True):
-    """A rolling window: the `length` that a board covers and the `slot` it is counted in, both in seconds."""
+class Slot(NamedTuple):
+    """A piece of time that is counted as one: from `start` to before `end`, in seconds since 1970."""
+
+    start: int
+    end: int
+
+
+EVER: Final = Slot(0, 2**53)
+
+
+class Rolling(msgspec.Struct, frozen=True):
+    """The last `length` seconds, counted in slots of `slot` seconds; slots that leave are subtracted."""
 
     length: int
     slot: int
+
+    tables: ClassVar[bool] = False  # whether each slot has a ranking of its own
 
     def __post_init__(self) -> None:
         """Refuse lengths on which slot arithmetic would not be exact."""
@@ -40,21 +59,133 @@ class Window(msgspec.Struct, frozen=True):
         if self.length % self.slot:
             raise ValueError(f"the window ({self.length}s) is not a multiple of its slot ({self.slot}s)")
 
-    def slot_of(self, seconds: int) -> int:
-        """The start of the slot that holds a time; times before 1970 are negative."""
-        return seconds // self.slot * self.slot
+    def slot_at(self, seconds: int) -> Slot:
+        """The slot that holds a moment; moments before 1970 are negative."""
+        start = seconds // self.slot * self.slot
+        return Slot(start, start + self.slot)
 
-    def oldest_live(self, current: int) -> int:
-        """The start of the oldest slot that counts while `current` is the newest; anything older leaves."""
-        return current - self.length
+    def oldest(self, newest: int) -> int:
+        """The start of the oldest slot that is kept while the one that begins at `newest` is the newest."""
+        return newest - self.length
 
     @classmethod
-    def parse(cls, rolling: str, slot: str) -> "Window":
+    def parse(cls, rolling: str, slot: str) -> "Rolling":
         """Build a window from two durations in whole seconds, such as `24h` and `1h`."""
-        lengths = []
-        for name, text in (("rolling", rolling), ("slot", slot)):
-            seconds = parse_duration(text)
-            if seconds != int(seconds):
-                raise ValueError(f"{name} = {text!r} is not a whole number of seconds")
-            lengths.append(int(seconds))
-        return cls(*lengths)
+        return cls(_seconds("rolling", rolling), _seconds("slot", slot))
+
+
+class Sliding(msgspec.Struct, frozen=True):
+    """The last `length` seconds, exact to the event: each leaves by itself, to the millisecond."""
+
+    length: int
+
+    tables: ClassVar[bool] = False
+
+    def slot_at(self, _seconds: int) -> Slot:
+        """All that counts is in one slot, which events leave one by one."""
+        return EVER
+
+    def oldest(self, _newest: int) -> int:
+        """There is but one slot."""
+        return EVER.start
+
+    @classmethod
+    def parse(cls, sliding: str) -> "Sliding":
+        """Build a window from a duration in whole seconds, such as `3h`."""
+        length = _seconds("sliding", sliding)
+        if length < 1:
+            raise ValueError("a window is at least 1s")
+        return cls(length)
+
+
+class Forever(msgspec.Struct, frozen=True):
+    """All time: nothing leaves."""
+
+    tables: ClassVar[bool] = False
+
+    def slot_at(self, _seconds: int) -> Slot:
+        """There is but one slot."""
+        return EVER
+
+    def oldest(self, _newest: int) -> int:
+        """There is but one slot."""
+        return EVER.start
+
+
+class Periods(msgspec.Struct, frozen=True, kw_only=True):
+    """Calendar periods.
+
+    With `last`, one ranking over the newest `last` periods, which leave one by one; otherwise each period has its own,
+    kept for `keep` periods more, and taking late events for `grace` seconds after its end.
+    """
+
+    unit: Unit
+    timezone: str = "UTC"
+    week_start: Weekday = "monday"
+    last: int | None = None
+    keep: int = 10
+    grace: int = 0
+
+    def __post_init__(self) -> None:
+        """Refuse what no calendar has."""
+        if self.last is not None and not 1 < self.last <= MOST_PERIODS:
+            raise ValueError(f"last = {self.last} is not from 2 to {MOST_PERIODS} periods")
+        if not 0 <= self.keep <= MOST_PERIODS:
+            raise ValueError(f"keep = {self.keep} is not from 0 to {MOST_PERIODS} periods")
+        _calendar(self)
+
+    @property
+    def tables(self) -> bool:
+        """Whether each period has a ranking of its own."""
+        return self.last is None
+
+    @property
+    def calendar(self) -> Calendar:
+        """What cuts time into the periods."""
+        return _calendar(self)
+
+    def slot_at(self, seconds: int) -> Slot:
+        """The period that holds a moment; before and after the years of calendars, the nearest one."""
+        period = _calendar(self).at(min(max(seconds, FIRST), LAST - 1))
+        return Slot(period.start, period.end)
+
+    def oldest(self, newest: int) -> int:
+        """The start of the oldest period that is kept while the one that begins at `newest` is the newest."""
+        return _oldest(self, newest)
+
+    @classmethod
+    def parse(cls, grace: str, **choices: Any) -> "Periods":  # noqa: ANN401 - checked by msgspec before
+        """Build a window from choices as a boards file has them."""
+        return cls(grace=_seconds("grace", grace), **choices)
+
+
+Window: TypeAlias = Rolling | Periods | Sliding | Forever
+
+
+@cache
+def _calendar(periods: Periods) -> Calendar:
+    try:
+        zone = ZoneInfo(periods.timezone)
+    except (ValueError, OSError, KeyError):
+        example = "write it like Asia/Shanghai, as the IANA time zone database does"
+        raise ValueError(f"timezone = {periods.timezone!r} is none: {example}") from None
+    return Calendar(periods.unit, zone, periods.week_start)
+
+
+@lru_cache(maxsize=256)
+def _oldest(periods: Periods, newest: int) -> int:
+    """Goes back period by period, for they differ in length."""
+    calendar = _calendar(periods)
+    period = calendar.at(newest)
+    for _ in range(periods.keep if periods.last is None else periods.last - 1):
+        if period.start <= FIRST:
+            break
+        period = calendar.before(period)
+    return period.start
+
+
+def _seconds(name: str, text: str) -> int:
+    seconds = parse_duration(text)
+    if seconds != int(seconds):
+        raise ValueError(f"{name} = {text!r} is not a whole number of seconds")
+    return int(seconds)

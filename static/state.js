@@ -2,12 +2,15 @@
 /**
  * What a viewer knows of a board, and how a message changes it. No DOM, no network.
  *
- * @typedef {{key: string, score: number, rank: number}} BoardRecord
- * @typedef {{epoch: string, offset: number, rankCount: number, totalScore: number, records: BoardRecord[]}} Board
- * @typedef {{type: "sync", board: string, epoch: string, offset: number, rank_count: number, total_score: number,
- *            recovered: boolean, records: BoardRecord[]}} Sync
- * @typedef {{type: "update", epoch: string, since: number, offset: number, rank_count: number, total_score: number,
- *            changed: BoardRecord[], removed: string[]}} Update
+ * @typedef {{key: string, score: number, rank: number, position?: number, fields?: Object<string, number>,
+ *            metadata?: object}} BoardRecord
+ * @typedef {"ordinal" | "dense" | "competition"} Ranks
+ * @typedef {{epoch: string, offset: number, rankCount: number, totalScore: number | null, records: BoardRecord[],
+ *            period?: string, ranks: Ranks}} Board
+ * @typedef {{type: "sync", board: string, epoch: string, offset: number, rank_count: number, total_score: number | null,
+ *            recovered: boolean, records: BoardRecord[], period?: string, ranks?: Ranks}} Sync
+ * @typedef {{type: "update", epoch: string, since: number, offset: number, rank_count: number, total_score: number | null,
+ *            changed: BoardRecord[], removed: string[], period?: string}} Update
  * @typedef {{type: "status", stale: boolean, reason?: string}} Status
  */
 
@@ -28,19 +31,21 @@ export function applied(board, message) {
     offset: message.offset,
     rankCount: message.rank_count,
     totalScore: message.total_score,
+    period: message.period,
   };
-  if (message.type === "sync") return { ...sums, records: message.records };
+  if (message.type === "sync") return { ...sums, records: message.records, ranks: message.ranks ?? "ordinal" };
   if (board === null || board.epoch !== message.epoch || board.offset !== message.since) {
     throw new Gap(`an update since ${message.since}, and we stand at ${board?.offset}`);
   }
-  return { ...sums, records: reordered(board.records, message.changed, message.removed) };
+  const records = ranked(reordered(board.records, message.changed, message.removed), board.ranks);
+  return { ...sums, records, ranks: board.ranks };
 }
 
 /**
- * The records after an update: take out what left or changed, then put each changed record at its rank.
+ * The records after an update: take out what left or changed, then put each changed record at its position.
  *
  * @param {BoardRecord[]} records
- * @param {BoardRecord[]} changed by rank, rising
+ * @param {BoardRecord[]} changed by position, rising
  * @param {string[]} removed
  * @returns {BoardRecord[]}
  */
@@ -48,6 +53,22 @@ function reordered(records, changed, removed) {
   const moving = new Set(removed);
   for (const record of changed) moving.add(record.key);
   const after = records.filter((record) => !moving.has(record.key));
-  for (const record of changed) after.splice(record.rank - 1, 0, record);
-  return after.map((record, index) => (record.rank === index + 1 ? record : { ...record, rank: index + 1 }));
+  for (const record of changed) after.splice((record.position ?? record.rank) - 1, 0, record);
+  return after;
+}
+
+/**
+ * The records from the first one on, each with its rank: equal scores share one, but for `ordinal`.
+ *
+ * @param {BoardRecord[]} records
+ * @param {Ranks} ranks
+ * @returns {BoardRecord[]}
+ */
+function ranked(records, ranks) {
+  let rank = 0;
+  return records.map((record, index) => {
+    const tied = ranks !== "ordinal" && index > 0 && record.score === records[index - 1].score;
+    if (!tied) rank = ranks === "dense" ? rank + 1 : index + 1;
+    return record.rank === rank && record.position === undefined ? record : { ...record, rank, position: undefined };
+  });
 }

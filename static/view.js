@@ -24,7 +24,7 @@ export class BoardView {
   /** @param {Board} board */
   show(board) {
     this.rankCount.textContent = number.format(board.rankCount);
-    this.totalScore.textContent = number.format(board.totalScore);
+    this.totalScore.textContent = board.totalScore === null ? "–" : number.format(board.totalScore);
     this.empty.hidden = board.records.length > 0;
     const before = calm.matches ? null : this.tops();
     this.drop(board.records);

@@ -11,7 +11,9 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from live.event import MAX_SCORE, Entry, make_entry
 from live.store.client import connect
-from live.store.ledger import SCRIPTS, Added, Ledger, Scripts
+from live.store.adding import Added
+from live.store.ledger import Ledger
+from live.store.life import SCRIPTS, Scripts
 from live.store.scripts import Script
 from tests.support import StoreProcess, drifted, fresh_settings, rolling_board
 
@@ -120,7 +122,7 @@ class LedgerMachine(RuleBasedStateMachine):
         expected, met, newest = dict[int, str](), set[bytes | None](), self.current
         before, bucket = self.bucket, max(self.now // DEDUPE * DEDUPE, self.bucket)
         for index, entry in enumerate(entries):
-            key, amount, time, identity = entry
+            key, amount, time, identity, _ = entry
             code = self.refusal(entry, newest)
             if (identity is not None and identity in met) or (code is None and self.known(identity, bucket)):
                 code = "duplicate" if code in {None, "late"} else answer.get(index, code)  # both are true
@@ -209,7 +211,7 @@ class LedgerMachine(RuleBasedStateMachine):
             raise AssertionError("rotation does not come to an end")
         expected = self.expected()
         walked: list[tuple[str, int]] = []
-        after: tuple[int, str] | None = None
+        after: tuple[int, bytes] | None = None
         while True:
             page = self.run(self.ledgers[0].read(size, after=after))
             assert page.rank_count == len(expected)
@@ -218,7 +220,7 @@ class LedgerMachine(RuleBasedStateMachine):
                 break
             assert len(walked) < len(expected), "the walk goes round"
             walked += [(record.key, record.score) for record in page.records]
-            after = (page.records[-1].score, page.records[-1].key)
+            after = page.last
         assert walked == expected
 
     def expected(self) -> list[tuple[str, int]]:

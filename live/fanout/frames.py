@@ -4,20 +4,23 @@ from collections.abc import Sequence
 from typing import Literal
 
 import msgspec
+from msgspec import UNSET, UnsetType
 
-from live.ranking import Page, Record, diff
+from live.ranking import Page, Ranks, Record, diff
 
 
 class Sync(msgspec.Struct, frozen=True, tag="sync", tag_field="type"):
-    """The whole top of a board."""
+    """The whole top of a board; `ranks` says how equal scores are ranked, if not `ordinal`."""
 
     board: str
     epoch: str
     offset: int
     rank_count: int
-    total_score: int
+    total_score: int | None
     recovered: bool
     records: Sequence[Record]
+    period: str | UnsetType = UNSET
+    ranks: Ranks | UnsetType = UNSET
 
 
 class Update(msgspec.Struct, frozen=True, tag="update", tag_field="type"):
@@ -27,9 +30,10 @@ class Update(msgspec.Struct, frozen=True, tag="update", tag_field="type"):
     since: int
     offset: int
     rank_count: int
-    total_score: int
+    total_score: int | None
     changed: Sequence[Record]
     removed: Sequence[str]
+    period: str | UnsetType = UNSET
 
 
 class Status(msgspec.Struct, frozen=True, tag="status", tag_field="type", omit_defaults=True):
@@ -52,7 +56,7 @@ class Frame(msgspec.Struct, frozen=True):
 _encode = msgspec.json.Encoder().encode
 
 
-def sync_frame(board: str, page: Page, size: int) -> Frame:
+def sync_frame(board: str, page: Page, size: int, ranks: Ranks) -> Frame:
     """The top `size` of a page that begins at rank 1."""
     sync = Sync(
         board=board,
@@ -62,6 +66,8 @@ def sync_frame(board: str, page: Page, size: int) -> Frame:
         total_score=page.total_score,
         recovered=False,
         records=page.records[:size],
+        period=page.period or UNSET,
+        ranks=UNSET if ranks == "ordinal" else ranks,
     )
     return Frame("sync", _encode(sync).decode())
 
@@ -77,6 +83,7 @@ def update_frame(old: Page, new: Page, size: int) -> Frame:
         total_score=new.total_score,
         changed=changed,
         removed=removed,
+        period=new.period or UNSET,
     )
     return Frame("update", _encode(update).decode())
 

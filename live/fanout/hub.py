@@ -63,7 +63,7 @@ class Feed:
         """Be a viewer of the top `size` while in the context."""
         topic = self._topics.get(size)
         if topic is None:
-            topic = self._topics[size] = Topic(self.ledger.board.id, size)
+            topic = self._topics[size] = Topic(self.ledger.board.id, size, self.ledger.board.ranks)
         topic.viewers += 1
         viewer = Viewer(self, topic)
         self._viewers.add(viewer)

@@ -1,7 +1,7 @@
 """The top of one board in one size: where it stands, and which frame takes a viewer there. Pure: no I/O, no clock."""
 
 from live.fanout.frames import Frame, sync_frame, update_frame
-from live.ranking import Page
+from live.ranking import Page, Ranks
 
 
 class Position:
@@ -22,10 +22,11 @@ class Topic:
     or of another epoch) gets the whole top. So a viewer never has a backlog, and skips what it was too slow for.
     """
 
-    def __init__(self, board: str, size: int) -> None:
+    def __init__(self, board: str, size: int, ranks: Ranks = "ordinal") -> None:
         self.size = size
         self.viewers = 0
         self._board = board
+        self._ranks = ranks
         self._old: Page | None = None
         self._page: Page | None = None
         self._sync: Frame | None = None
@@ -51,5 +52,5 @@ class Topic:
                 self._update = update_frame(old, page, self.size)
             return self._update
         if self._sync is None:
-            self._sync = sync_frame(self._board, page, self.size)
+            self._sync = sync_frame(self._board, page, self.size, self._ranks)
         return self._sync

@@ -15,7 +15,8 @@ from live.event import Entry, join
 from live.metrics import COMMIT_EVENTS, COMMIT_SECONDS, EVENTS_ACCEPTED
 from live.rotation import catch_up
 from live.settings import Settings
-from live.store.ledger import Added, Ledger
+from live.store.adding import Added
+from live.store.ledger import Ledger
 
 log = structlog.get_logger()
 

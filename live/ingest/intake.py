@@ -130,7 +130,7 @@ class Intake:
         if head.sole is None:
             return False
         event = decode_plain(body)
-        if event is None or event.board is not UNSET or event.type is not UNSET:
+        if event is None or event.board is not UNSET or event.type is not UNSET or event.category is not UNSET:
             return False
         identity = None
         if event.id is not UNSET:
@@ -211,8 +211,8 @@ class Intake:
         return Posting(self._boards, head.producer, head.identities, decoded, told, head.once)
 
     def _sole_of(self, producer: Producer) -> str | None:
-        takers = takers_of(self._boards, producer, UNSET, UNSET)
-        return takers[0].id if not isinstance(takers, str) and len(takers) == 1 else None
+        takers = takers_of(self._boards, producer, UNSET, UNSET, UNSET)
+        return takers[0][0].id if not isinstance(takers, str) and len(takers) == 1 and takers[0][0].bare else None
 
     async def _receive_once(self, head: Head, body: bytes) -> Reply:
         """Count a body whose sender may send it again, and give the same answer each time."""

@@ -9,12 +9,24 @@ from msgspec import UNSET, UnsetType
 
 from live.board import Board, Boards
 from live.errors import REFUSALS, EpochLostError, ProblemError, StoreUnavailableError
-from live.event import Body, Entry, Event, Identities, Likes, Rejection, entries_of, entry_of
+from live.event import (
+    MAX_DETAIL,
+    MAX_SCORE,
+    Body,
+    Entry,
+    Event,
+    Identities,
+    Likes,
+    Rejection,
+    entries_of,
+    entry_of,
+)
 from live.ingest.committer import Committed, Committer
 from live.metrics import EVENTS_DUPLICATE, EVENTS_REJECTED
 from live.producer import Producer
 
 DEFAULT_TYPE: Final = "like"
+_PLAIN: Final = (UNSET, UNSET, UNSET)
 _BOARD_FAULTS: Final = (ProblemError, StoreUnavailableError, EpochLostError)
 
 
@@ -126,35 +138,66 @@ class Posting:
             self._told(self._fault(faults) if faults else self._answer())
 
     def _route(self) -> None:
-        """Give each event to its boards: the one it names, or every one whose source takes its type."""
+        """Give each event to its boards: the one it names, or every one that takes its type and category."""
         body = self._body
-        kinds = {(UNSET, UNSET)} if body.likes else {(event.board, event.type) for event in body.events}
+        kinds = {_PLAIN} if body.likes else {(event.board, event.type, event.category) for event in body.events}
         if len(kinds) == 1:
             self._route_alike(*kinds.pop())
             return
-        parts: dict[str, tuple[list[int], list[Entry]]] = {}
+        parts: dict[_Share, tuple[list[int], list[Entry]]] = {}
         for index, event, entry in zip(body.indexes, body.events, self._entries(), strict=True):
-            takers = self._takers(event.board, event.type)
+            takers = self._takers(event.board, event.type, event.category)
             if isinstance(takers, str):
                 self._rejected.append(Rejection(index, takers, REFUSALS[takers]))
                 continue
-            for share in takers:
-                indexes, entries = parts.setdefault(share.board, ([], []))
-                indexes.append(index)
-                entries.append(entry)
-        for board, (indexes, entries) in parts.items():
-            self._shares[board].indexes, self._shares[board].entries = indexes, entries
+            for share, board, weight in takers:
+                indexes, entries = parts.setdefault(share, ([], []))
+                fitted = entry if board.bare and weight == 1 else self._fit(board, weight, index, event, entry)
+                if fitted is not None:
+                    indexes.append(index)
+                    entries.append(fitted)
+        for share, (indexes, entries) in parts.items():
+            share.indexes, share.entries = indexes, entries
 
-    def _route_alike(self, board: str | UnsetType, kind: str | UnsetType) -> None:
+    def _route_alike(self, board: str | UnsetType, kind: str | UnsetType, category: str | UnsetType) -> None:
         """Give all events to the same boards."""
-        takers = self._takers(board, kind)
+        takers = self._takers(board, kind, category)
         body = self._body
         if isinstance(takers, str):
             self._rejected.extend(Rejection(index, takers, REFUSALS[takers]) for index in body.indexes)
             return
         entries: Sequence[Entry] = Likes(body.likes) if body.likes and self._once is None else self._entries()
-        for share in takers:
-            share.indexes, share.entries = body.indexes, entries
+        for share, taker, weight in takers:
+            if taker.bare and weight == 1:
+                share.indexes, share.entries = body.indexes, entries
+                continue
+            triples = zip(body.indexes, body.events, entries, strict=True)
+            fitted = [(index, self._fit(taker, weight, index, event, entry)) for index, event, entry in triples]
+            share.indexes = [index for index, entry in fitted if entry is not None]
+            share.entries = [entry for _, entry in fitted if entry is not None]
+
+    def _fit(self, board: Board, weight: int, index: int, event: Event, entry: Entry) -> Entry | None:
+        """What a board needs of an event that takes more, or other, than a plain amount; None where it is refused."""
+        key, amount, time, identity, extra = entry
+        if board.score is not None:
+            try:
+                amount = board.score.pack({} if event.fields is UNSET else event.fields)
+            except ValueError as error:
+                self._refuse(board, index, "fields_invalid", str(error)[:MAX_DETAIL])
+                return None
+        amount *= weight
+        if abs(amount) > MAX_SCORE:
+            self._refuse(board, index, "score_out_of_range", REFUSALS["score_out_of_range"])
+            return None
+        return (key, amount, time, identity, extra)
+
+    def _refuse(self, board: Board, index: int, code: str, detail: str) -> None:
+        self._rejected.append(Rejection(index, code, detail, board.id if self._several else None))
+
+    @property
+    def _several(self) -> bool:
+        """Whether it has to be said which board it was that refused."""
+        return len(self._boards.by_id) > 1
 
     def _entries(self) -> list[Entry]:
         """What boards need of the events."""
@@ -166,15 +209,17 @@ class Posting:
             for index, event in zip(body.indexes, body.events, strict=True)
         ]
 
-    def _takers(self, board: str | UnsetType, kind: str | UnsetType) -> Sequence[_Share] | str:
-        """The shares of the boards that events feed, or the code of why there are none."""
-        boards = takers_of(self._boards, self._producer, board, kind)
-        if isinstance(boards, str):
-            return boards
-        for taker in boards:
+    def _takers(
+        self, board: str | UnsetType, kind: str | UnsetType, category: str | UnsetType
+    ) -> Sequence[tuple["_Share", Board, int]] | str:
+        """The shares of the boards that events feed with their weights, or the code of why there are none."""
+        takers = takers_of(self._boards, self._producer, board, kind, category)
+        if isinstance(takers, str):
+            return takers
+        for taker, _ in takers:
             if taker.id not in self._shares:
                 self._shares[taker.id] = _Share(self, taker.id)
-        return [self._shares[taker.id] for taker in boards]
+        return [(self._shares[taker.id], taker, weight) for taker, weight in takers]
 
     def _identity(self, event: Event, index: int) -> bytes:
         if event.id is UNSET:
@@ -207,7 +252,6 @@ class Posting:
         """Name what was refused; the numbers of events that some board counted, and that are but known by some."""
         accepted: set[int] = set()
         known: set[int] = set()
-        several = len(self._boards.by_id) > 1
         for share in self._shares.values():
             for position, index in enumerate(share.indexes):
                 code = share.refused.get(position)
@@ -216,7 +260,7 @@ class Posting:
                 elif code == "duplicate":
                     known.add(index)
                 else:
-                    board = share.board if several else None
+                    board = share.board if self._several else None
                     self._rejected.append(Rejection(index, code, REFUSALS[code], board))
         known -= accepted
         EVENTS_DUPLICATE.inc(len(known))
@@ -224,22 +268,27 @@ class Posting:
 
 
 def takers_of(
-    boards: Boards, producer: Producer, board: str | UnsetType, kind: str | UnsetType
-) -> Sequence[Board] | str:
-    """The boards that an event feeds which names a board or is of a type, or the code of why there are none."""
-    takers: Sequence[Board]
+    boards: Boards, producer: Producer, board: str | UnsetType, kind: str | UnsetType, category: str | UnsetType
+) -> Sequence[tuple[Board, int]] | str:
+    """The boards that an event feeds, named by it or by its type and category; or the code of why there are none.
+
+    Unions follow from the boards that they add up, whoever may post to these.
+    """
+    taken: Sequence[Board]
     if board is not UNSET:
         named = boards.by_id.get(board)
         if named is None:
             return "board_unknown"
-        takers = (named,)
+        if named.union:
+            return "board_is_union"
+        taken = (named,)
     else:
-        takers = boards.by_type.get(DEFAULT_TYPE if kind is UNSET else kind, ())
-        if not takers:
+        taken = boards.fed_by(DEFAULT_TYPE if kind is UNSET else kind, None if category is UNSET else category)
+        if not taken:
             return "type_unknown"
-    if producer.boards is None:
-        return takers
-    return [taker for taker in takers if taker.id in producer.boards] or "board_forbidden"
+    if producer.boards is not None:
+        taken = [taker for taker in taken if taker.id in producer.boards]
+    return boards.with_unions(taken) or "board_forbidden"
 
 
 def _by_index(rejection: Rejection) -> int:

@@ -1,14 +1,19 @@
 """The audit: checks I1 over every member of a running board, a piece at a time, each piece at one instant."""
 
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections import Counter
+from collections.abc import AsyncIterator, Callable
 from typing import Any, Final, cast
 
 import msgspec
 
+from live.board import DEFAULT_BOARD, Shape
 from live.errors import SetupError
 from live.store.client import Store, store_errors
-from live.store.keys import Keys
+from live.store.keys import Keys, Table
+from live.store.line import Word
+from live.store.reading import TAG
 from live.store.scripts import Script
+from live.window import EVER
 
 AUDIT: Final = Script("audit")
 SETTLE: Final = Script("settle")
@@ -49,8 +54,9 @@ class Report(msgspec.Struct, kw_only=True):
 
 
 class _Sums(msgspec.Struct):
-    """What one pass over the board added up, and the offsets at which it looked."""
+    """What one pass over a table added up, and the offsets at which it looked."""
 
+    ranked: int = 0
     total: int = 0
     volume: int = 0
     first_offset: int | None = None
@@ -67,8 +73,8 @@ class Auditor:
         self._client = client
         self._keys = Keys(prefix, board)
         self._progress = progress
-        self._starts: list[str] = []
         self._report = Report(board=board)
+        self._shape: Shape = DEFAULT_BOARD.shape
 
     async def audit(self, *, repair: bool) -> Report:
         """Compare every member; with `repair`, give the ranking what the slots hold, while writes go on.
@@ -78,61 +84,86 @@ class Auditor:
             StoreUnavailableError: the store is away.
         """
         async with store_errors():
-            if not await self._client.exists(self._keys.meta):
+            shape = await self._client.hget(self._keys.meta, "shape")
+            if shape is None:
                 raise SetupError(f"the store has no board {self._report.board!r} under this key prefix")
+            self._shape = msgspec.json.decode(cast("bytes", shape), type=Shape)
             await self._find_strays(repair=repair)
-            sums = await self._pass(repair=repair)
+            await self._pass(repair=repair)
             self._report.repaired = repair and not self._report.clean
-            if self._report.repaired:
+            if self._report.repaired:  # what is true now counts for the sums; what was found is told
                 found, self._report = self._report, Report(board=self._report.board)
-                sums = await self._pass(repair=False)
+                await self._pass(repair=False, settle=True)
+                found.totals = self._report.totals
                 self._report = found
-            await self._check_totals(sums, repair=repair)
+            elif self._shape.window["kind"] == "sliding":
+                await self._check_log()
         return self._report
 
-    async def _pass(self, *, repair: bool) -> _Sums:
+    async def _pass(self, *, repair: bool, settle: bool = False) -> None:
+        """Look at every table of the board."""
+        for table, starts in await self._tables():
+            sums = await self._pass_table(table, starts, repair=repair)
+            if not repair or self._report.clean:
+                await self._check_totals(table, sums, repair=repair or settle)
+
+    async def _tables(self) -> list[tuple[Table, list[str]]]:
+        """The tables of the board, each with the starts of its slots."""
+        found = cast("list[bytes]", await self._client.zrange(self._keys.slots, 0, -1))
+        starts = [start.decode() for start in found]
+        self._report.slots = len(starts)
+        if self._shape.tables:
+            return [(self._keys.table(start), [start]) for start in starts]
+        return [(self._keys.table(), starts)]
+
+    async def _pass_table(self, table: Table, starts: list[str], *, repair: bool) -> _Sums:
         sums = _Sums()
-        await self._load_slots()
-        about = int(await self._client.zcard(self._keys.ranking))
+        done = self._report.members
+        about = done + int(await self._client.zcard(table.ranking))
         piece: list[bytes] = []
-        async for member in self._members():
+        async for member in self._members(table, starts):
             piece.append(member)
-            if len(piece) >= max(1, min(_PIECE, _FIELDS // max(1, len(self._starts)))):
-                await self._compare(piece, sums, repair=repair)
+            if len(piece) >= max(1, min(_PIECE, _FIELDS // max(1, len(starts)))):
+                await self._compare(table, starts, piece, sums, repair=repair)
                 self._progress(self._report.members, max(about, self._report.members))
                 piece = []
-        await self._compare(piece, sums, repair=repair)
+        await self._compare(table, starts, piece, sums, repair=repair)
         self._progress(self._report.members, self._report.members)
         return sums
 
-    async def _load_slots(self) -> None:
-        found = cast("list[bytes]", await self._client.zrange(self._keys.slots, 0, -1))
-        self._starts = [start.decode() for start in found]
-        self._report.slots = len(self._starts)
-
-    async def _members(self) -> AsyncIterator[bytes]:
+    async def _members(self, table: Table, starts: list[str]) -> AsyncIterator[bytes]:
         """Every member of the ranking or of a slot, once."""
         seen: set[bytes] = set()
-        async for member, _ in self._client.zscan_iter(self._keys.ranking, count=1000):
+        skip = 0 if self._shape.tags == "key" else TAG
+        async for name, _ in self._client.zscan_iter(table.ranking, count=1000):
+            member = name[skip:]
             if member not in seen:
                 seen.add(member)
                 yield member
-        for start in list(self._starts):
+        for start in list(starts):
             async for member, _ in self._client.hscan_iter(self._keys.slot(start), count=1000):
                 if member not in seen:
                     seen.add(member)
                     yield member
 
-    async def _compare(self, members: list[bytes], sums: _Sums, *, repair: bool) -> None:
-        keys = self._keys
+    async def _compare(
+        self, table: Table, starts: list[str], members: list[bytes], sums: _Sums, *, repair: bool
+    ) -> None:
+        keys, shape = self._keys, self._shape
         while True:
-            slots = [keys.slot(start) for start in self._starts]
-            arguments = ["1" if repair else "0", keys.channel, *self._starts, *members]
-            reply = await AUDIT(self._client, [keys.ranking, keys.meta, keys.slots, *slots], arguments)
+            arguments = ["1" if repair else "0", keys.channel, shape.tags, "dense" if shape.levels else ""]
+            arguments += [shape.operation, "1" if shape.tables else ""]
+            slots = [keys.slot(start) for start in starts]
+            reply = await AUDIT(
+                self._client, [*table.order, keys.meta, keys.slots, *slots], [*arguments, *starts, *members]
+            )
             if reply[0] == b"ok":
                 break
-            await self._load_slots()
-        _, offset, total, volume, *drift = reply
+            if shape.tables:
+                return  # the period has been dropped
+            starts[:] = (await self._tables())[0][1]
+        _, offset, ranked, total, volume, *drift = reply
+        sums.ranked += int(ranked)
         sums.total += int(total)
         sums.volume += int(volume)
         sums.first_offset = int(offset) if sums.first_offset is None else sums.first_offset
@@ -149,15 +180,10 @@ class Auditor:
 
     async def _find_strays(self, *, repair: bool) -> None:
         """Slot hashes that the index of slots does not list: rotation would never subtract them."""
-        await self._load_slots()
-        known = {self._keys.slot(start) for start in self._starts}
         prefix = self._keys.slot("")
-        found: Iterable[str] = [
-            key.decode() async for key in self._client.scan_iter(match=self._keys.slot_pattern, count=1000)
-        ]
-        suspects = sorted(set(found) - known)
-        await self._load_slots()  # a slot that was born meanwhile is listed by now
-        known = {self._keys.slot(start) for start in self._starts}
+        found = [key.decode() async for key in self._client.scan_iter(match=self._keys.slot_pattern, count=1000)]
+        suspects = sorted(set(found) - await self._listed())
+        known = await self._listed()  # a slot that was born meanwhile is listed by now
         self._report.stray_slots = [key for key in suspects if key not in known and await self._client.exists(key)]
         if repair and self._report.stray_slots:
             starts = {key.removeprefix(prefix) for key in self._report.stray_slots}
@@ -165,14 +191,38 @@ class Auditor:
             if listed:
                 await self._client.zadd(self._keys.slots, cast("Any", listed))
 
-    async def _check_totals(self, sums: _Sums, *, repair: bool) -> None:
+    async def _listed(self) -> set[str]:
+        found = cast("list[bytes]", await self._client.zrange(self._keys.slots, 0, -1))
+        return {self._keys.slot(start.decode()) for start in found}
+
+    async def _check_totals(self, table: Table, sums: _Sums, *, repair: bool) -> None:
         """Compare the sums that the board keeps, if it stood still while they were counted."""
-        state = await self._client.hmget(self._keys.meta, ["offset", "total", "volume"])
+        names = ["offset", f"total{table.suffix}", f"volume{table.suffix}"]
+        state = await self._client.hmget(self._keys.meta, names)
+        ranked = int(await self._client.zcard(table.ranking))
         offset, total, volume = (int(value or 0) for value in state)
         if {sums.first_offset, sums.last_offset} != {offset}:
-            self._report.totals = "moving"
-        elif (total, volume) != (sums.total, sums.volume):
+            self._report.totals = "moving" if self._report.totals == "ok" else self._report.totals
+        elif ranked != sums.ranked:  # a name stands in the ranking twice
+            self._report.totals = "drift"
+        elif self._shape.fields is None and (total, volume) != (sums.total, sums.volume):
             self._report.totals = "drift"
             if repair:
-                await SETTLE(self._client, [self._keys.meta], [offset, sums.total, sums.volume, self._keys.channel])
+                arguments: list[Word] = [offset, sums.total, sums.volume, self._keys.channel, table.suffix]
+                await SETTLE(self._client, [self._keys.meta], arguments)
                 self._report.repaired = True
+
+    async def _check_log(self) -> None:
+        """Compare what a sliding window holds with the events in its log, if it stands still meanwhile."""
+        before = await self._client.hget(self._keys.meta, "offset")
+        sums: Counter[bytes] = Counter()
+        async for event, _ in self._client.zscan_iter(self._keys.log, count=1000):
+            amount, _, member = event[TAG:].partition(b" ")
+            sums[member] += int(amount)
+        held: Counter[bytes] = Counter()
+        async for member, value in self._client.hscan_iter(self._keys.slot(EVER.start), count=1000):
+            held[member] = int(value)
+        if before != await self._client.hget(self._keys.meta, "offset"):
+            self._report.totals = "moving" if self._report.totals == "ok" else self._report.totals
+        elif +sums != +held or -sums != -held:
+            self._report.totals = "drift"

@@ -1,16 +1,45 @@
 """Names of a board's keys: all share the hash tag `{board}`, so a board lives on one Cluster slot."""
 
 
+class Table:
+    """The keys of one ranking, and of what belongs to its records; `suffix` is empty, or `:` and the slot's start."""
+
+    def __init__(self, base: str, suffix: str) -> None:
+        self.suffix = suffix
+        self.ranking = f"{base}:ranking{suffix}"
+        self.reached = f"{base}:reached{suffix}"
+        self.levels = f"{base}:levels{suffix}"
+        self.metadata = f"{base}:metadata{suffix}"
+        self.votes = f"{base}:votes{suffix}"
+
+    @property
+    def order(self) -> tuple[str, str, str]:
+        """What tells the order of the records."""
+        return self.ranking, self.reached, self.levels
+
+    @property
+    def all(self) -> tuple[str, ...]:
+        """Every key of the table."""
+        return self.ranking, self.reached, self.levels, self.metadata, self.votes
+
+
 class Keys:
     """The keys and the channel of one board; its id is checked before it comes here."""
 
     def __init__(self, prefix: str, board: str) -> None:
         self._base = f"{prefix}:{{{board}}}"
+        self._whole = Table(self._base, "")
         self.channel = self._base
-        self.ranking = f"{self._base}:ranking"
+        self.ranking = self._whole.ranking
         self.meta = f"{self._base}:meta"
         self.slots = f"{self._base}:slots"
         self.writers = f"{self._base}:writers"
+        self.log = f"{self._base}:log"
+        self.entrants = f"{self._base}:entrants"
+
+    def table(self, start: int | str | None = None) -> Table:
+        """The one table of a board, or that of the slot that begins at `start`, in seconds since 1970."""
+        return self._whole if start is None else Table(self._base, f":{start}")
 
     def slot(self, start: int | str) -> str:
         """The hash of the slot that begins at `start`, in seconds since 1970."""

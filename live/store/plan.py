@@ -6,93 +6,247 @@ whole otherwise; so a plan may be made from what was heard last, and be wrong, w
 
 from collections import Counter
 from collections.abc import Sequence
+from hashlib import blake2b
+from typing import cast
 
 import msgspec
 
 from live.board import Board
-from live.event import MAX_SCORE, Entry, Likes
+from live.event import MAX_SCORE, Entry, Extra, Likes
+from live.window import Periods, Rolling, Sliding
+
+
+class Clock(msgspec.Struct):
+    """Where a board's clock stands, as far as was heard: `newest` slot (None for none), and the store's `now` (ms).
+
+    `latest` is the newest event time (ms) that the board has seen, on boards that run on such times.
+    """
+
+    newest: int | None
+    now: int
+    latest: int | None = None
+
+
+class Group(msgspec.Struct):
+    """What a plan does to one slot: for each key an amount, and what hangs on it.
+
+    `orders` gives the number of the event that decides when a key reached its score: 0 for none, negative where the key
+    left its score in between, though it may come back to it.
+    """
+
+    amounts: dict[str, int] = {}
+    orders: dict[str, int] = {}
+    metadata: dict[str, bytes] = {}
+    votes: list[tuple[bytes, bytes, int]] = []
 
 
 class Plan(msgspec.Struct):
-    """A batch made ready: for each slot the amount of each key, equal keys added up.
+    """A batch made ready.
 
-    `current` is the newest slot before the batch (None for none yet), `reached` the newest after it; `latest` is the
-    newest event time in ms. `refused` maps the index of an entry to a code of `REFUSALS`, or to `duplicate`.
-    `identities` are those of the entries that are counted, each with its index, in their order.
+    `current` is the newest slot before the batch (None for none yet), `reached` the newest after it; the plan holds
+    before `till` (ms; None for ever). `latest` is the newest event time in ms. `refused` maps the index
+    of an entry to a code of `REFUSALS`, or to `duplicate`. `identities` are those of the entries that are counted, each
+    with its index, in their order; `events` go to the log of a sliding window; `voters` are the entries of the votes.
     """
 
     current: int | None
     reached: int | None
+    now: int
+    till: int | None = None
     latest: int | None = None
-    slots: dict[int, dict[str, int]] = {}
+    slots: dict[int, Group] = {}
     refused: dict[int, str] = {}
     identities: dict[bytes, int] = {}
+    events: list[tuple[int | str, int, str]] = []
+    voters: list[int] = []
 
     @property
     def too_large(self) -> bool:
         """Whether some sum of amounts is out of the range in which the script's numbers are exact."""
-        return any(max(map(abs, amounts.values())) > MAX_SCORE for amounts in self.slots.values())
+        return any(max(map(abs, group.amounts.values())) > MAX_SCORE for group in self.slots.values())
 
-    def groups(self) -> list[str | int]:
-        """The batch as the script takes it: for each slot its start, the number of keys, the keys, their amounts."""
-        arguments: list[str | int] = []
-        for start, amounts in self.slots.items():
-            arguments += (start, len(amounts), *amounts, *amounts.values())
+    def hold_till(self, time: int) -> None:
+        """Have the plan hold before a time of the board only."""
+        self.till = time if self.till is None else min(self.till, time)
+
+    def groups(self, board: Board) -> list[str | int | bytes]:
+        """The batch as the script takes it: each slot with its table, keys, amounts, and what hangs on them."""
+        arguments: list[str | int | bytes] = []
+        tagged, tables = board.ties != "key", board.window.tables
+        for start, group in self.slots.items():
+            amounts = group.amounts
+            arguments += (start, f":{start}" if tables else "", len(amounts), *amounts, *amounts.values())
+            if tagged:
+                arguments += map(group.orders.__getitem__, amounts)
+            arguments.append(len(group.metadata))
+            if group.metadata:
+                numbers = {key: number for number, key in enumerate(amounts, 1)}
+                for key, metadata in group.metadata.items():
+                    arguments += (numbers[key], metadata)
+            arguments.append(len(group.votes))
+            for vote in group.votes:
+                arguments += vote
+        if self.events:
+            arguments.append(len(self.events))
+            for event in self.events:
+                arguments += event
         return arguments
 
 
 def make_plan(
-    board: Board, entries: Sequence[Entry], indexes: Sequence[int], current: int | None, newest_time: int | None
+    board: Board, entries: Sequence[Entry], indexes: Sequence[int], clock: Clock, newest_time: int | None
 ) -> Plan:
     """Plan the entries at `indexes`, in that order; of equal identities the first is counted.
 
     Args:
-        board: whose window and clock decide.
+        board: whose choices decide.
         entries: the batch.
         indexes: which of its entries to plan.
-        current: the board's newest slot; None on an event clock that has seen no event.
+        clock: where the board's clock stands.
         newest_time: the latest time (ms) that an event may have; None leaves that to the script.
     """
-    plan = Plan(current, current)
-    if isinstance(entries, Likes) and len(indexes) == len(entries) and current is not None and board.clock == "server":
-        plan.slots[current] = Counter(entries.keys)
+    plan = begin_plan(board, clock)
+    whole = isinstance(entries, Likes) and len(indexes) == len(entries)
+    if whole and board.bare and board.clock == "server":
+        _plan_likes(plan, board, cast("Likes", entries).keys)
         return plan
-    slots, refused, identities = plan.slots, plan.refused, plan.identities
-    by_event = board.clock == "event"
     for index in indexes:
-        key, amount, time, identity = entries[index]
-        if identity in identities:
-            refused[index] = "duplicate"
-            continue
-        slot: int | str | None = "time_required" if by_event else current
-        if time is not None:
-            slot = _slot_of(plan, board, time, newest_time)
-        if isinstance(slot, str):
-            refused[index] = slot
-            continue
-        assert slot is not None, "a server clock always has a newest slot"  # noqa: S101
-        if identity is not None:
-            identities[identity] = index
-        amounts = slots.get(slot)
-        if amounts is None:
-            amounts = slots[slot] = {}
-        amounts[key] = amounts.get(key, 0) + amount
+        _plan_entry(plan, board, entries, index, newest_time)
     return plan
 
 
-def _slot_of(plan: Plan, board: Board, time: int, newest_time: int | None) -> int | str:
-    """The slot of an event that gives its time, or why it is refused; moves the clock that runs on such times."""
+def begin_plan(board: Board, clock: Clock) -> Plan:
+    """A plan of nothing yet: the slot that is the newest, and until when."""
     window = board.window
-    slot = window.slot_of(time // 1000)
-    if plan.reached is not None and slot < window.oldest_live(plan.reached):
+    if board.clock == "event":
+        return Plan(clock.newest, clock.newest, clock.now if clock.latest is None else clock.latest, latest=None)
+    slot = window.slot_at(clock.now // 1000)
+    if clock.newest is not None and clock.newest > slot.start:  # a slot never goes backward
+        slot = window.slot_at(clock.newest)
+    plan = Plan(slot.start, slot.start, clock.now)
+    if isinstance(window, Rolling | Periods):
+        plan.till = slot.end * 1000
+    return plan
+
+
+def _plan_likes(plan: Plan, board: Board, keys: list[str]) -> None:
+    """Plan likes that say no more than their keys: equal keys are added up at once."""
+    assert plan.current is not None, "a server clock always has a newest slot"  # noqa: S101
+    group = plan.slots[plan.current] = Group(dict(Counter(keys)))
+    if board.ties != "key":
+        group.orders = {key: -number for number, key in enumerate(keys, 1)}
+    if isinstance(board.window, Sliding):
+        plan.events = [("", amount, key) for key, amount in group.amounts.items()]
+
+
+def _plan_entry(plan: Plan, board: Board, entries: Sequence[Entry], index: int, newest_time: int | None) -> None:
+    key, amount, time, identity, extra = entries[index]
+    if identity in plan.identities:
+        plan.refused[index] = "duplicate"
+        return
+    slot = _slot_of(plan, board, time, newest_time)
+    code = slot if isinstance(slot, str) else _vote_fault(plan, board, time, extra)
+    if code is not None:
+        plan.refused[index] = code
+        return
+    assert not isinstance(slot, str), "refused above"  # noqa: S101
+    if identity is not None:
+        plan.identities[identity] = index
+    group = plan.slots.get(slot)
+    if group is None:
+        group = plan.slots[slot] = Group({}, {}, {}, [])
+    _count(group, board, key, amount, index)
+    if board.operator != "incr" and abs(group.orders[key]) == index + 1:
+        group.metadata[key] = b"" if extra is None or extra.metadata is None else extra.metadata
+    if board.votes is not None and extra is not None and extra.actor is not None:
+        actor = extra.actor.encode()
+        group.votes.append((_digest(actor), _digest(actor + b"\n" + key.encode()), amount))
+        plan.voters.append(index)
+    if isinstance(board.window, Sliding) and amount:
+        plan.events.append(("" if time is None else time, amount, key))
+
+
+def _count(group: Group, board: Board, key: str, amount: int, index: int) -> None:
+    """Fold an amount into what the batch does to a key, and note which event decides when it got there."""
+    amounts, orders = group.amounts, group.orders
+    number = index + 1
+    if key not in amounts:
+        amounts[key] = amount
+        orders[key] = number if board.operator != "incr" else -number if amount else 0
+    elif board.operator == "incr":
+        amounts[key] += amount
+        if amount:
+            orders[key] = -number
+    elif board.operator == "set":
+        if amount != amounts[key]:
+            amounts[key], orders[key] = amount, -number
+    elif (amount > amounts[key]) == (board.sort_order == "desc") and amount != amounts[key]:
+        amounts[key], orders[key] = amount, number
+
+
+def _vote_fault(plan: Plan, board: Board, time: int | None, extra: Extra | None) -> str | None:
+    """Why an event can't be a vote, on a board that counts such; a server clock asks when it came, not what it says."""
+    votes = board.votes
+    if votes is None:
+        return None
+    if extra is None or extra.actor is None:
+        return "actor_required"
+    by_event = board.clock == "event" and time is not None
+    moment = time if by_event and time is not None else plan.now
+    if votes.opens is not None and moment < votes.opens:
+        if not by_event:
+            plan.hold_till(votes.opens)
+        return "not_open"
+    if votes.closes is not None:
+        if moment >= votes.closes:
+            return "closed"
+        if not by_event:
+            plan.hold_till(votes.closes)
+    return None
+
+
+def _slot_of(plan: Plan, board: Board, time: int | None, newest_time: int | None) -> int | str:
+    """The slot of an event, or why it is refused; moves the clock that runs on the events' times."""
+    by_event = board.clock == "event"
+    if time is None:
+        return "time_required" if by_event or plan.current is None else plan.current
+    slot = board.window.slot_at(time // 1000)
+    if _is_late(plan, board, time, slot.start, slot.end * 1000):
         return "late"
     if newest_time is not None and time > newest_time:
         return "early"
     if plan.latest is None or time > plan.latest:
         plan.latest = time
-    if board.clock == "event" and (plan.reached is None or slot > plan.reached):
-        plan.reached = slot
-    return slot
+    if by_event:
+        plan.now = max(plan.now, time) if plan.reached is not None else time
+        if plan.reached is None or slot.start > plan.reached:
+            plan.reached = slot.start
+    return slot.start
+
+
+def _is_late(plan: Plan, board: Board, time: int, start: int, end: int) -> bool:
+    """Whether a slot is closed to an event; where time alone will close it, the plan holds no longer than that."""
+    window = board.window
+    if plan.reached is None:
+        return False
+    if start < window.oldest(plan.reached):
+        return True
+    closes = None
+    if isinstance(window, Sliding):
+        closes = time + window.length * 1000
+    elif isinstance(window, Periods) and window.tables and start < plan.reached:
+        closes = end + window.grace * 1000
+    if closes is None:
+        return False
+    if plan.now >= closes:
+        return True
+    plan.hold_till(closes)
+    return False
+
+
+def _digest(text: bytes) -> bytes:
+    """16 bytes that stand for a voter, or for a voter and a key."""
+    return blake2b(text, digest_size=16).digest()
 
 
 def known_again(entries: Sequence[Entry], indexes: Sequence[int], plan: Plan, numbers: Sequence[int]) -> dict[int, str]:

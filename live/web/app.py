@@ -15,7 +15,8 @@ from starlette.routing import BaseRoute, Mount, Route, WebSocketRoute
 from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp
 
-from live.board import Boards, load_boards
+from live.board import Boards
+from live.board_file import load_boards
 from live.demo import like_for_ever
 from live.errors import EpochLostError, ProblemError, StoreUnavailableError
 from live.fanout.hub import Hub
@@ -31,7 +32,7 @@ from live.settings import Settings, load_settings
 from live.store.answers import Answers
 from live.store.client import connect
 from live.store.ledger import Ledger
-from live.web import boards, documents, events, live, operations, pages, producers
+from live.web import boards, documents, events, live, operations, pages, producers, records
 from live.web.problems import answer_problem
 from live.web.security import SecurityHeaders
 from live.web.state import Live, assets
@@ -88,7 +89,9 @@ def _routes(settings: Settings) -> list[BaseRoute]:
         routes += [
             Route("/v1/boards", boards.list_boards),
             Route("/v1/boards/{board}", boards.get_board),
-            Route("/v1/boards/{board}/records/{key:path}", boards.get_record),
+            Route("/v1/boards/{board}/records", records.list_records),
+            Route("/v1/boards/{board}/records/{key:path}", records.get_record),
+            Route("/v1/records/{key:path}", records.get_standing),
             WebSocketRoute("/v1/boards/{board}/live", live.watch_board),
             Route("/v1/boards/{board}/live", live.refuse_plain),
             Route("/", pages.index),

@@ -1,35 +1,37 @@
-"""GET /v1/boards and below: a board's records a page at a time, and one record with its neighbours."""
+"""GET /v1/boards and GET /v1/boards/{board}: the boards, and a board's records a page at a time."""
 
-import base64
-import binascii
 from collections.abc import Sequence
-from typing import Annotated, Final
+from typing import Final
 
 import msgspec
-from msgspec import Meta
 from starlette.requests import Request
 from starlette.responses import Response
 
+from live.board import Board, ClockKind, Operator, SortOrder, Ties
 from live.errors import ProblemError
 from live.event import MAX_SCORE
-from live.ranking import Page, Record
+from live.ranking import Page, Ranks, Record
+from live.web.cursor import Cursor, decode_cursor, encode_cursor
+from live.web.periods import period_of
 from live.web.problems import whole_number
 from live.web.state import live_of
 
 _DEFAULT_LIMIT: Final = 100
-_MOST_AROUND: Final = 100
-
-Score = Annotated[int, Meta(ge=-MAX_SCORE, le=MAX_SCORE)]
 
 
 class BoardSummary(msgspec.Struct, frozen=True):
-    """A board as the list of boards shows it; `window` and `slot` in seconds."""
+    """A board as the list of boards shows it; lengths of `window` are in seconds."""
 
     board: str
     title: str
-    window: int
-    slot: int
-    clock: str
+    window: dict[str, int | str | None]
+    operator: Operator
+    sort_order: SortOrder
+    ties: Ties
+    ranks: Ranks
+    clock: ClockKind
+    source: Sequence[str]
+    union: dict[str, int]
 
 
 class BoardList(msgspec.Struct, frozen=True):
@@ -39,107 +41,96 @@ class BoardList(msgspec.Struct, frozen=True):
 
 
 class BoardPage(msgspec.Struct, frozen=True):
-    """One page of a board; `next_cursor` is null on the last one."""
+    """One page of a board; `next_cursor` is null on the last one, `prev_cursor` on the first.
+
+    `period` names the period of a calendar board; `total_score` is null where scores are no amounts.
+    """
 
     board: str
     title: str
     epoch: str
     offset: int
+    period: str | None
     rank_count: int
-    total_score: int
+    total_score: int | None
     records: Sequence[Record]
     next_cursor: str | None
-
-
-class RecordView(msgspec.Struct, frozen=True):
-    """One record; `gap` is what it misses to the score of the rank above, null for the first."""
-
-    board: str
-    epoch: str
-    offset: int
-    rank_count: int
-    key: str
-    score: int
-    rank: int
-    gap: int | None
-    records: Sequence[Record]
-
-
-def encode_cursor(record: Record) -> str:
-    """The position just behind a record, as an opaque word; it stays good when the record moves or leaves."""
-    return base64.urlsafe_b64encode(msgspec.json.encode((record.score, record.key))).rstrip(b"=").decode()
-
-
-def decode_cursor(cursor: str) -> tuple[int, str]:
-    """The position (score, key) of a cursor.
-
-    Raises:
-        ProblemError: `cursor_invalid`.
-    """
-    try:
-        text = base64.b64decode(cursor + "=" * (-len(cursor) % 4), altchars=b"-_", validate=True)
-        return msgspec.json.decode(text, type=tuple[Score, str])
-    except (binascii.Error, ValueError):
-        raise ProblemError("cursor_invalid", "give `next_cursor` of an earlier page as it is") from None
+    prev_cursor: str | None
 
 
 async def list_boards(request: Request) -> Response:
     """Every board of this server."""
-    summaries = [
-        BoardSummary(board.id, board.title, board.window.length, board.window.slot, board.clock)
-        for board in live_of(request).boards.by_id.values()
-    ]
-    return _json(request, BoardList(summaries), None)
+    summaries = [_summary(board) for board in live_of(request).boards.by_id.values()]
+    return json_response(request, BoardList(summaries), None)
+
+
+def _summary(board: Board) -> BoardSummary:
+    return BoardSummary(
+        board=board.id,
+        title=board.title,
+        window={"kind": type(board.window).__name__.lower(), **msgspec.to_builtins(board.window)},
+        operator=board.operator,
+        sort_order=board.sort_order,
+        ties=board.ties,
+        ranks=board.ranks,
+        clock=board.clock,
+        source=sorted(board.source),
+        union=dict(board.union),
+    )
 
 
 async def get_board(request: Request) -> Response:
     """One page of a board."""
     live = live_of(request)
     board = live.board(request.path_params["board"])
+    ledger = live.ledgers[board.id]
     limit = whole_number(request, "limit", min(_DEFAULT_LIMIT, live.settings.max_limit), 1, live.settings.max_limit)
-    cursor = request.query_params.get("cursor")
-    after = None if cursor is None else decode_cursor(cursor)
-    page = await live.ledgers[board.id].read(limit, after=after)
-    more = page.records and page.start + len(page.records) < page.rank_count
+    word, around = request.query_params.get("cursor"), request.query_params.get("score")
+    if word is not None:
+        cursor = decode_cursor(word)
+        period = cursor.period
+        place = (cursor.score, cursor.name)
+        if cursor.direction == "after":
+            page = await ledger.read(limit, period=period, after=place)
+        else:
+            page = await ledger.read(limit, period=period, before=place)
+    else:
+        period = await period_of(request, ledger)
+        if around is None:
+            page = await ledger.read(limit, period=period)
+        else:
+            page = await ledger.read_score(_score(around), limit, period=period)
+    more = page.start + len(page.records) < page.rank_count
     body = BoardPage(
         board=board.id,
         title=board.title,
         epoch=page.epoch,
         offset=page.offset,
+        period=page.period,
         rank_count=page.rank_count,
         total_score=page.total_score,
         records=page.records,
-        next_cursor=encode_cursor(page.records[-1]) if more else None,
+        next_cursor=encode_cursor(Cursor("after", *page.last, page.slot)) if more and page.last else None,
+        prev_cursor=encode_cursor(Cursor("before", *page.first, page.slot)) if page.start and page.first else None,
     )
-    return _json(request, body, page)
+    return json_response(request, body, page)
 
 
-async def get_record(request: Request) -> Response:
-    """One record of a board, with its neighbours."""
-    live = live_of(request)
-    board = live.board(request.path_params["board"])
-    key = request.path_params["key"]
-    around = whole_number(request, "around", 0, 0, _MOST_AROUND)
-    page = await live.ledgers[board.id].find(key, max(around, 1))  # the one above is needed for the gap
-    own = next((record for record in page.records if record.key == key), None) if page else None
-    if page is None or own is None:
-        raise ProblemError("record_not_found", "a key is on the board while its score is not zero")
-    above = next((record for record in page.records if record.rank == own.rank - 1), None)
-    body = RecordView(
-        board=board.id,
-        epoch=page.epoch,
-        offset=page.offset,
-        rank_count=page.rank_count,
-        key=own.key,
-        score=own.score,
-        rank=own.rank,
-        gap=None if above is None else above.score - own.score,
-        records=[record for record in page.records if abs(record.rank - own.rank) <= around],
-    )
-    return _json(request, body, page)
+def _score(text: str) -> int:
+    """The score that a page is asked for around.
+
+    Raises:
+        ProblemError: `parameter_invalid`.
+    """
+    digits = text.removeprefix("-")
+    if not (
+        digits.isascii() and digits.isdecimal() and len(digits) <= len(str(MAX_SCORE)) and int(digits) <= MAX_SCORE
+    ):
+        raise ProblemError("parameter_invalid", "`score` is a whole number within ±2^53")
+    return int(text)
 
 
-def _json(request: Request, body: object, page: Page | None) -> Response:
+def json_response(request: Request, body: object, page: Page | None) -> Response:
     """A JSON answer; one that shows a board can be asked for again with If-None-Match."""
     headers = {"Cache-Control": "no-cache"}
     if page is not None:

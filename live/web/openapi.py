@@ -12,7 +12,8 @@ from live.errors import PROBLEMS, REFUSALS
 from live.event import Event
 from live.ingest.posting import Answer
 from live.replies import ProblemBody
-from live.web.boards import BoardList, BoardPage, RecordView
+from live.web.boards import BoardList, BoardPage
+from live.web.records import RecordList, RecordView, Standing
 
 Json = dict[str, Any]
 
@@ -47,7 +48,7 @@ _HEADERS: Final[Mapping[int, Json]] = {
 _ETAG: Final = {"ETag": {"description": "epoch and offset of the board", "schema": {"type": "string"}}}
 _ONCE: Final = "The same key and body gives the same answer, and counts once; another body with it is refused."
 _BINARY: Final = "CloudEvents' binary mode, percent-encoded; needed in that mode: {}"
-_STRUCTS: Final = (Event, CloudEvent, Answer, BoardList, BoardPage, RecordView, ProblemBody)
+_STRUCTS: Final = (Event, CloudEvent, Answer, BoardList, BoardPage, RecordView, RecordList, Standing, ProblemBody)
 
 
 @cache

@@ -16,6 +16,7 @@ from live.ranking import Page
 from live.web.problems import as_problem
 from live.web.security import EMBED_POLICY
 from live.web.state import Live, assets, live_of
+from live.window import Periods, Rolling, Sliding, Window
 
 log = structlog.get_logger()
 
@@ -41,9 +42,22 @@ def span(seconds: int) -> str:
     raise AssertionError("every whole number is a multiple of one")
 
 
-def grouped(number: int) -> str:
-    """A number with its thousands apart, as the page's script writes them too."""
-    return f"{number:,}"
+def window_words(window: Window, period: str | None = None) -> str:
+    """What a board covers, in words: `over the last 24 hours`, `week 2026-W47`."""
+    match window:
+        case Rolling(length) | Sliding(length):
+            return f"over the last {span(length)}"
+        case Periods(unit=unit, last=int(last)):
+            return f"over the last {last} {unit}s"
+        case Periods(unit=unit, timezone=timezone):
+            return f"{unit} {period or ''} in {timezone}"
+        case _:
+            return "of all time"
+
+
+def grouped(number: int | None) -> str:
+    """A number with its thousands apart, as the page's script writes them too; none is a dash."""
+    return "\u2013" if number is None else f"{number:,}"
 
 
 def make_templates() -> Environment:
@@ -56,7 +70,7 @@ def make_templates() -> Environment:
         lstrip_blocks=True,
     )
     environment.globals["static"] = lambda name: f"/static/{static_version()}/{name}"
-    environment.filters["span"] = span
+    environment.filters["words"] = window_words
     environment.filters["grouped"] = grouped
     return environment
 

@@ -2,43 +2,42 @@
 --
 -- A field that is still in the slot has not been subtracted: the slot is the record of its own progress. So any number
 -- of rotators may run at once, and any of them may die between two steps.
--- KEYS[1] ranking — sorted set: member, score
--- KEYS[2] meta — hash: the board's state
--- KEYS[3] slots — sorted set: start of every slot there is, scored by itself
--- KEYS[4] slot — hash: the slot that the caller takes for the oldest
+-- KEYS[1] ranking — sorted set: name, score
+-- KEYS[2] reached — hash: member, tag
+-- KEYS[3] levels — sorted set: each score there is
+-- KEYS[4] meta — hash: the board's state
+-- KEYS[5] slots — sorted set: start of every slot there is, scored by itself
+-- KEYS[6] slot — hash: the slot that the caller takes for the oldest
 -- ARGV[1] epoch — string: the epoch that the caller knows
 -- ARGV[2] clock — "server" or "event"
--- ARGV[3] length — seconds: length of a slot
--- ARGV[4] window — seconds: length of the window
--- ARGV[5] start — seconds: start of KEYS[4]; '' when the caller does not know the oldest
--- ARGV[6] cursor — string: what the last step on this slot returned, or '0'; a lost one costs a pass, not correctness
--- ARGV[7] count — integer: about how many fields to subtract
--- ARGV[8] channel — string: where the change is announced
+-- ARGV[3] current — seconds: the board's newest slot by the caller; '' for none yet
+-- ARGV[4] till — milliseconds: the end of that slot; '' for ever
+-- ARGV[5] kept — seconds: start of the oldest slot that stays
+-- ARGV[6] start — seconds: start of KEYS[6]; '' when the caller does not know the oldest
+-- ARGV[7] cursor — string: what the last step on this slot returned, or '0'; a lost one costs a pass, not correctness
+-- ARGV[8] count — integer: about how many fields to subtract
+-- ARGV[9] channel — string: where the change is announced
+-- ARGV[10] ties — "key", or "rising" or "falling" where names have tags
+-- ARGV[11] ranks — "dense" to keep the levels
 -- Returns {'idle', wait} — nothing is due; wait is milliseconds until something can be, -1 when only an event can tell
 --         {'slot', start} — this slot is the oldest: call again with it
 --         {'moved', n, cursor} — n fields were subtracted; call again
 --         {'epoch', epoch} — the board lives another life; '' for none
-local ranking, meta, slots, slot = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
-local epoch, clock, length, window = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4])
-local start, cursor, count, channel = ARGV[5], ARGV[6], tonumber(ARGV[7]), ARGV[8]
+--         {'replan', newest, now, latest} — the caller is wrong about the board's clock
+--@include clock
+local ranking, reached, levels, meta, slots, slot = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
+local epoch, clock, current, till, kept = ARGV[1], ARGV[2], ARGV[3], ARGV[4], tonumber(ARGV[5])
+local start, cursor, count, channel, ties, ranks = ARGV[6], ARGV[7], tonumber(ARGV[8]), ARGV[9], ARGV[10], ARGV[11]
 
-local function digits(number)
-  return string.format('%.0f', number)
-end
-
-local state = redis.call('HMGET', meta, 'epoch', 'newest', 'offset', 'total', 'volume')
+local state = redis.call('HMGET', meta, 'epoch', 'newest', 'offset', 'total', 'volume', 'latest')
 if state[1] ~= epoch then return {'epoch', state[1] or ''} end
+local newest = state[2] or ''
+if not fits(clock, current, newest, nil, till) then return {'replan', newest, digits(now), state[6] or ''} end
 
-local newest, wait = tonumber(state[2]), -1
-if clock == 'server' then
-  local time = redis.call('TIME')
-  local seconds = tonumber(time[1])
-  local current = math.floor(seconds / length) * length
-  wait = (current + length - seconds) * 1000 - math.floor(tonumber(time[2]) / 1000)
-  if not newest or current > newest then newest = current end
-end
 local oldest = redis.call('ZRANGE', slots, 0, 0)[1]
-if not oldest or not newest or tonumber(oldest) >= newest - window then return {'idle', digits(wait)} end
+if not oldest or current == '' or tonumber(oldest) >= kept then
+  return {'idle', clock == 'server' and till ~= '' and digits(tonumber(till) - now) or '-1'}
+end
 if oldest ~= start then return {'slot', oldest} end
 
 local scan = redis.call('HSCAN', slot, cursor, 'COUNT', count)
@@ -58,24 +57,12 @@ end
 local offset = digits(tonumber(state[3]) + 1)
 redis.call('PUBLISH', channel, epoch .. ':' .. offset)
 local total, volume = tonumber(state[4]), tonumber(state[5])
+--@include subtract
 if #members > 0 then
-  local scores = redis.call('ZMSCORE', ranking, unpack(members))
-  local ranked, dropped = {}, {}
-  for i = 1, #members do
-    total, volume = total - values[i], volume - math.abs(values[i])
-    local score = tonumber(scores[i] or 0) - values[i]
-    if score == 0 then
-      dropped[#dropped + 1] = members[i]
-    else
-      ranked[#ranked + 1] = digits(score)
-      ranked[#ranked + 1] = members[i]
-    end
-  end
   redis.call('HDEL', slot, unpack(members))
-  if #ranked > 0 then redis.call('ZADD', ranking, unpack(ranked)) end
-  if #dropped > 0 then redis.call('ZREM', ranking, unpack(dropped)) end
+  subtract(members, values)
 end
 if redis.call('EXISTS', slot) == 0 then redis.call('ZREM', slots, start) end
 
-redis.call('HSET', meta, 'newest', digits(newest), 'offset', offset, 'total', digits(total), 'volume', digits(volume))
+redis.call('HSET', meta, 'newest', current, 'offset', offset, 'total', digits(total), 'volume', digits(volume))
 return {'moved', digits(#members), scan[1]}

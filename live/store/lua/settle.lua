@@ -4,13 +4,14 @@
 -- ARGV[2] total — integer: sum of all scores
 -- ARGV[3] volume — integer: sum of |value| over all slots
 -- ARGV[4] channel — string: where the change is announced
+-- ARGV[5] suffix — string: what the names of the table's sums end with
 -- Returns {'ok', offset} or {'moved', offset}
 local meta = KEYS[1]
-local offset, total, volume, channel = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
+local offset, total, volume, channel, suffix = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
 
 local state = redis.call('HMGET', meta, 'epoch', 'offset')
 if state[2] ~= offset then return {'moved', state[2] or ''} end
 offset = string.format('%.0f', tonumber(offset) + 1)
 redis.call('PUBLISH', channel, state[1] .. ':' .. offset)
-redis.call('HSET', meta, 'offset', offset, 'total', total, 'volume', volume)
+redis.call('HSET', meta, 'offset', offset, 'total' .. suffix, total, 'volume' .. suffix, volume)
 return {'ok', offset}

@@ -1,0 +1,280 @@
+"""The TOML file that defines boards: read and checked whole, all its mistakes named at once."""
+
+import tomllib
+from collections.abc import Callable, Iterator
+from datetime import datetime
+from pathlib import Path
+from typing import Annotated, Any, Final, Literal
+
+import msgspec
+from msgspec import Meta
+
+from live.board import BOARD_ID, DEFAULT_BOARD, Board, Boards, ClockKind, Operator, SortOrder, Ties, Votes
+from live.calendar import Unit, Weekday
+from live.errors import SetupError
+from live.event import MAX_SCORE, milliseconds
+from live.packing import Field, Packing
+from live.ranking import Ranks
+from live.window import Forever, Periods, Rolling, Sliding, Window
+
+EventType = Annotated[str, Meta(min_length=1, max_length=64)]
+Category = Annotated[str, Meta(min_length=1, max_length=256)]
+_DEFAULT_SOURCE: Final = "like"
+_MOST_CAP: Final = 100_000
+
+
+class _Choice(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_only=True):
+    """A table as it stands in the file."""
+
+
+class WindowChoice(_Choice, frozen=True, kw_only=True):
+    """`window = {rolling = "24h", slot = "1h"}`, or `{calendar = "day", timezone = "Asia/Shanghai"}`, or others."""
+
+    rolling: str | None = None
+    slot: str | None = None
+    sliding: str | None = None
+    calendar: Unit | None = None
+    timezone: str | None = None
+    week_start: Weekday | None = None
+    last: int | None = None
+    keep: int | None = None
+    grace: str | None = None
+
+
+class VotesChoice(_Choice, frozen=True, kw_only=True):
+    """`votes = {per_key = 1, per_actor = 4, opens = …, closes = …, registered = true}`."""
+
+    per_key: Annotated[int, Meta(ge=1)] | None = None
+    per_actor: Annotated[int, Meta(ge=1)] | None = None
+    opens: Annotated[datetime, Meta(tz=True)] | None = None
+    closes: Annotated[datetime, Meta(tz=True)] | None = None
+    registered: bool = False
+
+
+class FieldChoice(_Choice, frozen=True, kw_only=True):
+    """One of `score = [{field = "levels", order = "desc", max = 99}, …]`, the weightiest first."""
+
+    field: str
+    order: SortOrder = "desc"
+    min: int = 0
+    max: int
+
+
+class BoardChoice(_Choice, frozen=True, kw_only=True):
+    """One `[[board]]`; every choice but the id has a default."""
+
+    id: str
+    title: Annotated[str, Meta(min_length=1, max_length=200)] = ""
+    source: Annotated[tuple[EventType, ...], Meta(min_length=1)] | None = None
+    category: Annotated[tuple[Category, ...], Meta(min_length=1)] = ()
+    union: Annotated[tuple[str, ...], Meta(min_length=2)] = ()
+    weights: tuple[Annotated[int, Meta(ge=-MAX_SCORE, le=MAX_SCORE)], ...] | None = None
+    window: WindowChoice | Literal["forever"] = WindowChoice(rolling="24h", slot="1h")
+    operator: Operator = "incr"
+    sort_order: SortOrder = "desc"
+    ties: Ties = "first"
+    ranks: Ranks = "ordinal"
+    score: Annotated[tuple[FieldChoice, ...], Meta(min_length=1)] = ()
+    votes: VotesChoice | None = None
+    cap: Annotated[int, Meta(ge=1, le=_MOST_CAP)] | None = None
+    clock: ClockKind = "server"
+
+
+def make_window(choice: WindowChoice | Literal["forever"]) -> Window:
+    """Build a window from its table.
+
+    Raises:
+        ValueError: it is none; the message says why.
+    """
+    if choice == "forever":
+        return Forever()
+    assert isinstance(choice, WindowChoice), "all that is not forever is a table"  # noqa: S101
+    given = {name: value for name in choice.__struct_fields__ if (value := getattr(choice, name)) is not None}
+    kinds = [kind for kind in _WINDOWS if kind in given]
+    if len(kinds) != 1:
+        raise ValueError('window is one of {rolling = …}, {sliding = …}, {calendar = …} and "forever"')
+    takes, make = _WINDOWS[kinds[0]]
+    for name in given:
+        if name not in takes:
+            raise ValueError(f"`{name}` says nothing about a window with `{kinds[0]}`, which takes {', '.join(takes)}")
+    return make(given)
+
+
+def _make_periods(given: dict[str, Any]) -> Periods:
+    if "last" in given and ("keep" in given or "grace" in given):
+        raise ValueError("`last` makes one ranking of several periods: `keep` and `grace` are for a ranking a period")
+    rest = {name: value for name, value in given.items() if name not in {"calendar", "grace"}}
+    return Periods.parse(given.get("grace", "0s"), unit=given["calendar"], **rest)
+
+
+_WINDOWS: Final[dict[str, tuple[tuple[str, ...], Callable[[dict[str, Any]], Window]]]] = {
+    "rolling": (("rolling", "slot"), lambda given: Rolling.parse(given["rolling"], given.get("slot", "1h"))),
+    "sliding": (("sliding",), lambda given: Sliding.parse(given["sliding"])),
+    "calendar": (("calendar", "timezone", "week_start", "last", "keep", "grace"), _make_periods),
+}
+
+
+def make_board(choice: BoardChoice) -> Board:
+    """Check what types alone can't say.
+
+    Raises:
+        ValueError: choices are wrong, or make no sense together; the message says which and why, a line for each.
+    """
+    mistakes = list(_senseless(choice))
+    window: Window = Forever()
+    score = None
+    if not BOARD_ID.fullmatch(choice.id):
+        mistakes.insert(0, f"id = {choice.id!r} does not match ^[a-z0-9][a-z0-9_-]{{0,63}}$")
+    try:
+        window = make_window(choice.window)
+    except ValueError as error:
+        mistakes.append(str(error))
+    else:
+        mistakes += _unfit(choice, window)
+    if choice.score:
+        try:
+            score = Packing(tuple(Field(part.field, part.order, part.min, part.max) for part in choice.score))
+        except ValueError as error:
+            mistakes.append(f"score: {error}")
+    if mistakes:
+        raise ValueError("\n".join(mistakes))
+    return Board(
+        id=choice.id,
+        title=choice.title or choice.id,
+        source=frozenset(() if choice.union else choice.source or (_DEFAULT_SOURCE,)),
+        categories=frozenset(choice.category),
+        union=dict(zip(choice.union, choice.weights or (1,) * len(choice.union), strict=True)),
+        window=window,
+        operator=choice.operator,
+        sort_order=choice.sort_order,
+        ties=choice.ties,
+        ranks=choice.ranks,
+        score=score,
+        votes=_make_votes(choice.votes),
+        cap=choice.cap,
+        clock=choice.clock,
+    )
+
+
+def _make_votes(choice: VotesChoice | None) -> Votes | None:
+    if choice is None:
+        return None
+    return Votes(
+        per_key=choice.per_key,
+        per_actor=choice.per_actor,
+        opens=None if choice.opens is None else milliseconds(choice.opens),
+        closes=None if choice.closes is None else milliseconds(choice.closes),
+        registered=choice.registered,
+    )
+
+
+def _senseless(choice: BoardChoice) -> Iterator[str]:
+    """What makes no sense together, whatever the window."""
+    if choice.cap is not None and choice.operator == "incr":
+        yield "`cap` with `operator = incr`: a record that was cut off would begin again at nothing; use best or set"
+    if choice.score and choice.operator == "incr":
+        yield "`score` with `operator = incr`: packed fields can't be added up; use best or set"
+    if choice.score and choice.sort_order == "asc":
+        yield "`score` with `sort_order = asc`: each field has an `order` of its own; leave it at desc"
+    if choice.votes is not None and choice.operator != "incr":
+        yield f"`votes` with `operator = {choice.operator}`: votes are added up; use incr"
+    votes = choice.votes
+    if votes is not None and votes.opens is not None and votes.closes is not None and votes.opens >= votes.closes:
+        yield "`votes`: it closes before it opens"
+    yield from _union_mistakes(choice)
+
+
+def _union_mistakes(choice: BoardChoice) -> Iterator[str]:
+    if not choice.union:
+        if choice.weights is not None:
+            yield "`weights` are those of the boards in `union`, and there is none"
+        return
+    if len(set(choice.union)) != len(choice.union):
+        yield "`union` names a board twice; give it a weight instead"
+    if choice.weights is not None and len(choice.weights) != len(choice.union):
+        yield f"`weights` has {len(choice.weights)} numbers for {len(choice.union)} boards in `union`"
+    if choice.source is not None or choice.category:
+        yield "`union` with `source` or `category`: a union is fed by its boards"
+    if choice.operator != "incr" or choice.votes is not None:
+        yield "`union` with `votes`, or another operator than incr: a union adds up"
+
+
+def _unfit(choice: BoardChoice, window: Window) -> Iterator[str]:
+    """What makes no sense with this window."""
+    leaves = isinstance(window, Rolling | Sliding) or (isinstance(window, Periods) and not window.tables)
+    if leaves and choice.operator != "incr":
+        yield (
+            f"`operator = {choice.operator}` with a window that events leave: what leaves is subtracted, and only sums "
+            'can be; use a calendar window without `last`, or "forever"'
+        )
+    if leaves and choice.votes is not None:
+        yield '`votes` with a window that events leave: a vote counts to the end; use a calendar window, or "forever"'
+
+
+def parse_boards(text: str) -> list[Board]:
+    """Read the text of a boards file.
+
+    Raises:
+        SetupError: with one line for each mistake, all mistakes of the file at once.
+    """
+    try:
+        document = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise SetupError(f"not TOML: {error}") from None
+    tables: Any = document.pop("board", None)
+    if not isinstance(tables, list) or not tables:
+        raise SetupError('no [[board]] in it; the least is:\n[[board]]\nid = "posts"')
+    boards: dict[str, Board] = {}
+    ids: set[str] = set()
+    mistakes = [f"{name}: there is nothing of this name; boards are [[board]] tables" for name in document]
+    for number, table in enumerate(tables, 1):
+        named = isinstance(table, dict) and "id" in table
+        name = f"board {number}" + (f" ({table['id']!r})" if named else "")
+        try:
+            board = make_board(msgspec.convert(table, BoardChoice))
+        except ValueError as error:  # msgspec.ValidationError is one
+            mistakes += [f"{name}: {line}" for line in str(error).splitlines()]
+            ids.add(str(table["id"]) if named else "")
+            continue
+        if board.id in boards:
+            mistakes.append(f"{name}: another board has this id")
+        boards[board.id] = board
+    mistakes += union_mistakes(boards, ids)
+    if mistakes:
+        raise SetupError("\n".join(mistakes))
+    return list(boards.values())
+
+
+def union_mistakes(boards: dict[str, Board], wrong: set[str]) -> Iterator[str]:
+    """What is wrong between a union and its boards; `wrong` are ids of boards that have mistakes of their own."""
+    for board in boards.values():
+        for part in board.union:
+            if part in wrong:
+                continue
+            fed = boards.get(part)
+            if fed is None:
+                yield f"board {board.id!r}: its union names {part!r}, and there is no such board"
+            elif fed.union:
+                yield f"board {board.id!r}: its union names {part!r}, which is a union itself; name its boards instead"
+            elif fed.operator != "incr" or fed.votes is not None:
+                yield f"board {board.id!r}: its union names {part!r}, whose scores are no plain sums"
+            elif (fed.window, fed.clock) != (board.window, board.clock):
+                yield f"board {board.id!r}: its union names {part!r}, which has another window or clock"
+
+
+def load_boards(path: Path | None) -> Boards:
+    """Read a boards file, or give the one default board.
+
+    Raises:
+        SetupError: the file can't be read, or holds mistakes.
+    """
+    if path is None:
+        return Boards([DEFAULT_BOARD])
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise SetupError(f"can't read the boards file {path}: {error}") from None
+    try:
+        return Boards(parse_boards(text))
+    except SetupError as error:
+        raise SetupError(f"the boards file {path} has mistakes:\n{error}") from None

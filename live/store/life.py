@@ -1,0 +1,102 @@
+"""One board in the store, as one process knows it: its epoch, where its clock stands, and what its scripts answer."""
+
+import math
+import secrets
+from typing import Any, Final
+
+import msgspec
+
+from live.board import Board
+from live.errors import EpochLostError, SetupError
+from live.settings import Settings
+from live.store.client import Store, store_errors
+from live.store.keys import Keys, Table
+from live.store.plan import Clock, begin_plan
+from live.store.scripts import Script
+
+MOST_REPLANS: Final = 20  # each means that the board's clock moved between two calls
+_WRITER_IDLE: Final = 86_400  # seconds; a batch is retried for a few
+
+
+class Scripts(msgspec.Struct, frozen=True):
+    """The scripts that a ledger runs; tests put wrong ones in their place, to see that they are caught."""
+
+    add: Script = Script("add")
+    open: Script = Script("open")
+    read: Script = Script("read")
+    rotate: Script = Script("rotate")
+    age: Script = Script("age")
+    turn: Script = Script("turn")
+
+
+SCRIPTS: Final = Scripts()
+
+
+class Life:
+    """What reading, adding and rotating share."""
+
+    def __init__(self, client: Store, board: Board, settings: Settings, scripts: Scripts = SCRIPTS) -> None:
+        self.board = board
+        self.keys = Keys(settings.key_prefix, board.id)
+        self.epoch: str | None = None
+        self.clock = Clock(None, 0)
+        self._client = client
+        self._settings = settings
+        self._scripts = scripts
+        self._span = 0  # seconds: length of a bucket of identities
+        self._bucket = 0  # the newest one, when we last heard
+
+    async def open(self) -> None:
+        """Meet the board in the store, or give it its epoch; cheap to call again.
+
+        Raises:
+            SetupError: the board lives in the store with choices by which its data can't be read.
+            StoreUnavailableError: the store is away.
+        """
+        if self.epoch is not None:
+            return
+        span, shape = math.ceil(self._settings.dedupe_window), self.board.shape.encode()
+        async with store_errors():
+            reply = await self._scripts.open(
+                self._client,
+                [self.keys.meta, self.keys.writers],
+                [secrets.token_hex(4), shape, _WRITER_IDLE, span],
+            )
+        epoch, held_shape, newest, held_span, bucket, now, latest = reply
+        if held_shape.decode() != shape:
+            raise SetupError(
+                f"board {self.board.id!r} lives in the store with other choices: "
+                f"{held_shape.decode() or 'those of an older version'}, and now is to have {shape}. "
+                "Give it another id, or set its definition right."
+            )
+        self._hear(newest, now, latest)
+        self._span, self._bucket = int(held_span), int(bucket)
+        self.epoch = epoch.decode()
+
+    def _hear(self, newest: bytes, now: bytes, latest: bytes) -> None:
+        """Note where the board's clock stands."""
+        self.clock = Clock(int(newest) if newest else None, int(now), int(latest) if latest else None)
+
+    def _table(self, start: int | None) -> Table:
+        """The table that holds the ranking of a slot."""
+        return self.keys.table(start if self.board.window.tables else None)
+
+    def _current(self) -> tuple[int | None, str, str]:
+        """The newest slot as we know it, and the same and its end (ms) as scripts take them."""
+        plan = begin_plan(self.board, self.clock)
+        return plan.current, word(plan.current), word(plan.till)
+
+    def _lost(self, reply: list[Any]) -> Exception:
+        """What an answer means that no live board gives."""
+        if reply[0] != b"epoch":
+            return AssertionError(f"the store answered {reply!r}")
+        held = reply[1].decode() or "none"
+        return EpochLostError(
+            f"board {self.board.id!r} had epoch {self.epoch}, and the store now holds {held}: its data was lost. "
+            "Nothing is counted until the server is started again, which accepts the board as it is."
+        )
+
+
+def word(number: int | None) -> str:
+    """A number as scripts take it; none is ''."""
+    return "" if number is None else str(number)

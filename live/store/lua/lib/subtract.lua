@@ -1,0 +1,34 @@
+-- Takes values from the scores of a table's members (distinct), and from its sums; a score of zero is no record.
+local function subtract(members, values)
+  local names = members
+  if ties ~= 'key' then
+    names = redis.call('HMGET', reached, unpack(members))
+    for i = 1, #members do names[i] = names[i] and names[i] .. members[i] or '' end
+  end
+  local scores = redis.call('ZMSCORE', ranking, unpack(names))
+  local ranked, dropped, untagged, gone = {}, {}, {}, {}
+  for i = 1, #members do
+    total, volume = total - values[i], volume - math.abs(values[i])
+    local old = tonumber(scores[i] or 0)
+    local score = old - values[i]
+    if score == 0 then
+      dropped[#dropped + 1] = names[i]
+      untagged[#untagged + 1] = members[i]
+    else
+      ranked[#ranked + 1] = digits(score)
+      ranked[#ranked + 1] = names[i]
+      if ranks == 'dense' then redis.call('ZADD', levels, digits(score), digits(score)) end
+    end
+    gone[i] = digits(old)
+  end
+  if #ranked > 0 then redis.call('ZADD', ranking, unpack(ranked)) end
+  if #dropped > 0 then
+    redis.call('ZREM', ranking, unpack(dropped))
+    if ties ~= 'key' then redis.call('HDEL', reached, unpack(untagged)) end
+  end
+  if ranks == 'dense' then
+    for i = 1, #gone do
+      if redis.call('ZCOUNT', ranking, gone[i], gone[i]) == 0 then redis.call('ZREM', levels, gone[i]) end
+    end
+  end
+end

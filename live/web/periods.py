@@ -1,0 +1,35 @@
+"""`period=current|previous|2026-W47`: which period of a calendar board is asked for."""
+
+from starlette.requests import Request
+
+from live.errors import ProblemError
+from live.store.ledger import Ledger
+from live.window import Periods
+
+
+async def period_of(request: Request, ledger: Ledger) -> int | None:
+    """The start of the period that a request asks for; None for the current one, and where there are none.
+
+    Raises:
+        ProblemError: `parameter_invalid` or `period_not_found`.
+        StoreUnavailableError: the store is away.
+        EpochLostError: the store lost the board.
+    """
+    name = request.query_params.get("period", "current")
+    if name == "current":
+        return None
+    window = ledger.board.window
+    if not isinstance(window, Periods) or not window.tables:
+        raise ProblemError("parameter_invalid", f"`period`: board {ledger.board.id} has no ranking for each period")
+    newest = await ledger.current()
+    if newest is None:
+        raise ProblemError("period_not_found", "the board has seen no event yet")
+    try:
+        period = (
+            window.calendar.before(window.calendar.at(newest)) if name == "previous" else window.calendar.parse(name)
+        )
+    except (ValueError, OverflowError) as error:
+        raise ProblemError("parameter_invalid", f"`period` is current, previous or a name: {error}") from None
+    if not window.oldest(newest) <= period.start <= newest:
+        raise ProblemError("period_not_found", f"the current period and the {window.keep} before it are kept")
+    return period.start

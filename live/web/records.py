@@ -1,0 +1,146 @@
+"""One's own place: a record with its neighbours, a list of keys at once, and one key over all boards."""
+
+import asyncio
+from collections.abc import Sequence
+from typing import Final
+
+import msgspec
+from msgspec import UNSET, UnsetType
+from starlette.requests import Request
+from starlette.responses import Response
+
+from live.errors import ProblemError
+from live.ranking import Page, Record
+from live.store.ledger import Ledger
+from live.web.boards import json_response
+from live.web.periods import period_of
+from live.web.problems import whole_number
+from live.web.state import live_of
+
+_MOST_AROUND: Final = 100
+_MOST_KEYS: Final = 100
+
+
+class RecordView(msgspec.Struct, frozen=True):
+    """One record; `gap` is what it misses to the score of the one above, null for the first.
+
+    `percentile` is the share of the other records, in percent, that are behind. A registered key without a vote has
+    score 0, and neither rank nor percentile.
+    """
+
+    board: str
+    epoch: str
+    offset: int
+    period: str | None
+    rank_count: int
+    key: str
+    score: int
+    rank: int | None
+    percentile: float | None
+    gap: int | None
+    records: Sequence[Record]
+    fields: dict[str, int] | UnsetType = UNSET
+    metadata: msgspec.Raw | UnsetType = UNSET
+
+
+class RecordList(msgspec.Struct, frozen=True):
+    """Records of several keys, in the order in which they were asked for, without those that are not on the board."""
+
+    board: str
+    period: str | None
+    records: Sequence[RecordView]
+
+
+class Standing(msgspec.Struct, frozen=True):
+    """One key on every board that it is on."""
+
+    key: str
+    records: Sequence[RecordView]
+
+
+async def get_record(request: Request) -> Response:
+    """One record of a board, with its neighbours."""
+    live = live_of(request)
+    board = live.board(request.path_params["board"])
+    ledger = live.ledgers[board.id]
+    around = whole_number(request, "around", 0, 0, _MOST_AROUND)
+    period = await period_of(request, ledger)
+    key = request.path_params["key"]
+    found = await _view(ledger, key, around, period) or await _without_vote(ledger, key, period)
+    if found is None:
+        raise ProblemError("record_not_found", "a key is on the board while its score is not zero")
+    return json_response(request, *found)
+
+
+async def list_records(request: Request) -> Response:
+    """The records of the keys that are asked for: `?key=a&key=b`."""
+    live = live_of(request)
+    board = live.board(request.path_params["board"])
+    keys = request.query_params.getlist("key")
+    if not 0 < len(keys) <= _MOST_KEYS:
+        raise ProblemError("parameter_invalid", f"`key` is given 1 to {_MOST_KEYS} times")
+    ledger = live.ledgers[board.id]
+    period = await period_of(request, ledger)
+    found = await asyncio.gather(*(_view(ledger, key, 0, period) for key in keys))
+    records = [view for view, _ in filter(None, found)]
+    return json_response(request, RecordList(board.id, records[0].period if records else None, records), None)
+
+
+async def get_standing(request: Request) -> Response:
+    """One key's record on every board that it is on."""
+    live = live_of(request)
+    key = request.path_params["key"]
+    found = await asyncio.gather(*(_view(ledger, key, 0, None) for ledger in live.ledgers.values()))
+    return json_response(request, Standing(key, [view for view, _ in filter(None, found)]), None)
+
+
+async def _view(ledger: Ledger, key: str, around: int, period: int | None) -> tuple[RecordView, Page] | None:
+    """A key's record, and the page that it was found on."""
+    page = await ledger.find(key, max(around, 1), period=period)  # the one above is needed for the gap
+    if page is None:
+        return None
+    place = next(place for place, record in enumerate(page.records) if record.key == key)
+    own = page.records[place]
+    ahead = page.start + place
+    percentile = 100.0 if page.rank_count == 1 else 100 * (page.rank_count - ahead - 1) / (page.rank_count - 1)
+    above = page.records[place - 1].score if place else None
+    view = RecordView(
+        board=ledger.board.id,
+        epoch=page.epoch,
+        offset=page.offset,
+        period=page.period,
+        rank_count=page.rank_count,
+        key=own.key,
+        score=own.score,
+        rank=own.rank,
+        percentile=round(percentile, 2),
+        gap=None if above is None else abs(above - own.score),
+        records=page.records[max(0, place - around) : place + around + 1],
+        fields=own.fields,
+        metadata=own.metadata,
+    )
+    return view, page
+
+
+async def _without_vote(ledger: Ledger, key: str, period: int | None) -> tuple[RecordView, Page] | None:
+    """A key that is registered for a contest, and has no vote; it misses what the last has."""
+    metadata = await ledger.entrant(key)
+    if metadata is None:
+        return None
+    page = await ledger.read(1, period=period)
+    last = await ledger.read(1, start=max(0, page.rank_count - 1), period=period)
+    view = RecordView(
+        board=ledger.board.id,
+        epoch=page.epoch,
+        offset=page.offset,
+        period=page.period,
+        rank_count=page.rank_count,
+        key=key,
+        score=0,
+        rank=None,
+        percentile=None,
+        gap=last.records[0].score if last.records else None,
+        records=[],
+        metadata=msgspec.Raw(metadata),
+    )
+    return view, page
