@@ -1,0 +1,193 @@
+"""Calendar periods: the hour, day, week, month, quarter or year that a moment falls into, in a time zone.
+
+Periods touch: each ends where the next begins. Their lengths are what the calendar says: a day has 23 or 25 hours where
+the clocks are changed. Where they are put back over midnight, the new day has begun when its date was first shown; a
+date that a zone never had, as Samoa no 30 December 2011, is no period.
+
+A week belongs to the year that holds its fourth day, as in ISO 8601, on whichever day it begins; so the first days of
+January may lie in the last week of the year before.
+
+An hour is what the clocks on the wall show, and ends where they are changed. One that they show a second time is a
+period of its own, with its offset in the name: `2026-11-01T01-0500` comes after `2026-11-01T01`.
+"""
+
+import re
+from bisect import bisect, bisect_left, insort
+from contextlib import suppress
+from datetime import UTC, date, datetime, timedelta
+from typing import Final, Literal, NamedTuple, get_args
+from zoneinfo import ZoneInfo
+
+Unit = Literal["hour", "day", "week", "month", "quarter", "year"]
+Weekday = Literal["monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday"]
+
+UNITS: Final[tuple[Unit, ...]] = get_args(Unit)
+WEEKDAYS: Final[tuple[Weekday, ...]] = get_args(Weekday)
+EXAMPLES: Final[dict[Unit, str]] = {
+    "hour": "2026-11-21T14",
+    "day": "2026-11-21",
+    "week": "2026-W47",
+    "month": "2026-11",
+    "quarter": "2026-Q4",
+    "year": "2026",
+}
+
+# So far from the first and the last year of `datetime` that no zone and no neighbouring period leaves it.
+FIRST: Final = int(datetime(2, 1, 1, tzinfo=UTC).timestamp())
+LAST: Final = int(datetime(9998, 1, 1, tzinfo=UTC).timestamp())
+
+_HOUR: Final = 3600
+_MOST_KNOWN: Final = 64
+_FORMS: Final[dict[Unit, re.Pattern[str]]] = {
+    "hour": re.compile(r"([0-9]{4})-([0-9]{2})-([0-9]{2})T([0-9]{2})(?:[+-][0-9]{4})?"),
+    "day": re.compile(r"([0-9]{4})-([0-9]{2})-([0-9]{2})"),
+    "week": re.compile(r"([0-9]{4})-W([0-9]{2})"),
+    "month": re.compile(r"([0-9]{4})-([0-9]{2})"),
+    "quarter": re.compile(r"([0-9]{4})-Q([1-4])"),
+    "year": re.compile(r"([0-9]{4})"),
+}
+
+
+class Period(NamedTuple):
+    """One stretch of a calendar: from `start` to before `end`, in seconds since 1970; `name` as in `2026-W47`."""
+
+    start: int
+    end: int
+    name: str
+
+
+class Calendar:
+    """Cuts time into periods of one unit."""
+
+    def __init__(self, unit: Unit, zone: ZoneInfo, week_start: Weekday = "monday") -> None:
+        self.unit = unit
+        self.zone = zone
+        self.week_start = week_start
+        self._weekday = WEEKDAYS.index(week_start)
+        self._starts: list[int] = []  # of the known periods, ascending
+        self._known: dict[int, Period] = {}  # by start
+
+    def at(self, seconds: int) -> Period:
+        """The period that holds a moment.
+
+        Raises:
+            OverflowError: the moment is not within the years 2 to 9997.
+        """
+        place = bisect(self._starts, seconds)
+        if place:
+            known = self._known[self._starts[place - 1]]
+            if seconds < known.end:
+                return known
+        if not FIRST <= seconds < LAST:
+            raise OverflowError("calendars go from the year 2 to the year 9997")
+        return self._learn(self._hour_at(seconds) if self.unit == "hour" else self._days_at(seconds))
+
+    def before(self, period: Period) -> Period:
+        """The period that ends where this one begins."""
+        return self.at(period.start - 1)
+
+    def parse(self, name: str) -> Period:
+        """The period of a name, such as `2026-W47`.
+
+        Raises:
+            ValueError: there is no such period; the message says how one is written.
+        """
+        match = _FORMS[self.unit].fullmatch(name)
+        if match is not None:
+            with suppress(ValueError, OverflowError):  # 30 February, the year 0
+                for moment in self._moments(*map(int, match.groups())):
+                    period = self.at(moment)
+                    if period.name == name:
+                        return period
+        raise ValueError(f"{name!r} names no {self.unit}: write it like {EXAMPLES[self.unit]}")
+
+    def _learn(self, period: Period) -> Period:
+        """Keep a period for the moments that follow, most of which fall into few periods."""
+        if len(self._starts) >= _MOST_KNOWN:
+            self._starts.clear()
+            self._known.clear()
+        insort(self._starts, period.start)
+        self._known[period.start] = period
+        return period
+
+    def _moments(self, year: int, *rest: int) -> list[int]:
+        """Moments one of which lies in the period that these numbers name, if there is one."""
+        if self.unit != "hour":
+            return [self._midnight(self._date(year, *rest))]
+        month, day, hour = rest
+        # A change cuts off the begin of an hour or its end, never both.
+        edges = (datetime(year, month, day, hour, edge, edge, tzinfo=self.zone) for edge in (0, 59))
+        return [int(edge.replace(fold=fold).timestamp()) for edge in edges for fold in (0, 1)]
+
+    def _date(self, year: int, *rest: int) -> date:
+        """The first day of the period that these numbers name."""
+        if self.unit == "week":
+            return self._first_day(date(year, 1, 4)) + timedelta(weeks=rest[0] - 1)
+        if self.unit == "quarter":
+            return date(year, 3 * rest[0] - 2, 1)
+        month, day = (*rest, 1, 1)[:2]
+        return date(year, month, day)
+
+    def _days_at(self, seconds: int) -> Period:
+        """A period of whole days: found by the date, or later where the clocks went back from a new day to the old."""
+        first = self._first_day(datetime.fromtimestamp(seconds, self.zone).date())
+        after = self._next(first)
+        while self._midnight(after) <= seconds:
+            first, after = after, self._next(after)
+        return Period(self._midnight(first), self._midnight(after), self._days_name(first))
+
+    def _midnight(self, day: date) -> int:
+        """The moment at which a day begins: the first with its date, or with a later one if midnight is skipped."""
+        midnight = datetime(day.year, day.month, day.day, tzinfo=self.zone)
+        first, second = int(midnight.timestamp()), int(midnight.replace(fold=1).timestamp())
+        if first <= second:
+            return first
+        # Skipped: as `datetime` has it, the first is behind the change and the second ahead of it.
+        offset = self._offset(first)
+        return second + bisect_left(range(second, first), x=True, key=lambda moment: self._offset(moment) == offset)
+
+    def _first_day(self, day: date) -> date:
+        """The first day of the period that holds a day."""
+        if self.unit == "day":
+            return day
+        if self.unit == "week":
+            return day - timedelta(days=(day.weekday() - self._weekday) % 7)
+        months = {"month": 1, "quarter": 3, "year": 12}[self.unit]
+        return day.replace(month=(day.month - 1) // months * months + 1, day=1)
+
+    def _next(self, first: date) -> date:
+        """The first day of the period after the one that begins on a day."""
+        longest = {"day": 1, "week": 7, "month": 31, "quarter": 92, "year": 366}[self.unit]
+        return self._first_day(first + timedelta(days=longest))
+
+    def _days_name(self, first: date) -> str:
+        if self.unit == "week":
+            fourth = first + timedelta(days=3)
+            return f"{fourth.year:04}-W{(fourth.timetuple().tm_yday - 1) // 7 + 1:02}"
+        if self.unit == "quarter":
+            return f"{first.year:04}-Q{(first.month + 2) // 3}"
+        return first.isoformat()[: len(EXAMPLES[self.unit])]
+
+    def _hour_at(self, seconds: int) -> Period:
+        """The hour that the clocks on the wall show, from and to where they are changed."""
+        offset = self._offset(seconds)
+        start = seconds - (seconds + offset) % _HOUR
+        end = start + _HOUR
+        start += bisect_left(range(start, seconds), x=True, key=lambda moment: self._offset(moment) == offset)
+        end = seconds + bisect_left(range(seconds, end), x=True, key=lambda moment: self._offset(moment) != offset)
+        return Period(start, end, self._hour_name(start))
+
+    def _hour_name(self, start: int) -> str:
+        local = datetime.fromtimestamp(start, self.zone)
+        name = _shown_hour(local)
+        again = local.fold or _shown_hour(datetime.fromtimestamp(start - 1, self.zone)) == name
+        return name + local.strftime("%z")[: len("+hhmm")] if again else name
+
+    def _offset(self, seconds: int) -> int:
+        """How far the clocks of the zone are ahead of UTC."""
+        local = datetime.fromtimestamp(seconds, self.zone)
+        return int(local.replace(tzinfo=UTC).timestamp()) - seconds
+
+
+def _shown_hour(local: datetime) -> str:
+    return local.isoformat()[: len("2026-11-21T14")]

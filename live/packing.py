@@ -1,0 +1,117 @@
+"""Several fields in one score: levels first, then revives, then time, as one exact integer.
+
+The fields are the digits of a number in mixed radix, the most important first: each has as many values as its range,
+so none is wasted. Scores compare as the fields do one after another, each in its own direction.
+"""
+
+import re
+from collections.abc import Mapping
+from math import prod
+from typing import Final, Literal
+
+import msgspec
+
+MAX_VALUES: Final = 2**53  # up to there a double, which is what a sorted set holds, has every whole number
+
+_NAME: Final = re.compile(r"[a-z][a-z0-9_]{0,63}")
+
+
+class Field(msgspec.Struct, frozen=True):
+    """A whole number from `low` to `high`, both included; `desc` puts the higher ahead, `asc` the lower."""
+
+    name: str
+    sort_order: Literal["desc", "asc"]
+    low: int
+    high: int
+
+    def __post_init__(self) -> None:
+        """Refuse what names nothing or holds nothing."""
+        if not _NAME.fullmatch(self.name):
+            raise ValueError(f"the field {self.name!r} does not match ^{_NAME.pattern}$")
+        if self.low > self.high:
+            raise ValueError(f"the field {self} is empty: it goes from the lower to the higher")
+
+    def __str__(self) -> str:
+        return f"{self.name} {self.low}..{self.high}"
+
+    @property
+    def radix(self) -> int:
+        """How many values the field takes."""
+        return self.high - self.low + 1
+
+    def digit(self, value: int) -> int:
+        """The place of a value among those of the field, from 0 for the worst.
+
+        Raises:
+            ValueError: it is none of them.
+        """
+        if type(value) is not int or not self.low <= value <= self.high:  # a bool is an int, but no number
+            raise ValueError(f"{self.name} is not a whole number from {self.low} to {self.high}")
+        return value - self.low if self.sort_order == "desc" else self.high - value
+
+    def value(self, digit: int) -> int:
+        """What `digit` was made from."""
+        return self.low + digit if self.sort_order == "desc" else self.high - digit
+
+
+class Packing(msgspec.Struct, frozen=True):
+    """How fields become one score, of which the higher is the better; the most important field comes first."""
+
+    fields: tuple[Field, ...]
+
+    def __post_init__(self) -> None:
+        """Refuse fields that one score can't tell apart."""
+        if not self.fields:
+            raise ValueError("there is no field")
+        names = [field.name for field in self.fields]
+        for name in names:
+            if names.count(name) > 1:
+                raise ValueError(f"there is more than one field {name}")
+        if self.count > MAX_VALUES:
+            fields = " × ".join(map(str, self.fields))  # noqa: RUF001 - a multiplication sign is meant
+            raise ValueError(
+                f"{fields} takes {self._product} values, "
+                f"more than the 2^53 = {MAX_VALUES} that a score can hold exactly"
+            )
+
+    @property
+    def count(self) -> int:
+        """How many scores there are; they go from 0 to one less."""
+        return prod(field.radix for field in self.fields)
+
+    def pack(self, values: Mapping[str, int]) -> int:
+        """The score of a value for each field.
+
+        Raises:
+            ValueError: a field is missing, unknown or out of its range; the message says which and what it may hold.
+        """
+        score = 0
+        for field in self.fields:
+            if field.name not in values:
+                raise ValueError(f"{field.name} is missing: a whole number from {field.low} to {field.high}")
+            score = score * field.radix + field.digit(values[field.name])
+        if len(values) > len(self.fields):
+            names = {field.name for field in self.fields}
+            unknown = next(name for name in values if name not in names)
+            raise ValueError(f"there is no field {unknown!r}: the fields are {', '.join(map(str, self.fields))}")
+        return score
+
+    def unpack(self, score: int) -> dict[str, int]:
+        """The values that a score was made from.
+
+        Raises:
+            ValueError: no values have this score.
+        """
+        if not 0 <= score < self.count:
+            raise ValueError(f"{score} is no score of these fields: they go from 0 to {self.count - 1}")
+        digits = []
+        for field in reversed(self.fields):
+            score, digit = divmod(score, field.radix)
+            digits.append(digit)
+        return {field.name: field.value(digit) for field, digit in zip(self.fields, reversed(digits), strict=True)}
+
+    @property
+    def _product(self) -> str:
+        """The count as one would work it out."""
+        factors = " × ".join(str(field.radix) for field in self.fields)  # noqa: RUF001 - as above
+        return str(self.count) if len(self.fields) == 1 else f"{factors} = {self.count}"
