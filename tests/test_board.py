@@ -1,158 +1,165 @@
-"""Boards and the file that defines them: every choice has a default, every mistake is named, all at once."""
+"""Boards: what follows from their choices, and which of them an event feeds, with which weight."""
 
-from pathlib import Path
+from typing import Any
 
+import msgspec
 import pytest
 
-from live.board import DEFAULT_BOARD, Board, BoardChoice, Boards, load_boards, make_board, parse_boards
-from live.errors import SetupError
-from live.window import Window
+from live.board import BOARD_ID, DEFAULT_BOARD, Board, Boards, Votes
+from live.packing import Field, Packing
+from live.window import Forever, Periods, Rolling, Sliding
+
+PACKING = Packing((Field("levels", "desc", 0, 99),))
 
 
-def mistakes(text: str) -> list[str]:
-    """The lines that a boards file is refused with."""
-    with pytest.raises(SetupError) as caught:
-        parse_boards(text)
-    return str(caught.value).splitlines()
-
-
-def test_an_id_alone_is_a_board() -> None:
-    """Every choice but the id has a default."""
-    assert parse_boards('[[board]]\nid = "posts"') == [
-        Board(id="posts", title="posts", source=frozenset({"like"}), window=Window(86_400, 3600), clock="server")
-    ]
-
-
-def test_every_choice_is_taken_from_the_file() -> None:
-    """What the file says is what the board is."""
-    text = """
-    [[board]]
-    id = "songs_of-2026"
-    title = "Songs · 歌"
-    source = ["play", "share", "play"]
-    window = { rolling = "7d", slot = "30m" }
-    operator = "incr"
-    sort_order = "desc"
-    ties = "key"
-    clock = "event"
-    """
-    assert parse_boards(text) == [
-        Board(
-            id="songs_of-2026",
-            title="Songs · 歌",
-            source=frozenset({"play", "share"}),
-            window=Window(604_800, 1800),
-            clock="event",
-        )
-    ]
-
-
-def test_half_a_window_keeps_the_other_half() -> None:
-    """A window that names only its length is cut into hours."""
-    (board,) = parse_boards('[[board]]\nid = "a"\nwindow = { rolling = "48h" }')
-    assert board.window == Window(172_800, 3600)
-
-
-def test_without_a_file_there_is_the_board_posts() -> None:
-    """A newcomer needs no file."""
-    assert load_boards(None).by_id == {"posts": DEFAULT_BOARD}
-    assert (DEFAULT_BOARD.title, DEFAULT_BOARD.window) == ("Most liked", Window(86_400, 3600))
-
-
-@pytest.mark.parametrize("board_id", ["a", "0", "a-b_c", "9lives", "a" * 64])
-def test_an_id_that_fits_into_keys_and_paths_is_taken(board_id: str) -> None:
-    """1 to 64 of a-z, 0-9, - and _, not beginning with - or _."""
-    assert make_board(BoardChoice(id=board_id)).id == board_id
+def make(name: str = "b", **choices: Any) -> Board:
+    """A board with some choices of its own."""
+    return Board(id=name, title=name, **choices)
 
 
 @pytest.mark.parametrize(
-    "board_id",
-    ["", "A", "-a", "_a", "a b", "a.b", "a/b", "../a", "{}", "*", "{a}b", "a}b{c", "é", "a\n", "a:b", "a" * 65],
-)
-def test_any_other_id_is_refused(board_id: str) -> None:
-    """An id that could leave its hash tag, its path or its channel never becomes a board."""
-    with pytest.raises(ValueError, match="does not match"):
-        make_board(BoardChoice(id=board_id))
-
-
-@pytest.mark.parametrize(
-    ("line", "message"),
+    ("operator", "order", "operation"),
     [
-        ("windows = 1", "Object contains unknown field `windows`"),
-        ('operator = "best"', "Invalid enum value 'best' - at `$.operator`"),
-        ('sort_order = "asc"', "Invalid enum value 'asc' - at `$.sort_order`"),
-        ('ties = "first"', "Invalid enum value 'first' - at `$.ties`"),
-        ('clock = "sundial"', "Invalid enum value 'sundial' - at `$.clock`"),
-        ("source = []", "Expected `array` of length >= 1 - at `$.source`"),
-        ('source = "like"', "Expected `array`, got `str` - at `$.source`"),
-        ('source = [""]', "Expected `str` of length >= 1 - at `$.source[0]`"),
-        ("title = 5", "Expected `str`, got `int` - at `$.title`"),
-        ('window = "24h"', "Expected `object`, got `str` - at `$.window`"),
-        ('window = { rolling = "24h", slots = "1h" }', "Object contains unknown field `slots` - at `$.window`"),
-        ('window = { rolling = "24h", slot = "7h" }', "the window (86400s) is not a multiple of its slot (25200s)"),
+        ("incr", "desc", "incr"), ("incr", "asc", "incr"), ("set", "desc", "set"), ("set", "asc", "set"),
+        ("best", "desc", "max"), ("best", "asc", "min"),
+    ],
+)  # fmt: skip
+def test_the_best_is_what_is_ranked_first(operator: str, order: str, operation: str) -> None:
+    """The highest where high is good, the lowest where low is good; the other operators know no order."""
+    assert make(operator=operator, sort_order=order).operation == operation
+
+
+@pytest.mark.parametrize(
+    ("ties", "order", "tags", "reading"),
+    [
+        ("first", "desc", "falling", "backward"), ("first", "asc", "rising", "forward"),
+        ("last", "desc", "rising", "backward"), ("last", "asc", "falling", "forward"),
+        ("key", "desc", "key", "turned"), ("key", "asc", "key", "forward"),
+    ],
+)  # fmt: skip
+def test_tags_grow_the_way_that_ties_are_read(ties: str, order: str, tags: str, reading: str) -> None:
+    """Read as the board is, what is to be ahead comes before: the first or last tag, or the lower key."""
+    board = make(ties=ties, sort_order=order)
+    assert (board.tags, board.reading) == (tags, reading)
+    earlier, later = (1, 2) if tags == "rising" else (2, 1)
+    if ties != "key":
+        ahead = max(earlier, later) if reading == "backward" else min(earlier, later)
+        assert ahead == (earlier if ties == "first" else later)
+
+
+@pytest.mark.parametrize(
+    ("choices", "bare", "described"),
+    [
+        ({}, True, False),
+        ({"operator": "set"}, False, True),
+        ({"operator": "best"}, False, True),
+        ({"operator": "best", "score": PACKING}, False, True),
+        ({"votes": Votes(per_key=1)}, False, True),
+        ({"sort_order": "asc", "ties": "last", "ranks": "dense", "clock": "event"}, True, False),
     ],
 )
-def test_a_mistake_is_named_with_its_board(line: str, message: str) -> None:
-    """The message names the board by number and id, and what is wrong with it."""
-    assert mistakes(f'[[board]]\nid = "ok"\n[[board]]\nid = "b"\n{line}') == [f"board 2 ('b'): {message}"]
+def test_a_plain_sum_needs_no_more_than_an_amount(choices: dict[str, Any], bare: object, described: object) -> None:
+    """Fields, actors and metadata are asked for only where something hangs on them."""
+    board = make(**choices)
+    assert (board.bare, board.described) == (bare, described)
 
 
-def test_all_mistakes_are_told_at_once() -> None:
-    """One line for each wrong board, so that a file is set right in one go."""
-    text = """
-    [[board]]
-    id = "Posts"
-    [[board]]
-    title = "no id"
-    [[board]]
-    id = "a"
-    [[board]]
-    id = "a"
-    [[boards]]
-    id = "b"
+OTHERS: list[dict[str, Any]] = [
+    {"window": Rolling(86_400, 1800)},
+    {"window": Rolling(43_200, 3600)},
+    {"window": Sliding(86_400)},
+    {"window": Forever()},
+    {"window": Periods(unit="day")},
+    {"window": Periods(unit="day", last=7)},
+    {"window": Periods(unit="day", timezone="Asia/Shanghai")},
+    {"window": Periods(unit="week")},
+    {"window": Periods(unit="week", week_start="sunday")},
+    {"operator": "set"},
+    {"operator": "best"},
+    {"operator": "best", "sort_order": "asc"},
+    {"ties": "last"},
+    {"ties": "key"},
+    {"ranks": "dense"},
+    {"clock": "event"},
+    {"score": PACKING},
+    {"score": Packing((Field("levels", "asc", 0, 99),))},
+]
+
+
+def test_a_shape_tells_boards_apart_whose_data_differ() -> None:
+    """Each choice by which something is stored otherwise makes another shape; a shape is read back as it was."""
+    shapes = [make(**choices).shape for choices in [{}, *OTHERS]]
+    assert len({shape.encode() for shape in shapes}) == len(shapes)
+    for shape in shapes:
+        assert msgspec.json.decode(shape.encode(), type=type(shape)).encode() == shape.encode()
+        assert "\n" not in shape.encode()
+
+
+@pytest.mark.parametrize(
+    "choices",
+    [
+        {"title": "Another"},
+        {"source": frozenset({"play"})},
+        {"categories": frozenset({"x"})},
+        {"ranks": "competition"},
+        {"cap": 5},
+        {"votes": Votes(per_actor=3)},
+        {"ties": "last", "sort_order": "asc"},
+    ],
+)
+def test_the_shape_is_the_same_where_the_data_is(choices: dict[str, Any]) -> None:
+    """What decides only what is taken, kept or shown may be changed at any start.
+
+    The last of `asc` is tagged as the first of `desc` is.
     """
-    assert mistakes(text) == [
-        "boards: there is nothing of this name; boards are [[board]] tables",
-        "board 1 ('Posts'): id = 'Posts' does not match ^[a-z0-9][a-z0-9_-]{0,63}$",
-        "board 2: Object missing required field `id`",
-        "board 4 ('a'): another board has this id",
-    ]
+    assert msgspec.structs.replace(make(), **choices).shape == make().shape
 
 
-@pytest.mark.parametrize("text", ["", "board = []", "[board]\nid = 'a'", "boards = 1"])
-def test_a_file_without_a_board_shows_the_least_that_is_one(text: str) -> None:
-    """The message is an example to copy."""
-    assert mistakes(text) == ["no [[board]] in it; the least is:", "[[board]]", 'id = "posts"']
+def test_how_long_periods_are_kept_may_be_changed() -> None:
+    """Neither that, nor how late an event may be, changes what is stored."""
+    one, other = (make(window=Periods(unit="day", keep=keep, grace=keep)) for keep in (1, 9))
+    assert one.shape == other.shape
 
 
-def test_what_is_no_toml_is_refused_with_its_place() -> None:
-    """The line and column of the fault are told."""
-    assert mistakes("[[board]]\nid = posts")[0].startswith("not TOML: ")
-    assert "line 2" in mistakes("[[board]]\nid = posts")[0]
-
-
-def test_a_file_that_can_not_be_read_is_named(tmp_path: Path) -> None:
-    """A missing file, a folder, a file that is not UTF-8 and one with mistakes are all told by their path."""
-    (tmp_path / "latin.toml").write_bytes(b'[[board]]\nid = "caf\xe9"')
-    (tmp_path / "wrong.toml").write_text("[[board]]")
-    for name in ("missing.toml", "", "latin.toml", "wrong.toml"):
-        with pytest.raises(SetupError) as caught:
-            load_boards(tmp_path / name)
-        assert str(tmp_path / name) in str(caught.value)
-
-
-def test_a_file_is_read_whole(tmp_path: Path) -> None:
-    """Its boards come in its order."""
-    path = tmp_path / "boards.toml"
-    path.write_text('[[board]]\nid = "b"\n[[board]]\nid = "a"\ntitle = "é"\n', encoding="utf-8")
-    assert [(board.id, board.title) for board in load_boards(path).by_id.values()] == [("b", "b"), ("a", "é")]
+def test_the_default_board_is_the_newcomers() -> None:
+    """A day of likes, of which the first to reach a score is ahead."""
+    assert (DEFAULT_BOARD.id, DEFAULT_BOARD.title) == ("posts", "Most liked")
+    assert (DEFAULT_BOARD.window, DEFAULT_BOARD.ties) == (Rolling(86_400, 3600), "first")
+    assert BOARD_ID.fullmatch(DEFAULT_BOARD.id)
 
 
 def test_a_type_feeds_every_board_whose_source_takes_it() -> None:
-    """The boards of a type come in the order of the file."""
+    """The boards of a type come in the order of the file; an unknown type feeds none."""
     one, two, three = (
-        make_board(BoardChoice(id=name, source=source))
-        for name, source in (("one", ("like",)), ("two", ("like", "play")), ("three", ("play",)))
+        make(name, source=frozenset(source))
+        for name, source in (("one", {"like"}), ("two", {"like", "play"}), ("three", {"play"}))
     )
     boards = Boards([one, two, three])
-    assert boards.by_type == {"like": (one, two), "play": (two, three)}
+    assert boards.fed_by("like", None) == [one, two]
+    assert boards.fed_by("play", None) == [two, three]
+    assert boards.fed_by("share", None) == []
+    assert list(boards.by_id) == ["one", "two", "three"]
+
+
+def test_a_category_narrows_a_board_down() -> None:
+    """A board that names categories takes these alone; one that names none takes all, and events without one."""
+    every = make("every", source=frozenset({"like"}))
+    some = make("some", source=frozenset({"like"}), categories=frozenset({"cats", "dogs"}))
+    boards = Boards([every, some])
+    assert boards.fed_by("like", "cats") == [every, some]
+    assert boards.fed_by("like", "dogs") == [every, some]
+    assert boards.fed_by("like", "birds") == [every]
+    assert boards.fed_by("like", None) == [every]
+
+
+def test_a_union_is_fed_by_its_boards_with_their_weights() -> None:
+    """Once for an event, with the weights of all its boards that the event feeds added up."""
+    one, two = (make(name, source=frozenset({"like"})) for name in ("one", "two"))
+    both = make("both", union={"one": 1, "two": -3})
+    twice = make("twice", union={"two": 2, "three": 1})
+    boards = Boards([both, one, two, twice])
+    assert boards.fed_by("like", None) == [one, two]
+    assert boards.with_unions([one, two]) == [(one, 1), (two, 1), (both, -2), (twice, 2)]
+    assert boards.with_unions([one]) == [(one, 1), (both, 1)]
+    assert boards.with_unions([]) == []
+    assert Boards([one]).with_unions([one]) == [(one, 1)]

@@ -10,11 +10,18 @@ from live.errors import CLOSE_CODES, PROBLEMS, REFUSALS, ProblemError
 
 ROOMS = Path(__file__).parent.parent / "live"
 SOURCES = [path for path in ROOMS.rglob("*.py") if path.name != "errors.py"]
+SCRIPTS = list(ROOMS.rglob("*.lua"))
 
 
 def words(sources: Iterable[Path]) -> set[str]:
     """Every quoted word of some sources."""
-    return {word for path in sources for word in re.findall(r'"([a-z_0-9]+)"', path.read_text(encoding="utf-8"))}
+    return {word for path in sources for word in re.findall(r"""["']([a-z_0-9]+)["']""", code_of(path))}
+
+
+def code_of(path: Path) -> str:
+    """A source without the comments of Lua, which quote words too."""
+    text = path.read_text(encoding="utf-8")
+    return re.sub("--.*", "", text) if path.suffix == ".lua" else text
 
 
 @pytest.mark.parametrize("code", [*PROBLEMS, *REFUSALS])
@@ -41,7 +48,7 @@ def test_no_code_means_two_things() -> None:
 @pytest.mark.parametrize("code", [*PROBLEMS, *REFUSALS])
 def test_every_code_of_the_tables_is_spoken(code: str) -> None:
     """A code that nothing ever answers with is not promised."""
-    assert code in words(SOURCES)
+    assert code in words([*SOURCES, *SCRIPTS])
 
 
 def test_every_problem_that_is_raised_is_in_the_table() -> None:

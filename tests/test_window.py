@@ -1,12 +1,14 @@
-"""Windows and slots: durations are read exactly, and a slot counts while any part of it is inside the window."""
+"""Windows and slots: durations are read exactly, and each time falls into the slot that its window says."""
 
 from fractions import Fraction
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from live.window import Window, parse_duration
+from live.calendar import FIRST, LAST
+from live.window import EVER, Forever, Periods, Rolling, Sliding, Slot, Window, parse_duration
 
 UNITS = {"ms": Fraction(1, 1000), "s": Fraction(1), "m": Fraction(60), "h": Fraction(3600), "d": Fraction(86_400)}
 
@@ -40,11 +42,11 @@ def test_anything_else_is_no_duration(text: str) -> None:
     assert repr(text) in str(caught.value)
 
 
-def test_a_window_is_written_as_two_durations() -> None:
+def test_a_rolling_window_is_written_as_two_durations() -> None:
     """Both are whole seconds, in any unit."""
-    assert Window.parse("24h", "1h") == Window(86_400, 3600)
-    assert Window.parse("1.5m", "30s") == Window(90, 30)
-    assert Window.parse("1s", "1000ms") == Window(1, 1)
+    assert Rolling.parse("24h", "1h") == Rolling(86_400, 3600)
+    assert Rolling.parse("1.5m", "30s") == Rolling(90, 30)
+    assert Rolling.parse("1s", "1000ms") == Rolling(1, 1)
 
 
 @pytest.mark.parametrize(
@@ -62,7 +64,7 @@ def test_a_window_is_written_as_two_durations() -> None:
 def test_a_window_that_can_not_be_cut_into_slots_is_refused(rolling: str, slot: str, message: str) -> None:
     """Only lengths on which the arithmetic is exact are taken, and the message says which is wrong."""
     with pytest.raises(ValueError, match=message):
-        Window.parse(rolling, slot)
+        Rolling.parse(rolling, slot)
 
 
 @pytest.mark.parametrize(
@@ -70,15 +72,15 @@ def test_a_window_that_can_not_be_cut_into_slots_is_refused(rolling: str, slot: 
 )
 def test_a_slot_is_named_by_its_start(seconds: int, start: int) -> None:
     """Times before 1970 have slots like any other."""
-    assert Window(86_400, 3600).slot_of(seconds) == start
+    assert Rolling(86_400, 3600).slot_at(seconds) == Slot(start, start + 3600)
 
 
 @given(st.integers(1, 10_000), st.integers(1, 50), st.integers(-(10**11), 10**11))
 def test_slots_tile_time(length: int, slots: int, seconds: int) -> None:
     """Every time falls into the one slot that begins at or before it and ends after it."""
-    window = Window(length * slots, length)
-    start = window.slot_of(seconds)
-    assert start <= seconds < start + length
+    window = Rolling(length * slots, length)
+    start, end = window.slot_at(seconds)
+    assert start <= seconds < end == start + length
     assert start % length == 0
 
 
@@ -87,7 +89,91 @@ def test_a_slot_counts_while_any_part_of_it_is_inside_the_window(
     length: int, slots: int, now: int, distance: int
 ) -> None:
     """I2 as it is written: slot `s` of length `L` is live at `t` while `s + L > t - window`."""
-    window = Window(length * slots, length)
-    current = window.slot_of(now)
+    window = Rolling(length * slots, length)
+    current = window.slot_at(now).start
     slot = current + distance * length
-    assert (slot >= window.oldest_live(current)) == (slot + length > now - window.length)
+    assert (slot >= window.oldest(current)) == (slot + length > now - window.length)
+
+
+def test_a_sliding_window_is_written_as_one_duration() -> None:
+    """Whole seconds, and at least one."""
+    assert Sliding.parse("3h") == Sliding(10_800)
+    with pytest.raises(ValueError, match="a window is at least 1s"):
+        Sliding.parse("0s")
+    with pytest.raises(ValueError, match=r"sliding = '1\.5s' is not a whole number of seconds"):
+        Sliding.parse("1.5s")
+
+
+@pytest.mark.parametrize("window", [Sliding(3600), Forever()])
+@pytest.mark.parametrize("seconds", [0, -(10**11), 10**11])
+def test_a_window_without_slots_has_but_one(window: Window, seconds: int) -> None:
+    """Any time falls into it, and it is never too old."""
+    assert window.slot_at(seconds) == EVER
+    assert window.oldest(EVER.start) == EVER.start
+
+
+def test_only_periods_have_rankings_of_their_own() -> None:
+    """Unless they are added up to one."""
+    windows: list[Window] = [Rolling(60, 60), Sliding(60), Forever(), Periods(unit="day", last=7), Periods(unit="day")]
+    assert [window.tables for window in windows] == [False, False, False, False, True]
+
+
+DAY = 86_400
+NEW_YEAR = 1_767_225_600  # 1 January 2026 00:00 UTC
+
+
+def test_periods_are_those_of_the_calendar() -> None:
+    """In their time zone, from the day on which their weeks begin."""
+    assert Periods(unit="day").slot_at(NEW_YEAR + 5) == Slot(NEW_YEAR, NEW_YEAR + DAY)
+    assert Periods(unit="month").slot_at(NEW_YEAR) == Slot(NEW_YEAR, NEW_YEAR + 31 * DAY)
+    shanghai = Periods(unit="day", timezone="Asia/Shanghai")
+    assert shanghai.slot_at(NEW_YEAR + 16 * 3600 - 1).start == NEW_YEAR - 8 * 3600
+    assert shanghai.slot_at(NEW_YEAR + 16 * 3600).start == NEW_YEAR + 16 * 3600
+    monday, sunday = NEW_YEAR - 3 * DAY, NEW_YEAR - 4 * DAY
+    assert Periods(unit="week").slot_at(NEW_YEAR).start == monday
+    assert Periods(unit="week", week_start="sunday").slot_at(NEW_YEAR).start == sunday
+
+
+@pytest.mark.parametrize("unit", ["hour", "day", "week", "month", "quarter", "year"])
+def test_the_oldest_period_is_so_many_before_the_newest(unit: str) -> None:
+    """Counted in periods, whatever their lengths: `keep` before the current one, or `last` with it."""
+    kept = Periods(unit=unit, keep=5)  # type: ignore[arg-type]
+    summed = Periods(unit=unit, last=6)  # type: ignore[arg-type]
+    newest = kept.slot_at(NEW_YEAR).start
+    expected = newest
+    for _ in range(5):
+        expected = kept.slot_at(expected - 1).start
+    assert kept.oldest(newest) == summed.oldest(newest) == expected
+    assert Periods(unit=unit, keep=0).oldest(newest) == newest  # type: ignore[arg-type]
+
+
+@given(st.integers(-(10**13), 10**13))
+def test_every_time_has_a_period(seconds: int) -> None:
+    """Also the times before and after all calendars; the way back from them ends with the first."""
+    window = Periods(unit="year", keep=1000)
+    slot = window.slot_at(seconds)
+    assert slot.start <= min(max(seconds, FIRST), LAST - 1) < slot.end
+    assert window.oldest(slot.start) <= slot.start
+
+
+@pytest.mark.parametrize(
+    ("choices", "message"),
+    [
+        ({"last": 1}, "last = 1 is not from 2 to 1000 periods"),
+        ({"last": 1001}, "last = 1001 is not from 2 to 1000 periods"),
+        ({"keep": -1}, "keep = -1 is not from 0 to 1000 periods"),
+        ({"keep": 1001}, "keep = 1001 is not from 0 to 1000 periods"),
+        ({"timezone": "Mars/Olympus"}, "timezone = 'Mars/Olympus' is none: write it like Asia/Shanghai"),
+    ],
+)
+def test_periods_that_no_calendar_has_are_refused(choices: dict[str, Any], message: str) -> None:
+    """The message says which choice is wrong."""
+    with pytest.raises(ValueError, match=message):
+        Periods(unit="day", **choices)
+
+
+def test_the_grace_of_periods_is_written_as_a_duration() -> None:
+    """In whole seconds, beside the choices that are words and numbers."""
+    assert Periods.parse("1.5h", unit="week", keep=2) == Periods(unit="week", keep=2, grace=5400)
+    with pytest.raises(ValueError, match="grace = '1ms' is not a whole number of seconds"):
+        Periods.parse("1ms", unit="day")
