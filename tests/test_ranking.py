@@ -1,21 +1,66 @@
 """The difference between two tops, and how it is applied: one is the inverse of the other."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from typing import get_args
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import UNSET
 
-from live.ranking import Record, apply, diff
+from live.ranking import Ranks, Record, apply, diff, position, ranks_of, with_ranks
 
+KINDS: tuple[Ranks, ...] = get_args(Ranks)
+kinds = st.sampled_from(KINDS)
 scores = st.dictionaries(st.sampled_from("abcdefghijkl"), st.integers(-3, 3), max_size=12)
 sizes = st.integers(0, 12)
+# Tops in any order, as ties by time give them: the scores fall, and equal ones come as they like.
+orders = st.lists(
+    st.tuples(st.sampled_from("abcdefgh"), st.integers(0, 2), st.sampled_from([UNSET, b"{}", b"[]"])),
+    max_size=8,
+    unique_by=lambda row: row[0],
+)
 
 
 def top(board: Mapping[str, int], size: int = 100) -> list[Record]:
     """The first records of a board, as the ledger orders them."""
     ordered = sorted(board.items(), key=lambda item: (-item[1], item[0].encode()))
     return [Record(key, score, rank) for rank, (key, score) in enumerate(ordered[:size], 1)]
+
+
+def in_order(rows: Sequence[tuple[str, int, object]], ranks: Ranks) -> list[Record]:
+    """The records of a board whose equal scores stand as they were given, with metadata."""
+    ordered = sorted(rows, key=lambda row: -row[1])
+    records = [
+        Record(key, score, 0, {"n": score}, msgspec.Raw(text) if isinstance(text, bytes) else UNSET)
+        for key, score, text in ordered
+    ]
+    return with_ranks(records, ranks)
+
+
+@given(orders, orders, sizes, kinds)
+def test_any_order_of_equal_scores_can_be_turned_into_any_other(
+    old: list[tuple[str, int, object]], new: list[tuple[str, int, object]], size: int, ranks: Ranks
+) -> None:
+    """Places that change without a score, metadata that change without a place, in each kind of ranks."""
+    before, after = in_order(old, ranks)[:size], in_order(new, ranks)[:size]
+    assert apply(before, *diff(before, after), ranks) == after
+
+
+@given(st.permutations("abcdef"), st.permutations("abcdef"))
+def test_the_fewest_records_change_places(old: list[str], new: list[str]) -> None:
+    """What stays is the longest run that stands in both orders: checked against every choice of keys."""
+    before, after = (in_order([(key, 1, UNSET) for key in keys], "ordinal") for keys in (old, new))
+    changed, removed = diff(before, after)
+    longest = max(
+        len(keys)
+        for choice in range(2**6)
+        if [key for i, key in enumerate(old) if choice >> i & 1]
+        == (keys := [key for key in new if choice >> old.index(key) & 1])
+    )
+    assert (len(changed), removed) == (6 - longest, [])
+    assert [record.rank for record in changed] == sorted(record.rank for record in changed)
 
 
 @given(scores, scores, sizes)
@@ -77,3 +122,50 @@ def test_applying_changes_neither_top_nor_difference() -> None:
     before, changed, removed = top({"a": 2, "b": 1}), [Record("c", 3, 1)], ["b"]
     apply(before, changed, removed)
     assert (before, changed, removed) == (top({"a": 2, "b": 1}), [Record("c", 3, 1)], ["b"])
+
+
+def test_what_is_said_of_a_record_travels_with_it() -> None:
+    """New metadata are a change; the fields follow the score."""
+    old = [Record("a", 2, 1, {"x": 2}, msgspec.Raw(b'{"v":1}')), Record("b", 1, 2)]
+    new = [Record("a", 2, 1, {"x": 2}, msgspec.Raw(b'{"v":2}')), Record("b", 1, 2)]
+    assert diff(old, new) == ([new[0]], [])
+    assert apply(old, *diff(old, new)) == new
+
+
+RANKED = [
+    ("ordinal", [9, 7, 7, 7, 4, 4, 1], [1, 2, 3, 4, 5, 6, 7]),
+    ("dense", [9, 7, 7, 7, 4, 4, 1], [1, 2, 2, 2, 3, 3, 4]),
+    ("competition", [9, 7, 7, 7, 4, 4, 1], [1, 2, 2, 2, 5, 5, 7]),
+    ("ordinal", [0, 0], [1, 2]),
+    ("dense", [-1, 0, 0, 5], [1, 2, 2, 3]),
+    ("competition", [-1, 0, 0, 5], [1, 2, 2, 4]),
+    ("dense", [], []),
+]
+
+
+@pytest.mark.parametrize(("ranks", "values", "expected"), RANKED)
+def test_equal_scores_share_a_rank_as_the_board_says(ranks: Ranks, values: list[int], expected: list[int]) -> None:
+    """1 2 3 4, 1 2 2 3 or 1 2 2 4, whichever way the scores go."""
+    assert ranks_of(values, 1, 0, ranks) == expected
+
+
+@given(st.lists(st.integers(0, 4), max_size=12), kinds, st.data())
+def test_a_page_is_ranked_as_the_whole(values: list[int], ranks: Ranks, data: st.DataObject) -> None:
+    """Wherever it begins, within a run of equal scores too, given the rank of its first record."""
+    values.sort(reverse=True)
+    whole = ranks_of(values, 1, 0, ranks)
+    start = data.draw(st.integers(0, len(values)))
+    first = whole[start] if start < len(values) else 0
+    assert ranks_of(values[start:], first, start, ranks) == whole[start:]
+
+
+def test_a_record_tells_its_position_where_the_rank_does_not() -> None:
+    """Without shared ranks nothing more travels."""
+    records = [Record("a", 5, 0), Record("b", 5, 0), Record("c", 3, 0)]
+    assert with_ranks(records, "ordinal") == [Record("a", 5, 1), Record("b", 5, 2), Record("c", 3, 3)]
+    competition = with_ranks(records, "competition")
+    assert [(record.rank, record.position) for record in competition] == [(1, UNSET), (1, 2), (3, UNSET)]
+    dense = with_ranks(records, "dense")
+    assert [(record.rank, record.position) for record in dense] == [(1, UNSET), (1, 2), (2, 3)]
+    assert msgspec.json.encode(dense[1]) == b'{"key":"b","score":5,"rank":1,"position":2}'
+    assert (position(3, 3), position(2, 3)) == (UNSET, 3)

@@ -1,6 +1,7 @@
 """Messages to viewers: exactly as the contract writes them, each encoded once."""
 
 from itertools import pairwise
+from typing import get_args
 
 import msgspec
 import pytest
@@ -9,7 +10,7 @@ from hypothesis import strategies as st
 
 from live.event import MAX_SCORE
 from live.fanout.frames import Frame, status_frame, sync_frame, update_frame
-from live.ranking import Page, Record
+from live.ranking import Page, Ranks, Record, with_ranks
 from tests.support import ModelViewer
 
 scores = st.dictionaries(st.text(min_size=1, max_size=4), st.integers(-MAX_SCORE, MAX_SCORE), max_size=8)
@@ -31,7 +32,7 @@ def top(offset: int, board: dict[str, int]) -> Page:
 
 def test_a_sync_is_what_the_contract_shows() -> None:
     """Fields in the order of the contract, numbers as digits."""
-    frame = sync_frame("posts", page(41, ("p1", 77), rank_count=9312, total=88410), 50)
+    frame = sync_frame("posts", page(41, ("p1", 77), rank_count=9312, total=88410), 50, "ordinal")
     assert frame == Frame(
         "sync",
         '{"type":"sync","board":"posts","epoch":"k3v9","offset":41,"rank_count":9312,"total_score":88410,'
@@ -59,7 +60,7 @@ def test_a_status_is_what_the_contract_shows() -> None:
 
 def test_a_sync_is_cut_to_its_size() -> None:
     """A page may hold more than this viewer watches; the counts stay those of the board."""
-    message = msgspec.json.decode(sync_frame("posts", page(1, ("a", 3), ("b", 2), ("c", 1)), 2).text)
+    message = msgspec.json.decode(sync_frame("posts", page(1, ("a", 3), ("b", 2), ("c", 1)), 2, "ordinal").text)
     assert [record["key"] for record in message["records"]] == ["a", "b"]
     assert message["rank_count"] == 3
 
@@ -75,7 +76,7 @@ def test_an_update_is_cut_to_its_size() -> None:
 def test_any_key_survives_the_way(key: str) -> None:
     """A message is JSON, and says what the board holds."""
     viewer = ModelViewer()
-    viewer.receive(sync_frame("posts", page(1, (key, 1)), 5).text)
+    viewer.receive(sync_frame("posts", page(1, (key, 1)), 5, "ordinal").text)
     assert viewer.records == [Record(key, 1, 1)]
 
 
@@ -84,9 +85,49 @@ def test_a_viewer_that_applies_every_message_holds_the_top(boards: list[dict[str
     """Sync and updates of any boards, one after another, at any size; scores to the edge of exactness."""
     pages = [top(offset, board) for offset, board in enumerate(boards)]
     viewer = ModelViewer()
-    viewer.receive(sync_frame("posts", pages[0], size).text)
+    viewer.receive(sync_frame("posts", pages[0], size, "ordinal").text)
     for old, new in pairwise(pages):
         viewer.receive(update_frame(old, new, size).text)
     last = pages[-1]
     assert viewer.records == list(last.records[:size])
     assert (viewer.offset, viewer.rank_count, viewer.total_score) == (last.offset, last.rank_count, last.total_score)
+
+
+def test_a_period_and_the_kind_of_ranks_are_told_where_there_are_any() -> None:
+    """Which week it is, in both messages; how equal scores are ranked once, and only if they share a rank."""
+    week = msgspec.structs.replace(page(1, ("a", 3)), period="2026-W47", total_score=None)
+    sync = msgspec.json.decode(sync_frame("posts", week, 5, "dense").text)
+    assert (sync["period"], sync["ranks"], sync["total_score"]) == ("2026-W47", "dense", None)
+    update = msgspec.json.decode(update_frame(week, msgspec.structs.replace(week, offset=2, period="2026-W48"), 5).text)
+    assert (update["period"], "ranks" in update) == ("2026-W48", False)
+
+
+def test_the_end_of_a_period_empties_the_top() -> None:
+    """The first frame of a new one removes what stood in the old one."""
+    old = msgspec.structs.replace(page(1, ("a", 3), ("b", 1)), period="2026-W47")
+    new = msgspec.structs.replace(page(2), period="2026-W48")
+    message = msgspec.json.decode(update_frame(old, new, 5).text)
+    assert (message["removed"], message["changed"], message["rank_count"]) == (["a", "b"], [], 0)
+
+
+rankings = st.lists(
+    st.lists(st.tuples(st.sampled_from("abcdefgh"), st.integers(0, 3)), max_size=8, unique_by=lambda row: row[0]),
+    min_size=1,
+    max_size=4,
+)
+
+
+@given(rankings, st.integers(1, 9), st.sampled_from(get_args(Ranks)))
+def test_a_viewer_holds_the_top_in_each_kind_of_ranks(
+    boards: list[list[tuple[str, int]]], size: int, ranks: Ranks
+) -> None:
+    """Equal scores in any order, which may change from one message to the next."""
+    pages = []
+    for offset, rows in enumerate(boards):
+        made = page(offset, *sorted(rows, key=lambda row: -row[1]))
+        pages.append(msgspec.structs.replace(made, records=tuple(with_ranks(made.records, ranks))))
+    viewer = ModelViewer()
+    viewer.receive(sync_frame("posts", pages[0], size, ranks).text)
+    for old, new in pairwise(pages):
+        viewer.receive(update_frame(old, new, size).text)
+    assert viewer.records == list(pages[-1].records[:size])
