@@ -1,0 +1,367 @@
+"""Calendars: periods touch and hold what falls into them, whatever the clocks of a zone do, and are found by name."""
+
+import re
+from bisect import bisect_left
+from datetime import UTC, date, datetime, timedelta
+from zoneinfo import ZoneInfo, available_timezones
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from live.calendar import _MOST_KNOWN, EXAMPLES, FIRST, LAST, UNITS, WEEKDAYS, Calendar, Period, Unit, Weekday
+
+HOUR = 3600
+DAY = 24 * HOUR
+
+ZONES = sorted(available_timezones() - {"localtime"})
+# Zones whose clocks do what others do not: midnights skipped and repeated, half hours, minutes, whole days.
+ODD_ZONES = [
+    "Africa/Cairo", "Africa/Casablanca", "Africa/Monrovia", "America/Havana", "America/New_York",
+    "America/Sao_Paulo", "America/St_Johns", "America/Toronto", "Asia/Beirut", "Asia/Kathmandu", "Asia/Pyongyang",
+    "Australia/Lord_Howe", "Europe/Amsterdam", "Europe/Athens", "Europe/Dublin", "Pacific/Apia", "Pacific/Kiritimati",
+    "Pacific/Kwajalein",
+]  # fmt: skip
+
+
+def moment(text: str, zone: str = "UTC", fold: int = 0) -> int:
+    """The moment at which the clocks of a zone show a time, for the first or the second time."""
+    return int(datetime.fromisoformat(text).replace(tzinfo=ZoneInfo(zone), fold=fold).timestamp())
+
+
+EARLIEST, LATEST = moment("1900-01-01"), moment("2100-12-31")
+
+zones = st.sampled_from(ODD_ZONES) | st.sampled_from(ZONES)
+calendars = st.builds(Calendar, st.sampled_from(UNITS), zones.map(ZoneInfo), st.sampled_from(WEEKDAYS))
+
+
+def local(seconds: int, zone: ZoneInfo) -> datetime:
+    """What the clocks of a zone show."""
+    return datetime.fromtimestamp(seconds, zone)
+
+
+def change_after(seconds: int, zone: ZoneInfo) -> int:
+    """A moment in the following 200 days at which the clocks are changed; where they are not, the moment itself."""
+
+    def offset(place: int) -> timedelta | None:
+        return local(place, zone).utcoffset()
+
+    for end in range(seconds, seconds + 200 * DAY, 20 * DAY):
+        if offset(end) != offset(seconds):
+            return (
+                end
+                - 20 * DAY
+                + bisect_left(range(end - 20 * DAY, end), x=True, key=lambda place: offset(place) == offset(end))
+            )
+    return seconds
+
+
+@st.composite
+def moments(draw: st.DrawFn, zone: ZoneInfo) -> int:
+    """Any moment of two centuries, half of them close to a change of the clocks."""
+    seconds = draw(st.integers(EARLIEST, LATEST))
+    if draw(st.booleans()):
+        return seconds
+    near = st.sampled_from([-DAY, -HOUR, -1, 0, 1, HOUR, DAY]) | st.integers(-2 * HOUR, 2 * HOUR)
+    return change_after(seconds, zone) + draw(near)
+
+
+@given(calendars, st.data())
+def test_a_period_holds_its_moments_and_touches_its_neighbours(calendar: Calendar, data: st.DataObject) -> None:
+    """Nothing lies between two periods or in both; it does not matter which moment asks, or what was asked before."""
+    seconds = data.draw(moments(calendar.zone))
+    period = calendar.at(seconds)
+    assert period.start <= seconds < period.end
+    assert calendar.at(period.end).start == period.end
+    assert calendar.at(period.start - 1).end == period.start
+    assert calendar.before(period) == calendar.at(period.start - 1)
+    for place in (period.start, period.end - 1, (period.start + period.end) // 2):
+        assert Calendar(calendar.unit, calendar.zone, calendar.week_start).at(place) == period
+
+
+@given(calendars, st.data())
+def test_a_period_is_found_by_its_name(calendar: Calendar, data: st.DataObject) -> None:
+    """Its own, and that of no neighbour."""
+    period = calendar.at(data.draw(moments(calendar.zone)))
+    for neighbour in (calendar.before(period), period, calendar.at(period.end)):
+        assert Calendar(calendar.unit, calendar.zone, calendar.week_start).parse(neighbour.name) == neighbour
+    assert len({calendar.before(period).name, period.name, calendar.at(period.end).name}) == 3
+
+
+def name_of(unit: Unit, day: date) -> str:
+    """What a period of whole days is called, read off `datetime`; weeks begin on Mondays."""
+    if unit == "week":
+        year, week, _ = day.isocalendar()
+        return f"{year:04}-W{week:02}"
+    if unit == "quarter":
+        return f"{day.year:04}-Q{1 + (day.month - 1) // 3}"
+    return day.isoformat()[: {"day": 10, "month": 7, "year": 4}[unit]]
+
+
+def assert_dates_around(middle: int, unit: Unit, zone: ZoneInfo) -> None:
+    """Walking from two days before to two days after, the period is that of the latest date that the clocks showed."""
+    latest = date.min
+    for seconds in sorted({*range(middle - 2 * DAY, middle + 2 * DAY, HOUR // 4), middle - 1, middle}):
+        latest = max(latest, local(seconds, zone).date())
+        assert Calendar(unit, zone).at(seconds).name == name_of(unit, latest)
+
+
+@given(st.sampled_from(UNITS[1:]), zones, st.data())
+def test_periods_are_those_of_the_dates(unit: Unit, name: str, data: st.DataObject) -> None:
+    """Wherever the clocks are changed."""
+    zone = ZoneInfo(name)
+    assert_dates_around(change_after(data.draw(moments(zone)), zone), unit, zone)
+
+
+@pytest.mark.parametrize("unit", UNITS[1:])
+@pytest.mark.parametrize(
+    ("zone", "change"),
+    [
+        ("America/Toronto", "1919-03-31T04:30"),  # from 23:30 to 0:30
+        ("America/St_Johns", "2006-10-29T02:31"),  # from 0:01 back to 23:01
+        ("Pacific/Apia", "2011-12-30T10:00"),  # a day on
+        ("Pacific/Kiritimati", "1994-12-31T10:00"),  # a day on, past the last of a year
+        ("Pacific/Kwajalein", "1969-09-30T13:00"),  # 23 hours back, at the end of a month
+    ],
+)
+def test_changes_over_midnight_take_no_date_away(unit: Unit, zone: str, change: str) -> None:
+    """A date that has begun goes on, also if the clocks show the one before once more."""
+    middle = moment(change)
+    assert local(middle - 1, ZoneInfo(zone)).utcoffset() != local(middle, ZoneInfo(zone)).utcoffset()
+    assert_dates_around(middle, unit, ZoneInfo(zone))
+
+
+@given(st.sampled_from(UNITS[1:]), st.sampled_from(ZONES), st.data())
+def test_noon_is_in_the_period_of_its_date(unit: Unit, name: str, data: st.DataObject) -> None:
+    """Every date has the period that it would have without clocks, if the zone had that date at all."""
+    zone = ZoneInfo(name)
+    day = data.draw(st.dates(date(1900, 1, 1), date(2100, 12, 31)))
+    noon = int(datetime(day.year, day.month, day.day, 12, tzinfo=zone).timestamp())
+    assert Calendar(unit, zone).at(noon).name == name_of(unit, local(noon, zone).date())
+
+
+@given(zones, st.data())
+def test_hours_are_those_of_the_clock(name: str, data: st.DataObject) -> None:
+    """Each begins with its name and goes on to the next full hour, if it is not at a change that it begins or ends."""
+    zone = ZoneInfo(name)
+    middle = change_after(data.draw(moments(zone)), zone)
+    calendar = Calendar("hour", zone)
+    names: dict[str, Period] = {}
+    for seconds in sorted({*range(middle - DAY // 2, middle + DAY // 2, HOUR // 4), middle - 1, middle}):
+        period = calendar.at(seconds)
+        assert re.fullmatch(local(seconds, zone).strftime("%Y-%m-%dT%H") + r"([+-][0-9]{4})?", period.name)
+        assert names.setdefault(period.name, period) == period
+        assert local(period.start, zone).utcoffset() == local(period.end - 1, zone).utcoffset()
+        for edge in (period.start, period.end):
+            changed = local(edge - 1, zone).utcoffset() != local(edge, zone).utcoffset()
+            assert changed or local(edge, zone).strftime("%M%S") == "0000"
+
+
+@given(st.sampled_from(WEEKDAYS), st.dates(date(3, 1, 1), date(9990, 12, 31)))
+def test_weeks_begin_on_any_day(start: Weekday, day: date) -> None:
+    """A week has seven days from that one on, and is of the year that holds the fourth, of which it is the nth week."""
+    calendar = Calendar("week", ZoneInfo("UTC"), start)
+    week = calendar.at(int(datetime(day.year, day.month, day.day, tzinfo=UTC).timestamp()))
+    first = local(week.start, ZoneInfo("UTC")).date()
+    assert week.end - week.start == 7 * DAY
+    assert 0 <= (day - first).days < 7
+    assert first.strftime("%A").lower() == start
+    fourth = first + timedelta(days=3)
+    earlier = sum((fourth - timedelta(weeks=n)).year == fourth.year for n in range(1, 54))
+    assert week.name == f"{fourth.year:04}-W{earlier + 1:02}"
+    assert calendar.parse(week.name) == week
+
+
+@pytest.mark.parametrize(
+    ("week_start", "day", "name"),
+    [
+        ("monday", "2027-01-03", "2026-W53"), ("monday", "2027-01-04", "2027-W01"),
+        ("monday", "2024-12-30", "2025-W01"), ("monday", "2026-11-21", "2026-W47"),
+        ("sunday", "2025-12-31", "2025-W53"), ("sunday", "2026-01-03", "2025-W53"),
+        ("sunday", "2026-01-04", "2026-W01"), ("saturday", "2026-01-02", "2025-W52"),
+        ("saturday", "2026-01-03", "2026-W01"), ("thursday", "2026-01-01", "2026-W01"),
+    ],
+)  # fmt: skip
+def test_the_first_days_of_a_year_may_be_in_a_week_of_the_last(week_start: Weekday, day: str, name: str) -> None:
+    """And the last ones in the first week of the next."""
+    assert Calendar("week", ZoneInfo("UTC"), week_start).at(moment(day)).name == name
+
+
+# Cases are of years past: the clocks of years to come depend on the time zone data of the machine.
+@pytest.mark.parametrize(
+    ("zone", "day", "start", "hours"),
+    [
+        ("UTC", "2026-11-21", "2026-11-21T00:00", 24),
+        ("America/New_York", "2024-03-10", "2024-03-10T05:00", 23),
+        ("America/New_York", "2024-11-03", "2024-11-03T04:00", 25),
+        ("Australia/Lord_Howe", "2024-04-07", "2024-04-06T13:00", 24.5),
+        ("Australia/Lord_Howe", "2024-10-06", "2024-10-05T13:30", 23.5),
+        ("America/Sao_Paulo", "2018-11-04", "2018-11-04T03:00", 23),  # begins at 1:00
+        ("America/Sao_Paulo", "2018-02-17", "2018-02-17T02:00", 25),  # ends with a second 23:00
+        ("America/Sao_Paulo", "2018-02-18", "2018-02-18T03:00", 24),
+        ("America/Havana", "2024-03-10", "2024-03-10T05:00", 23),  # begins at 1:00
+        ("America/Havana", "2024-11-03", "2024-11-03T04:00", 25),  # has 0:00 twice
+        ("Asia/Beirut", "2024-03-31", "2024-03-30T22:00", 23),  # begins at 1:00
+        ("Asia/Beirut", "2024-10-26", "2024-10-25T21:00", 25),  # ends with a second 23:00
+        ("Africa/Cairo", "2024-04-26", "2024-04-25T22:00", 23),  # begins at 1:00
+        ("Africa/Cairo", "2024-10-31", "2024-10-30T21:00", 25),  # ends with a second 23:00
+        ("America/Toronto", "1919-03-30", "1919-03-30T05:00", 23.5),  # ends at 23:30
+        ("America/Toronto", "1919-03-31", "1919-03-31T04:30", 23.5),  # begins at 0:30
+        ("America/St_Johns", "2006-10-28", "2006-10-28T02:30", 24),  # ends with the first 0:00,
+        ("America/St_Johns", "2006-10-29", "2006-10-29T02:30", 25),  # which is followed, at 0:01, by a second 23:01
+        ("Pacific/Apia", "2011-12-29", "2011-12-29T10:00", 24),
+        ("Pacific/Apia", "2011-12-31", "2011-12-30T10:00", 24),
+        ("Pacific/Kwajalein", "1969-09-30", "1969-09-29T13:00", 47),  # was there twice, but for an hour
+    ],
+)
+def test_days_have_the_hours_that_their_clocks_give_them(zone: str, day: str, start: str, hours: float) -> None:
+    """A day begins with its midnight, with the first of two, or where midnight is skipped, with what comes after."""
+    period = Calendar("day", ZoneInfo(zone)).parse(day)
+    assert period == Period(moment(start), moment(start) + int(hours * HOUR), day)
+
+
+@pytest.mark.parametrize(("zone", "day"), [("Pacific/Apia", "2011-12-30"), ("Pacific/Kwajalein", "1993-08-21")])
+def test_a_day_that_never_was_is_no_period(zone: str, day: str) -> None:
+    """The days beside it touch, the week and the month go on, and none of its hours is found."""
+    calendar = Calendar("day", ZoneInfo(zone))
+    gone = date.fromisoformat(day)
+    with pytest.raises(ValueError, match="names no day"):
+        calendar.parse(day)
+    with pytest.raises(ValueError, match="names no hour"):
+        Calendar("hour", ZoneInfo(zone)).parse(f"{day}T12")
+    after = calendar.parse(str(gone + timedelta(days=1)))
+    assert calendar.before(after) == calendar.parse(str(gone - timedelta(days=1)))
+    week = Calendar("week", ZoneInfo(zone)).at(after.start)
+    assert week.end - week.start == 6 * DAY
+
+
+@pytest.mark.parametrize(
+    ("zone", "begin", "names"),
+    [
+        ("America/New_York", "2024-11-03T04:00",
+         ["2024-11-03T00 60", "2024-11-03T01 60", "2024-11-03T01-0500 60", "2024-11-03T02 60"]),
+        ("America/New_York", "2024-03-10T06:00", ["2024-03-10T01 60", "2024-03-10T03 60"]),
+        ("Australia/Lord_Howe", "2024-04-06T14:00",
+         ["2024-04-07T01 60", "2024-04-07T01+1030 30", "2024-04-07T02 60"]),
+        ("Australia/Lord_Howe", "2024-10-05T14:30", ["2024-10-06T01 60", "2024-10-06T02 30", "2024-10-06T03 60"]),
+        ("America/Havana", "2024-11-03T04:00", ["2024-11-03T00 60", "2024-11-03T00-0500 60", "2024-11-03T01 60"]),
+        ("Europe/Athens", "1916-07-27T22:25:08",  # from 0:01:00 to 0:26:08
+         ["1916-07-28T00 1", "1916-07-28T00+0200 33", "1916-07-28T01 60"]),
+        ("America/St_Johns", "2006-10-29T01:30",
+         ["2006-10-28T23 60", "2006-10-29T00 1", "2006-10-28T23-0330 59", "2006-10-29T00-0330 60", "2006-10-29T01 60"]),
+        ("America/St_Johns", "2006-04-02T03:30", ["2006-04-02T00 1", "2006-04-02T01 59", "2006-04-02T02 60"]),
+        ("Africa/Monrovia", "1919-02-28T23:43:08",  # at midnight 82 s back, to an offset of -0:44:30
+         ["1919-02-28T23 60", "1919-02-28T23-0044 1", "1919-03-01T00 60"]),
+        ("Asia/Kathmandu", "2026-11-21T00:15", ["2026-11-21T06 60", "2026-11-21T07 60"]),
+    ],
+)  # fmt: skip
+def test_an_hour_that_is_repeated_is_a_period_of_its_own(zone: str, begin: str, names: list[str]) -> None:
+    """The second has its offset in the name; an hour that a change cuts is short, one that it skips is none."""
+    calendar = Calendar("hour", ZoneInfo(zone))
+    found = [calendar.at(moment(begin))]
+    assert found[0].start == moment(begin)
+    while len(found) < len(names):
+        found.append(calendar.at(found[-1].end))
+    assert [f"{period.name} {(period.end - period.start) // 60}" for period in found] == names
+    assert [calendar.parse(period.name) for period in found] == found
+
+
+@pytest.mark.parametrize(
+    ("unit", "name", "start", "end"),
+    [
+        ("hour", "2026-11-21T14", "2026-11-21T14:00", "2026-11-21T15:00"),
+        ("day", "2024-02-29", "2024-02-29", "2024-03-01"),
+        ("week", "2026-W47", "2026-11-16", "2026-11-23"),
+        ("month", "2026-12", "2026-12-01", "2027-01-01"),
+        ("quarter", "2026-Q4", "2026-10-01", "2027-01-01"),
+        ("year", "2026", "2026-01-01", "2027-01-01"),
+        ("year", "0003", "0003-01-01", "0004-01-01"),
+        ("hour", "0003-01-01T00", "0003-01-01T00:00", "0003-01-01T01:00"),
+    ],
+)
+def test_a_name_is_that_of_one_period(unit: Unit, name: str, start: str, end: str) -> None:
+    """In Shanghai as anywhere else, from its midnight to its midnight."""
+    zone = "Asia/Shanghai"
+    assert Calendar(unit, ZoneInfo(zone)).parse(name) == (moment(start, zone), moment(end, zone), name)
+
+
+@pytest.mark.parametrize(
+    ("unit", "name"),
+    [
+        ("hour", "2026-11-21T24"), ("hour", "2026-11-21T1"), ("hour", "2026-11-21T14-0500"),
+        ("hour", "2024-11-03T01-04"), ("hour", "2024-11-03T01-0400"), ("hour", "2024-03-10T02"),
+        ("hour", "2024-03-10T02-0500"),
+        ("hour", "2026-11-21 14"), ("hour", "9999-12-31T23"), ("hour", "0001-01-01T00"),
+        ("day", "2026-02-29"), ("day", "2026-2-9"), ("day", "2026-13-01"), ("day", "2026-00-10"),
+        ("day", "2026-11-21\n"),
+        ("day", "0000-01-01"), ("day", "0001-01-01"), ("day", "9999-12-31"), ("day", "\u0662\u0660\u0662\u0666-11-21"),
+        ("day", "20261121"), ("day", "2026-11-21T14"), ("day", "+2026-11-21"), ("day", "12026-11-21"),
+        ("week", "2026-W00"), ("week", "2026-W54"), ("week", "2025-W53"), ("week", "9999-W99"), ("week", "0000-W01"),
+        ("week", "2026-w47"), ("week", "2026-W4\u0667"), ("week", "0001-W01"),
+        ("month", "2026-13"), ("month", "2026-00"), ("month", "2026-1"), ("quarter", "2026-Q0"), ("quarter", "2026-Q5"),
+        ("quarter", "2026-Q\u0664"), ("year", "0000"), ("year", "0001"), ("year", "9998"), ("year", "9999"),
+        ("year", ""), ("year", "\uff12\uff10\uff12\uff16"), ("year", " 2026"), ("year", "2026\x00"),
+    ],
+)  # fmt: skip
+def test_anything_else_is_refused(unit: Unit, name: str) -> None:
+    """The message shows what was written, and how to write it."""
+    with pytest.raises(ValueError, match=f"names no {unit}: write it like") as caught:
+        Calendar(unit, ZoneInfo("America/New_York")).parse(name)
+    assert str(caught.value) == f"{name!r} names no {unit}: write it like {EXAMPLES[unit]}"
+
+
+@given(
+    calendars,
+    st.text()
+    | st.sampled_from(list(EXAMPLES.values()))
+    | st.from_regex(r"\d{4}(-\d\d|-W\d\d|-Q\d|-\d\d-\d\d(T\d\d([+-]\d{4})?)?)?\s?"),
+)
+def test_no_text_does_worse(calendar: Calendar, text: str) -> None:
+    """What is read as a period is written exactly as its name, in ASCII; everything else is a ValueError."""
+    try:
+        name, message = calendar.parse(text).name, ""
+    except ValueError as error:
+        name, message = text, str(error)
+    assert name == text
+    assert f"names no {calendar.unit}" in message if message else text.isascii()
+
+
+@given(calendars)
+def test_examples_are_examples(calendar: Calendar) -> None:
+    """What a message recommends is taken, in every zone."""
+    assert calendar.parse(EXAMPLES[calendar.unit]).name == EXAMPLES[calendar.unit]
+
+
+@given(calendars)
+def test_calendars_end(calendar: Calendar) -> None:
+    """Their first and last moments have periods, those beyond are refused."""
+    for seconds in (FIRST, LAST - 1):
+        period = calendar.at(seconds)
+        assert period.start <= seconds < period.end
+    period = calendar.at(FIRST)
+    for seconds in (period.start - 1, -(10**15), calendar.at(LAST - 1).end, 10**15):
+        with pytest.raises(OverflowError, match="from the year 2 to the year 9997"):
+            calendar.at(seconds)
+
+
+@given(st.sampled_from(UNITS), zones, st.lists(st.integers(0, 400), max_size=100))
+def test_what_was_asked_before_does_not_matter(unit: Unit, name: str, places: list[int]) -> None:
+    """A calendar that has learnt many periods, and forgotten them again, gives what a new one gives."""
+    calendar = Calendar(unit, ZoneInfo(name))
+    for place in places:
+        seconds = moment("2026-10-20") + place * HOUR * (1 if unit == "hour" else 60)
+        assert calendar.at(seconds) == Calendar(unit, ZoneInfo(name)).at(seconds)
+
+
+def test_moments_of_a_period_that_is_known_cost_no_calendar(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither in the newest period nor in one of the last, in any order; and it never knows more than so many."""
+    known = Calendar("day", ZoneInfo("Europe/Berlin"))
+    begin = known.parse("2026-11-21").start
+    periods = [known.at(begin + n * DAY) for n in range(20)]
+    with monkeypatch.context() as patch:
+        patch.setattr(Calendar, "_days_at", None)
+        for seconds in range(begin, begin + DAY, 977):
+            assert [known.at(seconds + n * DAY) for n in range(19, -1, -1)] == periods[::-1]
+    for n in range(1000):
+        known.at(begin + n * DAY)
+        assert len(known._known) == len(known._starts) <= _MOST_KNOWN

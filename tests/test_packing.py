@@ -1,0 +1,172 @@
+"""Packed scores: what is packed is unpacked, and scores compare as the fields do one after another."""
+
+from collections.abc import Mapping
+from itertools import product
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from live.packing import MAX_VALUES, Field, Packing
+
+LEVELS = Field("levels", "desc", 0, 99)
+REVIVES = Field("revives", "asc", 0, 99)
+TIME = Field("time", "asc", 0, 9_999)
+GAME = Packing((LEVELS, REVIVES, TIME))
+
+
+@st.composite
+def packings(draw: st.DrawFn, most_values: int = MAX_VALUES) -> Packing:
+    """Fields of any range, as many as fit into a score."""
+    fields: list[Field] = []
+    left = most_values
+    for name in draw(st.lists(st.from_regex(r"[a-z][a-z0-9_]{0,63}", fullmatch=True), min_size=1, unique=True)):
+        low = draw(st.integers(-(2**60), 2**60))
+        radix = draw(st.integers(1, min(left, 1000)) | st.integers(1, left))
+        left //= radix
+        fields.append(Field(name, draw(st.sampled_from(["desc", "asc"])), low, low + radix - 1))
+    return Packing(tuple(fields))
+
+
+def values_for(packing: Packing) -> st.SearchStrategy[dict[str, int]]:
+    """A value for each field, often at an end of its range."""
+    return st.fixed_dictionaries(
+        {
+            field.name: st.sampled_from([field.low, field.high]) | st.integers(field.low, field.high)
+            for field in packing.fields
+        }
+    )
+
+
+def directed(packing: Packing, values: Mapping[str, int]) -> tuple[int, ...]:
+    """What is compared: each field with the sign of its direction, the higher the better."""
+    return tuple(values[field.name] * (1 if field.sort_order == "desc" else -1) for field in packing.fields)
+
+
+def test_a_score_is_a_number_in_mixed_radix() -> None:
+    """More levels are ahead; among equals fewer revives, then less time."""
+    assert GAME.count == 100 * 100 * 10_000
+    assert GAME.pack({"levels": 0, "revives": 99, "time": 9_999}) == 0
+    assert GAME.pack({"levels": 0, "revives": 99, "time": 9_998}) == 1
+    assert GAME.pack({"levels": 1, "revives": 99, "time": 9_999}) == 100 * 10_000
+    assert GAME.pack({"time": 0, "revives": 0, "levels": 99}) == GAME.count - 1
+    assert GAME.unpack(1_000_001) == {"levels": 1, "revives": 99, "time": 9_998}
+
+
+@given(st.data())
+def test_what_is_packed_is_unpacked(data: st.DataObject) -> None:
+    """The values come back, in the order of the fields, and the score is one that a double holds."""
+    packing = data.draw(packings())
+    values = data.draw(values_for(packing))
+    score = packing.pack(values)
+    assert 0 <= score < packing.count <= MAX_VALUES
+    assert int(float(score)) == score
+    assert packing.unpack(score) == values
+    assert list(packing.unpack(score)) == [field.name for field in packing.fields]
+
+
+@given(st.data())
+def test_what_is_unpacked_is_packed(data: st.DataObject) -> None:
+    """Every score in the range is that of some values: none is wasted."""
+    packing = data.draw(packings())
+    score = data.draw(st.sampled_from([0, packing.count - 1]) | st.integers(0, packing.count - 1))
+    assert packing.pack(packing.unpack(score)) == score
+
+
+@given(st.data())
+def test_scores_compare_as_the_fields_do(data: st.DataObject) -> None:
+    """One after another, each in its own direction."""
+    packing = data.draw(packings())
+    one = data.draw(values_for(packing))
+    other = one | data.draw(st.sampled_from([{}, data.draw(values_for(packing))]))
+    name = data.draw(st.sampled_from(packing.fields)).name
+    other[name] = data.draw(values_for(packing))[name]  # often the only one that differs
+    score, other_score = packing.pack(one), packing.pack(other)
+    assert (score < other_score) == (directed(packing, one) < directed(packing, other))
+    assert (score == other_score) == (one == other)
+
+
+@given(packings(most_values=1000))
+def test_all_values_make_all_scores(packing: Packing) -> None:
+    """From the worst to the best they are 0, 1, 2 and so on."""
+    names = [field.name for field in packing.fields]
+    ranges = [range(field.low, field.high + 1) for field in packing.fields]
+    everything = [dict(zip(names, values, strict=True)) for values in product(*ranges)]
+    everything.sort(key=lambda values: directed(packing, values))
+    assert [packing.pack(values) for values in everything] == list(range(packing.count))
+
+
+def test_two_to_the_53_values_are_the_most() -> None:
+    """One more is refused, with the arithmetic."""
+    half = Field("half", "desc", -1, 2**52 - 2)
+    assert Packing((half, Field("side", "asc", 0, 1))).count == 2**53
+    with pytest.raises(ValueError, match="takes") as caught:
+        Packing((Field("levels", "desc", 0, 99), REVIVES, Field("time", "asc", 1, 10**12)))
+    assert str(caught.value) == (
+        "levels 0..99 × revives 0..99 × time 1..1000000000000 takes 100 × 100 × 1000000000000 = "  # noqa: RUF001
+        "10000000000000000 values, more than the 2^53 = 9007199254740992 that a score can hold exactly"
+    )
+    with pytest.raises(ValueError, match="takes") as caught:
+        Packing((Field("points", "desc", 0, 2**53),))
+    assert str(caught.value) == (
+        "points 0..9007199254740992 takes 9007199254740993 values, "
+        "more than the 2^53 = 9007199254740992 that a score can hold exactly"
+    )
+
+
+def test_fields_that_one_score_can_not_tell_apart_are_refused() -> None:
+    """There is a field, and each has a name of its own."""
+    with pytest.raises(ValueError, match=r"^there is no field$"):
+        Packing(())
+    with pytest.raises(ValueError, match=r"^there is more than one field levels$"):
+        Packing((LEVELS, TIME, Field("levels", "asc", 5, 6)))
+
+
+@pytest.mark.parametrize("name", ["", "a" * 65, "1st", "_a", "Levels", "a-b", "a b", "a\n", "\u00e9", "a\u0661"])
+def test_a_field_has_a_plain_name(name: str) -> None:
+    """The message shows the name and the pattern."""
+    with pytest.raises(ValueError, match="does not match") as caught:
+        Field(name, "desc", 0, 1)
+    assert str(caught.value) == f"the field {name!r} does not match ^[a-z][a-z0-9_]{{0,63}}$"
+
+
+def test_a_field_goes_from_low_to_high() -> None:
+    """One value is enough; none is refused."""
+    assert Packing((Field("only", "asc", 7, 7),)).pack({"only": 7}) == 0
+    with pytest.raises(ValueError, match=r"^the field time 8\.\.7 is empty: it goes from the lower to the higher$"):
+        Field("time", "asc", 8, 7)
+
+
+@pytest.mark.parametrize("value", [-1, 100, 10**400, True, False, 1.0, float("nan"), "1", None])
+@pytest.mark.parametrize("field", [LEVELS, REVIVES])
+def test_a_value_out_of_range_is_refused(field: Field, value: Any) -> None:
+    """The message names the field and its range; bools and floats are no whole numbers."""
+    values = {"levels": 1, "revives": 1, "time": 1, field.name: value}
+    with pytest.raises(ValueError, match=f"^{field.name} is not a whole number from 0 to 99$"):
+        GAME.pack(values)
+
+
+def test_all_fields_are_needed_and_no_other() -> None:
+    """The message names the field, and says what there is."""
+    with pytest.raises(ValueError, match=r"^time is missing: a whole number from 0 to 9999$"):
+        GAME.pack({"levels": 1, "revives": 1})
+    with pytest.raises(ValueError, match=r"^levels is missing: a whole number from 0 to 99$"):
+        GAME.pack({"Levels": 1, "revives": 1, "time": 1})
+    with pytest.raises(ValueError, match="there is no field") as caught:
+        GAME.pack({"levels": 1, "lives": 1, "revives": 1, "time": 1})
+    assert str(caught.value) == "there is no field 'lives': the fields are levels 0..99, revives 0..99, time 0..9999"
+
+
+@pytest.mark.parametrize("score", [-1, GAME.count, 2**60])
+def test_what_is_no_score_is_not_unpacked(score: int) -> None:
+    """Nothing is made up for a score that no values have."""
+    with pytest.raises(ValueError, match=f"^{score} is no score of these fields: they go from 0 to 99999999$"):
+        GAME.unpack(score)
+
+
+def test_packings_are_values() -> None:
+    """They compare and hash by what they say, and can be read from a file."""
+    assert msgspec.convert(msgspec.to_builtins(GAME), Packing) == GAME
+    assert len({GAME, Packing((LEVELS, REVIVES, TIME)), Packing((REVIVES, LEVELS, TIME))}) == 2
