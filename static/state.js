@@ -58,7 +58,8 @@ function reordered(records, changed, removed) {
 }
 
 /**
- * The records from the first one on, each with its rank: equal scores share one, but for `ordinal`.
+ * The records from the first one on, each with its rank, and with its position where that is another: equal scores
+ * share a rank, but for `ordinal`.
  *
  * @param {BoardRecord[]} records
  * @param {Ranks} ranks
@@ -69,6 +70,9 @@ function ranked(records, ranks) {
   return records.map((record, index) => {
     const tied = ranks !== "ordinal" && index > 0 && record.score === records[index - 1].score;
     if (!tied) rank = ranks === "dense" ? rank + 1 : index + 1;
-    return record.rank === rank && record.position === undefined ? record : { ...record, rank, position: undefined };
+    const place = index + 1;
+    if (record.rank === rank && (record.position ?? rank) === place) return record;
+    const { position: _, ...rest } = record;
+    return rank === place ? { ...rest, rank } : { ...rest, rank, position: place };
   });
 }

@@ -6,16 +6,17 @@ import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import httpx
 import msgspec
 import pytest
+from msgspec import UNSET, UnsetType
 from playwright.async_api import Browser, Page, async_playwright
 
 from live.board import Board
 from live.fanout.frames import Update
-from live.ranking import Record, apply, diff
+from live.ranking import Ranks, Record, apply, diff, with_ranks
 from live.settings import Duration
 from tests.support import CHROMIUM, ServerProcess, StoreProcess, fresh_settings, post, rolling_board, run_server
 
@@ -214,36 +215,42 @@ async def test_the_backoff_has_full_jitter(valkey_url: str) -> None:
     assert pauses["anew"] == 100
 
 
-async def test_the_script_applies_messages_as_the_server_does(valkey_url: str) -> None:
-    """Over random tops, the page's `applied` and the server's `apply` come to the same records; a gap is noticed."""
+@pytest.mark.parametrize("ranks", get_args(Ranks))
+async def test_the_script_applies_messages_as_the_server_does(valkey_url: str, ranks: Ranks) -> None:
+    """Over random tops, the page's `applied` and the server's `apply` come to the same records; a gap is noticed.
+
+    Equal scores stand in any order, and metadata come and go.
+    """
     chance = random.Random(5)
     messages: list[dict[str, Any]] = []
     tops: list[list[Record]] = [[]]
     for offset in range(1, 200):
         scores = {f"k{i}": chance.randint(1, 6) for i in chance.sample(range(14), chance.randint(0, 12))}
-        ranked = sorted(scores.items(), key=lambda item: (-item[1], item[0]))
-        top = [Record(key, score, rank) for rank, (key, score) in enumerate(ranked, 1)][:8]
+        ordered = sorted(scores.items(), key=lambda item: -item[1])
+        said: list[msgspec.Raw | UnsetType] = [UNSET, msgspec.Raw(b'{"a":1}'), msgspec.Raw(b'{"a":2}')]
+        records = [Record(key, score, 0, metadata=chance.choice(said)) for key, score in ordered][:8]
+        top = with_ranks(records, ranks)
         changed, removed = diff(tops[-1], top)
-        assert apply(tops[-1], changed, removed) == top
+        assert apply(tops[-1], changed, removed, ranks) == top
         update = Update("e", offset - 1, offset, 1, 1, changed, removed)
-        messages.append(msgspec.to_builtins(update))
+        messages.append(msgspec.json.decode(msgspec.json.encode(update)))
         tops.append(top)
     async with board_in_browser(valkey_url) as (page, _):
         shown = await page.evaluate(
-            """async (messages) => {
+            """async ([messages, ranks]) => {
             const own = document.querySelector('script[type=module]').src;
             const { applied } = await import(own.replace('board', 'state'));
-            const nothing = { epoch: "e", offset: 0, rank_count: 0, total_score: 0, records: [] };
+            const nothing = { epoch: "e", offset: 0, rank_count: 0, total_score: 0, records: [], ranks };
             let board = applied(null, { type: "sync", ...nothing });
             const tops = messages.map((message) => (board = applied(board, message)).records);
             let gap = "";
             try { applied(board, messages[3]); } catch (error) { gap = error.constructor.name; }
             return { tops, gap };
         }""",
-            messages,
+            [messages, ranks],
         )
 
-    assert shown["tops"] == msgspec.to_builtins(tops[1:])
+    assert shown["tops"] == msgspec.json.decode(msgspec.json.encode(tops[1:]))
     assert shown["gap"] == "Gap"
 
 

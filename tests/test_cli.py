@@ -163,6 +163,7 @@ def test_a_wrong_boards_file_is_told_all_at_once(folder: Path) -> None:
         f"the boards file {path} has mistakes:",
         "board 1 ('A'): id = 'A' does not match ^[a-z0-9][a-z0-9_-]{0,63}$",
         "board 2 ('b'): Invalid enum value 'sun' - at `$.clock`",
+        "board 3 ('b'): window is one of {rolling = …}, {sliding = …}, {calendar = …} and \"forever\"",
     ]
     assert refused("audit", "--boards", str(path)) == lines
 

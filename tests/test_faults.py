@@ -17,7 +17,8 @@ from live.event import MAX_SCORE, make_entry
 from live.settings import Duration
 from live.store.client import connect
 from live.store.keys import Keys
-from live.store.ledger import SCRIPTS, Ledger, Scripts
+from live.store.ledger import Ledger
+from live.store.life import SCRIPTS, Scripts
 from live.store.scripts import Script
 from tests.support import (
     ServerProcess,
@@ -42,15 +43,14 @@ class NaiveScripts:
     def __init__(self) -> None:
         self.rotate = self
         right = Scripts()
-        self.add, self.open, self.read = right.add, right.open, right.read
+        self.add, self.open, self.read, self.age, self.turn = right.add, right.open, right.read, right.age, right.turn
 
     async def __call__(self, client: Any, keys: list[str], arguments: list[str]) -> list[bytes]:
         """Take the place of the script `rotate`."""
-        ranking, meta, slots, _ = keys
-        _, _, length, window, _, _, _, channel = arguments
+        ranking, _, _, meta, slots, _ = keys
+        channel = arguments[8]
         seconds, _ = await client.time()
-        current = int(seconds) // int(length) * int(length)
-        due = await client.zrangebyscore(slots, "-inf", f"({current - int(window)}", start=0, num=1)
+        due = await client.zrangebyscore(slots, "-inf", f"({int(seconds) - 2}", start=0, num=1)
         if not due:
             return [b"idle", b"100"]
         slot = f"{ranking.removesuffix('ranking')}slot:{due[0].decode()}"
@@ -293,14 +293,15 @@ async def count_through_lost_answers(store: StoreProcess, folder: Path, scripts:
     """What one like counts when the answers to its first three attempts are lost."""
     settings = fresh_settings(store.url, write_deadline=Duration(5))
     ready: Any = connect(store.url, settings)
-    await Ledger(ready, rolling_board(), settings, scripts).open()
+    opened = Ledger(ready, rolling_board(), settings, scripts)
+    await opened.open()
     async with swallowing_proxy(store.path, folder, 3) as (url, swallowed):
         client: Any = connect(url, settings)
         ledger = Ledger(client, rolling_board(), settings, scripts)
-        ledger.epoch = (await ready.hget(ledger.keys.meta, "epoch")).decode()
-        ledger._newest = int((await ready.time())[0]) // 3600 * 3600
+        ledger.epoch, ledger.clock = opened.epoch, opened.clock
+        ledger._span, ledger._bucket = opened._span, opened._bucket
         await scripts.add(
-            ready, ["a", "b", "c", "d"], ["?"] * 10
+            ready, ["a", "b", "c", "d", "e"], ["?"] * 23
         )  # known to the store, so that one call is one command
         await ledger.add([make_entry("a", 1, None)])
         assert swallowed == [3]

@@ -8,13 +8,14 @@ import sys
 from collections import Counter
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import httpx
 import msgspec
 import pytest
 
-from live.board import BoardChoice, make_board
+from live.board import Ties
+from live.board_file import BoardChoice, make_board
 from live.store.client import connect
 from live.store.keys import Keys
 from live.web.boards import BoardPage
@@ -23,7 +24,7 @@ from tests.support import REAL_INPUT, ServerProcess, drifted, fresh_settings, ru
 pytestmark = pytest.mark.skipif(not REAL_INPUT.exists(), reason="the real input is not beside this checkout")
 
 HOUR = 3600
-BOARDS = '[[board]]\nid = "site"\nsource = ["request"]\nclock = "event"\n'
+BOARDS = '[[board]]\nid = "site"\nsource = ["request"]\nclock = "event"\nties = "key"\n'
 INSTANTS = 28
 
 
@@ -37,14 +38,18 @@ def seconds(event: dict[str, Any]) -> int:
     return int(datetime.fromisoformat(event["time"]).timestamp())
 
 
-def expected(events: list[dict[str, Any]]) -> list[tuple[str, int]]:
+def expected(events: list[dict[str, Any]], ties: str = "key") -> list[tuple[str, int]]:
     """The ranking of a 24-hour board with hourly slots after some events, by a plain count."""
     current = max(seconds(event) for event in events) // HOUR * HOUR
     counts = Counter(event["key"] for event in events if seconds(event) >= current - 24 * HOUR)
-    return sorted(counts.items(), key=lambda item: (-item[1], item[0].encode()))
+    if ties == "key":
+        return sorted(counts.items(), key=lambda item: (-item[1], item[0].encode()))
+    way = 1 if ties == "first" else -1
+    reached = {event["key"]: way * number for number, event in enumerate(events)}
+    return sorted(counts.items(), key=lambda item: (-item[1], reached[item[0]]))
 
 
-async def whole_board(client: httpx.AsyncClient) -> tuple[list[tuple[str, int]], int, int]:
+async def whole_board(client: httpx.AsyncClient) -> tuple[list[tuple[str, int]], int, int | None]:
     """Every record, page by page, with the count and the total that each page names."""
     records: list[tuple[str, int]] = []
     cursor: str | None = ""
@@ -61,20 +66,24 @@ async def whole_board(client: httpx.AsyncClient) -> tuple[list[tuple[str, int]],
     return records, page.rank_count, page.total_score
 
 
-async def compare(client: httpx.AsyncClient, sent: list[dict[str, Any]]) -> None:
+async def compare(client: httpx.AsyncClient, sent: list[dict[str, Any]], ties: str = "key") -> None:
     """Ranking, scores, count and total are what a plain count gives."""
     records, rank_count, total = await whole_board(client)
-    right = expected(sent)
+    right = expected(sent, ties)
     assert records == right
     assert rank_count == len(right)
     assert total == sum(score for _, score in right)
 
 
 @pytest.mark.timeout(120)
-async def test_the_site_log_equals_a_plain_count_at_many_instants(valkey_url: str) -> None:
-    """Replayed in the order of the log, the board is right at every one of 28 instants through the 84 hours."""
+@pytest.mark.parametrize("ties", get_args(Ties))
+async def test_the_site_log_equals_a_plain_count_at_many_instants(valkey_url: str, ties: Ties) -> None:
+    """Replayed in the order of the log, the board is right at every one of 28 instants through the 84 hours.
+
+    Of equal scores the first, or the last, is the key whose newest request came first, or last.
+    """
     events = load()
-    board = make_board(BoardChoice(id="site", source=("request",), clock="event"))
+    board = make_board(BoardChoice(id="site", source=("request",), clock="event", ties=ties))
     async with (
         run_server(fresh_settings(valkey_url), [board]) as url,
         httpx.AsyncClient(base_url=url, timeout=30) as client,
@@ -84,7 +93,7 @@ async def test_the_site_log_equals_a_plain_count_at_many_instants(valkey_url: st
             response = await client.post("/v1/events", json=events[start : start + step])
             answer = response.json()
             assert (answer["accepted"], answer["rejected"]) == (len(events[start : start + step]), [])
-            await compare(client, events[: start + step])
+            await compare(client, events[: start + step], ties)
 
 
 @pytest.mark.timeout(120)
@@ -94,7 +103,7 @@ async def test_eight_producers_at_once_give_the_same(valkey_url: str) -> None:
     slots: dict[int, list[dict[str, Any]]] = {}
     for event in load():
         slots.setdefault(seconds(event) // HOUR, []).append(event)
-    board = make_board(BoardChoice(id="site", source=("request",), clock="event"))
+    board = make_board(BoardChoice(id="site", source=("request",), clock="event", ties="key"))
     settings = fresh_settings(valkey_url)
     store = connect(valkey_url, settings)
     sent: list[dict[str, Any]] = []
