@@ -12,21 +12,33 @@ from tests.support import fresh_settings
 
 def all_of(keys: Keys) -> list[str]:
     """Every key that a board can have, and its channel."""
-    return [keys.ranking, keys.meta, keys.slots, keys.writers, keys.slot(0), keys.slot(-3600), keys.channel]
+    return [
+        *keys.table().all, *keys.table(0).all, *keys.table(-3600).all, keys.meta, keys.slots, keys.writers, keys.log,
+        keys.entrants, keys.slot(0), keys.slot(-3600), keys.seen(0), keys.channel,
+    ]  # fmt: skip
 
 
 def test_the_names_are_those_of_the_plan() -> None:
     """An operator finds a board by its id."""
     keys = Keys("live", "posts")
+    tables = [
+        f"live:{{posts}}:{name}{suffix}"
+        for suffix in ("", ":0", ":-3600")
+        for name in ("ranking", "reached", "levels", "metadata", "votes")
+    ]
     assert all_of(keys) == [
-        "live:{posts}:ranking",
+        *tables,
         "live:{posts}:meta",
         "live:{posts}:slots",
         "live:{posts}:writers",
+        "live:{posts}:log",
+        "live:{posts}:entrants",
         "live:{posts}:slot:0",
         "live:{posts}:slot:-3600",
+        "live:{posts}:seen:0",
         "live:{posts}",
     ]
+    assert len(set(all_of(keys))) == len(all_of(keys))
 
 
 @pytest.mark.parametrize("board", ["posts", "a", "0", "a-b_c", "x" * 64])
@@ -61,3 +73,12 @@ async def test_the_pattern_finds_the_slots_of_one_board(valkey_url: str) -> None
 
     assert found == {own.slot(0), own.slot(-3600)}
     await client.aclose()
+
+
+def test_a_table_is_that_of_the_board_or_of_a_slot() -> None:
+    """The one table has the names that the board's ranking always had."""
+    keys = Keys("live", "posts")
+    assert keys.table().ranking == keys.ranking
+    assert (keys.table().suffix, keys.table(5).suffix) == ("", ":5")
+    assert keys.table("5").all == keys.table(5).all
+    assert keys.table(5).order == keys.table(5).all[:3]

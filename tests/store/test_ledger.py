@@ -3,14 +3,15 @@
 import asyncio
 import random
 import time
-from typing import Any
+from typing import Any, get_args
 
+import msgspec
 import pytest
 
-from live.board import Board
+from live.board import Board, SortOrder, Ties
 from live.errors import EpochLostError, SetupError
 from live.event import MAX_SCORE, Entry, make_entry
-from live.ranking import Record
+from live.ranking import Ranks, Record, position, ranks_of
 from live.store.client import connect
 from live.store.ledger import Ledger
 from tests.support import drifted, fresh_settings, open_ledger, rolling_board
@@ -86,17 +87,85 @@ async def test_a_walk_by_cursor_neither_skips_nor_repeats(any_store: str) -> Non
         await ledger.add([like(key, chance.randint(1, 4)) for key in moving])
 
         met: list[Record] = []
-        after: tuple[int, str] | None = None
+        after: tuple[int, bytes] | None = None
         while True:
             page = await ledger.read(7, after=after)
             if not page.records:
                 break
             met += page.records
-            after = (page.records[-1].score, page.records[-1].key)
+            after = page.last
             await ledger.add([like(chance.choice(moving), chance.choice([-1, 1])) for _ in range(10)])
 
         walked = [(record.key, record.score) for record in met if record.key in still]
         assert walked == sorted(still.items(), key=lambda item: (-item[1], item[0].encode()))
+
+
+def all_orders() -> list[Board]:
+    """A board for each way in which a ranking is stored and read."""
+    return [
+        msgspec.structs.replace(rolling_board(), sort_order=order, ties=ties, ranks=ranks)
+        for order in get_args(SortOrder)
+        for ties in get_args(Ties)
+        for ranks in get_args(Ranks)
+    ]
+
+
+def in_order(board: Board, held: dict[str, tuple[int, int]]) -> list[tuple[str, int]]:
+    """Keys and scores as a board ranks them, given for each key its score and when it reached that."""
+    way = -1 if board.sort_order == "desc" else 1
+    late = -1 if board.ties == "last" else 1
+
+    def place(item: tuple[str, tuple[int, int]]) -> tuple[int, int, bytes]:
+        key, (score, reached) = item
+        return (way * score, 0 if board.ties == "key" else late * reached, key.encode())
+
+    return [(key, score) for key, (score, _) in sorted(held.items(), key=place)]
+
+
+@pytest.mark.parametrize("board", all_orders(), ids=lambda board: f"{board.sort_order}-{board.ties}-{board.ranks}")
+async def test_every_order_is_read_alike_on_every_way(valkey_url: str, board: Board) -> None:
+    """By rank, forwards and backwards by position, around a key and around a score: the same records and ranks."""
+    chance = random.Random(8)
+    held: dict[str, tuple[int, int]] = {}
+    async with open_ledger(valkey_url, board) as ledger:
+        for batch in range(6):
+            likes = [(f"k{chance.randrange(40)}", chance.choice([-1, 1, 1, 2])) for _ in range(15)]
+            await ledger.add([like(key, amount) for key, amount in likes])
+            for number, (key, amount) in enumerate(likes):
+                held[key] = (held.get(key, (0, 0))[0] + amount, batch * 100 + number)
+        held = {key: value for key, value in held.items() if value[0]}
+        whole = await ledger.read(100)
+        rows = [(record.key, record.score) for record in whole.records]
+        assert rows == in_order(board, held)
+        scores_ = [score for _, score in rows]
+        assert [record.rank for record in whole.records] == ranks_of(scores_, 1, 0, board.ranks)
+        assert [record.position for record in whole.records] == [
+            position(record.rank, place) for place, record in enumerate(whole.records, 1)
+        ]
+
+        for size in (1, 3, 7):
+            page = await ledger.read(size)
+            walked = list(page.records)
+            while (page := await ledger.read(size, after=page.last)).records:
+                assert page.start == len(walked)
+                walked += page.records
+            assert tuple(walked) == whole.records
+            back: list[Record] = []
+            last = (await ledger.read(1, start=len(rows) - 1)).last
+            while (page := await ledger.read(size, before=last)).records:
+                back = [*page.records, *back]
+                last = page.first
+            assert tuple(back) == whole.records[:-1]
+        for place in range(0, len(rows), 5):
+            assert (await ledger.read(4, start=place)).records == whole.records[place : place + 4]
+            page_around = await ledger.find(rows[place][0], 2)
+            assert page_around is not None
+            assert page_around.records == whole.records[max(0, place - 2) : place + 3]
+        for score in range(min(scores_) - 1, max(scores_) + 2):
+            ahead = sum(1 for other in scores_ if (other > score if board.sort_order == "desc" else other < score))
+            page = await ledger.read_score(score, 4)
+            assert page.start == max(0, ahead - 2)
+            assert page.records == whole.records[page.start : page.start + 4]
 
 
 async def test_finds_a_record_with_its_neighbours(any_store: str) -> None:
@@ -322,15 +391,22 @@ async def test_an_epoch_that_is_lost_stops_everything(any_store: str) -> None:
         assert await ledger._client.exists(ledger.keys.meta) == 0
 
 
-@pytest.mark.parametrize("other", [rolling_board("24h", "2h"), EVENT_BOARD], ids=["slot", "clock"])
+@pytest.mark.parametrize(
+    "other",
+    [rolling_board("24h", "2h"), EVENT_BOARD, rolling_board(ties="first")],
+    ids=["slot", "clock", "ties"],
+)
 async def test_a_board_of_another_kind_is_not_taken_over(any_store: str, other: Board) -> None:
-    """Slots of another length, or another clock, under a known id are refused with both sides named."""
+    """Slots of another length, another clock or other ties, under a known id, are refused with both sides named."""
     settings = fresh_settings(any_store)
     client: Any = connect(any_store, settings)
     await Ledger(client, rolling_board(), settings).open()
 
-    with pytest.raises(SetupError, match=r"slots of 3600s on the server clock"):
+    with pytest.raises(SetupError, match=r"lives in the store with other choices") as caught:
         await Ledger(client, other, settings).open()
+    assert rolling_board().shape.encode() in str(caught.value)
+    assert other.shape.encode() in str(caught.value)
+    assert "Give it another id" in str(caught.value)
     await client.aclose()
 
 

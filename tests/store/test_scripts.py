@@ -11,24 +11,38 @@ import msgspec
 import pytest
 
 import live.store
+from live.board import Board, Votes
 from live.errors import EpochLostError
-from live.event import make_entry
+from live.event import Extra, make_entry
 from live.producer import Scope
 from live.settings import Settings
 from live.store.audit import AUDIT, SETTLE, Auditor
 from live.store.client import Store, connect
-from live.store.keys import Keys
+from live.store.keys import Keys, Table
 from live.store.leases import TAKE, LeaseStore
-from live.store.ledger import SCRIPTS, Ledger
+from live.store.ledger import Ledger
+from live.store.life import SCRIPTS
 from live.store.line import SharedLine, Word
 from live.store.producers import REGISTER, ProducerStore
-from live.store.scripts import Script
+from live.store.scripts import Script, load
+from live.window import Forever, Periods, Sliding
 from tests.store.headers import Header, parse_header
 from tests.support import fresh_settings, rolling_board
 
 FOLDER = Path(live.store.__file__).parent / "lua"
 SOURCES = {path.stem: path.read_text(encoding="utf-8") for path in sorted(FOLDER.glob("*.lua"))}
+PARTS = {path.stem: path.read_text(encoding="utf-8") for path in sorted((FOLDER / "lib").glob("*.lua"))}
 USED = {script.name: script for script in (*msgspec.structs.astuple(SCRIPTS), AUDIT, SETTLE, REGISTER, TAKE)}
+HOUR = 3_600_000
+BOARDS = [
+    rolling_board(clock="event"),
+    rolling_board(clock="event", board="first", ties="first"),
+    Board(id="hot", title="hot", window=Sliding(7 * 3600), clock="event", ranks="dense"),
+    Board(id="hours", title="hours", window=Periods(unit="hour", keep=9), clock="event", operator="best", cap=2),
+    Board(id="sum", title="sum", window=Periods(unit="hour", last=9), clock="event", ties="key", ranks="dense"),
+    Board(id="set", title="set", window=Forever(), clock="event", operator="set", sort_order="asc"),
+    Board(id="vote", title="vote", window=Forever(), clock="event", votes=Votes(per_key=99, registered=True)),
+]
 GOOD = "-- Does it.\n-- KEYS[1] a — hash: it\n-- ARGV[1] b — integer: how often\n-- Returns {'ok'}\nreturn {KEYS[1]}\n"
 
 
@@ -111,16 +125,42 @@ def test_a_name_in_the_header_is_the_name_in_the_source(name: str) -> None:
 def test_every_script_has_a_caller() -> None:
     """No file lies about that nobody runs, and each is run under its own name."""
     assert USED.keys() == SOURCES.keys()
-    assert {script.source for script in USED.values()} == set(SOURCES.values())
+    assert {name: script.source for name, script in USED.items()} == {name: load(name) for name in SOURCES}
+    assert len({script.source for script in USED.values()}) == len(USED)
+
+
+def included(source: str) -> list[str]:
+    """The parts that a source takes in."""
+    return re.findall(r"--@include (\w+)", source)
+
+
+def test_a_script_is_its_file_with_the_parts_that_it_includes() -> None:
+    """Every part is used, once in a script, and nothing is left to take in."""
+    assert {name for source in SOURCES.values() for name in included(source)} == PARTS.keys()
+    for name, source in SOURCES.items():
+        parts = included(source)
+        assert len(set(parts)) == len(parts)
+        loaded = load(name)
+        assert included(loaded) == []
+        assert all(PARTS[part] in loaded for part in parts)
+        assert len(loaded) == len(source) + sum(len(PARTS[part]) - len(f"--@include {part}\n") for part in parts)
+
+
+@pytest.mark.parametrize("name", PARTS)
+def test_a_part_knows_no_places(name: str) -> None:
+    """It goes by the names of the script's header, takes nothing in itself, and leaves nothing but what is its own."""
+    assert not re.search(r"\b(KEYS|ARGV)\b", code_of(PARTS[name]))
+    assert included(PARTS[name]) == []
+    assert not re.findall(r"^(?!local |  |end|\s*$).+", code_of(PARTS[name]), re.MULTILINE)
 
 
 async def test_callers_send_what_the_headers_document(valkey_url: str) -> None:
     """Every script is really run, with as many keys and arguments as its header says, on keys of one tag only."""
     settings = fresh_settings(valkey_url, rotation_step=1)
-    board = rolling_board(clock="event")
     async with recording(valkey_url, settings) as (client, recorder):
-        auditor = Auditor(client, board.id, settings.key_prefix, lambda *_: None)
-        await drive(client, Ledger(client, board, settings), auditor)
+        for board in BOARDS:
+            auditor = Auditor(client, board.id, settings.key_prefix, lambda *_: None)
+            await drive(client, Ledger(client, board, settings), auditor)
         record, _ = await ProducerStore(client, settings.key_prefix).add("shop", Scope())
         await LeaseStore(client, settings.key_prefix).take(record.producer(1, 1), 0, 1, 1)
 
@@ -132,7 +172,7 @@ async def test_callers_send_what_the_headers_document(valkey_url: str) -> None:
         assert fits(keys, header.keys, more=header.more_keys)
         assert fits(len(sent) - keys, header.arguments, more=header.more_arguments)
         tags = {str(key).removeprefix(f"{settings.key_prefix}:{{").partition("}")[0] for key in sent[:keys]}
-        assert tags in ({"posts"}, {"producers"}, {"rate:shop"})
+        assert tags in ({"producers"}, {"rate:shop"}, *({board.id} for board in BOARDS))
     assert {by_hash[sha].name for sha, _, _ in recorder.calls} == SOURCES.keys()
 
 
@@ -143,35 +183,64 @@ def fits(count: int, names: tuple[str, ...], *, more: int) -> bool:
 
 async def drive(client: Store, ledger: Ledger, auditor: Auditor) -> None:
     """Do everything once that a script does, in all the ways that it can be asked for."""
-    await ledger.add([make_entry("a", 2, 0), make_entry("b", 1, 3_600_000), make_entry("b", -1, 3_600_000)])
-    await ledger.add([make_entry("c", 1, 40 * 3_600_000)])
-    await ledger.add([make_entry("c", 1, 40 * 3_600_000, bytes(16))])
-    while await ledger.rotate() is None:
-        pass
-    await ledger.read(5)
-    await ledger.read(5, after=(1, "c"))
+    ann = Extra("ann", b'{"a":1}')
+    if ledger.board.votes:
+        await client.hset(ledger.keys.entrants, mapping=dict.fromkeys("abc", b"{}"))
+    await ledger.add([make_entry(key, amount, at, None, ann) for key, amount, at in (("a", 2, 0), ("b", 1, HOUR))])
+    await ledger.add([make_entry("b", -1, HOUR, None, ann), make_entry("c", 3, HOUR, None, ann)])
+    await ledger.add([make_entry("c", 1, 40 * HOUR, None, ann)])
+    await ledger.add([make_entry("c", 1, 40 * HOUR, bytes(16), ann), make_entry("d", 1, 40 * HOUR, None, ann)])
+    wait = None
+    while wait is None:
+        wait = await ledger.rotate()
+    page = await ledger.read(5)
+    assert page.last is not None
+    await ledger.read(5, after=page.last)
+    await ledger.read(5, before=page.last)
+    await ledger.read_score(1, 5)
     await ledger.find("c", 1)
-    await client.hset(ledger.keys.meta, "total", 99)
+    await client.hset(ledger.keys.meta, f"total{ledger._table(page.slot).suffix}", 99)
     await auditor.audit(repair=True)
 
 
-async def test_the_groups_of_a_batch_are_taken_apart_whole(valkey_url: str) -> None:
-    """Start, number, then pairs, for each slot key: what the caller sends is used up to the last argument."""
+@pytest.mark.parametrize("board", BOARDS, ids=lambda board: board.id)
+async def test_the_groups_of_a_batch_are_taken_apart_whole(valkey_url: str, board: Board) -> None:
+    """Keys and arguments of each group, as the header has them: what the caller sends is used up to the last."""
     settings = fresh_settings(valkey_url)
     async with recording(valkey_url, settings) as (client, recorder):
-        ledger = Ledger(client, rolling_board(clock="event"), settings)
-        await ledger.add([make_entry(f"k{i % 3}", i, i * 3_600_000, bytes([i] * 16)) for i in range(7)])
+        ledger = Ledger(client, board, settings)
+        if board.votes:
+            await client.hset(ledger.keys.entrants, mapping=dict.fromkeys(("k0", "k1", "k2"), b"{}"))
+        ann = Extra("ann", b'{"a":1}')
+        await ledger.add([make_entry(f"k{i % 3}", i, i * HOUR, bytes([i] * 16), ann) for i in range(1, 8)])
 
+    header = parse_header(SOURCES["add"])
+    fixed = len(header.keys) - header.more_keys
     _, keys, sent = recorder.calls[-1]
     arguments = sent[keys:]
-    buckets, identities, alone = int(arguments[12]), int(arguments[13]), 14
-    assert arguments[alone : alone + identities] == [bytes([i] * 16) for i in range(7)]
-    groups = arguments[alone + identities :]
-    for slot in sent[4 + buckets : keys]:
-        start, count = str(groups[0]), int(groups[1])
-        assert slot == ledger.keys.slot(start)
-        groups = groups[2 + 2 * count :]
-    assert groups == []
+    buckets, identities = (int(arguments[header.arguments.index(name)]) for name in ("buckets", "n"))
+    alone = header.arguments.index("identities")
+    assert arguments[alone : alone + identities] == [bytes([i] * 16) for i in range(1, 8)]
+    groups, tables = sent[fixed + buckets : keys], board.window.tables
+    rest = arguments[alone + identities :]
+    assert len(groups) % 6 == 0
+    for first in range(0, len(groups), 6):
+        start, suffix, count = int(rest[0]), str(rest[1]), int(rest[2])
+        assert suffix == (f":{start}" if tables else "")
+        assert groups[first : first + 6] == [ledger.keys.slot(start), *Table(ledger.keys.channel, suffix).all]
+        members = rest[3 : 3 + count]
+        assert len(set(members)) == count
+        rest = rest[3 + count * (2 if board.ties == "key" else 3) :]
+        described, rest = int(rest[0]), rest[1:]
+        assert {int(number) for number in rest[: 2 * described : 2]} <= set(range(1, count + 1))
+        assert described == (0 if board.operator == "incr" else count)
+        rest = rest[2 * described :]
+        votes, rest = int(rest[0]), rest[1:]
+        assert votes == (7 if board.votes else 0)
+        rest = rest[3 * votes :]
+    events = 7 if isinstance(board.window, Sliding) else 0
+    assert rest[:1] == ([events] if events else [])
+    assert len(rest) == (1 + 3 * events if events else 0)
 
 
 async def test_a_script_is_loaded_where_it_is_missing(valkey_url: str) -> None:
