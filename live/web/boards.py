@@ -12,7 +12,7 @@ from live.errors import ProblemError
 from live.event import MAX_SCORE
 from live.ranking import Page, Ranks, Record
 from live.web.cursor import Cursor, decode_cursor, encode_cursor
-from live.web.periods import period_of
+from live.web.periods import period_of, period_of_cursor
 from live.web.problems import whole_number
 from live.web.state import live_of
 
@@ -88,7 +88,7 @@ async def get_board(request: Request) -> Response:
     word, around = request.query_params.get("cursor"), request.query_params.get("score")
     if word is not None:
         cursor = decode_cursor(word)
-        period = cursor.period
+        period = await period_of_cursor(ledger, cursor.period)
         place = (cursor.score, cursor.name)
         if cursor.direction == "after":
             page = await ledger.read(limit, period=period, after=place)
@@ -134,7 +134,8 @@ def json_response(request: Request, body: object, page: Page | None) -> Response
     """A JSON answer; one that shows a board can be asked for again with If-None-Match."""
     headers = {"Cache-Control": "no-cache"}
     if page is not None:
-        tag = f'"{page.epoch}:{page.offset}"'  # of this very URL, so the position says it all
+        period = "" if page.slot is None else f":{page.slot}"  # one ends with no change in the store
+        tag = f'"{page.epoch}:{page.offset}{period}"'  # of this very URL, so the position says it all
         headers["ETag"] = tag
         known = {part.strip().removeprefix("W/") for part in request.headers.get("if-none-match", "").split(",")}
         if tag in known or "*" in known:

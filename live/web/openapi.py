@@ -7,9 +7,10 @@ from typing import Any, Final
 import msgspec
 
 from live import __version__
+from live.calendar import EXAMPLES
 from live.cloudevent import CloudEvent
 from live.errors import PROBLEMS, REFUSALS
-from live.event import Event
+from live.event import MAX_SCORE, Event
 from live.ingest.posting import Answer
 from live.replies import ProblemBody
 from live.web.boards import BoardList, BoardPage
@@ -30,8 +31,9 @@ _POSTING: Final = frozenset(
 )  # fmt: skip
 _BOARD: Final = frozenset({"board_not_found"})
 _READING: Final = _BOARD | {"parameter_invalid"}
-_PAGE: Final = _READING | {"cursor_invalid"}
-_RECORD: Final = _READING | {"record_not_found"}
+_RECORDS: Final = _READING | {"period_not_found"}
+_PAGE: Final = _RECORDS | {"cursor_invalid"}
+_RECORD: Final = _RECORDS | {"record_not_found"}
 _LIVE: Final = _READING | {"origin_forbidden", "upgrade_required", "too_many_viewers"}
 _ANY: Final = frozenset(PROBLEMS) - _POSTING - _PAGE - _RECORD - _LIVE
 
@@ -57,16 +59,31 @@ def openapi_document() -> Json:
     components = _components()
     board = _parameter("board", "path", {"type": "string"})
     limit = _parameter("limit", "query", {"type": "integer", "minimum": 1, "default": 100})
-    cursor = _parameter("cursor", "query", {"type": "string"}, "`next_cursor` of the page before")
+    cursor = _parameter("cursor", "query", {"type": "string"}, "`next_cursor` or `prev_cursor` of an earlier page")
+    exact = {"type": "integer", "minimum": -MAX_SCORE, "maximum": MAX_SCORE}
+    score = _parameter("score", "query", exact, "the page around the place that this score has, or would have")
+    named = {"type": "string", "default": "current", "examples": ["previous", *EXAMPLES.values()]}
+    period = _parameter("period", "query", named, "of a board with a ranking for each period")
+    several = {"type": "array", "items": {"type": "string"}, "minItems": 1, "maxItems": 100}
+    keys = {**_parameter("key", "query", several, "given once for each"), "required": True}
     key = _parameter("key", "path", {"type": "string"}, "percent-encoded")
     around = _parameter("around", "query", {"type": "integer", "minimum": 0, "maximum": 100, "default": 0})
     known = _parameter("If-None-Match", "header", {"type": "string"}, "`ETag` of an earlier answer")
     watched = _parameter("limit", "query", {"type": "integer", "minimum": 1, "default": 50})
     boards = _operation("listBoards", "Every board.", _answer(BoardList), ())
-    one = _operation("getBoard", "One page of a board.", _answer(BoardPage, _ETAG), _PAGE, board, limit, cursor, known)
+    one = _operation(
+        "getBoard", "One page of a board.", _answer(BoardPage, _ETAG), _PAGE,
+        board, limit, cursor, score, period, known,
+    )  # fmt: skip
+    records = _operation(
+        "listRecords", "The records of some keys; those that have none are left out.", _answer(RecordList), _RECORDS,
+        board, keys, period,
+    )  # fmt: skip
     record = _operation(
-        "getRecord", "One record with its neighbours.", _answer(RecordView, _ETAG), _RECORD, board, key, around, known
-    )
+        "getRecord", "One record with its neighbours.", _answer(RecordView, _ETAG), _RECORD,
+        board, key, around, period, known,
+    )  # fmt: skip
+    standing = _operation("getStanding", "One key on every board that it is on.", _answer(Standing), (), key)
     live = _operation("watchBoard", "A WebSocket; see /asyncapi.json.", _upgraded(), _LIVE, board, watched)
     return {
         "openapi": "3.1.0",
@@ -75,7 +92,9 @@ def openapi_document() -> Json:
             "/v1/events": {"post": _post(components["CloudEvent"]), "options": _options()},
             "/v1/boards": {"get": boards},
             "/v1/boards/{board}": {"get": one},
+            "/v1/boards/{board}/records": {"get": records},
             "/v1/boards/{board}/records/{key}": {"get": record},
+            "/v1/records/{key}": {"get": standing},
             "/v1/boards/{board}/live": {"get": live},
         },
         "components": {

@@ -2,6 +2,7 @@
 
 from starlette.requests import Request
 
+from live.calendar import FIRST, LAST
 from live.errors import ProblemError
 from live.store.ledger import Ledger
 from live.window import Periods
@@ -21,15 +22,45 @@ async def period_of(request: Request, ledger: Ledger) -> int | None:
     window = ledger.board.window
     if not isinstance(window, Periods) or not window.tables:
         raise ProblemError("parameter_invalid", f"`period`: board {ledger.board.id} has no ranking for each period")
-    newest = await ledger.current()
-    if newest is None:
-        raise ProblemError("period_not_found", "the board has seen no event yet")
+    newest = await _newest(ledger)
     try:
         period = (
             window.calendar.before(window.calendar.at(newest)) if name == "previous" else window.calendar.parse(name)
         )
     except (ValueError, OverflowError) as error:
         raise ProblemError("parameter_invalid", f"`period` is current, previous or a name: {error}") from None
-    if not window.oldest(newest) <= period.start <= newest:
+    return _kept(window, newest, period.start)
+
+
+async def period_of_cursor(ledger: Ledger, start: int | None) -> int | None:
+    """The start of the period that a cursor walks through, if that is one, and still kept.
+
+    Raises:
+        ProblemError: `cursor_invalid` or `period_not_found`.
+        StoreUnavailableError: the store is away.
+        EpochLostError: the store lost the board.
+    """
+    if start is None:
+        return None
+    window = ledger.board.window
+    if (
+        not isinstance(window, Periods)
+        or not window.tables
+        or not FIRST <= start < LAST
+        or window.slot_at(start).start != start
+    ):
+        raise ProblemError("cursor_invalid", f"no period of board {ledger.board.id} begins where the cursor says")
+    return _kept(window, await _newest(ledger), start)
+
+
+async def _newest(ledger: Ledger) -> int:
+    newest = await ledger.current()
+    if newest is None:
+        raise ProblemError("period_not_found", "the board has seen no event yet")
+    return newest
+
+
+def _kept(window: Periods, newest: int, start: int) -> int:
+    if not window.oldest(newest) <= start <= newest:
         raise ProblemError("period_not_found", f"the current period and the {window.keep} before it are kept")
-    return period.start
+    return start

@@ -1,6 +1,6 @@
 """GET /v1/boards and below: pages, cursors, conditional requests, one record with its neighbours."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 from urllib.parse import quote
@@ -8,16 +8,19 @@ from urllib.parse import quote
 import httpx
 import pytest
 
-from live.ranking import Record
-from live.web.boards import decode_cursor, encode_cursor
+from live.board import Board
+from live.web.cursor import Cursor, decode_cursor, encode_cursor
+from live.window import Periods
 from tests.support import fresh_settings, post, rolling_board, run_server
 
 
 @asynccontextmanager
-async def server(store: str, *events: dict[str, Any], **changes: Any) -> AsyncIterator[httpx.AsyncClient]:
-    """A server with the board `posts` and some events on it."""
+async def server(
+    store: str, *events: dict[str, Any], boards: Sequence[Board] = (), **changes: Any
+) -> AsyncIterator[httpx.AsyncClient]:
+    """A server with the board `posts`, or others, and some events on it."""
     async with (
-        run_server(fresh_settings(store, **changes), [rolling_board()]) as url,
+        run_server(fresh_settings(store, **changes), boards or [rolling_board()]) as url,
         httpx.AsyncClient(base_url=url) as client,
     ):
         if events:
@@ -26,11 +29,30 @@ async def server(store: str, *events: dict[str, Any], **changes: Any) -> AsyncIt
 
 
 async def test_the_list_of_boards(valkey_url: str) -> None:
-    """Each board with what it is, its window in seconds."""
-    async with server(valkey_url) as client:
+    """Each board with what it is, the lengths of its window in seconds."""
+    week = Periods(unit="week", timezone="Asia/Shanghai")
+    both = Board(
+        id="both", title="Both", window=week, clock="event", ties="last", ranks="dense", union={"a": 1, "b": -2}
+    )
+    plain = {
+        "operator": "incr", "sort_order": "desc", "ties": "key", "ranks": "ordinal", "clock": "server",
+        "source": ["like"], "union": {},
+    }  # fmt: skip
+    async with server(valkey_url, boards=[rolling_board(), both]) as client:
         assert (await client.get("/v1/boards")).json() == {
-            "boards": [{"board": "posts", "title": "posts", "window": 86400, "slot": 3600, "clock": "server"}]
-        }
+            "boards": [
+                {"board": "posts", "title": "posts", "window": {"kind": "rolling", "length": 86400, "slot": 3600}}
+                | plain,
+                {
+                    **plain, "board": "both", "title": "Both", "clock": "event", "ties": "last", "ranks": "dense",
+                    "source": [], "union": {"a": 1, "b": -2},
+                    "window": {
+                        "kind": "periods", "unit": "week", "timezone": "Asia/Shanghai", "week_start": "monday",
+                        "last": None, "keep": 10, "grace": 0,
+                    },
+                },
+            ]
+        }  # fmt: skip
 
 
 async def test_an_empty_board_is_a_board(valkey_url: str) -> None:
@@ -40,14 +62,14 @@ async def test_an_empty_board_is_a_board(valkey_url: str) -> None:
 
         assert page.pop("epoch")
         assert page == {
-            "board": "posts", "title": "posts", "offset": 0, "rank_count": 0, "total_score": 0,
-            "records": [], "next_cursor": None,
+            "board": "posts", "title": "posts", "offset": 0, "period": None, "rank_count": 0, "total_score": 0,
+            "records": [], "next_cursor": None, "prev_cursor": None,
         }  # fmt: skip
 
 
 @pytest.mark.parametrize("limit", [1, 2, 7, 30, 100])
 async def test_pages_follow_each_other(valkey_url: str, limit: int) -> None:
-    """A walk meets every record once, in order, and ends with a null cursor; ties are cut anywhere."""
+    """A walk meets every record once, in order, and ends with a null cursor; ties are cut anywhere; and so back."""
     events = [{"key": f"k{number:02}", "amount": 1 + number // 10} for number in range(30)]
     async with server(valkey_url, *events) as client:
         walked: list[dict[str, Any]] = []
@@ -58,6 +80,14 @@ async def test_pages_follow_each_other(valkey_url: str, limit: int) -> None:
             assert len(page["records"]) <= limit
             walked += page["records"]
             more = page["next_cursor"] and f"&cursor={page['next_cursor']}"
+            if len(walked) == len(page["records"]):
+                assert page["prev_cursor"] is None
+        back, cursor = list[dict[str, Any]](page["records"]), page["prev_cursor"]
+        while cursor is not None:
+            page = (await client.get(f"/v1/boards/posts?limit={limit}&cursor={cursor}")).json()
+            assert page["next_cursor"] is not None
+            back, cursor = page["records"] + back, page["prev_cursor"]
+        assert back == walked
 
     assert [(record["key"], record["score"]) for record in walked] == sorted(
         ((event["key"], event["amount"]) for event in events), key=lambda item: (-int(str(item[1])), str(item[0]))
@@ -75,23 +105,136 @@ async def test_a_cursor_survives_what_it_points_at(valkey_url: str) -> None:
         assert [record["key"] for record in second["records"]] == ["c", "d"]
 
 
-@pytest.mark.parametrize(
-    "cursor", ["", "x", "!!!", "bnVsbA", encode_cursor(Record("a", 2**53 + 1, 1)), "WzEsMl0", "A" * 5000, "é"]
-)
+NO_CURSORS = {
+    "not a word of ours": ["", "x", "!!!", "bnVsbA", "WzEsMl0", "A" * 5000, "é"],
+    "a score that is none": [encode_cursor(Cursor("after", 2**53 + 1, b"a", None))],
+    "a direction that is none": [encode_cursor(Cursor("beside", 1, b"a", None))],  # type: ignore[arg-type]
+    "a name too long": [encode_cursor(Cursor("after", 1, b"a" * 1033, None))],
+    "a period where there is none": [encode_cursor(Cursor("after", 1, b"a", 1))],
+    "a period too far": [encode_cursor(Cursor("after", 1, b"a", far)) for far in (10**30, -(10**17))],
+}
+
+
+@pytest.mark.parametrize("cursor", [cursor for cursors in NO_CURSORS.values() for cursor in cursors])
 async def test_a_cursor_that_is_none_is_refused(valkey_url: str, cursor: str) -> None:
-    """What this server did not make is a 400."""
-    async with server(valkey_url) as client:
+    """What this server did not make, or for another board, is a 400."""
+    async with server(valkey_url, boards=[rolling_board(), hours()]) as client:
         response = await client.get("/v1/boards/posts", params={"cursor": cursor})
+        assert (response.status_code, response.json()["code"]) == (400, "cursor_invalid")
+        response = await client.get("/v1/boards/hours", params={"cursor": cursor})
         assert (response.status_code, response.json()["code"]) == (400, "cursor_invalid")
 
 
 @pytest.mark.parametrize("key", ["a", "é/?#%", "\U0001f600", 'quote"', "k" * 1024])
 def test_a_cursor_holds_any_position(key: str) -> None:
-    """Encoding and decoding are inverse, also for negative scores; the word needs no escapes in a URL."""
-    cursor = encode_cursor(Record(key, -3, 1))
+    """Encoding and decoding are inverse, also for negative scores and tags; the word needs no escapes in a URL."""
+    for cursor in (Cursor("after", -3, key.encode(), None), Cursor("before", 2**53, bytes(range(248, 256)), -3600)):
+        word = encode_cursor(cursor)
+        assert decode_cursor(word) == cursor
+        assert quote(word, safe="") == word
 
-    assert decode_cursor(cursor) == (-3, key)
-    assert quote(cursor, safe="") == cursor
+
+@pytest.mark.parametrize(
+    ("score", "keys"),
+    [(100, "abc"), (5, "abc"), (4, "abc"), (3, "bcd"), (2, "cde"), (1, "cde"), (0, "de"), (-1, "de"), (-9, "e")],
+)
+async def test_a_page_around_a_score(valkey_url: str, score: int, keys: str) -> None:
+    """Half of its records are ahead of the place that the score has, or would have."""
+    events = [{"key": key, "amount": amount} for key, amount in zip("abcde", (5, 4, 3, 1, -2), strict=True)]
+    async with server(valkey_url, *events) as client:
+        page = (await client.get(f"/v1/boards/posts?limit=3&score={score}")).json()
+        assert "".join(record["key"] for record in page["records"]) == keys
+        assert [record["rank"] for record in page["records"]] == ["abcde".index(key) + 1 for key in keys]
+        assert (page["prev_cursor"] is None) == keys.startswith("a")
+        assert (page["next_cursor"] is None) == keys.endswith("e")
+
+
+@pytest.mark.parametrize(
+    "score", ["", "x", "1.5", "--1", "+1", "9007199254740993", "-9007199254740993", "٣", "1" * 5000]
+)
+async def test_a_score_that_is_none_is_refused(valkey_url: str, score: str) -> None:
+    """Only whole numbers in which scores are exact."""
+    async with server(valkey_url) as client:
+        response = await client.get("/v1/boards/posts", params={"score": score})
+        assert (response.status_code, response.json()["code"]) == (400, "parameter_invalid")
+        assert response.json()["detail"] == "`score` is a whole number within ±2^53"
+
+
+HOUR = 3600
+START = 1_767_225_600  # 1 January 2026 00:00 UTC
+
+
+def hours(**choices: Any) -> Board:
+    """A board with a ranking for each hour, by the time in its events."""
+    return Board(
+        id="hours",
+        title="hours",
+        source=frozenset({"like"}),
+        window=Periods(unit="hour", keep=2),
+        clock="event",
+        **choices,
+    )
+
+
+def at(hour: int, key: str, amount: int = 1) -> dict[str, Any]:
+    """A like in an hour of that day."""
+    return {"key": key, "amount": amount, "time": f"2026-01-01T{hour:02}:30:00Z"}
+
+
+async def test_each_period_has_its_own_ranking(valkey_url: str) -> None:
+    """The current one, the one before, or one by its name; a walk stays in the period in which it began."""
+    events = [at(5, "a", 3), at(5, "b", 2), at(6, "b", 9), at(7, "c"), at(5, "c")]
+    async with server(valkey_url, *events[:4], boards=[hours()]) as client:
+        answer = await post(client, events[4])
+        assert [rejection["code"] for rejection in answer["rejected"]] == ["late"]
+
+        async def page(query: str) -> tuple[Any, ...]:
+            found = (await client.get(f"/v1/boards/hours?{query}")).json()
+            records = [(record["key"], record["score"]) for record in found["records"]]
+            return found["period"], records, found["rank_count"], found["total_score"]
+
+        assert await page("") == await page("period=current") == ("2026-01-01T07", [("c", 1)], 1, 1)
+        assert await page("period=previous") == ("2026-01-01T06", [("b", 9)], 1, 9)
+        assert await page("period=2026-01-01T05") == ("2026-01-01T05", [("a", 3), ("b", 2)], 2, 5)
+        first = (await client.get("/v1/boards/hours?limit=1&period=2026-01-01T05")).json()
+        cursor = first["next_cursor"]
+        assert await page(f"limit=1&cursor={cursor}") == ("2026-01-01T05", [("b", 2)], 2, 5)
+        assert await page("period=2026-01-01T05&score=2&limit=1") == ("2026-01-01T05", [("b", 2)], 2, 5)
+
+        await post(client, at(8, "d"))
+        for query in (f"cursor={cursor}", "period=2026-01-01T05", "period=2026-01-01T09"):
+            response = await client.get(f"/v1/boards/hours?{query}")
+            assert (response.status_code, response.json()["code"]) == (404, "period_not_found")
+
+
+@pytest.mark.parametrize(
+    "period", ["", "x", "last", "2026-01-01", "2026-W01", "2026-13-01T00", "9999-12-31T23", "0001-01-01T00"]
+)
+async def test_a_period_that_is_none_is_refused(valkey_url: str, period: str) -> None:
+    """Names of other units, days that no month has, and years that no calendar has."""
+    async with server(valkey_url, at(5, "a"), boards=[hours()]) as client:
+        for path in ("", "/records/a", "/records"):
+            response = await client.get(f"/v1/boards/hours{path}", params={"period": period, "key": "a"})
+            assert (response.status_code, response.json()["code"]) == (400, "parameter_invalid")
+
+
+async def test_a_board_without_periods_has_but_the_current(valkey_url: str) -> None:
+    """Another is a fault of who asks; and a board of events without one has none yet."""
+    async with server(valkey_url, boards=[rolling_board(), hours()]) as client:
+        assert (await client.get("/v1/boards/posts?period=current")).json()["period"] is None
+        refused = await client.get("/v1/boards/posts?period=previous")
+        assert (refused.status_code, refused.json()["code"]) == (400, "parameter_invalid")
+        none = await client.get("/v1/boards/hours?period=previous")
+        assert (none.status_code, none.json()["code"]) == (404, "period_not_found")
+        assert (await client.get("/v1/boards/hours")).json()["period"] is None
+
+
+async def test_the_end_of_a_period_is_another_page(valkey_url: str) -> None:
+    """Though nothing has changed in the store: the tag tells the period, so that nobody holds the old one for new."""
+    async with server(valkey_url, at(5, "a"), boards=[hours()]) as client:
+        known = {"If-None-Match": (await client.get("/v1/boards/hours")).headers["etag"]}
+        assert known["If-None-Match"].endswith(f':{START + 5 * HOUR}"')
+        assert (await client.get("/v1/boards/hours", headers=known)).status_code == 304
 
 
 @pytest.mark.parametrize("query", ["limit=0", "limit=1001", "limit=x", "limit=-1", "limit=1.5", "limit=", "limit=٣"])

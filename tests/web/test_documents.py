@@ -1,13 +1,18 @@
 """The documents of the contract: made from the structs, true to what is served."""
 
+from typing import Any
+
 import httpx
 import msgspec
 import pytest
+from starlette.routing import Route
 from websockets.asyncio.client import connect
 
 from live.cloudevent import CloudEvent
 from live.errors import PROBLEMS, REFUSALS
 from live.ingest.bodies import _DECODERS
+from live.settings import Settings
+from live.web.app import _routes
 from live.web.asyncapi import asyncapi_document
 from live.web.openapi import openapi_document
 from tests.support import fresh_settings, post, rolling_board, run_server
@@ -28,10 +33,39 @@ async def test_openapi_names_what_is_served(valkey_url: str) -> None:
             ("/v1/boards", "BoardList"),
             ("/v1/boards/posts", "BoardPage"),
             ("/v1/boards/posts/records/a", "RecordView"),
+            ("/v1/boards/posts/records?key=a", "RecordList"),
+            ("/v1/records/a", "Standing"),
         ):
-            assert set((await client.get(path)).json()) == set(schemas[schema]["properties"])
+            assert fits(set((await client.get(path)).json()), schemas[schema])
         problem = (await client.get("/v1/boards/none")).json()
         assert set(problem) == set(schemas["ProblemBody"]["properties"])
+
+
+def fits(fields: set[str], schema: dict[str, Any]) -> bool:
+    """Whether an object has all the fields that its schema requires, and no other than it names."""
+    return set(schema["required"]) <= fields <= set(schema["properties"])
+
+
+def test_openapi_lists_every_route_of_boards_and_records() -> None:
+    """What the server routes is what the document names, with every parameter that is read."""
+    served = {route.path.replace(":path", "") for route in _routes(Settings()) if isinstance(route, Route)}
+    paths = openapi_document()["paths"]
+    assert {path for path in served if path.startswith(("/v1/boards", "/v1/records"))} <= paths.keys()
+    assert paths.keys() <= served
+    asked = {
+        of["get"]["operationId"]: {parameter["name"] for parameter in of["get"]["parameters"]}
+        for of in paths.values()
+        if "get" in of
+    }
+    assert asked["getBoard"] == {"board", "limit", "cursor", "score", "period", "If-None-Match"}
+    assert asked["listRecords"] == {"board", "key", "period"}
+    assert asked["getRecord"] == {"board", "key", "around", "period", "If-None-Match"}
+    assert asked["getStanding"] == {"key"}
+    for path, of in paths.items():
+        inside = {
+            parameter["name"] for parameter in of.get("get", {}).get("parameters", []) if parameter["in"] == "path"
+        }
+        assert "get" not in of or inside == {part[1:-1] for part in path.split("/") if part.startswith("{")}
 
 
 def test_openapi_lists_every_problem_and_refusal() -> None:
@@ -90,6 +124,7 @@ async def test_asyncapi_describes_the_messages(valkey_url: str, kind: str) -> No
             message = msgspec.json.decode(await viewer.recv())
 
     assert message["type"] == kind
-    assert set(message) == set(document["components"]["schemas"][kind.title()]["properties"])
+    assert fits(set(message), document["components"]["schemas"][kind.title()])
+    assert set(message) == set(document["components"]["schemas"][kind.title()]["required"])
     assert document["channels"]["boardLive"]["messages"].keys() == {"sync", "update", "status"}
     assert document == msgspec.json.decode(msgspec.json.encode(asyncapi_document()))

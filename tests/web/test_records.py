@@ -1,0 +1,153 @@
+"""One's own place: the share of others behind, several keys at once, one key over all boards, contests."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+from urllib.parse import quote
+
+import httpx
+import pytest
+
+from live.board import Board, Votes
+from live.packing import Field, Packing
+from live.store.client import connect
+from live.store.keys import Keys
+from live.window import Forever, Periods
+from tests.support import fresh_settings, post, rolling_board, run_server
+
+RUNS = Packing((Field("levels", "desc", 0, 99), Field("seconds", "asc", 0, 999)))
+
+
+def forever(name: str, **choices: Any) -> Board:
+    """A board of all time, fed by likes."""
+    return Board(**{"id": name, "title": name, "source": frozenset({"like"}), "window": Forever(), **choices})
+
+
+@asynccontextmanager
+async def server(store: str, *boards: Board) -> AsyncIterator[httpx.AsyncClient]:
+    """A server with boards."""
+    async with run_server(fresh_settings(store), boards) as url, httpx.AsyncClient(base_url=url) as client:
+        yield client
+
+
+@pytest.mark.parametrize("order", ["desc", "asc"])
+async def test_a_record_tells_how_much_is_behind_it(valkey_url: str, order: str) -> None:
+    """100 for the first, 0 for the last, and 100 for the only one; the gap is never negative."""
+    async with server(valkey_url, forever("b", sort_order=order)) as client:
+        await post(client, {"key": "a", "amount": 1})
+        assert (await client.get("/v1/boards/b/records/a")).json()["percentile"] == 100
+        await post(client, *({"key": key, "amount": amount} for key, amount in (("b", 3), ("c", 4), ("d", 9))))
+        found = [(await client.get(f"/v1/boards/b/records/{key}")).json() for key in "abcd"]
+    if order == "desc":
+        found.reverse()
+    assert [view["rank"] for view in found] == [1, 2, 3, 4]
+    assert [view["percentile"] for view in found] == [100, 66.67, 33.33, 0]
+    assert [view["gap"] for view in found] == ([None, 5, 1, 2] if order == "desc" else [None, 2, 1, 5])
+
+
+async def test_several_records_at_once(valkey_url: str) -> None:
+    """In the order in which they are asked for; those that are not on the board are left out."""
+    async with server(valkey_url, rolling_board()) as client:
+        await post(client, *({"key": key, "amount": amount} for key, amount in (("a", 3), ("é/?&", 2), ("c", 1))))
+        answer = (await client.get("/v1/boards/posts/records", params={"key": ["c", "none", "é/?&"]})).json()
+        alone = (await client.get(f"/v1/boards/posts/records/{quote('é/?&', safe='')}")).json()
+        nobody = (await client.get("/v1/boards/posts/records?key=none")).json()
+    assert [(view["key"], view["rank"]) for view in answer["records"]] == [("c", 3), ("é/?&", 2)]
+    assert answer["records"][1] | {"records": alone["records"]} == alone
+    assert (answer["board"], answer["period"]) == ("posts", None)
+    assert nobody == {"board": "posts", "period": None, "records": []}
+
+
+@pytest.mark.parametrize("count", [0, 101])
+async def test_not_too_many_keys_at_once(valkey_url: str, count: int) -> None:
+    """One to a hundred."""
+    async with server(valkey_url, rolling_board()) as client:
+        response = await client.get("/v1/boards/posts/records", params={"key": ["a"] * count})
+        assert (response.status_code, response.json()["code"]) == (400, "parameter_invalid")
+        assert (await client.get("/v1/boards/posts/records", params={"key": ["a"] * 100})).status_code == 200
+
+
+async def test_one_key_on_every_board(valkey_url: str) -> None:
+    """Where it is on none, an empty list; any key can be asked for."""
+    boards = rolling_board(), forever("all"), forever("runs", source=frozenset({"run"}))
+    async with server(valkey_url, *boards) as client:
+        await post(client, {"key": "a/b", "amount": 3}, {"key": "c", "amount": 5})
+        found = (await client.get("/v1/records/a%2Fb")).json()
+        nothing = (await client.get("/v1/records/x")).json()
+    assert (found["key"], [(view["board"], view["rank"]) for view in found["records"]]) == (
+        "a/b",
+        [("posts", 2), ("all", 2)],
+    )
+    assert nothing == {"key": "x", "records": []}
+
+
+async def test_a_record_of_a_period(valkey_url: str) -> None:
+    """The current one, or one that is named; it tells which."""
+    hours = forever("hours", window=Periods(unit="hour"), clock="event")
+    events = [{"key": "a", "amount": amount, "time": f"2026-01-01T0{hour}:00:00Z"} for hour, amount in ((5, 2), (6, 7))]
+    async with server(valkey_url, hours) as client:
+        await post(client, *events)
+        for query, name, score in (("", "2026-01-01T06", 7), ("?period=previous", "2026-01-01T05", 2)):
+            view = (await client.get(f"/v1/boards/hours/records/a{query}")).json()
+            assert (view["period"], view["score"]) == (name, score)
+            listed = (await client.get("/v1/boards/hours/records", params={"key": "a", "period": name})).json()
+            assert (listed["period"], listed["records"][0]["score"]) == (name, score)
+        response = await client.get("/v1/boards/hours/records/a?period=2026-01-01T04")
+        assert (response.status_code, response.json()["code"]) == (404, "record_not_found")
+
+
+async def test_a_record_has_its_fields_and_metadata(valkey_url: str) -> None:
+    """Levels first, then the fewer seconds; what was given with the best run stays with it."""
+    async with server(valkey_url, forever("runs", operator="best", score=RUNS)) as client:
+        await post(
+            client,
+            {"key": "a", "fields": {"levels": 5, "seconds": 90}, "metadata": {"car": "red"}},
+            {"key": "b", "fields": {"levels": 5, "seconds": 80}},
+            {"key": "a", "fields": {"levels": 4, "seconds": 1}, "metadata": {"car": "blue"}},
+        )
+        answer = await post(client, {"key": "a", "fields": {"levels": 100, "seconds": 1}}, {"key": "a"})
+        page = (await client.get("/v1/boards/runs")).json()
+        view = (await client.get("/v1/boards/runs/records/a")).json()
+    assert [(rejection["index"], rejection["code"]) for rejection in answer["rejected"]] == [
+        (0, "fields_invalid"), (1, "fields_invalid")
+    ]  # fmt: skip
+    assert answer["rejected"][0]["detail"] == "levels is not a whole number from 0 to 99"
+    assert (page["total_score"], [record["key"] for record in page["records"]]) == (None, ["b", "a"])
+    assert page["records"][0]["fields"] == {"levels": 5, "seconds": 80}
+    assert "metadata" not in page["records"][0]
+    assert (view["fields"], view["metadata"]) == ({"levels": 5, "seconds": 90}, {"car": "red"})
+
+
+async def test_equal_scores_share_a_rank(valkey_url: str) -> None:
+    """In a page, and in a view; the position tells the place where the rank does not."""
+    async with server(valkey_url, forever("b", ranks="dense"), forever("c", ranks="competition")) as client:
+        await post(
+            client, *({"key": key, "amount": amount} for key, amount in (("a", 5), ("b", 3), ("c", 3), ("d", 1)))
+        )
+        ranks = {
+            name: [record["rank"] for record in (await client.get(f"/v1/boards/{name}")).json()["records"]]
+            for name in "bc"
+        }
+        view = (await client.get("/v1/boards/b/records/c?around=1")).json()
+    assert ranks == {"b": [1, 2, 2, 3], "c": [1, 2, 2, 4]}
+    assert (view["rank"], view["gap"]) == (2, 0)
+    assert [record.get("position") for record in view["records"]] == [None, 3, 4]
+
+
+async def test_a_registered_key_without_a_vote_has_no_place(valkey_url: str) -> None:
+    """Score 0, what it misses to the last, and its metadata; a key that is not registered is none."""
+    settings = fresh_settings(valkey_url)
+    store = connect(valkey_url, settings)
+    await store.hset(Keys(settings.key_prefix, "vote").entrants, mapping={"ann": b'{"n":1}', "bob": b"{}"})
+    contest = forever("vote", votes=Votes(per_key=2, registered=True))
+    async with run_server(settings, [contest]) as url, httpx.AsyncClient(base_url=url) as client:
+        first = (await client.get("/v1/boards/vote/records/ann")).json()
+        answer = await post(client, *({"key": key, "actor": "me"} for key in ("bob", "bob", "bob", "eve")))
+        ann = (await client.get("/v1/boards/vote/records/ann")).json()
+        bob = (await client.get("/v1/boards/vote/records/bob")).json()
+        assert (await client.get("/v1/boards/vote/records/eve")).status_code == 404
+    await store.aclose()
+    assert [rejection["code"] for rejection in answer["rejected"]] == ["quota_exceeded", "entrant_unknown"]
+    assert (first["gap"], first["rank_count"], first["score"], first["metadata"]) == (None, 0, 0, {"n": 1})
+    assert (ann["score"], ann["rank"], ann["percentile"], ann["gap"], ann["rank_count"]) == (0, None, None, 2, 1)
+    assert (bob["score"], bob["rank"], bob["metadata"]) == (2, 1, {})
