@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
-from live.board import BoardChoice, make_board
+from live.board_file import BoardChoice, make_board
 from live.producer import Scope
 from live.store.client import connect
 from live.store.producers import ProducerStore

@@ -9,7 +9,7 @@ from typing import Any
 import httpx
 import pytest
 
-from live.board import BoardChoice, RollingChoice, make_board
+from live.board_file import BoardChoice, WindowChoice, make_board
 from live.web.pages import span
 from tests.support import fresh_settings, post, rolling_board, run_server
 
@@ -22,7 +22,7 @@ POLICY = (
 @asynccontextmanager
 async def server(store: str, *events: dict[str, Any]) -> AsyncIterator[httpx.AsyncClient]:
     """A server with the board `posts` and some events on it."""
-    board = make_board(BoardChoice(id="posts", title="Most <liked>", window=RollingChoice("90s", "30s")))
+    board = make_board(BoardChoice(id="posts", title="Most <liked>", window=WindowChoice(rolling="90s", slot="30s")))
     async with (
         run_server(fresh_settings(store), [board, rolling_board(board="other")]) as url,
         httpx.AsyncClient(base_url=url) as client,
