@@ -9,8 +9,10 @@ from typing import Any
 import httpx
 import pytest
 
+from live.board import Board
 from live.board_file import BoardChoice, WindowChoice, make_board
-from live.web.pages import span
+from live.web.pages import span, window_words
+from live.window import Forever, Periods, Rolling, Sliding, Window
 from tests.support import fresh_settings, post, rolling_board, run_server
 
 POLICY = (
@@ -131,3 +133,27 @@ async def test_a_page_that_is_not_there_is_a_page(valkey_url: str) -> None:
 def test_spans_are_said_in_words(seconds: int, words: str) -> None:
     """The largest unit that divides; a day is 24 hours, which is what it covers."""
     assert span(seconds) == words
+
+
+@pytest.mark.parametrize(
+    ("window", "period", "words"),
+    [
+        (Rolling(86_400, 3600), None, "over the last 24 hours"),
+        (Sliding(10_800), None, "over the last 3 hours"),
+        (Periods(unit="day", last=7), None, "over the last 7 days"),
+        (Periods(unit="week", timezone="Asia/Shanghai"), "2026-W47", "week 2026-W47 in Asia/Shanghai"),
+        (Forever(), None, "of all time"),
+    ],
+)
+async def test_a_window_is_said_in_words(valkey_url: str, window: Window, period: str | None, words: str) -> None:
+    """On the page of a board of each kind, with the period that it shows."""
+    assert window_words(window, period) == words
+    board = Board(id="b", title="b", window=window, operator="best" if words == "of all time" else "incr")
+    async with (
+        run_server(fresh_settings(valkey_url), [board]) as url,
+        httpx.AsyncClient(base_url=url) as client,
+    ):
+        html = (await client.get("/boards/b")).text
+        assert re.sub("2026-W47", "", words).split("  ")[0] in " ".join(html.split())
+        assert (await client.get("/")).status_code == 200
+        assert (await client.get("/embed/b")).status_code == 200

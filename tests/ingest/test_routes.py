@@ -1,0 +1,175 @@
+"""Which boards an event feeds, with how much: types, categories, unions and their weights, fields, metadata, votes."""
+
+from typing import Any
+
+import httpx
+import msgspec
+import pytest
+
+from live.board import Board, Votes
+from live.event import MAX_METADATA_BYTES, MAX_SCORE
+from live.packing import Field, Packing
+from live.window import Forever, Periods
+from tests.ingest.serving import make_key, scores, serving, told
+from tests.support import fresh_settings, post
+
+RUNS = Packing((Field("levels", "desc", 0, 9),))
+
+
+def board(name: str, *types: str, **choices: Any) -> Board:
+    """A board of all time."""
+    return Board(**{"id": name, "title": name, "source": frozenset(types or {"like"}), "window": Forever(), **choices})
+
+
+async def all_scores(client: httpx.AsyncClient) -> dict[str, dict[str, int]]:
+    """What is on each board."""
+    boards = (await client.get("/v1/boards")).json()["boards"]
+    return {found["board"]: await scores(client, found["board"]) for found in boards}
+
+
+async def test_a_category_chooses_among_the_boards_of_a_type(valkey_url: str) -> None:
+    """One that no board takes is refused; a board that is named takes what it is given."""
+    cats = board("cats", categories=frozenset({"cats"}))
+    pets = board("pets", "like", "visit", categories=frozenset({"cats", "dogs"}))
+    async with serving(fresh_settings(valkey_url), cats, pets) as client:
+        answer = await post(
+            client,
+            {"key": "a", "category": "cats"}, {"key": "b", "category": "dogs"}, {"key": "c", "category": "birds"},
+            {"key": "d"}, {"key": "e", "type": "visit", "category": "cats"}, {"key": "f", "board": "cats"},
+        )  # fmt: skip
+        assert told(answer) == (4, 0, [(2, "type_unknown"), (3, "type_unknown")])
+        assert await all_scores(client) == {"cats": {"a": 1, "f": 1}, "pets": {"a": 1, "b": 1, "e": 1}}
+        assert answer["offsets"] == {"cats": 1, "pets": 1}
+
+
+async def test_a_union_is_the_weighted_sum_of_its_boards(valkey_url: str) -> None:
+    """Whether they are fed by type or by name, alike or mixed; nobody posts to the union itself."""
+    both = board("both", union={"likes": 1, "buys": 10}, source=frozenset())
+    async with serving(fresh_settings(valkey_url), board("likes"), board("buys", "buy"), both) as client:
+        likes: list[dict[str, Any]] = [{"key": "a", "id": "1"}, {"key": "a", "amount": 2}]
+        answer = await post(client, *likes)
+        assert (told(answer), answer["offsets"]) == ((2, 0, []), {"likes": 1, "both": 1})
+        answer = await post(
+            client, {"key": "a", "type": "buy"}, {"key": "b", "board": "buys", "amount": -3}, {"key": "b"}, likes[0],
+            {"key": "b", "board": "both"},
+        )  # fmt: skip
+        assert told(answer) == (3, 1, [(4, "board_is_union")])
+        for body in ([{"key": "c"}, {"key": "c"}], [{"key": "d", "type": "buy"}]):
+            await post(client, *body)
+        found = await all_scores(client)
+    assert found["likes"] == {"a": 3, "b": 1, "c": 2}
+    assert found["buys"] == {"a": 1, "b": -3, "d": 1}
+    expected = {key: found["likes"].get(key, 0) + 10 * found["buys"].get(key, 0) for key in "abcd"}
+    assert found["both"] == expected
+
+
+async def test_an_event_that_feeds_two_boards_of_a_union_counts_with_both_weights(valkey_url: str) -> None:
+    """In one addition, so that its id is used once."""
+    both = board("both", union={"x": 2, "y": 3}, source=frozenset())
+    async with serving(fresh_settings(valkey_url), board("x"), board("y"), both) as client:
+        assert told(await post(client, {"key": "a", "id": "1"}, {"key": "b"})) == (2, 0, [])
+        assert told(await post(client, {"key": "a", "id": "1"})) == (0, 1, [])
+        assert await scores(client, "both") == {"a": 5, "b": 5}
+
+
+async def test_a_weight_can_take_an_amount_out_of_range(valkey_url: str) -> None:
+    """Refused on the union alone, which says so."""
+    both = board("both", union={"x": 3, "y": 1}, source=frozenset())
+    async with serving(fresh_settings(valkey_url), board("x"), board("y", "z"), both) as client:
+        answer = await post(client, {"key": "a", "amount": MAX_SCORE // 2}, {"key": "b"})
+        assert told(answer) == (2, 0, [(0, "score_out_of_range", "both")])
+        assert await scores(client, "both") == {"b": 3}
+
+
+async def test_a_key_for_a_part_feeds_the_union_too(valkey_url: str) -> None:
+    """Whoever may post to a board changes what is made of it; for no board there is nothing to feed."""
+    both = board("both", union={"x": 1, "y": 1}, source=frozenset())
+    settings = fresh_settings(valkey_url)
+    key = await make_key(settings, "shop", boards=("x", "both"))
+    async with serving(settings, board("x"), board("y", "like", "z"), both, key=key) as client:
+        answer = await post(client, {"key": "a"}, {"key": "b", "type": "z"}, {"key": "c", "board": "both"})
+        assert told(answer) == (1, 0, [(1, "board_forbidden"), (2, "board_is_union")])
+        assert await all_scores(client) == {"x": {"a": 1}, "y": {}, "both": {"a": 1}}
+
+
+async def test_fields_are_for_the_boards_that_are_ranked_by_them(valkey_url: str) -> None:
+    """Another board takes the amount of the same event; wrong fields are refused where they are needed."""
+    runs = board("runs", operator="best", score=RUNS)
+    async with serving(fresh_settings(valkey_url), board("likes"), runs) as client:
+        answer = await post(
+            client, {"key": "a", "amount": 5, "fields": {"levels": 7}}, {"key": "b"},
+            {"key": "c", "fields": {"levels": 7, "x": 1}}, {"key": "d", "fields": {"levels": 10}},
+        )  # fmt: skip
+        assert told(answer) == (4, 0, [(index, "fields_invalid", "runs") for index in (1, 2, 3)])
+        assert [entry["detail"].split(":")[0] for entry in answer["rejected"]] == [
+            "levels is missing", "there is no field 'x'", "levels is not a whole number from 0 to 9"
+        ]  # fmt: skip
+        assert await all_scores(client) == {"likes": {"a": 5, "b": 1, "c": 1, "d": 1}, "runs": {"a": 7}}
+
+
+@pytest.mark.parametrize(
+    "fields", ["{}", '{"levels":true}', '{"levels":1.5}', '{"levels":"1"}', '{"levels":null}', "[]", "7",
+               '{"levels":1,"levels":2}', '{"levels":9007199254740993}'],
+)  # fmt: skip
+async def test_fields_that_are_none_are_refused_by_index(valkey_url: str, fields: str) -> None:
+    """Whether the decoder or the board finds it; the event beside it counts."""
+    async with serving(fresh_settings(valkey_url), board("runs", operator="best", score=RUNS)) as client:
+        body = f'[{{"key":"a","fields":{fields}}},{{"key":"b","fields":{{"levels":3}}}}]'
+        response = await client.post("/v1/events", content=body, headers={"Content-Type": "application/json"})
+        accepted, _, refused = told(response.json())
+        assert (accepted, [index for index, *_ in refused]) == (1, [0])
+        assert refused[0][1] in {"fields_invalid", "event_invalid", "field_duplicate"}
+
+
+@pytest.mark.parametrize(
+    ("metadata", "code"),
+    [
+        ("{}", None), ('{"a":{"b":[1,"é",null]}}', None), ('{"a":"%s"}' % ("x" * (MAX_METADATA_BYTES - 8)), None),
+        ('{"a":"%s"}' % ("x" * (MAX_METADATA_BYTES - 7)), "metadata_invalid"),
+        *((text, "metadata_invalid") for text in ("[]", "null", '"x"', "7")),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("others", [0, 1])
+async def test_metadata_are_an_object_that_is_not_too_large(
+    valkey_url: str, metadata: str, code: str | None, others: int
+) -> None:
+    """Alone in its body and among others; it comes back byte for byte."""
+    async with serving(fresh_settings(valkey_url), board("set", operator="set")) as client:
+        events = [f'{{"key":"a","metadata":{metadata}}}', *('{"key":"b"}' for _ in range(others))]
+        response = await client.post(
+            "/v1/events", content=f"[{','.join(events)}]", headers={"Content-Type": "application/json"}
+        )
+        assert told(response.json()) == ((others, 0, [(0, code)]) if code else (others + 1, 0, []))
+        if code is None:
+            view = await client.get("/v1/boards/set/records/a")
+            found = msgspec.json.decode(view.content, type=dict[str, msgspec.Raw])["metadata"]
+            assert bytes(found) == metadata.encode()
+
+
+async def test_votes_are_counted_and_refused_one_by_one(valkey_url: str) -> None:
+    """Those within the quota count, whatever stands beside them in the body."""
+    contest = board("vote", votes=Votes(per_key=1, per_actor=2))
+    async with serving(fresh_settings(valkey_url), contest) as client:
+        votes = [("a", "me", 1), ("a", "me", 1), ("b", "me", 1), ("c", "me", 1), ("a", "you", 1), ("b", "you", -1)]
+        answer = await post(
+            client, *({"key": key, "actor": actor, "amount": amount} for key, actor, amount in votes), {"key": "z"}
+        )
+        assert told(answer) == (
+            3, 0, [(1, "quota_exceeded"), (3, "quota_exceeded"), (5, "vote_missing"), (6, "actor_required")],
+        )  # fmt: skip
+        assert await scores(client, "vote") == {"a": 2, "b": 1}
+        answer = await post(client, {"key": "a", "actor": "me", "amount": -1}, {"key": "c", "actor": "me"})
+        assert (told(answer), await scores(client, "vote")) == ((2, 0, []), {"a": 1, "b": 1, "c": 1})
+
+
+@pytest.mark.parametrize(
+    ("opens", "closes", "code"), [(2**42, None, "not_open"), (None, 5, "closed"), (5, 2**42, None)]
+)
+async def test_a_contest_that_is_not_open_takes_no_votes(
+    valkey_url: str, opens: int | None, closes: int | None, code: str | None
+) -> None:
+    """By the store's clock."""
+    contest = board("vote", votes=Votes(opens=opens, closes=closes), window=Periods(unit="year"))
+    async with serving(fresh_settings(valkey_url), contest) as client:
+        answer = await post(client, {"key": "a", "actor": "me"})
+        assert told(answer) == ((1, 0, []) if code is None else (0, 0, [(0, code)]))
