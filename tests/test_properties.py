@@ -11,26 +11,26 @@ from tests.ledger_machine import LedgerMachine, Mutant
 from tests.support import REDIS_SERVER, StoreProcess, valkey
 
 MUTANTS = {
-    "a slot goes backward with the clock": Mutant("rotate", "'newest', digits(newest), 'offset'", "'offset'"),
-    "a slot leaves too early": Mutant("rotate", ">= newest - window", "> newest - window"),
-    "a slot leaves too late": Mutant("rotate", ">= newest - window", ">= newest - window - length"),
+    "a slot goes backward with the clock": Mutant("rotate", "'newest', current, 'offset'", "'offset'"),
+    "a slot leaves too early": Mutant("rotate", ">= kept", "> kept"),
+    "a slot leaves too late": Mutant("rotate", ">= kept", ">= kept - 10"),
     "a negative score is dropped": Mutant("rotate", "if score == 0", "if score <= 0"),
     "a slot is forgotten half drained": Mutant("rotate", "if redis.call('EXISTS', slot) == 0", "if true"),
     "a subtracted field stays": Mutant("rotate", "redis.call('HDEL', slot, unpack(members))", "local _ = 0"),
-    "a score of zero stays": Mutant("add", "if score == 0", "if false"),
-    "a slot is not listed": Mutant("add", "call('ZADD', slots, ARGV[first - 1], ARGV[first - 1])", "local _ = 0"),
+    "a score of zero stays": Mutant("add", "if score == 0 and", "if false and"),
+    "a slot is not listed": Mutant("add", "call('ZADD', slots, start, start)", "local _ = 0"),
     "the volume is not bounded": Mutant("add", "if change > MAX - volume", "if false"),
     "the future is not bounded": Mutant("add", "(latest and latest > now + future)", "false"),
-    "a plan is not checked": Mutant("add", "if newest ~= current or", "if"),
+    "a plan is not checked": Mutant("add", "not fits(clock, current, newest, state[5], till)", "false"),
     "an identity is not looked for": Mutant("add", "if #known > 0", "if false"),
-    "an identity is looked for in the newest bucket": Mutant("add", "for i = 5, 3 + buckets do", "for i = 5, 5 do"),
-    "an identity is not recorded": Mutant("add", "call('SADD', KEYS[5]", "call('SMISMEMBER', KEYS[5]"),
+    "an identity is looked for in the newest bucket": Mutant("add", "for i = 6, 4 + buckets do", "for i = 6, 6 do"),
+    "an identity is not recorded": Mutant("add", "call('SADD', KEYS[6]", "call('SMISMEMBER', KEYS[6]"),
     "a bucket expires at once": Mutant("add", "digits(bucket + (buckets + 1) * span)", "1"),
     "the wrong bucket is dropped": Mutant(
-        "add", "call('UNLINK', KEYS[4 + buckets])", "call('UNLINK', KEYS[3 + buckets])"
+        "add", "call('UNLINK', KEYS[5 + buckets])", "call('UNLINK', KEYS[4 + buckets])"
     ),
-    "a bucket goes backward with the clock": Mutant("add", "span, tonumber(state[6] or 0))", "span, 0)"),
-    "an old bucket is written to": Mutant("add", " or (buckets > 0 and bucket ~= tonumber(ARGV[11]))", ""),
+    "a bucket goes backward with the clock": Mutant("add", "span, tonumber(state[4] or 0))", "span, 0)"),
+    "an old bucket is written to": Mutant("add", "(buckets > 0 and bucket ~= tonumber(ARGV[11]))", "false"),
     "ties are read backwards": Mutant("read", "page[2 * (last - i + first) - 1]", "page[2 * i - 1]"),
     "a cut tie is turned round": Mutant("read", "if not whole then", "if false then"),
     "a cursor repeats a record": Mutant("read", "exact and position + 1 or position", "position"),

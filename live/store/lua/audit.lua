@@ -75,7 +75,7 @@ for i = 1, #members do
   local held = sums[i]
   if held == 0 and operator == 'incr' then held = nil end
   sum = sum + (held or 0)
-  local score = scores[i] and tonumber(scores[i])
+  local score = scores[i] and tonumber(scores[i]) or nil
   if score then ranked = ranked + 1 end
   if score ~= held then
     drift[#drift + 1] = members[i]

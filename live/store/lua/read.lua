@@ -5,8 +5,9 @@
 -- KEYS[4] meta — hash: the board's state
 -- KEYS[5] metadata — hash: member, JSON
 -- ARGV[1] clock — "server" or "event"
--- ARGV[2] current — seconds: the board's newest period by the caller, when that is to be read; '' for none yet
--- ARGV[3] till — milliseconds: the end of that period; '' when what is read does not depend on the clock
+-- ARGV[2] current — seconds: the board's newest period by the caller, when that is to be read; '' for none yet, "any"
+--         when what is read does not depend on the clock
+-- ARGV[3] till — milliseconds: the end of that period; '' where time alone does not end it
 -- ARGV[4] suffix — string: what the names of the table's sums end with
 -- ARGV[5] ties — "key", or "rising" or "falling" where names have tags
 -- ARGV[6] order — "forward", "backward" or "turned"
@@ -25,7 +26,7 @@ local clock, current, till, suffix, ties = ARGV[1], ARGV[2], ARGV[3], ARGV[4], A
 local order, ranks, mode, a, name, limit, described = ARGV[6], ARGV[7], ARGV[8], ARGV[9], ARGV[10], tonumber(ARGV[11]), ARGV[12]
 
 local state = redis.call('HMGET', meta, 'epoch', 'offset', 'total' .. suffix, 'newest', 'latest')
-if state[1] and till ~= '' and not fits(clock, current, state[4] or '', nil, till) then
+if state[1] and current ~= 'any' and not fits(clock, current, state[4] or '', nil, till) then
   return {'replan', state[4] or '', digits(now), state[5] or ''}
 end
 local count = redis.call('ZCARD', ranking)

@@ -1,4 +1,5 @@
--- Takes values from the scores of a table's members (distinct), and from its sums; a score of zero is no record.
+-- Takes values from the scores of a table's members (distinct), and from its sums; a score of zero is no record. What
+-- was at zero, because its slots made up for each other, becomes a record: it reaches its score now.
 local function subtract(members, values)
   local names = members
   if ties ~= 'key' then
@@ -10,6 +11,12 @@ local function subtract(members, values)
   for i = 1, #members do
     total, volume = total - values[i], volume - math.abs(values[i])
     local old = tonumber(scores[i] or 0)
+    if names[i] == '' and old ~= values[i] then
+      local number = tonumber(offset)
+      local tag = struct.pack('>I5I3', ties == 'falling' and 1099511627775 - number or number, i)
+      redis.call('HSET', reached, members[i], tag)
+      names[i] = tag .. members[i]
+    end
     local score = old - values[i]
     if score == 0 then
       dropped[#dropped + 1] = names[i]

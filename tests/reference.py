@@ -1,0 +1,157 @@
+"""What any board has to say, by brute force: the rules of every choice in a hundred lines, without a store."""
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from live.board import Board
+from live.event import Entry
+from live.window import Forever, Periods, Sliding
+
+
+class Counted(NamedTuple):
+    """An event that was counted: its number, the slot and the time (ms) that it counts in, and what it said."""
+
+    number: int
+    slot: int
+    time: int
+    key: str
+    amount: int
+
+
+class Reference:
+    """Keeps everything that was counted, and adds it up when it is asked."""
+
+    def __init__(self, board: Board, future: int) -> None:
+        self.board = board
+        self.future = future  # ms
+        self.counted: list[Counted] = []
+        self.held: dict[int, dict[str, tuple[int, int]]] = {}  # for set and best: slot, key, (score, number)
+        self.votes: Counter[tuple[object, ...]] = Counter()
+        self.newest: int | None = None  # the newest event time, on an event clock
+        self.number = 0
+
+    def now(self, clock: int) -> int | None:
+        """The board's time, in ms."""
+        return clock if self.board.clock == "server" else self.newest
+
+    def add(self, batch: Sequence[Entry], clock: int) -> dict[int, str]:
+        """Count a batch; gives what is refused."""
+        refused = {}
+        for index, entry in enumerate(batch):
+            self.number += 1
+            code = self._refusal(entry, clock) or self._vote(entry, clock)
+            if code is not None:
+                refused[index] = code
+        for slot, records in self.held.items():
+            kept = self._ordered({key: score for key, (score, _) in records.items()}, slot)[: self.board.cap]
+            self.held[slot] = {key: records[key] for key in kept}
+        return refused
+
+    def _refusal(self, entry: Entry, clock: int) -> str | None:
+        _, _, time, _, extra = entry
+        window, now = self.board.window, self.now(clock)
+        if time is None and self.board.clock == "event":
+            return "time_required"
+        moment = clock if time is None else time
+        slot = window.slot_at(moment // 1000)
+        if now is not None:
+            current = window.slot_at(now // 1000)
+            late = slot.start < window.oldest(current.start)
+            late |= isinstance(window, Sliding) and moment <= now - window.length * 1000
+            if isinstance(window, Periods) and window.tables and slot.start < current.start:
+                late |= now >= (slot.end + window.grace) * 1000
+            if late:
+                return "late"
+        if moment > clock + self.future:
+            return "early"
+        if self.board.clock == "event":
+            self.newest = moment if self.newest is None else max(self.newest, moment)
+        if self.board.votes is not None and (extra is None or extra.actor is None):
+            return "actor_required"
+        return None
+
+    def _vote(self, entry: Entry, clock: int) -> str | None:
+        key, amount, time, _, extra = entry
+        moment = clock if time is None else time
+        slot = self.board.window.slot_at(moment // 1000).start
+        votes = self.board.votes
+        if votes is not None and extra is not None:
+            mine, its = (slot, extra.actor), (slot, extra.actor, key)
+            for limit, name in ((votes.per_actor, mine), (votes.per_key, its)):
+                if amount > 0 and limit is not None and self.votes[name] + amount > limit:
+                    return "quota_exceeded"
+            if self.votes[its] + amount < 0:
+                return "vote_missing"
+            self.votes[mine] += amount
+            self.votes[its] += amount
+        self.counted.append(Counted(self.number, slot, moment, key, amount))
+        if self.board.operator != "incr":
+            self._hold(slot, key, amount)
+        return None
+
+    def _hold(self, slot: int, key: str, amount: int) -> None:
+        records = self.held.setdefault(slot, {})
+        if key in records:
+            old, number = records[key]
+            better = amount > old if self.board.sort_order == "desc" else amount < old
+            if amount == old or (self.board.operator == "best" and not better):
+                records[key] = (old, number)
+                return
+        records[key] = (amount, self.number)
+
+    def ranking(self, clock: int, period: int | None = None) -> list[tuple[str, int, int]]:
+        """The records in order: key, score, rank; of the current period, or of the one that starts at `period`."""
+        window, now = self.board.window, self.now(clock)
+        if now is None:
+            return []
+        current = window.slot_at(now // 1000).start
+        slot = current if period is None else period
+        if self.board.operator != "incr":
+            scores = {key: score for key, (score, _) in self.held.get(slot, {}).items()}
+        else:
+            sums: Counter[str] = Counter()
+            for event in self.counted:
+                if window.tables or isinstance(window, Forever):
+                    alive = event.slot == slot
+                elif isinstance(window, Sliding):
+                    alive = event.time > now - window.length * 1000
+                else:
+                    alive = event.slot >= window.oldest(current)
+                sums[event.key] += event.amount if alive else 0
+            scores = {key: score for key, score in sums.items() if score}
+        return self._ranked([(key, scores[key]) for key in self._ordered(scores, slot)])
+
+    def reached(self, key: str, slot: int) -> int:
+        """The number of the event with which a key got its score."""
+        if self.board.operator != "incr":
+            return self.held[slot][key][1]
+        return max(
+            event.number
+            for event in self.counted
+            if event.key == key and event.amount and (event.slot == slot or not self.board.window.tables)
+        )
+
+    def _ordered(self, scores: dict[str, int], slot: int) -> list[str]:
+        """Keys by score, then by the rule for ties."""
+        ties = self.board.ties
+        keys = sorted(scores, key=str.encode)
+        if ties != "key":
+            keys.sort(key=lambda key: self.reached(key, slot), reverse=ties == "last")
+        return sorted(keys, key=lambda key: scores[key], reverse=self.board.sort_order == "desc")
+
+    def _ranked(self, records: list[tuple[str, int]]) -> list[tuple[str, int, int]]:
+        distinct = list(dict.fromkeys(score for _, score in records))
+        all_scores = [score for _, score in records]
+        return [
+            (
+                key,
+                score,
+                {
+                    "ordinal": place,
+                    "competition": all_scores.index(score) + 1,
+                    "dense": distinct.index(score) + 1,
+                }[self.board.ranks],
+            )
+            for place, (key, score) in enumerate(records, 1)
+        ]

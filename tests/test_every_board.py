@@ -1,0 +1,270 @@
+"""Every combination of choices that is allowed, against one reference: any order of adds, time and rotation."""
+
+import asyncio
+from collections.abc import Awaitable
+from pathlib import Path
+from typing import Any, cast
+
+import msgspec
+import pytest
+from hypothesis import HealthCheck, Phase, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, rule, run_state_machine_as_test
+
+from live.board import Board
+from live.board_file import BoardChoice, make_board
+from live.event import Entry, Extra, make_entry
+from live.store.audit import Auditor
+from live.store.client import connect
+from live.store.ledger import Ledger
+from live.store.life import SCRIPTS, Scripts
+from tests.ledger_machine import Mutant, simulated
+from tests.reference import Reference
+from tests.support import StoreProcess, fresh_settings, valkey
+
+NOON = 4_000_017_600  # a full hour, so far ahead that nothing which the scripts let expire does, but at once
+FUTURE = 60
+EDGES = [1, 749, 750, 9_999, 10_000, 39_999, 40_000, 3_600_000]  # ms, at which something is due, or nearly
+
+WINDOWS: dict[str, Any] = {
+    "rolling": {"rolling": "40s", "slot": "10s"},
+    "sliding": {"sliding": "40s"},
+    "forever": "forever",
+    "hours": {"calendar": "hour", "timezone": "Asia/Kathmandu", "keep": 2, "grace": "10s"},
+    "days": {"calendar": "day", "timezone": "America/New_York", "grace": "2h"},
+    "last": {"calendar": "hour", "timezone": "Asia/Shanghai", "last": 3},
+}
+ADDITIVE = {"rolling", "sliding", "last"}
+MUTANTS = {
+    "the log keeps what has left": Mutant("age", "redis.call('ZREM', log, unpack(due))", "local _ = 0"),
+    "an event leaves too early": Mutant("age", "digits(now - window), 'LIMIT'", "digits(now - window + 1), 'LIMIT'"),
+    "a period is dropped too early": Mutant("turn", "tonumber(oldest) < kept", "tonumber(oldest) <= kept"),
+    "a period does not turn": Mutant(
+        "turn", "redis.call('HSET', meta, 'newest', current, 'offset', offset)", "local _ = 0"
+    ),
+    "grace is not looked at again": Mutant(
+        "add", "not fits(clock, current, newest, state[5], till)", "not fits(clock, current, newest, state[5], '')"
+    ),
+    "one too many is kept": Mutant(
+        "add", "local excess = call('ZCARD', ranking) - cap", "local excess = call('ZCARD', ranking) - cap - 1"
+    ),
+    "one too few is kept": Mutant(
+        "add", "local excess = call('ZCARD', ranking) - cap", "local excess = call('ZCARD', ranking) - cap + 1"
+    ),
+    "the worst is kept": Mutant("add", "operator == 'max' and old >= amount", "operator == 'max' and old <= amount"),
+    "a vote too many is counted": Mutant("add", "mine > per_actor", "mine > per_actor + 1"),
+    "a vote for one key too many is counted": Mutant("add", "its > per_key", "its > per_key + 1"),
+    "a vote is taken back that was not given": Mutant("add", "elseif its < 0 then", "elseif false then"),
+    "votes are not kept": Mutant(
+        "add", "call('HSET', KEYS[at + 5], field, count)", "call('HGET', KEYS[at + 5], field)"
+    ),
+    "who comes last is first": Mutant("add", "if ties == 'falling' then return", "if ties ~= 'falling' then return"),
+    "a tag stays": Mutant("add", "dropped[d] = names[i]\n", "dropped[d] = ''\n"),
+    "a level stays": Mutant("add", "if call('ZCOUNT', ranking, gone[i], gone[i]) == 0 then", "if false then"),
+    "a rotated level stays": Mutant(
+        "rotate", "if redis.call('ZCOUNT', ranking, gone[i], gone[i]) == 0 then", "if false then"
+    ),
+}
+
+
+@st.composite
+def boards(draw: st.DrawFn) -> tuple[str, Board]:
+    """Any board that is allowed, with the name of its window."""
+    window = draw(st.sampled_from(sorted(WINDOWS)))
+    operator = "incr" if window in ADDITIVE else draw(st.sampled_from(["incr", "best", "set"]))
+    choices: dict[str, Any] = {
+        "id": "posts",
+        "window": WINDOWS[window],
+        "operator": operator,
+        "sort_order": draw(st.sampled_from(["desc", "asc"])),
+        "ties": draw(st.sampled_from(["first", "last", "key"])),
+        "ranks": draw(st.sampled_from(["ordinal", "dense", "competition"])),
+        "clock": draw(st.sampled_from(["server", "event"])),
+    }
+    if operator != "incr" and draw(st.booleans()):
+        choices["cap"] = 3
+    if operator == "incr" and window not in ADDITIVE and draw(st.booleans()):
+        choices["votes"] = {"per_key": draw(st.sampled_from([1, 2])), "per_actor": 2}
+    return window, make_board(msgspec.convert(choices, BoardChoice))
+
+
+entries = st.lists(
+    st.tuples(
+        st.sampled_from(["a", "b", "é", "\U0001f600"]),
+        st.sampled_from([1, 1, 1, 2, 3, -1, 0]),
+        st.one_of(st.none(), st.integers(-60, 3), st.integers(-3 * 3600, FUTURE + 2)),
+        st.sampled_from(["me", "you"]),
+    ),
+    min_size=1,
+    max_size=7,
+)
+
+
+class BoardMachine(RuleBasedStateMachine):
+    """Runs the real scripts on a random board beside the reference."""
+
+    def __init__(self, store: StoreProcess, mutant: Mutant | None = None) -> None:
+        super().__init__()
+        self.loop = asyncio.new_event_loop()
+        self.settings = fresh_settings(store.url, rotation_step=2, max_future=float(FUTURE), write_deadline=5.0)
+        self.time_key = f"{self.settings.key_prefix}:time"
+        self.scripts = Scripts(*(simulated(name, self.time_key, mutant) for name in SCRIPTS.__struct_fields__))
+        self.client: Any = connect(store.url, self.settings)
+        self.run(self.client.flushall())
+        self.now = 0
+
+    def run(self, work: Awaitable[Any]) -> Any:
+        return self.loop.run_until_complete(work)
+
+    @initialize(choice=boards())
+    def begin(self, choice: tuple[str, Board]) -> None:
+        """Two processes on one board."""
+        self.window, self.board = choice
+        self.reference = Reference(self.board, FUTURE * 1000)
+        self.advance(NOON * 1000 + 250)
+        self.ledgers = [Ledger(self.client, self.board, self.settings, self.scripts) for _ in range(2)]
+
+    def advance(self, milliseconds: int) -> None:
+        self.now += milliseconds
+        seconds, rest = divmod(self.now, 1000)
+
+        async def write() -> None:
+            await self.client.delete(self.time_key)
+            await self.client.rpush(self.time_key, str(seconds), str(rest * 1000))
+
+        self.run(write())
+
+    @rule(batch=entries, process=st.integers(0, 1))
+    def add(self, batch: list[tuple[str, int, int | None, str]], process: int) -> None:
+        """Each entry is refused for the reason that the reference gives, or counted."""
+        made = [self.entry(*parts) for parts in batch]
+        added = self.run(self.ledgers[process].add(made))
+        assert dict(added.refused) == self.reference.add(made, self.now)
+        if self.window not in ADDITIVE:  # where nothing has to be let go, there is nothing to wait for
+            self.compare(self.ledgers[1 - process], 100)
+
+    def compare(self, ledger: Ledger, size: int) -> None:
+        """The current ranking is what the reference says."""
+        expected = self.reference.ranking(self.now)
+        assert self.walk(ledger, size, None) == [self.comparable(record) for record in expected]
+
+    def entry(self, key: str, amount: int, seconds: int | None, actor: str) -> Entry:
+        time = None if seconds is None else self.now + seconds * 1000
+        if self.board.clock == "event" and time is None:
+            time = self.now
+        return make_entry(key, amount, time, None, Extra(actor))
+
+    @rule(milliseconds=st.one_of(st.sampled_from(EDGES), st.integers(1, 15_000), st.integers(1, 2 * 3_600_000)))
+    def pass_time(self, milliseconds: int) -> None:
+        """Time passes."""
+        self.advance(milliseconds)
+
+    @rule(size=st.integers(1, 4))
+    def nearly_due(self, size: int) -> None:
+        """A millisecond before the next event leaves a sliding window, it still counts."""
+        if self.window == "sliding" and self.board.clock == "server":
+            leaving = [event.time + 40_000 for event in self.reference.counted if event.time + 40_000 > self.now + 1]
+            if leaving:
+                self.advance(min(leaving) - 1 - self.now)
+                self.settle(size, 0)
+
+    @rule(process=st.integers(0, 1))
+    def rotate(self, process: int) -> None:
+        """One step."""
+        self.run(self.ledgers[process].rotate())
+
+    @rule(size=st.integers(1, 4), process=st.integers(0, 1))
+    def settle(self, size: int, process: int) -> None:
+        """With nothing due any more, what is read is what the reference says, on pages of any size and both ways."""
+        ledger = self.ledgers[process]
+        for _ in range(500):
+            if self.run(ledger.rotate()) is not None:
+                break
+        else:
+            raise AssertionError("rotation does not come to an end")
+        self.compare(ledger, size)
+        if self.board.window.tables and self.reference.now(self.now) is not None:
+            self.settle_kept(ledger, size)
+        report = self.run(Auditor(self.client, "posts", self.settings.key_prefix, lambda *_: None).audit(repair=False))
+        assert report.clean, report
+
+    def settle_kept(self, ledger: Ledger, size: int) -> None:
+        """The periods before are kept as they were."""
+        newest = self.run(ledger.current())
+        period = newest
+        while period is not None and period > self.board.window.oldest(newest):
+            period = self.board.window.slot_at(period - 1).start
+            expected = self.reference.ranking(self.now, period)
+            assert self.walk(ledger, size, period) == [self.comparable(record) for record in expected]
+
+    def walk(self, ledger: Ledger, size: int, period: int | None) -> list[object]:
+        """All records, forth and back."""
+        forth: list[Any] = []
+        page = self.run(ledger.read(size, period=period))
+        count = page.rank_count
+        while page.records:
+            forth += page.records
+            back, after = page.first, page.last
+            page = self.run(ledger.read(size, after=after, period=period))
+        assert len(forth) == count
+        if forth:
+            seen = self.run(ledger.read(count, before=back, period=period)).records
+            assert list(seen) == forth[: len(seen)]
+            assert len(seen) == count - (count % size or size)
+        return [self.comparable((record.key, record.score, record.rank)) for record in forth]
+
+    def comparable(self, record: tuple[str, int, int]) -> object:
+        """What two rankings must share: where amounts cancel out, which of two ties came back first is left open."""
+        cancelled = self.window in ADDITIVE and any(event.amount < 0 for event in self.reference.counted)
+        ordered = self.board.ties == "key" or not cancelled
+        return record if ordered else record[1:]
+
+    def teardown(self) -> None:
+        """Close what the machine opened."""
+        self.run(self.client.aclose())
+        self.loop.close()
+
+
+@pytest.mark.timeout(300)
+def test_every_board_equals_the_reference(tmp_path: Path) -> None:
+    """Random boards, random schedules."""
+    store = valkey(tmp_path)
+    store.start()
+    try:
+        run_state_machine_as_test(
+            cast("Any", lambda: BoardMachine(store)),
+            settings=settings(
+                max_examples=300, stateful_step_count=30, deadline=None, suppress_health_check=list(HealthCheck)
+            ),
+        )
+    finally:
+        store.kill()
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("name", MUTANTS)
+def test_a_wrong_rule_is_caught(name: str, tmp_path: Path) -> None:
+    """Every rule that is worth a line in a script is tested: the property above can fail."""
+    store = valkey(tmp_path)
+    store.start()
+    found = False
+    try:
+        run_state_machine_as_test(
+            cast("Any", lambda: BoardMachine(store, MUTANTS[name])),
+            settings=settings(
+                max_examples=500,
+                stateful_step_count=30,
+                deadline=None,
+                derandomize=True,
+                database=None,
+                phases=[Phase.generate],
+                report_multiple_bugs=False,
+                print_blob=False,
+                suppress_health_check=list(HealthCheck),
+            ),
+        )
+    except Exception:  # noqa: BLE001 - any failure of the machine is what is wanted
+        found = True
+    finally:
+        store.kill()
+    assert found, f"nothing noticed that {name}"
