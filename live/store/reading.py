@@ -87,7 +87,7 @@ class Reading(Life):
         for _ in range(MOST_REPLANS):
             slot, current, till = self._current()
             if not board.window.tables or period is not None:
-                current, till = "", ""
+                current, till = "any", ""
             table = self._table(slot if period is None else period)
             arguments: list[Word] = [board.clock, current, till, table.suffix, board.tags, board.reading, board.ranks]
             arguments += [mode, number, name, limit, "1" if board.described else ""]
