@@ -6,6 +6,7 @@ from contextlib import suppress
 from datetime import UTC, datetime, timedelta, timezone
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -36,7 +37,9 @@ events = st.fixed_dictionaries(
     optional={
         "amount": st.integers(-MAX_SCORE, MAX_SCORE),
         "time": times.map(datetime.isoformat),
-        **dict.fromkeys(("type", "board", "id", "source", "actor"), labels),
+        **dict.fromkeys(("type", "board", "id", "source", "actor", "category"), labels),
+        "fields": st.dictionaries(labels, st.integers(-(2**63), 2**63 - 1), max_size=3),
+        "metadata": st.dictionaries(labels, st.none() | st.booleans() | st.lists(labels, max_size=2), max_size=3),
     },
 )
 spaces = st.text(" \t\r\n", max_size=3)
@@ -71,7 +74,12 @@ def written(draw: st.DrawFn, fields: list[tuple[str, Any]]) -> str:
 
 def event_of(fields: Fields) -> Event:
     """The event that some fields are."""
-    return Event(**{**fields, **({"time": datetime.fromisoformat(fields["time"])} if "time" in fields else {})})
+    read: Fields = {}
+    if "time" in fields:
+        read["time"] = datetime.fromisoformat(fields["time"])
+    if "metadata" in fields:  # kept as it was written
+        read["metadata"] = msgspec.Raw(json.dumps(fields["metadata"]).encode())
+    return Event(**{**fields, **read})
 
 
 def parts(body: Body) -> tuple[list[tuple[int, Event]], list[Rejection]]:

@@ -10,12 +10,14 @@ from collections.abc import AsyncIterator
 import msgspec
 import pytest
 
+from live.board import Board
 from live.errors import SetupError, StoreUnavailableError
 from live.event import make_entry
 from live.settings import Settings, as_environment
 from live.store.audit import Auditor, Drift, Report
 from live.store.client import connect
 from live.store.ledger import Ledger
+from live.window import Forever, Periods, Rolling, Sliding
 from tests.support import drifted, eventually, fresh_settings, rolling_board
 
 HOUR = 3600
@@ -25,10 +27,10 @@ BOARD = rolling_board(clock="event")
 class Bench:
     """A board in a store, somebody who spoils it, and an auditor."""
 
-    def __init__(self, store: str) -> None:
+    def __init__(self, store: str, board: Board = BOARD) -> None:
         self.settings: Settings = fresh_settings(store)
         self.client = connect(store, self.settings)
-        self.ledger = Ledger(self.client, BOARD, self.settings)
+        self.ledger = Ledger(self.client, board, self.settings)
         self.keys = self.ledger.keys
         self.seen: list[tuple[int, int]] = []
 
@@ -39,7 +41,7 @@ class Bench:
     async def audit(self, *, repair: bool = False) -> Report:
         """Audit the board."""
         auditor = Auditor(
-            self.client, BOARD.id, self.settings.key_prefix, lambda done, of: self.seen.append((done, of))
+            self.client, self.ledger.board.id, self.settings.key_prefix, lambda done, of: self.seen.append((done, of))
         )
         return await auditor.audit(repair=repair)
 
@@ -209,6 +211,60 @@ async def test_sums_of_a_board_that_moves_are_not_judged(bench: Bench) -> None:
     await eventually(moving)
     liking.cancel()
     await asyncio.gather(liking, return_exceptions=True)
+
+
+KINDS = [
+    rolling_board(clock="event", board="first", ties="first"),
+    rolling_board(clock="event", board="last", ties="last"),
+    Board(id="dense", title="dense", window=Rolling(86_400, 3600), clock="event", ranks="dense"),
+    Board(id="sliding", title="sliding", window=Sliding(86_400), clock="event", ranks="dense"),
+    Board(id="sum", title="sum", window=Periods(unit="day", last=3), clock="event"),
+    Board(id="hours", title="hours", window=Periods(unit="hour"), clock="event", ties="last"),
+    Board(id="best", title="best", window=Periods(unit="hour"), clock="event", operator="best", ranks="dense"),
+    Board(id="set", title="set", window=Forever(), clock="event", operator="set", sort_order="asc", cap=3),
+]
+
+
+@pytest.mark.parametrize("board", KINDS, ids=lambda board: board.id)
+async def test_every_kind_of_board_is_audited(valkey_url: str, board: Board) -> None:
+    """True at first; a score and a sum that are wrong are found in each ranking, and set right."""
+    bench = Bench(valkey_url, board)
+    for hour, key, amount in ((0, "a", 5), (0, "b", 2), (1, "b", 4), (1, "c", -3), (1, "a", 5), (0, "d", 4)):
+        await bench.like(key, amount, hour)
+    whole = await bench.ledger.read(10)
+    report = await bench.audit()
+    assert (report.clean, report.totals, report.drifted) == (True, "ok", 0)
+    assert report.members >= len(whole.records) > 1
+
+    table = bench.ledger._table(whole.slot)
+    first = whole.first
+    assert first is not None
+    await bench.client.zincrby(table.ranking, 7, first[1])  # type: ignore[arg-type]
+    report = await bench.audit()
+    assert (report.clean, report.drift) == (False, [Drift(whole.records[0].key, first[0] + 7, first[0])])
+    assert (await bench.audit(repair=True)).repaired
+    assert (await bench.audit()).clean
+    assert (await bench.ledger.read(10)).records == whole.records
+
+    await bench.client.hincrby(bench.keys.meta, f"total{table.suffix}", 1)
+    assert (await bench.audit()).totals == "drift"
+    assert (await bench.audit(repair=True)).repaired
+    assert (await bench.audit()).clean
+    assert (await bench.ledger.read(10)).total_score == whole.total_score
+    await bench.client.aclose()
+
+
+async def test_an_event_that_a_sliding_window_has_lost_is_found(valkey_url: str) -> None:
+    """What the log does not hold would count for ever."""
+    bench = Bench(valkey_url, KINDS[3])
+    await bench.like("a", 5)
+    await bench.like("b", 2)
+    await bench.like("b", -2)
+    assert (await bench.audit()).clean
+    await bench.client.zremrangebyrank(bench.keys.log, 0, 0)
+    report = await bench.audit()
+    assert (report.totals, report.drifted, report.clean) == ("drift", 0, False)
+    await bench.client.aclose()
 
 
 async def test_a_store_that_is_away_is_told() -> None:
