@@ -239,7 +239,7 @@ async def test_every_kind_of_board_is_audited(valkey_url: str, board: Board) -> 
     table = bench.ledger._table(whole.slot)
     first = whole.first
     assert first is not None
-    await bench.client.zincrby(table.ranking, 7, first[1])  # type: ignore[arg-type]
+    await bench.client.zincrby(table.ranking, 7, first[1])
     report = await bench.audit()
     assert (report.clean, report.drift) == (False, [Drift(whole.records[0].key, first[0] + 7, first[0])])
     assert (await bench.audit(repair=True)).repaired

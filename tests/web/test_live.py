@@ -15,6 +15,7 @@ from websockets.exceptions import ConnectionClosed, InvalidStatus
 from live.board import Board
 from live.ranking import Record
 from live.settings import Duration
+from live.window import Forever, Periods, Sliding
 from tests.support import ModelViewer, eventually, fresh_settings, post, rolling_board, run_server
 
 
@@ -23,7 +24,7 @@ class Shown(msgspec.Struct):
 
     offset: int
     rank_count: int
-    total_score: int
+    total_score: int | None
     records: list[Record]
 
 
@@ -214,6 +215,50 @@ async def test_without_an_upgrade_it_is_426(valkey_url: str) -> None:
         response = await client.get("/v1/boards/posts/live")
         assert (response.status_code, response.json()["code"]) == (426, "upgrade_required")
         assert response.headers["upgrade"] == "websocket"
+
+
+def kind(**choices: Any) -> Board:
+    """A board `posts` of all time, by the time in its events."""
+    return Board(**{
+        "id": "posts", "title": "posts", "source": frozenset({"like"}), "window": Forever(), "clock": "event", **choices
+    })  # fmt: skip
+
+
+KINDS = {
+    "first-competition": kind(ranks="competition"),
+    "last-dense": kind(ties="last", ranks="dense", sort_order="asc"),
+    "key": kind(ties="key", window=Periods(unit="hour", last=2)),
+    "set": kind(operator="set", ranks="dense"),
+    "best": kind(operator="best", cap=6),
+    "periods": kind(window=Periods(unit="hour", grace=3600), ranks="dense"),
+    "sliding": kind(window=Sliding(3600), ties="last"),
+}
+
+
+@pytest.mark.parametrize("board", KINDS.values(), ids=KINDS)
+async def test_viewers_of_every_kind_of_board_hold_what_it_holds(valkey_url: str, board: Board) -> None:
+    """Scores that come to be equal in any order, what leaves, a new period, metadata: all by messages alone."""
+    chance = random.Random(4)
+    async with server(valkey_url, board, conflation_interval=Duration(0.005)) as client:
+        watchers = [await watch(client, size) for size in (2, 5, 20)]
+        minute = 0
+        for _ in range(25):
+            minute += chance.choice([0, 1, 1, 20])
+            time = f"2026-01-01T{minute // 60:02}:{minute % 60:02}:00Z"
+            said = [{}, {"metadata": {"n": 1}}, {"metadata": {"n": 2}}]
+            await post(client, *(
+                {"key": f"k{chance.randrange(9)}", "amount": chance.choice([-1, 1, 1, 2]), "time": time,
+                 **chance.choice(said)}
+                for _ in range(chance.randint(1, 6))
+            ))  # fmt: skip
+            if chance.random() < 0.5:
+                await agree(client, watchers)
+        await agree(client, watchers)
+        page = (await client.get("/v1/boards/posts")).json()
+        for watcher in watchers:
+            assert (watcher.model.period, watcher.model.ranks) == (page["period"], board.ranks)
+            assert watcher.model.updates > 0
+            await watcher.close()
 
 
 @pytest.mark.parametrize(("message", "code"), [("hello", 3501), (b"hello", 3501), ("x" * 1025, 1009)])
