@@ -277,12 +277,12 @@ class ModelViewer:
             self.stale = message["stale"]
             return
         if message["type"] == "sync":
-            sync = msgspec.convert(message, Sync)
+            sync = msgspec.json.decode(text, type=Sync)
             self.syncs += 1
             self.records = list(sync.records)
             self.ranks = message.get("ranks", "ordinal")
         else:
-            update = msgspec.convert(message, Update)
+            update = msgspec.json.decode(text, type=Update)
             assert (update.epoch, update.since) == (self.epoch, self.offset), "an update that does not follow"
             self.updates += 1
             self.records = apply(self.records, update.changed, update.removed, self.ranks)
