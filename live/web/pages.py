@@ -78,7 +78,7 @@ def make_templates() -> Environment:
 async def index(request: Request) -> Response:
     """The list of boards, each with its leaders."""
     live = live_of(request)
-    boards = [(board, await _read(live, board, 3)) for board in live.boards.by_id.values()]
+    boards = [(board, await _read(live, board, 3)) for board in live.boards.by_id.values() if board.id in live.ledgers]
     return _render(live, "index.html", boards=boards)
 
 
