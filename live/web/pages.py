@@ -1,6 +1,7 @@
 """The pages: rendered whole on the server, with their records, so that they read well without script."""
 
 import hashlib
+from contextlib import suppress
 from functools import cache
 from http import HTTPStatus
 from typing import Final
@@ -78,7 +79,7 @@ def make_templates() -> Environment:
 async def index(request: Request) -> Response:
     """The list of boards, each with its leaders."""
     live = live_of(request)
-    boards = [(board, await _read(live, board, 3)) for board in live.boards.by_id.values() if board.id in live.ledgers]
+    boards = [(board, await _read(live, board, 3)) for board in live.boards.by_id.values()]
     return _render(live, "index.html", boards=boards)
 
 
@@ -105,6 +106,8 @@ async def _board(request: Request, layout: str) -> Response:
     live = live_of(request)
     board = live.board(request.path_params["board"])
     size = min(_PAGE_SIZE, live.settings.max_live_limit)
+    with suppress(StoreUnavailableError, EpochLostError):
+        await live.use(board.id)
     page = await _read(live, board, size)
     status = HTTPStatus.OK if page else HTTPStatus.SERVICE_UNAVAILABLE
     return _render(live, "board.html", status, board=board, page=page, size=size, layout=layout)
@@ -112,8 +115,11 @@ async def _board(request: Request, layout: str) -> Response:
 
 async def _read(live: Live, board: Board, limit: int) -> Page | None:
     """The top of a board, or None while the store is away: a page is then served as stale, not refused."""
+    ledger = live.ledgers.get(board.id)
+    if ledger is None:  # it was removed a moment ago
+        return None
     try:
-        return await live.ledgers[board.id].read(limit)
+        return await ledger.read(limit)
     except (StoreUnavailableError, EpochLostError) as error:
         log.warning("a page is served without records", board=board.id, reason=str(error))
         return None
