@@ -36,6 +36,7 @@ class Page(msgspec.Struct, frozen=True, kw_only=True):
     `start` is the number of records ahead of the first one; `total_score` (None where scores are no amounts) and
     `rank_count` are of the whole board, or of the `period` that was read. `first` and `last` are the positions of the
     first and the last record: score, and name in the ranking; `slot` is where the period starts.
+    `entrants` is the number of registered keys of a contest.
     """
 
     epoch: str
@@ -46,6 +47,7 @@ class Page(msgspec.Struct, frozen=True, kw_only=True):
     records: tuple[Record, ...]
     first: tuple[int, bytes] | None = None
     last: tuple[int, bytes] | None = None
+    entrants: int | None = None
     slot: int | None = None
     period: str | None = None
 

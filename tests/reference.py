@@ -30,6 +30,7 @@ class Reference:
         self.votes: Counter[tuple[object, ...]] = Counter()
         self.newest: int | None = None  # the newest event time, on an event clock
         self.number = 0
+        self.hidden: set[str] = set()
 
     def now(self, clock: int) -> int | None:
         """The board's time, in ms."""
@@ -120,7 +121,7 @@ class Reference:
                     alive = event.slot >= window.oldest(current)
                 sums[event.key] += event.amount if alive else 0
             scores = {key: score for key, score in sums.items() if score}
-        return self._ranked([(key, scores[key]) for key in self._ordered(scores, slot)])
+        return self._ranked([(key, scores[key]) for key in self._ordered(scores, slot) if key not in self.hidden])
 
     def reached(self, key: str, slot: int) -> int:
         """The number of the event with which a key got its score."""

@@ -61,6 +61,11 @@ MUTANTS = {
     "who comes last is first": Mutant("add", "if ties == 'falling' then return", "if ties ~= 'falling' then return"),
     "a tag stays": Mutant("add", "dropped[d] = names[i]\n", "dropped[d] = ''\n"),
     "a level stays": Mutant("add", "if call('ZCOUNT', ranking, gone[i], gone[i]) == 0 then", "if false then"),
+    "a hidden record is ranked": Mutant(
+        "add", "if hidden[i] then\n      local event", "if false then\n      local event"
+    ),
+    "a hidden record is subtracted": Mutant("rotate", "if not unseen[i] then", "if true then"),
+    "a shown record has lost its place": Mutant("hide", "if not tag then", "if true then"),
     "a rotated level stays": Mutant(
         "rotate", "if redis.call('ZCOUNT', ranking, gone[i], gone[i]) == 0 then", "if false then"
     ),
@@ -88,9 +93,10 @@ def boards(draw: st.DrawFn) -> tuple[str, Board]:
     return window, make_board(msgspec.convert(choices, BoardChoice))
 
 
+keys = st.sampled_from(["a", "b", "é", "\U0001f600"])
 entries = st.lists(
     st.tuples(
-        st.sampled_from(["a", "b", "é", "\U0001f600"]),
+        keys,
         st.sampled_from([1, 1, 1, 2, 3, -1, 0]),
         st.one_of(st.none(), st.integers(-60, 3), st.integers(-3 * 3600, FUTURE + 2)),
         st.sampled_from(["me", "you"]),
@@ -167,6 +173,13 @@ class BoardMachine(RuleBasedStateMachine):
             if leaving:
                 self.advance(min(leaving) - 1 - self.now)
                 self.settle(size, 0)
+
+    @rule(key=keys, hidden=st.booleans(), process=st.integers(0, 1))
+    def hide(self, *, key: str, hidden: bool, process: int) -> None:
+        """A hidden record has no rank, and comes back as if it had never been away."""
+        if self.board.cap is None:  # what is hidden leaves its place to another
+            self.run(self.ledgers[process].hide(key, hidden=hidden))
+            (self.reference.hidden.add if hidden else self.reference.hidden.discard)(key)
 
     @rule(process=st.integers(0, 1))
     def rotate(self, process: int) -> None:

@@ -140,7 +140,7 @@ class Adding(Life):
         seen = self._seen_keys(self._bucket) if plan.identities else []
         keys = [self.keys.meta, self.keys.slots, self.keys.writers, self.keys.log, self.keys.entrants, *seen]
         for start in plan.slots:
-            keys += (self.keys.slot(start), *self._table(start).all)
+            keys += (self.keys.slot(start), *self._table(start).all, self.keys.hidden)
         board, votes = self.board, self.board.votes
         arguments = [
             self.epoch or "",

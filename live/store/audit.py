@@ -155,7 +155,9 @@ class Auditor:
             arguments += [shape.operation, "1" if shape.tables else ""]
             slots = [keys.slot(start) for start in starts]
             reply = await AUDIT(
-                self._client, [*table.order, keys.meta, keys.slots, *slots], [*arguments, *starts, *members]
+                self._client,
+                [*table.order, keys.meta, keys.slots, keys.hidden, *slots],
+                [*arguments, *starts, *members],
             )
             if reply[0] == b"ok":
                 break

@@ -29,6 +29,8 @@ class Scripts(msgspec.Struct, frozen=True):
     rotate: Script = Script("rotate")
     age: Script = Script("age")
     turn: Script = Script("turn")
+    enter: Script = Script("enter")
+    hide: Script = Script("hide")
     touch: Script = Script("touch")
 
 

@@ -106,7 +106,7 @@ class Reading(Life):
         raise StoreUnavailableError(f"the clock of board {board.id} moved {MOST_REPLANS} times in a row")
 
     def _page(self, reply: list[Any], period: int | None) -> Page:
-        _, offset, count, total, start, rank, rows, metadata = reply[:8]
+        _, offset, count, total, start, rank, rows, metadata, registered = reply
         board = self.board
         names, scores = rows[::2], [int(float(score)) for score in rows[1::2]]
         skip = 0 if board.tags == "key" else TAG
@@ -135,6 +135,7 @@ class Reading(Life):
             records=records,
             first=(scores[0], names[0]) if names else None,
             last=(scores[-1], names[-1]) if names else None,
+            entrants=None if board.votes is None else registered,
             slot=period if board.window.tables else None,
             period=self._period_name(period),
         )

@@ -63,7 +63,7 @@ class Rotating(Life):
             )
         return await self._scripts.rotate(
             self._client,
-            [*self._table(None).order, keys.meta, keys.slots, keys.slot(start)],
+            [*self._table(None).order, keys.meta, keys.slots, keys.slot(start), keys.hidden],
             [
                 self.epoch or "",
                 board.clock,
@@ -84,7 +84,7 @@ class Rotating(Life):
         board, keys = self.board, self.keys
         return await self._scripts.age(
             self._client,
-            [*self._table(None).order, keys.meta, keys.slots, keys.slot(EVER.start), keys.log],
+            [*self._table(None).order, keys.meta, keys.slots, keys.slot(EVER.start), keys.log, keys.hidden],
             [
                 self.epoch or "",
                 board.clock,

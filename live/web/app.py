@@ -5,6 +5,7 @@ import gc
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from multiprocessing import parent_process
+from typing import Final
 
 import structlog
 from starlette.applications import Starlette
@@ -31,12 +32,25 @@ from live.rates import Rates
 from live.settings import Settings, load_settings
 from live.store.answers import Answers
 from live.store.client import connect
-from live.web import board_changes, boards, documents, events, live, operations, pages, producers, records
+from live.web import (
+    board_changes,
+    boards,
+    documents,
+    events,
+    live,
+    operations,
+    pages,
+    producers,
+    record_changes,
+    records,
+)
 from live.web.problems import answer_problem
 from live.web.security import SecurityHeaders
 from live.web.state import Live, assets, live_of
 
 log = structlog.get_logger()
+
+_CHANGED: Final = ("GET", "PUT", "PATCH", "DELETE")
 
 
 def make_app(settings: Settings, all_boards: Boards) -> ASGIApp:
@@ -88,10 +102,10 @@ def _routes(settings: Settings) -> list[BaseRoute]:
     if settings.role != "ingest":
         routes += [
             Route("/v1/boards", boards.list_boards),
-            Route("/v1/boards/{board}", board_changes.serve_board, methods=["GET", "PUT", "PATCH", "DELETE"]),
+            Route("/v1/boards/{board}", board_changes.serve_board, methods=_CHANGED),
             Route("/v1/trail", board_changes.get_trail),
             Route("/v1/boards/{board}/records", records.list_records),
-            Route("/v1/boards/{board}/records/{key:path}", records.get_record),
+            Route("/v1/boards/{board}/records/{key:path}", record_changes.serve_record, methods=_CHANGED),
             Route("/v1/records/{key:path}", records.get_standing),
             WebSocketRoute("/v1/boards/{board}/live", live.watch_board),
             Route("/v1/boards/{board}/live", live.refuse_plain),

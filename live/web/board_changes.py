@@ -33,7 +33,7 @@ async def serve_board(request: Request) -> Response:
 
 async def put_board(request: Request) -> Response:
     """Make a board, or give it other choices."""
-    live, producer = live_of(request), await _admin(request)
+    live, producer = live_of(request), await admin_of(request)
     board = request.path_params["board"]
     made = await live.keeper.put(board, await _choices(live, request), producer.id or _ANONYMOUS)
     return await _shown(live, board, HTTPStatus.CREATED if made else HTTPStatus.OK)
@@ -41,7 +41,7 @@ async def put_board(request: Request) -> Response:
 
 async def patch_board(request: Request) -> Response:
     """Change some choices of a board."""
-    live, producer = live_of(request), await _admin(request)
+    live, producer = live_of(request), await admin_of(request)
     board = request.path_params["board"]
     await live.keeper.patch(board, await _choices(live, request), producer.id or _ANONYMOUS)
     return await _shown(live, board, HTTPStatus.OK)
@@ -49,7 +49,7 @@ async def patch_board(request: Request) -> Response:
 
 async def delete_board(request: Request) -> Response:
     """Remove a board with everything it owns."""
-    live, producer = live_of(request), await _admin(request)
+    live, producer = live_of(request), await admin_of(request)
     await live.keeper.delete(request.path_params["board"], producer.id or _ANONYMOUS)
     await live.roster.look()
     return Response(status_code=HTTPStatus.NO_CONTENT, headers={"Cache-Control": "no-store"})
@@ -57,7 +57,7 @@ async def delete_board(request: Request) -> Response:
 
 async def get_trail(request: Request) -> Response:
     """Who changed which boards; a key for some boards sees what was done to these."""
-    live, producer = live_of(request), await _admin(request)
+    live, producer = live_of(request), await admin_of(request)
     limit = whole_number(request, "limit", 100, 1, _MOST_DEEDS)
     deeds = await live.keeper.definitions.trail(limit)
     seen = [deed for deed in deeds if producer.refusal(deed.board) is None]
@@ -75,7 +75,7 @@ _METHODS: Final[Mapping[str, Callable[[Request], Awaitable[Response]]]] = {
 }
 
 
-async def _admin(request: Request) -> Producer:
+async def admin_of(request: Request) -> Producer:
     """Who asks, with a key that is for changing this board."""
     authorization = request.headers.get("authorization")
     address = request.client.host if request.client is not None else ""

@@ -45,7 +45,8 @@ class BoardList(msgspec.Struct, frozen=True):
 class BoardPage(msgspec.Struct, frozen=True):
     """One page of a board; `next_cursor` is null on the last one, `prev_cursor` on the first.
 
-    `period` names the period of a calendar board; `total_score` is null where scores are no amounts.
+    `period` names the period of a calendar board; `total_score` is null where scores are no amounts,
+    `entrant_count` where keys are not registered.
     """
 
     board: str
@@ -55,6 +56,7 @@ class BoardPage(msgspec.Struct, frozen=True):
     period: str | None
     rank_count: int
     total_score: int | None
+    entrant_count: int | None
     records: Sequence[Record]
     next_cursor: str | None
     prev_cursor: str | None
@@ -114,6 +116,7 @@ async def get_board(request: Request) -> Response:
         period=page.period,
         rank_count=page.rank_count,
         total_score=page.total_score,
+        entrant_count=page.entrants,
         records=page.records,
         next_cursor=encode_cursor(Cursor("after", *page.last, page.slot)) if more and page.last else None,
         prev_cursor=encode_cursor(Cursor("before", *page.first, page.slot)) if page.start and page.first else None,

@@ -16,6 +16,7 @@ from live.lifecycle.definition import RunningChoice
 from live.replies import ProblemBody
 from live.web.board_changes import Trail
 from live.web.boards import BoardList, BoardPage, BoardSummary
+from live.web.record_changes import Visibility
 from live.web.records import RecordList, RecordView, Standing
 
 Json = dict[str, Any]
@@ -40,7 +41,8 @@ _LIVE: Final = _READING | {"origin_forbidden", "upgrade_required", "too_many_vie
 _ADMIN: Final = frozenset({"credentials_required", "credentials_invalid", "scope_forbidden", "rate_exceeded"})
 _REMOVING: Final = _ADMIN | _BOARD | {"board_fixed", "board_in_file", "outcome_unknown"}
 _CHANGING: Final = _REMOVING | {"malformed_body", "body_too_large", "unsupported_media_type", "board_invalid"}
-_ANY: Final = frozenset(PROBLEMS) - _POSTING - _PAGE - _RECORD - _LIVE - _CHANGING
+_ENTERING: Final = frozenset({"record_invalid", "record_voted", "board_open_to_all"})
+_ANY: Final = frozenset(PROBLEMS) - _ENTERING - _POSTING - _PAGE - _RECORD - _LIVE - _CHANGING
 
 _SECONDS: Final = {"description": "seconds until another try is worth while", "schema": {"type": "integer"}}
 _TEXT: Final[Json] = {"schema": {"type": "string"}}
@@ -57,6 +59,7 @@ _ONCE: Final = "The same key and body gives the same answer, and counts once; an
 _BINARY: Final = "CloudEvents' binary mode, percent-encoded; needed in that mode: {}"
 _STRUCTS: Final = (
     Event, CloudEvent, Answer, BoardList, BoardPage, RecordView, RecordList, Standing, Trail, RunningChoice,
+    Visibility,
     ProblemBody,
 )  # fmt: skip
 
@@ -103,7 +106,7 @@ def openapi_document() -> Json:
             "/v1/boards": {"get": boards},
             "/v1/boards/{board}": {"get": one, **_changes(board)},
             "/v1/boards/{board}/records": {"get": records},
-            "/v1/boards/{board}/records/{key}": {"get": record},
+            "/v1/boards/{board}/records/{key}": {"get": record, **_record_changes(board, key)},
             "/v1/records/{key}": {"get": standing},
             "/v1/boards/{board}/live": {"get": live},
             "/v1/trail": {"get": _keyed(trail)},
@@ -165,6 +168,20 @@ def _changes(board: Json) -> Json:
     patch["requestBody"] = {
         "required": True, "content": {"application/merge-patch+json": some, "application/json": some}
     }  # fmt: skip
+    return {"put": _keyed(put), "patch": _keyed(patch), "delete": _keyed(delete)}
+
+
+def _record_changes(board: Json, key: Json) -> Json:
+    """What registers, withdraws, hides and shows a record."""
+    done = {"204": {"description": "Done"}}
+    own = _ADMIN | _BOARD | {"record_invalid", "body_too_large"}
+    made = {"201": {"description": "Registered"}, **done}
+    put = _operation("putRecord", "Register a key for a contest.", made, own | {"board_open_to_all"}, board, key)
+    patch = _operation("patchRecord", "Hide a record, or show it again.", done, own, board, key)
+    contest = own | {"board_open_to_all", "record_not_found", "record_voted"}
+    delete = _operation("deleteRecord", "Withdraw a registered key without votes.", done, contest, board, key)
+    put["requestBody"] = {"required": True, "content": {"application/json": {"schema": {"type": "object"}}}}
+    patch["requestBody"] = {"required": True, "content": {"application/json": {"schema": _reference(Visibility)}}}
     return {"put": _keyed(put), "patch": _keyed(patch), "delete": _keyed(delete)}
 
 

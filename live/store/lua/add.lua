@@ -11,7 +11,8 @@
 -- KEYS[6...] seen — sets of identities, newest bucket first, and last the one to forget; as many as ARGV[12] says
 -- KEYS[...] groups — for each slot that the batch adds to: slot (hash: member, value), then of its table: ranking
 --         (sorted set: name, score), reached (hash: member, tag), levels (sorted set: each score there is), metadata
---         (hash: member, JSON), votes (hash: who has voted, how often)
+--         (hash: member, JSON), votes (hash: who has voted, how often), and last hidden (hash: members
+--         that have no rank)
 -- ARGV[1] epoch — string: the epoch that the caller knows
 -- ARGV[2] writer — string: the process that sends
 -- ARGV[3] sequence — integer: number of this writer's batch; a retry keeps it
@@ -114,7 +115,7 @@ local function vote(held, key, actor, pair, change)
   end
 end
 
-for at = keys_before + 1, #KEYS, 6 do
+for at = keys_before + 1, #KEYS, 7 do
   local start, suffix, n = ARGV[position], ARGV[position + 1], tonumber(ARGV[position + 2])
   local first = position + 2
   local last = first + n
@@ -141,7 +142,7 @@ for at = keys_before + 1, #KEYS, 6 do
       if change > MAX - volume then return {'full'} end
       volume = volume + change
     end
-    values[i], amounts[i], olds[i] = value, amount, held
+    values[i], amounts[i], olds[i] = value, amount, old
   end
   sum[2] = volume
   position = last + n
@@ -161,7 +162,7 @@ for at = keys_before + 1, #KEYS, 6 do
       if not found[i] then unregistered[#unregistered + 1] = ARGV[first + i] end
     end
   end
-  groups[#groups + 1] = {at, start, sum, first, n, orders, metadata, amounts, values, held}
+  groups[#groups + 1] = {at, start, sum, first, n, orders, metadata, amounts, values, held, olds}
 end
 if #unregistered > 0 then return {'unregistered', unpack(unregistered)} end
 if #refused > 0 then return {'votes', unpack(refused)} end
@@ -207,7 +208,7 @@ local function cut(at, start, sum)  -- the last of a ranking that has too many
 end
 
 for group = 1, #groups do
-  local at, start, sum, first, n, orders, metadata_at, amounts, values, voters = unpack(groups[group])
+  local at, start, sum, first, n, orders, metadata_at, amounts, values, voters, olds = unpack(groups[group])
   local slot, ranking, reached, levels, metadata = KEYS[at], KEYS[at + 1], KEYS[at + 2], KEYS[at + 3], KEYS[at + 4]
   local scores, names
   if ties == 'key' then
@@ -217,13 +218,17 @@ for group = 1, #groups do
     for i = 1, n do names[i] = names[i] and names[i] .. ARGV[first + i] or '' end
     scores = call('ZMSCORE', ranking, unpack(names))
   end
+  local hidden = call('EXISTS', KEYS[at + 6]) == 1
+  hidden = hidden and call('HMGET', KEYS[at + 6], unpack(ARGV, first + 1, first + n)) or {}
   local held, emptied, ranked, dropped, tags, untagged, changed, gone = {}, {}, {}, {}, {}, {}, {}, {}
   local h, e, r, d, total = 0, 0, 0, 0, sum[1]
   for i = 1, n do
     local member, value = ARGV[first + i], values[i]
     local old = scores[i] and tonumber(scores[i])
     local score = operator == 'incr' and (old or 0) + amounts[i] or value
-    total = total - (old or 0) + score  -- in this order: the sum of the others is exact
+    if not hidden[i] then
+      total = total - (old or 0) + score  -- in this order: the sum of the others is exact
+    end
     if value == 0 and operator == 'incr' then
       e = e + 1
       emptied[e] = member
@@ -231,7 +236,13 @@ for group = 1, #groups do
       held[h + 1], held[h + 2] = member, value
       h = h + 2
     end
-    if score == 0 and operator == 'incr' then
+    if hidden[i] then
+      local event = ties == 'key' and 0 or tonumber(ARGV[orders + i])
+      if event < 0 or (event > 0 and value ~= olds[i]) then  -- it keeps its place among ties
+        local t = #tags
+        tags[t + 1], tags[t + 2] = member, tag(abs(event))
+      end
+    elseif score == 0 and operator == 'incr' then
       d = d + 1
       dropped[d] = names and names[i] or member
       if names then untagged[d] = member end
@@ -253,7 +264,9 @@ for group = 1, #groups do
       end
     end
     changed[i] = score ~= old
-    if ranks == 'dense' and score ~= old then
+    if hidden[i] then
+      changed[i] = value ~= olds[i]
+    elseif ranks == 'dense' and score ~= old then
       if old then gone[#gone + 1] = digits(old) end
       if score ~= 0 or operator ~= 'incr' then call('ZADD', levels, digits(score), digits(score)) end
     end

@@ -8,6 +8,7 @@
 -- KEYS[5] slots — sorted set: start of every slot there is, scored by itself
 -- KEYS[6] slot — hash: the sum of each member's events
 -- KEYS[7] log — sorted set: the events, scored by their time (ms)
+-- KEYS[8] hidden — hash: members that have no rank
 -- ARGV[1] epoch — string: the epoch that the caller knows
 -- ARGV[2] clock — "server" or "event"
 -- ARGV[3] window — milliseconds: length of the window
@@ -21,6 +22,7 @@
 --         {'epoch', epoch} — the board lives another life; '' for none
 --@include clock
 local ranking, reached, levels, meta, slots, slot, log = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6], KEYS[7]
+local hidden = KEYS[8]
 local epoch, clock, window, count, channel = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4]), ARGV[5]
 local ties, ranks, start = ARGV[6], ARGV[7], ARGV[8]
 

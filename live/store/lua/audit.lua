@@ -4,7 +4,8 @@
 -- KEYS[3] levels — sorted set: each score there is
 -- KEYS[4] meta — hash: the board's state
 -- KEYS[5] slots — sorted set: start of every slot there is, scored by itself
--- KEYS[6...] slot — hashes of all slots of the ranking, in the order of their starts
+-- KEYS[6] hidden — hash: members that have no rank
+-- KEYS[7...] slot — hashes of all slots of the ranking, in the order of their starts
 -- ARGV[1] repair — "1" to give the ranking the sum of the slots, "0" to look only
 -- ARGV[2] channel — string: where a repair is announced
 -- ARGV[3] ties — "key", or "rising" or "falling" where names have tags
@@ -17,9 +18,9 @@
 --         hold ('' for no record, or for nothing held)
 --         {'slots'} — slots have come or gone: ask again with the keys that there are
 --@include clock
-local ranking, reached, levels, meta, slots = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
+local ranking, reached, levels, meta, slots, hidden = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
 local repair, channel, ties, ranks, operator, tables = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5], ARGV[6]
-local rest, slot_keys = 7, #KEYS - 5
+local rest, slot_keys = 7, #KEYS - 6
 
 if tables == '1' then
   if not redis.call('ZSCORE', slots, ARGV[rest]) then return {'slots'} end
@@ -36,7 +37,7 @@ local members = {}
 for i = rest + slot_keys, #ARGV do members[#members + 1] = ARGV[i] end
 if #members == 0 then return {'ok', offset, '0', '0', '0'} end
 local sums, volume = {}, 0
-for key = 6, #KEYS do
+for key = 7, #KEYS do
   local values = redis.call('HMGET', KEYS[key], unpack(members))
   for i = 1, #members do
     local value = values[i] and tonumber(values[i])
@@ -70,10 +71,11 @@ local function mend(i, held)
   if ranks == 'dense' and old and redis.call('ZCOUNT', ranking, old, old) == 0 then redis.call('ZREM', levels, old) end
 end
 
+local unseen = redis.call('HMGET', hidden, unpack(members))
 local ranked, sum, drift = 0, 0, {}
 for i = 1, #members do
   local held = sums[i]
-  if held == 0 and operator == 'incr' then held = nil end
+  if unseen[i] or (held == 0 and operator == 'incr') then held = nil end
   sum = sum + (held or 0)
   local score = scores[i] and tonumber(scores[i]) or nil
   if score then ranked = ranked + 1 end

@@ -17,8 +17,8 @@
 -- ARGV[10] name — after, before: with `a` the position to go on from, which need not exist any more; around: a member
 -- ARGV[11] limit — integer: most records to read; unused by "around"
 -- ARGV[12] described — "1" to read metadata
--- Returns {epoch, offset, rank_count, total, start, rank, {name, score, ...}, {JSON, ...}, now, newest}; epoch is '' for
---         no board, start is '' when the member sought is not on the board, rank is that of the first record
+-- Returns {epoch, offset, rank_count, total, start, rank, {name, score, ...}, {JSON, ...}, described}; the last is the
+--         number of keys with metadata; epoch is '' for no board, start is '' when the member sought is not on the board, rank is that of the first record
 --         {'replan', newest, now, latest} — the caller is wrong about the board's clock
 --@include clock
 local ranking, reached, levels, meta, metadata = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
@@ -30,7 +30,7 @@ if state[1] and current ~= 'any' and not fits(clock, current, state[4] or '', ni
   return {'replan', state[4] or '', digits(now), state[5] or ''}
 end
 local count = redis.call('ZCARD', ranking)
-local reply = {state[1] or '', state[2] or '0', digits(count), state[3] or '0', '', '', {}, {}, digits(now), state[4] or ''}
+local reply = {state[1] or '', state[2] or '0', digits(count), state[3] or '0', '', '', {}, {}, described == '1' and redis.call('HLEN', metadata) or 0}
 --@include order
 
 local start

@@ -8,6 +8,7 @@
 -- KEYS[4] meta — hash: the board's state
 -- KEYS[5] slots — sorted set: start of every slot there is, scored by itself
 -- KEYS[6] slot — hash: the slot that the caller takes for the oldest
+-- KEYS[7] hidden — hash: members that have no rank
 -- ARGV[1] epoch — string: the epoch that the caller knows
 -- ARGV[2] clock — "server" or "event"
 -- ARGV[3] current — seconds: the board's newest slot by the caller; '' for none yet
@@ -26,6 +27,7 @@
 --         {'replan', newest, now, latest} — the caller is wrong about the board's clock
 --@include clock
 local ranking, reached, levels, meta, slots, slot = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
+local hidden = KEYS[7]
 local epoch, clock, current, till, kept = ARGV[1], ARGV[2], ARGV[3], ARGV[4], tonumber(ARGV[5])
 local start, cursor, count, channel, ties, ranks = ARGV[6], ARGV[7], tonumber(ARGV[8]), ARGV[9], ARGV[10], ARGV[11]
 

@@ -1,6 +1,7 @@
--- Takes values from the scores of a table's members (distinct), and from its sums; a score of zero is no record. What
--- was at zero, because its slots made up for each other, becomes a record: it reaches its score now.
+-- Takes values from the scores of a table's members (distinct), and from its sums; hidden ones have none. A score of
+-- zero is no record. What was at zero, because its slots made up for each other, becomes one: it reaches its score now.
 local function subtract(members, values)
+  local unseen = redis.call('EXISTS', hidden) == 1 and redis.call('HMGET', hidden, unpack(members)) or {}
   local names = members
   if ties ~= 'key' then
     names = redis.call('HMGET', reached, unpack(members))
@@ -9,24 +10,27 @@ local function subtract(members, values)
   local scores = redis.call('ZMSCORE', ranking, unpack(names))
   local ranked, dropped, untagged, gone = {}, {}, {}, {}
   for i = 1, #members do
-    total, volume = total - values[i], volume - math.abs(values[i])
-    local old = tonumber(scores[i] or 0)
-    if names[i] == '' and old ~= values[i] then
-      local number = tonumber(offset)
-      local tag = struct.pack('>I5I3', ties == 'falling' and 1099511627775 - number or number, i)
-      redis.call('HSET', reached, members[i], tag)
-      names[i] = tag .. members[i]
+    volume = volume - math.abs(values[i])
+    if not unseen[i] then
+      total = total - values[i]
+      local old = tonumber(scores[i] or 0)
+      if names[i] == '' and old ~= values[i] then
+        local number = tonumber(offset)
+        local tag = struct.pack('>I5I3', ties == 'falling' and 1099511627775 - number or number, i)
+        redis.call('HSET', reached, members[i], tag)
+        names[i] = tag .. members[i]
+      end
+      local score = old - values[i]
+      if score == 0 then
+        dropped[#dropped + 1] = names[i]
+        untagged[#untagged + 1] = members[i]
+      else
+        ranked[#ranked + 1] = digits(score)
+        ranked[#ranked + 1] = names[i]
+        if ranks == 'dense' then redis.call('ZADD', levels, digits(score), digits(score)) end
+      end
+      gone[#gone + 1] = digits(old)
     end
-    local score = old - values[i]
-    if score == 0 then
-      dropped[#dropped + 1] = names[i]
-      untagged[#untagged + 1] = members[i]
-    else
-      ranked[#ranked + 1] = digits(score)
-      ranked[#ranked + 1] = names[i]
-      if ranks == 'dense' then redis.call('ZADD', levels, digits(score), digits(score)) end
-    end
-    gone[i] = digits(old)
   end
   if #ranked > 0 then redis.call('ZADD', ranking, unpack(ranked)) end
   if #dropped > 0 then

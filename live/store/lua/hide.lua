@@ -1,0 +1,80 @@
+-- Takes a record out of every ranking of its board, or puts it back with what its slots hold by now.
+--
+-- A hidden record goes on being counted; it has no rank and no part in the sums, and keeps its place among ties.
+-- KEYS[1] meta — hash: the board's state
+-- KEYS[2] slots — sorted set: start of every slot there is, scored by itself
+-- KEYS[3] hidden — hash: the members that are hidden
+-- KEYS[4...] parts — for each slot there is, in order: slot, and of its table ranking, reached, levels, metadata
+-- ARGV[1] epoch — string: the epoch that the caller knows
+-- ARGV[2] member — string: the key
+-- ARGV[3] hide — "1" to hide it, "0" to show it
+-- ARGV[4] channel — string: where the change is announced
+-- ARGV[5] ties — "key", or "rising" or "falling" where names have tags
+-- ARGV[6] ranks — "dense" to keep the levels
+-- ARGV[7] operator — "incr", or one by which a score of zero is a record
+-- ARGV[8] cap — integer: most members of a ranking; 0 for any number. What finds no place any more is dropped
+-- ARGV[9...] starts — for each slot its start (seconds), and what the names of its table's sums end with
+-- Returns {'ok', offset}
+--         {'slots'} — slots have come or gone: ask again with the keys that there are
+--         {'epoch', epoch} — the board lives another life; '' for none
+--@include clock
+local meta, slots, hidden = KEYS[1], KEYS[2], KEYS[3]
+local epoch, member, hide, channel, ties, ranks = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5], ARGV[6]
+local operator, cap = ARGV[7], tonumber(ARGV[8])
+
+local state = redis.call('HMGET', meta, 'epoch', 'offset')
+if state[1] ~= epoch then return {'epoch', state[1] or ''} end
+local there = redis.call('ZRANGE', slots, 0, -1)
+if #there ~= (#KEYS - 3) / 5 then return {'slots'} end
+for i = 1, #there do
+  if there[i] ~= ARGV[7 + 2 * i] then return {'slots'} end
+end
+if (redis.call('HEXISTS', hidden, member) == 1) == (hide == '1') then return {'ok', state[2]} end
+
+-- Announced first, for it could be forbidden; subscribers hear of it when the script has ended.
+local offset = digits(tonumber(state[2]) + 1)
+redis.call('PUBLISH', channel, epoch .. ':' .. offset)
+redis.call('HSET', meta, 'offset', offset)
+if hide == '1' then redis.call('HSET', hidden, member, 1) else redis.call('HDEL', hidden, member) end
+
+local tables, held = {}, {}
+for i = 1, #there do
+  local at, suffix = 4 + 5 * (i - 1), ARGV[8 + 2 * i]
+  local value = redis.call('HGET', KEYS[at], member)
+  if not held[suffix] then tables[#tables + 1], held[suffix] = {at, suffix}, {} end
+  if value then held[suffix][1] = (held[suffix][1] or 0) + tonumber(value) end
+end
+for _, found in ipairs(tables) do
+  local at, suffix = unpack(found)
+  local slot, ranking, reached, levels, metadata = unpack(KEYS, at, at + 4)
+  local tag = ties == 'key' and '' or redis.call('HGET', reached, member)
+  local score = held[suffix][1]
+  if score == 0 and operator == 'incr' then score = nil end
+  local change = 0
+  if hide == '1' then
+    local old = redis.call('ZSCORE', ranking, (tag or '') .. member)
+    if old then
+      change = -tonumber(old)
+      redis.call('ZREM', ranking, tag .. member)
+      if ranks == 'dense' and redis.call('ZCOUNT', ranking, old, old) == 0 then redis.call('ZREM', levels, old) end
+    end
+  elseif score and cap > 0 and redis.call('ZCARD', ranking) >= cap then
+    redis.call('HDEL', slot, member)
+    redis.call('HDEL', metadata, member)
+    redis.call('HDEL', reached, member)
+    local volume = tonumber(redis.call('HGET', meta, 'volume' .. suffix))
+    redis.call('HSET', meta, 'volume' .. suffix, digits(volume - math.abs(score)))
+  elseif score then
+    change = score
+    if not tag then
+      local number = tonumber(offset)
+      tag = struct.pack('>I5I3', ties == 'falling' and 1099511627775 - number or number, 1)
+      redis.call('HSET', reached, member, tag)
+    end
+    redis.call('ZADD', ranking, digits(score), tag .. member)
+    if ranks == 'dense' then redis.call('ZADD', levels, digits(score), digits(score)) end
+  end
+  local total = tonumber(redis.call('HGET', meta, 'total' .. suffix) or 0)
+  redis.call('HSET', meta, 'total' .. suffix, digits(total + change))
+end
+return {'ok', offset}
