@@ -3,7 +3,7 @@
  * What a viewer knows of a board, and how a message changes it. No DOM, no network.
  *
  * @typedef {{key: string, score: number, rank: number, position?: number, fields?: Object<string, number>,
- *            metadata?: object}} BoardRecord
+ *            metadata?: Object<string, unknown>}} BoardRecord
  * @typedef {"ordinal" | "dense" | "competition"} Ranks
  * @typedef {{epoch: string, offset: number, rankCount: number, totalScore: number | null, records: BoardRecord[],
  *            period?: string, ranks: Ranks}} Board

@@ -42,13 +42,14 @@ async def browser() -> AsyncIterator[Browser]:
 
 @asynccontextmanager
 async def board_in_browser(
-    store: str, *events: dict[str, Any], board: Board | None = None, **context: Any
+    store: str, *events: dict[str, Any], board: Board | list[Board] | None = None, path: str = "", **context: Any
 ) -> AsyncIterator[tuple[Page, httpx.AsyncClient]]:
     """The page of a board that already has some events, and a producer; fails on any fault that the page reports."""
+    boards = board if isinstance(board, list) else [board or rolling_board()]
     settings = fresh_settings(store, write_deadline=Duration(0.5), store_timeout=Duration(0.3))
     faults: list[str] = []
     async with (
-        run_server(settings, [board or rolling_board()]) as url,
+        run_server(settings, boards) as url,
         httpx.AsyncClient(base_url=url) as producer,
         browser() as chromium,
     ):
@@ -58,7 +59,7 @@ async def board_in_browser(
         page.on("pageerror", lambda error: faults.append(str(error)))
         page.on("console", lambda message: faults.append(message.text) if message.type == "error" else None)
         page.on("request", lambda request: faults.append(request.url) if url not in request.url else None)
-        await page.goto(f"{url}/boards/posts")
+        await page.goto(f"{url}/boards/{path or boards[0].id}")
         yield page, producer
         assert [fault for fault in faults if "WebSocket" not in fault] == []
 

@@ -1,11 +1,13 @@
 """The pages: rendered whole on the server, with their records, so that they read well without script."""
 
+import asyncio
 import hashlib
 from contextlib import suppress
 from functools import cache
 from http import HTTPStatus
 from typing import Final
 
+import msgspec
 import structlog
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from starlette.requests import Request
@@ -14,15 +16,38 @@ from starlette.responses import HTMLResponse, Response
 from live.board import Board
 from live.errors import PROBLEMS, EpochLostError, ProblemError, StoreUnavailableError
 from live.ranking import Page
+from live.store.ledger import Ledger
+from live.web.periods import period_of
 from live.web.problems import as_problem
 from live.web.security import EMBED_POLICY
 from live.web.state import Live, assets, live_of
-from live.window import Periods, Rolling, Sliding, Window
+from live.web.words import grouped, metadata_words, moment, moment_words, window_words
+from live.window import Periods
 
 log = structlog.get_logger()
 
 _PAGE_SIZE: Final = 50
-_UNITS: Final = ((86400, "day"), (3600, "hour"), (60, "minute"), (1, "second"))
+_SIDE_SIZE: Final = 20  # records of each board where several stand side by side
+_MOST_SIDES: Final = 6
+
+
+class Link(msgspec.Struct, frozen=True):
+    """A way to another period: `name` is what `?period=` takes; hidden until there is one."""
+
+    rel: str
+    name: str
+    text: str
+    hidden: bool = False
+
+
+class Shown(msgspec.Struct, frozen=True, kw_only=True):
+    """A board as a page shows it: `period` is what was asked for, so that it stands still; without, it goes live."""
+
+    board: Board
+    page: Page | None
+    size: int
+    period: str | None
+    links: tuple[Link, ...]
 
 
 @cache
@@ -32,33 +57,6 @@ def static_version() -> str:
     for path in sorted(assets("static").iterdir()):
         digest.update(path.name.encode() + b"\0" + path.read_bytes())
     return digest.hexdigest()[:12]
-
-
-def span(seconds: int) -> str:
-    """A length of time in words: `24 hours`, `90 seconds`."""
-    for unit, name in _UNITS:
-        if seconds % unit == 0 and (seconds // unit > 1 or unit in {1, 60, 3600}):
-            count = seconds // unit
-            return f"{count} {name}" if count == 1 else f"{count} {name}s"
-    raise AssertionError("every whole number is a multiple of one")
-
-
-def window_words(window: Window, period: str | None = None) -> str:
-    """What a board covers, in words: `over the last 24 hours`, `week 2026-W47`."""
-    match window:
-        case Rolling(length) | Sliding(length):
-            return f"over the last {span(length)}"
-        case Periods(unit=unit, last=int(last)):
-            return f"over the last {last} {unit}s"
-        case Periods(unit=unit, timezone=timezone):
-            return f"{unit} {period or ''} in {timezone}"
-        case _:
-            return "of all time"
-
-
-def grouped(number: int | None) -> str:
-    """A number with its thousands apart, as the page's script writes them too; none is a dash."""
-    return "\u2013" if number is None else f"{number:,}"
 
 
 def make_templates() -> Environment:
@@ -73,24 +71,34 @@ def make_templates() -> Environment:
     environment.globals["static"] = lambda name: f"/static/{static_version()}/{name}"
     environment.filters["words"] = window_words
     environment.filters["grouped"] = grouped
+    environment.filters["moment"] = moment
+    environment.filters["moment_words"] = moment_words
+    environment.filters["metadata"] = metadata_words
+    environment.filters["sides"] = sides
     return environment
+
+
+def sides(board: Board) -> str | None:
+    """The path of a union's page with its parts side by side; None without parts, or with too many."""
+    return ",".join((board.id, *board.union)) if 0 < len(board.union) < _MOST_SIDES else None
 
 
 async def index(request: Request) -> Response:
     """The list of boards, each with its leaders."""
     live = live_of(request)
-    boards = [(board, await _read(live, board, 3)) for board in live.boards.by_id.values()]
-    return _render(live, "index.html", boards=boards)
+    boards = list(live.boards.by_id.values())
+    pages = [await _read(live.ledgers[board.id], 3) for board in boards]
+    return _render(live, "index.html", boards=list(zip(boards, pages, strict=True)))
 
 
 async def board_page(request: Request) -> Response:
-    """One board; its script goes on from the records that it was rendered with."""
-    return await _board(request, "base.html")
+    """One board, or several side by side; the script goes on from the records that they were rendered with."""
+    return await _boards(request, "base.html")
 
 
 async def embedded_board(request: Request) -> Response:
-    """One board without the site around it, for a frame on any other page."""
-    response = await _board(request, "embed.html")
+    """The same without the site around it, for a frame on any other page."""
+    response = await _boards(request, "embed.html")
     response.headers["Content-Security-Policy"] = EMBED_POLICY
     return response
 
@@ -102,27 +110,80 @@ def problem_page(request: Request, error: Exception) -> Response:
     return _render(live_of(request), "problem.html", status, title=title, detail=problem.detail)
 
 
-async def _board(request: Request, layout: str) -> Response:
+async def _boards(request: Request, layout: str) -> Response:
     live = live_of(request)
-    board = live.board(request.path_params["board"])
-    size = min(_PAGE_SIZE, live.settings.max_live_limit)
-    with suppress(StoreUnavailableError, EpochLostError):
-        await live.use(board.id)
-    page = await _read(live, board, size)
-    status = HTTPStatus.OK if page else HTTPStatus.SERVICE_UNAVAILABLE
-    return _render(live, "board.html", status, board=board, page=page, size=size, layout=layout)
+    ids = request.path_params["board"].split(",")
+    if len(ids) > _MOST_SIDES or len(set(ids)) < len(ids):
+        raise ProblemError("parameter_invalid", f"up to {_MOST_SIDES} boards stand side by side, each of them once")
+    ledgers = [live.ledgers[live.board(board).id] for board in ids]
+    for ledger in ledgers:
+        with suppress(StoreUnavailableError, EpochLostError):
+            await ledger.use()
+    size = min(_PAGE_SIZE if len(ids) == 1 else _SIDE_SIZE, live.settings.max_live_limit)
+    shown = await asyncio.gather(*(_show(request, ledger, size) for ledger in ledgers))
+    status = HTTPStatus.OK if all(one.page for one in shown) else HTTPStatus.SERVICE_UNAVAILABLE
+    return _render(live, "board.html", status, shown=shown, layout=layout)
 
 
-async def _read(live: Live, board: Board, limit: int) -> Page | None:
+async def _show(request: Request, ledger: Ledger, size: int) -> Shown:
+    """A board as a request asks for it.
+
+    Raises:
+        ProblemError: the period is none, or is not kept.
+    """
+    name = request.query_params.get("period", "current")
+    page: Page | None = None
+    links: tuple[Link, ...] = ()
+    if name == "current":
+        page = await _read(ledger, size)
+        links = _links_from_current(ledger.board, page)
+    else:
+        try:
+            start = await period_of(request, ledger)
+            page = await ledger.read(size, period=start)
+            links = _links_from(ledger.board, page, await ledger.current())
+        except (StoreUnavailableError, EpochLostError) as error:
+            _note(ledger, error)
+    return Shown(board=ledger.board, page=page, size=size, period=None if name == "current" else name, links=links)
+
+
+def _links_from_current(board: Board, page: Page | None) -> tuple[Link, ...]:
+    """The way back in time; it opens with the first period."""
+    window = board.window
+    if not isinstance(window, Periods) or not window.tables or not window.keep:
+        return ()
+    hidden = page is None or page.period is None
+    return (Link("prev", "previous", f"Previous {window.unit}", hidden),)
+
+
+def _links_from(board: Board, page: Page, newest: int | None) -> tuple[Link, ...]:
+    """The ways from a period to its neighbours that are kept, and to the current one."""
+    window, start = board.window, page.slot
+    if not isinstance(window, Periods) or start is None or newest is None:
+        return ()
+    calendar = window.calendar
+    links = [Link("up", "current", f"Current {window.unit}, live")]
+    if start > window.oldest(newest):
+        name = calendar.before(calendar.at(start)).name
+        links.insert(0, Link("prev", name, name))
+    if start < newest:
+        following = calendar.at(calendar.at(start).end)
+        if following.start < newest:
+            links.append(Link("next", following.name, following.name))
+    return tuple(links)
+
+
+async def _read(ledger: Ledger, limit: int) -> Page | None:
     """The top of a board, or None while the store is away: a page is then served as stale, not refused."""
-    ledger = live.ledgers.get(board.id)
-    if ledger is None:  # it was removed a moment ago
-        return None
     try:
         return await ledger.read(limit)
     except (StoreUnavailableError, EpochLostError) as error:
-        log.warning("a page is served without records", board=board.id, reason=str(error))
+        _note(ledger, error)
         return None
+
+
+def _note(ledger: Ledger, error: Exception) -> None:
+    log.warning("a page is served without records", board=ledger.board.id, reason=str(error))
 
 
 def _render(live: Live, template: str, status: int = HTTPStatus.OK, **values: object) -> HTMLResponse:

@@ -11,7 +11,7 @@ import pytest
 
 from live.board import Board
 from live.board_file import BoardChoice, WindowChoice, make_board
-from live.web.pages import span, window_words
+from live.web.words import span, window_words
 from live.window import Forever, Periods, Rolling, Sliding, Window
 from tests.support import fresh_settings, post, rolling_board, run_server
 
@@ -111,7 +111,7 @@ async def test_nothing_comes_from_another_host(valkey_url: str) -> None:
         page = (await client.get("/boards/posts")).text
         script = re.findall(r'src="(/static/[^"]+board\.js)"', page)[0]
         texts = [page, (await client.get("/")).text]
-        names = ("board.js", "connection.js", "state.js", "view.js", "backoff.js", "board.css")
+        names = ("board.js", "connection.js", "state.js", "view.js", "words.js", "backoff.js", "board.css")
         texts += [(await client.get(script.replace("board.js", name))).text for name in names]
         assert not [text for text in texts if re.search(r"https?://(?!www\.w3\.org)", text)]
 

@@ -1,0 +1,102 @@
+"""Numbers, times and metadata as people read them; `static/words.js` writes them alike."""
+
+import json
+import re
+from datetime import UTC, datetime
+from decimal import Decimal
+from typing import Final
+
+import msgspec
+from msgspec import UNSET, UnsetType
+
+from live.window import Periods, Rolling, Sliding, Window
+
+_UNITS: Final = ((86400, "day"), (3600, "hour"), (60, "minute"), (1, "second"))
+_MOST_MEMBERS: Final = 8
+_MOST_NAME: Final = 32
+_MOST_VALUE: Final = 40
+_LEAST_PLAIN: Final = 1e-6  # from there to the most, ECMAScript writes numbers without an exponent
+_MOST_PLAIN: Final = 1e21
+_INDEX: Final = re.compile(r"0|[1-9][0-9]{0,9}")
+_MOST_INDEX: Final = 2**32 - 2
+
+_members = msgspec.json.Decoder(dict[str, msgspec.Raw])
+
+
+def span(seconds: int) -> str:
+    """A length of time in words: `24 hours`, `90 seconds`."""
+    for unit, name in _UNITS:
+        if seconds % unit == 0 and (seconds // unit > 1 or unit in {1, 60, 3600}):
+            count = seconds // unit
+            return f"{count} {name}" if count == 1 else f"{count} {name}s"
+    raise AssertionError("every whole number is a multiple of one")
+
+
+def window_words(window: Window, period: str | None = None) -> str:
+    """What a board covers, in words: `over the last 24 hours`, `week 2026-W47 in UTC`."""
+    match window:
+        case Rolling(length) | Sliding(length):
+            return f"over the last {span(length)}"
+        case Periods(unit=unit, timezone=timezone, last=int(last)):
+            return f"over the last {last} {unit}s" + ("" if timezone == "UTC" else f" in {timezone}")
+        case Periods(unit=unit, timezone=timezone):
+            return f"by {unit} in {timezone}" if period is None else f"{unit} {period} in {timezone}"
+        case _:
+            return "of all time"
+
+
+def grouped(number: int | None) -> str:
+    """A number with its thousands apart, as the page's script writes them too; none is a dash."""
+    return "\u2013" if number is None else f"{number:,}"
+
+
+def moment(milliseconds: int) -> datetime:
+    """A moment, from milliseconds since 1970."""
+    return datetime.fromtimestamp(milliseconds / 1000, UTC)
+
+
+def moment_words(time: datetime) -> str:
+    """A moment as people write it: `21 November 2026, 14:00 UTC`."""
+    return f"{time.day} {time:%B %Y, %H:%M:%S} UTC".replace(":00 UTC", " UTC")
+
+
+def metadata_words(metadata: msgspec.Raw | UnsetType) -> list[str]:
+    """The members of a metadata object that are strings or numbers, each as `name: value`, what is long cut off."""
+    if metadata is UNSET:
+        return []
+    try:
+        members = _members.decode(metadata)
+    except (msgspec.DecodeError, RecursionError):
+        return []
+    told = [
+        f"{_cut(name, _MOST_NAME)}: {_cut(value, _MOST_VALUE)}"
+        for name, raw in sorted(members.items(), key=_place)
+        if (value := _value_words(bytes(raw))) is not None
+    ]
+    return told if len(told) <= _MOST_MEMBERS else [*told[:_MOST_MEMBERS], "\u2026"]
+
+
+def _place(member: tuple[str, msgspec.Raw]) -> int:
+    """ECMAScript has members whose names are indexes of an array first, rising, and then the others as they came."""
+    name = member[0]
+    return int(name) if _INDEX.fullmatch(name) and int(name) <= _MOST_INDEX else _MOST_INDEX + 1
+
+
+def _value_words(raw: bytes) -> str | None:
+    """A string or a number as ECMAScript writes it; None for any other value."""
+    text = raw.strip()
+    if text.startswith(b'"'):
+        return str(json.loads(text))
+    if not text.startswith((b"-", *(b"%d" % digit for digit in range(10)))):
+        return None
+    number = float(text)
+    digits = repr(number)
+    if _LEAST_PLAIN <= abs(number) < _MOST_PLAIN:
+        return format(Decimal(digits), "f").removesuffix(".0")
+    if number == 0:
+        return "0"
+    return re.sub(r"e([+-])0*", r"e\1", digits.replace("inf", "Infinity"))
+
+
+def _cut(text: str, most: int) -> str:
+    return text if len(text) <= most else f"{text[: most - 1]}\u2026"

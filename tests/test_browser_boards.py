@@ -1,0 +1,153 @@
+"""The page in a real Chromium, on boards of other kinds."""
+
+import json
+import random
+
+import msgspec
+import pytest
+
+from live.board_file import parse_boards
+from live.web.words import metadata_words
+from tests.support import CHROMIUM, post, rolling_board
+from tests.test_browser import PATIENCE, board_in_browser, until_first, until_live
+
+pytestmark = [
+    pytest.mark.browser,
+    pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed"),
+]
+
+CLIMB = """
+[[board]]
+id = "climb"
+window = "forever"
+operator = "best"
+score = [{field = "levels", max = 99}, {field = "seconds", order = "asc", max = 5000}]
+ranks = "competition"
+"""
+WEEK = '[[board]]\nid = "week"\nclock = "event"\nwindow = {calendar = "week", timezone = "Asia/Shanghai"}'
+
+TEXTS = "rows => rows.map(row => [...row.cells].map(cell => cell.textContent))"
+
+
+async def test_fields_and_metadata_move(valkey_url: str) -> None:
+    """Each field in its column and metadata under the name, as the server renders them, and only ever as text."""
+    (board,) = parse_boards(CLIMB)
+    first = [
+        {"key": "a", "fields": {"levels": 7, "seconds": 1200}, "metadata": {"team": "red", "1": 1e21}},
+        {"key": "b", "fields": {"levels": 5, "seconds": 10}},
+    ]
+    async with board_in_browser(valkey_url, *first, board=board) as (page, producer):
+        await until_live(page)
+        assert await page.eval_on_selector_all("#records tr", TEXTS) == [
+            ["1", "a1: 1e+21 · team: red", "7", "1,200"], ["2", "b", "5", "10"],
+        ]  # fmt: skip
+        await page.evaluate("window.stays = document.querySelector('[data-key=a] .about')")
+
+        nasty = {"team": "<img src=x onerror=alert(1)>", "note": "שלום" * 20, "deep": {"a": 1}, "ok": True}
+        await post(
+            producer,
+            {"key": "b", "fields": {"levels": 7, "seconds": 1200}, "metadata": nasty},
+            {"key": "c", "fields": {"levels": 8, "seconds": 4000}, "metadata": {"age": -0.5}},
+            {"key": "d", "fields": {"levels": 1, "seconds": 4000}},
+        )
+        await until_first(page, "c")
+
+        moved = await page.eval_on_selector_all("#records tr", TEXTS)
+        note = " · ".join(metadata_words(msgspec.Raw(msgspec.json.encode(nasty))))
+        assert moved == [
+            ["1", "cage: -0.5", "8", "4,000"], ["2", "a1: 1e+21 · team: red", "7", "1,200"],
+            ["2", "b" + note, "7", "1,200"], ["4", "d", "1", "4,000"],
+        ]  # fmt: skip
+        assert await page.locator("#records img").count() == 0
+        assert await page.evaluate("window.stays === document.querySelector('[data-key=a] .about')"), "it was let be"
+        live = await page.inner_html("#records")
+        rendered = await page.evaluate("""async () => {
+            const html = await (await fetch(location.href)).text();
+            return new DOMParser().parseFromString(html, "text/html").getElementById("records").innerHTML;
+        }""")
+        assert page_words(live) == page_words(rendered), "the server writes what the script does"
+
+
+def page_words(html: str) -> str:
+    """Markup without what only the script leaves in it, and without space between the rows."""
+    return "".join(html.replace(' style=""', "").replace(' style="z-index: 1;"', "").split())
+
+
+async def test_the_script_says_metadata_as_the_server_does(valkey_url: str) -> None:
+    """Over random numbers, strings, names and orders."""
+    chance = random.Random(3)
+    letters = ["a", "0", "7", "é", "😀", "ש", " ", "<", "__proto__", "x" * 20]
+
+    def text() -> str:
+        return "".join(chance.choices(letters, k=chance.randint(0, 6)))
+
+    def value() -> object:
+        number = chance.choice([chance.randint(-(10**25), 10**25), chance.uniform(-1, 1), chance.randint(-3, 3)])
+        scaled = number * 10.0 ** chance.randint(-30, 30)
+        return chance.choice([number, scaled, scaled, text() * chance.randint(1, 4), True, None, [], {"a": 1}])
+
+    said = [json.dumps({text(): value() for _ in range(chance.randint(0, 11))}) for _ in range(500)]
+    async with board_in_browser(valkey_url) as (page, _):
+        shown = await page.evaluate(
+            """async (said) => {
+            const own = document.querySelector('script[type=module]').src;
+            const { metadataWords } = await import(own.replace('board', 'words'));
+            return said.map((text) => metadataWords(JSON.parse(text)));
+        }""",
+            said,
+        )
+
+    assert shown == [metadata_words(msgspec.Raw(text.encode())) for text in said]
+
+
+async def test_the_period_turns(valkey_url: str) -> None:
+    """With the first event of a new week its name changes and the records go; the week before is a link away."""
+    (board,) = parse_boards(WEEK)
+    async with board_in_browser(valkey_url, board=board) as (page, producer):
+        await until_live(page)
+        assert await page.text_content("#period") == "by week in Asia/Shanghai"
+        assert not await page.is_visible("a[rel=prev]")
+
+        await post(producer, {"key": "a", "amount": 3, "time": "2025-11-12T12:00:00Z"})
+        await until_first(page, "a")
+        assert await page.text_content("#period") == "week 2025-W46 in Asia/Shanghai"
+        await post(producer, {"key": "b", "time": "2025-11-16T16:00:00Z"})  # midnight in Shanghai
+        await until_first(page, "b")
+
+        assert await page.text_content("#period") == "week 2025-W47 in Asia/Shanghai"
+        assert await page.eval_on_selector_all("#records tr", TEXTS) == [["1", "b", "1"]]
+        assert await page.text_content("#total-score") == "1"
+        await page.click("a[rel=prev]")
+        await page.wait_for_selector("[data-key=a]", timeout=PATIENCE)
+        assert await page.text_content("#period") == "week 2025-W46 in Asia/Shanghai"
+        assert await page.locator("script").count() == 0
+        await page.click("a[rel=up]")
+        await until_live(page)
+        assert await page.eval_on_selector_all("#records tr", TEXTS) == [["1", "b", "1"]]
+
+
+async def test_boards_move_side_by_side(valkey_url: str) -> None:
+    """Each by a connection of its own; next to each other where there is room, else below, and never wider."""
+    boards = [rolling_board(board="north"), rolling_board(board="south"), *parse_boards(CLIMB)]
+    path = "north,south,climb"
+    async with board_in_browser(
+        valkey_url, {"board": "north", "key": "a"}, {"board": "south", "key": "b"}, board=boards, path=path
+    ) as (page, producer):
+        for board in path.split(","):
+            await page.wait_for_selector(f"#connection-{board}[data-state=live]", timeout=PATIENCE)
+        await post(producer, {"board": "south", "key": "a", "amount": 5})
+        await page.wait_for_selector("#records-south tr:first-child[data-key=a]", timeout=PATIENCE)
+        await post(producer, {"board": "climb", "key": "c", "fields": {"levels": 1, "seconds": 2}})
+        await page.wait_for_selector("#records-climb [data-key=c]", timeout=PATIENCE)
+
+        assert await page.eval_on_selector_all("#records-north tr", TEXTS) == [["1", "a", "1"]]
+        assert await page.eval_on_selector_all("#records-south tr", TEXTS) == [["1", "a", "5"], ["2", "b", "1"]]
+        assert await page.eval_on_selector_all("#records-climb tr", TEXTS) == [["1", "c", "1", "2"]]
+        assert await page.text_content("#total-score-south") == "6"
+        for width, columns in ((1280, 3), (390, 1)):
+            await page.set_viewport_size({"width": width, "height": 800})
+            lefts = await page.eval_on_selector_all(
+                "section", "all => all.map(one => one.getBoundingClientRect().left)"
+            )
+            assert len(set(lefts)) == columns
+            assert await page.evaluate("document.documentElement.scrollWidth <= innerWidth")

@@ -1,0 +1,256 @@
+"""Pages of every kind of board, as a client without script gets them."""
+
+import re
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from html import unescape
+from typing import Any
+
+import httpx
+import pytest
+from msgspec import UNSET, Raw
+
+from live.board_file import parse_boards
+from live.settings import Duration
+from live.web.words import metadata_words, moment, moment_words
+from tests.support import StoreProcess, fresh_settings, post, run_server
+
+CLIMB = """
+[[board]]
+id = "climb"
+window = "forever"
+operator = "best"
+score = [{field = "levels", max = 99}, {field = "seconds", order = "asc", max = 5000}]
+ranks = "competition"
+"""
+WEEK = """
+[[board]]
+id = "week"
+window = {calendar = "week", timezone = "Asia/Shanghai", keep = 2}
+clock = "event"
+ranks = "dense"
+"""
+CONTEST = """
+[[board]]
+id = "cakes"
+title = "Best <cake>"
+window = "forever"
+votes = {per_actor = 4, opens = 2026-01-01T00:00:00Z, closes = 2099-06-01T14:30:00+02:00}
+"""
+UNION = """
+[[board]]
+id = "north"
+source = ["n"]
+[[board]]
+id = "south"
+source = ["s"]
+[[board]]
+id = "all"
+union = ["north", "south"]
+"""
+WEEKS = ({"key": "a", "time": "2025-11-05T12:00:00Z"}, {"key": "b", "time": "2025-11-12T12:00:00Z"},
+         {"key": "c", "time": "2025-11-19T12:00:00Z"}, {"key": "d", "time": "2025-11-26T12:00:00Z"})  # fmt: skip
+
+
+@asynccontextmanager
+async def server(store: str, boards: str, *events: dict[str, Any]) -> AsyncIterator[httpx.AsyncClient]:
+    """A server with boards of a file, and events on them."""
+    settings = fresh_settings(store, store_timeout=Duration(0.3))
+    async with (
+        run_server(settings, parse_boards(boards)) as url,
+        httpx.AsyncClient(base_url=url) as client,
+    ):
+        for event in events:
+            assert (await post(client, event))["accepted"] == 1
+        yield client
+
+
+def rows(html: str) -> list[list[str]]:
+    """The text of each cell of the tables."""
+    lines = re.findall(r"<tr data-key=.*?</tr>", html, re.DOTALL)
+    cells = (re.findall(r"<t[dh][^>]*>(.*?)</t[dh]>", line, re.DOTALL) for line in lines)
+    return [[unescape(re.sub("<.*?>", "", cell)) for cell in line] for line in cells]
+
+
+def links(html: str) -> dict[str, str]:
+    """The ways to other periods."""
+    return {rel: unescape(href) for rel, href in re.findall(r'<a rel="(\w+)" href="([^"]*)">', html)}
+
+
+async def test_fields_are_columns(valkey_url: str) -> None:
+    """Each field of a packed score under its name, metadata under the name of the record, ranks shared."""
+    events = [
+        {"key": "a", "fields": {"levels": 7, "seconds": 1200}, "metadata": {"team": "<b>&", "age": 41, "ok": True}},
+        {"key": "b", "fields": {"levels": 7, "seconds": 1200}},
+        {"key": "c", "fields": {"levels": 6, "seconds": 10}, "metadata": {}},
+    ]
+    async with server(valkey_url, CLIMB, *({"board": "climb", **event} for event in events)) as client:
+        html = (await client.get("/boards/climb")).text
+
+        assert re.findall(r'data-field="(\w+)">(\w+)</th>', html) == [("levels", "levels"), ("seconds", "seconds")]
+        assert rows(html) == [
+            ["1", "ateam: <b>& · age: 41", "7", "1,200"],
+            ["1", "b", "7", "1,200"],
+            ["3", "c", "6", "10"],
+        ]
+        assert "<b>&" not in html
+        assert "total-score" not in html
+        front = (await client.get("/")).text
+        assert re.findall(r'<li value="(\d)">.*?seconds <b>(.*?)</b>', front, re.DOTALL) == [
+            ("1", "1,200"), ("1", "1,200"), ("3", "10"),
+        ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("metadata", "words"),
+    [
+        ("{}", []),
+        ('{"a":"b","n":-1.50,"t":true,"f":false,"x":null,"o":{"a":1},"l":[1]}', ["a: b", "n: -1.5"]),
+        ('{ "a" : "b\\u00e9" }', ["a: bé"]),
+        ('{"a":""}', ["a: "]),
+        ('{"z":1,"10":2,"9":3,"01":4,"4294967295":5}', ["9: 3", "10: 2", "z: 1", "01: 4", "4294967295: 5"]),
+        ('{"a":1e21,"b":1e-7,"c":1e20,"d":1e-6}', ["a: 1e+21", "b: 1e-7", "c: 100000000000000000000", "d: 0.000001"]),
+        ('{"a":-0.0,"b":12345678901234567890,"c":1e999}', ["a: 0", "b: 12345678901234567000", "c: Infinity"]),
+        ('{"a":"' + "x" * 41 + '"}', ["a: " + "x" * 39 + "…"]),
+        ('{"a":"' + "😀" * 40 + '"}', ["a: " + "😀" * 40]),
+        ('{"' + "n" * 33 + '":1}', ["n" * 31 + "…: 1"]),
+        ("{" + ",".join(f'"a{i}":{i}' for i in range(9)) + "}", [*(f"a{i}: {i}" for i in range(8)), "…"]),
+    ],
+)  # fmt: skip
+def test_metadata_is_said_in_words(metadata: str, words: list[str]) -> None:
+    """Strings and numbers, these as ECMAScript writes them; what is long is cut."""
+    assert metadata_words(Raw(metadata.encode())) == words
+
+
+def test_what_is_no_metadata_says_nothing() -> None:
+    """Neither a record without, nor text that is no object, nor one too deep to read."""
+    deep = '{"a":' + "[" * 2000 + "]" * 2000 + "}"
+    assert [metadata_words(one) for one in (UNSET, Raw(b"[1]"), Raw(b"x"), Raw(deep.encode()))] == [[]] * 4
+
+
+async def test_a_page_shows_the_current_period(valkey_url: str) -> None:
+    """With its name and zone, and a way to the one before; before the first event there is neither."""
+    async with server(valkey_url, WEEK) as client:
+        html = (await client.get("/boards/week")).text
+        assert "by week in Asia/Shanghai" in html
+        assert "?period=previous" in html
+        assert links(html) == {}, "it is hidden"
+
+        await post(client, *({"board": "week", **event} for event in WEEKS))
+        html = (await client.get("/boards/week")).text
+        assert "week 2025-W48 in Asia/Shanghai" in html
+        assert links(html) == {"prev": "?period=previous"}
+        assert "board.js" in html
+
+
+async def test_a_past_period_stands_still(valkey_url: str) -> None:
+    """Without script, with ways to its neighbours that are kept and to the current one."""
+    async with server(valkey_url, WEEK, *({"board": "week", **event} for event in WEEKS)) as client:
+        for name, key, ways in (
+            ("previous", "c", {"prev": "?period=2025-W46", "up": "?period=current"}),
+            ("2025-W47", "c", {"prev": "?period=2025-W46", "up": "?period=current"}),
+            ("2025-W46", "b", {"up": "?period=current", "next": "?period=2025-W47"}),
+            ("2025-W48", "d", {"prev": "?period=2025-W47", "up": "?period=current"}),
+        ):
+            for path in ("/boards/week", "/embed/week"):
+                html = (await client.get(path, params={"period": name})).text
+                assert [cells[1] for cells in rows(html)] == [key]
+                assert links(html) == ways
+                assert "<script" not in html
+                assert "Standing still" in html
+        assert "board.js" in (await client.get("/boards/week?period=current")).text
+
+
+async def test_a_link_leads_to_an_hour_that_came_twice(valkey_url: str) -> None:
+    """The plus of its name is no space."""
+    board = '[[board]]\nid="hours"\nclock="event"\nwindow={calendar="hour", timezone="Europe/Berlin"}'
+    times = ("2025-10-26T00:10:00Z", "2025-10-26T01:10:00Z", "2025-10-26T02:10:00Z", "2025-10-26T03:10:00Z")
+    async with server(valkey_url, board, *({"board": "hours", "key": time, "time": time} for time in times)) as client:
+        html = (await client.get("/boards/hours?period=2025-10-26T02")).text
+        second = (await client.get("/boards/hours" + links(html)["next"])).text
+        assert "hour 2025-10-26T02+0100 in Europe/Berlin" in second
+        assert rows(second) == [["1", times[1], "1"]]
+
+
+@pytest.mark.parametrize(
+    ("path", "status"),
+    [
+        ("/boards/week?period=x", 400), ("/boards/week?period=2025-W45", 404), ("/boards/week?period=2025-W49", 404),
+        ("/boards/climb?period=previous", 400), ("/boards/week,climb?period=previous", 400),
+        ("/boards/week,none", 404), ("/boards/week,", 404), ("/boards/,", 400), ("/boards/week,week", 400),
+        ("/boards/a,b,c,d,e,f,g", 400),
+    ],
+)  # fmt: skip
+async def test_what_there_is_not_is_refused_as_a_page(valkey_url: str, path: str, status: int) -> None:
+    """Periods that are none or are not kept, boards that are not there, or too many, or twice."""
+    async with server(valkey_url, WEEK + CLIMB, *({"board": "week", **event} for event in WEEKS)) as client:
+        response = await client.get(path)
+        assert (response.status_code, response.headers["content-type"]) == (status, "text/html; charset=utf-8")
+
+
+async def test_a_contest_is_told_in_its_own_words(valkey_url: str) -> None:
+    """Contestants and votes, and from when until when."""
+    votes = ({"board": "cakes", "key": key, "actor": actor} for key, actor in ("ax", "ay", "bx"))
+    async with server(valkey_url, CONTEST, *votes) as client:
+        html = (await client.get("/boards/cakes")).text
+        assert 'Contestants <b id="rank-count">2</b>' in html
+        assert 'Votes <b id="total-score">3</b>' in html
+        assert '<time datetime="2026-01-01T00:00:00+00:00">1 January 2026, 00:00 UTC</time>' in html
+        assert 'until <time datetime="2099-06-01T12:30:00+00:00">1 June 2099, 12:30 UTC</time>' in html
+        assert '<th scope="col" class="number">Votes</th>' in html
+        assert "Contestants 2 · votes 3" in (await client.get("/")).text
+
+
+def test_a_moment_is_said_in_words() -> None:
+    """Seconds only where there are any."""
+    assert moment_words(moment(1_763_733_600_000)) == "21 November 2025, 14:00 UTC"
+    assert moment_words(moment(1_763_733_605_000)) == "21 November 2025, 14:00:05 UTC"
+
+
+async def test_boards_stand_side_by_side(valkey_url: str) -> None:
+    """Each in a section with ids of its own; the list links a union with its parts."""
+    events = ({"board": "north", "key": "a"}, {"board": "south", "key": "b"})
+    async with server(valkey_url, UNION, *events) as client:
+        path = re.findall(r'<a href="(/boards/[^"]*,[^"]*)"', (await client.get("/")).text)
+        assert path == ["/boards/all,north,south"]
+        html = (await client.get(path[0])).text
+
+        assert re.findall(r'data-board="(\w+)"', html) == ["all", "north", "south"]
+        assert [cells[1] for cells in rows(html)] == ["a", "b", "a", "b"]
+        ids = re.findall(r' id="([^"]+)"', html)
+        assert len(ids) == len(set(ids))
+        assert set(re.findall(r' aria-labelledby="([^"]+)"', html)) <= set(ids)
+        assert html.count("<h1") == 1
+        assert re.findall(r'<h2[^>]*><a href="([^"]+)"', html) == ["/boards/all", "/boards/north", "/boards/south"]
+        framed = (await client.get("/embed/north,south")).text
+        assert re.findall(r'<h2[^>]*><a href="([^"]+)"', framed) == ["/embed/north", "/embed/south"]
+
+
+async def test_a_union_of_too_many_is_not_linked(valkey_url: str) -> None:
+    """Six boards stand side by side, no more."""
+    parts = [f"p{number}" for number in range(6)]
+    boards = "".join(f'[[board]]\nid = "{part}"\n' for part in parts) + f'[[board]]\nid = "all"\nunion = {parts}\n'
+    async with server(valkey_url, boards) as client:
+        assert "Side by side" not in (await client.get("/")).text
+        assert (await client.get(f"/boards/{','.join(parts)}")).status_code == 200
+
+
+async def test_pages_stand_while_the_store_is_away(own_store: StoreProcess) -> None:
+    """Stale, to be asked for again, whatever they show."""
+    async with server(own_store.url, WEEK + CONTEST, {"board": "week", **WEEKS[0]}) as client:
+        own_store.kill()
+        for path in ("/boards/week", "/boards/week?period=previous", "/boards/week,cakes"):
+            response = await client.get(path)
+            assert (response.status_code, response.headers["retry-after"]) == (503, "2")
+            assert "Stale: the store can't be reached" in unescape(response.text)
+        assert (await client.get("/")).status_code == 200
+
+
+async def test_tables_are_told_to_those_who_do_not_see_them(valkey_url: str) -> None:
+    """A caption, headings with their scope, a status, and no style or script of the page's own."""
+    async with server(valkey_url, WEEK + CLIMB + CONTEST) as client:
+        html = (await client.get("/boards/week,climb,cakes")).text
+        assert html.count("<table") == html.count("<caption") == html.count('role="status"') == 3
+        assert re.findall(r"<th(?! scope=)", html.replace("<thead", "")) == []
+        assert "the first 20 by levels, then seconds" in html
+        assert re.findall(r"<style| style=|<script(?! type=\"module\" src=)| on\w+=", html) == []
