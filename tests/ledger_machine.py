@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from live.event import MAX_SCORE, Entry, make_entry
-from live.store.client import connect
 from live.store.adding import Added
+from live.store.client import connect
 from live.store.ledger import Ledger
 from live.store.life import SCRIPTS, Scripts
 from live.store.scripts import Script

@@ -21,13 +21,15 @@
 local meta, slots, hidden = KEYS[1], KEYS[2], KEYS[3]
 local epoch, member, hide, channel, ties, ranks = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5], ARGV[6]
 local operator, cap = ARGV[7], tonumber(ARGV[8])
+local part = 4  -- the first key, and the first argument, of the slots
+local word = 9
 
 local state = redis.call('HMGET', meta, 'epoch', 'offset')
 if state[1] ~= epoch then return {'epoch', state[1] or ''} end
 local there = redis.call('ZRANGE', slots, 0, -1)
 if #there ~= (#KEYS - 3) / 5 then return {'slots'} end
 for i = 1, #there do
-  if there[i] ~= ARGV[7 + 2 * i] then return {'slots'} end
+  if there[i] ~= ARGV[word + 2 * i - 2] then return {'slots'} end
 end
 if (redis.call('HEXISTS', hidden, member) == 1) == (hide == '1') then return {'ok', state[2]} end
 
@@ -39,8 +41,8 @@ if hide == '1' then redis.call('HSET', hidden, member, 1) else redis.call('HDEL'
 
 local tables, held = {}, {}
 for i = 1, #there do
-  local at, suffix = 4 + 5 * (i - 1), ARGV[8 + 2 * i]
-  local value = redis.call('HGET', KEYS[at], member)
+  local at, suffix = part + 5 * (i - 1), ARGV[word + 2 * i - 1]
+  local value = redis.call('HGET', KEYS[part + 5 * (i - 1)], member)
   if not held[suffix] then tables[#tables + 1], held[suffix] = {at, suffix}, {} end
   if value then held[suffix][1] = (held[suffix][1] or 0) + tonumber(value) end
 end
