@@ -8,9 +8,11 @@ import pytest
 from prometheus_client import Counter, Gauge, Histogram
 
 from live import metrics
+from live.board_file import BoardChoice, parse_boards
 from live.cli import app
 from live.errors import CLOSE_CODES, PROBLEMS, REFUSALS
 from live.settings import Settings, environment_name
+from live.window import Forever, Periods, Rolling, Sliding
 
 README = (Path(__file__).parent.parent / "README.md").read_text(encoding="utf-8")
 WORDS = set(re.findall(r"[A-Za-z0-9_]+", README))
@@ -79,3 +81,20 @@ def test_no_metric_is_documented_that_is_not_there() -> None:
 def test_every_command_is_documented(name: str) -> None:
     """Each as one would type it."""
     assert re.search(rf"\blive {name}\b", README)
+
+
+def test_the_boards_of_the_readme_are_boards() -> None:
+    """Its example is a file that a server takes, and shows every kind of window, operator and feed."""
+    (text,) = (block for block in re.findall(r"```toml\n(.*?)```", README, re.DOTALL) if "[[board]]" in block)
+    boards = parse_boards(text)
+    assert {type(board.window) for board in boards} == {Rolling, Sliding, Periods, Forever}
+    assert {board.operator for board in boards} == {"incr", "best"}
+    assert any(board.union for board in boards)
+    assert any(board.votes for board in boards)
+    assert any(board.score for board in boards)
+
+
+@pytest.mark.parametrize("choice", BoardChoice.__struct_fields__)
+def test_every_choice_is_documented(choice: str) -> None:
+    """Each by its name, in the table of choices."""
+    assert re.search(rf"^\|.*`{choice}`.*\|", README, re.MULTILINE)
