@@ -16,7 +16,10 @@ from bisect import bisect, bisect_left, insort
 from contextlib import suppress
 from datetime import UTC, date, datetime, timedelta
 from typing import Final, Literal, NamedTuple, get_args
-from zoneinfo import ZoneInfo
+from zoneinfo import ZoneInfo, reset_tzpath
+
+# Processes that share a store must agree when a period ends: so no machine's own zones, but those of the package tzdata.
+reset_tzpath(to=())
 
 Unit = Literal["hour", "day", "week", "month", "quarter", "year"]
 Weekday = Literal["monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday"]

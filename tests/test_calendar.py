@@ -1,6 +1,7 @@
 """Calendars: periods touch and hold what falls into them, whatever the clocks of a zone do, and are found by name."""
 
 import re
+import zoneinfo
 from bisect import bisect_left
 from datetime import UTC, date, datetime, timedelta
 from zoneinfo import ZoneInfo, available_timezones
@@ -365,3 +366,8 @@ def test_moments_of_a_period_that_is_known_cost_no_calendar(monkeypatch: pytest.
     for n in range(1000):
         known.at(begin + n * DAY)
         assert len(known._known) == len(known._starts) <= _MOST_KNOWN
+
+
+def test_zones_are_those_of_the_package() -> None:
+    """Two machines with tables of other years cut time alike."""
+    assert zoneinfo.TZPATH == ()
