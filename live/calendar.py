@@ -18,7 +18,7 @@ from datetime import UTC, date, datetime, timedelta
 from typing import Final, Literal, NamedTuple, get_args
 from zoneinfo import ZoneInfo, reset_tzpath
 
-# Processes that share a store must agree when a period ends: so no machine's own zones, but those of the package tzdata.
+# Processes that share a store must agree when a period ends: so no machine's own zones, but those of `tzdata`.
 reset_tzpath(to=())
 
 Unit = Literal["hour", "day", "week", "month", "quarter", "year"]
