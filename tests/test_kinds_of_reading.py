@@ -1,0 +1,248 @@
+"""Each kind of board from its text in the file to what people see of it: what is put together, ranked and looked up."""
+
+import random
+from collections import Counter
+from collections.abc import Iterable
+from typing import get_args
+
+import pytest
+
+from live.board import Ties
+from live.board_file import parse_boards
+from live.errors import SetupError
+from live.ranking import Ranks, Record
+from tests.kinds import Rows, ranking, rows_of, sees, stage
+from tests.support import eventually
+from tests.test_kinds import at
+
+CATEGORIES = """
+[[board]]
+id = "fiction"
+source = ["sale"]
+category = ["novel", "poem"]
+ties = "key"
+[[board]]
+id = "science"
+source = ["sale"]
+category = ["physics"]
+ties = "key"
+[[board]]
+id = "books"
+union = ["fiction", "science"]
+ties = "key"
+[[board]]
+id = "likes"
+source = ["like"]
+[[board]]
+id = "comments"
+source = ["comment"]
+[[board]]
+id = "reports"
+source = ["report"]
+[[board]]
+id = "heat"
+union = ["likes", "comments", "reports"]
+weights = [1, 3, -5]
+ties = "key"
+"""
+
+
+async def test_categories_and_unions(valkey_url: str) -> None:
+    """A union is the sum of its boards, a formula their weighted sum, seen live with the event that changed them."""
+    chance = random.Random(7)
+    sold: Counter[str] = Counter()
+    heat: Counter[str] = Counter()
+    weights = {"like": 1, "comment": 3, "report": -5}
+    async with (
+        stage(valkey_url, CATEGORIES) as boards,
+        boards.watching("heat") as hot,
+        boards.watching("books") as both,
+    ):
+        for _ in range(20):
+            sales = [(f"b{chance.randrange(8)}", chance.choice(["novel", "poem", "physics"])) for _ in range(9)]
+            said = [(f"p{chance.randrange(6)}", chance.choice(list(weights)), chance.randint(-1, 4)) for _ in range(9)]
+            await boards.accept(
+                *({"key": key, "type": "sale", "category": category} for key, category in sales),
+                *({"key": key, "type": kind, "amount": amount} for key, kind, amount in said),
+            )
+            sold.update(key for key, _ in sales)
+            for key, kind, amount in said:
+                heat[key] += weights[kind] * amount
+        books, warm = ranking(sold.items()), ranking((key, score) for key, score in heat.items() if score)
+        assert await boards.shown("books") == books
+        assert await boards.shown("heat") == warm
+        parts = Counter(dict(await boards.shown("fiction"))) + Counter(dict(await boards.shown("science")))
+        assert ranking(parts.items()) == books
+        await sees(hot, warm)
+        await sees(both, books)
+
+        other = {"key": "x", "type": "sale", "category": "cooking"}
+        assert await boards.refused(other, {"key": "x", "type": "sale"}) == ["type_unknown", "type_unknown"]
+        assert await boards.refused({"key": "x", "board": "heat"}) == ["board_is_union"]
+        await boards.accept({"key": "x", "board": "science"})
+        assert await boards.shown("books") == ranking([*books, ("x", 1)])
+
+
+FIELDS = """
+[[board]]
+id = "race"
+operator = "best"
+window = "forever"
+score = [
+    { field = "level", order = "desc", max = 99 },
+    { field = "revives", order = "asc", max = 9 },
+    { field = "milliseconds", order = "asc", max = MOST },
+]
+"""
+
+
+async def test_several_fields_in_one_score(valkey_url: str) -> None:
+    """The highest level first, then the fewest revives, then the shortest time; every answer tells the fields."""
+    chance = random.Random(8)
+    best: dict[str, tuple[int, int, int]] = {}
+    async with stage(valkey_url, FIELDS.replace("MOST", "86_400_000")) as boards, boards.watching("race") as viewer:
+        for _ in range(10):
+            runs = [
+                (
+                    f"k{chance.randrange(40)}",
+                    (chance.randrange(90, 100), -chance.randrange(3), -chance.randrange(10**7)),
+                )
+                for _ in range(20)
+            ]
+            await boards.accept(*({"key": key, "fields": fields_of(run)} for key, run in runs))
+            for key, run in runs:
+                best[key] = max(run, best.get(key, run))
+        right = [(key, fields_of(best[key])) for key in sorted(best, key=best.__getitem__, reverse=True)]
+
+        page = await boards.page("race")
+        assert fielded(page.records) == right
+        assert page.total_score is None
+        written = [(key, [f"{value:,}" for value in fields.values()]) for key, fields in right]
+        assert [(key, numbers) for key, _, numbers in await boards.html("race")] == written
+        assert fielded((await boards.frame("race")).records) == right
+
+        async def seen() -> bool:
+            return fielded(viewer.records) == right
+
+        await eventually(seen)
+        key, fields = right[3]
+        record = await boards.record("race", key, around=1)
+        assert (record.rank, record.fields, fielded(record.records)) == (4, fields, right[2:5])
+        assert (await boards.records("race", key)).records[0].fields == fields
+        assert (await boards.standing(key)).records[0].fields == fields
+        over = {"key": key, "fields": fields_of((100, 0, 0))}
+        assert await boards.refused(over, {"key": key}) == ["fields_invalid", "fields_invalid"]
+
+
+def run_of(chance: random.Random) -> tuple[int, int, int]:
+    """A run, of which more is better: level, and less than none of revives and milliseconds."""
+    return chance.randrange(90, 100), -chance.randrange(3), -chance.randrange(10**7)
+
+
+def fields_of(run: tuple[int, int, int]) -> dict[str, int]:
+    """A run as the fields that are posted."""
+    level, revives, milliseconds = run
+    return {"level": level, "revives": -revives, "milliseconds": -milliseconds}
+
+
+def fielded(records: Iterable[Record]) -> list[tuple[str, object]]:
+    """Each key with the fields of its score."""
+    return [(record.key, record.fields) for record in records]
+
+
+def test_fields_that_no_score_can_hold_are_refused() -> None:
+    """The mistake is told with the arithmetic: so many values, and so many that a score tells apart."""
+    with pytest.raises(SetupError, match=r"100 × 10 × 10000000000001 = 10000000000001000") as caught:  # noqa: RUF001
+        parse_boards(FIELDS.replace("MOST", "10_000_000_000_000"))
+    assert "more than the 2^53 = 9007199254740992" in str(caught.value)
+
+
+@pytest.mark.parametrize("ties", get_args(Ties))
+@pytest.mark.parametrize("ranks", get_args(Ranks))
+async def test_ties_and_ranks(valkey_url: str, ties: Ties, ranks: Ranks) -> None:
+    """By every rule for ties and way to count ranks, the same over pages both ways, and while slots leave."""
+    chance = random.Random(9)
+    choices = f'clock = "event"\nties = "{ties}"\nranks = "{ranks}"\nwindow = {{ rolling = "3h", slot = "1h" }}\n'
+    sent: list[tuple[int, str]] = []
+    now = 0
+    async with stage(valkey_url, f'[[board]]\nid = "posts"\n{choices}') as boards:
+        async with boards.watching("posts") as viewer:
+            for _ in range(12):
+                now += chance.choice([600, 1800, 3600])
+                batch = [(now, f"k{chance.randrange(12):02}") for _ in range(chance.randint(2, 9))]
+                sent += batch
+                await boards.accept(*({"key": key, "time": at(moment)} for moment, key in batch))
+                right = ranked(tied(sent, now, ties), ranks)
+                pages = await boards.walk("posts", 3)
+                assert [triple(record) for page in pages for record in page.records] == right
+                back = await boards.walk_back("posts", 3, pages[-1])
+                assert [triple(record) for page in reversed(back) for record in page.records] == right
+            assert await boards.shown("posts") == [(key, score) for key, score, _ in right]
+
+            async def seen() -> bool:
+                return [triple(record) for record in viewer.records] == right
+
+            await eventually(seen)
+        for key, score, rank in right:
+            record = await boards.record("posts", key)
+            assert (record.key, record.score, record.rank) == (key, score, rank)
+
+
+def tied(sent: list[tuple[int, str]], now: int, ties: Ties) -> Rows:
+    """What a window of three hours holds: of equal scores, by the newest event of each."""
+    counts = Counter(key for moment, key in sent if moment // 3600 >= now // 3600 - 3)
+    newest = {key: number for number, (_, key) in enumerate(sent)}
+    way = {"first": 1, "last": -1, "key": 0}[ties]
+    return sorted(counts.items(), key=lambda item: (-item[1], way * newest[item[0]], item[0]))
+
+
+def ranked(rows: Rows, ranks: Ranks) -> list[tuple[str, int, int]]:
+    """Records with their ranks, counted one by one."""
+    scores = [score for _, score in rows]
+    dense = {score: rank for rank, score in enumerate(sorted(set(scores), reverse=True), 1)}
+    return [
+        (
+            key,
+            score,
+            {"ordinal": place, "competition": scores.index(score) + 1, "dense": dense[score]}[ranks],
+        )
+        for place, (key, score) in enumerate(rows, 1)
+    ]
+
+
+def triple(record: Record) -> tuple[str, int, int]:
+    """Key, score and rank."""
+    return record.key, record.score, record.rank
+
+
+PLACES = '[[board]]\nid = "week"\nties = "key"\n[[board]]\nid = "ever"\nwindow = "forever"\nties = "key"\n'
+
+
+async def test_ones_own_place(valkey_url: str) -> None:
+    """Around a key, several keys, the share that is behind, one key on several boards, around a score."""
+    scores = {f"k{number:03}": 1000 - 10 * (number // 2) for number in range(100)}  # pairs that tie
+    rows = ranking(scores.items())
+    async with stage(valkey_url, PLACES) as boards:
+        await boards.accept(*({"key": key, "amount": score} for key, score in scores.items()))
+        await boards.accept({"key": "k042", "board": "ever", "amount": 5000})
+        assert await boards.shown("week") == rows[:50]
+        for place in (0, 1, 5, 50, 98, 99):
+            key, score = rows[place]
+            record = await boards.record("week", key, around=3)
+            assert (record.rank, record.score) == (place + 1, score)
+            assert [(near.key, near.score) for near in record.records] == rows[max(0, place - 3) : place + 4]
+            assert record.gap == (rows[place - 1][1] - score if place else None)
+            assert record.percentile == round(100 * (99 - place) / 99, 2)
+
+        several = await boards.records("week", "k099", "nobody", "k000", "k042")
+        assert [(record.key, record.rank) for record in several.records] == [("k099", 100), ("k000", 1), ("k042", 43)]
+        standing = await boards.standing("k042")
+        places = {record.board: (record.score, record.rank) for record in standing.records}
+        assert places == {"week": (790, 43), "ever": (5790, 1)}
+        for score, first in ((790, 42), (795, 42), (10**9, 0), (-5, 100)):
+            around = await boards.page("week", score=score, limit=6)
+            assert rows_of(around) == rows[max(0, first - 3) : max(0, first - 3) + 6]
+        async with boards.watching("week") as viewer:
+            await boards.accept({"key": "k099", "board": "week", "amount": 10_000})
+            assert (await boards.record("week", "k099")).percentile == 100
+            await sees(viewer, [("k099", scores["k099"] + 10_000), *rows[:49]])

@@ -1,0 +1,70 @@
+"""A walk over a whole ranking, while it changes."""
+
+import asyncio
+import random
+from typing import get_args
+
+import httpx
+import msgspec
+import pytest
+
+from live.board import Ties
+from live.web.boards import BoardPage
+from tests.kinds import Stage, stage, until
+
+
+@pytest.mark.parametrize("ties", get_args(Ties))
+async def test_the_whole_ranking(valkey_url: str, ties: Ties) -> None:
+    """A walk over 20,000 records that change meanwhile meets each that stands still exactly once, forth and back."""
+    await walk_over(valkey_url, 20_000, ties)
+
+
+@pytest.mark.slow
+async def test_a_large_whole_ranking(valkey_url: str) -> None:
+    """The same over ten times as many."""
+    await walk_over(valkey_url, 200_000, "key")
+
+
+async def walk_over(store: str, count: int, ties: Ties) -> None:
+    """Walk over a board of so many records, each tenth of which moves all the time."""
+    chance = random.Random(10)
+    done = asyncio.Event()
+    text = f'[[board]]\nid = "posts"\nwindow = "forever"\nties = "{ties}"\n'
+    async with stage(store, text, rate=0, max_events=3000, max_limit=3000, batch_size=3000) as boards:
+        for first in range(0, count, 2000):
+            numbers = range(first, min(count, first + 2000))
+            await accept_raw(boards.http, [{"key": f"k{n}", "amount": 1 + n * 7919 % (count // 5)} for n in numbers])
+
+        async def stir() -> int:
+            stirred = 0
+            while not done.is_set():
+                movers = [chance.randrange(0, count, 10) for _ in range(100)]
+                await accept_raw(boards.http, [{"key": f"k{n}", "amount": chance.randint(-50, 50)} for n in movers])
+                stirred += 1
+            return stirred
+
+        size = max(500, count // 500)
+        walks, stirred = await asyncio.gather(until(there_and_back(boards, size), done), stir())
+        still = {f"k{n}" for n in range(count) if n % 10}
+        for walk in walks:
+            found = [record.key for page in walk for record in page.records if record.key in still]
+            assert len(found) == len(set(found)) == len(still)
+            placed = [(-record.score, record.key) for page in walk for record in page.records if record.key in still]
+            assert [score for score, _ in placed] == sorted(score for score, _ in placed)
+        assert stirred > 5
+        if count <= 20_000:
+            await boards.shown("posts")
+
+
+async def there_and_back(boards: Stage, size: int) -> tuple[list[BoardPage], list[BoardPage]]:
+    """Every page from the first to the last, and from there to the first; the last one is in both."""
+    forth = await boards.walk("posts", size)
+    back = await boards.walk_back("posts", size, forth[-1])
+    return forth, back[::-1]
+
+
+async def accept_raw(http: httpx.AsyncClient, events: list[dict[str, object]]) -> None:
+    """Post many events."""
+    body = msgspec.json.encode(events)
+    response = await http.post("/v1/events", content=body, headers={"Content-Type": "application/json"})
+    assert response.json()["accepted"] == len(events), response.text
