@@ -26,10 +26,13 @@ PROBLEMS: Final[Mapping[str, Problem]] = {
     "period_not_found": Problem(404, "The period is not kept"),
     "method_not_allowed": Problem(405, "The path does not take this method"),
     "request_timeout": Problem(408, "The request did not arrive in time"),
+    "board_fixed": Problem(409, "What is stored forbids the change of the board"),
+    "board_in_file": Problem(409, "The board is one of the boards file, and fixed by it"),
     "body_too_large": Problem(413, "The body is larger than the server takes"),
     "too_many_events": Problem(413, "The body holds more events than the server takes"),
     "unsupported_media_type": Problem(415, "The body is of a type that the server does not read"),
     "idempotency_key_reused": Problem(422, "The Idempotency-Key was used for another body"),
+    "board_invalid": Problem(422, "The definition of the board has mistakes"),
     "upgrade_required": Problem(426, "This path speaks WebSocket"),
     "rate_exceeded": Problem(429, "The producer sends more than it may"),
     "headers_too_large": Problem(431, "The header fields are larger than the server takes"),
@@ -78,6 +81,7 @@ CLOSE_CODES: Final[Mapping[int, Close]] = {
     3001: Close("the server stops", reconnect=True),
     3500: Close("the key is good no more", reconnect=False),
     3501: Close("bad request", reconnect=False),
+    3502: Close("the board is gone", reconnect=False),
 }
 
 

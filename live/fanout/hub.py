@@ -14,9 +14,13 @@ from live.metrics import STORE_STALE, VIEWERS
 from live.settings import Settings
 from live.store.client import Store
 from live.store.ledger import Ledger
-from live.store.notices import Away, Changed, Gap, listen
+from live.store.notices import Away, Changed, Channels, Gap, listen
 
 log = structlog.get_logger()
+
+
+class FeedEndedError(Exception):
+    """The board that is watched is no more."""
 
 
 class Viewer:
@@ -30,9 +34,15 @@ class Viewer:
         self.woken.set()
 
     async def next_frame(self) -> Frame:
-        """Wait for the next frame; a viewer that is slow to ask skips to the latest state."""
+        """Wait for the next frame; a viewer that is slow to ask skips to the latest state.
+
+        Raises:
+            FeedEndedError: there will be none.
+        """
         while True:
             await self.woken.wait()
+            if self._feed.ended:
+                raise FeedEndedError
             if self._position.stale != self._feed.stale:
                 self._position.stale = self._feed.stale
                 return status_frame(self._feed.stale)
@@ -41,6 +51,11 @@ class Viewer:
                 return frame
             self.woken.clear()
 
+    def forget(self) -> None:
+        """Begin again with the whole top."""
+        stale, self._position = self._position.stale, Position()
+        self._position.stale = stale
+
 
 class Feed:
     """One board in this process: its viewers, and a topic for each size that they watch."""
@@ -48,10 +63,12 @@ class Feed:
     def __init__(self, ledger: Ledger, interval: float) -> None:
         self.ledger = ledger
         self.stale: str | None = None
+        self.ended = False
         self._interval = interval
         self._viewers: set[Viewer] = set()
         self._topics: dict[int, Topic] = {}
         self._changed = asyncio.Event()
+        self._renewals = 0
 
     @property
     def viewers(self) -> int:
@@ -79,6 +96,21 @@ class Feed:
             if not topic.viewers:
                 del self._topics[size]
 
+    def renew(self, ledger: Ledger) -> None:
+        """Go on with the board as it is defined now, or with another life of it: every viewer gets the whole top."""
+        self.ledger = ledger
+        self._renewals += 1
+        for topic in self._topics.values():
+            topic.forget(ledger.board.ranks)
+        for viewer in self._viewers:
+            viewer.forget()
+        self._changed.set()
+
+    def end(self) -> None:
+        """Let the viewers go, for the board is no more."""
+        self.ended = True
+        self._wake()
+
     def changed(self) -> None:
         """Note that the board changed."""
         self._changed.set()
@@ -104,11 +136,14 @@ class Feed:
     async def _refresh(self) -> None:
         topics = list(self._topics.values())  # one that comes while we read may want more than we ask for
         try:
+            renewals = self._renewals
             page = await self.ledger.read(max(topic.size for topic in topics))
         except (StoreUnavailableError, EpochLostError) as error:
             self.set_stale(_reason(error))
             self._changed.set()  # look again after the interval
             return
+        if renewals != self._renewals:
+            return  # read by a definition that is over; what renewed the feed has it read again
         for topic in topics:
             topic.advance(page)
         self.stale = None
@@ -123,9 +158,34 @@ class Hub:
     """All feeds of the process, and the one connection that hears their notices."""
 
     def __init__(self, client: Store, ledgers: Iterable[Ledger], settings: Settings) -> None:
-        self.feeds = {ledger.board.id: Feed(ledger, settings.conflation_interval) for ledger in ledgers}
+        self.feeds: dict[str, Feed] = {}
         self._client = client
+        self._interval = settings.conflation_interval
         self._max_viewers = settings.max_viewers
+        self._channels = Channels({})
+        self._group: asyncio.TaskGroup | None = None
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+        for ledger in ledgers:
+            self.add(ledger)
+
+    def add(self, ledger: Ledger) -> None:
+        """Feed one more board; one that is fed already goes on with this ledger."""
+        board = ledger.board.id
+        if board in self.feeds:
+            self.feeds[board].renew(ledger)
+            return
+        self.feeds[board] = Feed(ledger, self._interval)
+        self._channels.add(ledger.keys.channel, board)
+        if self._group is not None:
+            self._tasks[board] = self._group.create_task(self.feeds[board].run())
+
+    def remove(self, board: str) -> None:
+        """Let go of a board that is no more, and of its viewers."""
+        feed = self.feeds.pop(board)
+        self._channels.remove(feed.ledger.keys.channel)
+        feed.end()
+        if board in self._tasks:
+            self._tasks.pop(board).cancel()
 
     @contextmanager
     def watch(self, board: str, size: int) -> Iterator[Viewer]:
@@ -144,15 +204,14 @@ class Hub:
     async def run(self) -> None:
         """Hear notices and refresh feeds, for ever."""
         async with asyncio.TaskGroup() as tasks:
+            self._group = tasks
             tasks.create_task(self._hear())
-            for feed in self.feeds.values():
-                tasks.create_task(feed.run())
+            self._tasks = {board: tasks.create_task(feed.run()) for board, feed in self.feeds.items()}
 
     async def _hear(self) -> None:
-        channels = {feed.ledger.keys.channel: board for board, feed in self.feeds.items()}
-        async for notice in listen(self._client, channels):
+        async for notice in listen(self._client, self._channels):
             match notice:
-                case Changed(board):
+                case Changed(board) if board in self.feeds:
                     self.feeds[board].changed()
                 case Gap():
                     STORE_STALE.set(0)

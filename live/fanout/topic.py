@@ -32,6 +32,12 @@ class Topic:
         self._sync: Frame | None = None
         self._update: Frame | None = None
 
+    def forget(self, ranks: Ranks) -> None:
+        """Begin again, for the board was changed or has another life."""
+        self._ranks = ranks
+        self._old = self._page = None
+        self._sync = self._update = None
+
     def advance(self, page: Page) -> None:
         """Take a newer page; one that is not newer changes nothing."""
         held = self._page

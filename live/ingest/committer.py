@@ -3,7 +3,7 @@
 import asyncio
 import time
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Final, Protocol
 
@@ -61,10 +61,17 @@ class _Awaited:
 
 
 class Committer:
-    """Gathers the shares of concurrent requests for one board, and applies them a batch at a time."""
+    """Gathers the shares of concurrent requests for one board, and applies them a batch at a time.
 
-    def __init__(self, ledger: Ledger, settings: Settings) -> None:
+    `look_again` finds out what became of a board that is not found in the store; it may retire the committer.
+    """
+
+    def __init__(
+        self, ledger: Ledger, settings: Settings, look_again: Callable[[], Awaitable[None]] | None = None
+    ) -> None:
         self.ledger = ledger
+        self._look_again = look_again
+        self._retired = False
         self._settings = settings
         self._waiting: deque[Share] = deque()
         self._events_waiting = 0
@@ -78,6 +85,9 @@ class Committer:
             ProblemError: `overloaded`, when too many events wait already.
         """
         count = len(share.entries)
+        if self._retired:
+            _dismiss([share])
+            return
         if self._events_waiting + count > self._settings.max_waiting:
             detail = f"{self._events_waiting} events wait; the setting max_waiting allows {self._settings.max_waiting}"
             raise ProblemError("overloaded", detail, retry_after=1)
@@ -98,10 +108,19 @@ class Committer:
         self.submit(share)
         return await share.answer
 
+    def retire(self) -> None:
+        """The board is no more: whatever was not given to the store yet is refused, and `run` ends."""
+        self._retired = True
+        while self._waiting:
+            _dismiss(self._take())
+        self._arrived.set()  # so that `run` sees it
+
     async def run(self) -> None:
-        """Commit what arrives, for ever."""
+        """Commit what arrives, until it is retired."""
         while True:
             await self._arrived.wait()
+            if self._retired:
+                return
             batch = self._take()
             self._enough = 1
             try:
@@ -110,7 +129,7 @@ class Committer:
                 _fail(batch, error)
                 self._fail_waiting(str(error))
             except EpochLostError as error:
-                _fail(batch, error)
+                await self._give_up(batch, error)
             except BaseException as error:
                 _fail(batch, StoreUnavailableError(f"the commit ended: {error!r}", unknown=True))
                 raise
@@ -121,11 +140,23 @@ class Committer:
                     _settle(batch, added)
                     self._await_company(len(batch))
 
+    async def _give_up(self, batch: Sequence[Share], error: EpochLostError) -> None:
+        """The store does not hold the board: it was removed, or else lost."""
+        if self._look_again is not None:
+            with suppress(StoreUnavailableError):
+                await self._look_again()
+        if self._retired:
+            _dismiss(batch)
+        else:
+            _fail(batch, error)
+
     def _await_company(self, answered: int) -> None:
         """Let those that have just been answered send again and share the next call, if they are many.
 
         A call costs the store, and its disk, much the same for few as for many: PostgreSQL's commit_delay.
         """
+        if self._retired:
+            return
         self._enough = answered + len(self._waiting) if answered >= _COMPANY else 1
         if len(self._waiting) < self._enough:
             self._arrived.clear()
@@ -181,6 +212,12 @@ def _settle(batch: Sequence[Share], added: Added) -> None:
         refused = {i: added.refused[first + i] for i in range(size) if first + i in added.refused}
         first += size
         _tell(share, Committed(None if len(refused) == size else added.offset, refused))
+
+
+def _dismiss(batch: Sequence[Share]) -> None:
+    """Refuse every entry, for the board is no more."""
+    for share in batch:
+        _tell(share, Committed(None, dict.fromkeys(range(len(share.entries)), "board_unknown")))
 
 
 def _fail(batch: Sequence[Share], error: Exception) -> None:

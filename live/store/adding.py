@@ -39,8 +39,10 @@ class _FullError(Exception):
 class Adding(Life):
     """A board that is added to."""
 
-    def __init__(self, client: Store, board: Board, settings: Settings, scripts: Scripts = SCRIPTS) -> None:
-        super().__init__(client, board, settings, scripts)
+    def __init__(
+        self, client: Store, board: Board, settings: Settings, scripts: Scripts = SCRIPTS, born: str = ""
+    ) -> None:
+        super().__init__(client, board, settings, scripts, born)
         self._writer = secrets.token_hex(8)
         self._sequence = 0
         self._writing = asyncio.Lock()

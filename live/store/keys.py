@@ -50,6 +50,11 @@ class Keys:
         return f"{self._base}:seen:{start}"
 
     @property
+    def every_pattern(self) -> str:
+        """A glob that matches every key of this board and nothing else."""
+        return f"{self._base}:*"
+
+    @property
     def slot_pattern(self) -> str:
         """A glob that matches every slot of this board and nothing else."""
         return self.slot("*")

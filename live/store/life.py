@@ -35,10 +35,13 @@ SCRIPTS: Final = Scripts()
 class Life:
     """What reading, adding and rotating share."""
 
-    def __init__(self, client: Store, board: Board, settings: Settings, scripts: Scripts = SCRIPTS) -> None:
+    def __init__(
+        self, client: Store, board: Board, settings: Settings, scripts: Scripts = SCRIPTS, born: str = ""
+    ) -> None:
         self.board = board
         self.keys = Keys(settings.key_prefix, board.id)
         self.epoch: str | None = None
+        self.born = born  # the epoch that the board was made with at run time: it is never given another life here
         self.clock = Clock(None, 0)
         self._client = client
         self._settings = settings
@@ -52,6 +55,7 @@ class Life:
         Raises:
             SetupError: the board lives in the store with choices by which its data can't be read.
             StoreUnavailableError: the store is away.
+            EpochLostError: the board was made at run time, and is no more.
         """
         if self.epoch is not None:
             return
@@ -60,8 +64,10 @@ class Life:
             reply = await self._scripts.open(
                 self._client,
                 [self.keys.meta, self.keys.writers],
-                [secrets.token_hex(4), shape, _WRITER_IDLE, span],
+                [secrets.token_hex(4), shape, _WRITER_IDLE, span, self.born],
             )
+        if reply[0] == b"epoch":
+            raise self._lost(reply)
         epoch, held_shape, newest, held_span, bucket, now, latest = reply
         if held_shape.decode() != shape:
             raise SetupError(
@@ -92,8 +98,8 @@ class Life:
             return AssertionError(f"the store answered {reply!r}")
         held = reply[1].decode() or "none"
         return EpochLostError(
-            f"board {self.board.id!r} had epoch {self.epoch}, and the store now holds {held}: its data was lost. "
-            "Nothing is counted until the server is started again, which accepts the board as it is."
+            f"board {self.board.id!r} had epoch {self.epoch or self.born}, and the store now holds {held}: "
+            "its data was lost. Nothing is counted until the server is started again, which accepts the board as it is."
         )
 
 

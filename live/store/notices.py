@@ -61,7 +61,27 @@ class _Ear(Wire):
         return heard
 
 
-async def listen(client: Store, channels: Mapping[str, str]) -> AsyncIterator[Notice]:
+class Channels:
+    """What is listened to: board id by channel; it may change while it is listened to."""
+
+    def __init__(self, boards: Mapping[str, str]) -> None:
+        self.boards = {channel.encode(): board for channel, board in boards.items()}
+        self.ear: _Ear | None = None
+
+    def add(self, channel: str, board: str) -> None:
+        """Listen to one more; a gap is heard when it has begun."""
+        self.boards[channel.encode()] = board
+        if self.ear is not None:
+            self.ear.send(("SUBSCRIBE", channel))
+
+    def remove(self, channel: str) -> None:
+        """Listen to one no more."""
+        self.boards.pop(channel.encode(), None)
+        if self.ear is not None:
+            self.ear.send(("UNSUBSCRIBE", channel))
+
+
+async def listen(client: Store, channels: Channels) -> AsyncIterator[Notice]:
     """Hear notices for ever, over any number of connections.
 
     A new connection is a gap, for what was announced before it is lost. A peer that went silent does not hang up; so
@@ -69,25 +89,26 @@ async def listen(client: Store, channels: Mapping[str, str]) -> AsyncIterator[No
 
     Args:
         client: the store.
-        channels: board id by channel.
+        channels: what to listen to.
     """
-    names = {channel.encode(): board for channel, board in channels.items()}
     while True:
         ear = _Ear()
         try:
             async with store_errors():
                 await ear.open(client.connection_pool)
-                ear.send(("SUBSCRIBE", *channels))
-                async for notice in _hear(ear, names):
+                ear.send(("SUBSCRIBE", *channels.boards))
+                channels.ear = ear
+                async for notice in _hear(ear, channels):
                     yield notice
         except StoreUnavailableError as error:
             yield Away(str(error))
             await asyncio.sleep(_RECONNECT_PAUSE)
         finally:
+            channels.ear = None
             ear.abort()
 
 
-async def _hear(ear: _Ear, names: Mapping[bytes, str]) -> AsyncIterator[Notice]:
+async def _hear(ear: _Ear, channels: Channels) -> AsyncIterator[Notice]:
     """Notices of one connection, until it is lost; raises when it stays silent, or the store refuses."""
     waiting_for_pong = False
     while not ear.lost.done():
@@ -103,7 +124,7 @@ async def _hear(ear: _Ear, names: Mapping[bytes, str]) -> AsyncIterator[Notice]:
             if isinstance(reply, ResponseError):
                 raise reply
             kind, channel, *_ = reply
-            if kind == b"message":
-                yield Changed(names[channel])
+            if kind == b"message" and channel in channels.boards:
+                yield Changed(channels.boards[channel])
             elif kind == b"subscribe":
                 yield Gap()

@@ -9,7 +9,7 @@ from starlette.responses import Response
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from live.errors import CLOSE_CODES, ProblemError
-from live.fanout.hub import Viewer
+from live.fanout.hub import FeedEndedError, Viewer
 from live.metrics import FRAMES_SENT, SLOW_VIEWERS
 from live.origin import require_origin
 from live.web.problems import problem_response, upgrade_required, whole_number
@@ -19,6 +19,7 @@ log = structlog.get_logger()
 
 _DEFAULT_LIMIT: Final = 50
 _BAD_REQUEST: Final = 3501
+_BOARD_GONE: Final = 3502
 
 
 async def watch_board(websocket: WebSocket) -> None:
@@ -53,7 +54,11 @@ async def refuse_plain(request: Request) -> Response:
 
 async def _send(websocket: WebSocket, viewer: Viewer, slow_timeout: float) -> None:
     while True:
-        frame = await viewer.next_frame()
+        try:
+            frame = await viewer.next_frame()
+        except FeedEndedError:
+            await websocket.close(_BOARD_GONE, CLOSE_CODES[_BOARD_GONE].reason)
+            return
         try:
             async with asyncio.timeout(slow_timeout):
                 await websocket.send_text(frame.text)

@@ -11,7 +11,7 @@ from live.event import make_entry
 from live.settings import Duration
 from live.store.client import connect
 from live.store.ledger import Ledger
-from live.store.notices import Away, Changed, Gap, Notice, listen
+from live.store.notices import Away, Changed, Channels, Gap, Notice, listen
 from tests.support import StoreProcess, eventually, fresh_settings, rolling_board
 
 
@@ -24,7 +24,7 @@ async def listening(store: str) -> AsyncIterator[tuple[list[Notice], Ledger, Red
     heard: list[Notice] = []
 
     async def hear() -> None:
-        async for notice in listen(client, {ledger.keys.channel: "posts"}):
+        async for notice in listen(client, Channels({ledger.keys.channel: "posts"})):
             heard.append(notice)  # noqa: PERF401 - it is read while it grows
 
     hearing = asyncio.create_task(hear())

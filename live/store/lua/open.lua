@@ -5,13 +5,17 @@
 -- ARGV[2] shape — string: the choices on which the meaning of what is stored depends
 -- ARGV[3] idle — seconds: writers that have been silent for longer are forgotten
 -- ARGV[4] span — seconds: length of a bucket of identities, if the board has none yet
+-- ARGV[5] born — string: the epoch that the board was born with elsewhere; '' to give it its life here, if it has none
 -- Returns {epoch, shape, newest, span, bucket, now, latest} as the board has them; newest is '' before the first event,
 --         now and latest are milliseconds, latest is '' where no event time counts
+--         {'epoch', epoch} — the board lives another life than the one it was born with; '' for none
 --@include clock
 local meta, writers = KEYS[1], KEYS[2]
-local epoch, shape, idle, span = ARGV[1], ARGV[2], tonumber(ARGV[3]), ARGV[4]
+local epoch, shape, idle, span, born = ARGV[1], ARGV[2], tonumber(ARGV[3]), ARGV[4], ARGV[5]
 
-if redis.call('EXISTS', meta) == 0 then
+local held = redis.call('HGET', meta, 'epoch')
+if born ~= '' and held ~= born then return {'epoch', held or ''} end
+if not held then
   redis.call('HSET', meta, 'epoch', epoch, 'shape', shape, 'offset', 0, 'total', 0, 'volume', 0)
 end
 redis.call('HSETNX', meta, 'span', span)
