@@ -96,7 +96,8 @@ class Gate:
             StoreUnavailableError: it is too long since the producers were looked up.
         """
         if authorization is None and self._anonymous_may_post():
-            return anonymous(address, self._settings.rate, self._settings.burst)
+            admin = not self._settings.open and is_loopback(self._settings.host)  # the one who owns this machine
+            return anonymous(address, self._settings.rate, self._settings.burst, admin=admin)
         if time.monotonic() - self._looked >= _FRESH:
             raise StoreUnavailableError("the producers' keys can't be looked up")
         if authorization is None:

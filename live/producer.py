@@ -46,6 +46,15 @@ class Producer(msgspec.Struct, frozen=True):
         if verb not in self.verbs:
             raise ProblemError("scope_forbidden", f"the key is for {', '.join(sorted(self.verbs))}, not for {verb}")
 
+    def require_board(self, board: str) -> None:
+        """Let a producer pass whose key is for this board.
+
+        Raises:
+            ProblemError: `scope_forbidden`.
+        """
+        if self.boards is not None and board not in self.boards:
+            raise ProblemError("scope_forbidden", f"the key is not for board {board}")
+
     def refusal(self, board: str) -> str | None:
         """The code with which an event for this board is refused; None when the producer may feed it."""
         return None if self.boards is None or board in self.boards else "board_forbidden"
@@ -107,8 +116,8 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
 NO_DIGESTS: Final = (_NO_DIGEST,) * MOST_SECRETS
 
 
-def anonymous(address: str, rate: float, burst: int) -> Producer:
-    """A producer without a key, who may post; its rate is that of the address, or of the site in IPv6."""
+def anonymous(address: str, rate: float, burst: int, *, admin: bool = False) -> Producer:
+    """A producer without a key, who may post, or `admin` too; its rate is that of the address, in IPv6 of the site."""
     site = address
     try:
         parsed = ip_address(address)
@@ -118,7 +127,8 @@ def anonymous(address: str, rate: float, burst: int) -> Producer:
         if isinstance(parsed, IPv6Address) and parsed.ipv4_mapped is None:
             site = str(int(parsed) >> 128 - _PREFIX)
     rate_key = f"anonymous:{hashlib.sha256(site.encode()).hexdigest()[:32]}"
-    return Producer("", None, frozenset({"post"}), rate, burst, rate_key)
+    verbs: frozenset[Verb] = frozenset({"post", "admin"} if admin else {"post"})
+    return Producer("", None, verbs, rate, burst, rate_key)
 
 
 def new_secret() -> str:

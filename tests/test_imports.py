@@ -25,6 +25,7 @@ ORDER = [
     ("ingest",),
     ("protocols",),
     ("fanout",),
+    ("lifecycle",),
     ("demo",),
     ("web",),
     ("load", "replay"),

@@ -43,7 +43,8 @@ _ONCE: Final = re.compile(rb'"([\x21\x23-\x5b\x5d-\x7e]{1,255})"|([\x21\x23-\x5b
 class Head(msgspec.Struct, frozen=True):
     """What the head of a request says of its body; `once` is the key that makes the whole body idempotent.
 
-    `sole` is the one board that takes plain likes of this producer, where there is one and bodies are plain JSON.
+    `sole` is the one board that takes plain likes of this producer, where there is one and bodies are plain JSON; of
+    the `boards` that there were when the head was read.
     """
 
     producer: Producer
@@ -52,6 +53,7 @@ class Head(msgspec.Struct, frozen=True):
     once: str | None
     identities: Identities
     sole: str | None
+    boards: Boards
 
 
 class PlainShare(Share, Protocol):
@@ -82,6 +84,11 @@ class Intake:
         self._outcome: Committed | None = None  # what the last plain bodies were told, and how
         self._reply = json_reply(b"")
 
+    def take_over(self, boards: Boards, committers: dict[str, Committer]) -> None:
+        """Take events for these boards from now on; whoever remembers what was said of a head has to ask again."""
+        self._boards, self._committers = boards, committers
+        self.gate.generation += 1
+
     def welcome(self, authorization: bytes | None, address: str) -> Producer:
         """Who sends.
 
@@ -91,6 +98,18 @@ class Intake:
         """
         producer = self.gate.identify(authorization, address)
         producer.require("post")
+        return producer
+
+    async def welcome_admin(self, authorization: bytes | None, address: str) -> Producer:
+        """Who changes boards.
+
+        Raises:
+            ProblemError: `credentials_required`, `credentials_invalid`, `scope_forbidden` or `rate_exceeded`.
+            StoreUnavailableError: whose key is good can't be known now.
+        """
+        producer = self.gate.identify(authorization, address)
+        producer.require("admin")
+        await self.rates.admit(producer)
         return producer
 
     def read_head(self, producer: Producer, headers: Headers, named: Mapping[bytes, bytes]) -> Head:
@@ -110,7 +129,7 @@ class Intake:
         self.check_length(int(declared[:20]) if declared.isdigit() else 0)
         once = _once_of(headers) if b"idempotency-key" in named else None
         sole = self._sole_of(producer) if decode is decode_json and not packed and once is None else None
-        return Head(producer, decode, packed, once, Identities(producer.id), sole)
+        return Head(producer, decode, packed, once, Identities(producer.id), sole, self._boards)
 
     def check_length(self, declared: int) -> None:
         """Refuse a body that is too large by what its head says.
@@ -127,7 +146,7 @@ class Intake:
         Raises:
             ProblemError: `overloaded`.
         """
-        if head.sole is None:
+        if head.sole is None or head.boards is not self._boards:
             return False
         event = decode_plain(body)
         if event is None or event.board is not UNSET or event.type is not UNSET or event.category is not UNSET:
@@ -148,8 +167,8 @@ class Intake:
             self._outcome, self._reply = outcome, json_reply(_encode(answer))
             return self._reply
         replies: list[Reply] = []
-        posting = self._posting(head, head.decode(body, self.settings.max_events), _telling(replies.append))
-        posting.hear(outcome)
+        decoded = head.decode(body, self.settings.max_events)
+        Posting(head.boards, head.producer, head.identities, decoded, _telling(replies.append)).hear(outcome)
         return replies[0]
 
     def submit(self, head: Head, body: bytes, done: Done) -> None:
@@ -171,7 +190,7 @@ class Intake:
             producer = self.welcome(named.get(b"authorization"), address)
             await self.rates.admit(producer)
             head = self.read_head(producer, headers, named)
-            whole = await self._collect(body)
+            whole = await self.collect(body)
         except (ProblemError, StoreUnavailableError) as error:
             return problem_reply(error)
         answer: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
@@ -190,7 +209,12 @@ class Intake:
         self._tasks.add(task)
         task.add_done_callback(finish)
 
-    async def _collect(self, body: AsyncIterator[bytes]) -> bytes:
+    async def collect(self, body: AsyncIterator[bytes]) -> bytes:
+        """The whole of a body.
+
+        Raises:
+            ProblemError: `body_too_large`.
+        """
         parts: list[bytes] = []
         size = 0
         async for part in body:

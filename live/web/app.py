@@ -21,21 +21,20 @@ from live.demo import like_for_ever
 from live.errors import EpochLostError, ProblemError, StoreUnavailableError
 from live.fanout.hub import Hub
 from live.gate import Gate
-from live.ingest.committer import Committer
 from live.ingest.intake import Intake
+from live.lifecycle.keeper import Keeper
+from live.lifecycle.roster import Roster
 from live.logs import configure_logs
 from live.processes import end_with_parent
 from live.protocols.guard import Guard
 from live.rates import Rates
-from live.rotation import rotate_for_ever
 from live.settings import Settings, load_settings
 from live.store.answers import Answers
 from live.store.client import connect
-from live.store.ledger import Ledger
-from live.web import boards, documents, events, live, operations, pages, producers, records
+from live.web import board_changes, boards, documents, events, live, operations, pages, producers, records
 from live.web.problems import answer_problem
 from live.web.security import SecurityHeaders
-from live.web.state import Live, assets
+from live.web.state import Live, assets, live_of
 
 log = structlog.get_logger()
 
@@ -48,6 +47,7 @@ def make_app(settings: Settings, all_boards: Boards) -> ASGIApp:
         parts = app.state.live = make_parts(settings, all_boards)
         with suppress(StoreUnavailableError):
             await parts.intake.gate.open()  # so that the first request of a producer does not meet a closed gate
+            await parts.roster.look()
         work = asyncio.create_task(_work(parts))
         work.add_done_callback(_report)
         try:
@@ -88,7 +88,8 @@ def _routes(settings: Settings) -> list[BaseRoute]:
     if settings.role != "ingest":
         routes += [
             Route("/v1/boards", boards.list_boards),
-            Route("/v1/boards/{board}", boards.get_board),
+            Route("/v1/boards/{board}", board_changes.serve_board, methods=["GET", "PUT", "PATCH", "DELETE"]),
+            Route("/v1/trail", board_changes.get_trail),
             Route("/v1/boards/{board}/records", records.list_records),
             Route("/v1/boards/{board}/records/{key:path}", records.get_record),
             Route("/v1/records/{key:path}", records.get_standing),
@@ -126,18 +127,19 @@ def relax_collector() -> None:
 def make_parts(settings: Settings, all_boards: Boards) -> Live:
     """The parts of a process, not yet running."""
     client = connect(settings.store, settings)
-    ledgers = {board.id: Ledger(client, board, settings) for board in all_boards.by_id.values()}
-    committers = {board: Committer(ledger, settings) for board, ledger in ledgers.items()}
     answers, gate, rates = Answers(client, settings), Gate(client, settings), Rates(client, settings)
+    hub, keeper = Hub(client, (), settings), Keeper(client, settings, all_boards)
+    roster = Roster(client, settings, all_boards, hub, keeper)
+    intake = Intake(settings, roster.boards, roster.committers, gate, rates, answers)
+    roster.tell = intake.take_over
     return Live(
         settings=settings,
-        boards=all_boards,
         client=client,
-        ledgers=ledgers,
-        committers=committers,
-        intake=Intake(settings, all_boards, committers, gate, rates, answers),
+        roster=roster,
+        keeper=keeper,
+        intake=intake,
         guard=Guard(settings),
-        hub=Hub(client, ledgers.values(), settings),
+        hub=hub,
         templates=pages.make_templates(),
     )
 
@@ -145,9 +147,7 @@ def make_parts(settings: Settings, all_boards: Boards) -> Live:
 async def _work(parts: Live) -> None:
     """Everything that runs beside the requests."""
     async with asyncio.TaskGroup() as tasks:
-        for committer in parts.committers.values():
-            tasks.create_task(committer.run())
-        tasks.create_task(rotate_for_ever(parts.ledgers.values(), parts.settings.rotation_interval))
+        tasks.create_task(parts.roster.run())
         if parts.settings.role != "ingest":
             tasks.create_task(parts.hub.run())
         tasks.create_task(parts.intake.gate.run())
@@ -158,7 +158,7 @@ async def _work(parts: Live) -> None:
 
 def _start_demo(parts: Live, tasks: asyncio.TaskGroup) -> None:
     """Like on the first board that runs on the server's clock."""
-    for committer in parts.committers.values():
+    for committer in parts.roster.committers.values():
         if committer.ledger.board.clock == "server":
             tasks.create_task(like_for_ever(committer))
             return
@@ -173,6 +173,8 @@ def _report(work: "asyncio.Task[None]") -> None:
 
 
 async def _answer_error(request: Request, error: Exception) -> Response:
+    if isinstance(error, EpochLostError) and "board" in request.path_params:
+        error = await live_of(request).roster.explain(request.path_params["board"], error)
     if request.url.path.startswith("/v1/"):
         return await answer_problem(request, error)
     page = pages.problem_page(request, error)

@@ -20,7 +20,7 @@ _DEFAULT_LIMIT: Final = 100
 
 
 class BoardSummary(msgspec.Struct, frozen=True):
-    """A board as the list of boards shows it; lengths of `window` are in seconds."""
+    """A board as the list of boards shows it; lengths of `window`, and `idle_ttl`, are in seconds."""
 
     board: str
     title: str
@@ -32,6 +32,8 @@ class BoardSummary(msgspec.Struct, frozen=True):
     clock: ClockKind
     source: Sequence[str]
     union: dict[str, int]
+    frozen: bool
+    idle_ttl: int | None
 
 
 class BoardList(msgspec.Struct, frozen=True):
@@ -60,11 +62,12 @@ class BoardPage(msgspec.Struct, frozen=True):
 
 async def list_boards(request: Request) -> Response:
     """Every board of this server."""
-    summaries = [_summary(board) for board in live_of(request).boards.by_id.values()]
+    summaries = [summary_of(board) for board in live_of(request).boards.by_id.values()]
     return json_response(request, BoardList(summaries), None)
 
 
-def _summary(board: Board) -> BoardSummary:
+def summary_of(board: Board) -> BoardSummary:
+    """A board as the list of boards shows it."""
     return BoardSummary(
         board=board.id,
         title=board.title,
@@ -76,6 +79,8 @@ def _summary(board: Board) -> BoardSummary:
         clock=board.clock,
         source=sorted(board.source),
         union=dict(board.union),
+        frozen=board.frozen,
+        idle_ttl=board.idle_ttl,
     )
 
 

@@ -12,8 +12,10 @@ from live.cloudevent import CloudEvent
 from live.errors import PROBLEMS, REFUSALS
 from live.event import MAX_SCORE, Event
 from live.ingest.posting import Answer
+from live.lifecycle.definition import RunningChoice
 from live.replies import ProblemBody
-from live.web.boards import BoardList, BoardPage
+from live.web.board_changes import Trail
+from live.web.boards import BoardList, BoardPage, BoardSummary
 from live.web.records import RecordList, RecordView, Standing
 
 Json = dict[str, Any]
@@ -35,7 +37,10 @@ _RECORDS: Final = _READING | {"period_not_found"}
 _PAGE: Final = _RECORDS | {"cursor_invalid"}
 _RECORD: Final = _RECORDS | {"record_not_found"}
 _LIVE: Final = _READING | {"origin_forbidden", "upgrade_required", "too_many_viewers"}
-_ANY: Final = frozenset(PROBLEMS) - _POSTING - _PAGE - _RECORD - _LIVE
+_ADMIN: Final = frozenset({"credentials_required", "credentials_invalid", "scope_forbidden", "rate_exceeded"})
+_REMOVING: Final = _ADMIN | _BOARD | {"board_fixed", "board_in_file", "outcome_unknown"}
+_CHANGING: Final = _REMOVING | {"malformed_body", "body_too_large", "unsupported_media_type", "board_invalid"}
+_ANY: Final = frozenset(PROBLEMS) - _POSTING - _PAGE - _RECORD - _LIVE - _CHANGING
 
 _SECONDS: Final = {"description": "seconds until another try is worth while", "schema": {"type": "integer"}}
 _TEXT: Final[Json] = {"schema": {"type": "string"}}
@@ -50,7 +55,10 @@ _HEADERS: Final[Mapping[int, Json]] = {
 _ETAG: Final = {"ETag": {"description": "epoch and offset of the board", "schema": {"type": "string"}}}
 _ONCE: Final = "The same key and body gives the same answer, and counts once; another body with it is refused."
 _BINARY: Final = "CloudEvents' binary mode, percent-encoded; needed in that mode: {}"
-_STRUCTS: Final = (Event, CloudEvent, Answer, BoardList, BoardPage, RecordView, RecordList, Standing, ProblemBody)
+_STRUCTS: Final = (
+    Event, CloudEvent, Answer, BoardList, BoardPage, RecordView, RecordList, Standing, Trail, RunningChoice,
+    ProblemBody,
+)  # fmt: skip
 
 
 @cache
@@ -84,6 +92,8 @@ def openapi_document() -> Json:
         board, key, around, period, known,
     )  # fmt: skip
     standing = _operation("getStanding", "One key on every board that it is on.", _answer(Standing), (), key)
+    deeds = _parameter("limit", "query", {"type": "integer", "minimum": 1, "maximum": 1000, "default": 100})
+    trail = _operation("getTrail", "Who changed which boards.", _answer(Trail), _ADMIN | {"parameter_invalid"}, deeds)
     live = _operation("watchBoard", "A WebSocket; see /asyncapi.json.", _upgraded(), _LIVE, board, watched)
     return {
         "openapi": "3.1.0",
@@ -91,11 +101,12 @@ def openapi_document() -> Json:
         "paths": {
             "/v1/events": {"post": _post(components["CloudEvent"]), "options": _options()},
             "/v1/boards": {"get": boards},
-            "/v1/boards/{board}": {"get": one},
+            "/v1/boards/{board}": {"get": one, **_changes(board)},
             "/v1/boards/{board}/records": {"get": records},
             "/v1/boards/{board}/records/{key}": {"get": record},
             "/v1/records/{key}": {"get": standing},
             "/v1/boards/{board}/live": {"get": live},
+            "/v1/trail": {"get": _keyed(trail)},
         },
         "components": {
             "schemas": components,
@@ -111,6 +122,9 @@ def _components() -> Json:
     _, components = msgspec.json.schema_components(_STRUCTS, ref_template=REFERENCE)
     components["ProblemBody"]["properties"]["code"]["enum"] = list(PROBLEMS)
     components["Rejection"]["properties"]["code"]["enum"] = list(REFUSALS)
+    choices = components["RunningChoice"]  # the id is in the path
+    del choices["properties"]["id"]
+    choices["required"].remove("id")
     components["CloudEvent"]["propertyNames"] = {"pattern": "^([a-z0-9]+|data_base64)$"}
     return components
 
@@ -136,6 +150,27 @@ def _post(cloudevent: Json) -> Json:
         },
     }
     return post
+
+
+def _changes(board: Json) -> Json:
+    """What makes, changes and removes a board while the server runs."""
+    shown = _answer(BoardSummary)
+    made = {"201": {**shown["200"], "description": "Made", "headers": {"Location": _TEXT}}, **shown}
+    put = _operation("putBoard", "Make a board, or give it other choices.", made, _CHANGING - _BOARD, board)
+    patch = _operation("patchBoard", "Change some choices; null takes one back.", shown, _CHANGING, board)
+    gone = {"204": {"description": "It is gone, with everything it owned"}}
+    delete = _operation("deleteBoard", "Remove a board.", gone, _REMOVING, board)
+    put["requestBody"] = {"required": True, "content": {"application/json": {"schema": _reference(RunningChoice)}}}
+    some = {"schema": {"type": "object"}}
+    patch["requestBody"] = {
+        "required": True, "content": {"application/merge-patch+json": some, "application/json": some}
+    }  # fmt: skip
+    return {"put": _keyed(put), "patch": _keyed(patch), "delete": _keyed(delete)}
+
+
+def _keyed(operation: Json) -> Json:
+    """An operation for keys with the verb `admin`; on a server of this machine alone that has no keys, for anybody."""
+    return {**operation, "security": [{}, {"key": []}]}
 
 
 def _options() -> Json:

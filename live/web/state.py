@@ -1,5 +1,6 @@
 """What the routes share: one object per process, made by the composition root."""
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import cast
 
@@ -10,8 +11,9 @@ from starlette.requests import HTTPConnection
 from live.board import Board, Boards
 from live.errors import ProblemError
 from live.fanout.hub import Hub
-from live.ingest.committer import Committer
 from live.ingest.intake import Intake
+from live.lifecycle.keeper import Keeper
+from live.lifecycle.roster import Roster
 from live.protocols.guard import Guard
 from live.settings import Settings
 from live.store.client import Store
@@ -22,14 +24,23 @@ class Live(msgspec.Struct, frozen=True):
     """The running parts of one process."""
 
     settings: Settings
-    boards: Boards
     client: Store
-    ledgers: dict[str, Ledger]
-    committers: dict[str, Committer]
+    roster: Roster
+    keeper: Keeper
     intake: Intake
     guard: Guard
     hub: Hub
     templates: Environment
+
+    @property
+    def boards(self) -> Boards:
+        """The boards that there are now."""
+        return self.roster.boards
+
+    @property
+    def ledgers(self) -> Mapping[str, Ledger]:
+        """The ledger of each board that there is now."""
+        return self.roster.ledgers
 
     def board(self, board_id: str) -> Board:
         """The board of an id.

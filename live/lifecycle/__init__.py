@@ -1,0 +1,1 @@
+"""Boards that come, change and go while the server runs."""

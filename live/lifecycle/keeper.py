@@ -1,0 +1,204 @@
+"""Makes, changes and removes boards while the server runs.
+
+Every step is a compare-and-set on all definitions, so of two changes at once one goes first, and the other meets what
+it has made. A board is announced before it is born and after it is dead: only who has announced its epoch gives it its
+life, so whoever has not heard of its end can't revive it. A making or a leaving that nobody finished is taken over.
+"""
+
+import asyncio
+import secrets
+from contextlib import suppress
+from typing import Any, Final
+
+import msgspec
+
+from live.board import Board, Boards
+from live.board_file import union_mistakes
+from live.errors import ProblemError, StoreUnavailableError
+from live.lifecycle.definition import DefinitionError, forbidden, merge, read_board
+from live.settings import Settings
+from live.store.beginnings import amend, bear, wipe
+from live.store.client import Store
+from live.store.definitions import Definition, Definitions, DefinitionStore, What
+from live.store.keys import Keys
+
+ABANDONED: Final = 10  # seconds: whoever makes a board has written off for longer than a store may take to answer
+_PATIENCE: Final = 15.0  # longer than that, so that what was abandoned is taken over
+_PAUSE: Final = 0.05
+
+
+class Keeper:
+    """Changes the boards of one key prefix; those of the boards file are not its own."""
+
+    def __init__(self, client: Store, settings: Settings, in_file: Boards) -> None:
+        self.definitions = DefinitionStore(client, settings.key_prefix)
+        self._client = client
+        self._prefix = settings.key_prefix
+        self._in_file = in_file
+
+    async def put(self, board: str, choices: dict[str, Any], who: str) -> bool:
+        """Make a board, or give it other choices; True when it was made.
+
+        Raises:
+            ProblemError: `board_in_file`, `board_invalid`, or `board_fixed`.
+            StoreUnavailableError: the store is away.
+        """
+        self._not_in_file(board)
+        deadline = asyncio.get_running_loop().time() + _PATIENCE
+        while asyncio.get_running_loop().time() < deadline:
+            found, held = await self._settled(board)
+            if held is None:
+                if await self._make(found, board, choices, who):
+                    return True
+            elif held.state == "live" and await self._change(found, board, held, choices, who):
+                return False
+            await asyncio.sleep(_PAUSE)
+        raise StoreUnavailableError(f"board {board} is changed by others all the time")
+
+    async def patch(self, board: str, patch: dict[str, Any], who: str) -> None:
+        """Change some choices of a board.
+
+        Raises:
+            ProblemError: `board_in_file`, `board_not_found`, `board_invalid`, or `board_fixed`.
+            StoreUnavailableError: the store is away.
+        """
+        self._not_in_file(board)
+        deadline = asyncio.get_running_loop().time() + _PATIENCE
+        while asyncio.get_running_loop().time() < deadline:
+            found, held = await self._settled(board)
+            if held is None:
+                raise _no_such(board)
+            if held.state == "live" and await self._change(found, board, held, merge(held.choices, patch), who):
+                return
+            await asyncio.sleep(_PAUSE)
+        raise StoreUnavailableError(f"board {board} is changed by others all the time")
+
+    async def delete(self, board: str, who: str, *, what: What = "deleted", epoch: str | None = None) -> None:
+        """Remove a board with everything it owns; with `epoch`, only that life of it.
+
+        Raises:
+            ProblemError: `board_in_file`, `board_not_found`, or `board_fixed` for a part of a union.
+            StoreUnavailableError: the store is away.
+        """
+        self._not_in_file(board)
+        deadline = asyncio.get_running_loop().time() + _PATIENCE
+        while asyncio.get_running_loop().time() < deadline:
+            found, held = await self._settled(board)
+            if held is None or epoch not in (None, held.epoch):
+                raise _no_such(board)
+            if held.state == "live":
+                _no_part(found, board)
+                leaving = msgspec.structs.replace(held, state="leaving", since=await self.definitions.now())
+                if await self.definitions.keep(found.version, board, leaving, (who, what, held.choices)):
+                    await self.finish(board, leaving)
+                    return
+            await asyncio.sleep(_PAUSE)
+        raise StoreUnavailableError(f"board {board} is changed by others all the time")
+
+    async def finish(self, board: str, left: Definition) -> None:
+        """Remove what a board owned that is leaving, or was never made, and forget it.
+
+        Raises:
+            StoreUnavailableError: the store is away.
+        """
+        await wipe(self._client, Keys(self._prefix, board), left.epoch)
+        while True:
+            found = await self.definitions.load()
+            if found.boards.get(board) != left or await self.definitions.keep(found.version, board, None, None):
+                return
+
+    def _not_in_file(self, board: str) -> None:
+        if board in self._in_file.by_id:
+            raise ProblemError("board_in_file", f"change board {board} in the boards file, and start the server again")
+
+    async def _settled(self, board: str) -> tuple[Definitions, Definition | None]:
+        """What is defined now, and of one board; what others have left half done is finished first."""
+        found = await self.definitions.load()
+        held = found.boards.get(board)
+        if held is None or held.state == "live":
+            return found, held
+        if held.state == "leaving" or await self.definitions.now() - held.since > ABANDONED:
+            await self.finish(board, held)
+            found = await self.definitions.load()
+        return found, found.boards.get(board)
+
+    async def _make(self, found: Definitions, board: str, choices: dict[str, Any], who: str) -> bool:
+        """Make a board; False when somebody else came before."""
+        made, keys = self._checked(found, board, choices), Keys(self._prefix, board)
+        since = await self.definitions.now()
+        reserved = Definition(epoch=secrets.token_hex(4), choices=choices, state="making", since=since)
+        if not await self.definitions.keep(found.version, board, reserved, None):
+            return False
+        while (other := await bear(self._client, keys, made, reserved.epoch)) is not None:
+            epoch, at_run_time = other
+            if (await self.definitions.load()).boards.get(board) != reserved:
+                return False
+            if not at_run_time:
+                await self.finish(board, reserved)
+                detail = f"the store holds a board {board} of a boards file; take another id"
+                raise ProblemError("board_in_file", detail)
+            await wipe(self._client, keys, epoch)  # what a making or leaving has left that nobody could finish
+        live = msgspec.structs.replace(reserved, state="live")
+        while (found := await self.definitions.load()).boards.get(board) == reserved:
+            if await self.definitions.keep(found.version, board, live, (who, "created", choices)):
+                if made.frozen:
+                    await amend(self._client, keys, live.epoch, live.revision, frozen=True)
+                return True
+        await wipe(self._client, keys, reserved.epoch)
+        return False
+
+    async def _change(
+        self, found: Definitions, board: str, held: Definition, choices: dict[str, Any], who: str
+    ) -> bool:
+        """Give a board other choices; False when somebody else came before."""
+        if choices == held.choices:
+            return True
+        old, new = read_board(board, held.choices), self._checked(found, board, choices)
+        if mistakes := list(forbidden(old, new)):
+            raise ProblemError("board_fixed", "\n".join(mistakes))
+        changed = msgspec.structs.replace(held, choices=choices, revision=held.revision + 1)
+        if not await self.definitions.keep(found.version, board, changed, (who, _what(old, new), choices)):
+            return False
+        keys = Keys(self._prefix, board)
+        await amend(self._client, keys, changed.epoch, changed.revision, frozen=new.frozen)
+        return True
+
+    def _checked(self, found: Definitions, board: str, choices: dict[str, Any]) -> Board:
+        """The board of some choices, among the others there are.
+
+        Raises:
+            ProblemError: `board_invalid`.
+        """
+        try:
+            made = read_board(board, choices)
+        except DefinitionError as error:
+            raise ProblemError("board_invalid", str(error)) from None
+        others = dict(self._in_file.by_id)
+        for name, definition in found.boards.items():
+            if definition.state == "live":
+                with suppress(DefinitionError):  # made by a later version of the server
+                    others.setdefault(name, read_board(name, definition.choices))
+        others[board] = made
+        if mistakes := list(union_mistakes(others, set())):
+            raise ProblemError("board_invalid", "\n".join(mistakes))
+        return made
+
+
+def _no_such(board: str) -> ProblemError:
+    return ProblemError("board_not_found", f"there is no board {board}; PUT makes one")
+
+
+def _no_part(found: Definitions, board: str) -> None:
+    """Refuse to remove a part of a union."""
+    unions = [name for name, definition in found.boards.items() if board in definition.choices.get("union", ())]
+    if unions:
+        raise ProblemError(
+            "board_fixed", f"board {board} is added up by the union {', '.join(unions)}: remove that first"
+        )
+
+
+def _what(old: Board, new: Board) -> What:
+    """How the trail calls a change."""
+    if msgspec.structs.replace(old, frozen=new.frozen) == new and old != new:
+        return "frozen" if new.frozen else "thawed"
+    return "changed"

@@ -1,0 +1,157 @@
+"""The roster of a process: which boards it runs, those of the boards file and those made at run time.
+
+Everything that belongs to a board is started and stopped here, and here alone. What reads the roster reads whole
+objects that are put in place of the last ones, never changed.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from typing import Final
+
+import structlog
+
+from live.board import Board, Boards
+from live.errors import EpochLostError, ProblemError, SetupError, StoreUnavailableError
+from live.fanout.hub import Hub
+from live.ingest.committer import Committer
+from live.lifecycle.definition import DefinitionError, read_board
+from live.lifecycle.keeper import Keeper
+from live.rotation import rotate_for_ever
+from live.settings import Settings
+from live.store.beginnings import amend
+from live.store.client import Store
+from live.store.definitions import Definition
+from live.store.ledger import Ledger
+
+log = structlog.get_logger()
+
+_PAUSE: Final = 1.0  # seconds between two looks at the store
+
+
+class Roster:
+    """The boards that run in this process; `tell` is called with them, and their committers, when they are others."""
+
+    def __init__(self, client: Store, settings: Settings, in_file: Boards, hub: Hub, keeper: Keeper) -> None:
+        self.boards = in_file
+        self.ledgers: Mapping[str, Ledger] = {}
+        self.committers: dict[str, Committer] = {}
+        self.tell: Callable[[Boards, dict[str, Committer]], None] = lambda _boards, _committers: None
+        self._client = client
+        self._settings = settings
+        self._in_file = in_file
+        self._hub = hub
+        self._keeper = keeper
+        self._made: dict[str, Definition] = {}
+        self._version: str | None = None  # None: never read
+        self._looking = asyncio.Lock()
+        self._away = False
+        self._group: asyncio.TaskGroup | None = None
+        self._rotating: dict[str, asyncio.Task[None]] = {}
+        self._replace((), [Ledger(client, board, settings) for board in in_file.by_id.values()])
+
+    async def run(self) -> None:
+        """Run every board, and take over what is changed, for ever."""
+        async with asyncio.TaskGroup() as tasks:
+            self._group = tasks
+            for board in self.ledgers:
+                self._start(board)
+            while True:
+                try:
+                    await self.look()
+                except StoreUnavailableError as error:
+                    if not self._away:
+                        log.warning("the definitions of boards can't be looked up", reason=str(error))
+                    self._away = True
+                else:
+                    self._away = False
+                await asyncio.sleep(_PAUSE)
+
+    async def look(self) -> None:
+        """Take over what was changed since the last look.
+
+        Raises:
+            StoreUnavailableError: the store is away.
+        """
+        async with self._looking:
+            definitions = self._keeper.definitions
+            if self._version is not None and await definitions.version() == self._version:
+                return
+            found = await definitions.load()
+            await self._take_over(
+                {board: made for board, made in found.boards.items() if board not in self._in_file.by_id}
+            )
+            self._version = found.version
+
+    async def explain(self, board: str, error: EpochLostError) -> Exception:
+        """What it means that the store does not hold a board: it may have been removed a moment ago."""
+        with suppress(StoreUnavailableError):
+            await self.look()
+        return error if board in self.boards.by_id else ProblemError("board_not_found", f"board {board} was removed")
+
+    async def _take_over(self, found: Mapping[str, Definition]) -> None:
+        """Run the boards that are defined now, and no others but those of the file."""
+        wanted = {board: made for board, made in found.items() if made.state == "live"}
+        gone = [board for board, made in self._made.items() if board not in wanted]
+        fresh: list[Ledger] = []
+        changed: list[Board] = []
+        for name, definition in wanted.items():
+            held = self._made.get(name)
+            if held == definition:
+                continue
+            try:
+                board = read_board(name, definition.choices)
+                ledger = Ledger(self._client, board, self._settings, born=definition.epoch)
+                await ledger.open()
+                if board.frozen or definition.revision > 1:  # whoever changed it may have died before
+                    await amend(self._client, ledger.keys, definition.epoch, definition.revision, frozen=board.frozen)
+            except (DefinitionError, SetupError, EpochLostError) as error:
+                log.warning("a board that is defined can't be run", board=name, reason=str(error))
+                continue
+            if held is None or held.epoch != definition.epoch:
+                fresh.append(ledger)
+            else:
+                changed.append(board)
+            self._made[name] = definition
+        for name in gone:
+            del self._made[name]
+        if gone or fresh or changed:
+            self._replace(gone, fresh, changed)
+
+    def _replace(self, gone: Iterable[str], fresh: Iterable[Ledger], changed: Iterable[Board] = ()) -> None:
+        """Put other boards in the place of those that run, at one instant."""
+        ledgers, committers = dict(self.ledgers), dict(self.committers)
+        boards = dict(self.boards.by_id)
+        for name in gone:
+            del ledgers[name], boards[name]
+            self._stop(name, committers.pop(name))
+            self._hub.remove(name)
+        for board in changed:
+            boards[board.id] = ledgers[board.id].board = board
+            self._hub.add(ledgers[board.id])
+        started = []
+        for ledger in fresh:
+            name = ledger.board.id
+            if name in committers:
+                self._stop(name, committers[name])
+            boards[name], ledgers[name] = ledger.board, ledger
+            committers[name] = Committer(ledger, self._settings, self.look if ledger.born else None)
+            self._hub.add(ledger)
+            started.append(name)
+        self.boards, self.ledgers, self.committers = Boards(boards.values()), ledgers, committers
+        for name in started:
+            self._start(name)
+        self.tell(self.boards, self.committers)
+
+    def _start(self, board: str) -> None:
+        """Begin to count and to rotate a board, once the roster runs."""
+        if self._group is not None:
+            self._group.create_task(self.committers[board].run())
+            rotation = rotate_for_ever([self.ledgers[board]], self._settings.rotation_interval)
+            self._rotating[board] = self._group.create_task(rotation)
+
+    def _stop(self, board: str, committer: Committer) -> None:
+        """Count and rotate a board no more; what it has not counted yet is refused."""
+        committer.retire()
+        if board in self._rotating:
+            self._rotating.pop(board).cancel()

@@ -1,0 +1,109 @@
+"""PUT, PATCH and DELETE /v1/boards/{board}: boards that come, change and go while the server runs; GET /v1/trail."""
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from http import HTTPStatus
+from typing import Any, Final
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+
+from live.errors import ProblemError, StoreUnavailableError
+from live.producer import Producer
+from live.store.definitions import Deed
+from live.web.boards import get_board, summary_of
+from live.web.problems import whole_number
+from live.web.state import Live, live_of
+
+_ANONYMOUS: Final = "anonymous"
+_MOST_DEEDS: Final = 1000
+_JSON: Final = ("application/json", "application/merge-patch+json", "")
+
+
+class Trail(msgspec.Struct, frozen=True):
+    """Who changed which boards, the newest change first."""
+
+    trail: Sequence[Deed]
+
+
+async def serve_board(request: Request) -> Response:
+    """One board: read it, or make, change or remove it."""
+    return await _METHODS[request.method](request)
+
+
+async def put_board(request: Request) -> Response:
+    """Make a board, or give it other choices."""
+    live, producer = live_of(request), await _admin(request)
+    board = request.path_params["board"]
+    made = await live.keeper.put(board, await _choices(live, request), producer.id or _ANONYMOUS)
+    return await _shown(live, board, HTTPStatus.CREATED if made else HTTPStatus.OK)
+
+
+async def patch_board(request: Request) -> Response:
+    """Change some choices of a board."""
+    live, producer = live_of(request), await _admin(request)
+    board = request.path_params["board"]
+    await live.keeper.patch(board, await _choices(live, request), producer.id or _ANONYMOUS)
+    return await _shown(live, board, HTTPStatus.OK)
+
+
+async def delete_board(request: Request) -> Response:
+    """Remove a board with everything it owns."""
+    live, producer = live_of(request), await _admin(request)
+    await live.keeper.delete(request.path_params["board"], producer.id or _ANONYMOUS)
+    await live.roster.look()
+    return Response(status_code=HTTPStatus.NO_CONTENT, headers={"Cache-Control": "no-store"})
+
+
+async def get_trail(request: Request) -> Response:
+    """Who changed which boards; a key for some boards sees what was done to these."""
+    live, producer = live_of(request), await _admin(request)
+    limit = whole_number(request, "limit", 100, 1, _MOST_DEEDS)
+    deeds = await live.keeper.definitions.trail(limit)
+    seen = [deed for deed in deeds if producer.refusal(deed.board) is None]
+    return Response(
+        msgspec.json.encode(Trail(seen)), headers={"Cache-Control": "no-store"}, media_type="application/json"
+    )
+
+
+_METHODS: Final[Mapping[str, Callable[[Request], Awaitable[Response]]]] = {
+    "GET": get_board,
+    "HEAD": get_board,
+    "PUT": put_board,
+    "PATCH": patch_board,
+    "DELETE": delete_board,
+}
+
+
+async def _admin(request: Request) -> Producer:
+    """Who asks, with a key that is for changing this board."""
+    authorization = request.headers.get("authorization")
+    address = request.client.host if request.client is not None else ""
+    intake = live_of(request).intake
+    producer = await intake.welcome_admin(None if authorization is None else authorization.encode("latin-1"), address)
+    if "board" in request.path_params:
+        producer.require_board(request.path_params["board"])
+    return producer
+
+
+async def _choices(live: Live, request: Request) -> dict[str, Any]:
+    """The body: one JSON object."""
+    if request.headers.get("content-type", "").partition(";")[0].strip().lower() not in _JSON:
+        raise ProblemError("unsupported_media_type", "send application/json")
+    body = await live.intake.collect(request.stream())
+    try:
+        return msgspec.json.decode(body, type=dict[str, Any])
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise ProblemError("malformed_body", f"the body is one JSON object of choices: {error}") from None
+
+
+async def _shown(live: Live, board: str, status: HTTPStatus) -> Response:
+    """The board as it is now, in this process too."""
+    await live.roster.look()
+    shown = live.boards.by_id.get(board)
+    if shown is None:
+        raise StoreUnavailableError(f"board {board} can't be run here", unknown=True)
+    headers = {"Cache-Control": "no-store"}
+    if status == HTTPStatus.CREATED:
+        headers["Location"] = f"/v1/boards/{board}"
+    return Response(msgspec.json.encode(summary_of(shown)), status, headers, "application/json")
