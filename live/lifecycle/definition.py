@@ -10,6 +10,8 @@ from live.board import Board
 from live.board_file import BoardChoice, make_board
 from live.window import parse_duration
 
+_NO_CHOICE: Final = ("there is no choice of this name", "the id is the one in the path")
+
 
 class RunningChoice(BoardChoice, frozen=True, kw_only=True):
     """The choices of a `[[board]]`, and two that only a board made at run time has."""
@@ -44,8 +46,9 @@ def read_board(board_id: str, choices: Mapping[str, Any]) -> Board:
         choice = msgspec.convert({**good, "id": board_id}, RunningChoice)
         board = make_board(choice)
     except ValueError as error:
-        unknown = {path.rpartition(".")[2] for path in wrong}  # what follows from their defaults is nobody's mistake
-        mistakes += [line for line in str(error).splitlines() if not unknown & set(re.findall(r"\w+", line))]
+        # What is said of a choice that was left out here follows from its default, and is nobody's mistake.
+        out = {path.rpartition(".")[2] for path, reason in wrong.items() if reason not in _NO_CHOICE}
+        mistakes += [line for line in str(error).splitlines() if not out & set(re.findall(r"\w+", line))]
         raise DefinitionError(mistakes) from None
     if mistakes:
         raise DefinitionError(mistakes)
@@ -99,9 +102,9 @@ def _wrong(table: Mapping[str, Any], struct: type[msgspec.Struct], path: str) ->
     for name, value in table.items():
         where = path + name
         if name not in fields:
-            yield where, "there is no choice of this name"
+            yield where, _NO_CHOICE[0]
         elif where == "id":
-            yield where, "the id is the one in the path"
+            yield where, _NO_CHOICE[1]
         elif isinstance(value, dict) and (inner := _table_of(fields[name].type)) is not None:
             yield from _wrong(value, inner, f"{where}.")
         else:

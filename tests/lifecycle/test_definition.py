@@ -1,0 +1,113 @@
+"""Definitions of boards made at run time: their mistakes, how they are changed, and what can't change."""
+
+from typing import Any
+
+import pytest
+
+from live.lifecycle.definition import DefinitionError, forbidden, merge, read_board
+from live.window import Forever
+
+
+def mistakes(board: str = "b", **choices: Any) -> list[str]:
+    """What is wrong with choices."""
+    with pytest.raises(DefinitionError) as error:
+        read_board(board, choices)
+    assert str(error.value) == "\n".join(error.value.mistakes)
+    return error.value.mistakes
+
+
+def test_no_choice_is_a_board() -> None:
+    """Every choice has a default, as in the boards file; the two that only such a board has are off."""
+    board = read_board("b", {})
+    assert (board.id, board.title, board.source) == ("b", "b", frozenset({"like"}))
+    assert (board.frozen, board.idle_ttl) == (False, None)
+
+
+def test_choices_are_those_of_the_file() -> None:
+    """As JSON has them, times too."""
+    board = read_board("b", {
+        "window": "forever", "idle_ttl": "2h", "frozen": True,
+        "votes": {"per_actor": 3, "opens": "2026-01-01T00:00:00Z", "closes": "2026-02-01T00:00:00+01:00"},
+    })  # fmt: skip
+    assert (board.window, board.idle_ttl, board.frozen) == (Forever(), 7200, True)
+    assert board.votes is not None
+    assert (board.votes.per_actor, board.votes.opens) == (3, 1_767_225_600_000)
+
+
+def test_all_mistakes_come_at_once() -> None:
+    """Of types, of names, inside of tables, and of sense; nothing is said that follows from a default."""
+    found = mistakes(
+        "B!", title=5, operator="most", cap=3, idle_ttl="0s", id="x", colour="red", ranks="dense",
+        window={"rolling": "1h", "slot": "7m", "width": 3}, votes={"per_key": 0, "per_actor": 1, "closes": 3},
+    )  # fmt: skip
+    parts = [line.split(":")[0] for line in found[:7]]
+    assert parts == ["`title`", "`operator`", "`id`", "`colour`", "`window.width`", "`votes.per_key`", "`votes.closes`"]
+    assert found[7].startswith("`idle_ttl`: '0s'")
+    assert [line.split(" ")[0] for line in found[8:10]] == ["id", "the"]
+    assert "not a multiple of its slot" in found[9]
+    assert not any("`cap`" in line for line in found)
+
+
+def test_what_makes_no_sense_together_is_said() -> None:
+    """As of the boards file."""
+    (line,) = mistakes(cap=3)
+    assert line.startswith("`cap` with `operator = incr`")
+    assert mistakes(idle_ttl="1.5s")[0].startswith("`idle_ttl`")
+    assert mistakes(idle_ttl="soon")[0].startswith("`idle_ttl`")
+    assert mistakes(idle_ttl=5) == ["`idle_ttl`: Expected `str | null`, got `int`"]
+
+
+def test_a_patch_merges() -> None:
+    """Tables are merged, null takes a choice back; the choices themselves stay as they were."""
+    choices = {"title": "a", "window": {"calendar": "day", "keep": 3}, "cap": 4}
+    merged = merge(choices, {"title": "b", "window": {"keep": 5}, "cap": None, "frozen": True, "none": None})
+    assert merged == {"title": "b", "window": {"calendar": "day", "keep": 5}, "frozen": True}
+    assert choices["title"] == "a"
+    assert merge({"window": "forever"}, {"window": {"calendar": "day"}}) == {"window": {"calendar": "day"}}
+
+
+DAY = {"window": {"calendar": "day"}}
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ({}, {"title": "other", "source": ["kiss"], "category": ["art"], "idle_ttl": "1h", "frozen": True}),
+        (DAY, {"window": {"calendar": "day", "keep": 3, "grace": "1h"}}),
+        ({**DAY, "operator": "best", "cap": 5}, {**DAY, "operator": "best", "cap": 6}),
+        ({**DAY, "operator": "best", "cap": 5}, {**DAY, "operator": "best"}),
+        ({**DAY, "votes": {"per_key": 1}}, {**DAY, "votes": {"per_key": 2, "per_actor": 3}}),
+        ({"ties": "key"}, {"ties": "key", "sort_order": "asc"}),
+        ({}, {"ranks": "competition"}),
+    ],
+)
+def test_what_may_change(old: dict[str, Any], new: dict[str, Any]) -> None:
+    """What does not touch the meaning of what is stored."""
+    assert list(forbidden(read_board("b", old), read_board("b", new))) == []
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "names"),
+    [
+        ({}, {"window": "forever", "clock": "event", "ranks": "dense"}, ["window", "ranks", "clock"]),
+        (DAY, {"window": {"calendar": "day", "last": 3}}, ["window"]),
+        (DAY, {**DAY, "operator": "set", "ties": "last"}, ["operator", "ties"]),
+        ({}, {"sort_order": "asc"}, ["sort_order"]),
+        ({**DAY, "operator": "best", "ties": "key"}, {**DAY, "operator": "best", "ties": "key", "sort_order": "asc"},
+         ["sort_order"]),
+        ({**DAY, "operator": "set", "ties": "key", "cap": 5},
+         {**DAY, "operator": "set", "ties": "key", "cap": 5, "sort_order": "asc"}, ["sort_order"]),
+        ({**DAY, "operator": "best"}, {**DAY, "operator": "best", "cap": 5}, ["cap"]),
+        ({**DAY, "operator": "best", "cap": 5}, {**DAY, "operator": "best", "cap": 4}, ["cap"]),
+        (DAY, {**DAY, "votes": {"per_key": 1}}, ["votes"]),
+        ({"union": ["a", "c"]}, {"union": ["a", "c"], "weights": [1, 2]}, ["union"]),
+        ({}, {"union": ["a", "c"]}, ["union"]),
+        ({**DAY, "operator": "set", "score": [{"field": "a", "max": 9}]},
+         {**DAY, "operator": "set", "score": [{"field": "a", "max": 8}]}, ["score"]),
+    ],
+)  # fmt: skip
+def test_what_can_not_change(old: dict[str, Any], new: dict[str, Any], names: list[str]) -> None:
+    """Every such choice is named, with the reason."""
+    found = list(forbidden(read_board("b", old), read_board("b", new)))
+    assert [line.split("`")[1] for line in found] == names
+    assert all(": " in line for line in found)

@@ -1,0 +1,212 @@
+"""The keeper: what is left half done is taken over, nothing is revived, and nothing is taken that is another's."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from typing import Any, Final
+
+import msgspec
+import pytest
+
+from live.board import Board, Boards
+from live.errors import EpochLostError, ProblemError
+from live.event import make_entry
+from live.lifecycle.definition import read_board
+from live.lifecycle.keeper import ABANDONED, Keeper
+from live.settings import Settings
+from live.store.beginnings import bear
+from live.store.client import Store, connect
+from live.store.definitions import Definition
+from live.store.keys import Keys
+from live.store.ledger import Ledger
+from tests.support import fresh_settings, rolling_board
+
+KISS: Final[dict[str, Any]] = {"source": ["kiss"], "window": "forever"}
+
+
+class House:
+    """A keeper, and a look at what it does."""
+
+    def __init__(self, client: Store, settings: Settings) -> None:
+        self.client = client
+        self.settings = settings
+        self.keeper = Keeper(client, settings, Boards([rolling_board()]))
+        self.keys = Keys(settings.key_prefix, "b")
+
+    async def define(self, definition: Definition) -> None:
+        """Leave a definition behind, as who died on the way would have."""
+        found = await self.keeper.definitions.load()
+        assert await self.keeper.definitions.keep(found.version, "b", definition, None)
+
+    async def definition(self) -> Definition | None:
+        return (await self.keeper.definitions.load()).boards.get("b")
+
+    async def owned(self) -> list[bytes]:
+        """Every key of the board."""
+        return [key async for key in self.client.scan_iter(match=f"{self.keys.channel}*", count=1000)]
+
+    async def ledger(self) -> Ledger:
+        """A ledger as a process has it that has heard of the board."""
+        definition = await self.definition()
+        assert definition is not None
+        return Ledger(self.client, read_board("b", definition.choices), self.settings, born=definition.epoch)
+
+    async def refused(self, work: Any) -> tuple[str, str]:
+        """Code and detail of a refusal."""
+        with pytest.raises(ProblemError) as problem:
+            await work
+        return problem.value.code, problem.value.detail
+
+
+@asynccontextmanager
+async def house(store: str) -> AsyncIterator[House]:
+    """A keeper on a key prefix of its own."""
+    settings = fresh_settings(store)
+    client = connect(store, settings)
+    try:
+        yield House(client, settings)
+    finally:
+        await client.aclose()
+
+
+async def test_a_board_goes_with_everything_it_owns(any_store: str) -> None:
+    """Thousands of keys in steps, of every kind; and nothing of a board whose name only begins the same."""
+    async with house(any_store) as made:
+        assert await made.keeper.put("b", {"window": {"calendar": "hour", "keep": 900}, "clock": "event"}, "ann")
+        assert await made.keeper.put("b2", KISS, "ann")
+        ledger = await made.ledger()
+        await ledger.add([make_entry(f"k{i}", 1, i * 3_600_000, bytes([i % 256] * 16)) for i in range(1, 800, 300)])
+        for number in range(3000):
+            await made.client.hset(ledger.keys.slot(number), "a", 1)
+        assert len(await made.owned()) > 3000
+        await made.keeper.delete("b", "ann")
+        assert await made.owned() == []
+        assert await made.client.exists(Keys(made.settings.key_prefix, "b2").meta)
+        with pytest.raises(EpochLostError):
+            await ledger.add([make_entry("a")])
+        with pytest.raises(EpochLostError):
+            await Ledger(made.client, ledger.board, made.settings, born=ledger.born).open()
+        assert await made.owned() == []
+
+
+async def test_of_many_puts_at_once_one_makes(any_store: str) -> None:
+    """The others change what it has made; the last one's choices stand, and there is one board."""
+    async with house(any_store) as made:
+        outcomes = await asyncio.gather(*(made.keeper.put("b", {**KISS, "title": f"t{i}"}, f"p{i}") for i in range(8)))
+        assert sorted(outcomes) == [False] * 7 + [True]
+        deeds = await made.keeper.definitions.trail(100)
+        assert [deed.what for deed in deeds] == ["changed"] * 7 + ["created"]
+        definition = await made.definition()
+        assert definition is not None
+        assert definition.choices == deeds[0].choices
+        assert definition.revision == 8
+        ledger = await made.ledger()
+        await ledger.open()
+
+
+async def test_puts_and_deletes_in_a_heap_leave_a_whole_board_or_none(any_store: str) -> None:
+    """Whatever goes first, at the end the store holds either a definition and its life, or nothing."""
+    async with house(any_store) as made:
+        for _ in range(10):
+
+            async def delete() -> None:
+                with suppress(ProblemError):  # there may be none
+                    await made.keeper.delete("b", "ann")
+
+            works: list[Any] = [made.keeper.put("b", KISS, "ann") for _ in range(3)] + [delete() for _ in range(3)]
+            await asyncio.gather(*works)
+            definition = await made.definition()
+            if definition is None:
+                assert await made.owned() == []
+            else:
+                assert definition.state == "live"
+                await (await made.ledger()).open()
+
+
+async def test_an_abandoned_making_is_taken_over(any_store: str) -> None:
+    """With what it had born; the one who comes late to finish it changes nothing."""
+    async with house(any_store) as made:
+        board = read_board("b", KISS)
+        abandoned = Definition(
+            epoch="0badbad0", choices=KISS, state="making", since=await made.keeper.definitions.now() - ABANDONED - 1
+        )
+        await made.define(abandoned)
+        assert await bear(made.client, made.keys, board, abandoned.epoch) is None
+        assert await made.keeper.put("b", KISS, "ann")
+        definition = await made.definition()
+        assert definition is not None
+        assert definition.epoch != abandoned.epoch
+        await made.keeper.finish("b", abandoned)
+        assert await bear(made.client, made.keys, board, abandoned.epoch) == (definition.epoch, True)
+        await (await made.ledger()).open()
+
+
+async def test_a_life_that_nobody_knows_is_cleared_away(any_store: str) -> None:
+    """Who makes a board finds what a maker has left that lost its place and died."""
+    async with house(any_store) as made:
+        assert await bear(made.client, made.keys, read_board("b", KISS), "0badbad0") is None
+        assert await made.keeper.put("b", KISS, "ann")
+        await (await made.ledger()).open()
+
+
+async def test_an_abandoned_leaving_is_finished(any_store: str) -> None:
+    """By whoever meets it; then the id is free."""
+    async with house(any_store) as made:
+        await made.keeper.put("b", KISS, "ann")
+        held = await made.definition()
+        assert held is not None
+        await made.define(msgspec.structs.replace(held, state="leaving"))
+        assert (await made.refused(made.keeper.patch("b", {}, "ann")))[0] == "board_not_found"
+        assert await made.owned() == []
+        assert await made.definition() is None
+
+
+async def test_a_board_of_a_file_is_not_touched(any_store: str) -> None:
+    """Neither one of ours, nor what the store holds of another server's."""
+    async with house(any_store) as made:
+        for work in (
+            made.keeper.put("posts", KISS, "ann"),
+            made.keeper.patch("posts", {}, "ann"),
+            made.keeper.delete("posts", "ann"),
+        ):
+            assert (await made.refused(work))[0] == "board_in_file"
+        other = Ledger(made.client, Board(id="b", title="b"), made.settings)
+        await other.open()
+        assert (await made.refused(made.keeper.put("b", KISS, "ann")))[0] == "board_in_file"
+        assert await made.definition() is None
+        await other.add([make_entry("a")])
+
+
+async def test_parts_of_unions_stay(any_store: str) -> None:
+    """A part must be there, and can't go before the union does."""
+    async with house(any_store) as made:
+        union = {"union": ["b", "posts"], "window": {"rolling": "24h", "slot": "1h"}}
+        code, detail = await made.refused(made.keeper.put("u", union, "ann"))
+        assert (code, "names 'b'" in detail) == ("board_invalid", True)
+        await made.keeper.put("b", {}, "ann")
+        assert await made.keeper.put("u", union, "ann")
+        code, detail = await made.refused(made.keeper.delete("b", "ann"))
+        assert (code, "the union u" in detail) == ("board_fixed", True)
+        await made.keeper.delete("u", "ann")
+        await made.keeper.delete("b", "ann")
+
+
+async def test_the_trail_tells_what_was_done(any_store: str) -> None:
+    """A change that changes nothing leaves no trace."""
+    async with house(any_store) as made:
+        await made.keeper.put("b", KISS, "ann")
+        await made.keeper.put("b", KISS, "bob")
+        await made.keeper.patch("b", {"title": "B"}, "bob")
+        await made.keeper.patch("b", {"frozen": True}, "cat")
+        await made.keeper.patch("b", {"frozen": None}, "cat")
+        await made.keeper.delete("b", "dan")
+        deeds = await made.keeper.definitions.trail(10)
+        told = [(deed.who, deed.what, deed.board) for deed in reversed(deeds)]
+        assert told == [
+            ("ann", "created", "b"), ("bob", "changed", "b"), ("cat", "frozen", "b"), ("cat", "thawed", "b"),
+            ("dan", "deleted", "b"),
+        ]  # fmt: skip
+        assert deeds[2].choices == {**KISS, "title": "B", "frozen": True}
+        now = await made.keeper.definitions.now() * 1000
+        assert all(now - 60_000 < deed.at < now + 2000 for deed in deeds)
+        assert len(await made.keeper.definitions.trail(2)) == 2
