@@ -192,8 +192,10 @@ class Hub:
         """Be a viewer of a board's top `size` while in the context.
 
         Raises:
-            ProblemError: `too_many_viewers`.
+            ProblemError: `too_many_viewers`, or `board_not_found`.
         """
+        if board not in self.feeds:
+            raise ProblemError("board_not_found", f"board {board} was removed")
         viewers = sum(feed.viewers for feed in self.feeds.values())
         if viewers >= self._max_viewers:
             detail = f"{viewers} viewers watch; the setting max_viewers allows {self._max_viewers}"

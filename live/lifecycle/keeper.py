@@ -17,10 +17,11 @@ from live.board_file import union_mistakes
 from live.errors import ProblemError, StoreUnavailableError
 from live.lifecycle.definition import DefinitionError, forbidden, merge, read_board
 from live.settings import Settings
-from live.store.beginnings import amend, bear, wipe
+from live.store.beginnings import amend, bear, leave, wipe
 from live.store.client import Store
 from live.store.definitions import Definition, Definitions, DefinitionStore, What
 from live.store.keys import Keys
+from live.store.life import quiet
 
 ABANDONED: Final = 10  # seconds: whoever makes a board has written off for longer than a store may take to answer
 _PATIENCE: Final = 15.0  # longer than that, so that what was abandoned is taken over
@@ -94,6 +95,18 @@ class Keeper:
                     return
             await asyncio.sleep(_PAUSE)
         raise StoreUnavailableError(f"board {board} is changed by others all the time")
+
+    async def expire(self, board: str, epoch: str, idle_ttl: int) -> float | None:
+        """Remove a board that nobody has used for `idle_ttl` seconds; None when it is gone, else seconds to wait.
+
+        Raises:
+            StoreUnavailableError: the store is away.
+        """
+        wait = await leave(self._client, Keys(self._prefix, board), epoch, idle_ttl + quiet(idle_ttl))
+        if wait is None:
+            with suppress(ProblemError):  # another process was first
+                await self.delete(board, "server", what="expired", epoch=epoch)
+        return wait
 
     async def finish(self, board: str, left: Definition) -> None:
         """Remove what a board owned that is leaving, or was never made, and forget it.
@@ -179,7 +192,14 @@ class Keeper:
                 with suppress(DefinitionError):  # made by a later version of the server
                     others.setdefault(name, read_board(name, definition.choices))
         others[board] = made
-        if mistakes := list(union_mistakes(others, set())):
+        mistakes = list(union_mistakes(others, set()))
+        mistakes += [
+            f"board {union.id!r}: its union names {part!r}, which may leave by itself after its `idle_ttl`"
+            for union in others.values()
+            for part in union.union
+            if part in others and others[part].idle_ttl is not None
+        ]
+        if mistakes:
             raise ProblemError("board_invalid", "\n".join(mistakes))
         return made
 

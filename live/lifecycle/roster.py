@@ -5,6 +5,7 @@ objects that are put in place of the last ones, never changed.
 """
 
 import asyncio
+import time
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from typing import Final
@@ -27,6 +28,7 @@ from live.store.ledger import Ledger
 log = structlog.get_logger()
 
 _PAUSE: Final = 1.0  # seconds between two looks at the store
+_LONGEST_WAIT: Final = 60.0  # seconds between two looks at whether a board is used, for its `idle_ttl` may change
 
 
 class Roster:
@@ -48,6 +50,7 @@ class Roster:
         self._away = False
         self._group: asyncio.TaskGroup | None = None
         self._rotating: dict[str, asyncio.Task[None]] = {}
+        self._idle_until: dict[str, float] = {}  # when a board can be over that nobody uses, by our clock
         self._replace((), [Ledger(client, board, settings) for board in in_file.by_id.values()])
 
     async def run(self) -> None:
@@ -59,6 +62,7 @@ class Roster:
             while True:
                 try:
                     await self.look()
+                    await self._expire()
                 except StoreUnavailableError as error:
                     if not self._away:
                         log.warning("the definitions of boards can't be looked up", reason=str(error))
@@ -83,6 +87,19 @@ class Roster:
             )
             self._version = found.version
 
+    async def _expire(self) -> None:
+        """Note that boards have viewers, and remove those that nobody uses."""
+        for name, definition in list(self._made.items()):
+            ledger = self.ledgers[name]
+            if ledger.board.idle_ttl is None or ledger.born != definition.epoch:
+                continue
+            if self._hub.feeds[name].viewers:
+                with suppress(EpochLostError):
+                    await ledger.use()
+            elif time.monotonic() >= self._idle_until.get(name, 0):
+                wait = await self._keeper.expire(name, definition.epoch, ledger.board.idle_ttl)
+                self._idle_until[name] = time.monotonic() + min(_LONGEST_WAIT, wait or 0)
+
     async def explain(self, board: str, error: EpochLostError) -> Exception:
         """What it means that the store does not hold a board: it may have been removed a moment ago."""
         with suppress(StoreUnavailableError):
@@ -93,6 +110,7 @@ class Roster:
         """Run the boards that are defined now, and no others but those of the file."""
         wanted = {board: made for board, made in found.items() if made.state == "live"}
         gone = [board for board, made in self._made.items() if board not in wanted]
+        made: dict[str, Definition] = {}
         fresh: list[Ledger] = []
         changed: list[Board] = []
         for name, definition in wanted.items():
@@ -106,15 +124,19 @@ class Roster:
                 if board.frozen or definition.revision > 1:  # whoever changed it may have died before
                     await amend(self._client, ledger.keys, definition.epoch, definition.revision, frozen=board.frozen)
             except (DefinitionError, SetupError, EpochLostError) as error:
+                if isinstance(error, EpochLostError) and board.idle_ttl is not None:  # it left, and was not removed
+                    await self._keeper.expire(name, definition.epoch, board.idle_ttl)
                 log.warning("a board that is defined can't be run", board=name, reason=str(error))
                 continue
             if held is None or held.epoch != definition.epoch:
                 fresh.append(ledger)
             else:
                 changed.append(board)
-            self._made[name] = definition
+            made[name] = definition
+        self._made |= made
         for name in gone:
             del self._made[name]
+            self._idle_until.pop(name, None)
         if gone or fresh or changed:
             self._replace(gone, fresh, changed)
 

@@ -10,6 +10,7 @@ from live.store.scripts import Script
 BEAR: Final = Script("bear")
 AMEND: Final = Script("amend")
 WIPE: Final = Script("wipe")
+LEAVE: Final = Script("leave")
 
 _STEP: Final = 500  # keys looked at in one step
 
@@ -33,6 +34,22 @@ async def amend(client: Store, keys: Keys, epoch: str, revision: int, *, frozen:
     """
     async with store_errors():
         await AMEND(client, [keys.meta], [epoch, revision, "1" if frozen else "", keys.channel])
+
+
+async def leave(client: Store, keys: Keys, epoch: str, idle: float) -> float | None:
+    """End the life of a board that nobody has used for so many seconds; None when it is over, else seconds to wait.
+
+    Raises:
+        StoreUnavailableError: the store is away.
+    """
+    async with store_errors():
+        reply = await LEAVE(client, [keys.meta], [epoch, round(idle * 1000)])
+    match reply:
+        case [b"left"]:
+            return None
+        case [b"used", wait]:
+            return int(wait) / 1000
+    return float("inf")  # another life, of which others take care
 
 
 async def wipe(client: Store, keys: Keys, epoch: str) -> None:

@@ -2,12 +2,13 @@
 
 import math
 import secrets
+import time
 from typing import Any, Final
 
 import msgspec
 
 from live.board import Board
-from live.errors import EpochLostError, SetupError
+from live.errors import EpochLostError, SetupError, StoreUnavailableError
 from live.settings import Settings
 from live.store.client import Store, store_errors
 from live.store.keys import Keys, Table
@@ -16,6 +17,7 @@ from live.store.scripts import Script
 
 MOST_REPLANS: Final = 20  # each means that the board's clock moved between two calls
 _WRITER_IDLE: Final = 86_400  # seconds; a batch is retried for a few
+_MOST_QUIET: Final = 60.0
 
 
 class Scripts(msgspec.Struct, frozen=True):
@@ -27,9 +29,15 @@ class Scripts(msgspec.Struct, frozen=True):
     rotate: Script = Script("rotate")
     age: Script = Script("age")
     turn: Script = Script("turn")
+    touch: Script = Script("touch")
 
 
 SCRIPTS: Final = Scripts()
+
+
+def quiet(idle_ttl: int) -> float:
+    """For how many seconds the use of a board is not noted again."""
+    return min(_MOST_QUIET, idle_ttl / 4)
 
 
 class Life:
@@ -48,6 +56,7 @@ class Life:
         self._scripts = scripts
         self._span = 0  # seconds: length of a bucket of identities
         self._bucket = 0  # the newest one, when we last heard
+        self._noted = float("-inf")  # when we last noted that the board is used
 
     async def open(self) -> None:
         """Meet the board in the store, or give it its epoch; cheap to call again.
@@ -78,6 +87,26 @@ class Life:
         self._hear(newest, now, latest)
         self._span, self._bucket = int(held_span), int(bucket)
         self.epoch = epoch.decode()
+
+    async def use(self) -> None:
+        """Note that somebody reads the board, if it is one that leaves when nobody uses it; events are noted anyway.
+
+        Raises:
+            StoreUnavailableError: the store is away.
+            EpochLostError: the board is no more.
+        """
+        idle_ttl, now = self.board.idle_ttl, time.monotonic()
+        if idle_ttl is None or now < self._noted + quiet(idle_ttl):
+            return
+        before, self._noted = self._noted, now  # first, so that others need not
+        try:
+            async with store_errors():
+                reply = await self._scripts.touch(self._client, [self.keys.meta], [self.epoch or self.born])
+        except StoreUnavailableError:
+            self._noted = before
+            raise
+        if reply[0] != b"ok":
+            raise self._lost(reply)
 
     def _hear(self, newest: bytes, now: bytes, latest: bytes) -> None:
         """Note where the board's clock stands."""

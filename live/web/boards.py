@@ -87,8 +87,8 @@ def summary_of(board: Board) -> BoardSummary:
 async def get_board(request: Request) -> Response:
     """One page of a board."""
     live = live_of(request)
-    board = live.board(request.path_params["board"])
-    ledger = live.ledgers[board.id]
+    ledger = await live.use(request.path_params["board"])
+    board = ledger.board
     limit = whole_number(request, "limit", min(_DEFAULT_LIMIT, live.settings.max_limit), 1, live.settings.max_limit)
     word, around = request.query_params.get("cursor"), request.query_params.get("score")
     if word is not None:

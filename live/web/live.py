@@ -1,6 +1,7 @@
 """GET /v1/boards/{board}/live: the WebSocket that a viewer watches a board on."""
 
 import asyncio
+from contextlib import suppress
 from typing import Final
 
 import structlog
@@ -8,7 +9,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
-from live.errors import CLOSE_CODES, ProblemError
+from live.errors import CLOSE_CODES, EpochLostError, ProblemError, StoreUnavailableError
 from live.fanout.hub import FeedEndedError, Viewer
 from live.metrics import FRAMES_SENT, SLOW_VIEWERS
 from live.origin import require_origin
@@ -30,6 +31,8 @@ async def watch_board(websocket: WebSocket) -> None:
         board = live.board(websocket.path_params["board"])
         most = live.settings.max_live_limit
         size = whole_number(websocket, "limit", min(_DEFAULT_LIMIT, most), 1, most)
+        with suppress(StoreUnavailableError, EpochLostError):  # what becomes of it then, the viewer is told
+            await live.use(board.id)
         with live.hub.watch(board.id, size) as viewer:
             await websocket.accept()
             sending = asyncio.create_task(_send(websocket, viewer, live.settings.slow_timeout))

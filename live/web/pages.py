@@ -2,6 +2,7 @@
 
 import asyncio
 import hashlib
+from contextlib import suppress
 from functools import cache
 from http import HTTPStatus
 from typing import Final
@@ -129,6 +130,8 @@ async def _show(request: Request, ledger: Ledger, size: int) -> Shown:
     name = request.query_params.get("period", "current")
     page: Page | None = None
     links: tuple[Link, ...] = ()
+    with suppress(StoreUnavailableError, EpochLostError):  # told below
+        await ledger.use()
     if name == "current":
         page = await _read(ledger, size)
         links = _links_from_current(ledger.board, page)

@@ -61,8 +61,7 @@ class Standing(msgspec.Struct, frozen=True):
 async def get_record(request: Request) -> Response:
     """One record of a board, with its neighbours."""
     live = live_of(request)
-    board = live.board(request.path_params["board"])
-    ledger = live.ledgers[board.id]
+    ledger = await live.use(request.path_params["board"])
     around = whole_number(request, "around", 0, 0, _MOST_AROUND)
     period = await period_of(request, ledger)
     key = request.path_params["key"]
@@ -75,15 +74,14 @@ async def get_record(request: Request) -> Response:
 async def list_records(request: Request) -> Response:
     """The records of the keys that are asked for: `?key=a&key=b`."""
     live = live_of(request)
-    board = live.board(request.path_params["board"])
+    ledger = await live.use(request.path_params["board"])
     keys = request.query_params.getlist("key")
     if not 0 < len(keys) <= _MOST_KEYS:
         raise ProblemError("parameter_invalid", f"`key` is given 1 to {_MOST_KEYS} times")
-    ledger = live.ledgers[board.id]
     period = await period_of(request, ledger)
     found = await asyncio.gather(*(_view(ledger, key, 0, period) for key in keys))
     records = [view for view, _ in filter(None, found)]
-    return json_response(request, RecordList(board.id, records[0].period if records else None, records), None)
+    return json_response(request, RecordList(ledger.board.id, records[0].period if records else None, records), None)
 
 
 async def get_standing(request: Request) -> Response:

@@ -53,6 +53,19 @@ class Live(msgspec.Struct, frozen=True):
             raise ProblemError("board_not_found", "GET /v1/boards lists the boards that there are")
         return board
 
+    async def use(self, board_id: str) -> Ledger:
+        """The ledger of a board that somebody reads.
+
+        Raises:
+            ProblemError: `board_not_found`.
+            StoreUnavailableError: the store is away.
+            EpochLostError: the store lost the board.
+        """
+        ledger = self.ledgers[self.board(board_id).id]
+        if ledger.board.idle_ttl is not None:
+            await ledger.use()
+        return ledger
+
 
 def live_of(connection: HTTPConnection) -> Live:
     """The running parts, from any request or socket."""

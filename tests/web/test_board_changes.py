@@ -308,3 +308,46 @@ async def test_without_keys_only_the_machine_itself_changes_boards(valkey_url: s
         assert (await one.get("/v1/trail")).json()["trail"][0]["who"] == "anonymous"
     async with servers(valkey_url, 1, open=True) as (_, (one,)):
         assert code(await one.put(PATH, json=KISS)) == (403, "scope_forbidden")
+
+
+async def test_a_board_that_nobody_uses_leaves_by_itself(any_store: str) -> None:
+    """With everything it owned; being listed and being ready are no use of it. One that is used stays."""
+    async with servers(any_store) as (settings, (one, two)):
+        await one.put(PATH, json={**KISS, "idle_ttl": "2s"})
+        await one.put("/v1/boards/read", json={**KISS, "idle_ttl": "2s"})
+        await one.put("/v1/boards/seen", json={**KISS, "idle_ttl": "2s"})
+        await one.put("/v1/boards/fed", json={**KISS, "idle_ttl": "2s"})
+        await known(two)
+        viewer = await connect(f"{str(two.base_url).replace('http', 'ws').rstrip('/')}/v1/boards/seen/live")
+
+        async def left() -> bool:
+            assert (await two.get("/v1/boards/read")).status_code == 200
+            assert (await post(one, {"key": "a", "board": "fed"}))["accepted"] == 1
+            await two.get("/readyz")
+            boards = {board["board"] for board in (await two.get("/v1/boards")).json()["boards"]}
+            assert boards >= {"posts", "read", "seen", "fed"}
+            await asyncio.sleep(0.1)
+            return "fresh" not in boards
+
+        await eventually(left)
+        deed = (await one.get("/v1/trail?limit=1")).json()["trail"][0]
+        assert (deed["who"], deed["what"], deed["board"]) == ("server", "expired", "fresh")
+        assert await keys_of_fresh(settings) == []
+        await viewer.close()
+
+        async def alone() -> bool:
+            return [board["board"] for board in (await two.get("/v1/boards")).json()["boards"]] == ["posts"]
+
+        await eventually(alone)
+
+
+async def test_a_part_of_a_union_does_not_leave(valkey_url: str) -> None:
+    """The union would be left with a part missing."""
+    async with servers(valkey_url, 1) as (_, (one,)):
+        await one.put(PATH, json={"idle_ttl": "1h"})
+        union = {"union": ["fresh", "posts"]}
+        assert code(await one.put("/v1/boards/both", json=union)) == (422, "board_invalid")
+        await one.patch(PATH, json={"idle_ttl": None, "ties": "first"})
+        assert (await one.put("/v1/boards/both", json=union)).status_code == 201
+        assert code(await one.patch(PATH, json={"idle_ttl": "1h"})) == (422, "board_invalid")
+        assert code(await one.delete(PATH)) == (409, "board_fixed")

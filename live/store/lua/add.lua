@@ -60,7 +60,7 @@ local per_key, per_actor, entry, identities = tonumber(ARGV[20]), tonumber(ARGV[
 local MAX = 9007199254740992
 local call, abs, tonumber, unpack = redis.call, math.abs, tonumber, unpack  -- locals are found faster
 
-local state = call('HMGET', meta, 'epoch', 'newest', 'offset', 'bucket', 'latest', 'total', 'volume', 'frozen')
+local state = call('HMGET', meta, 'epoch', 'newest', 'offset', 'bucket', 'latest', 'total', 'volume', 'frozen', 'made')
 if state[1] ~= epoch then return {'epoch', state[1] or ''} end
 
 local last = call('HGET', writers, writer)
@@ -310,6 +310,10 @@ for suffix, sum in pairs(sums) do
   local w = #written
   written[w + 1], written[w + 2] = 'total' .. suffix, digits(sum[1])
   written[w + 3], written[w + 4] = 'volume' .. suffix, digits(sum[2])
+end
+if state[9] then  -- a board made at run time may leave when it is not used
+  written[#written + 1] = 'used'
+  written[#written + 1] = digits(now)
 end
 if latest and clock == 'event' and latest > tonumber(state[5] or -1e15) then
   written[#written + 1] = 'latest'
