@@ -9,6 +9,7 @@ import typer
 import live.load.run as load_test
 import live.replay.run as replaying
 from live import __version__
+from live.board_commands import show_boards
 from live.board_file import load_boards
 from live.errors import SetupError
 from live.key_commands import keys
@@ -41,6 +42,7 @@ app = typer.Typer(
     epilog="Start with `live serve --demo` and open the address that it prints.",
 )
 app.add_typer(keys)
+app.command(name="boards")(show_boards)
 
 BoardOption = Annotated[str | None, typer.Option("--board", help="The board; without it every board.")]
 UrlOption = Annotated[str, typer.Option("--to", help="Address of the running server.")]

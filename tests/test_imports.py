@@ -29,7 +29,7 @@ ORDER = [
     ("demo",),
     ("web",),
     ("load", "replay"),
-    ("serve", "key_commands"),
+    ("serve", "key_commands", "board_commands"),
     ("cli",),
     ("__main__",),
 ]

@@ -1,0 +1,95 @@
+"""`live boards`: which boards there are, what they hold, and what memory that takes."""
+
+import asyncio
+from typing import Annotated, Any
+
+import typer
+from rich.table import Table
+
+from live.board import Board
+from live.board_file import load_boards
+from live.lifecycle.definition import read_board
+from live.settings import Settings, load_settings
+from live.store.census import count, keys_of, measure, view
+from live.store.client import connect
+from live.store.definitions import DefinitionStore
+from live.terminal import BoardsOption, DataDirOption, JsonOption, StoreOption, clear_errors, out, print_json
+
+_FIRM = 1000  # members from which on a prediction is more than a guess
+
+
+def show_boards(
+    *,
+    memory: Annotated[bool, typer.Option("--memory", help="Measure what each takes, by samples of its keys.")] = False,
+    members: Annotated[
+        int | None, typer.Option("--members", min=1, help="Reckon the memory of a board of so many members.")
+    ] = None,
+    events: Annotated[
+        int | None,
+        typer.Option("--events", min=0, help="Reckon it for so many events with an id, in a sliding window, or votes."),
+    ] = None,
+    store: StoreOption = None,
+    boards: BoardsOption = None,
+    data_dir: DataDirOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """List the boards, those of the boards file and those made at run time, with their records and where they stand.
+
+    What another load would take is reckoned from what a board holds: fill it with some thousands of members first.
+    Without --store it looks at the embedded store of a running `live serve`.
+
+    Example: live boards --memory --members 1000000
+    """
+    with clear_errors():
+        settings = load_settings(store=store, boards=boards, data_dir=data_dir)
+        wanted = (members, events) if memory or members is not None or events is not None else None
+        found = asyncio.run(_look(settings, wanted))
+    if as_json:
+        print_json({"boards": found})
+    else:
+        out.print(_table(found))
+        if any(0 < held["memory"]["members"] < _FIRM for held in found if "predicted" in held.get("memory", {})):
+            out.print(f"What is reckoned from fewer than {_FIRM:,} members is a guess.")
+
+
+async def _look(settings: Settings, wanted: tuple[int | None, int | None] | None) -> list[dict[str, Any]]:
+    """What is told of each board; measured for the load that is `wanted`."""
+    client = connect(settings.store or f"unix://{settings.data_dir.resolve() / 'valkey.sock'}", settings)
+    prefix = settings.key_prefix
+    try:
+        boards: dict[str, Board] = dict(load_boards(settings.boards).by_id)
+        for name, definition in (await DefinitionStore(client, prefix).load()).boards.items():
+            if definition.state == "live":
+                boards.setdefault(name, read_board(name, definition.choices))
+        keys = await keys_of(client, prefix, boards) if wanted else {}
+        told = []
+        for name, board in boards.items():
+            held = await measure(client, prefix, name, keys[name]) if wanted else None
+            told.append(view(await count(client, prefix, board), held, *wanted or (None, None)))
+        return told
+    finally:
+        await client.aclose()
+
+
+def _table(found: list[dict[str, Any]]) -> Table:
+    """The boards, for people."""
+    measured = any("memory" in board for board in found)
+    reckoned = any("predicted" in board.get("memory", {}) for board in found)
+    names = ["id", "title", "records", "offset", ""]
+    names += ["bytes", "a member", "an event"] if measured else []
+    table = Table(*names, *(["reckoned"] if reckoned else []), box=None, pad_edge=False)
+    for board in found:
+        row = [board["board"], board["title"], f"{board['records']:,}", f"{board['offset']:,}"]
+        row.append("frozen" if board["frozen"] else "" if board["epoch"] else "not opened")
+        if measured:
+            memory = board["memory"]
+            row.append(f"{memory['bytes']:,}")
+            row += [_number(memory[name]) for name in ("bytes_per_member", "bytes_per_event")]
+            if reckoned:
+                row.append(_number(memory["predicted"]))
+        table.add_row(*row)
+    return table
+
+
+def _number(value: float | None) -> str:
+    return "\u2013" if value is None else f"{value:,.0f}"

@@ -1,0 +1,82 @@
+"""`live boards`: what it tells of the boards of a file and of those made at run time."""
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from live.board import Boards
+from live.cli import app
+from live.event import make_entry
+from live.lifecycle.keeper import Keeper
+from live.settings import Settings
+from live.store.client import connect
+from live.store.ledger import Ledger
+from tests.support import fresh_settings, rolling_board
+
+
+async def fill(settings: Settings) -> None:
+    """A board of the file with two records, and one made at run time that is frozen."""
+    client = connect(settings.store, settings)
+    await Ledger(client, rolling_board(), settings).add([make_entry("a"), make_entry("b")])
+    keeper = Keeper(client, settings, Boards([rolling_board()]))
+    await keeper.put("ice", {"title": "Ice", "window": "forever", "frozen": True}, "ann")
+    await client.aclose()
+
+
+@pytest.fixture
+def run(valkey_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Run the command over a store that is filled; gives what it prints."""
+    settings = fresh_settings(valkey_url)
+    asyncio.run(fill(settings))
+    monkeypatch.setenv("LIVE_KEY_PREFIX", settings.key_prefix)
+    monkeypatch.setenv("COLUMNS", "200")
+    file = tmp_path / "boards.toml"
+    file.write_text('[[board]]\nid = "posts"\nties = "key"\n\n[[board]]\nid = "new"\n', encoding="utf-8")
+
+    def call(*arguments: str) -> str:
+        given = ["boards", "--store", valkey_url, "--boards", str(file), *arguments]
+        result = CliRunner().invoke(app, given)
+        assert result.exit_code == 0, result.output
+        return result.stdout
+
+    return call
+
+
+def test_boards_are_listed(run: Any) -> None:
+    """With records and offset; one that no server has opened yet is told as such."""
+    boards = json.loads(run("--json"))["boards"]
+    assert [(board["board"], board["records"], board["offset"]) for board in boards] == [
+        ("posts", 2, 1), ("new", 0, 0), ("ice", 0, 1),
+    ]  # fmt: skip
+    assert [(board["epoch"] is None, board["frozen"]) for board in boards] == [
+        (False, False), (True, False), (False, True),
+    ]  # fmt: skip
+    assert "memory" not in boards[0]
+    text = run()
+    assert "not opened" in text
+    assert "frozen" in text
+
+
+def test_memory_is_measured(run: Any) -> None:
+    """For each board, and reckoned only for the load that was asked for."""
+    posts, new, _ = (board["memory"] for board in json.loads(run("--json", "--memory"))["boards"])
+    assert posts["bytes"] > 2 * posts["bytes_per_member"] > 0
+    assert "predicted" not in posts
+    assert (new["bytes"], new["bytes_per_member"]) == (0, None)
+    posts, new, _ = (board["memory"] for board in json.loads(run("--json", "--members", "100"))["boards"])
+    assert posts["predicted"] > 10 * posts["bytes_per_member"]
+    assert new["predicted"] is None
+    text = run("--members", "100", "--events", "5")
+    assert "reckoned" in text
+    assert "a guess" in text
+
+
+def test_a_store_that_is_away_is_one_clear_line(tmp_path: Path) -> None:
+    """Status 2, as of every command that could not run."""
+    result = CliRunner().invoke(app, ["boards", "--data-dir", str(tmp_path)])
+    assert result.exit_code == 2
+    assert "the store is away" in result.stderr
