@@ -11,13 +11,17 @@ import msgspec
 import pytest
 
 import live.store
-from live.board import Board, Votes
+from live.board import Board, Boards, Votes
 from live.errors import EpochLostError
 from live.event import Extra, make_entry
+from live.lifecycle.definition import read_board
+from live.lifecycle.keeper import Keeper
 from live.producer import Scope
 from live.settings import Settings
 from live.store.audit import AUDIT, SETTLE, Auditor
+from live.store.beginnings import AMEND, BEAR, LEAVE, WIPE
 from live.store.client import Store, connect
+from live.store.definitions import DEFINE
 from live.store.keys import Keys, Table
 from live.store.leases import TAKE, LeaseStore
 from live.store.ledger import Ledger
@@ -32,7 +36,10 @@ from tests.support import fresh_settings, rolling_board
 FOLDER = Path(live.store.__file__).parent / "lua"
 SOURCES = {path.stem: path.read_text(encoding="utf-8") for path in sorted(FOLDER.glob("*.lua"))}
 PARTS = {path.stem: path.read_text(encoding="utf-8") for path in sorted((FOLDER / "lib").glob("*.lua"))}
-USED = {script.name: script for script in (*msgspec.structs.astuple(SCRIPTS), AUDIT, SETTLE, REGISTER, TAKE)}
+BEGINNINGS = (BEAR, AMEND, LEAVE, WIPE, DEFINE)
+USED = {
+    script.name: script for script in (*msgspec.structs.astuple(SCRIPTS), *BEGINNINGS, AUDIT, SETTLE, REGISTER, TAKE)
+}
 HOUR = 3_600_000
 BOARDS = [
     rolling_board(clock="event"),
@@ -55,8 +62,8 @@ class Recorder(SharedLine):
 
     async def call(self, *words: Word) -> Any:
         """Note the call, and make it."""
-        command, script, keys, *sent = words
-        if command == "EVALSHA":
+        if words[0] == "EVALSHA":
+            _, script, keys, *sent = words
             self.calls.append((str(script), int(keys), sent))
         return await super().call(*words)
 
@@ -163,6 +170,7 @@ async def test_callers_send_what_the_headers_document(valkey_url: str) -> None:
             await drive(client, Ledger(client, board, settings), auditor)
         record, _ = await ProducerStore(client, settings.key_prefix).add("shop", Scope())
         await LeaseStore(client, settings.key_prefix).take(record.producer(1, 1), 0, 1, 1)
+        await live_and_leave(client, settings)
 
     by_hash = {
         hashlib.sha1(script.source.encode(), usedforsecurity=False).hexdigest(): script for script in USED.values()
@@ -172,7 +180,7 @@ async def test_callers_send_what_the_headers_document(valkey_url: str) -> None:
         assert fits(keys, header.keys, more=header.more_keys)
         assert fits(len(sent) - keys, header.arguments, more=header.more_arguments)
         tags = {str(key).removeprefix(f"{settings.key_prefix}:{{").partition("}")[0] for key in sent[:keys]}
-        assert tags in ({"producers"}, {"rate:shop"}, *({board.id} for board in BOARDS))
+        assert tags in ({"producers"}, {"rate:shop"}, {"boards"}, {"brief"}, *({board.id} for board in BOARDS))
     assert {by_hash[sha].name for sha, _, _ in recorder.calls} == SOURCES.keys()
 
 
@@ -201,6 +209,17 @@ async def drive(client: Store, ledger: Ledger, auditor: Auditor) -> None:
     await ledger.find("c", 1)
     await client.hset(ledger.keys.meta, f"total{ledger._table(page.slot).suffix}", 99)
     await auditor.audit(repair=True)
+
+
+async def live_and_leave(client: Store, settings: Settings) -> None:
+    """Make a board at run time, freeze it, read it, and let it go."""
+    keeper = Keeper(client, settings, Boards([]))
+    await keeper.put("brief", {"idle_ttl": "1s"}, "ann")
+    await keeper.patch("brief", {"frozen": True}, "ann")
+    definition = (await keeper.definitions.load()).boards["brief"]
+    await Ledger(client, read_board("brief", definition.choices), settings, born=definition.epoch).use()
+    assert await keeper.expire("brief", definition.epoch, 1) is not None
+    await keeper.delete("brief", "ann")
 
 
 @pytest.mark.parametrize("board", BOARDS, ids=lambda board: board.id)

@@ -4,7 +4,9 @@
 -- ARGV[1] epoch — string: the epoch of the board that is to go
 -- Returns {'ok'}
 --         {'epoch', epoch} — another board lives here
-local held = redis.call('HGET', KEYS[1], 'epoch')
-if held and held ~= ARGV[1] then return {'epoch', held} end
+local meta, epoch = KEYS[1], ARGV[1]
+
+local held = redis.call('HGET', meta, 'epoch')
+if held and held ~= epoch then return {'epoch', held} end
 for i = 2, #KEYS do redis.call('UNLINK', KEYS[i]) end
 return {'ok'}
