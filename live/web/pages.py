@@ -86,9 +86,8 @@ def sides(board: Board) -> str | None:
 async def index(request: Request) -> Response:
     """The list of boards, each with its leaders."""
     live = live_of(request)
-    boards = list(live.boards.by_id.values())
-    pages = [await _read(live.ledgers[board.id], 3) for board in boards]
-    return _render(live, "index.html", boards=list(zip(boards, pages, strict=True)))
+    boards = [(ledger.board, await _read(ledger, 3)) for ledger in live.ledgers.values()]
+    return _render(live, "index.html", boards=boards)
 
 
 async def board_page(request: Request) -> Response:
@@ -134,6 +133,8 @@ async def _show(request: Request, ledger: Ledger, size: int) -> Shown:
     name = request.query_params.get("period", "current")
     page: Page | None = None
     links: tuple[Link, ...] = ()
+    with suppress(StoreUnavailableError, EpochLostError):  # told below
+        await ledger.use()
     if name == "current":
         page = await _read(ledger, size)
         links = _links_from_current(ledger.board, page)
