@@ -16,6 +16,7 @@ from rich.progress import Progress, SpinnerColumn, TaskID, TextColumn, TimeElaps
 
 from bench.batch import ingest_batch
 from bench.growth import growth
+from bench.kinds import kinds
 from bench.latency import likes_to_frames
 from bench.memory import id_memory
 from bench.processes import BenchError
@@ -29,6 +30,7 @@ PARTS: Final[dict[str, Callable[[Scale, Tell], list[Row]]]] = {
     "ingest-single": ingest_single,
     "ingest-batch": ingest_batch,
     "ingest-socket": ingest_socket,
+    "kinds": kinds,
     "growth": growth,
     "id-memory": id_memory,
     "rotation": rotation,

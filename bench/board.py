@@ -5,6 +5,8 @@ import time
 from contextlib import ExitStack, closing
 from http import HTTPStatus
 from http.client import HTTPConnection
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Final
 
 from bench.plans import Frames, Keys, Load, Pairs, Plan, Posts
@@ -29,12 +31,17 @@ def batch_load(bodies: int) -> Load:
 
 
 class Board:
-    """The server under test with its store, a producer's key to it, and the count of what it has acknowledged."""
+    """The server under test with its store, a producer's key to it, and the count of what it has acknowledged.
 
-    def __init__(self, stack: ExitStack) -> None:
+    `boards` is the text of its boards file, which has the board `posts`; without it that is the one default board. One
+    that is not `summed` has no total to compare the count with.
+    """
+
+    def __init__(self, stack: ExitStack, boards: str = "", *, summed: bool = True) -> None:
         self.store = stack.enter_context(running_store())
         self.key = add_key(self.store)
-        self.server = stack.enter_context(live_server(self.store))
+        self.server = stack.enter_context(live_server(self.store, _file(stack, boards) if boards else None))
+        self._summed = summed
         self.acknowledged = 0
         self._await_ready()
         self._expect_key_checked()
@@ -56,7 +63,7 @@ class Board:
         )
         used = microseconds(plan, self.processes)
         self.acknowledged += (load.warmup + load.requests) * events
-        total = self._total()
+        total = self._total() if self._summed else self.acknowledged
         if total != self.acknowledged:
             raise BenchError(f"the board holds {total:,} events, and {self.acknowledged:,} were acknowledged")
         return used
@@ -103,6 +110,13 @@ class Board:
 
     def _connection(self) -> closing[HTTPConnection]:
         return closing(HTTPConnection(self.server.address, timeout=10))
+
+
+def _file(stack: ExitStack, boards: str) -> Path:
+    """A boards file that is there until the stack is left."""
+    path = Path(stack.enter_context(TemporaryDirectory(prefix="live-bench-"))) / "boards.toml"
+    path.write_text(boards, encoding="utf-8")
+    return path
 
 
 def events_a_second(figures: dict[str, float]) -> str:

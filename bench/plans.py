@@ -7,6 +7,8 @@ import msgspec
 BARE_SLOT: Final = "bare:slot"
 BARE_RANKING: Final = "bare:ranking"
 
+Says = Literal["like", "score", "vote", "run"]
+
 
 class Keys(msgspec.Struct, frozen=True, kw_only=True):
     """Which keys events are for: of `count` keys each in turn, or drawn evenly, or most of them for few (Zipf)."""
@@ -23,10 +25,14 @@ class Content(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Posts(Content, frozen=True, kw_only=True, tag="posts"):
-    """POST /v1/events: one like as a bare object, several as an array; with `ids`, each has one never seen before."""
+    """POST /v1/events: one like as a bare object, several as an array; with `ids`, each has one never seen before.
+
+    `says` is what an event says besides: a `score` has an amount, a `vote` an actor, a `run` two fields.
+    """
 
     keys: Keys
     ids: bool = False
+    says: Says = "like"
 
 
 class Frames(Content, frozen=True, kw_only=True, tag="frames"):

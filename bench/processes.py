@@ -65,9 +65,9 @@ def running_store() -> Iterator[Server]:
 
 
 @contextmanager
-def live_server(store: Server) -> Iterator[Server]:
-    """`live serve` with one process and default settings on a store of ours."""
-    settings = load_settings({}, store=f"unix://{store.address}", port=0)
+def live_server(store: Server, boards: Path | None = None) -> Iterator[Server]:
+    """`live serve` with one process and default settings on a store of ours; `boards` is the file of its boards."""
+    settings = load_settings({}, store=f"unix://{store.address}", port=0, boards=boards)
     with module_server("live", "serve", environment=as_environment(settings)) as server:
         yield server
 

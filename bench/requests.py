@@ -3,13 +3,13 @@
 import os
 import random
 from base64 import b32encode, b64encode
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
 import msgspec
 from websockets.frames import Frame, Opcode
 
-from bench.plans import BARE_RANKING, BARE_SLOT, Calls, Frames, Gets, Keys, Pairs, Plan, Posts
+from bench.plans import BARE_RANKING, BARE_SLOT, Calls, Frames, Gets, Keys, Pairs, Plan, Posts, Says
 
 ZIPF_EXPONENT: Final = 1.1
 _ID_TIME: Final = "01KB2Q7T4N"  # the ten characters of a ULID that tell its time; the other sixteen are random
@@ -21,8 +21,11 @@ def make_requests(plan: Plan) -> list[bytes]:
     match plan.content:
         case Gets(path=path):
             return [f"GET {path} HTTP/1.1\r\nHost: {plan.address}\r\n\r\n".encode()] * wanted
-        case Posts(events=events, keys=keys, ids=ids):
+        case Posts(events=events, keys=keys, ids=ids, says="like"):
             return [_post(plan, _likes(names, ids=ids)) for names in _bodies(keys, wanted, events)]
+        case Posts(events=events, keys=keys, says=says):
+            chance = random.Random(keys.seed)
+            return [_post(plan, _said(names, says, chance)) for names in _bodies(keys, wanted, events)]
         case Frames(keys=keys):
             return [_frame(_likes(names)) for names in _bodies(keys, wanted, 1)]
         case Calls(keys=keys, script=script):
@@ -57,6 +60,17 @@ def _bodies(keys: Keys, bodies: int, events: int) -> Iterator[Sequence[str]]:
 def _likes(names: Sequence[str], *, ids: bool = False) -> bytes:
     likes = [{"key": name, "id": _new_id()} if ids else {"key": name} for name in names]
     return msgspec.json.encode(likes if len(likes) > 1 else likes[0])
+
+
+def _said(names: Sequence[str], says: Says, chance: random.Random) -> bytes:
+    """Events that say more than their keys."""
+    makers: dict[str, Callable[[], dict[str, object]]] = {
+        "score": lambda: {"amount": chance.randrange(1_000_000)},
+        "vote": lambda: {"actor": f"voter-{chance.randrange(100_000):06d}"},
+        "run": lambda: {"fields": {"level": chance.randrange(100), "seconds": chance.randrange(100_000)}},
+    }
+    make = makers[says]
+    return msgspec.json.encode([{"key": name, **make()} for name in names])
 
 
 def _new_id() -> str:

@@ -1,0 +1,119 @@
+"""`kinds`: what an event costs on each kind of board, and what it costs once more on each further board."""
+
+from contextlib import ExitStack
+from statistics import median
+from typing import Final
+
+import msgspec
+
+from bench.board import BATCH, OURS, Board, batch_load, events_a_second, single_load
+from bench.plans import Keys, Posts, Says
+from bench.table import Row, Scale, Tell, middle, middle_ratio, of_round, total
+
+_BOARD: Final = '[[board]]\nid = "{}"\n'
+_BY_KEY: Final = 'ties = "key"\n'
+_PLAIN: Final = _BOARD.format("posts") + _BY_KEY
+_OTHER: Final = _BOARD.format("other") + _BY_KEY + 'source = ["other"]\n'
+_UNION: Final = _BOARD.format("both") + _BY_KEY + 'union = ["posts", "other"]\n'
+_FIELDS: Final = '[{ field = "level", max = 99 }, { field = "seconds", order = "asc", max = 99_999 }]'
+_FURTHER: Final = 3
+_Round = dict[str, float]
+
+
+class _Kind(msgspec.Struct, frozen=True):
+    """A kind of board, as its file has it, and what its events say."""
+
+    name: str
+    boards: str
+    says: Says = "like"
+    summed: bool = True
+
+
+_KINDS: Final = (
+    _Kind("ties by time", _BOARD.format("posts")),
+    _Kind("a sliding window", _PLAIN + 'window = { sliding = "24h" }\n'),
+    _Kind("a calendar", _PLAIN + 'window = { calendar = "week", timezone = "Asia/Shanghai" }\n'),
+    _Kind("the 500 best", _PLAIN + 'window = "forever"\noperator = "best"\ncap = 500\n', "score", summed=False),
+    _Kind("a contest", _PLAIN + 'window = "forever"\nvotes = { per_key = 100, per_actor = 1000 }\n', "vote"),
+    _Kind("packed fields", _PLAIN + f'window = "forever"\noperator = "best"\nscore = {_FIELDS}\n', "run", summed=False),
+    _Kind("a union of two", _PLAIN + _OTHER + _UNION),
+)
+_MANY: Final = _Kind(
+    "many boards", _PLAIN + "".join(_BOARD.format(f"more-{number}") + _BY_KEY for number in range(_FURTHER))
+)
+
+
+def kinds(scale: Scale, tell: Tell) -> list[Row]:
+    """1,000 events a body, uniform keys: server and store together, for each acknowledged event.
+
+    Against each kind, in turn with it: the plain board, a rolling window with ties by key, on a server and a store of
+    its own. What an event has to say on a board (an amount, an actor, fields) is part of what it costs there.
+    """
+    with ExitStack() as stack:
+        plain = Board(stack, _PLAIN)
+        tell("filling")
+        _fill(plain, scale, "like")
+        rows = [_kind_row(plain, kind, scale, tell) for kind in _KINDS]
+        return [*rows, _further_row(plain, scale, tell, BATCH), _further_row(plain, scale, tell, 1)]
+
+
+def _kind_row(plain: Board, kind: _Kind, scale: Scale, tell: Tell) -> Row:
+    rounds = _rounds(plain, kind, scale, tell)
+    mid = middle(rounds)
+    return Row(
+        work=f"kinds: 1,000 a body, {kind.name}",
+        measured=events_a_second(mid),
+        against=f"a plain board: {_plain_cost(mid):.1f} µs",
+        ratio=middle_ratio(rounds, OURS, _names("plain")),
+        figures={"microseconds": mid, "rounds": rounds},
+    )
+
+
+def _further_row(plain: Board, scale: Scale, tell: Tell, events: int) -> Row:
+    """One event that feeds several plain boards, with so many in a body: what each board after the first adds."""
+    rounds = _rounds(plain, _MANY, scale, tell, events)
+    further = [(total(figures, OURS) - _plain_cost(figures)) / _FURTHER for figures in rounds]
+    ratios = [cost / _plain_cost(figures) for cost, figures in zip(further, rounds, strict=True)]
+    mid = middle(rounds)
+    return Row(
+        work=f"kinds: one event, {1 + _FURTHER} boards, {events:,} a body",
+        measured=f"{median(further):.1f} µs for each board after the first; in all server {mid['server']:.1f} + "
+        f"store {mid['store']:.1f} µs",
+        against=f"the first: {_plain_cost(mid):.1f} µs",
+        ratio=median(ratios),
+        goal="≤ 0.50 x",
+        figures={"microseconds": mid, "rounds": rounds},
+    )
+
+
+def _rounds(plain: Board, kind: _Kind, scale: Scale, tell: Tell, events: int = BATCH) -> list[_Round]:
+    """Each round measures the plain board, and right after it the kind."""
+    with ExitStack() as stack:
+        board = Board(stack, kind.boards, summed=kind.summed)
+        tell(f"{kind.name}: filling")
+        _fill(board, scale, kind.says)
+        rounds = []
+        for number in range(1, scale.rounds + 1):
+            note = of_round(lambda what: tell(f"{kind.name}, {what}"), number)
+            keys = Keys(count=scale.keys, seed=number)
+            load = batch_load(scale.batch_bodies) if events > 1 else single_load(scale)
+            note("a plain board")
+            used = plain.send(Posts(keys=keys, events=events), load)
+            note("this kind")
+            ours = board.send(Posts(keys=keys, events=events, says=kind.says), load)
+            rounds.append({**ours, **{f"plain_{name}": cost for name, cost in used.items()}})
+        return rounds
+
+
+def _fill(board: Board, scale: Scale, says: Says) -> None:
+    """Give the board every key, so that no round has more to create than another."""
+    each = Posts(keys=Keys(count=scale.keys, order="each"), events=BATCH, says=says)
+    board.send(each, batch_load(scale.keys // BATCH))
+
+
+def _names(board: str) -> list[str]:
+    return [f"{board}_{name}" for name in OURS]
+
+
+def _plain_cost(figures: _Round) -> float:
+    return total(figures, _names("plain"))
