@@ -15,8 +15,9 @@ from hypothesis import strategies as st
 from msgspec import UNSET
 
 from live.cloudevent import MAX_SAMPLED_RATE, decode_batch, decode_binary, decode_structured, is_binary
+from live.decoding import Body
 from live.errors import ProblemError
-from live.event import Body, Event, key_fault
+from live.event import Event, key_fault
 
 Attributes = dict[str, Any]
 Headers = list[tuple[bytes, bytes]]

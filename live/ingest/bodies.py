@@ -5,8 +5,8 @@ from collections.abc import Callable
 from typing import Final, TypeAlias
 
 from live.cloudevent import decode_batch, decode_structured
+from live.decoding import Body, decode_json, decode_ndjson
 from live.errors import ProblemError
-from live.event import Body, decode_json, decode_ndjson
 
 Decoder: TypeAlias = Callable[[bytes, int], Body]
 

@@ -16,8 +16,9 @@ from msgspec import UNSET
 
 from live.board import Boards
 from live.cloudevent import decode_binary
+from live.decoding import Body, decode_json, decode_plain
 from live.errors import ProblemError, StoreUnavailableError
-from live.event import Body, Entry, Identities, decode_json, decode_plain, entry_of
+from live.event import Entry, Identities, entry_of
 from live.gate import Gate
 from live.ingest.bodies import Decoder, decoder_of, is_packed, too_large, unpack
 from live.ingest.committer import Committed, Committer, Share

@@ -8,19 +8,9 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from live.board import Board, Boards
+from live.decoding import Body
 from live.errors import REFUSALS, EpochLostError, ProblemError, StoreUnavailableError
-from live.event import (
-    MAX_DETAIL,
-    MAX_SCORE,
-    Body,
-    Entry,
-    Event,
-    Identities,
-    Likes,
-    Rejection,
-    entries_of,
-    entry_of,
-)
+from live.event import MAX_DETAIL, MAX_SCORE, Entry, Event, Identities, Likes, Rejection, entries_of, entry_of
 from live.ingest.committer import Committed, Committer
 from live.metrics import EVENTS_DUPLICATE, EVENTS_REJECTED
 from live.producer import Producer

@@ -24,8 +24,7 @@ async def readyz(request: Request) -> Response:
         StoreUnavailableError: it does not answer.
         EpochLostError: it lost a board.
     """
-    for ledger in live_of(request).ledgers.values():
-        await ledger.read(1)
+    await live_of(request).over_boards(lambda ledger: ledger.read(1))
     return Response('{"status":"ready"}', headers={"Cache-Control": "no-store"}, media_type="application/json")
 
 

@@ -88,7 +88,7 @@ async def get_standing(request: Request) -> Response:
     """One key's record on every board that it is on."""
     live = live_of(request)
     key = request.path_params["key"]
-    found = await asyncio.gather(*(_view(ledger, key, 0, None) for ledger in live.ledgers.values()))
+    found = await live.over_boards(lambda ledger: _view(ledger, key, 0, None))
     return json_response(request, Standing(key, [view for view, _ in filter(None, found)]), None)
 
 

@@ -1,15 +1,16 @@
 """What the routes share: one object per process, made by the composition root."""
 
-from collections.abc import Mapping
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
-from typing import cast
+from typing import TypeVar, cast
 
 import msgspec
 from jinja2 import Environment
 from starlette.requests import HTTPConnection
 
 from live.board import Board, Boards
-from live.errors import ProblemError
+from live.errors import EpochLostError, ProblemError
 from live.fanout.hub import Hub
 from live.ingest.intake import Intake
 from live.lifecycle.keeper import Keeper
@@ -18,6 +19,8 @@ from live.protocols.guard import Guard
 from live.settings import Settings
 from live.store.client import Store
 from live.store.ledger import Ledger
+
+_T = TypeVar("_T")
 
 
 class Live(msgspec.Struct, frozen=True):
@@ -65,6 +68,27 @@ class Live(msgspec.Struct, frozen=True):
         if ledger.board.idle_ttl is not None:
             await ledger.use()
         return ledger
+
+    async def over_boards(self, ask: Callable[[Ledger], Awaitable[_T]]) -> list[_T]:
+        """Ask every board something; one that was removed meanwhile is left out.
+
+        Raises:
+            StoreUnavailableError: the store is away.
+            EpochLostError: the store lost a board.
+        """
+        ledgers = list(self.ledgers.values())
+        answers = await asyncio.gather(*(ask(ledger) for ledger in ledgers), return_exceptions=True)
+        given: list[_T] = []
+        for ledger, answer in zip(ledgers, answers, strict=True):
+            error: BaseException | None = answer if isinstance(answer, BaseException) else None
+            if isinstance(error, EpochLostError):
+                error = await self.roster.explain(ledger.board.id, error)
+                if isinstance(error, ProblemError):
+                    continue
+            if error is not None:
+                raise error
+            given.append(cast("_T", answer))
+        return given
 
 
 def live_of(connection: HTTPConnection) -> Live:

@@ -351,3 +351,19 @@ async def test_a_part_of_a_union_does_not_leave(valkey_url: str) -> None:
         assert (await one.put("/v1/boards/both", json=union)).status_code == 201
         assert code(await one.patch(PATH, json={"idle_ttl": "1h"})) == (422, "board_invalid")
         assert code(await one.delete(PATH)) == (409, "board_fixed")
+
+
+async def test_a_process_that_has_not_heard_is_ready(valkey_url: str) -> None:
+    """A board that was removed elsewhere is no loss: neither to its health nor to a key's standing over all boards."""
+    async with servers(valkey_url) as (_, (one, two)):
+        for _ in range(3):
+            await one.put(PATH, json={"title": "Fresh"})
+            await known(two)
+            await post(two, {"key": "a"})
+            await one.delete(PATH)
+            standing = await two.get("/v1/records/a")
+            assert [record["board"] for record in standing.json()["records"]] == ["posts"]
+            await one.put(PATH, json={"title": "Fresh"})
+            await known(two)
+            await one.delete(PATH)
+            assert (await two.get("/readyz")).status_code == 200

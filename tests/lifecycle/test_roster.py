@@ -1,0 +1,192 @@
+"""The roster: a process runs what is defined, starts and stops it whole, and outlives what it can't run."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from typing import Any, Final
+
+import pytest
+from structlog.testing import capture_logs
+
+from live.board import Boards
+from live.errors import EpochLostError, ProblemError
+from live.event import make_entry
+from live.fanout.hub import FeedEndedError, Hub, Viewer
+from live.ingest.committer import Committer
+from live.lifecycle.keeper import Keeper
+from live.lifecycle.roster import Roster
+from live.settings import Duration, Settings
+from live.store.client import connect
+from live.store.definitions import Definition
+from tests.support import StoreProcess, eventually, fresh_settings, rolling_board
+
+KISS: Final[dict[str, Any]] = {"source": ["kiss"], "window": "forever"}
+
+
+class Process:
+    """What a process has of boards; `told` is what the intake would hear."""
+
+    def __init__(self, settings: Settings) -> None:
+        in_file = Boards([rolling_board()])
+        self.client = connect(settings.store, settings)
+        self.hub = Hub(self.client, (), settings)
+        self.keeper = Keeper(self.client, settings, in_file)
+        self.roster = Roster(self.client, settings, in_file, self.hub, self.keeper)
+        self.told: list[list[str]] = []
+        self.roster.tell = self.tell
+
+    def tell(self, boards: Boards, committers: dict[str, Committer]) -> None:
+        assert list(boards.by_id) == list(committers) == list(self.hub.feeds)
+        self.told.append(list(committers))
+
+
+@asynccontextmanager
+async def process(settings: Settings) -> AsyncIterator[Process]:
+    """A process that runs while in the context."""
+    made = Process(settings)
+    tasks = [asyncio.create_task(made.roster.run()), asyncio.create_task(made.hub.run())]
+    try:
+        yield made
+        assert not any(task.done() for task in tasks)
+    finally:
+        for task in tasks:
+            task.cancel()
+            with suppress(asyncio.CancelledError):
+                await task
+        await made.client.aclose()
+
+
+async def drain(viewer: Viewer) -> None:
+    """Take frames for as long as there are any."""
+    while True:
+        await viewer.next_frame()
+
+
+async def test_boards_are_swapped_as_a_whole(any_store: str) -> None:
+    """What was read before stays as it was; what is read after has all of the board."""
+    async with process(fresh_settings(any_store)) as made:
+        before = made.roster.boards, made.roster.ledgers, made.roster.committers
+        await made.keeper.put("b", KISS, "ann")
+        await made.roster.look()
+        assert [len(held) for held in (before[0].by_id, *before[1:])] == [1, 1, 1]
+        assert (await made.roster.committers["b"].commit([make_entry("a")])).offset == 1
+        assert [board.id for board in made.roster.boards.fed_by("kiss", None)] == ["b"]
+        await made.keeper.delete("b", "ann")
+        await made.roster.look()
+        assert made.told == [["posts", "b"], ["posts"]]
+
+
+async def test_what_a_removed_board_still_holds_is_refused(any_store: str) -> None:
+    """Whether its process has heard or not, and whoever still has its committer."""
+    async with process(fresh_settings(any_store)) as made:
+        await made.keeper.put("b", KISS, "ann")
+        await made.roster.look()
+        committer = made.roster.committers["b"]
+        await committer.commit([make_entry("a")])
+        await made.keeper.delete("b", "ann")
+        unheard = await asyncio.gather(*(committer.commit([make_entry("a"), make_entry("b")]) for _ in range(20)))
+        assert all(done.offset is None and done.refused == dict.fromkeys((0, 1), "board_unknown") for done in unheard)
+        assert "b" not in made.roster.committers
+        assert (await committer.commit([make_entry("a")])).refused == {0: "board_unknown"}
+
+
+async def test_a_board_that_is_lost_is_not_one_that_was_removed(any_store: str) -> None:
+    """As long as it is defined, the store has lost it, and says so."""
+    async with process(fresh_settings(any_store)) as made:
+        await made.keeper.put("b", KISS, "ann")
+        await made.roster.look()
+        await made.roster.committers["b"].commit([make_entry("a")])
+        await made.client.delete(made.roster.ledgers["b"].keys.meta)
+        with pytest.raises(EpochLostError):
+            await made.roster.committers["b"].commit([make_entry("a")])
+        error = EpochLostError("lost")
+        assert await made.roster.explain("b", error) is error
+        gone = await made.roster.explain("c", error)
+        assert isinstance(gone, ProblemError)
+        assert gone.code == "board_not_found"
+
+
+async def test_another_life_takes_the_viewers_along(any_store: str) -> None:
+    """A board that was removed and made again between two looks; its feed goes on, at the beginning."""
+    settings = fresh_settings(any_store, conflation_interval=Duration(0.01))
+    async with process(settings) as made:
+        other = Keeper(made.client, settings, Boards([rolling_board()]))
+        await made.keeper.put("b", KISS, "ann")
+        await made.roster.look()
+        old = made.roster.ledgers["b"]
+        with made.hub.watch("b", 5) as viewer:
+            assert (await viewer.next_frame()).type == "sync"
+            async with made.roster._looking:  # a process that is between two looks
+                await other.delete("b", "ann")
+                await other.put("b", KISS, "ann")
+            await made.roster.look()
+            new = made.roster.ledgers["b"]
+            assert new is not old
+
+            async def synced() -> bool:
+                frame = await viewer.next_frame()
+                return frame.type == "sync" and new.born in frame.text
+
+            await eventually(synced)
+            assert (await made.roster.committers["b"].commit([make_entry("a")])).offset == 1
+            assert (await viewer.next_frame()).type == "update"
+            await made.keeper.delete("b", "ann")
+            await made.roster.look()
+            with pytest.raises(FeedEndedError):
+                await drain(viewer)
+        assert made.hub.feeds.keys() == {"posts"}
+
+
+async def test_what_can_not_be_run_is_passed_over(any_store: str) -> None:
+    """A definition of a later version, one without a life, one of other data: said once, and the rest goes on."""
+    settings = fresh_settings(any_store)
+    async with process(settings) as made:
+        await made.keeper.put("b", KISS, "ann")
+        await made.keeper.put("odd", KISS, "ann")
+        found = await made.keeper.definitions.load()
+        strange = {
+            "later": Definition(epoch="1", choices={"colour": "red"}),
+            "lifeless": Definition(epoch="2", choices=KISS),
+            "odd": Definition(epoch=found.boards["odd"].epoch, choices={"clock": "event"}),
+        }
+        with capture_logs() as logs:
+            async with made.roster._looking:
+                for name, definition in strange.items():
+                    version = await made.keeper.definitions.version()
+                    assert await made.keeper.definitions.keep(version, name, definition, None)
+            await made.roster.look()
+            await made.roster.look()
+        said = [line["board"] for line in logs if line["event"] == "a board that is defined can't be run"]
+        assert sorted(said) == ["later", "lifeless", "odd"]
+        assert made.roster.ledgers.keys() >= {"posts", "b"}
+        assert not made.roster.ledgers.keys() & {"later", "lifeless"}
+
+
+async def test_a_change_that_was_not_finished_is_finished(any_store: str) -> None:
+    """Whoever froze a board and died before the store knew: the next process that hears sees to it."""
+    async with process(fresh_settings(any_store)) as made:
+        await made.keeper.put("b", KISS, "ann")
+        found = await made.keeper.definitions.load()
+        frozen = Definition(epoch=found.boards["b"].epoch, choices={**KISS, "frozen": True}, revision=2)
+        assert await made.keeper.definitions.keep(found.version, "b", frozen, None)
+        await made.roster.look()
+        assert (await made.roster.committers["b"].commit([make_entry("a")])).refused == {0: "frozen"}
+
+
+async def test_a_store_that_is_away_changes_nothing(own_store: StoreProcess) -> None:
+    """The boards go on as they were; when it is back, what was changed is taken over."""
+    async with process(fresh_settings(own_store.url, store_timeout=Duration(0.3))) as made:
+        await made.keeper.put("b", KISS, "ann")
+        await made.roster.look()
+        with capture_logs() as logs:
+            own_store.kill()
+            await asyncio.sleep(2.5)
+            assert made.roster.ledgers.keys() == {"posts", "b"}
+            own_store.start()
+        assert len([line for line in logs if line["event"] == "the definitions of boards can't be looked up"]) == 1
+        await made.keeper.delete("b", "ann")
+
+        async def heard() -> bool:
+            return made.roster.ledgers.keys() == {"posts"}
+
+        await eventually(heard)

@@ -1,0 +1,216 @@
+"""Bodies into events: what is good is taken exactly, what is bad is named by its index."""
+
+import json
+import time
+from contextlib import suppress
+from datetime import UTC, datetime, timedelta, timezone
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from live.decoding import Body, decode_json, decode_ndjson
+from live.errors import ProblemError
+from live.event import MAX_SCORE, Event, Rejection, entry_of, key_fault, make_entry
+
+Fields = dict[str, Any]
+NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
+
+labels = st.text(st.characters(codec="utf-8"), min_size=1, max_size=20)
+offsets = st.integers(-14 * 60, 14 * 60).map(lambda minutes: timezone(timedelta(minutes=minutes)))
+times = st.datetimes(min_value=datetime(1970, 1, 2), max_value=datetime(2999, 1, 1), timezones=offsets)  # noqa: DTZ001
+events = st.fixed_dictionaries(
+    {"key": labels.filter(lambda key: key_fault(key) is None)},
+    optional={
+        "amount": st.integers(-MAX_SCORE, MAX_SCORE),
+        "time": times.map(datetime.isoformat),
+        **dict.fromkeys(("type", "board", "id", "source", "actor", "category"), labels),
+        "fields": st.dictionaries(labels, st.integers(-(2**63), 2**63 - 1), max_size=3),
+        "metadata": st.dictionaries(labels, st.none() | st.booleans() | st.lists(labels, max_size=2), max_size=3),
+    },
+)
+spaces = st.text(" \t\r\n", max_size=3)
+
+
+@st.composite
+def spelled(draw: st.DrawFn, text: str) -> str:
+    """A string as JSON, some of its characters escaped that need not be."""
+    literal = draw(st.lists(st.booleans(), min_size=len(text), max_size=len(text)))
+    parts = [
+        json.dumps(character, ensure_ascii=False)[1:-1] if keep else escaped(character)
+        for character, keep in zip(text, literal, strict=True)
+    ]
+    return f'"{"".join(parts)}"'
+
+
+def escaped(character: str) -> str:
+    """A character as four hexadecimal digits behind a backslash and u, or as two such units."""
+    units = character.encode("utf-16-be", "surrogatepass")
+    return "".join(f"\\u{units[i : i + 2].hex()}" for i in range(0, len(units), 2))
+
+
+@st.composite
+def written(draw: st.DrawFn, fields: list[tuple[str, Any]]) -> str:
+    """An object as JSON: its fields in any order, with any whitespace, spelled in any way."""
+    parts = []
+    for name, value in draw(st.permutations(fields)):
+        text = draw(spelled(value)) if isinstance(value, str) else json.dumps(value)
+        parts.append(f"{draw(spaces)}{draw(spelled(name))}{draw(spaces)}:{draw(spaces)}{text}{draw(spaces)}")
+    return draw(spaces) + "{" + ",".join(parts) + "}" + draw(spaces)
+
+
+def event_of(fields: Fields) -> Event:
+    """The event that some fields are."""
+    read: Fields = {}
+    if "time" in fields:
+        read["time"] = datetime.fromisoformat(fields["time"])
+    if "metadata" in fields:  # kept as it was written
+        read["metadata"] = msgspec.Raw(json.dumps(fields["metadata"]).encode())
+    return Event(**{**fields, **read})
+
+
+def parts(body: Body) -> tuple[list[tuple[int, Event]], list[Rejection]]:
+    """The good events of a body with their indexes, and the bad ones."""
+    return list(zip(body.indexes, body.events, strict=True)), body.rejections
+
+
+def as_line(text: str) -> bytes:
+    """JSON without line ends; whitespace outside strings may go."""
+    return text.replace("\r", " ").replace("\n", " ").encode()
+
+
+@given(st.data(), st.lists(events, min_size=1, max_size=4))
+def test_what_json_dumps_writes_is_taken_exactly(data: st.DataObject, many: list[Fields]) -> None:
+    """Any whitespace, order and escapes give the very same events: alone, in an array and as NDJSON."""
+    texts = [data.draw(written(list(fields.items()))) for fields in many]
+    expected = [event_of(fields) for fields in many]
+
+    assert parts(decode_json(f"[{','.join(texts)}]".encode(), 10)) == (list(enumerate(expected)), [])
+    assert parts(decode_ndjson(b"\n".join(map(as_line, texts)), 10)) == (list(enumerate(expected)), [])
+    assert parts(decode_json(texts[0].encode(), 1)) == ([(0, expected[0])], [])
+
+
+@given(st.data(), events)
+def test_a_field_that_stands_twice_is_refused(data: st.DataObject, fields: Fields) -> None:
+    """Whichever field, wherever it stands, however it is spelled, and whether its two values differ or not."""
+    name = data.draw(st.sampled_from(sorted(fields)))
+    twin = data.draw(
+        st.one_of(st.just(fields[name]), events.filter(lambda other: name in other).map(lambda e: e[name]))
+    )
+    text = data.draw(written([*fields.items(), (name, twin)]))
+    detail = f"the field `{name}` stands twice"
+
+    assert [(r.code, r.detail) for r in decode_json(text.encode(), 1).rejections] == [("field_duplicate", detail)]
+    around = b'[{"key":"a"},' + text.encode() + b',{"key":"b"}]'
+    for body in (decode_json(around, 3), decode_ndjson(b'{"key":"a"}\n' + as_line(text) + b'\n{"key":"b"}', 3)):
+        assert [(r.index, r.code, r.detail) for r in body.rejections] == [(1, "field_duplicate", detail)]
+        assert [(index, event.key) for index, event in parts(body)[0]] == [(0, "a"), (2, "b")]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"key":"a","time":"2026-11-21T12:00:00+0200","key":"b"}',
+        '{"key":"a","time":"2026-11-21T12:00:00+02:00","key":"b"}',
+        '{"key":"a:b","key":"ab"}',
+        '{"key":"a","\\u006bey":"b"}',
+        '{"amount":1,"key":"a","amount":1}',
+        '{"key":"a","type":"like","type":"like"}',
+    ],
+)
+def test_no_spelling_hides_a_field_that_stands_twice(text: str) -> None:
+    """Colons in values, offsets without one and escapes in names do not hide it."""
+    (rejection,) = decode_json(text.encode(), 1).rejections
+    assert rejection.code == "field_duplicate"
+
+
+@settings(max_examples=500)
+@given(st.binary(max_size=60) | st.text(max_size=40).map(str.encode) | st.from_regex(rb'[\[{"key:a,1}\]\s]{1,30}'))
+def test_any_bytes_give_a_body_or_a_problem(data: bytes) -> None:
+    """Nothing else ever comes out of the decoders, and every event has one fate."""
+    for decode in (decode_json, decode_ndjson):
+        with suppress(ProblemError):
+            body = decode(data, 5)
+            indexes = [*body.indexes, *(rejection.index for rejection in body.rejections)]
+            assert sorted(indexes) == list(range(len(indexes)))
+
+
+@given(st.lists(st.recursive(st.none() | st.booleans() | st.floats() | st.text(), st.lists), max_size=6))
+def test_an_array_is_read_if_and_only_if_it_is_json(values: list[Any]) -> None:
+    """What the standard library reads strictly is refused one by one; what it does not is refused whole."""
+
+    def no_constant(name: str) -> None:
+        raise ValueError(name)
+
+    text = json.dumps(values)
+    try:
+        json.loads(text, parse_constant=no_constant)
+    except ValueError:
+        with pytest.raises(ProblemError, match="malformed_body"):
+            decode_json(text.encode(), 10)
+    else:
+        assert len(decode_json(text.encode(), 10).rejections) == len(values)
+
+
+@pytest.mark.parametrize("line", [b'{"key":"a"}', b'{"key":1}', b'{"key":"a","key":"b"}'])
+def test_the_number_of_events_is_limited(line: bytes) -> None:
+    """As many as the setting says pass; one more refuses the body, good or bad as its events may be."""
+    array, lines = b"[" + b",".join([line] * 6) + b"]", b"\n".join([line] * 6)
+    for body in (decode_json(array, 6), decode_ndjson(lines, 6)):
+        assert len(body.events) + len(body.rejections) == 6
+    with pytest.raises(ProblemError, match="too_many_events: 6 events in one body; the setting max_events allows 5"):
+        decode_json(array, 5)
+    with pytest.raises(ProblemError, match="too_many_events: 6 events in one body; the setting max_events allows 5"):
+        decode_ndjson(lines, 5)
+
+
+def test_blank_lines_have_no_index() -> None:
+    """NDJSON may end with a line end, have empty lines, and Windows' line ends."""
+    body = decode_ndjson(b'\n{"key":"a"}\r\n  \t\r\n{"key":1}\n\n{"key":"b"}\n', 3)
+    assert list(body.indexes) == [0, 2]
+    assert [rejection.index for rejection in body.rejections] == [1]
+
+
+def test_a_bad_array_costs_time_in_step_with_its_size() -> None:
+    """An array of very many bad events is refused without holding the process up: four times as long, not sixteen."""
+
+    def cost(count: int) -> float:
+        body = b"[" + b"1," * count + b"1]"
+        started = time.process_time()
+        with pytest.raises(ProblemError, match="max_events"):
+            decode_json(body, 1000)
+        return time.process_time() - started
+
+    small, large = (min(cost(count) for _ in range(3)) for count in (100_000, 400_000))
+    assert large < 9 * small
+
+
+@pytest.mark.parametrize(
+    ("time_text", "milliseconds"),
+    [
+        ("2026-11-21T12:00:00Z", 0),
+        ("2026-11-21t12:00:00z", 0),
+        ("2026-11-21T14:00:00+02:00", 0),
+        ("2026-11-21T12:00:00.1234Z", 123),
+        ("2026-11-21T11:59:59.999999Z", -1),
+        ("1969-12-31T23:59:59.5Z", -int(NOON.timestamp() * 1000) - 500),
+    ],
+)
+def test_times_are_cut_to_milliseconds(time_text: str, milliseconds: int) -> None:
+    """RFC 3339 in any zone; a part of a millisecond is dropped downwards."""
+    (event,) = decode_json(json.dumps({"key": "a", "time": time_text}).encode(), 1).events
+    assert entry_of(event) == make_entry("a", 1, int(NOON.timestamp() * 1000) + milliseconds)
+
+
+@pytest.mark.parametrize(
+    "time_text",
+    ["", "now", "2026-11-21", "2026-11-21T12:00:00", "2026-11-21T12:00Z", "2026-13-01T00:00:00Z",
+     "2026-11-21T25:00:00Z", "2026-02-29T00:00:00Z", "2026-11-21T23:59:60Z", "20261121T120000Z",
+     "+12026-11-21T12:00:00Z"],
+)  # fmt: skip
+def test_a_time_that_is_not_rfc_3339_is_refused(time_text: str) -> None:
+    """A time without a zone says nothing, and a day that does not exist has no slot."""
+    (rejection,) = decode_json(json.dumps({"key": "a", "time": time_text}).encode(), 1).rejections
+    assert (rejection.code, rejection.detail[-11:]) == ("event_invalid", "at `$.time`")
