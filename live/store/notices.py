@@ -94,8 +94,9 @@ async def listen(client: Store, channels: Channels) -> AsyncIterator[Notice]:
     while True:
         ear = _Ear()
         try:
-            async with store_errors():
+            async with store_errors():  # by itself, for it is here that a cancellation may be swallowed
                 await ear.open(client.connection_pool)
+            async with store_errors():
                 ear.send(("SUBSCRIBE", *channels.boards))
                 channels.ear = ear
                 async for notice in _hear(ear, channels):
