@@ -6,11 +6,12 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from typing import Any
 
+import msgspec
 import pytest
 
 from live.errors import ProblemError
 from live.event import make_entry
-from live.fanout.hub import Hub, Viewer
+from live.fanout.hub import FeedEndedError, Hub, Viewer
 from live.settings import Duration
 from live.store.client import connect
 from live.store.ledger import Ledger
@@ -165,3 +166,37 @@ async def test_a_quiet_board_sends_nothing(valkey_url: str) -> None:
 
         await eventually(idle)
         assert (await ledger.read(1)).offset == 0
+
+
+async def test_boards_come_and_go_while_it_runs(valkey_url: str) -> None:
+    """A board that is taken on is heard; the viewers of one that is let go are told, and those of others stay."""
+    async with running_hub(valkey_url, conflation_interval=Duration(0.01)) as (hub, ledger):
+        other = Ledger(ledger._client, rolling_board(board="other"), ledger._settings)
+        hub.add(other)
+        model = ModelViewer()
+        with hub.watch("other", 5) as viewer, hub.watch("posts", 5) as stays:
+            for number in range(1, 6):
+                added = await other.add([make_entry("a", number)])
+                await follow(viewer, model, added.offset or 0)
+            hub.remove("other")
+            with pytest.raises(FeedEndedError):
+                await follow(viewer, model, 10**9)
+            added = await ledger.add([make_entry("a")])
+            await follow(stays, ModelViewer(), added.offset or 0)
+        with pytest.raises(ProblemError) as problem, hub.watch("other", 5):
+            pass
+        assert problem.value.code == "board_not_found"
+
+
+async def test_a_board_that_is_defined_anew_is_shown_whole(valkey_url: str) -> None:
+    """A viewer gets the whole top in the order that holds now, though no record has changed."""
+    async with running_hub(valkey_url, conflation_interval=Duration(0.01)) as (hub, ledger):
+        await ledger.add([make_entry("a", 1), make_entry("b", 2)])
+        model = ModelViewer()
+        with hub.watch("posts", 5) as viewer:
+            await follow(viewer, model, 1)
+            ledger.board = msgspec.structs.replace(ledger.board, sort_order="asc")
+            hub.add(ledger)
+            model.receive((await viewer.next_frame()).text)
+            assert model.syncs == 2
+            assert [record.key for record in model.records] == ["a", "b"]

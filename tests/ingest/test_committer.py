@@ -240,3 +240,18 @@ async def test_the_work_ends_when_it_is_told_to(valkey_url: str) -> None:
         for request in storm:
             request.cancel()
         await asyncio.gather(*storm, return_exceptions=True)
+
+
+async def test_a_committer_that_is_retired_refuses_what_it_holds(valkey_url: str) -> None:
+    """What waits and what comes after is told that there is no such board; the work ends by itself."""
+    bench = Bench(valkey_url)
+    requests = bench.send(likes("a", "b"), likes("c"))
+    await waiting(*requests)
+    bench.committer.retire()
+    assert [await request for request in requests] == [
+        Committed(None, {0: "board_unknown", 1: "board_unknown"}), Committed(None, {0: "board_unknown"}),
+    ]  # fmt: skip
+    assert await bench.committer.commit(likes("a")) == Committed(None, {0: "board_unknown"})
+    await asyncio.wait_for(bench.committer.run(), 1)
+    assert await bench.scores() == {}
+    await bench.client.aclose()

@@ -82,3 +82,16 @@ def test_a_table_is_that_of_the_board_or_of_a_slot() -> None:
     assert (keys.table().suffix, keys.table(5).suffix) == ("", ":5")
     assert keys.table("5").all == keys.table(5).all
     assert keys.table(5).order == keys.table(5).all[:3]
+
+
+async def test_the_pattern_of_every_key_finds_all_of_one_board(valkey_url: str) -> None:
+    """And none of a board whose id begins with its own."""
+    client = Redis.from_url(valkey_url)
+    prefix = fresh_settings(valkey_url).key_prefix
+    for board in ("posts", "posts2"):
+        for name in all_of(Keys(prefix, board)):
+            if name != Keys(prefix, board).channel:
+                await client.set(name, 1)
+    found = {key.decode() async for key in client.scan_iter(match=Keys(prefix, "posts").every_pattern, count=1000)}
+    assert found == set(all_of(Keys(prefix, "posts"))) - {Keys(prefix, "posts").channel}
+    await client.aclose()

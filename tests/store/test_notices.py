@@ -108,3 +108,34 @@ async def test_a_store_that_restarts_is_heard_again(own_store: StoreProcess) -> 
             return heard[-1] == Gap()
 
         await eventually(back)
+
+
+async def test_what_is_listened_to_may_change(any_store: str) -> None:
+    """One more channel is heard from a gap on, one less no longer; a new connection keeps to it."""
+    settings = fresh_settings(any_store, store_timeout=Duration(0.5))
+    client = connect(any_store, settings)
+    ledgers = {name: Ledger(client, rolling_board(board=name), settings) for name in ("one", "two")}
+    channels = Channels({ledgers["one"].keys.channel: "one"})
+    heard: list[Notice] = []
+
+    async def hear() -> None:
+        async for notice in listen(client, channels):
+            heard.append(notice)  # noqa: PERF401 - it is read while it grows
+
+    hearing = asyncio.create_task(hear())
+    await until(heard, Gap())
+    channels.add(ledgers["two"].keys.channel, "two")
+    await until(heard, Gap(), Gap())
+    channels.remove(ledgers["one"].keys.channel)
+    await ledgers["one"].add([make_entry("a", 1, None)])
+    await ledgers["two"].add([make_entry("a", 1, None)])
+    await until(heard, Gap(), Gap(), Changed("two"))
+    await client.client_kill_filter(_type="pubsub")
+
+    async def again() -> bool:
+        return heard.count(Gap()) == 3
+
+    await eventually(again)
+    hearing.cancel()
+    await asyncio.gather(hearing, return_exceptions=True)
+    await client.aclose()
