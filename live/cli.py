@@ -2,7 +2,7 @@
 
 import asyncio
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -17,15 +17,15 @@ from live.replay.options import Options as ReplayOptions
 from live.sender import check_address, check_key
 from live.serve import serve as serve_board
 from live.settings import Settings, load_settings
-from live.store.audit import Auditor, Report
+from live.store.audit import Auditor, Progress, Report
 from live.store.client import connect
+from live.store.definitions import DefinitionStore
 from live.terminal import (
     BoardsOption,
     DataDirOption,
     JsonOption,
     StoreOption,
     clear_errors,
-    fail,
     out,
     print_json,
     progress_bar,
@@ -200,12 +200,9 @@ def audit(
     """
     with clear_errors():
         settings = load_settings(store=store, boards=boards, data_dir=data_dir)
-        known = load_boards(settings.boards).by_id
-        if board is not None and board not in known:
-            fail(f"there is no board {board!r}; there are: {', '.join(known)}")
-        wanted = list(known) if board is None else [board]
+        in_file = list(load_boards(settings.boards).by_id)
         with progress_bar("Comparing", quiet=as_json) as show:
-            reports = asyncio.run(audit_boards(settings, wanted, show, repair=repair))
+            reports = asyncio.run(audit_boards(settings, in_file, board, show, repair=repair))
     if as_json:
         print_json({"clean": all(report.clean for report in reports), "boards": reports})
     else:
@@ -215,12 +212,19 @@ def audit(
         raise typer.Exit(1)
 
 
-async def audit_boards(settings: Settings, boards: list[str], show: Any, *, repair: bool) -> list[Report]:  # noqa: ANN401
-    """Audit boards one after another."""
-    url = settings.store or f"unix://{settings.data_dir.resolve() / 'valkey.sock'}"
-    client = connect(url, settings)
+async def audit_boards(
+    settings: Settings, in_file: list[str], board: str | None, show: Progress, *, repair: bool
+) -> list[Report]:
+    """Audit one board, or those of the file and those made at run time, one after another."""
+    client = connect(settings.store or f"unix://{settings.data_dir.resolve() / 'valkey.sock'}", settings)
     try:
-        return [await Auditor(client, board, settings.key_prefix, show).audit(repair=repair) for board in boards]
+        made = (await DefinitionStore(client, settings.key_prefix).load()).boards
+        alive = [name for name, definition in made.items() if definition.state == "live"]
+        known = list(dict.fromkeys((*in_file, *alive)))
+        if board is not None and board not in known:
+            raise SetupError(f"there is no board {board!r}; there are: {', '.join(known)}")
+        wanted = known if board is None else [board]
+        return [await Auditor(client, one, settings.key_prefix, show).audit(repair=repair) for one in wanted]
     finally:
         await client.aclose()
 

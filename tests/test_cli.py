@@ -173,7 +173,6 @@ def test_a_wrong_boards_file_is_told_all_at_once(folder: Path) -> None:
     [
         (["serve", "--store", "http://h", "--port", "0"], "the store 'http://h' is not redis://…, rediss://… or unix://…"),
         (["audit", "--store", "unix:///nowhere/valkey.sock"], "the store is away: "),
-        (["audit", "--board", "nope"], "there is no board 'nope'; there are: posts"),
         (["replay", "/nowhere/likes.ndjson"], "can't read /nowhere/likes.ndjson: "),
         (["replay", "x", "--speed", "fast"], "--speed 'fast': give a number such as 60, or max"),
         (["load", "--to", "127.0.0.1:8000"], "--to '127.0.0.1:8000' is not an address such as http://127.0.0.1:8000"),
@@ -189,6 +188,19 @@ def test_what_can_not_be_done_is_told_in_one_line(arguments: list[str], line: st
     """What is wrong, and often what to do; exit 2, never a traceback."""
     (told,) = refused(*arguments)
     assert told.startswith(line)
+
+
+def test_an_audit_knows_the_boards_made_at_run_time(folder: Path) -> None:
+    """It looks at those of the file and at these, and says which there are when asked for another."""
+    settings = own_store(folder)
+    options = ("--store", f"unix://{folder}/data/valkey.sock")
+    with serving(settings, folder) as server:
+        made = httpx.put(f"{server.url}/v1/boards/made", json={"source": ["kiss"], "window": "forever"})
+        assert made.status_code == 201, made.text
+        audited = live("audit", "--json", *options, LIVE_KEY_PREFIX=settings.key_prefix)
+        assert [report["board"] for report in json.loads(audited.stdout)["boards"]] == ["posts", "made"]
+        (line,) = refused("audit", "--board", "nope", *options, LIVE_KEY_PREFIX=settings.key_prefix)
+        assert line == "there is no board 'nope'; there are: posts, made"
 
 
 def test_a_data_directory_has_one_owner(folder: Path) -> None:
