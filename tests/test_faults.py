@@ -47,7 +47,7 @@ class NaiveScripts:
 
     async def __call__(self, client: Any, keys: list[str], arguments: list[str]) -> list[bytes]:
         """Take the place of the script `rotate`."""
-        ranking, _, _, meta, slots, _ = keys
+        ranking, _, _, meta, slots, *_ = keys
         channel = arguments[8]
         seconds, _ = await client.time()
         due = await client.zrangebyscore(slots, "-inf", f"({int(seconds) - 2}", start=0, num=1)

@@ -98,7 +98,9 @@ async def test_a_like_for_two_boards_or_for_one_that_is_not_the_producers(valkey
 
 async def test_too_many_that_wait_are_told_to_come_again(own_store: StoreProcess) -> None:
     """With as many events waiting as the server holds, the next is refused with Retry-After, and is not counted."""
-    settings = fresh_settings(own_store.url, max_waiting=5, write_deadline=Duration(3), store_timeout=Duration(3))
+    settings = fresh_settings(
+        own_store.url, max_waiting=5, write_deadline=Duration(3), store_timeout=Duration(3), rate=0
+    )
     async with serving(settings, POSTS) as client:
         await send(client, '{"key":"a"}', None)
         with own_store.frozen():
