@@ -31,6 +31,7 @@ class Stage:
     def __init__(self, http: httpx.AsyncClient, settings: Settings) -> None:
         self.http = http
         self.settings = settings
+        self.store: Any = connect(settings.store, settings)
 
     async def post(self, *events: dict[str, Any]) -> dict[str, Any]:
         """Post events as one array; the answer."""
@@ -136,26 +137,31 @@ class Stage:
                     viewer.receive(message)
 
             watching = asyncio.create_task(watch())
-            yield viewer
-            await socket.close()
-            await watching
+            try:
+                yield viewer
+            finally:
+                await socket.close()
+                await watching
 
     def _live(self, board: str, limit: int) -> str:
         return f"{self.http.base_url}/v1/boards/{board}/live?limit={limit}".replace("http", "ws", 1)
 
 
 @asynccontextmanager
-async def stage(store: str, boards: str, **changes: Any) -> AsyncIterator[Stage]:
+async def stage(store: str, text: str, **changes: Any) -> AsyncIterator[Stage]:
     """A server with the boards of a TOML text; in the end each of them is audited. `changes` are settings."""
     settings = fresh_settings(store, **{"conflation_interval": Duration(0.01), **changes})
-    parsed = parse_boards(boards)
+    parsed = parse_boards(text)
     async with run_server(settings, parsed) as url, httpx.AsyncClient(base_url=url, timeout=30) as http:
-        yield Stage(http, settings)
-        client = connect(store, settings)
-        for board in parsed:
-            report = await Auditor(client, board.id, settings.key_prefix, lambda *_: None).audit(repair=False)
-            assert report.clean, report
-        await client.aclose()
+        boards = Stage(http, settings)
+        try:
+            yield boards
+            for board in parsed:
+                auditor = Auditor(boards.store, board.id, settings.key_prefix, lambda *_: None)
+                report = await auditor.audit(repair=False)
+                assert report.clean, report
+        finally:
+            await boards.store.aclose()
 
 
 async def sees(viewer: ModelViewer, rows: Rows) -> None:
