@@ -55,9 +55,7 @@ MUTANTS = {
     "a vote too many is counted": Mutant("add", "mine > per_actor", "mine > per_actor + 1"),
     "a vote for one key too many is counted": Mutant("add", "its > per_key", "its > per_key + 1"),
     "a vote is taken back that was not given": Mutant("add", "elseif its < 0 then", "elseif false then"),
-    "votes are not kept": Mutant(
-        "add", "call('HSET', KEYS[at + 5], field, count)", "call('HGET', KEYS[at + 5], field)"
-    ),
+    "votes are not kept": Mutant("add", "call('HSET', KEYS[at + 5], unpack(cast))", "local _ = 0"),
     "who comes last is first": Mutant("add", "if ties == 'falling' then return", "if ties ~= 'falling' then return"),
     "a tag stays": Mutant("add", "dropped[d] = names[i]\n", "dropped[d] = ''\n"),
     "a level stays": Mutant("add", "if call('ZCOUNT', ranking, gone[i], gone[i]) == 0 then", "if false then"),

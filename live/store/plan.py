@@ -156,7 +156,7 @@ def _plan_entry(plan: Plan, board: Board, entries: Sequence[Entry], index: int, 
     if group is None:
         group = plan.slots[slot] = Group({}, {}, {}, [])
     _count(group, board, key, amount, index)
-    if board.operator != "incr" and abs(group.orders[key]) == index + 1:
+    if board.operator == "set" or (board.operator == "best" and group.orders[key] == index + 1):
         group.metadata[key] = b"" if extra is None or extra.metadata is None else extra.metadata
     if board.votes is not None and extra is not None and extra.actor is not None:
         actor = extra.actor.encode()

@@ -209,6 +209,9 @@ def test_metadata_is_that_of_the_event_that_decides() -> None:
     best = plan_on(forever(operator="best"), entries, 0).slots[0]
     assert best.metadata == {"a": b'{"n":2}', "b": b"", "c": b""}
     assert plan_on(forever(operator="set"), entries, 0).slots[0].metadata["a"] == b'{"n":3}'
+    again = [make_entry("a", 5, extra=Extra(metadata=b'{"n":%d}' % number)) for number in (1, 2)]
+    assert plan_on(forever(operator="set"), again, 0).slots[0].metadata["a"] == b'{"n":2}'
+    assert plan_on(forever(operator="best"), again, 0).slots[0].metadata["a"] == b'{"n":1}'
     assert plan_on(forever(), entries, 0).slots[0].metadata == {}
 
 

@@ -98,10 +98,7 @@ if #known > 0 then return {'seen', unpack(known)} end
 local groups, position, sums = {}, 24 + identities, {['']={tonumber(state[6]), tonumber(state[7])}}
 local unregistered, refused, vote_number = {}, {}, 0
 
-local function vote(held, key, actor, pair, change)
-  for _, field in ipairs({actor, pair}) do
-    if not held[field] then held[field] = tonumber(call('HGET', key, field) or 0) end
-  end
+local function vote(held, actor, pair, change)
   vote_number = vote_number + 1
   local mine, its = held[actor] + change, held[pair] + change
   if change > 0 and ((per_actor > 0 and mine > per_actor) or (per_key > 0 and its > per_key)) then
@@ -152,8 +149,15 @@ for at = keys_before + 1, #KEYS, 7 do
   position = metadata + 2 * tonumber(ARGV[metadata]) + 1
   local held = {}
   local votes = tonumber(ARGV[position])
-  for i = position + 1, position + 3 * votes, 3 do
-    vote(held, KEYS[at + 5], ARGV[i], ARGV[i + 1], tonumber(ARGV[i + 2]))
+  if votes > 0 then
+    local fields = {}
+    for i = position + 1, position + 3 * votes, 3 do
+      fields[#fields + 1] = ARGV[i]
+      fields[#fields + 1] = ARGV[i + 1]
+    end
+    local counts = call('HMGET', KEYS[at + 5], unpack(fields))
+    for i = 1, #fields do held[fields[i]] = tonumber(counts[i] or 0) end
+    for i = position + 1, position + 3 * votes, 3 do vote(held, ARGV[i], ARGV[i + 1], tonumber(ARGV[i + 2])) end
   end
   position = position + 3 * votes + 1
   if entry == 'registered' then
@@ -298,9 +302,17 @@ for group = 1, #groups do
       end
     end
   end
+  local cast, withdrawn = {}, {}
   for field, count in pairs(voters) do
-    if count == 0 then call('HDEL', KEYS[at + 5], field) else call('HSET', KEYS[at + 5], field, count) end
+    if count == 0 then
+      withdrawn[#withdrawn + 1] = field
+    else
+      cast[#cast + 1] = field
+      cast[#cast + 1] = count
+    end
   end
+  if #cast > 0 then call('HSET', KEYS[at + 5], unpack(cast)) end
+  if #withdrawn > 0 then call('HDEL', KEYS[at + 5], unpack(withdrawn)) end
   if cap > 0 then cut(at, start, sum) end
 end
 
