@@ -17,6 +17,7 @@ from live.web.problems import whole_number
 from live.web.state import live_of
 
 _DEFAULT_LIMIT: Final = 100
+_MOST_START: Final = 10**9 - 1
 
 
 class BoardSummary(msgspec.Struct, frozen=True):
@@ -104,7 +105,8 @@ async def get_board(request: Request) -> Response:
     else:
         period = await period_of(request, ledger)
         if around is None:
-            page = await ledger.read(limit, period=period)
+            start = whole_number(request, "start", 0, 0, _MOST_START)
+            page = await ledger.read(limit, start=start, period=period)
         else:
             page = await ledger.read_score(_score(around), limit, period=period)
     more = page.start + len(page.records) < page.rank_count

@@ -71,6 +71,8 @@ def openapi_document() -> Json:
     board = _parameter("board", "path", {"type": "string"})
     limit = _parameter("limit", "query", {"type": "integer", "minimum": 1, "default": 100})
     cursor = _parameter("cursor", "query", {"type": "string"}, "`next_cursor` or `prev_cursor` of an earlier page")
+    begin = {"type": "integer", "minimum": 0, "maximum": 10**9 - 1, "default": 0}
+    start = _parameter("start", "query", begin, "how many records to pass over; a cursor goes on exactly")
     exact = {"type": "integer", "minimum": -MAX_SCORE, "maximum": MAX_SCORE}
     score = _parameter("score", "query", exact, "the page around the place that this score has, or would have")
     named = {"type": "string", "default": "current", "examples": ["previous", *EXAMPLES.values()]}
@@ -84,7 +86,7 @@ def openapi_document() -> Json:
     boards = _operation("listBoards", "Every board.", _answer(BoardList), ())
     one = _operation(
         "getBoard", "One page of a board.", _answer(BoardPage, _ETAG), _PAGE,
-        board, limit, cursor, score, period, known,
+        board, limit, start, cursor, score, period, known,
     )  # fmt: skip
     records = _operation(
         "listRecords", "The records of some keys; those that have none are left out.", _answer(RecordList), _RECORDS,

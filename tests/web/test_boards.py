@@ -63,7 +63,7 @@ async def test_an_empty_board_is_a_board(valkey_url: str) -> None:
         assert page.pop("epoch")
         assert page == {
             "board": "posts", "title": "posts", "offset": 0, "period": None, "rank_count": 0, "total_score": 0,
-            "records": [], "next_cursor": None, "prev_cursor": None,
+            "entrant_count": None, "records": [], "next_cursor": None, "prev_cursor": None,
         }  # fmt: skip
 
 
@@ -132,6 +132,17 @@ def test_a_cursor_holds_any_position(key: str) -> None:
         word = encode_cursor(cursor)
         assert decode_cursor(word) == cursor
         assert quote(word, safe="") == word
+
+
+async def test_a_page_from_any_place(valkey_url: str) -> None:
+    """`start` passes over so many records; behind the last there is an empty page."""
+    async with server(valkey_url, *({"key": f"k{number}", "amount": 9 - number} for number in range(9))) as client:
+        whole = (await client.get("/v1/boards/posts")).json()["records"]
+        for start in (0, 1, 7, 8, 9, 10**9 - 1):
+            page = (await client.get(f"/v1/boards/posts?limit=2&start={start}")).json()
+            assert page["records"] == whole[start : start + 2]
+            assert (page["next_cursor"] is None) is (start >= 7)
+        assert (await client.get("/v1/boards/posts?start=-1")).json()["code"] == "parameter_invalid"
 
 
 @pytest.mark.parametrize(

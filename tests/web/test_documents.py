@@ -57,7 +57,7 @@ def test_openapi_lists_every_route_of_boards_and_records() -> None:
         for of in paths.values()
         if "get" in of
     }
-    assert asked["getBoard"] == {"board", "limit", "cursor", "score", "period", "If-None-Match"}
+    assert asked["getBoard"] == {"board", "limit", "start", "cursor", "score", "period", "If-None-Match"}
     assert asked["listRecords"] == {"board", "key", "period"}
     assert asked["getRecord"] == {"board", "key", "around", "period", "If-None-Match"}
     assert asked["getStanding"] == {"key"}
