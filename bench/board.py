@@ -13,6 +13,8 @@ from bench.plans import Frames, Keys, Load, Pairs, Plan, Posts
 from bench.processes import BenchError, Server, add_key, live_server, microseconds, running_store
 from bench.table import Scale
 
+# Ties by key, as the bare commands have them: `kinds` tells what ties by time cost beside it.
+PLAIN: Final = '[[board]]\nid = "posts"\nties = "key"\n'
 BATCH: Final = 1_000
 SINGLE_CONNECTIONS: Final = 64
 SINGLE_WARMUP: Final = 500
@@ -37,10 +39,10 @@ class Board:
     that is not `summed` has no total to compare the count with.
     """
 
-    def __init__(self, stack: ExitStack, boards: str = "", *, summed: bool = True) -> None:
+    def __init__(self, stack: ExitStack, boards: str = PLAIN, *, summed: bool = True) -> None:
         self.store = stack.enter_context(running_store())
         self.key = add_key(self.store)
-        self.server = stack.enter_context(live_server(self.store, _file(stack, boards) if boards else None))
+        self.server = stack.enter_context(live_server(self.store, _file(stack, boards)))
         self._summed = summed
         self.acknowledged = 0
         self._await_ready()

@@ -6,13 +6,12 @@ from typing import Final
 
 import msgspec
 
-from bench.board import BATCH, OURS, Board, batch_load, events_a_second, single_load
+from bench.board import BATCH, OURS, PLAIN, Board, batch_load, events_a_second, single_load
 from bench.plans import Keys, Posts, Says
 from bench.table import Row, Scale, Tell, middle, middle_ratio, of_round, total
 
 _BOARD: Final = '[[board]]\nid = "{}"\n'
 _BY_KEY: Final = 'ties = "key"\n'
-_PLAIN: Final = _BOARD.format("posts") + _BY_KEY
 _OTHER: Final = _BOARD.format("other") + _BY_KEY + 'source = ["other"]\n'
 _UNION: Final = _BOARD.format("both") + _BY_KEY + 'union = ["posts", "other"]\n'
 _FIELDS: Final = '[{ field = "level", max = 99 }, { field = "seconds", order = "asc", max = 99_999 }]'
@@ -31,15 +30,15 @@ class _Kind(msgspec.Struct, frozen=True):
 
 _KINDS: Final = (
     _Kind("ties by time", _BOARD.format("posts")),
-    _Kind("a sliding window", _PLAIN + 'window = { sliding = "24h" }\n'),
-    _Kind("a calendar", _PLAIN + 'window = { calendar = "week", timezone = "Asia/Shanghai" }\n'),
-    _Kind("the 500 best", _PLAIN + 'window = "forever"\noperator = "best"\ncap = 500\n', "score", summed=False),
-    _Kind("a contest", _PLAIN + 'window = "forever"\nvotes = { per_key = 100, per_actor = 1000 }\n', "vote"),
-    _Kind("packed fields", _PLAIN + f'window = "forever"\noperator = "best"\nscore = {_FIELDS}\n', "run", summed=False),
-    _Kind("a union of two", _PLAIN + _OTHER + _UNION),
+    _Kind("a sliding window", PLAIN + 'window = { sliding = "24h" }\n'),
+    _Kind("a calendar", PLAIN + 'window = { calendar = "week", timezone = "Asia/Shanghai" }\n'),
+    _Kind("the 500 best", PLAIN + 'window = "forever"\noperator = "best"\ncap = 500\n', "score", summed=False),
+    _Kind("a contest", PLAIN + 'window = "forever"\nvotes = { per_key = 100, per_actor = 1000 }\n', "vote"),
+    _Kind("packed fields", PLAIN + f'window = "forever"\noperator = "best"\nscore = {_FIELDS}\n', "run", summed=False),
+    _Kind("a union of two", PLAIN + _OTHER + _UNION),
 )
 _MANY: Final = _Kind(
-    "many boards", _PLAIN + "".join(_BOARD.format(f"more-{number}") + _BY_KEY for number in range(_FURTHER))
+    "many boards", PLAIN + "".join(_BOARD.format(f"more-{number}") + _BY_KEY for number in range(_FURTHER))
 )
 
 
@@ -50,7 +49,7 @@ def kinds(scale: Scale, tell: Tell) -> list[Row]:
     its own. What an event has to say on a board (an amount, an actor, fields) is part of what it costs there.
     """
     with ExitStack() as stack:
-        plain = Board(stack, _PLAIN)
+        plain = Board(stack, PLAIN)
         tell("filling")
         _fill(plain, scale, "like")
         rows = [_kind_row(plain, kind, scale, tell) for kind in _KINDS]
