@@ -201,6 +201,17 @@ async def test_a_contest_is_told_in_its_own_words(valkey_url: str) -> None:
         assert "Contestants 2 · votes 3" in (await client.get("/")).text
 
 
+async def test_a_contest_of_registered_keys_counts_them_all(valkey_url: str) -> None:
+    """Contestants, and those of them that have votes."""
+    contest = CONTEST.replace("per_actor = 4", "per_actor = 4, registered = true")
+    async with server(valkey_url, contest) as client:
+        for key in ("x", "y", "z"):
+            assert (await client.put(f"/v1/boards/cakes/records/{key}", json={})).status_code == 201
+        html = (await client.get("/boards/cakes")).text
+        assert "Contestants <b>3</b>" in html
+        assert 'With votes <b id="rank-count">0</b>' in html
+
+
 def test_a_moment_is_said_in_words() -> None:
     """Seconds only where there are any."""
     assert moment_words(moment(1_763_733_600_000)) == "21 November 2025, 14:00 UTC"
