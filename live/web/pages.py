@@ -86,7 +86,9 @@ def sides(board: Board) -> str | None:
 async def index(request: Request) -> Response:
     """The list of boards, each with its leaders."""
     live = live_of(request)
-    boards = [(ledger.board, await _read(ledger, 3)) for ledger in live.ledgers.values()]
+    ledgers = live.ledgers.values()
+    pages = await asyncio.gather(*(_read(ledger, 3) for ledger in ledgers))
+    boards = [(ledger.board, page) for ledger, page in zip(ledgers, pages, strict=True)]
     return _render(live, "index.html", boards=boards)
 
 
