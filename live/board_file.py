@@ -103,6 +103,8 @@ def make_window(choice: WindowChoice | Literal["forever"]) -> Window:
 def _make_periods(given: dict[str, Any]) -> Periods:
     if "last" in given and ("keep" in given or "grace" in given):
         raise ValueError("`last` makes one ranking of several periods: `keep` and `grace` are for a ranking a period")
+    if "week_start" in given and given["calendar"] != "week":
+        raise ValueError(f"`week_start` says nothing about a calendar of {given['calendar']}s; it is for weeks")
     rest = {name: value for name, value in given.items() if name not in {"calendar", "grace"}}
     return Periods.parse(given.get("grace", "0s"), unit=given["calendar"], **rest)
 

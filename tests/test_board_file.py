@@ -239,6 +239,10 @@ def test_any_other_id_is_refused(board_id: str) -> None:
             'window = { calendar = "day", timezone = "Mars/Olympus" }',
             "timezone = 'Mars/Olympus' is none: write it like Asia/Shanghai, as the IANA time zone database does",
         ),
+        (
+            'window = { calendar = "day", week_start = "sunday" }',
+            "`week_start` says nothing about a calendar of days; it is for weeks",
+        ),
         ('window = { calendar = "week", week_start = "x" }', "Invalid enum value 'x' - at `$.window.week_start`"),
         ('window = { calendar = "day", last = 1 }', "last = 1 is not from 2 to 1000 periods"),
         ('window = { calendar = "day", last = 1001 }', "last = 1001 is not from 2 to 1000 periods"),
