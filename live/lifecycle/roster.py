@@ -82,9 +82,11 @@ class Roster:
             if self._version is not None and await definitions.version() == self._version:
                 return
             found = await definitions.load()
-            await self._take_over(
-                {board: made for board, made in found.boards.items() if board not in self._in_file.by_id}
-            )
+            made = dict(found.boards)
+            for name in made.keys() & self._in_file.by_id.keys():
+                log.warning("a board of the boards file goes before the one made at run time", board=name)
+                del made[name]
+            await self._take_over(made)
             self._version = found.version
 
     async def _expire(self) -> None:

@@ -162,6 +162,22 @@ async def test_what_can_not_be_run_is_passed_over(any_store: str) -> None:
         assert not made.roster.ledgers.keys() & {"later", "lifeless"}
 
 
+async def test_a_board_of_the_file_goes_before(any_store: str) -> None:
+    """One that was made at run time under its id is not run, which is said once."""
+    settings = fresh_settings(any_store)
+    async with process(settings) as made:
+        held = made.roster.ledgers["posts"]
+        with capture_logs() as logs:
+            async with made.roster._looking:
+                version = await made.keeper.definitions.version()
+                definition = Definition(epoch="1", choices=KISS)
+                assert await made.keeper.definitions.keep(version, "posts", definition, None)
+            await made.roster.look()
+            await made.roster.look()
+        assert [line["board"] for line in logs if "goes before" in line["event"]] == ["posts"]
+        assert made.roster.ledgers["posts"] is held
+
+
 async def test_a_change_that_was_not_finished_is_finished(any_store: str) -> None:
     """Whoever froze a board and died before the store knew: the next process that hears sees to it."""
     async with process(fresh_settings(any_store)) as made:
