@@ -150,22 +150,26 @@ class HttpProtocol(HttpToolsProtocol):
         self._requests = 0
         self._watch_head = self._head_open or len(data) > MAX_HEAD
         self._bodiless += len(data)
+        alone = not self._owing  # what begins in this piece, if it is the only one, begins with it
         super().data_received(data)
         if self._ended or self.transport.is_closing():
             return
         if self._owing:
-            self._watch()
+            self._watch(len(data) if alone and self._requests == 1 else 0)
             return
         self._guard.busy(self)
         self._rest()
         if self._to_learn and self._requests == 1:
             self._learn(data)
 
-    def _watch(self) -> None:
-        """Part of a request is still to come: see that it comes in time, and is no endless head."""
+    def _watch(self, size: int) -> None:
+        """Part of a request is still to come: see that it comes in time, and is no endless head.
+
+        `size` is the length of the head so far, where it is known; a field that has no end yet is not in the measure.
+        """
         if self._requests:  # it began just now: the clock runs anew
             self._guard.busy(self)
-            self._bodiless = self._measure() if self._head_open else 0
+            self._bodiless = (size or self._measure()) if self._head_open else 0
         if self._bodiless > MAX_HEAD:
             self.refuse(_head_too_large())
         else:

@@ -75,6 +75,7 @@ LONG_HEADS: Final = {
     "many fields in pieces": pieces(post(ONE, *[("a", "b")] * 12_000), 999),
     "without an end": [padded(400_000)[:-20]],
     "without an end in pieces": pieces(padded(80_000)[:-20], 5000),
+    "without an end, most of it first": [padded(80_000)[:40_000], *pieces(padded(80_000)[40_000:-20], 5000)],
     "behind others": [HEALTH + post(ONE) + padded(70_000)],
     "others behind it": [padded(70_000) + post(ONE) * 3],
 }
