@@ -51,6 +51,8 @@ MUTANTS = {
     "one too few is kept": Mutant(
         "add", "local excess = call('ZCARD', ranking) - cap", "local excess = call('ZCARD', ranking) - cap + 1"
     ),
+    "a tie with the last is turned away": Mutant("add", "sign * score < least then", "sign * score <= least then"),
+    "a set board turns away what may get in": Mutant("add", "or operator == 'set' or call('ZCARD'", "or call('ZCARD'"),
     "the worst is kept": Mutant("add", "operator == 'max' and old >= amount", "operator == 'max' and old <= amount"),
     "a vote too many is counted": Mutant("add", "mine > per_actor", "mine > per_actor + 1"),
     "a vote for one key too many is counted": Mutant("add", "its > per_key", "its > per_key + 1"),
@@ -60,7 +62,7 @@ MUTANTS = {
     "a tag stays": Mutant("add", "dropped[d] = names[i]\n", "dropped[d] = ''\n"),
     "a level stays": Mutant("add", "if call('ZCOUNT', ranking, gone[i], gone[i]) == 0 then", "if false then"),
     "a hidden record is ranked": Mutant(
-        "add", "if hidden[i] then\n      local event", "if false then\n      local event"
+        "add", "if hidden[i] then\n        local event", "if false then\n        local event"
     ),
     "a hidden record is subtracted": Mutant("rotate", "if not unseen[i] then", "if true then"),
     "a shown record has lost its place": Mutant("hide", "if not tag then", "if true then"),

@@ -181,16 +181,23 @@ local function tag(event)
   return struct.pack('>I5I3', number, event)
 end
 
+local function last_score(ranking)
+  return call(order == 'forward' and 'ZREVRANGE' or 'ZRANGE', ranking, 0, 0, 'WITHSCORES')[2]
+end
+
+-- The score below which nothing new gets into a full ranking of best values, as none that is there leaves by itself;
+-- most of a batch need not be added, then, to be cut off. Signed so that more is better; nil when everything gets in.
+local sign = order == 'forward' and -1 or 1
+local function threshold(ranking)
+  if cap == 0 or operator == 'set' or call('ZCARD', ranking) < cap then return end
+  return sign * tonumber(last_score(ranking))
+end
+
 local function cut(at, start, sum)  -- the last of a ranking that has too many
   local slot, ranking, reached, levels, metadata = KEYS[at], KEYS[at + 1], KEYS[at + 2], KEYS[at + 3], KEYS[at + 4]
   local excess = call('ZCARD', ranking) - cap
   while excess > 0 do
-    local names, score
-    if order == 'forward' then
-      score = call('ZREVRANGE', ranking, 0, 0, 'WITHSCORES')[2]
-    else
-      score = call('ZRANGE', ranking, 0, 0, 'WITHSCORES')[2]
-    end
+    local names, score = nil, last_score(ranking)
     if order == 'backward' then
       names = call('ZRANGEBYSCORE', ranking, score, score, 'LIMIT', 0, math.min(excess, 1000))
     else
@@ -226,53 +233,58 @@ for group = 1, #groups do
   hidden = hidden and call('HMGET', KEYS[at + 6], unpack(ARGV, first + 1, first + n)) or {}
   local held, emptied, ranked, dropped, tags, untagged, changed, gone = {}, {}, {}, {}, {}, {}, {}, {}
   local h, e, r, d, total = 0, 0, 0, 0, sum[1]
+  local least = threshold(ranking)
   for i = 1, n do
     local member, value = ARGV[first + i], values[i]
     local old = scores[i] and tonumber(scores[i])
     local score = operator == 'incr' and (old or 0) + amounts[i] or value
-    if not hidden[i] then
-      total = total - (old or 0) + score  -- in this order: the sum of the others is exact
-    end
-    if value == 0 and operator == 'incr' then
-      e = e + 1
-      emptied[e] = member
+    if least and not old and not hidden[i] and sign * score < least then
+      if summed == '1' then sum[2] = sum[2] - abs(score) end
     else
-      held[h + 1], held[h + 2] = member, value
-      h = h + 2
-    end
-    if hidden[i] then
-      local event = ties == 'key' and 0 or tonumber(ARGV[orders + i])
-      if event < 0 or (event > 0 and value ~= olds[i]) then  -- it keeps its place among ties
-        local t = #tags
-        tags[t + 1], tags[t + 2] = member, tag(abs(event))
+      if not hidden[i] then
+        total = total - (old or 0) + score  -- in this order: the sum of the others is exact
       end
-    elseif score == 0 and operator == 'incr' then
-      d = d + 1
-      dropped[d] = names and names[i] or member
-      if names then untagged[d] = member end
-    elseif ties == 'key' then
-      ranked[r + 1], ranked[r + 2] = score, member
-      r = r + 2
-    else
-      local event = tonumber(ARGV[orders + i])
-      if event < 0 or (event > 0 and score ~= old) then
-        if old then
-          d = d + 1
-          dropped[d] = names[i]
+      if value == 0 and operator == 'incr' then
+        e = e + 1
+        emptied[e] = member
+      else
+        held[h + 1], held[h + 2] = member, value
+        h = h + 2
+      end
+      if hidden[i] then
+        local event = ties == 'key' and 0 or tonumber(ARGV[orders + i])
+        if event < 0 or (event > 0 and value ~= olds[i]) then  -- it keeps its place among ties
+          local t = #tags
+          tags[t + 1], tags[t + 2] = member, tag(abs(event))
         end
-        local mark = tag(abs(event))
-        local t = #tags
-        tags[t + 1], tags[t + 2] = member, mark
-        ranked[r + 1], ranked[r + 2] = score, mark .. member
+      elseif score == 0 and operator == 'incr' then
+        d = d + 1
+        dropped[d] = names and names[i] or member
+        if names then untagged[d] = member end
+      elseif ties == 'key' then
+        ranked[r + 1], ranked[r + 2] = score, member
         r = r + 2
+      else
+        local event = tonumber(ARGV[orders + i])
+        if event < 0 or (event > 0 and score ~= old) then
+          if old then
+            d = d + 1
+            dropped[d] = names[i]
+          end
+          local mark = tag(abs(event))
+          local t = #tags
+          tags[t + 1], tags[t + 2] = member, mark
+          ranked[r + 1], ranked[r + 2] = score, mark .. member
+          r = r + 2
+        end
       end
-    end
-    changed[i] = score ~= old
-    if hidden[i] then
-      changed[i] = value ~= olds[i]
-    elseif ranks == 'dense' and score ~= old then
-      if old then gone[#gone + 1] = digits(old) end
-      if score ~= 0 or operator ~= 'incr' then call('ZADD', levels, digits(score), digits(score)) end
+      changed[i] = score ~= old
+      if hidden[i] then
+        changed[i] = value ~= olds[i]
+      elseif ranks == 'dense' and score ~= old then
+        if old then gone[#gone + 1] = digits(old) end
+        if score ~= 0 or operator ~= 'incr' then call('ZADD', levels, digits(score), digits(score)) end
+      end
     end
   end
   sum[1] = total
