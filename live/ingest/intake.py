@@ -236,7 +236,7 @@ class Intake:
         return Posting(self._boards, head.producer, head.identities, decoded, told, head.once)
 
     def _sole_of(self, producer: Producer) -> str | None:
-        takers = takers_of(self._boards, producer, UNSET, UNSET, UNSET)
+        takers = takers_of(self._boards, producer.boards, UNSET, UNSET, UNSET)
         return takers[0][0].id if not isinstance(takers, str) and len(takers) == 1 and takers[0][0].bare else None
 
     async def _receive_once(self, head: Head, body: bytes) -> Reply:

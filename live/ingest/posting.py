@@ -1,6 +1,7 @@
 """One body on its way: its events go to their boards, and what the boards say is put together into one answer."""
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
 from itertools import chain
 from typing import Final
 
@@ -125,7 +126,9 @@ class Posting:
         self._left -= 1
         if self._left == 0:
             faults = [share.fault for share in self._shares.values() if share.fault is not None]
-            self._told(self._fault(faults) if faults else self._answer())
+            outcome = self._fault(faults) if faults else self._answer()
+            self._shares.clear()  # they know us: as a cycle, all of it would be left to the collector
+            self._told(outcome)
 
     def _route(self) -> None:
         """Give each event to its boards: the one it names, or every one that takes its type and category."""
@@ -203,13 +206,15 @@ class Posting:
         self, board: str | UnsetType, kind: str | UnsetType, category: str | UnsetType
     ) -> Sequence[tuple["_Share", Board, int]] | str:
         """The shares of the boards that events feed with their weights, or the code of why there are none."""
-        takers = takers_of(self._boards, self._producer, board, kind, category)
+        takers = takers_of(self._boards, self._producer.boards, board, kind, category)
         if isinstance(takers, str):
             return takers
-        for taker, _ in takers:
-            if taker.id not in self._shares:
-                self._shares[taker.id] = _Share(self, taker.id)
-        return [(self._shares[taker.id], taker, weight) for taker, weight in takers]
+        shares = self._shares
+        return [(shares.get(taker.id) or self._share_of(taker.id), taker, weight) for taker, weight in takers]
+
+    def _share_of(self, board: str) -> _Share:
+        share = self._shares[board] = _Share(self, board)
+        return share
 
     def _identity(self, event: Event, index: int) -> bytes:
         if event.id is UNSET:
@@ -257,12 +262,17 @@ class Posting:
         return len(accepted), len(known)
 
 
+@lru_cache(maxsize=1024)
 def takers_of(
-    boards: Boards, producer: Producer, board: str | UnsetType, kind: str | UnsetType, category: str | UnsetType
+    boards: Boards,
+    allowed: frozenset[str] | None,
+    board: str | UnsetType,
+    kind: str | UnsetType,
+    category: str | UnsetType,
 ) -> Sequence[tuple[Board, int]] | str:
     """The boards that an event feeds, named by it or by its type and category; or the code of why there are none.
 
-    Unions follow from the boards that they add up, whoever may post to these.
+    Its producer may post to those that are `allowed` (None: to all); unions follow from the boards that they add up.
     """
     taken: Sequence[Board]
     if board is not UNSET:
@@ -276,8 +286,8 @@ def takers_of(
         taken = boards.fed_by(DEFAULT_TYPE if kind is UNSET else kind, None if category is UNSET else category)
         if not taken:
             return "type_unknown"
-    if producer.boards is not None:
-        taken = [taker for taker in taken if taker.id in producer.boards]
+    if allowed is not None:
+        taken = [taker for taker in taken if taker.id in allowed]
     return boards.with_unions(taken) or "board_forbidden"
 
 
