@@ -32,7 +32,8 @@ class Board(msgspec.Struct, frozen=True, kw_only=True):
     """A checked board.
 
     `categories` limits the events that it takes (empty: all); `union` gives the weight of each part, for a board that
-    adds up others; `cap` is the number of records that it keeps. Only a board that is made at run time may be `frozen`,
+    adds up others; `cap` is the number of records that it keeps; `conflation` is the least time between two frames to a
+    viewer, in milliseconds (None: that of the server). Only a board that is made at run time may be `frozen`,
     and takes no events then, or leave by itself when nobody has used it for `idle_ttl` seconds.
     """
 
@@ -50,6 +51,7 @@ class Board(msgspec.Struct, frozen=True, kw_only=True):
     votes: Votes | None = None
     cap: int | None = None
     clock: ClockKind = "server"
+    conflation: int | None = None
     frozen: bool = False
     idle_ttl: int | None = None
 

@@ -15,12 +15,13 @@ from live.errors import SetupError
 from live.event import MAX_SCORE, milliseconds
 from live.packing import Field, Packing
 from live.ranking import Ranks
-from live.window import Forever, Periods, Rolling, Sliding, Window
+from live.window import Forever, Periods, Rolling, Sliding, Window, parse_duration
 
 EventType = Annotated[str, Meta(min_length=1, max_length=64)]
 Category = Annotated[str, Meta(min_length=1, max_length=256)]
 _DEFAULT_SOURCE: Final = "like"
 _MOST_CAP: Final = 100_000
+_MOST_CONFLATION: Final = 60_000  # milliseconds
 
 
 class _Choice(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_only=True):
@@ -78,6 +79,7 @@ class BoardChoice(_Choice, frozen=True, kw_only=True):
     votes: VotesChoice | None = None
     cap: Annotated[int, Meta(ge=1, le=_MOST_CAP)] | None = None
     clock: ClockKind = "server"
+    conflation_interval: str | None = None
 
 
 def make_window(choice: WindowChoice | Literal["forever"]) -> Window:
@@ -133,6 +135,12 @@ def make_board(choice: BoardChoice) -> Board:
         mistakes.append(str(error))
     else:
         mistakes += _unfit(choice, window)
+    conflation = None
+    if choice.conflation_interval is not None:
+        try:
+            conflation = _conflation_of(choice.conflation_interval)
+        except ValueError as error:
+            mistakes.append(f"conflation_interval: {error}")
     if choice.score:
         try:
             score = Packing(tuple(Field(part.field, part.order, part.min, part.max) for part in choice.score))
@@ -155,7 +163,16 @@ def make_board(choice: BoardChoice) -> Board:
         votes=_make_votes(choice.votes),
         cap=choice.cap,
         clock=choice.clock,
+        conflation=conflation,
     )
+
+
+def _conflation_of(text: str) -> int:
+    """Milliseconds, from a time."""
+    milliseconds = round(parse_duration(text) * 1000)
+    if not 1 <= milliseconds <= _MOST_CONFLATION:
+        raise ValueError(f"{text!r} is not between 1ms and {_MOST_CONFLATION // 1000}s")
+    return milliseconds
 
 
 def _make_votes(choice: VotesChoice | None) -> Votes | None:

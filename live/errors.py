@@ -82,6 +82,7 @@ class Close(NamedTuple):
 
 CLOSE_CODES: Final[Mapping[int, Close]] = {
     3001: Close("the server stops", reconnect=True),
+    3008: Close("too slow", reconnect=True),
     3500: Close("the key is good no more", reconnect=False),
     3501: Close("bad request", reconnect=False),
     3502: Close("the board is gone", reconnect=False),

@@ -34,6 +34,32 @@ ROTATION_FAILURES: Final = Counter(
 VIEWERS: Final = Gauge(
     "live_viewers", "Viewers of this process", ["board"], registry=REGISTRY, multiprocess_mode="livesum"
 )
+BYTES_SENT: Final = Counter("live_bytes_sent", "Bytes of messages handed to viewers", registry=REGISTRY)
+CONFLATED: Final = Counter(
+    "live_conflated", "Changes of a board that viewers saw together with an earlier one", registry=REGISTRY
+)
+RECOVERIES: Final = Counter(
+    "live_recoveries",
+    "Viewers that came back, by whether they were told just what they missed",
+    ["recovered"],
+    registry=REGISTRY,
+)
+TICK_SECONDS: Final = Histogram(
+    "live_tick_seconds", "Time of one tick of a board: read, encode, send", buckets=_SECONDS, registry=REGISTRY
+)
+SEND_LAG_SECONDS: Final = Histogram(
+    "live_send_lag_seconds",
+    "From hearing of an accepted change until all viewers were sent it",
+    buckets=_SECONDS,
+    registry=REGISTRY,
+)
+ROTATION_LAG: Final = Gauge(
+    "live_rotation_lag_seconds",
+    "How long ago the slot became due that rotation has just subtracted",
+    ["board"],
+    registry=REGISTRY,
+    multiprocess_mode="livemax",
+)
 FRAMES_SENT: Final = Counter("live_frames_sent", "Messages handed to viewers, by type", ["type"], registry=REGISTRY)
 SLOW_VIEWERS: Final = Counter(
     "live_slow_viewers", "Viewers let go because they did not take a frame in time", registry=REGISTRY

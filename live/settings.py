@@ -74,8 +74,11 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     conflation_interval: Annotated[Duration, _said("least time between two frames to a viewer")] = Duration(0.1)
     max_limit: Annotated[int, _said("records in one page of a board", ge=1, le=3000)] = 1000
     max_live_limit: Annotated[int, _said("records that a viewer may watch", ge=1, le=3000)] = 100
+    history_size: Annotated[int, _said("states of a board that are known again to a viewer who comes back", ge=0)] = 100
     max_viewers: Annotated[int, _said("viewers of one process", ge=0)] = 20_000
-    slow_timeout: Annotated[Duration, _said("how long a viewer may take to accept a frame")] = Duration(15)
+    max_board_viewers: Annotated[int, _said("viewers of one board in one process", ge=0)] = 20_000
+    max_address_viewers: Annotated[int, _said("viewers of one process from one address", ge=0)] = 10_000
+    slow_timeout: Annotated[Duration, _said("how long a viewer may take to accept what it was sent")] = Duration(15)
     allowed_origins: Annotated[
         tuple[str, ...], _said("further origins whose pages may watch, comma-separated; the own one always may")
     ] = ()

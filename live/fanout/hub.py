@@ -1,16 +1,19 @@
-"""The hub of one process: hears that a board changed, waits for the tick, reads the top once, wakes the viewers."""
+"""The hub of one process: hears that boards changed, and has their feeds tell the viewers."""
 
 import asyncio
-import time
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections import Counter
+from collections.abc import Coroutine, Iterable, Iterator
+from contextlib import contextmanager, suppress
+from typing import Any, Final
 
 import structlog
 
 from live.errors import EpochLostError, ProblemError, StoreUnavailableError
-from live.fanout.frames import Frame, status_frame
-from live.fanout.topic import Position, Topic
-from live.metrics import STORE_STALE, VIEWERS
+from live.fanout.feed import Feed, reason_of
+from live.fanout.subscription import Subscription
+from live.fanout.ticks import Ticks
+from live.fanout.viewer import Reader, Seat, Sink, Viewer
+from live.metrics import STORE_STALE
 from live.settings import Settings
 from live.store.client import Store
 from live.store.ledger import Ledger
@@ -18,140 +21,7 @@ from live.store.notices import Away, Changed, Channels, Gap, listen
 
 log = structlog.get_logger()
 
-
-class FeedEndedError(Exception):
-    """The board that is watched is no more."""
-
-
-class Viewer:
-    """One open connection: `next_frame` waits for what it is to be sent next."""
-
-    def __init__(self, feed: "Feed", topic: Topic) -> None:
-        self._feed = feed
-        self._topic = topic
-        self._position = Position()
-        self.woken = asyncio.Event()
-        self.woken.set()
-
-    async def next_frame(self) -> Frame:
-        """Wait for the next frame; a viewer that is slow to ask skips to the latest state.
-
-        Raises:
-            FeedEndedError: there will be none.
-        """
-        while True:
-            await self.woken.wait()
-            if self._feed.ended:
-                raise FeedEndedError
-            if self._position.stale != self._feed.stale:
-                self._position.stale = self._feed.stale
-                return status_frame(self._feed.stale)
-            frame = self._topic.next_frame(self._position)
-            if frame is not None:
-                return frame
-            self.woken.clear()
-
-    def forget(self) -> None:
-        """Begin again with the whole top."""
-        stale, self._position = self._position.stale, Position()
-        self._position.stale = stale
-
-
-class Feed:
-    """One board in this process: its viewers, and a topic for each size that they watch."""
-
-    def __init__(self, ledger: Ledger, interval: float) -> None:
-        self.ledger = ledger
-        self.stale: str | None = None
-        self.ended = False
-        self._interval = interval
-        self._viewers: set[Viewer] = set()
-        self._topics: dict[int, Topic] = {}
-        self._changed = asyncio.Event()
-        self._renewals = 0
-
-    @property
-    def viewers(self) -> int:
-        """How many watch."""
-        return len(self._viewers)
-
-    @contextmanager
-    def watch(self, size: int) -> Iterator[Viewer]:
-        """Be a viewer of the top `size` while in the context."""
-        topic = self._topics.get(size)
-        if topic is None:
-            topic = self._topics[size] = Topic(self.ledger.board.id, size, self.ledger.board.ranks)
-        topic.viewers += 1
-        viewer = Viewer(self, topic)
-        self._viewers.add(viewer)
-        gauge = VIEWERS.labels(self.ledger.board.id)
-        gauge.inc()
-        self._changed.set()
-        try:
-            yield viewer
-        finally:
-            gauge.dec()
-            self._viewers.discard(viewer)
-            topic.viewers -= 1
-            if not topic.viewers:
-                del self._topics[size]
-
-    def renew(self, ledger: Ledger) -> None:
-        """Go on with the board as it is defined now, or with another life of it: every viewer gets the whole top."""
-        self.ledger = ledger
-        self._renewals += 1
-        for topic in self._topics.values():
-            topic.forget(ledger.board.ranks)
-        for viewer in self._viewers:
-            viewer.forget()
-        self._changed.set()
-
-    def end(self) -> None:
-        """Let the viewers go, for the board is no more."""
-        self.ended = True
-        self._wake()
-
-    def changed(self) -> None:
-        """Note that the board changed."""
-        self._changed.set()
-
-    def set_stale(self, reason: str | None) -> None:
-        """Tell the viewers that what they see is stale for a reason, or (None) no longer."""
-        if reason != self.stale:
-            self.stale = reason
-            self._wake()
-
-    async def run(self) -> None:
-        """Read the top after each change, at most once an interval, for ever."""
-        while True:
-            await self._changed.wait()
-            self._changed.clear()
-            started = time.monotonic()
-            if self._viewers:
-                await self._refresh()
-            else:
-                self.stale = None  # nobody to tell; whoever comes next finds out
-            await asyncio.sleep(max(0.0, started + self._interval - time.monotonic()))
-
-    async def _refresh(self) -> None:
-        topics = list(self._topics.values())  # one that comes while we read may want more than we ask for
-        try:
-            renewals = self._renewals
-            page = await self.ledger.read(max(topic.size for topic in topics))
-        except (StoreUnavailableError, EpochLostError) as error:
-            self.set_stale(_reason(error))
-            self._changed.set()  # look again after the interval
-            return
-        if renewals != self._renewals:
-            return  # read by a definition that is over; what renewed the feed has it read again
-        for topic in topics:
-            topic.advance(page)
-        self.stale = None
-        self._wake()
-
-    def _wake(self) -> None:
-        for viewer in self._viewers:
-            viewer.woken.set()
+_CHECK_INTERVAL: Final = 2.0  # seconds
 
 
 class Hub:
@@ -160,13 +30,16 @@ class Hub:
     def __init__(self, client: Store, ledgers: Iterable[Ledger], settings: Settings) -> None:
         self.feeds: dict[str, Feed] = {}
         self._client = client
-        self._interval = settings.conflation_interval
-        self._max_viewers = settings.max_viewers
+        self._settings = settings
         self._channels = Channels({})
+        self._ticks = Ticks()
+        self._addresses: Counter[str] = Counter()
+        self._viewers = 0
         self._group: asyncio.TaskGroup | None = None
-        self._tasks: dict[str, asyncio.Task[None]] = {}
         for ledger in ledgers:
             self.add(ledger)
+
+    # Boards
 
     def add(self, ledger: Ledger) -> None:
         """Feed one more board; one that is fed already goes on with this ledger."""
@@ -174,41 +47,90 @@ class Hub:
         if board in self.feeds:
             self.feeds[board].renew(ledger)
             return
-        self.feeds[board] = Feed(ledger, self._interval)
+        self.feeds[board] = Feed(ledger, self._settings, self._ticks, self._spawn)
         self._channels.add(ledger.keys.channel, board)
-        if self._group is not None:
-            self._tasks[board] = self._group.create_task(self.feeds[board].run())
 
     def remove(self, board: str) -> None:
         """Let go of a board that is no more, and of its viewers."""
         feed = self.feeds.pop(board)
         self._channels.remove(feed.ledger.keys.channel)
         feed.end()
-        if board in self._tasks:
-            self._tasks.pop(board).cancel()
+
+    # Viewers
 
     @contextmanager
-    def watch(self, board: str, size: int) -> Iterator[Viewer]:
-        """Be a viewer of a board's top `size` while in the context.
+    def watch(self, board: str, asked: Subscription, address: str = "") -> Iterator[Reader]:
+        """Be a viewer that asks for its frames while in the context.
 
         Raises:
             ProblemError: `too_many_viewers`, or `board_not_found`.
         """
-        if board not in self.feeds:
-            raise ProblemError("board_not_found", f"board {board} was removed")
-        viewers = sum(feed.viewers for feed in self.feeds.values())
-        if viewers >= self._max_viewers:
-            detail = f"{viewers} viewers watch; the setting max_viewers allows {self._max_viewers}"
-            raise ProblemError("too_many_viewers", detail, retry_after=5)
-        with self.feeds[board].watch(size) as viewer:
-            yield viewer
+        feed = self.admit(board, address)
+        reader = Reader(feed, feed.topic_of(asked), feed.position_of(asked))
+        self._enter(reader, address)
+        try:
+            yield reader
+        finally:
+            self.leave(reader, address)
+
+    def seat(self, feed: Feed, asked: Subscription, address: str, sink: Sink) -> Seat:
+        """Be, until `leave`, a viewer whose frames are written to its connection, on a feed that `admit` gave.
+
+        It is to be woken when the connection is ready.
+        """
+        seat = Seat(feed, feed.topic_of(asked), feed.position_of(asked), sink)
+        self._enter(seat, address)
+        return seat
+
+    def leave(self, viewer: Viewer, address: str) -> None:
+        """A viewer is gone."""
+        self._viewers -= 1
+        self._addresses[address] -= 1
+        if not self._addresses[address]:
+            del self._addresses[address]
+        viewer.feed.leave(viewer)
+
+    def admit(self, board: str, address: str) -> Feed:
+        """The feed of a board, when there is room for one more viewer from an address ('' for an unknown one).
+
+        Raises:
+            ProblemError: `too_many_viewers`, or `board_not_found`.
+        """
+        feed = self.feeds.get(board)
+        if feed is None:
+            raise ProblemError("board_not_found", "GET /v1/boards lists the boards that there are")
+        for viewers, setting, whose in (
+            (self._viewers, "max_viewers", "watch"),
+            (feed.viewers, "max_board_viewers", "watch this board"),
+            (self._addresses[address] if address else 0, "max_address_viewers", "watch from your address"),
+        ):
+            most = getattr(self._settings, setting)
+            if viewers >= most:
+                detail = f"{viewers} viewers {whose}; the setting {setting} allows {most}"
+                raise ProblemError("too_many_viewers", detail, retry_after=5)
+        return feed
+
+    def _enter(self, viewer: Viewer, address: str) -> None:
+        self._viewers += 1
+        self._addresses[address] += 1
+        viewer.feed.enter(viewer)
+
+    # Work
 
     async def run(self) -> None:
         """Hear notices and refresh feeds, for ever."""
-        async with asyncio.TaskGroup() as tasks:
-            self._group = tasks
-            tasks.create_task(self._hear())
-            self._tasks = {board: tasks.create_task(feed.run()) for board, feed in self.feeds.items()}
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                self._group = tasks
+                self._ticks.start()
+                tasks.create_task(self._hear())
+                tasks.create_task(self._check_for_ever())
+        finally:
+            self._ticks.stop()
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        assert self._group is not None, "nothing ticks before the hub runs"  # noqa: S101
+        self._group.create_task(work)
 
     async def _hear(self) -> None:
         async for notice in listen(self._client, self._channels):
@@ -223,9 +145,17 @@ class Hub:
                     STORE_STALE.set(1)
                     log.warning("the store is away", reason=reason)
                     for feed in self.feeds.values():
-                        feed.set_stale(_reason(StoreUnavailableError(reason)))
+                        feed.set_stale(reason_of(StoreUnavailableError(reason)))
+
+    async def _check_for_ever(self) -> None:
+        """Compare where boards stand with what was read: a notice may get lost without a trace."""
+        while True:
+            await asyncio.sleep(_CHECK_INTERVAL)
+            watched = [feed for feed in self.feeds.values() if feed.viewers]
+            await asyncio.gather(*(_check(feed) for feed in watched))
 
 
-def _reason(error: Exception) -> str:
-    """What viewers are told; the details are for the log."""
-    return "the store lost the board's data" if isinstance(error, EpochLostError) else "store unreachable"
+async def _check(feed: Feed) -> None:
+    with suppress(StoreUnavailableError, EpochLostError):  # who reads next finds out, and says so
+        if feed.position is not None and await feed.ledger.position() != feed.position:
+            feed.changed()

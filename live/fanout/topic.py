@@ -1,62 +1,131 @@
-"""The top of one board in one size: where it stands, and which frame takes a viewer there. Pure: no I/O, no clock."""
+"""The top of one board in one size and pace: where it stands, and which frame takes a viewer there. Pure: no I/O."""
 
-from live.fanout.frames import Frame, sync_frame, update_frame
+from typing import TYPE_CHECKING
+
+from live.fanout.frames import Frame, is_surely_smaller, sync_frame, update_frame
+from live.fanout.history import History
+from live.fanout.lane import MOST, Lane
+from live.fanout.position import Position
 from live.ranking import Page, Ranks
 
-
-class Position:
-    """How far one viewer has come: an epoch and an offset, or nothing yet; and what it was last told of staleness."""
-
-    __slots__ = ("epoch", "offset", "stale")
-
-    def __init__(self) -> None:
-        self.epoch: str | None = None
-        self.offset = -1
-        self.stale: str | None = None
+if TYPE_CHECKING:
+    from live.fanout.viewer import Viewer
 
 
 class Topic:
     """A board's top `size`; `advance` gives it a newer page, `next_frame` moves a viewer on.
 
-    A viewer that stands where the last page stood gets the update, which is encoded once for all; any other (new, slow,
-    or of another epoch) gets the whole top. So a viewer never has a backlog, and skips what it was too slow for.
+    A viewer that stands where the last page stood gets the update, which is encoded once for all; one that returns to a
+    position which the history knows gets what it missed; any other (new, slow, or of another epoch) gets the whole top.
+    So a viewer never has a backlog, and skips what it was too slow for.
     """
 
-    def __init__(self, board: str, size: int, ranks: Ranks = "ordinal") -> None:
+    def __init__(self, board: str, size: int, interval: int, history: History, ranks: Ranks = "ordinal") -> None:
         self.size = size
+        self.interval = interval  # milliseconds
         self.viewers = 0
+        self.dirty = False  # whether there may be more to see than `advance` was given
+        self.due = 0  # when it is to be given more: milliseconds of the loop's clock
+        self.lanes: list[Lane] = []
+        self.loose: set[Viewer] = set()  # those that stand in no lane
         self._board = board
         self._ranks = ranks
+        self._history = history
+        self._read = 0
         self._old: Page | None = None
         self._page: Page | None = None
         self._sync: Frame | None = None
         self._update: Frame | None = None
+        self._recoveries: dict[int, Frame] = {}
 
     def forget(self, ranks: Ranks) -> None:
-        """Begin again, for the board was changed or has another life."""
+        """Begin again, for the board was changed or has another life: every viewer gets the whole top."""
         self._ranks = ranks
         self._old = self._page = None
-        self._sync = self._update = None
+        self._drop_frames()
+        for lane in self.lanes:
+            lane.position.begin_anew()
+        for viewer in self.loose:
+            viewer.position.begin_anew()
 
-    def advance(self, page: Page) -> None:
-        """Take a newer page; one that is not newer changes nothing."""
+    @property
+    def is_empty(self) -> bool:
+        """Whether it waits for its first page."""
+        return self._page is None
+
+    def lane_at(self, position: Position) -> Lane:
+        """A lane at a position that has room."""
+        for lane in self.lanes:
+            if len(lane) < MOST and lane.position.is_same(position):
+                return lane
+        lane = Lane(position)
+        self.lanes.append(lane)
+        return lane
+
+    def drop_empty_lanes(self) -> None:
+        """Forget lanes that nobody stands in."""
+        self.lanes = [lane for lane in self.lanes if lane]
+
+    def advance(self, page: Page, read: int = 1) -> None:
+        """Take a page that came of a read of this number; one that is not newer changes nothing."""
         held = self._page
+        self._read = max(read, self._read)
         if held is not None and held.epoch == page.epoch and held.offset >= page.offset:
             return
         self._old, self._page = held, page
-        self._sync = self._update = None
+        self._drop_frames()
 
     def next_frame(self, position: Position) -> Frame | None:
         """The frame that brings a viewer up to date, or None when it is; the position moves with it."""
-        page, old = self._page, self._old
-        if page is None or (position.epoch == page.epoch and position.offset == page.offset):
+        page = self._page
+        if page is None:
             return None
-        current = old is not None and old.epoch == page.epoch == position.epoch and old.offset == position.offset
+        if position.returns:
+            if position.epoch == page.epoch and position.offset > page.offset and self._read <= position.asked:
+                return None  # another process was ahead of us
+            frame = self._recovery(position, page) or self._whole(page)
+            position.returns = False
+        elif position.epoch == page.epoch and position.offset == page.offset:
+            return None
+        else:
+            frame = self._next_update(position, page) or self._whole(page)
         position.epoch, position.offset = page.epoch, page.offset
-        if current and old is not None:
-            if self._update is None:
-                self._update = update_frame(old, page, self.size)
-            return self._update
+        return frame
+
+    def _next_update(self, position: Position, page: Page) -> Frame | None:
+        old = self._old
+        if old is None or not old.epoch == page.epoch == position.epoch or old.offset != position.offset:
+            return None
+        if self._update is None:
+            self._update = self._smaller(update_frame(old, page, self.size), page)
+        return self._update
+
+    def _recovery(self, position: Position, page: Page) -> Frame | None:
+        """What a viewer missed that was away, if that is still known."""
+        known = self._history.find(position.epoch, position.offset, self.size)
+        if known is None or position.epoch != page.epoch or position.offset > page.offset:
+            return None
+        frame = self._recoveries.get(position.offset)
+        if frame is None:
+            update = update_frame(known, page, self.size, recovered=True)
+            frame = self._smaller(update, page, recovered=True)
+            self._recoveries[position.offset] = frame
+        return frame
+
+    def _smaller(self, update: Frame, page: Page, *, recovered: bool = False) -> Frame:
+        """An update, or the whole top where that is no larger."""
+        if is_surely_smaller(update, page, self.size):
+            return update
+        whole = self._whole(page)
+        if len(update.payload) < len(whole.payload):
+            return update
+        return sync_frame(self._board, page, self.size, self._ranks, recovered=True) if recovered else whole
+
+    def _whole(self, page: Page) -> Frame:
         if self._sync is None:
             self._sync = sync_frame(self._board, page, self.size, self._ranks)
         return self._sync
+
+    def _drop_frames(self) -> None:
+        self._sync = self._update = None
+        self._recoveries = {}

@@ -10,35 +10,28 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any, Final
-from urllib.parse import unquote_to_bytes
 
-import httptools
 from uvicorn._types import ASGI3Application
 from uvicorn.config import Config
 from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 from uvicorn.server import ServerState
-from websockets.datastructures import Headers
-from websockets.http11 import Request
-from websockets.protocol import State
-from websockets.server import ServerProtocol
-
 from live.errors import ProblemError, StoreUnavailableError
 from live.event import Entry
 from live.ingest.bodies import too_large
 from live.ingest.committer import Committed
 from live.ingest.intake import Head, Intake
-from live.ingest.session import Session
 from live.origin import require_origin
 from live.producer import Producer
 from live.protocols.guard import Guard
+from live.protocols.handshake import fields_of, shake_hands
 from live.protocols.heads import Heads
 from live.protocols.template import Template
-from live.protocols.websocket import ProducerSocket
+from live.protocols.upgrades import Upgrades
+from live.protocols.viewers import Attendant
 from live.replies import Reply, problem_reply
 
 PATH: Final = b"/v1/events"
-SOCKET_PATH: Final = b"/v1/events/live"
 MAX_HEAD: Final = 64 * 1024
 _MOST_TEMPLATES: Final = 8  # heads that are learnt on a connection; more would be no repetition
 _LINGER: Final = 1.0  # seconds
@@ -104,6 +97,7 @@ class HttpProtocol(HttpToolsProtocol):
         self.intake: Intake = app_state["intake"]
         self._guard: Guard = app_state["guard"]
         self._heads: Heads = app_state.setdefault("heads", Heads(server_state))
+        self._upgrades: Upgrades = app_state.get("upgrades") or _upgrades_of(app_state, server_state)
         self._posts: deque[_Post] = deque()  # under way, in the order in which they came
         self._arriving: _Post | None = None  # the one whose body is being read
         self._more = bytearray()  # what there is of its body, but for the first piece
@@ -399,37 +393,33 @@ class HttpProtocol(HttpToolsProtocol):
         self._ended = True
         if self._posts or self._in_asgi():
             self._end_after_last()
-        elif self.scope["method"] == "GET" and self._is_socket_path():
-            self._open_socket()
+        elif self.scope["method"] == "GET" and self._open_socket():
+            return
         else:
             self._guard.closed(self)
             super().handle_websocket_upgrade()
 
-    def _is_socket_path(self) -> bool:
-        path: bytes = httptools.parse_url(self.url).path
-        return unquote_to_bytes(path) == SOCKET_PATH and self.intake.settings.role != "viewers"
-
-    def _open_socket(self) -> None:
-        """Shake hands with a producer, or refuse it as plain HTTP does."""
-        fields = Headers((name.decode("latin-1"), value.decode("latin-1")) for name, value in self.headers)
-        handshake = ServerProtocol()
+    def _open_socket(self) -> bool:
+        """Shake hands, or refuse as plain HTTP does, where we speak WebSocket ourselves."""
+        begin = self._upgrades.find(self.url)
+        if begin is None:
+            return False
+        fields = fields_of(self.headers)
         try:
             require_origin(fields.get("Origin"), fields.get("Host"), self.intake.settings.allowed_origins)
-            session = Session(self.intake, self.headers, self._address)
+            take = begin(self.headers, self._address)
         except (ProblemError, StoreUnavailableError) as error:
             self._end_with(self._heads.bytes_of(problem_reply(error), keep_alive=False))
-            return
-        handshake.send_response(handshake.accept(Request(self.url.decode("latin-1"), fields)))
-        self.transport.write(b"".join(handshake.data_to_send()))
-        if handshake.state is not State.OPEN:
+            return True
+        answer, is_open = shake_hands(self.url, fields)
+        self.transport.write(answer)
+        if is_open:
+            self.connections.discard(self)
+            take(self.transport, self)
+        else:
             self._guard.closed(self)
             self.transport.close()
-            return
-        self.connections.discard(self)
-        socket = ProducerSocket(self.intake, session, self.server_state, lambda: self._guard.closed(self))
-        self._guard.busy(self)
-        self.transport.set_protocol(socket)
-        socket.connection_made(self.transport)
+        return True
 
     # The end
 
@@ -511,6 +501,13 @@ class HttpProtocol(HttpToolsProtocol):
     def _measure(self) -> int:
         """The size of the head that has been read, in bytes."""
         return len(self.url) + sum(len(name) + len(value) + 4 for name, value in self.headers)
+
+
+def _upgrades_of(app_state: dict[str, Any], state: ServerState) -> Upgrades:
+    attendant: Attendant = app_state["attendant"]
+    attendant.serve(state)
+    upgrades = app_state["upgrades"] = Upgrades(app_state["intake"], app_state["guard"], attendant, state)
+    return upgrades
 
 
 def _head_too_large() -> ProblemError:

@@ -60,6 +60,16 @@ class Reading(Life):
         """
         return await self._read("score", score, "", limit, period)
 
+    async def position(self) -> tuple[str, int]:
+        """The epoch of the board, and its offset: where it stands.
+
+        Raises:
+            StoreUnavailableError: the store is away.
+        """
+        async with store_errors():
+            epoch, offset = await self._client.line.call("HMGET", self.keys.meta, "epoch", "offset")
+        return (epoch or b"").decode(), int(offset or 0)
+
     async def current(self) -> int | None:
         """The start of the newest period; None before the first event of an event clock.
 

@@ -11,8 +11,8 @@ from starlette.responses import Response
 from live.errors import ProblemError, StoreUnavailableError
 from live.producer import Producer
 from live.store.definitions import Deed
+from live.parameters import whole_number
 from live.web.boards import get_board, summary_of
-from live.web.problems import whole_number
 from live.web.state import Live, live_of
 
 _ANONYMOUS: Final = "anonymous"
@@ -58,7 +58,7 @@ async def delete_board(request: Request) -> Response:
 async def get_trail(request: Request) -> Response:
     """Who changed which boards; a key for some boards sees what was done to these."""
     live, producer = live_of(request), await admin_of(request)
-    limit = whole_number(request, "limit", 100, 1, _MOST_DEEDS)
+    limit = whole_number(request.query_params, "limit", 100, 1, _MOST_DEEDS)
     deeds = await live.keeper.definitions.trail(limit)
     seen = [deed for deed in deeds if producer.refusal(deed.board) is None]
     return Response(

@@ -13,7 +13,7 @@ from live.event import MAX_SCORE
 from live.ranking import Page, Ranks, Record
 from live.web.cursor import Cursor, decode_cursor, encode_cursor
 from live.web.periods import period_of, period_of_cursor
-from live.web.problems import whole_number
+from live.parameters import whole_number
 from live.web.state import live_of
 
 _DEFAULT_LIMIT: Final = 100
@@ -92,7 +92,7 @@ async def get_board(request: Request) -> Response:
     live = live_of(request)
     ledger = await live.use(request.path_params["board"])
     board = ledger.board
-    limit = whole_number(request, "limit", min(_DEFAULT_LIMIT, live.settings.max_limit), 1, live.settings.max_limit)
+    limit = whole_number(request.query_params, "limit", min(_DEFAULT_LIMIT, live.settings.max_limit), 1, live.settings.max_limit)
     word, around = request.query_params.get("cursor"), request.query_params.get("score")
     if word is not None:
         cursor = decode_cursor(word)
@@ -105,7 +105,7 @@ async def get_board(request: Request) -> Response:
     else:
         period = await period_of(request, ledger)
         if around is None:
-            start = whole_number(request, "start", 0, 0, _MOST_START)
+            start = whole_number(request.query_params, "start", 0, 0, _MOST_START)
             page = await ledger.read(limit, start=start, period=period)
         else:
             page = await ledger.read_score(_score(around), limit, period=period)

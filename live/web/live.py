@@ -13,7 +13,8 @@ from live.errors import CLOSE_CODES, EpochLostError, ProblemError, StoreUnavaila
 from live.fanout.hub import FeedEndedError, Viewer
 from live.metrics import FRAMES_SENT, SLOW_VIEWERS
 from live.origin import require_origin
-from live.web.problems import problem_response, upgrade_required, whole_number
+from live.web.problems import problem_response, upgrade_required
+from live.parameters import whole_number
 from live.web.state import live_of
 
 log = structlog.get_logger()
@@ -30,7 +31,7 @@ async def watch_board(websocket: WebSocket) -> None:
         require_origin(headers.get("origin"), headers.get("host"), live.settings.allowed_origins)
         board = live.board(websocket.path_params["board"])
         most = live.settings.max_live_limit
-        size = whole_number(websocket, "limit", min(_DEFAULT_LIMIT, most), 1, most)
+        size = whole_number(websocket.query_params, "limit", min(_DEFAULT_LIMIT, most), 1, most)
         with suppress(StoreUnavailableError, EpochLostError):  # what becomes of it then, the viewer is told
             await live.use(board.id)
         with live.hub.watch(board.id, size) as viewer:

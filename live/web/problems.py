@@ -4,7 +4,7 @@ from http import HTTPStatus
 from typing import Final
 
 from starlette.exceptions import HTTPException
-from starlette.requests import HTTPConnection, Request
+from starlette.requests import Request
 from starlette.responses import Response
 
 from live import replies
@@ -43,17 +43,3 @@ def upgrade_required() -> Response:
 async def answer_problem(_request: Request, error: Exception) -> Response:
     """Starlette's handler for everything that a route raises."""
     return problem_response(error)
-
-
-def whole_number(connection: HTTPConnection, name: str, default: int, least: int, most: int) -> int:
-    """A query parameter that is a whole number in a range.
-
-    Raises:
-        ProblemError: `parameter_invalid`, naming the range.
-    """
-    text = connection.query_params.get(name)
-    if text is None:
-        return default
-    if not (text.isascii() and text.isdecimal() and len(text) <= 9 and least <= int(text) <= most):  # noqa: PLR2004
-        raise ProblemError("parameter_invalid", f"`{name}` is a whole number from {least} to {most}")
-    return int(text)

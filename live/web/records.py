@@ -14,7 +14,7 @@ from live.ranking import Page, Record
 from live.store.ledger import Ledger
 from live.web.boards import json_response
 from live.web.periods import period_of
-from live.web.problems import whole_number
+from live.parameters import whole_number
 from live.web.state import live_of
 
 _MOST_AROUND: Final = 100
@@ -62,7 +62,7 @@ async def get_record(request: Request) -> Response:
     """One record of a board, with its neighbours."""
     live = live_of(request)
     ledger = await live.use(request.path_params["board"])
-    around = whole_number(request, "around", 0, 0, _MOST_AROUND)
+    around = whole_number(request.query_params, "around", 0, 0, _MOST_AROUND)
     period = await period_of(request, ledger)
     key = request.path_params["key"]
     found = await _view(ledger, key, around, period) or await _without_vote(ledger, key, period)

@@ -1,0 +1,257 @@
+"""The feed of one board in one process: reads the top once a tick, and takes every viewer there."""
+
+import asyncio
+import time
+from collections.abc import Callable, Coroutine, Iterable
+from typing import Any, Final
+
+from live.board import Board
+from live.errors import EpochLostError, StoreUnavailableError
+from live.fanout.frames import Frame, status_frame, viewers_frame
+from live.fanout.history import History
+from live.fanout.position import Position
+from live.fanout.subscription import Subscription
+from live.fanout.ticks import Ticks
+from live.fanout.topic import Topic
+from live.fanout.viewer import Seat, Viewer, count_frames
+from live.metrics import CONFLATED, SEND_LAG_SECONDS, TICK_SECONDS, VIEWERS
+from live.ranking import Page
+from live.settings import Settings
+from live.store.ledger import Ledger
+
+_MOST_AT_ONCE: Final = 256  # frames between two turns of the event loop
+_RETRY: Final = 500  # milliseconds between two reads that fail
+
+Spawn = Callable[[Coroutine[Any, Any, None]], object]
+
+
+class Feed:
+    """One board in this process: its viewers, and a topic for each size and pace that they watch."""
+
+    def __init__(self, ledger: Ledger, settings: Settings, ticks: Ticks, spawn: Spawn) -> None:
+        self.ledger = ledger
+        self.stale: str | None = None
+        self.ended = False
+        self.viewer_count: int | None = None  # in all processes, as last heard
+        self.position: tuple[str, int] | None = None  # of the last read
+        self._default = settings.conflation_interval
+        self._interval = interval_of(ledger.board, self._default)
+        self._ticks = ticks
+        self._spawn = spawn
+        self._history = History(settings.history_size)
+        self._viewers: set[Viewer] = set()
+        self._topics: dict[tuple[int, int], Topic] = {}
+        self._reads = 0
+        self._renewals = 0
+        self._busy = False
+        self._poked = False
+        self._heard: float | None = None  # when the first change was heard that is not shown yet
+        self._gauge = VIEWERS.labels(ledger.board.id)
+
+    @property
+    def viewers(self) -> int:
+        """How many watch."""
+        return len(self._viewers)
+
+    # Viewers
+
+    def topic_of(self, asked: Subscription) -> Topic:
+        """The topic of a size and pace."""
+        interval = asked.pace(self._interval)
+        topic = self._topics.get((asked.size, interval))
+        if topic is None:
+            board = self.ledger.board
+            topic = Topic(board.id, asked.size, interval, self._history, board.ranks)
+            self._topics[asked.size, interval] = topic
+        return topic
+
+    def position_of(self, asked: Subscription) -> Position:
+        """Where a viewer stands that begins, or comes back."""
+        return Position(asked.epoch, asked.offset, self._reads)
+
+    def enter(self, viewer: Viewer) -> None:
+        """Take in a viewer; it is woken as soon as there is something for it."""
+        topic = viewer.topic
+        if not self._viewers:
+            self.stale = None  # whatever was told last; what holds now comes with the read
+        self._viewers.add(viewer)
+        self._gauge.inc()
+        topic.viewers += 1
+        topic.loose.add(viewer)
+        if not isinstance(viewer, Seat):
+            viewer.wake()
+        if viewer.position.epoch is None or viewer.position.returns:  # what there is does not serve it
+            self._mark(topic)
+
+    def leave(self, viewer: Viewer) -> None:
+        """Let a viewer go; a topic without viewers is not kept up to date."""
+        if viewer not in self._viewers:
+            return
+        self._viewers.discard(viewer)
+        self._gauge.dec()
+        topic = viewer.topic
+        if isinstance(viewer, Seat):
+            viewer.leave_lane()
+        topic.loose.discard(viewer)
+        topic.viewers -= 1
+        if not topic.viewers:
+            del self._topics[topic.size, topic.interval]
+
+    def renew(self, ledger: Ledger) -> None:
+        """Go on with the board as it is defined now, or with another life of it: every viewer gets the whole top."""
+        self.ledger = ledger
+        self._interval = interval_of(ledger.board, self._default)
+        self._renewals += 1
+        self._history.clear()
+        for topic in self._topics.values():
+            topic.forget(ledger.board.ranks)
+        self.changed()
+
+    def end(self) -> None:
+        """Let the viewers go, for the board is no more."""
+        self.ended = True
+        for viewer in list(self._viewers):
+            viewer.end()
+
+    # What is heard
+
+    def changed(self) -> None:
+        """Note that the board changed, or may have."""
+        if self._heard is None:
+            self._heard = time.monotonic()
+        else:
+            CONFLATED.inc()
+        for topic in self._topics.values():
+            self._mark(topic)
+
+    def set_stale(self, reason: str | None) -> None:
+        """Tell the viewers that what they see is stale for a reason, or (None) no longer."""
+        if reason != self.stale:
+            self.stale = reason
+            self._poke()
+
+    def set_viewer_count(self, count: int) -> None:
+        """Tell the viewers how many watch in all processes."""
+        if count != self.viewer_count:
+            self.viewer_count = count
+            self._poke()
+
+    def due_frame(self, topic: Topic, position: Position) -> Frame | None:
+        """The frame that is due at a position, which moves with it; None when there is none."""
+        frame = topic.next_frame(position)
+        if frame is not None:
+            return frame
+        if position.stale != self.stale:
+            position.stale = self.stale
+            return status_frame(self.stale)
+        if self.viewer_count is not None and position.viewers != self.viewer_count and position.epoch is not None:
+            position.viewers = self.viewer_count
+            return viewers_frame(self.viewer_count)
+        return None
+
+    # Ticks
+
+    def tick(self, now: int) -> None:
+        """Read what is due, and send it."""
+        if not self._busy:
+            self._busy = True
+            self._spawn(self._work(now))
+
+    def _mark(self, topic: Topic) -> None:
+        """See to it that a topic is read at its next tick; at once if it waits for its first page."""
+        now = self._ticks.now()
+        if not topic.dirty:
+            topic.dirty = True
+            topic.due = self._ticks.after(now, topic.interval)
+        if not self._busy:
+            self._ticks.add(now if topic.is_empty else topic.due, self)
+
+    def _poke(self) -> None:
+        """See to it that viewers are told what is not read."""
+        self._poked = True
+        if not self._busy and self._viewers:
+            self._ticks.add(self._ticks.now(), self)
+
+    async def _work(self, now: int) -> None:
+        """One tick."""
+        retry, started, heard = False, time.monotonic(), None
+        try:
+            topics = [topic for topic in self._topics.values() if topic.dirty and (topic.due <= now or topic.is_empty)]
+            if topics:
+                heard, self._heard = self._heard, None
+                retry = not await self._refresh(topics)
+            if self._poked or self.stale:
+                topics = list(self._topics.values())
+            self._poked = False
+            await self._spread(topics)
+            if heard is not None and not retry:
+                TICK_SECONDS.observe(time.monotonic() - started)
+                SEND_LAG_SECONDS.observe(time.monotonic() - heard)
+        finally:
+            self._busy = False
+            self._schedule(self._ticks.now() + _RETRY if retry else 0)
+
+    def _schedule(self, earliest: int) -> None:
+        waiting = [0 if topic.is_empty else topic.due for topic in self._topics.values() if topic.dirty]
+        if waiting or (self._poked and self._viewers):
+            self._ticks.add(max(earliest, min(waiting, default=0)), self)
+
+    async def _refresh(self, topics: Iterable[Topic]) -> bool:
+        """Read the board once for several topics; False when it could not be read."""
+        for topic in topics:  # one that comes while we read may want more than we ask for
+            topic.dirty = False
+        self._reads += 1
+        read, renewals = self._reads, self._renewals
+        try:
+            page = await self.ledger.read(max(topic.size for topic in topics))
+        except (StoreUnavailableError, EpochLostError) as error:
+            for topic in topics:
+                topic.dirty = True
+            self.stale = reason_of(error)
+            return False
+        if renewals != self._renewals:
+            return True  # read by a definition that is over; what renewed the feed has it read again
+        self._take(page, read, topics)
+        return True
+
+    def _take(self, page: Page, read: int, topics: Iterable[Topic]) -> None:
+        self.position = (page.epoch, page.offset)
+        self._history.add(page)
+        if self.stale is not None:
+            self.stale = None
+            self._poked = True
+        for topic in topics:
+            topic.advance(page, read)
+
+    async def _spread(self, topics: Iterable[Topic]) -> None:
+        """Take every viewer of topics to where they stand; the event loop has its turn in between."""
+        sent = 0
+        for topic in topics:
+            for lane in list(topic.lanes):
+                while (frame := self.due_frame(topic, lane.position)) is not None:
+                    sent += len(lane)
+                    count_frames(frame, len(lane), len(frame.wire))
+                    for seat in lane.send(frame):
+                        assert isinstance(seat, Seat), "only seats are in lanes"  # noqa: S101
+                        seat.fall_out(lane.position)
+                if sent >= _MOST_AT_ONCE:
+                    sent = 0
+                    await asyncio.sleep(0)
+            topic.drop_empty_lanes()
+            for viewer in list(topic.loose):
+                if viewer in self._viewers:
+                    viewer.wake()
+                    sent += 1
+                    if sent >= _MOST_AT_ONCE:
+                        sent = 0
+                        await asyncio.sleep(0)
+
+
+def reason_of(error: Exception) -> str:
+    """What viewers are told; the details are for the log."""
+    return "the store lost the board's data" if isinstance(error, EpochLostError) else "store unreachable"
+
+
+def interval_of(board: Board, default: float) -> int:
+    """The least time between two frames of a board, in milliseconds."""
+    return max(1, round(default * 1000)) if board.conflation is None else board.conflation

@@ -1,0 +1,36 @@
+"""The last pages of a board, so that a viewer who comes back can be told what it missed: pure, bounded."""
+
+from collections import OrderedDict
+
+from live.ranking import Page
+
+
+class History:
+    """Pages by where the board stood, of one epoch, the newest last; at most `size` of them."""
+
+    def __init__(self, size: int) -> None:
+        self._size = size
+        self._epoch = ""
+        self._pages: OrderedDict[int, Page] = OrderedDict()
+
+    def add(self, page: Page) -> None:
+        """Keep a page; another epoch, or an offset before that of the last, begins anew."""
+        if page.epoch != self._epoch or (self._pages and page.offset < next(reversed(self._pages))):
+            self.clear()
+            self._epoch = page.epoch
+        held = self._pages.get(page.offset)
+        if held is None or len(held.records) < len(page.records):
+            self._pages[page.offset] = page
+            if len(self._pages) > self._size:
+                self._pages.popitem(last=False)
+
+    def find(self, epoch: str | None, offset: int, size: int) -> Page | None:
+        """The page at a position, if it is still known for the top `size`."""
+        page = self._pages.get(offset) if epoch == self._epoch else None
+        if page is None or len(page.records) < min(size, page.rank_count):
+            return None
+        return page
+
+    def clear(self) -> None:
+        """Forget everything: the records of the board mean something else now."""
+        self._pages.clear()

@@ -1,0 +1,38 @@
+"""Where a viewer stands."""
+
+
+class Position:
+    """How far one viewer has come, or several that stand together; and what it was last told beside the records.
+
+    `epoch` is None for nothing yet. One that `returns` had its position from before, maybe from another process, and
+    is believed until a read that began after its return (`asked` is the number of the last before it) tells otherwise.
+    """
+
+    __slots__ = ("asked", "epoch", "offset", "returns", "stale", "viewers")
+
+    def __init__(self, epoch: str | None = None, offset: int = -1, asked: int = 0) -> None:
+        self.epoch = epoch
+        self.offset = offset
+        self.returns = epoch is not None
+        self.asked = asked
+        self.stale: str | None = None
+        self.viewers: int | None = None
+
+    def copy(self) -> "Position":
+        """The same position, of a viewer by itself."""
+        twin = Position(self.epoch, self.offset, self.asked)
+        twin.returns, twin.stale, twin.viewers = self.returns, self.stale, self.viewers
+        return twin
+
+    def is_same(self, other: "Position") -> bool:
+        """Whether two have seen the same."""
+        return (self.offset, self.epoch, self.stale, self.viewers) == (
+            other.offset,
+            other.epoch,
+            other.stale,
+            other.viewers,
+        )
+
+    def begin_anew(self) -> None:
+        """Forget the records, so that the whole top comes next."""
+        self.epoch, self.offset, self.returns = None, -1, False

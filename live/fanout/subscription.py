@@ -1,0 +1,71 @@
+"""What a viewer asks for: the query of the live routes."""
+
+from collections.abc import Mapping
+from typing import Final
+
+import msgspec
+
+from live.errors import ProblemError
+from live.parameters import is_whole, whole_number
+from live.settings import Settings
+from live.window import parse_duration
+
+_DEFAULT_SIZE: Final = 50
+_SLOWEST: Final = 60_000  # milliseconds
+_MOST_AROUND: Final = 50
+_EPOCH: Final = 64  # characters
+
+
+class Subscription(msgspec.Struct, frozen=True, kw_only=True):
+    """A viewer's wish: the top `size`, no more than a frame an `interval` (milliseconds; 0: as the board has it).
+
+    `epoch` and `offset` are where it stood before, if it comes back. With a `key` it wants that record too, with
+    `around` neighbours on each side.
+    """
+
+    size: int
+    interval: int = 0
+    epoch: str | None = None
+    offset: int = -1
+    key: str | None = None
+    around: int = 0
+
+    @classmethod
+    def parse(cls, query: Mapping[str, str], settings: Settings) -> "Subscription":
+        """Read a query.
+
+        Raises:
+            ProblemError: `parameter_invalid`, naming what is taken.
+        """
+        most = settings.max_live_limit
+        epoch, offset = query.get("epoch"), query.get("offset")
+        known = epoch is not None and offset is not None and len(epoch) <= _EPOCH and is_whole(offset)
+        return cls(
+            size=whole_number(query, "limit", min(_DEFAULT_SIZE, most), 1, most),
+            interval=_interval(query.get("interval")),
+            epoch=epoch if known else None,
+            offset=int(offset or -1) if known else -1,
+            key=query.get("key"),
+            around=whole_number(query, "around", 0, 0, _MOST_AROUND),
+        )
+
+    def pace(self, interval: int) -> int:
+        """The interval of its frames, on a board with this one: that, or 2, 4, 8 … times as long.
+
+        So that those who ask for about the same share what is sent.
+        """
+        while interval < self.interval:
+            interval *= 2
+        return interval
+
+
+def _interval(text: str | None) -> int:
+    if text is None:
+        return 0
+    try:
+        milliseconds = round(parse_duration(text) * 1000)
+    except ValueError:
+        milliseconds = -1
+    if not 0 < milliseconds <= _SLOWEST:
+        raise ProblemError("parameter_invalid", f"`interval` is a time from 1ms to {_SLOWEST // 1000}s")
+    return milliseconds

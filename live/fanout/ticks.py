@@ -1,0 +1,67 @@
+"""The ticks: feeds are refreshed at common instants, the multiples of their interval.
+
+So a viewer gets at most one frame an interval, and the reads of many boards go to the store in one write.
+"""
+
+import asyncio
+from typing import Final, Protocol
+
+_MILLI: Final = 1000
+
+
+class Ticked(Protocol):
+    """What is called at a tick."""
+
+    def tick(self, now: int) -> None:
+        """The time has come; `now` is in milliseconds of the loop's clock."""
+
+
+class Ticks:
+    """Who is to be called when, in milliseconds of the loop's clock; nobody is before `start`."""
+
+    def __init__(self) -> None:
+        self._due: dict[int, set[Ticked]] = {}
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._timer: asyncio.TimerHandle | None = None
+
+    def start(self) -> None:
+        """Begin to call."""
+        self._loop = asyncio.get_running_loop()
+        self._arm()
+
+    def stop(self) -> None:
+        """Call nobody any more."""
+        self._loop = None
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def after(self, now: int, interval: int) -> int:
+        """The first multiple of an interval that is later than `now`."""
+        return (now // interval + 1) * interval
+
+    def now(self) -> int:
+        """The time."""
+        return int((self._loop or asyncio.get_running_loop()).time() * _MILLI)
+
+    def add(self, time: int, ticked: Ticked) -> None:
+        """Have somebody called at a time, or soon where that is past."""
+        self._due.setdefault(time, set()).add(ticked)
+        self._arm()
+
+    def _arm(self) -> None:
+        if self._loop is None or not self._due:
+            return
+        first = min(self._due) / _MILLI
+        if self._timer is not None and not self._timer.cancelled():
+            if self._timer.when() <= first:
+                return
+            self._timer.cancel()
+        self._timer = self._loop.call_at(first, self._run)
+
+    def _run(self) -> None:
+        self._timer = None
+        now = self.now() + 1  # a timer may come by less than a millisecond too early
+        for time in sorted(time for time in self._due if time <= now):
+            for ticked in self._due.pop(time):
+                ticked.tick(now)
+        self._arm()

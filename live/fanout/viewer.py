@@ -1,0 +1,177 @@
+"""Those who watch a board: a seat has its frames written to a socket, a reader asks for one after another."""
+
+import asyncio
+from typing import TYPE_CHECKING, Final, Protocol
+
+from live.fanout.frames import Frame
+from live.fanout.lane import Lane
+from live.fanout.position import Position
+from live.metrics import BYTES_SENT, FRAMES_SENT, RECOVERIES
+
+if TYPE_CHECKING:
+    from live.fanout.feed import Feed
+    from live.fanout.topic import Topic
+
+_SENT: Final = {kind: FRAMES_SENT.labels(kind) for kind in ("sync", "update", "status", "viewers", "around")}
+
+
+class FeedEndedError(Exception):
+    """The board that is watched is no more."""
+
+
+class Viewer:
+    """One open connection that watches the top of a board."""
+
+    __slots__ = ("_alone", "feed", "lane", "topic")
+
+    def __init__(self, feed: "Feed", topic: "Topic", position: Position) -> None:
+        self.feed = feed
+        self.topic = topic
+        self.lane: Lane | None = None
+        self._alone: Position | None = position
+
+    @property
+    def position(self) -> Position:
+        """Where it stands, by itself or with its lane."""
+        if self.lane is not None:
+            return self.lane.position
+        assert self._alone is not None, "a viewer stands in a lane or alone"  # noqa: S101
+        return self._alone
+
+    def due_frame(self) -> Frame | None:
+        """The next frame for it, or None when it is up to date."""
+        position = self.position
+        returns = position.returns
+        frame = self.feed.due_frame(self.topic, position)
+        if returns and not position.returns and frame is not None:
+            RECOVERIES.labels("true" if b'"recovered":true' in frame.payload else "false").inc()
+        return frame
+
+    def wake(self) -> None:
+        """There may be something to send."""
+        raise NotImplementedError
+
+    def end(self) -> None:
+        """The board is no more."""
+        raise NotImplementedError
+
+
+class Reader(Viewer):
+    """A viewer that asks: `next_frame` waits for what it is to be sent next."""
+
+    __slots__ = ("_woken",)
+
+    def __init__(self, feed: "Feed", topic: "Topic", position: Position) -> None:
+        super().__init__(feed, topic, position)
+        self._woken = asyncio.Event()
+
+    def wake(self) -> None:
+        """Have a look."""
+        self._woken.set()
+
+    def end(self) -> None:
+        """Have a look: the feed has ended."""
+        self._woken.set()
+
+    async def next_frame(self) -> Frame:
+        """Wait for the next frame; a viewer that is slow to ask skips to the latest state.
+
+        Raises:
+            FeedEndedError: there will be none.
+        """
+        while True:
+            if self.feed.ended:
+                raise FeedEndedError
+            frame = self.due_frame()
+            if frame is not None:
+                count_frames(frame, 1, len(frame.payload))
+                return frame
+            self._woken.clear()
+            await self._woken.wait()
+
+
+class Sink(Protocol):
+    """The connection of a viewer that is written to."""
+
+    @property
+    def fd(self) -> int:
+        """The file descriptor that frames may be written to while nothing waits; -1 for none."""
+
+    @property
+    def waiting(self) -> bool:
+        """Whether something that was written waits to be sent."""
+
+    def write(self, data: bytes) -> bool:
+        """Send, or let wait; False when some of it waits."""
+
+    def abort(self) -> None:
+        """The connection is broken."""
+
+    def end(self) -> None:
+        """The board is no more."""
+
+
+class Seat(Viewer):
+    """A viewer that is written to: in a lane, with others, while it takes every frame whole; else alone.
+
+    While something waits to be sent it gets no more, and no backlog: when it is writable again, it gets what brings it
+    to where the board then stands.
+    """
+
+    __slots__ = ("_sink",)
+
+    def __init__(self, feed: "Feed", topic: "Topic", position: Position, sink: Sink) -> None:
+        super().__init__(feed, topic, position)
+        self._sink = sink
+
+    @property
+    def fd(self) -> int:
+        """That of the connection."""
+        return self._sink.fd
+
+    def write(self, data: bytes) -> bool:
+        """Send, or let wait; False when some of it waits."""
+        return self._sink.write(data)
+
+    def abort(self) -> None:
+        """The connection is broken."""
+        self._sink.abort()
+
+    def end(self) -> None:
+        """Close, for the board is no more."""
+        self._sink.end()
+
+    def wake(self) -> None:
+        """Send what is due, and join those that stand at the same position."""
+        if self.lane is not None or self._sink.waiting:
+            return
+        while (frame := self.due_frame()) is not None:
+            count_frames(frame, 1, len(frame.wire))
+            if not self._sink.write(frame.wire):
+                return
+        if self.position.epoch is not None:
+            self.join(self.topic.lane_at(self.position))
+
+    def join(self, lane: Lane) -> None:
+        """Stand in a lane."""
+        self.lane, self._alone = lane, None
+        lane.add(self)
+        self.topic.loose.discard(self)
+
+    def fall_out(self, position: Position) -> None:
+        """Stand alone, at a position that the lane had."""
+        self.lane, self._alone = None, position.copy()
+        self.topic.loose.add(self)
+
+    def leave_lane(self) -> None:
+        """Be gone from the lane, and from the file descriptors that are written to."""
+        if self.lane is not None:
+            lane = self.lane
+            lane.discard(self)
+            self.fall_out(lane.position)
+
+
+def count_frames(frame: Frame, viewers: int, size: int) -> None:
+    """Note that a frame of so many bytes was handed to so many viewers."""
+    _SENT[frame.type].inc(viewers)
+    BYTES_SENT.inc(viewers * size)

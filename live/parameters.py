@@ -1,0 +1,27 @@
+"""Parameters of a query."""
+
+from collections.abc import Mapping
+from typing import Final
+
+from live.errors import ProblemError
+
+_MOST_DIGITS: Final = 16
+
+
+def whole_number(query: Mapping[str, str], name: str, default: int, least: int, most: int) -> int:
+    """A parameter that is a whole number in a range.
+
+    Raises:
+        ProblemError: `parameter_invalid`, naming the range.
+    """
+    text = query.get(name)
+    if text is None:
+        return default
+    if not (is_whole(text) and least <= int(text) <= most):
+        raise ProblemError("parameter_invalid", f"`{name}` is a whole number from {least} to {most}")
+    return int(text)
+
+
+def is_whole(text: str) -> bool:
+    """Whether a text is a whole number without a sign, of digits that are surely a number."""
+    return text.isascii() and text.isdecimal() and len(text) <= _MOST_DIGITS

@@ -1,0 +1,20 @@
+"""The opening handshake of WebSocket (RFC 6455, section 4) on a connection that has spoken HTTP until now."""
+
+from collections.abc import Sequence
+
+from websockets.datastructures import Headers
+from websockets.http11 import Request
+from websockets.protocol import State
+from websockets.server import ServerProtocol
+
+
+def fields_of(headers: Sequence[tuple[bytes, bytes]]) -> Headers:
+    """The header fields of a request as `websockets` takes them."""
+    return Headers((name.decode("latin-1"), value.decode("latin-1")) for name, value in headers)
+
+
+def shake_hands(target: bytes, fields: Headers) -> tuple[bytes, bool]:
+    """The answer to a request for an upgrade, and whether it is to go on as a WebSocket."""
+    handshake = ServerProtocol()
+    handshake.send_response(handshake.accept(Request(target.decode("latin-1"), fields)))
+    return b"".join(handshake.data_to_send()), handshake.state is State.OPEN
