@@ -32,6 +32,7 @@ from live.rates import Rates
 from live.settings import Settings, load_settings
 from live.store.answers import Answers
 from live.store.client import connect
+from live.store.presence import Presence
 from live.web import (
     board_changes,
     boards,
@@ -70,6 +71,8 @@ def make_app(settings: Settings, all_boards: Boards) -> ASGIApp:
             work.cancel()
             with suppress(asyncio.CancelledError):
                 await work
+            with suppress(StoreUnavailableError):
+                await parts.presence.leave()
             await parts.intake.rates.close()
             await parts.client.aclose()
 
@@ -154,6 +157,7 @@ def make_parts(settings: Settings, all_boards: Boards) -> Live:
         intake=intake,
         guard=Guard(settings),
         hub=hub,
+        presence=Presence(client, settings.key_prefix),
         templates=pages.make_templates(),
     )
 

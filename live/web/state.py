@@ -19,6 +19,7 @@ from live.protocols.guard import Guard
 from live.settings import Settings
 from live.store.client import Store
 from live.store.ledger import Ledger
+from live.store.presence import Presence
 
 _T = TypeVar("_T")
 
@@ -33,6 +34,7 @@ class Live(msgspec.Struct, frozen=True):
     intake: Intake
     guard: Guard
     hub: Hub
+    presence: Presence
     templates: Environment
 
     @property
