@@ -45,6 +45,7 @@ PROBLEMS: Final[Mapping[str, Problem]] = {
     "epoch_lost": Problem(503, "The store lost the board's data"),
     "overloaded": Problem(503, "More events are waiting than the server holds"),
     "too_many_connections": Problem(503, "The server holds as many connections as it may"),
+    "stopping": Problem(503, "The server stops"),
     "too_many_viewers": Problem(503, "The server holds as many viewers as it may"),
 }
 
@@ -80,12 +81,18 @@ class Close(NamedTuple):
     reconnect: bool
 
 
+LEAVING: Final = 3001
+SLOW: Final = 3008
+KEY_REVOKED: Final = 3500
+BAD_REQUEST: Final = 3501
+BOARD_GONE: Final = 3502
+
 CLOSE_CODES: Final[Mapping[int, Close]] = {
-    3001: Close("the server stops", reconnect=True),
-    3008: Close("too slow", reconnect=True),
-    3500: Close("the key is good no more", reconnect=False),
-    3501: Close("bad request", reconnect=False),
-    3502: Close("the board is gone", reconnect=False),
+    LEAVING: Close("the server stops", reconnect=True),
+    SLOW: Close("too slow", reconnect=True),
+    KEY_REVOKED: Close("the key is good no more", reconnect=False),
+    BAD_REQUEST: Close("bad request", reconnect=False),
+    BOARD_GONE: Close("the board is gone", reconnect=False),
 }
 
 

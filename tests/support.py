@@ -268,6 +268,8 @@ class ModelViewer:
         self.ranks: Ranks = "ordinal"
         self.records: list[Record] = []
         self.stale = False
+        self.viewers: int | None = None
+        self.recovered = False
         self.syncs = self.updates = 0
 
     def receive(self, text: str | bytes) -> None:
@@ -275,6 +277,9 @@ class ModelViewer:
         message = msgspec.json.decode(text)
         if message["type"] == "status":
             self.stale = message["stale"]
+            return
+        if message["type"] == "viewers":
+            self.viewers = message["count"]
             return
         if message["type"] == "sync":
             sync = msgspec.json.decode(text, type=Sync)
@@ -286,6 +291,7 @@ class ModelViewer:
             assert (update.epoch, update.since) == (self.epoch, self.offset), "an update that does not follow"
             self.updates += 1
             self.records = apply(self.records, update.changed, update.removed, self.ranks)
+        self.recovered = message.get("recovered", False)
         self.period = message.get("period")
         self.epoch, self.offset = message["epoch"], message["offset"]
         self.rank_count, self.total_score = message["rank_count"], message["total_score"]

@@ -31,7 +31,7 @@ class Feed:
     def __init__(self, ledger: Ledger, settings: Settings, ticks: Ticks, spawn: Spawn) -> None:
         self.ledger = ledger
         self.stale: str | None = None
-        self.ended = False
+        self.ended: int | None = None  # the code with which viewers are let go
         self.viewer_count: int | None = None  # in all processes, as last heard
         self.position: tuple[str, int] | None = None  # of the last read
         self._default = settings.conflation_interval
@@ -78,8 +78,7 @@ class Feed:
         self._gauge.inc()
         topic.viewers += 1
         topic.loose.add(viewer)
-        if not isinstance(viewer, Seat):
-            viewer.wake()
+        viewer.wake()
         if viewer.position.epoch is None or viewer.position.returns:  # what there is does not serve it
             self._mark(topic)
 
@@ -107,11 +106,11 @@ class Feed:
             topic.forget(ledger.board.ranks)
         self.changed()
 
-    def end(self) -> None:
-        """Let the viewers go, for the board is no more."""
-        self.ended = True
+    def end(self, code: int) -> None:
+        """Let the viewers go, with one of `CLOSE_CODES`."""
+        self.ended = code
         for viewer in list(self._viewers):
-            viewer.end()
+            viewer.end(code)
 
     # What is heard
 
@@ -153,7 +152,7 @@ class Feed:
 
     def tick(self, now: int) -> None:
         """Read what is due, and send it."""
-        if not self._busy:
+        if not self._busy and self.ended is None:
             self._busy = True
             self._spawn(self._work(now))
 

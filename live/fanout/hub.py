@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import structlog
 
-from live.errors import EpochLostError, ProblemError, StoreUnavailableError
+from live.errors import BOARD_GONE, LEAVING, EpochLostError, ProblemError, StoreUnavailableError
 from live.fanout.feed import Feed, reason_of
 from live.fanout.subscription import Subscription
 from live.fanout.ticks import Ticks
@@ -18,6 +18,7 @@ from live.settings import Settings
 from live.store.client import Store
 from live.store.ledger import Ledger
 from live.store.notices import Away, Changed, Channels, Gap, listen
+from live.store.presence import BEAT, Presence
 
 log = structlog.get_logger()
 
@@ -27,14 +28,16 @@ _CHECK_INTERVAL: Final = 2.0  # seconds
 class Hub:
     """All feeds of the process, and the one connection that hears their notices."""
 
-    def __init__(self, client: Store, ledgers: Iterable[Ledger], settings: Settings) -> None:
+    def __init__(self, client: Store, ledgers: Iterable[Ledger], settings: Settings, presence: Presence) -> None:
         self.feeds: dict[str, Feed] = {}
         self._client = client
         self._settings = settings
+        self._presence = presence
         self._channels = Channels({})
         self._ticks = Ticks()
         self._addresses: Counter[str] = Counter()
         self._viewers = 0
+        self._draining = False
         self._group: asyncio.TaskGroup | None = None
         for ledger in ledgers:
             self.add(ledger)
@@ -54,7 +57,14 @@ class Hub:
         """Let go of a board that is no more, and of its viewers."""
         feed = self.feeds.pop(board)
         self._channels.remove(feed.ledger.keys.channel)
-        feed.end()
+        feed.end(BOARD_GONE)
+
+    def drain(self) -> None:
+        """Let all viewers go, and take no more: the process stops."""
+        if not self._draining:
+            self._draining = True
+            for feed in self.feeds.values():
+                feed.end(LEAVING)
 
     # Viewers
 
@@ -74,10 +84,7 @@ class Hub:
             self.leave(reader, address)
 
     def seat(self, feed: Feed, asked: Subscription, address: str, sink: Sink) -> Seat:
-        """Be, until `leave`, a viewer whose frames are written to its connection, on a feed that `admit` gave.
-
-        It is to be woken when the connection is ready.
-        """
+        """Be, until `leave`, a viewer whose frames are written to its connection, on a feed that `admit` gave."""
         seat = Seat(feed, feed.topic_of(asked), feed.position_of(asked), sink)
         self._enter(seat, address)
         return seat
@@ -94,8 +101,10 @@ class Hub:
         """The feed of a board, when there is room for one more viewer from an address ('' for an unknown one).
 
         Raises:
-            ProblemError: `too_many_viewers`, or `board_not_found`.
+            ProblemError: `too_many_viewers`, `stopping`, or `board_not_found`.
         """
+        if self._draining:
+            raise ProblemError("stopping", "another will take its place", retry_after=1)
         feed = self.feeds.get(board)
         if feed is None:
             raise ProblemError("board_not_found", "GET /v1/boards lists the boards that there are")
@@ -125,6 +134,7 @@ class Hub:
                 self._ticks.start()
                 tasks.create_task(self._hear())
                 tasks.create_task(self._check_for_ever())
+                tasks.create_task(self._count_for_ever())
         finally:
             self._ticks.stop()
 
@@ -153,6 +163,16 @@ class Hub:
             await asyncio.sleep(_CHECK_INTERVAL)
             watched = [feed for feed in self.feeds.values() if feed.viewers]
             await asyncio.gather(*(_check(feed) for feed in watched))
+
+    async def _count_for_ever(self) -> None:
+        """Tell the store how many watch here, and the viewers how many watch anywhere."""
+        while True:
+            with suppress(StoreUnavailableError):  # it is said again at the next beat
+                totals = await self._presence.report({board: feed.viewers for board, feed in self.feeds.items()})
+                for board, count in totals.items():
+                    if board in self.feeds:
+                        self.feeds[board].set_viewer_count(count)
+            await asyncio.sleep(BEAT)
 
 
 async def _check(feed: Feed) -> None:

@@ -23,6 +23,7 @@ class Ticks:
         self._due: dict[int, set[Ticked]] = {}
         self._loop: asyncio.AbstractEventLoop | None = None
         self._timer: asyncio.TimerHandle | None = None
+        self._armed = 0  # for when the timer is set
 
     def start(self) -> None:
         """Begin to call."""
@@ -51,12 +52,13 @@ class Ticks:
     def _arm(self) -> None:
         if self._loop is None or not self._due:
             return
-        first = min(self._due) / _MILLI
-        if self._timer is not None and not self._timer.cancelled():
-            if self._timer.when() <= first:
+        first = min(self._due)
+        if self._timer is not None:
+            if self._armed <= first:
                 return
             self._timer.cancel()
-        self._timer = self._loop.call_at(first, self._run)
+        self._armed = first
+        self._timer = self._loop.call_at(first / _MILLI, self._run)
 
     def _run(self) -> None:
         self._timer = None

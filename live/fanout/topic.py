@@ -117,7 +117,7 @@ class Topic:
         if is_surely_smaller(update, page, self.size):
             return update
         whole = self._whole(page)
-        if len(update.payload) < len(whole.payload):
+        if len(update.payload) <= len(whole.payload):
             return update
         return sync_frame(self._board, page, self.size, self._ranks, recovered=True) if recovered else whole
 

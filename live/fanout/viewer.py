@@ -3,6 +3,7 @@
 import asyncio
 from typing import TYPE_CHECKING, Final, Protocol
 
+from live.errors import CLOSE_CODES
 from live.fanout.frames import Frame
 from live.fanout.lane import Lane
 from live.fanout.position import Position
@@ -16,7 +17,11 @@ _SENT: Final = {kind: FRAMES_SENT.labels(kind) for kind in ("sync", "update", "s
 
 
 class FeedEndedError(Exception):
-    """The board that is watched is no more."""
+    """There is nothing more to watch: `code` is one of `CLOSE_CODES`."""
+
+    def __init__(self, code: int) -> None:
+        super().__init__(CLOSE_CODES[code].reason)
+        self.code = code
 
 
 class Viewer:
@@ -51,8 +56,8 @@ class Viewer:
         """There may be something to send."""
         raise NotImplementedError
 
-    def end(self) -> None:
-        """The board is no more."""
+    def end(self, code: int) -> None:
+        """There is nothing more to watch."""
         raise NotImplementedError
 
 
@@ -69,7 +74,7 @@ class Reader(Viewer):
         """Have a look."""
         self._woken.set()
 
-    def end(self) -> None:
+    def end(self, _code: int) -> None:
         """Have a look: the feed has ended."""
         self._woken.set()
 
@@ -80,8 +85,8 @@ class Reader(Viewer):
             FeedEndedError: there will be none.
         """
         while True:
-            if self.feed.ended:
-                raise FeedEndedError
+            if self.feed.ended is not None:
+                raise FeedEndedError(self.feed.ended)
             frame = self.due_frame()
             if frame is not None:
                 count_frames(frame, 1, len(frame.payload))
@@ -107,8 +112,8 @@ class Sink(Protocol):
     def abort(self) -> None:
         """The connection is broken."""
 
-    def end(self) -> None:
-        """The board is no more."""
+    def end(self, code: int) -> None:
+        """There is nothing more to watch; close with this code."""
 
 
 class Seat(Viewer):
@@ -137,9 +142,9 @@ class Seat(Viewer):
         """The connection is broken."""
         self._sink.abort()
 
-    def end(self) -> None:
-        """Close, for the board is no more."""
-        self._sink.end()
+    def end(self, code: int) -> None:
+        """Close."""
+        self._sink.end(code)
 
     def wake(self) -> None:
         """Send what is due, and join those that stand at the same position."""

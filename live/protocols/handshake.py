@@ -1,11 +1,16 @@
 """The opening handshake of WebSocket (RFC 6455, section 4) on a connection that has spoken HTTP until now."""
 
+import logging
 from collections.abc import Sequence
+from typing import Final
 
 from websockets.datastructures import Headers
 from websockets.http11 import Request
 from websockets.protocol import State
 from websockets.server import ServerProtocol
+
+QUIET: Final = logging.getLogger("live.websocket")  # `websockets` would log each connection that opens
+QUIET.setLevel(logging.WARNING)
 
 
 def fields_of(headers: Sequence[tuple[bytes, bytes]]) -> Headers:
@@ -15,6 +20,6 @@ def fields_of(headers: Sequence[tuple[bytes, bytes]]) -> Headers:
 
 def shake_hands(target: bytes, fields: Headers) -> tuple[bytes, bool]:
     """The answer to a request for an upgrade, and whether it is to go on as a WebSocket."""
-    handshake = ServerProtocol()
+    handshake = ServerProtocol(logger=QUIET)
     handshake.send_response(handshake.accept(Request(target.decode("latin-1"), fields)))
     return b"".join(handshake.data_to_send()), handshake.state is State.OPEN

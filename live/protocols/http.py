@@ -16,6 +16,7 @@ from uvicorn.config import Config
 from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 from uvicorn.server import ServerState
+
 from live.errors import ProblemError, StoreUnavailableError
 from live.event import Entry
 from live.ingest.bodies import too_large
@@ -416,6 +417,7 @@ class HttpProtocol(HttpToolsProtocol):
         if is_open:
             self.connections.discard(self)
             take(self.transport, self)
+            del self.parser, self.flow  # they know us: as a cycle, all of it would be left to the collector
         else:
             self._guard.closed(self)
             self.transport.close()
@@ -492,7 +494,8 @@ class HttpProtocol(HttpToolsProtocol):
         self.transport.close()
 
     def shutdown(self) -> None:
-        """Answer what is under way, and close."""
+        """Answer what is under way, and close; events that are streamed end."""
+        self._upgrades.drain()
         if self._posts or self._in_asgi():
             self._end_after_last()
         else:

@@ -50,6 +50,10 @@ class Upgrades:
         board, query = match[1].decode("utf-8", "replace"), QueryParams((url.query or b"").decode("latin-1"))
         return lambda _headers, address: self._begin_viewer(board, query, address)
 
+    def drain(self) -> None:
+        """The server stops: let viewers go."""
+        self._attendant.hub.drain()
+
     def _begin_producer(self, headers: Headers, address: str) -> Take:
         session = Session(self._intake, headers, address)
 
@@ -71,6 +75,5 @@ class Upgrades:
             transport.set_protocol(socket)
             socket.connection_made(transport)
             socket.seat = self._attendant.hub.seat(feed, asked, address, socket)
-            socket.seat.wake()
 
         return take

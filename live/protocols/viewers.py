@@ -14,11 +14,12 @@ from websockets.frames import Frame, Opcode
 from websockets.protocol import State
 from websockets.server import ServerProtocol
 
-from live.errors import CLOSE_CODES
+from live.errors import BAD_REQUEST, CLOSE_CODES, LEAVING, SLOW
 from live.fanout.frames import status_frame
 from live.fanout.hub import Hub
 from live.fanout.viewer import Seat
 from live.metrics import SLOW_VIEWERS
+from live.protocols.handshake import QUIET
 
 LARGEST_MESSAGE: Final = 1024  # bytes that a viewer may send at once; it has nothing to say
 _PING: Final = Frame(Opcode.PING, b"").serialize(mask=False)
@@ -27,10 +28,6 @@ _PONG_SIZE: Final = 6
 _TURNS: Final = 20  # seconds, or turns, from one ping of a viewer to the next
 _CLOSE_TIMEOUT: Final = 5.0
 _LAST_WORDS: Final = 1.0  # seconds that a slow viewer has for the reason
-_LEAVING: Final = 3001
-_SLOW: Final = 3008
-_BAD_REQUEST: Final = 3501
-_BOARD_GONE: Final = 3502
 _RETURNS_A_SECOND: Final = 500  # viewers that are asked to come back within the same second
 _LONGEST_SPREAD: Final = 30.0
 
@@ -98,11 +95,11 @@ class ViewerSocket(asyncio.Protocol):
         if self._parser is None:
             if len(data) == _PONG_SIZE and data.startswith(_PONG):
                 return
-            self._parser = ServerProtocol(state=State.OPEN, max_size=LARGEST_MESSAGE)
+            self._parser = ServerProtocol(state=State.OPEN, max_size=LARGEST_MESSAGE, logger=QUIET)
         self._parser.receive_data(data)
         for frame in self._parser.events_received():
             if isinstance(frame, Frame) and frame.opcode in {Opcode.TEXT, Opcode.BINARY} and self._closing is None:
-                self.close(_BAD_REQUEST)
+                self.close(BAD_REQUEST)
         self._say()
 
     # What the hub says
@@ -123,9 +120,11 @@ class ViewerSocket(asyncio.Protocol):
         if self._transport is not None:
             self._transport.abort()
 
-    def end(self) -> None:
-        """Close, for the board is no more."""
-        self.close(_BOARD_GONE)
+    def end(self, code: int) -> None:
+        """Close; when the server stops, say when to come back."""
+        if code == LEAVING and self._closing is None and not self.waiting:
+            self.write(status_frame("the server stops", self._attendant.return_after()).wire)
+        self.close(code)
 
     # The end
 
@@ -136,17 +135,15 @@ class ViewerSocket(asyncio.Protocol):
         if self.seat is not None:
             self.seat.leave_lane()
         if self._parser is None:
-            self._parser = ServerProtocol(state=State.OPEN, max_size=LARGEST_MESSAGE)
+            self._parser = ServerProtocol(state=State.OPEN, max_size=LARGEST_MESSAGE, logger=QUIET)
         if self._parser.state is State.OPEN:
             self._parser.send_close(code, CLOSE_CODES[code].reason)
         self._closing = asyncio.get_running_loop().call_later(patience, self.abort)
         self._say()
 
     def shutdown(self) -> None:
-        """The server stops: say when to come back, and close."""
-        if self._closing is None and not self.waiting:
-            self.write(status_frame("the server stops", self._attendant.return_after()).wire)
-        self.close(_LEAVING)
+        """The server stops."""
+        self._attendant.hub.drain()
 
     def ping(self) -> None:
         """Ask whether the viewer is there; end one that did not answer the last time."""
@@ -154,8 +151,7 @@ class ViewerSocket(asyncio.Protocol):
             self.abort()
         elif not self.waiting:
             self.heard = False
-            self.write(_PING)
-            if self.waiting and self.seat is not None:
+            if not self.write(_PING) and self.seat is not None:
                 self.seat.leave_lane()
 
     def _say(self) -> None:
@@ -237,4 +233,4 @@ class Attendant:
                 if socket.waits_since is not None and socket.waits_since <= slowest:
                     self._waiting.discard(socket)
                     SLOW_VIEWERS.inc()
-                    socket.close(_SLOW, _LAST_WORDS)
+                    socket.close(SLOW, _LAST_WORDS)

@@ -17,7 +17,7 @@ from websockets.protocol import State
 from websockets.server import ServerProtocol
 from websockets.speedups import apply_mask
 
-from live.errors import CLOSE_CODES, ProblemError, StoreUnavailableError
+from live.errors import CLOSE_CODES, KEY_REVOKED, LEAVING, ProblemError, StoreUnavailableError
 from live.event import Entry
 from live.ingest.committer import Committed
 from live.ingest.intake import Intake
@@ -32,8 +32,6 @@ _MASKED: Final = 0x80
 _MOST_AHEAD: Final = 256  # messages without an answer; more are not read
 _PING_INTERVAL: Final = 20.0
 _CLOSE_TIMEOUT: Final = 5.0
-_LEAVING: Final = 3001
-_KEY_REVOKED: Final = 3500
 _BAD_TEXT: Final = 1007
 
 
@@ -182,7 +180,7 @@ class ProducerSocket(asyncio.Protocol):
         try:
             now = not self._held and self.session.admit_now()
         except ProblemError:
-            self._end(_KEY_REVOKED, CLOSE_CODES[_KEY_REVOKED].reason)
+            self._end(KEY_REVOKED, CLOSE_CODES[KEY_REVOKED].reason)
             return
         except StoreUnavailableError as error:
             self._messages.append(message)
@@ -206,7 +204,7 @@ class ProducerSocket(asyncio.Protocol):
                 message.reply(problem_reply(error))
             except ProblemError:
                 self._drop_held()
-                self._end(_KEY_REVOKED, CLOSE_CODES[_KEY_REVOKED].reason)
+                self._end(KEY_REVOKED, CLOSE_CODES[KEY_REVOKED].reason)
                 break
             admitted = False
             self._held.popleft()
@@ -299,7 +297,7 @@ class ProducerSocket(asyncio.Protocol):
 
     def shutdown(self) -> None:
         """The server stops: answer what is under way, and say so."""
-        self._end(_LEAVING, CLOSE_CODES[_LEAVING].reason)
+        self._end(LEAVING, CLOSE_CODES[LEAVING].reason)
 
     def _end(self, code: int, reason: str) -> None:
         """Take no more messages, and close when those before are answered."""

@@ -23,7 +23,7 @@ _STEP: Final = 1000
 _KINDS: Final[Mapping[str, Kind]] = {
     "ranking": "member", "reached": "member", "levels": "member", "metadata": "member", "slot": "member",
     "entrants": "member", "log": "event", "seen": "event", "votes": "event",
-    "meta": "fixed", "slots": "fixed", "writers": "fixed",
+    "meta": "fixed", "slots": "fixed", "writers": "fixed", "viewers": "fixed",
 }  # fmt: skip
 _COUNTING: Final = {"zset": "ZCARD", "set": "SCARD", "hash": "HLEN"}
 

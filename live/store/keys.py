@@ -37,6 +37,7 @@ class Keys:
         self.log = f"{self._base}:log"
         self.entrants = f"{self._base}:entrants"
         self.hidden = f"{self._base}:hidden"
+        self.viewers = f"{self._base}:viewers"
 
     def table(self, start: int | str | None = None) -> Table:
         """The one table of a board, or that of the slot that begins at `start`, in seconds since 1970."""

@@ -28,10 +28,12 @@ from live.lifecycle.roster import Roster
 from live.logs import configure_logs
 from live.processes import end_with_parent
 from live.protocols.guard import Guard
+from live.protocols.viewers import Attendant
 from live.rates import Rates
 from live.settings import Settings, load_settings
 from live.store.answers import Answers
 from live.store.client import connect
+from live.store.presence import Presence
 from live.web import (
     board_changes,
     boards,
@@ -43,6 +45,7 @@ from live.web import (
     producers,
     record_changes,
     records,
+    stream,
 )
 from live.web.problems import answer_problem
 from live.web.security import SecurityHeaders
@@ -65,11 +68,14 @@ def make_app(settings: Settings, all_boards: Boards) -> ASGIApp:
         work = asyncio.create_task(_work(parts))
         work.add_done_callback(_report)
         try:
-            yield {"intake": parts.intake, "guard": parts.guard}  # what our own protocols need
+            # What our own protocols need.
+            yield {"intake": parts.intake, "guard": parts.guard, "attendant": parts.attendant}
         finally:
             work.cancel()
             with suppress(asyncio.CancelledError):
                 await work
+            with suppress(StoreUnavailableError):
+                await parts.presence.leave()
             await parts.intake.rates.close()
             await parts.client.aclose()
 
@@ -108,6 +114,7 @@ def _routes(settings: Settings) -> list[BaseRoute]:
             Route("/v1/boards/{board}/records/{key:path}", record_changes.serve_record, methods=_CHANGED),
             Route("/v1/records/{key:path}", records.get_standing),
             WebSocketRoute("/v1/boards/{board}/live", live.watch_board),
+            Route("/v1/boards/{board}/stream", stream.stream_board),
             Route("/v1/boards/{board}/live", live.refuse_plain),
             Route("/", pages.index),
             Route("/boards/{board}", pages.board_page),
@@ -142,7 +149,8 @@ def make_parts(settings: Settings, all_boards: Boards) -> Live:
     """The parts of a process, not yet running."""
     client = connect(settings.store, settings)
     answers, gate, rates = Answers(client, settings), Gate(client, settings), Rates(client, settings)
-    hub, keeper = Hub(client, (), settings), Keeper(client, settings, all_boards)
+    presence = Presence(client, settings.key_prefix)
+    hub, keeper = Hub(client, (), settings, presence), Keeper(client, settings, all_boards)
     roster = Roster(client, settings, all_boards, hub, keeper)
     intake = Intake(settings, roster.boards, roster.committers, gate, rates, answers)
     roster.tell = intake.take_over
@@ -154,6 +162,8 @@ def make_parts(settings: Settings, all_boards: Boards) -> Live:
         intake=intake,
         guard=Guard(settings),
         hub=hub,
+        attendant=Attendant(hub, settings.slow_timeout),
+        presence=presence,
         templates=pages.make_templates(),
     )
 
@@ -164,6 +174,7 @@ async def _work(parts: Live) -> None:
         tasks.create_task(parts.roster.run())
         if parts.settings.role != "ingest":
             tasks.create_task(parts.hub.run())
+            tasks.create_task(parts.attendant.run())
         tasks.create_task(parts.intake.gate.run())
         tasks.create_task(parts.guard.run())
         if parts.settings.demo:

@@ -9,9 +9,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from live.errors import ProblemError, StoreUnavailableError
+from live.parameters import whole_number
 from live.producer import Producer
 from live.store.definitions import Deed
-from live.parameters import whole_number
 from live.web.boards import get_board, summary_of
 from live.web.state import Live, live_of
 

@@ -1,5 +1,6 @@
 """GET /v1/boards and GET /v1/boards/{board}: the boards, and a board's records a page at a time."""
 
+import asyncio
 from collections.abc import Sequence
 from typing import Final
 
@@ -10,10 +11,11 @@ from starlette.responses import Response
 from live.board import Board, ClockKind, Operator, SortOrder, Ties
 from live.errors import ProblemError
 from live.event import MAX_SCORE
+from live.parameters import whole_number
 from live.ranking import Page, Ranks, Record
+from live.store.ledger import Ledger
 from live.web.cursor import Cursor, decode_cursor, encode_cursor
 from live.web.periods import period_of, period_of_cursor
-from live.parameters import whole_number
 from live.web.state import live_of
 
 _DEFAULT_LIMIT: Final = 100
@@ -47,7 +49,8 @@ class BoardPage(msgspec.Struct, frozen=True):
     """One page of a board; `next_cursor` is null on the last one, `prev_cursor` on the first.
 
     `period` names the period of a calendar board; `total_score` is null where scores are no amounts,
-    `entrant_count` where keys are not registered.
+    `entrant_count` where keys are not registered. `viewer_count` is how many watch, in all processes together; the
+    `ETag` does not tell it.
     """
 
     board: str
@@ -58,6 +61,7 @@ class BoardPage(msgspec.Struct, frozen=True):
     rank_count: int
     total_score: int | None
     entrant_count: int | None
+    viewer_count: int
     records: Sequence[Record]
     next_cursor: str | None
     prev_cursor: str | None
@@ -92,23 +96,7 @@ async def get_board(request: Request) -> Response:
     live = live_of(request)
     ledger = await live.use(request.path_params["board"])
     board = ledger.board
-    limit = whole_number(request.query_params, "limit", min(_DEFAULT_LIMIT, live.settings.max_limit), 1, live.settings.max_limit)
-    word, around = request.query_params.get("cursor"), request.query_params.get("score")
-    if word is not None:
-        cursor = decode_cursor(word)
-        period = await period_of_cursor(ledger, cursor.period)
-        place = (cursor.score, cursor.name)
-        if cursor.direction == "after":
-            page = await ledger.read(limit, period=period, after=place)
-        else:
-            page = await ledger.read(limit, period=period, before=place)
-    else:
-        period = await period_of(request, ledger)
-        if around is None:
-            start = whole_number(request.query_params, "start", 0, 0, _MOST_START)
-            page = await ledger.read(limit, start=start, period=period)
-        else:
-            page = await ledger.read_score(_score(around), limit, period=period)
+    page, viewers = await asyncio.gather(_page(request, ledger), live.presence.count(board.id))
     more = page.start + len(page.records) < page.rank_count
     body = BoardPage(
         board=board.id,
@@ -119,11 +107,37 @@ async def get_board(request: Request) -> Response:
         rank_count=page.rank_count,
         total_score=page.total_score,
         entrant_count=page.entrants,
+        viewer_count=viewers,
         records=page.records,
         next_cursor=encode_cursor(Cursor("after", *page.last, page.slot)) if more and page.last else None,
         prev_cursor=encode_cursor(Cursor("before", *page.first, page.slot)) if page.start and page.first else None,
     )
     return json_response(request, body, page)
+
+
+async def _page(request: Request, ledger: Ledger) -> Page:
+    """The page of a board that is asked for.
+
+    Raises:
+        ProblemError: a parameter is out of range, or the period is not kept.
+        StoreUnavailableError: the store is away.
+        EpochLostError: the store lost the board.
+    """
+    most = live_of(request).settings.max_limit
+    limit = whole_number(request.query_params, "limit", min(_DEFAULT_LIMIT, most), 1, most)
+    word, around = request.query_params.get("cursor"), request.query_params.get("score")
+    if word is not None:
+        cursor = decode_cursor(word)
+        period = await period_of_cursor(ledger, cursor.period)
+        place = (cursor.score, cursor.name)
+        if cursor.direction == "after":
+            return await ledger.read(limit, period=period, after=place)
+        return await ledger.read(limit, period=period, before=place)
+    period = await period_of(request, ledger)
+    if around is not None:
+        return await ledger.read_score(_score(around), limit, period=period)
+    start = whole_number(request.query_params, "start", 0, 0, _MOST_START)
+    return await ledger.read(limit, start=start, period=period)
 
 
 def _score(text: str) -> int:

@@ -1,27 +1,21 @@
-"""GET /v1/boards/{board}/live: the WebSocket that a viewer watches a board on."""
+"""GET /v1/boards/{board}/live under any ASGI server; our own goes on in `live.protocols.viewers`."""
 
 import asyncio
-from contextlib import suppress
-from typing import Final
 
 import structlog
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
-from live.errors import CLOSE_CODES, EpochLostError, ProblemError, StoreUnavailableError
-from live.fanout.hub import FeedEndedError, Viewer
-from live.metrics import FRAMES_SENT, SLOW_VIEWERS
+from live.errors import BAD_REQUEST, CLOSE_CODES, ProblemError
+from live.fanout.subscription import Subscription
+from live.fanout.viewer import FeedEndedError, Reader
+from live.metrics import SLOW_VIEWERS
 from live.origin import require_origin
 from live.web.problems import problem_response, upgrade_required
-from live.parameters import whole_number
 from live.web.state import live_of
 
 log = structlog.get_logger()
-
-_DEFAULT_LIMIT: Final = 50
-_BAD_REQUEST: Final = 3501
-_BOARD_GONE: Final = 3502
 
 
 async def watch_board(websocket: WebSocket) -> None:
@@ -30,11 +24,9 @@ async def watch_board(websocket: WebSocket) -> None:
     try:
         require_origin(headers.get("origin"), headers.get("host"), live.settings.allowed_origins)
         board = live.board(websocket.path_params["board"])
-        most = live.settings.max_live_limit
-        size = whole_number(websocket.query_params, "limit", min(_DEFAULT_LIMIT, most), 1, most)
-        with suppress(StoreUnavailableError, EpochLostError):  # what becomes of it then, the viewer is told
-            await live.use(board.id)
-        with live.hub.watch(board.id, size) as viewer:
+        asked = Subscription.parse(websocket.query_params, live.settings)
+        address = websocket.client.host if websocket.client else ""
+        with live.hub.watch(board.id, asked, address) as viewer:
             await websocket.accept()
             sending = asyncio.create_task(_send(websocket, viewer, live.settings.slow_timeout))
             leaving = asyncio.create_task(_await_leaving(websocket))
@@ -56,12 +48,12 @@ async def refuse_plain(request: Request) -> Response:
     return upgrade_required()
 
 
-async def _send(websocket: WebSocket, viewer: Viewer, slow_timeout: float) -> None:
+async def _send(websocket: WebSocket, viewer: Reader, slow_timeout: float) -> None:
     while True:
         try:
             frame = await viewer.next_frame()
-        except FeedEndedError:
-            await websocket.close(_BOARD_GONE, CLOSE_CODES[_BOARD_GONE].reason)
+        except FeedEndedError as end:
+            await websocket.close(end.code, CLOSE_CODES[end.code].reason)
             return
         try:
             async with asyncio.timeout(slow_timeout):
@@ -72,11 +64,10 @@ async def _send(websocket: WebSocket, viewer: Viewer, slow_timeout: float) -> No
             return
         except WebSocketDisconnect:
             return
-        FRAMES_SENT.labels(frame.type).inc()
 
 
 async def _await_leaving(websocket: WebSocket) -> None:
     """Wait for the viewer to leave; one that talks is told that it may not, and goes."""
     message = await websocket.receive()
     if message["type"] == "websocket.receive":
-        await websocket.close(_BAD_REQUEST, CLOSE_CODES[_BAD_REQUEST].reason)
+        await websocket.close(BAD_REQUEST, CLOSE_CODES[BAD_REQUEST].reason)

@@ -54,7 +54,12 @@ _HEADERS: Final[Mapping[int, Json]] = {
     429: {"Retry-After": _SECONDS, "RateLimit-Policy": _TEXT, "RateLimit": _TEXT},
     503: {"Retry-After": _SECONDS},
 }
-_ETAG: Final = {"ETag": {"description": "epoch and offset of the board", "schema": {"type": "string"}}}
+_ETAG: Final = {
+    "ETag": {
+        "description": "epoch and offset of the board: what is ranked, and not how many watch",
+        "schema": {"type": "string"},
+    }
+}
 _ONCE: Final = "The same key and body gives the same answer, and counts once; another body with it is refused."
 _BINARY: Final = "CloudEvents' binary mode, percent-encoded; needed in that mode: {}"
 _STRUCTS: Final = (

@@ -41,13 +41,17 @@ class Link(msgspec.Struct, frozen=True):
 
 
 class Shown(msgspec.Struct, frozen=True, kw_only=True):
-    """A board as a page shows it: `period` is what was asked for, so that it stands still; without, it goes live."""
+    """A board as a page shows it: `period` is what was asked for, so that it stands still; without, it goes live.
+
+    `viewers` is how many watch, in all processes; None when that is not known.
+    """
 
     board: Board
     page: Page | None
     size: int
     period: str | None
     links: tuple[Link, ...]
+    viewers: int | None
 
 
 @cache
@@ -134,11 +138,12 @@ async def _show(request: Request, ledger: Ledger, size: int) -> Shown:
     """
     name = request.query_params.get("period", "current")
     page: Page | None = None
+    viewers: int | None = None
     links: tuple[Link, ...] = ()
     with suppress(StoreUnavailableError, EpochLostError):  # told below
         await ledger.use()
     if name == "current":
-        page = await _read(ledger, size)
+        page, viewers = await asyncio.gather(_read(ledger, size), _count(live_of(request), ledger.board))
         links = _links_from_current(ledger.board, page)
     else:
         try:
@@ -147,7 +152,8 @@ async def _show(request: Request, ledger: Ledger, size: int) -> Shown:
             links = _links_from(ledger.board, page, await ledger.current())
         except (StoreUnavailableError, EpochLostError) as error:
             _note(ledger, error)
-    return Shown(board=ledger.board, page=page, size=size, period=None if name == "current" else name, links=links)
+    period = None if name == "current" else name
+    return Shown(board=ledger.board, page=page, size=size, period=period, links=links, viewers=viewers)
 
 
 def _links_from_current(board: Board, page: Page | None) -> tuple[Link, ...]:
@@ -183,6 +189,13 @@ async def _read(ledger: Ledger, limit: int) -> Page | None:
     except (StoreUnavailableError, EpochLostError) as error:
         _note(ledger, error)
         return None
+
+
+async def _count(live: Live, board: Board) -> int | None:
+    """How many watch a board, or None while the store is away."""
+    with suppress(StoreUnavailableError):
+        return await live.presence.count(board.id)
+    return None
 
 
 def _note(ledger: Ledger, error: Exception) -> None:

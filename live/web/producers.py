@@ -8,7 +8,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
-from live.errors import CLOSE_CODES, ProblemError, StoreUnavailableError
+from live.errors import CLOSE_CODES, KEY_REVOKED, ProblemError, StoreUnavailableError
 from live.event import Entry
 from live.ingest.committer import Committed
 from live.ingest.intake import Intake
@@ -19,7 +19,6 @@ from live.web.problems import problem_response, upgrade_required
 from live.web.state import live_of
 
 _MOST_AHEAD: Final = 256
-_KEY_REVOKED: Final = 3500
 
 
 class _Message:
@@ -79,7 +78,7 @@ async def _take(websocket: WebSocket, intake: Intake, session: Session, messages
             await session.submit_late(body, message, message.reply)
         except ProblemError:
             await messages.join()
-            await websocket.close(_KEY_REVOKED, CLOSE_CODES[_KEY_REVOKED].reason)
+            await websocket.close(KEY_REVOKED, CLOSE_CODES[KEY_REVOKED].reason)
             return
         except StoreUnavailableError as error:
             message.reply(problem_reply(error))

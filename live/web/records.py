@@ -10,11 +10,11 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from live.errors import ProblemError
+from live.parameters import whole_number
 from live.ranking import Page, Record
 from live.store.ledger import Ledger
 from live.web.boards import json_response
 from live.web.periods import period_of
-from live.parameters import whole_number
 from live.web.state import live_of
 
 _MOST_AROUND: Final = 100

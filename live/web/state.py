@@ -16,9 +16,11 @@ from live.ingest.intake import Intake
 from live.lifecycle.keeper import Keeper
 from live.lifecycle.roster import Roster
 from live.protocols.guard import Guard
+from live.protocols.viewers import Attendant
 from live.settings import Settings
 from live.store.client import Store
 from live.store.ledger import Ledger
+from live.store.presence import Presence
 
 _T = TypeVar("_T")
 
@@ -33,6 +35,8 @@ class Live(msgspec.Struct, frozen=True):
     intake: Intake
     guard: Guard
     hub: Hub
+    attendant: Attendant
+    presence: Presence
     templates: Environment
 
     @property

@@ -11,10 +11,13 @@ import pytest
 
 from live.errors import ProblemError
 from live.event import make_entry
-from live.fanout.hub import FeedEndedError, Hub, Viewer
+from live.fanout.hub import Hub
+from live.fanout.subscription import Subscription
+from live.fanout.viewer import FeedEndedError, Reader
 from live.settings import Duration
 from live.store.client import connect
 from live.store.ledger import Ledger
+from live.store.presence import Presence
 from tests.support import ModelViewer, StoreProcess, eventually, fresh_settings, rolling_board
 
 
@@ -24,7 +27,7 @@ async def running_hub(store: str, **changes: Any) -> AsyncIterator[tuple[Hub, Le
     settings = fresh_settings(store, **changes)
     client = connect(store, settings)
     ledger = Ledger(client, rolling_board(), settings)
-    hub = Hub(client, [ledger], settings)
+    hub = Hub(client, [ledger], settings, Presence(client, settings.key_prefix))
     running = asyncio.create_task(hub.run())
     try:
         yield hub, ledger
@@ -35,7 +38,12 @@ async def running_hub(store: str, **changes: Any) -> AsyncIterator[tuple[Hub, Le
         await client.aclose()
 
 
-async def follow(viewer: Viewer, model: ModelViewer, offset: int) -> None:
+def top(size: int) -> Subscription:
+    """A wish for the first so many."""
+    return Subscription(size=size)
+
+
+async def follow(viewer: Reader, model: ModelViewer, offset: int) -> None:
     """Take frames until the model stands at an offset."""
     async with asyncio.timeout(10):
         while model.offset < offset or model.stale:
@@ -47,7 +55,7 @@ async def test_a_sync_first_and_updates_after(valkey_url: str) -> None:
     async with running_hub(valkey_url, conflation_interval=Duration(0.01)) as (hub, ledger):
         await ledger.add([make_entry("a", 3, None)])
         model = ModelViewer()
-        with hub.watch("posts", 5) as viewer:
+        with hub.watch("posts", top(5)) as viewer:
             await follow(viewer, model, 1)
             for number in range(1, 11):
                 added = await ledger.add([make_entry(f"k{number}", number, None)])
@@ -61,7 +69,7 @@ async def test_many_changes_are_one_frame(valkey_url: str) -> None:
     """However fast the board changes, a viewer gets at most one frame an interval, and the last is the latest."""
     async with running_hub(valkey_url, conflation_interval=Duration(0.2)) as (hub, ledger):
         model = ModelViewer()
-        with hub.watch("posts", 5) as viewer:
+        with hub.watch("posts", top(5)) as viewer:
             await follow(viewer, model, 0)
             started = time.monotonic()
             for _ in range(200):
@@ -77,7 +85,7 @@ async def test_a_slow_viewer_skips_to_the_latest(valkey_url: str) -> None:
     """One that did not ask for a while gets a single sync instead of a backlog."""
     async with running_hub(valkey_url, conflation_interval=Duration(0.01)) as (hub, ledger):
         slow, quick = ModelViewer(), ModelViewer()
-        with hub.watch("posts", 5) as slow_viewer, hub.watch("posts", 5) as quick_viewer:
+        with hub.watch("posts", top(5)) as slow_viewer, hub.watch("posts", top(5)) as quick_viewer:
             await follow(slow_viewer, slow, 0)
             for number in range(10):
                 added = await ledger.add([make_entry(f"k{number}", 1, None)])
@@ -92,10 +100,10 @@ async def test_sizes_are_served_by_one_read(valkey_url: str) -> None:
     """Viewers of different sizes each see their own top; one that comes later with a larger size is not cut short."""
     async with running_hub(valkey_url, conflation_interval=Duration(0.01)) as (hub, ledger):
         await ledger.add([make_entry(f"k{number}", number, None) for number in range(1, 31)])
-        with hub.watch("posts", 3) as small:
+        with hub.watch("posts", top(3)) as small:
             three = ModelViewer()
             await follow(small, three, 1)
-            with hub.watch("posts", 20) as large:
+            with hub.watch("posts", top(20)) as large:
                 twenty = ModelViewer()
                 await follow(large, twenty, 1)
                 added = await ledger.add([make_entry("k1", 100, None)])
@@ -109,12 +117,12 @@ async def test_sizes_are_served_by_one_read(valkey_url: str) -> None:
 async def test_viewers_are_counted_and_bounded(valkey_url: str) -> None:
     """One more than max_viewers is refused; who leaves makes room."""
     async with running_hub(valkey_url, max_viewers=2) as (hub, _):
-        with hub.watch("posts", 5), hub.watch("posts", 6):
+        with hub.watch("posts", top(5)), hub.watch("posts", top(6)):
             assert hub.feeds["posts"].viewers == 2
-            with pytest.raises(ProblemError, match="too_many_viewers"), hub.watch("posts", 5):
+            with pytest.raises(ProblemError, match="too_many_viewers"), hub.watch("posts", top(5)):
                 pass
         assert hub.feeds["posts"].viewers == 0
-        with hub.watch("posts", 5):
+        with hub.watch("posts", top(5)):
             assert hub.feeds["posts"].viewers == 1
 
 
@@ -126,7 +134,7 @@ async def test_viewers_are_told_of_a_store_that_is_away(own_store: StoreProcess)
     ) as (hub, ledger):
         await ledger.add([make_entry("a", 1, None)])
         model = ModelViewer()
-        with hub.watch("posts", 5) as viewer:
+        with hub.watch("posts", top(5)) as viewer:
             await follow(viewer, model, 1)
             with own_store.frozen():
                 while not model.stale:
@@ -142,7 +150,7 @@ async def test_notices_lost_with_their_connection_are_made_good(valkey_url: str)
     """A change during a cut is shown as soon as the hub is subscribed again, without another change."""
     async with running_hub(valkey_url, conflation_interval=Duration(0.01)) as (hub, ledger):
         model = ModelViewer()
-        with hub.watch("posts", 5) as viewer:
+        with hub.watch("posts", top(5)) as viewer:
             await follow(viewer, model, 0)
             for number in range(5):
                 await ledger._client.client_kill_filter(_type="pubsub")
@@ -156,7 +164,7 @@ async def test_a_quiet_board_sends_nothing(valkey_url: str) -> None:
     """Without a change there is no frame."""
     async with running_hub(valkey_url, conflation_interval=Duration(0.01)) as (hub, ledger):
         model = ModelViewer()
-        with hub.watch("posts", 5) as viewer:
+        with hub.watch("posts", top(5)) as viewer:
             await follow(viewer, model, 0)
             with pytest.raises(TimeoutError):
                 await asyncio.wait_for(viewer.next_frame(), 0.3)
@@ -174,7 +182,7 @@ async def test_boards_come_and_go_while_it_runs(valkey_url: str) -> None:
         other = Ledger(ledger._client, rolling_board(board="other"), ledger._settings)
         hub.add(other)
         model = ModelViewer()
-        with hub.watch("other", 5) as viewer, hub.watch("posts", 5) as stays:
+        with hub.watch("other", top(5)) as viewer, hub.watch("posts", top(5)) as stays:
             for number in range(1, 6):
                 added = await other.add([make_entry("a", number)])
                 await follow(viewer, model, added.offset or 0)
@@ -183,7 +191,7 @@ async def test_boards_come_and_go_while_it_runs(valkey_url: str) -> None:
                 await follow(viewer, model, 10**9)
             added = await ledger.add([make_entry("a")])
             await follow(stays, ModelViewer(), added.offset or 0)
-        with pytest.raises(ProblemError) as problem, hub.watch("other", 5):
+        with pytest.raises(ProblemError) as problem, hub.watch("other", top(5)):
             pass
         assert problem.value.code == "board_not_found"
 
@@ -193,7 +201,7 @@ async def test_a_board_that_is_defined_anew_is_shown_whole(valkey_url: str) -> N
     async with running_hub(valkey_url, conflation_interval=Duration(0.01)) as (hub, ledger):
         await ledger.add([make_entry("a", 1), make_entry("b", 2)])
         model = ModelViewer()
-        with hub.watch("posts", 5) as viewer:
+        with hub.watch("posts", top(5)) as viewer:
             await follow(viewer, model, 1)
             ledger.board = msgspec.structs.replace(ledger.board, sort_order="asc")
             hub.add(ledger)

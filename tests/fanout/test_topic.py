@@ -4,7 +4,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from live.fanout.frames import Frame
-from live.fanout.topic import Position, Topic
+from live.fanout.history import History
+from live.fanout.position import Position
+from live.fanout.topic import Topic
 from live.ranking import Page, Record
 from tests.support import ModelViewer
 
@@ -18,6 +20,11 @@ def page(offset: int, epoch: str = "one", **scores: int) -> Page:
     )
 
 
+def topic_of(size: int) -> Topic:
+    """A topic of a board without a history."""
+    return Topic("posts", size, 100, History(0))
+
+
 def types(*frames: Frame | None) -> list[str | None]:
     """What kind of frames they are."""
     return [None if frame is None else frame.type for frame in frames]
@@ -26,13 +33,13 @@ def types(*frames: Frame | None) -> list[str | None]:
 def test_before_the_first_page_there_is_nothing_to_send() -> None:
     """A viewer that comes first waits."""
     position = Position()
-    assert Topic("posts", 5).next_frame(position) is None
+    assert topic_of(5).next_frame(position) is None
     assert position.offset == -1
 
 
 def test_a_viewer_gets_a_sync_and_then_updates() -> None:
     """And nothing while the board stands still."""
-    topic, position = Topic("posts", 5), Position()
+    topic, position = topic_of(5), Position()
     topic.advance(page(1, a=1))
     assert types(topic.next_frame(position), topic.next_frame(position)) == ["sync", None]
     topic.advance(page(2, a=2))
@@ -42,7 +49,7 @@ def test_a_viewer_gets_a_sync_and_then_updates() -> None:
 
 def test_all_viewers_share_a_frame() -> None:
     """Each message is encoded once, however many get it."""
-    topic = Topic("posts", 5)
+    topic = topic_of(5)
     positions = [Position() for _ in range(3)]
     topic.advance(page(1, a=1))
     syncs = [topic.next_frame(position) for position in positions]
@@ -55,7 +62,7 @@ def test_all_viewers_share_a_frame() -> None:
 
 def test_a_viewer_that_was_slow_skips_to_the_latest() -> None:
     """One page behind gets the update, two pages behind the whole top: there is no backlog."""
-    topic, quick, slow = Topic("posts", 5), Position(), Position()
+    topic, quick, slow = topic_of(5), Position(), Position()
     topic.advance(page(1, a=1))
     topic.next_frame(quick), topic.next_frame(slow)
     topic.advance(page(2, a=2))
@@ -67,7 +74,7 @@ def test_a_viewer_that_was_slow_skips_to_the_latest() -> None:
 
 def test_a_new_viewer_gets_a_sync_beside_updates() -> None:
     """Who comes when the topic has long been running starts with the whole top."""
-    topic, old = Topic("posts", 5), Position()
+    topic, old = topic_of(5), Position()
     topic.advance(page(1, a=1))
     topic.next_frame(old)
     topic.advance(page(2, a=2))
@@ -76,7 +83,7 @@ def test_a_new_viewer_gets_a_sync_beside_updates() -> None:
 
 def test_a_page_that_is_not_newer_changes_nothing() -> None:
     """Two reads may overtake each other on their way."""
-    topic, position = Topic("posts", 5), Position()
+    topic, position = topic_of(5), Position()
     topic.advance(page(3, a=3))
     topic.next_frame(position)
     for late in (page(3, a=3), page(2, a=2)):
@@ -89,7 +96,7 @@ def test_a_page_that_is_not_newer_changes_nothing() -> None:
 def test_another_epoch_begins_with_a_sync() -> None:
     """Offsets of different epochs say nothing to each other, even where they are equal or lower."""
     for offset in (1, 2, 3):
-        topic, position = Topic("posts", 5), Position()
+        topic, position = topic_of(5), Position()
         topic.advance(page(2, "one", a=2))
         topic.next_frame(position)
         topic.advance(page(offset, "two", b=1))
@@ -110,7 +117,7 @@ steps = st.lists(
 @given(steps, st.integers(1, 4))
 def test_whoever_asks_whenever_holds_the_top(schedule: list[dict[str, int] | int | str], size: int) -> None:
     """Viewers that come and ask at any times, on a board that changes at any times, hold the latest top when asked."""
-    topic = Topic("posts", size)
+    topic = topic_of(size)
     positions, models = [Position() for _ in range(4)], [ModelViewer() for _ in range(4)]
     offset, epoch, latest = 0, 0, None
     for step in schedule:

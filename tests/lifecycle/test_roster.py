@@ -11,13 +11,16 @@ from structlog.testing import capture_logs
 from live.board import Boards
 from live.errors import EpochLostError, ProblemError
 from live.event import make_entry
-from live.fanout.hub import FeedEndedError, Hub, Viewer
+from live.fanout.hub import Hub
+from live.fanout.subscription import Subscription
+from live.fanout.viewer import FeedEndedError, Reader
 from live.ingest.committer import Committer
 from live.lifecycle.keeper import Keeper
 from live.lifecycle.roster import Roster
 from live.settings import Duration, Settings
 from live.store.client import connect
 from live.store.definitions import Definition
+from live.store.presence import Presence
 from tests.support import StoreProcess, eventually, fresh_settings, rolling_board
 
 KISS: Final[dict[str, Any]] = {"source": ["kiss"], "window": "forever"}
@@ -29,7 +32,7 @@ class Process:
     def __init__(self, settings: Settings) -> None:
         in_file = Boards([rolling_board()])
         self.client = connect(settings.store, settings)
-        self.hub = Hub(self.client, (), settings)
+        self.hub = Hub(self.client, (), settings, Presence(self.client, settings.key_prefix))
         self.keeper = Keeper(self.client, settings, in_file)
         self.roster = Roster(self.client, settings, in_file, self.hub, self.keeper)
         self.told: list[list[str]] = []
@@ -56,7 +59,7 @@ async def process(settings: Settings) -> AsyncIterator[Process]:
         await made.client.aclose()
 
 
-async def drain(viewer: Viewer) -> None:
+async def drain(viewer: Reader) -> None:
     """Take frames for as long as there are any."""
     while True:
         await viewer.next_frame()
@@ -114,7 +117,7 @@ async def test_another_life_takes_the_viewers_along(any_store: str) -> None:
         await made.keeper.put("b", KISS, "ann")
         await made.roster.look()
         old = made.roster.ledgers["b"]
-        with made.hub.watch("b", 5) as viewer:
+        with made.hub.watch("b", Subscription(size=5)) as viewer:
             assert (await viewer.next_frame()).type == "sync"
             async with made.roster._looking:  # a process that is between two looks
                 await other.delete("b", "ann")

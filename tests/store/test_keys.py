@@ -14,7 +14,7 @@ def all_of(keys: Keys) -> list[str]:
     """Every key that a board can have, and its channel."""
     return [
         *keys.table().all, *keys.table(0).all, *keys.table(-3600).all, keys.meta, keys.slots, keys.writers, keys.log,
-        keys.entrants, keys.slot(0), keys.slot(-3600), keys.seen(0), keys.channel,
+        keys.entrants, keys.viewers, keys.slot(0), keys.slot(-3600), keys.seen(0), keys.channel,
     ]  # fmt: skip
 
 
@@ -33,6 +33,7 @@ def test_the_names_are_those_of_the_plan() -> None:
         "live:{posts}:writers",
         "live:{posts}:log",
         "live:{posts}:entrants",
+        "live:{posts}:viewers",
         "live:{posts}:slot:0",
         "live:{posts}:slot:-3600",
         "live:{posts}:seen:0",

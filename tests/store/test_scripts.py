@@ -27,6 +27,7 @@ from live.store.leases import TAKE, LeaseStore
 from live.store.ledger import Ledger
 from live.store.life import SCRIPTS
 from live.store.line import SharedLine, Word
+from live.store.presence import PRESENT, Presence
 from live.store.producers import REGISTER, ProducerStore
 from live.store.scripts import Script, load
 from live.window import Forever, Periods, Sliding
@@ -37,9 +38,8 @@ FOLDER = Path(live.store.__file__).parent / "lua"
 SOURCES = {path.stem: path.read_text(encoding="utf-8") for path in sorted(FOLDER.glob("*.lua"))}
 PARTS = {path.stem: path.read_text(encoding="utf-8") for path in sorted((FOLDER / "lib").glob("*.lua"))}
 BEGINNINGS = (BEAR, AMEND, LEAVE, WIPE, DEFINE)
-USED = {
-    script.name: script for script in (*msgspec.structs.astuple(SCRIPTS), *BEGINNINGS, AUDIT, SETTLE, REGISTER, TAKE)
-}
+OTHERS = (AUDIT, SETTLE, REGISTER, TAKE, PRESENT)
+USED = {script.name: script for script in (*msgspec.structs.astuple(SCRIPTS), *BEGINNINGS, *OTHERS)}
 HOUR = 3_600_000
 BOARDS = [
     rolling_board(clock="event"),
@@ -170,6 +170,7 @@ async def test_callers_send_what_the_headers_document(valkey_url: str) -> None:
             await drive(client, Ledger(client, board, settings), auditor)
         record, _ = await ProducerStore(client, settings.key_prefix).add("shop", Scope())
         await LeaseStore(client, settings.key_prefix).take(record.producer(1, 1), 0, 1, 1)
+        await watch(Presence(client, settings.key_prefix))
         await live_and_leave(client, settings)
 
     by_hash = {
@@ -212,6 +213,13 @@ async def drive(client: Store, ledger: Ledger, auditor: Auditor) -> None:
     await ledger.hide("c", hidden=False)
     await client.hset(ledger.keys.meta, f"total{ledger._table(page.slot).suffix}", 99)
     await auditor.audit(repair=True)
+
+
+async def watch(presence: Presence) -> None:
+    """Watch a board for a while."""
+    await presence.report({"posts": 2})
+    assert await presence.count("posts") == 2
+    await presence.leave()
 
 
 async def live_and_leave(client: Store, settings: Settings) -> None:
@@ -294,6 +302,7 @@ async def test_scripts_refuse_a_board_that_is_not_there(valkey_url: str) -> None
         await ledger.rotate()
     with pytest.raises(EpochLostError):
         await ledger.read(1)
+    assert await Presence(client, settings.key_prefix).report({"posts": 1}) == {}
     assert [key async for key in client.scan_iter(match=f"{Keys(settings.key_prefix, 'posts').channel}*")] == []
     await client.aclose()
 

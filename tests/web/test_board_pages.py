@@ -158,6 +158,7 @@ async def test_a_past_period_stands_still(valkey_url: str) -> None:
                 assert links(html) == ways
                 assert "<script" not in html
                 assert "Standing still" in html
+                assert "watching" not in html, "nothing would keep it up to date"
         assert "board.js" in (await client.get("/boards/week?period=current")).text
 
 

@@ -63,7 +63,7 @@ async def test_an_empty_board_is_a_board(valkey_url: str) -> None:
         assert page.pop("epoch")
         assert page == {
             "board": "posts", "title": "posts", "offset": 0, "period": None, "rank_count": 0, "total_score": 0,
-            "entrant_count": None, "records": [], "next_cursor": None, "prev_cursor": None,
+            "entrant_count": None, "viewer_count": 0, "records": [], "next_cursor": None, "prev_cursor": None,
         }  # fmt: skip
 
 

@@ -1,0 +1,36 @@
+-- Notes how many viewers a process has on a board, and counts those of all processes.
+-- A process that has not said so for a while has crashed: what it said counts no more, and goes with the next report.
+-- KEYS[1] meta — hash: the board's state
+-- KEYS[2] viewers — hash: process, how many viewers it has and when it said so (milliseconds), a space between them
+-- ARGV[1] process — string: the id of the process that reports; '' to count only, which writes nothing
+-- ARGV[2] count — integer: how many viewers it has; 0 for none any more
+-- ARGV[3] ttl — milliseconds: how long a report is good for
+-- Returns {'ok', total} — the viewers of all processes
+--         {'gone'} — there is no such board
+local meta, viewers = KEYS[1], KEYS[2]
+local process, count, ttl = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
+if redis.call('EXISTS', meta) == 0 then return {'gone'} end
+
+local time = redis.call('TIME')
+local now = tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000)
+local held, total, old = redis.call('HGETALL', viewers), count, {}
+for i = 1, #held, 2 do
+  if held[i] ~= process then
+    local number, at = string.match(held[i + 1], '^(%d+) (%d+)$')
+    if math.abs(now - tonumber(at)) < ttl then  -- so far ahead it was said before the clock was set back
+      total = total + tonumber(number)
+    else
+      old[#old + 1] = held[i]
+    end
+  end
+end
+if process == '' then return {'ok', total} end
+
+if count > 0 then
+  redis.call('HSET', viewers, process, string.format('%.0f %.0f', count, now))
+  redis.call('PEXPIRE', viewers, ttl)
+else
+  old[#old + 1] = process
+end
+if #old > 0 then redis.call('HDEL', viewers, unpack(old)) end
+return {'ok', total}

@@ -1,0 +1,100 @@
+"""How many watch a board, as its document and its pages tell it."""
+
+import re
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import httpx
+import pytest
+
+from live.settings import Duration
+from live.store.client import Store, connect
+from live.store.keys import Keys
+from live.store.presence import Presence
+from live.web.words import grouped
+from tests.support import StoreProcess, fresh_settings, post, rolling_board, run_server
+
+
+@asynccontextmanager
+async def server(store: str, *boards: str) -> AsyncIterator[tuple[httpx.AsyncClient, Presence, Presence]]:
+    """A server with some boards, and two other processes that have viewers."""
+    settings = fresh_settings(store, store_timeout=Duration(0.3))
+    others = connect(store, settings)
+    async with (
+        run_server(settings, [rolling_board(board=board) for board in boards]) as url,
+        httpx.AsyncClient(base_url=url) as client,
+    ):
+        for board in boards:
+            await post(client, {"board": board, "key": "a"})
+        yield client, Presence(others, settings.key_prefix), Presence(others, settings.key_prefix)
+    await others.aclose()
+
+
+def watching(html: str) -> dict[str, str]:
+    """What a page tells of each board, by the id of the element."""
+    return dict(re.findall(r'<span><b id="(viewers[^"]*)">(.*?)</b> watching</span>', html))
+
+
+async def test_the_document_tells_how_many_watch(valkey_url: str) -> None:
+    """In all processes together, on whatever page of the board."""
+    async with server(valkey_url, "posts") as (client, one, two):
+        assert (await client.get("/v1/boards/posts")).json()["viewer_count"] == 0
+        await one.report({"posts": 3})
+        await two.report({"posts": 4})
+        for query in ("", "?limit=1", "?start=9", "?score=1"):
+            assert (await client.get(f"/v1/boards/posts{query}")).json()["viewer_count"] == 7
+        await two.leave()
+        assert (await client.get("/v1/boards/posts")).json()["viewer_count"] == 3
+
+
+async def test_the_tag_is_that_of_the_ranking(valkey_url: str) -> None:
+    """It is the same for any number of viewers, and another when the ranking is."""
+    async with server(valkey_url, "posts") as (client, one, _):
+        known = {"If-None-Match": (await client.get("/v1/boards/posts")).headers["etag"]}
+        await one.report({"posts": 3})
+        unchanged = await client.get("/v1/boards/posts", headers=known)
+        assert (unchanged.status_code, unchanged.headers["etag"]) == (304, known["If-None-Match"])
+        await post(client, {"key": "a"})
+        changed = await client.get("/v1/boards/posts", headers=known)
+        assert (changed.status_code, changed.json()["viewer_count"]) == (200, 3)
+
+
+async def test_pages_show_how_many_watch(valkey_url: str) -> None:
+    """Each board has its own number, under an id of its own where several stand side by side."""
+    async with server(valkey_url, "posts", "other") as (client, one, two):
+        await one.report({"posts": 1200, "other": 1})
+        await two.report({"posts": 34})
+        for path in ("/boards/posts", "/embed/posts"):
+            assert watching((await client.get(path)).text) == {"viewers": "1,234"}
+        side_by_side = (await client.get("/boards/posts,other")).text
+        assert watching(side_by_side) == {"viewers-posts": "1,234", "viewers-other": "1"}
+
+
+async def test_nobody_knows_while_the_store_is_away(own_store: StoreProcess) -> None:
+    """The page stands without the number; the document needs the store anyway."""
+    async with server(own_store.url, "posts") as (client, _, _):
+        own_store.kill()
+        page = await client.get("/boards/posts")
+        assert (page.status_code, watching(page.text)) == (503, {"viewers": grouped(None)})
+        response = await client.get("/v1/boards/posts")
+        assert (response.status_code, response.json()["code"]) == (503, "store_unavailable")
+
+
+async def test_a_process_that_stops_takes_its_viewers_back(valkey_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """At once, and not when it has been silent for a while."""
+    made: list[Presence] = []
+
+    def noted(client: Store, prefix: str) -> Presence:
+        made.append(Presence(client, prefix))
+        return made[-1]
+
+    monkeypatch.setattr("live.web.app.Presence", noted)
+    settings = fresh_settings(valkey_url)
+    client = connect(valkey_url, settings)
+    viewers = Keys(settings.key_prefix, "posts").viewers
+    async with run_server(settings, [rolling_board()]) as url, httpx.AsyncClient(base_url=url) as reader:
+        await reader.get("/v1/boards/posts")
+        await made[0].report({"posts": 2})
+        assert await client.exists(viewers)
+    assert not await client.exists(viewers)
+    await client.aclose()
