@@ -11,6 +11,7 @@ HOUSE = Path(__file__).parent.parent / "live"
 # From low to high; rooms on one line do not know each other, except inside of a package.
 ORDER = [
     ("live", "errors"),
+    ("parameters",),
     ("calendar",),
     ("window", "packing", "origin"),
     ("ranking",),
@@ -24,8 +25,8 @@ ORDER = [
     ("store",),
     ("rotation", "gate", "rates"),
     ("ingest",),
-    ("protocols",),
     ("fanout",),
+    ("protocols",),
     ("lifecycle",),
     ("demo",),
     ("web",),

@@ -238,12 +238,12 @@ class Feed:
                     await asyncio.sleep(0)
             topic.drop_empty_lanes()
             for viewer in list(topic.loose):
-                if viewer in self._viewers:
+                if viewer in topic.loose:
                     viewer.wake()
                     sent += 1
-                    if sent >= _MOST_AT_ONCE:
-                        sent = 0
-                        await asyncio.sleep(0)
+                if sent >= _MOST_AT_ONCE:
+                    sent = 0
+                    await asyncio.sleep(0)
 
 
 def reason_of(error: Exception) -> str:

@@ -1,6 +1,6 @@
 """The top of one board in one size and pace: where it stands, and which frame takes a viewer there. Pure: no I/O."""
 
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from live.fanout.frames import Frame, is_surely_smaller, sync_frame, update_frame
 from live.fanout.history import History
@@ -8,8 +8,16 @@ from live.fanout.lane import MOST, Lane
 from live.fanout.position import Position
 from live.ranking import Page, Ranks
 
-if TYPE_CHECKING:
-    from live.fanout.viewer import Viewer
+
+class Loose(Protocol):
+    """A viewer that stands in no lane."""
+
+    @property
+    def position(self) -> Position:
+        """Where it stands."""
+
+    def wake(self) -> None:
+        """There may be something to send."""
 
 
 class Topic:
@@ -27,7 +35,7 @@ class Topic:
         self.dirty = False  # whether there may be more to see than `advance` was given
         self.due = 0  # when it is to be given more: milliseconds of the loop's clock
         self.lanes: list[Lane] = []
-        self.loose: set[Viewer] = set()  # those that stand in no lane
+        self.loose: set[Loose] = set()  # those that stand in no lane
         self._board = board
         self._ranks = ranks
         self._history = history

@@ -1,17 +1,14 @@
 """Those who watch a board: a seat has its frames written to a socket, a reader asks for one after another."""
 
 import asyncio
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import Final, Protocol
 
 from live.errors import CLOSE_CODES
 from live.fanout.frames import Frame
 from live.fanout.lane import Lane
 from live.fanout.position import Position
+from live.fanout.topic import Topic
 from live.metrics import BYTES_SENT, FRAMES_SENT, RECOVERIES
-
-if TYPE_CHECKING:
-    from live.fanout.feed import Feed
-    from live.fanout.topic import Topic
 
 _SENT: Final = {kind: FRAMES_SENT.labels(kind) for kind in ("sync", "update", "status", "viewers", "around")}
 
@@ -24,12 +21,24 @@ class FeedEndedError(Exception):
         self.code = code
 
 
+class Source(Protocol):
+    """The feed of a board, as its viewers see it; `ended` is the code with which they are let go, if they are."""
+
+    ended: int | None
+
+    def due_frame(self, topic: Topic, position: Position) -> Frame | None:
+        """The frame that is due at a position, which moves with it; None when there is none."""
+
+    def leave(self, viewer: "Viewer") -> None:
+        """Let a viewer go."""
+
+
 class Viewer:
     """One open connection that watches the top of a board."""
 
     __slots__ = ("_alone", "feed", "lane", "topic")
 
-    def __init__(self, feed: "Feed", topic: "Topic", position: Position) -> None:
+    def __init__(self, feed: Source, topic: Topic, position: Position) -> None:
         self.feed = feed
         self.topic = topic
         self.lane: Lane | None = None
@@ -66,7 +75,7 @@ class Reader(Viewer):
 
     __slots__ = ("_woken",)
 
-    def __init__(self, feed: "Feed", topic: "Topic", position: Position) -> None:
+    def __init__(self, feed: Source, topic: Topic, position: Position) -> None:
         super().__init__(feed, topic, position)
         self._woken = asyncio.Event()
 
@@ -125,7 +134,7 @@ class Seat(Viewer):
 
     __slots__ = ("_sink",)
 
-    def __init__(self, feed: "Feed", topic: "Topic", position: Position, sink: Sink) -> None:
+    def __init__(self, feed: Source, topic: Topic, position: Position, sink: Sink) -> None:
         super().__init__(feed, topic, position)
         self._sink = sink
 

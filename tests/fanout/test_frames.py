@@ -35,8 +35,10 @@ def test_a_sync_is_what_the_contract_shows() -> None:
     frame = sync_frame("posts", page(41, ("p1", 77), rank_count=9312, total=88410), 50, "ordinal")
     assert (frame.type, frame.text) == (
         "sync",
-        '{"type":"sync","board":"posts","epoch":"k3v9","offset":41,"rank_count":9312,"total_score":88410,'
-        '"recovered":false,"records":[{"key":"p1","score":77,"rank":1}]}',
+        (
+            '{"type":"sync","board":"posts","epoch":"k3v9","offset":41,"rank_count":9312,"total_score":88410,'
+            '"recovered":false,"records":[{"key":"p1","score":77,"rank":1}]}'
+        ),
     )
 
 
@@ -47,8 +49,10 @@ def test_an_update_is_what_the_contract_shows() -> None:
     frame = update_frame(old, new, 3)
     assert (frame.type, frame.text) == (
         "update",
-        '{"type":"update","epoch":"k3v9","since":41,"offset":57,"rank_count":9313,"total_score":88426,'
-        '"changed":[{"key":"p9","score":81,"rank":3}],"removed":["p31"]}',
+        (
+            '{"type":"update","epoch":"k3v9","since":41,"offset":57,"rank_count":9313,"total_score":88426,'
+            '"changed":[{"key":"p9","score":81,"rank":3}],"removed":["p31"]}'
+        ),
     )
 
 
