@@ -29,6 +29,9 @@ class Source(Protocol):
     def due_frame(self, topic: Topic, position: Position) -> Frame | None:
         """The frame that is due at a position, which moves with it; None when there is none."""
 
+    def enter(self, viewer: "Viewer") -> None:
+        """Take in a viewer."""
+
     def leave(self, viewer: "Viewer") -> None:
         """Let a viewer go."""
 
