@@ -15,15 +15,20 @@ from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
 
 from bench.batch import ingest_batch
+from bench.fanout import fan_out
 from bench.growth import growth
+from bench.idle import idle_viewers
 from bench.kinds import kinds
 from bench.latency import likes_to_frames
+from bench.many import many_boards
 from bench.memory import id_memory
 from bench.processes import BenchError
 from bench.reads import get_top_100
 from bench.rotation import rotation
 from bench.single import ingest_single
 from bench.sockets import ingest_socket
+from bench.storm import reconnect_storm
+from bench.swarm import raise_file_limit
 from bench.table import QUICK, Row, Scale, Tell, print_table
 
 PARTS: Final[dict[str, Callable[[Scale, Tell], list[Row]]]] = {
@@ -34,6 +39,10 @@ PARTS: Final[dict[str, Callable[[Scale, Tell], list[Row]]]] = {
     "growth": growth,
     "id-memory": id_memory,
     "rotation": rotation,
+    "fan-out": fan_out,
+    "many-boards": many_boards,
+    "idle-viewers": idle_viewers,
+    "reconnect-storm": reconnect_storm,
     "likes-to-frames": likes_to_frames,
     "get-top-100": get_top_100,
 }
@@ -47,6 +56,7 @@ def main() -> None:
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there, too")
     arguments = parser.parse_args()
     signal.signal(signal.SIGTERM, _end)  # so that the processes that we started end with us
+    raise_file_limit()
     try:
         rows = run(arguments.only or list(PARTS), QUICK if arguments.quick else Scale())
     except BenchError as error:

@@ -5,7 +5,7 @@ Its answer is as long as the one to a POST of one event. `python -m bench.floors
 
 import socket
 from collections.abc import Awaitable, Callable
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import uvicorn
 
@@ -21,13 +21,13 @@ async def do_nothing(
     await send({"type": "http.response.body", "body": ANSWER})
 
 
-def serve(app: Callable[..., Awaitable[None]]) -> None:
+def serve(app: Callable[..., Awaitable[None]], lifespan: Literal["on", "off"] = "off") -> None:
     """Serve an application until told to stop."""
     with socket.create_server(("127.0.0.1", 0), backlog=4096) as listener:
         print(f"at http://127.0.0.1:{listener.getsockname()[1]}/", flush=True)
         config = uvicorn.Config(
             app,
-            lifespan="off",
+            lifespan=lifespan,
             http="httptools",
             loop="uvloop",
             server_header=False,

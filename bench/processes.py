@@ -5,7 +5,7 @@ import re
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -21,6 +21,7 @@ from live.store.embedded import EmbeddedStore
 ROOT: Final = Path(__file__).parent.parent
 _START_DEADLINE: Final = 20.0
 _STOP_DEADLINE: Final = 10.0
+_ONE_ADDRESS: Final = {"LIVE_MAX_ADDRESS_VIEWERS": "20000"}  # from which all viewers of a measure come
 _ADDRESS: Final = re.compile(r"http://([0-9.]+:[0-9]+)/")
 
 
@@ -68,7 +69,8 @@ def running_store() -> Iterator[Server]:
 def live_server(store: Server, boards: Path | None = None) -> Iterator[Server]:
     """`live serve` with one process and default settings on a store of ours; `boards` is the file of its boards."""
     settings = load_settings({}, store=f"unix://{store.address}", port=0, boards=boards)
-    with module_server("live", "serve", environment=as_environment(settings)) as server:
+    environment = as_environment(settings) | _ONE_ADDRESS
+    with module_server("live", "serve", environment=environment) as server:
         yield server
 
 
@@ -92,10 +94,17 @@ def idle_server() -> Iterator[Server]:
 @contextmanager
 def module_server(module: str, *arguments: str, environment: Mapping[str, str] | None = None) -> Iterator[Server]:
     """Run a module until the context ends; it prints its address when it listens."""
+    with program_server(sys.executable, "-m", module, *arguments, environment=environment) as server:
+        yield server
+
+
+@contextmanager
+def program_server(*command: str, environment: Mapping[str, str] | None = None) -> Iterator[Server]:
+    """Run a program until the context ends; it prints its address when it listens."""
     with TemporaryDirectory(prefix="live-bench-") as folder:
         log = Path(folder) / "log"
         with log.open("wb") as output:
-            process = start_module(module, *arguments, environment=environment, stdout=output, stderr=output)
+            process = _start(command, environment, stdout=output, stderr=output)
         try:
             yield Server(process.pid, _await_address(process, log))
         finally:
@@ -109,7 +118,12 @@ def start_module(
     **pipes: object,
 ) -> subprocess.Popen[bytes]:
     """Start a Python module as a process of its own; the only settings in its environment are the given ones."""
-    command = [sys.executable, "-m", module, *arguments]
+    return _start((sys.executable, "-m", module, *arguments), environment, **pipes)
+
+
+def _start(
+    command: Sequence[str], environment: Mapping[str, str] | None = None, **pipes: object
+) -> subprocess.Popen[bytes]:
     inherited = {name: value for name, value in os.environ.items() if not name.startswith("LIVE_")}
     return subprocess.Popen(command, cwd=ROOT, env={**inherited, **(environment or {})}, **pipes)  # type: ignore[call-overload, no-any-return]
 

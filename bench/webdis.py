@@ -38,7 +38,7 @@ def load_script(store: Server) -> str:
 def webdis_server(program: str, store: Server) -> Iterator[Server]:
     """Webdis on a store until the context ends, with as many connections to it as it has by default."""
     with TemporaryDirectory(prefix="live-bench-") as folder:
-        port = _free_port()
+        port = free_port()
         settings = {
             "redis_host": store.address, "http_host": "127.0.0.1", "http_port": port, "threads": 1, "daemonize": False,
             "verbosity": 0, "logfile": str(Path(folder) / "log"),
@@ -47,26 +47,27 @@ def webdis_server(program: str, store: Server) -> Iterator[Server]:
         choice.write_bytes(msgspec.json.encode(settings))
         process = subprocess.Popen([program, str(choice)], cwd=folder)
         try:
-            _await_listening(process, port)
+            await_listening(process, port)
             yield Server(process.pid, f"127.0.0.1:{port}")
         finally:
             stop(process)
 
 
-def _free_port() -> int:
-    """A port that nobody has just now: webdis can't be told to find one."""
+def free_port() -> int:
+    """A port that nobody has just now, for servers that can't be told to find one."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         return int(listener.getsockname()[1])
 
 
-def _await_listening(process: subprocess.Popen[bytes], port: int) -> None:
+def await_listening(process: subprocess.Popen[bytes], port: int) -> None:
+    """Wait until a server that was started takes connections."""
     deadline = time.monotonic() + _START_DEADLINE
     while True:
         try:
             socket.create_connection(("127.0.0.1", port), timeout=1).close()
         except OSError:
             if process.poll() is not None or time.monotonic() > deadline:
-                raise BenchError("webdis did not start") from None
+                raise BenchError(f"{process.args!r} did not start") from None
             time.sleep(0.02)
         else:
             return

@@ -10,7 +10,10 @@ missing() {
 		command -v chromium >/dev/null || echo chromium
 		command -v redis-server >/dev/null || echo redis-server
 		;;
-	bench) command -v webdis >/dev/null || echo webdis ;;
+	bench)
+		command -v webdis >/dev/null || echo webdis
+		command -v nginx >/dev/null && [ -e /usr/lib/nginx/modules/ngx_nchan_module.so ] || echo nginx libnginx-mod-nchan
+		;;
 	esac
 }
 

@@ -1,0 +1,118 @@
+"""`fan-out`: CPU time of a frame delivered to a viewer, against the floor and the peers."""
+
+from collections.abc import Sequence
+from contextlib import ExitStack
+from typing import Final
+
+from bench.board import OURS, Board
+from bench.broadcasters import TICK, Peer, find_peers
+from bench.swarm import ENOUGH, Delivery, Programs, built, need_files, not_built, pin, swarming
+from bench.table import Row, Scale, Tell, middle, middle_ratio, of_round, total
+from bench.watched import PATH, fill_top, liked, settle, watched_board
+
+_GOALS: Final = {"floor": "≤ 1.25 x", "nchan": "≤ 0.80 x"}
+_ALONE: Final = "≤ 1.15 x"
+_Round = dict[str, float]
+
+
+def fan_out(scale: Scale, tell: Tell) -> list[Row]:
+    """One board, many viewers, ten frames a second: CPU time for each frame that a viewer has received whole.
+
+    The server of each has a core for itself, the viewers another. Ours is fed 20 POSTs of 3 likes a second. What counts
+    is all that the server process does meanwhile: taking the likes, reading the top after them, encoding a frame and
+    sending it to every viewer; the store's work beside it is in the row "all counted in". The peers in turn with it
+    have no store and nothing to encode: each sends frames as long as ours were in that round, by its own clock (Nchan:
+    by ten POSTs a second, whose work is in its figure). Kernel work for a frame is on the account of who sends it.
+    """
+    need_files(scale.viewers)
+    with ExitStack() as stack:
+        programs = stack.enter_context(built())
+        if programs is None:
+            return not_built("fan-out")
+        peers = find_peers(programs)
+        board = watched_board(stack)
+        fill_top(board)
+        rounds = [
+            _round(board, programs, peers, scale, of_round(tell, number)) for number in range(1, scale.rounds + 1)
+        ]
+    return _rows(rounds, peers, scale)
+
+
+def _round(board: Board, programs: Programs, peers: dict[str, Peer], scale: Scale, tell: Tell) -> _Round:
+    tell("ours")
+    delivery = measure_ours(board, programs, scale)
+    figures = dict(zip(OURS, delivery.microseconds(), strict=True)) | _what_came("ours", delivery)
+    for name, peer in peers.items():
+        if peer.start is not None:
+            tell(peer.title)
+            figures |= _measure_peer(name, peer, programs, scale, round(delivery.payload))
+    return figures
+
+
+def measure_ours(board: Board, programs: Programs, scale: Scale) -> Delivery:
+    """Watch the board while it is liked."""
+    with liked(board), swarming(programs, board.server, PATH) as swarm:
+        swarm.connect(scale.viewers, first=True)
+        settle()
+        return swarm.measure(scale.fan_seconds, [board.server, board.store])
+
+
+def _measure_peer(name: str, peer: Peer, programs: Programs, scale: Scale, size: int) -> _Round:
+    assert peer.start is not None  # noqa: S101 - others are not measured
+    with peer.start(size) as broadcaster:
+        pin(broadcaster.server.pid, 0)
+        with swarming(programs, broadcaster.server, broadcaster.path) as swarm:
+            swarm.connect(scale.viewers, first=True)
+            settle()
+            delivery = swarm.measure(scale.fan_seconds, [broadcaster.server])
+    return {name: delivery.microseconds()[0]} | _what_came(name, delivery)
+
+
+def _what_came(name: str, delivery: Delivery) -> _Round:
+    return {
+        f"{name}_share": delivered_share(delivery), f"{name}_rate": delivery.rate, f"{name}_payload": delivery.payload,
+        f"{name}_least": delivery.least, f"{name}_lost": delivery.lost,
+        f"{name}_swarm_load": delivery.swarm_cpu / delivery.seconds,
+    }  # fmt: skip
+
+
+def delivered_share(delivery: Delivery) -> float:
+    """The share of the frames that were due which came; that of viewers who were let go did not."""
+    return delivery.frames / ((delivery.viewers + delivery.lost) * delivery.seconds / TICK)
+
+
+def behind(share: float) -> str:
+    """A note on who has not sent what was due."""
+    return "" if share >= ENOUGH else f"; FELL BEHIND: {share:.0%} of the frames"
+
+
+def _rows(rounds: Sequence[_Round], peers: dict[str, Peer], scale: Scale) -> list[Row]:
+    mid = middle(rounds)
+    late = behind(mid["ours_share"])
+    whole = f"server {mid['server']:.2f} + store {mid['store']:.2f} µs a frame{late}"
+    return [
+        Row(
+            work=f"fan-out: {scale.viewers:,} viewers, {mid['ours_payload']:.0f}-byte frames, 10 a second",
+            measured=f"server {mid['server']:.2f} µs a frame, {mid['ours_rate']:,.0f} frames/s{late}",
+            against=_cost(mid, "floor", peers),
+            ratio=middle_ratio(rounds, ("server",), ("floor",)),
+            goal=_ALONE,
+            figures={"medians": mid, "rounds": rounds},
+        ),
+        *(_against(rounds, mid, name, peers, whole) for name in peers),
+    ]
+
+
+def _against(rounds: Sequence[_Round], mid: _Round, name: str, peers: dict[str, Peer], whole: str) -> Row:
+    work = "fan-out: all counted in" + ("" if name == "floor" else f", against {name}")
+    goal = _GOALS.get(name, "")
+    if name not in mid:
+        return Row(work=work, measured=f"not measured: there is no {peers[name].needs}", goal=goal)
+    ours = whole if name == "floor" else f"{total(mid, OURS):.2f} µs a frame{behind(mid['ours_share'])}"
+    return Row(
+        work=work, measured=ours, against=_cost(mid, name, peers), ratio=middle_ratio(rounds, OURS, (name,)), goal=goal
+    )
+
+
+def _cost(mid: _Round, name: str, peers: dict[str, Peer]) -> str:
+    return f"{peers[name].title}: {mid[name]:.2f} µs{behind(mid[f'{name}_share'])}"

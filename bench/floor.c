@@ -1,0 +1,146 @@
+/* The floor of fan-out: a server that does nothing but write(2) one ready-made WebSocket frame to every socket, each
+ * tick.
+ *
+ * usage: floor PAYLOAD_BYTES TICK_SECONDS
+ *
+ * It takes a free port, prints its address, and serves until it is killed. No server that writes to each viewer by
+ * itself delivers a frame for less. A viewer whose socket takes no more misses the frame; one that took a part of it is
+ * let go.
+ */
+#define _GNU_SOURCE
+#include <arpa/inet.h>
+#include <errno.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <sys/timerfd.h>
+#include <unistd.h>
+
+enum { MOST = 1 << 16, EVENTS = 512 };
+
+/* The answer to the one key that every viewer of the swarm sends: the key and the answer of RFC 6455, section 1.3. */
+static const char ANSWER[] = "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+                             "Sec-WebSocket-Accept: s3pPLMBiTxaQ9kYGzzhZRbK+xOo=\r\n\r\n";
+
+static int viewers[MOST]; /* the sockets of those who have shaken hands */
+static int places[MOST];  /* where each of them stands there, by socket; -1 for others */
+static int count;
+static unsigned char frame[4 + 65535];
+static size_t frame_size;
+
+static void fail(const char *what) {
+    perror(what);
+    exit(1);
+}
+
+static void leave(int fd) {
+    if (places[fd] >= 0) {
+        int last = viewers[--count];
+        viewers[places[fd]] = last;
+        places[last] = places[fd];
+        places[fd] = -1;
+    }
+    close(fd);
+}
+
+static void make_frame(size_t size) {
+    frame[0] = 0x81; /* a whole text message */
+    if (size < 126) {
+        frame[1] = (unsigned char)size;
+        frame_size = 2 + size;
+    } else {
+        frame[1] = 126;
+        frame[2] = (unsigned char)(size >> 8);
+        frame[3] = (unsigned char)size;
+        frame_size = 4 + size;
+    }
+    memset(frame + frame_size - size, 'x', size);
+}
+
+/* Whoever sends something that ends as a request does wants to shake hands; it comes whole, for it is short. */
+static void hear(int fd) {
+    char text[2048];
+    ssize_t got = read(fd, text, sizeof text);
+    if (got <= 0) {
+        leave(fd);
+    } else if (places[fd] < 0 && got >= 4 && !memcmp(text + got - 4, "\r\n\r\n", 4)) {
+        if (write(fd, ANSWER, sizeof ANSWER - 1) != sizeof ANSWER - 1) {
+            leave(fd);
+            return;
+        }
+        places[fd] = count;
+        viewers[count++] = fd;
+    }
+}
+
+static void welcome(int epoll, int listener) {
+    int one = 1, fd = accept4(listener, NULL, NULL, SOCK_NONBLOCK);
+    if (fd < 0) return;
+    if (fd >= MOST) {
+        close(fd);
+        return;
+    }
+    places[fd] = -1;
+    setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
+    struct epoll_event event = {.events = EPOLLIN, .data.fd = fd};
+    if (epoll_ctl(epoll, EPOLL_CTL_ADD, fd, &event)) fail("epoll_ctl");
+}
+
+/* Backwards, so that the one who takes the place of one who leaves has had its frame. */
+static void tick(int timer) {
+    uint64_t due;
+    if (read(timer, &due, sizeof due) != sizeof due) return;
+    for (int i = count; i-- > 0;) {
+        ssize_t wrote = write(viewers[i], frame, frame_size);
+        if (wrote != (ssize_t)frame_size && !(wrote < 0 && errno == EAGAIN)) leave(viewers[i]);
+    }
+}
+
+static int listen_somewhere(void) {
+    struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    socklen_t length = sizeof address;
+    int listener = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK, 0);
+    if (listener < 0 || bind(listener, (struct sockaddr *)&address, length) || listen(listener, 4096)) fail("listen");
+    if (getsockname(listener, (struct sockaddr *)&address, &length)) fail("getsockname");
+    printf("at http://127.0.0.1:%d/\n", ntohs(address.sin_port));
+    fflush(stdout);
+    return listener;
+}
+
+static int start_timer(double seconds) {
+    struct timespec each = {.tv_sec = (time_t)seconds, .tv_nsec = (long)((seconds - (double)(time_t)seconds) * 1e9)};
+    struct itimerspec rhythm = {.it_interval = each, .it_value = each};
+    int timer = timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK);
+    if (timer < 0 || timerfd_settime(timer, 0, &rhythm, NULL)) fail("timerfd");
+    return timer;
+}
+
+int main(int argc, char **argv) {
+    long size = argc == 3 ? atol(argv[1]) : -1;
+    if (size < 0 || size > 65535 || atof(argv[2]) <= 0) {
+        fprintf(stderr, "usage: floor PAYLOAD_BYTES TICK_SECONDS\n");
+        return 2;
+    }
+    make_frame((size_t)size);
+    int epoll = epoll_create1(0), listener = listen_somewhere(), timer = start_timer(atof(argv[2]));
+    struct epoll_event events[EVENTS], of_listener = {.events = EPOLLIN, .data.fd = listener};
+    struct epoll_event of_timer = {.events = EPOLLIN, .data.fd = timer};
+    if (epoll_ctl(epoll, EPOLL_CTL_ADD, listener, &of_listener)) fail("epoll_ctl");
+    if (epoll_ctl(epoll, EPOLL_CTL_ADD, timer, &of_timer)) fail("epoll_ctl");
+    for (;;) {
+        int ready = epoll_wait(epoll, events, EVENTS, -1);
+        int ticked = 0;
+        for (int i = 0; i < ready; i++) {
+            int fd = events[i].data.fd;
+            if (fd == listener) welcome(epoll, listener);
+            else if (fd == timer) ticked = 1;
+            else hear(fd);
+        }
+        if (ticked) tick(timer); /* last, for it may close sockets that other events are about */
+    }
+}

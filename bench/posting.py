@@ -1,0 +1,86 @@
+"""A steady sender: a thread of the bench that POSTs at a fixed, modest rate while something else is measured."""
+
+import os
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from http import HTTPStatus
+from http.client import HTTPConnection, HTTPException
+from itertools import cycle
+from threading import Event, Thread, get_native_id
+from typing import Final
+
+import msgspec
+
+from bench.processes import BenchError, Server
+
+_PATIENCE: Final = 10.0
+
+
+class Posting(msgspec.Struct, frozen=True, kw_only=True):
+    """What is sent: the bodies in turn, `rate` of them a second; each answer must have `expect` in it."""
+
+    path: str
+    bodies: Sequence[bytes]
+    rate: float
+    key: str = ""
+    expect: bytes = b""
+
+
+class Sender(Thread):
+    """Sends until it is told to stop; `sent` counts what was answered, `failure` is why it stopped before."""
+
+    def __init__(self, server: Server, posting: Posting) -> None:
+        super().__init__(daemon=True)
+        self.sent = 0
+        self.failure: Exception | None = None
+        self.stopping = Event()
+        self._server = server
+        self._posting = posting
+
+    def run(self) -> None:
+        """Send each body at its time; one that is late goes at once, and the times go on from there."""
+        cores = sorted(os.sched_getaffinity(0))
+        os.sched_setaffinity(get_native_id(), {cores[-1]})  # not where the server is
+        connection = HTTPConnection(self._server.address, timeout=_PATIENCE)
+        due = time.monotonic()
+        try:
+            for body in cycle(self._posting.bodies):
+                if self.stopping.wait(max(0.0, due - time.monotonic())):
+                    return
+                self._send(connection, body)
+                due = max(due + 1 / self._posting.rate, time.monotonic())
+        except (OSError, HTTPException, BenchError) as failure:
+            self.failure = failure
+        finally:
+            connection.close()
+
+    def _send(self, connection: HTTPConnection, body: bytes) -> None:
+        posting = self._posting
+        headers = {"Content-Type": "application/json"}
+        if posting.key:
+            headers["Authorization"] = f"Bearer {posting.key}"
+        connection.request("POST", posting.path, body, headers)
+        response = connection.getresponse()
+        answer = response.read()
+        if response.status >= HTTPStatus.BAD_REQUEST or posting.expect not in answer:
+            raise BenchError(f"a POST was answered {response.status} {answer[:200]!r}")
+        self.sent += 1
+
+
+@contextmanager
+def posting_to(server: Server, posting: Posting) -> Iterator[Sender]:
+    """Send while in the context.
+
+    Raises:
+        BenchError: an answer was not what was expected, or did not come.
+    """
+    sender = Sender(server, posting)
+    sender.start()
+    try:
+        yield sender
+    finally:
+        sender.stopping.set()
+        sender.join()
+    if sender.failure is not None:
+        raise BenchError(f"the sender failed: {sender.failure}")

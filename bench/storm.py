@@ -1,0 +1,82 @@
+"""`reconnect-storm`: every viewer is cut off at once, and all come back at once."""
+
+from contextlib import ExitStack
+from typing import Final
+
+import redis
+
+from bench.board import OURS, Board
+from bench.processes import BenchError, Server, cpu_seconds
+from bench.swarm import Programs, Swarm, built, need_files, not_built, swarming
+from bench.table import Row, Scale, Tell, middle, of_round
+from bench.watched import PATH, fill_top, liked, settle, watched_board
+
+_GOAL: Final = 10  # seconds
+_SCRIPTS: Final = ("cmdstat_eval", "cmdstat_fcall")  # how the commands begin that run a script
+
+
+def reconnect_storm(scale: Scale, tell: Tell) -> list[Row]:
+    """Reset every connection, then open as many at once; seconds until the last viewer has had its first frame.
+
+    The board is liked meanwhile, 20 POSTs a second, whose scripts are counted with the others. All handshakes are under
+    way at once; a viewer who is refused tries again.
+    """
+    need_files(2 * scale.viewers)  # those who are gone may not have been noticed yet
+    with ExitStack() as stack:
+        programs = stack.enter_context(built())
+        if programs is None:
+            return not_built("reconnect-storm")
+        board = watched_board(stack)
+        fill_top(board)
+        rounds = _storms(board, programs, scale, tell)
+    mid = middle(rounds)
+    return [
+        Row(
+            work=f"reconnect-storm: {scale.viewers:,} viewers cut off at once",
+            measured=f"all have had a frame after {mid['seconds']:.2f} s ({mid['open_seconds']:.2f} s to shake hands)",
+            against=f"the goal: {_GOAL} s",
+            ratio=mid["seconds"] / _GOAL,
+            goal=f"≤ {_GOAL} s",
+            figures={"medians": mid, "rounds": rounds},
+        ),
+        Row(
+            work="reconnect-storm: what it costs",
+            measured=f"{mid['scripts']:,.0f} scripts in the store, {mid['posts']:,.0f} of them likes; "
+            f"{mid['refused']:,.0f} refusals",
+            against=f"{sum(mid[name] for name in OURS) / scale.viewers * 1e6:.0f} µs of server and store a viewer",
+        ),
+    ]
+
+
+def _storms(board: Board, programs: Programs, scale: Scale, tell: Tell) -> list[dict[str, float]]:
+    rounds = []
+    with swarming(programs, board.server, PATH) as swarm:
+        tell("connecting")
+        swarm.connect(scale.viewers, first=True)
+        for number in range(1, scale.rounds + 1):
+            of_round(tell, number)("storm")
+            rounds.append(_storm(board, swarm, scale))
+    return rounds
+
+
+def _storm(board: Board, swarm: Swarm, scale: Scale) -> dict[str, float]:
+    with liked(board) as sender:
+        settle()
+        scripts, sent = _scripts(board.store), sender.sent
+        cpu = {name: cpu_seconds(server.pid) for name, server in board.processes.items()}
+        swarm.cut()
+        opened = swarm.connect(0, at_once=scale.viewers, first=True)
+        used = {name: cpu_seconds(server.pid) - cpu[name] for name, server in board.processes.items()}
+        figures = {"scripts": _scripts(board.store) - scripts, "posts": sender.sent - sent}
+    if opened.viewers != scale.viewers:
+        raise BenchError(f"{opened.viewers:,} of {scale.viewers:,} viewers came back")
+    return figures | used | {
+        "seconds": opened.seconds, "open_seconds": opened.open_seconds, "refused": opened.refused,
+    }  # fmt: skip
+
+
+def _scripts(store: Server) -> int:
+    """How many scripts the store has run."""
+    with redis.Redis(unix_socket_path=store.address) as client:
+        counts = client.info("commandstats")
+    return sum(int(count["calls"]) for name, count in counts.items() if name.startswith(_SCRIPTS))

@@ -1,0 +1,75 @@
+"""The board under test as viewers see it: a server with a core for itself, likes that come steadily, and viewers."""
+
+import json
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from http.client import HTTPConnection
+from typing import Final
+
+import msgspec
+
+from bench.board import PLAIN, Board
+from bench.posting import Posting, Sender, posting_to
+from bench.processes import BenchError
+from bench.swarm import pin
+
+EVENTS: Final = "/v1/events"
+PATH: Final = "/v1/boards/posts/live?limit=50"
+SETTLE: Final = 1.0  # seconds that viewers are there before anything is counted
+_KEYS: Final = 50  # as many as are watched
+_LIKES: Final = 3  # in a POST
+_RATE: Final = 20.0  # POSTs a second: two between two frames, so that every tick has something to tell
+_SCORE: Final = 1_000  # of each key before, so that the scores have their length
+
+
+def watched_board(stack: ExitStack, boards: str = PLAIN) -> Board:
+    """A board whose server has the first core for itself; the store is on the second, with the swarm and the sender."""
+    board = Board(stack, boards)
+    pin(board.server.pid, 0)
+    pin(board.store.pid, 1)
+    return board
+
+
+def fill_top(board: Board) -> None:
+    """Give every key of the top a score."""
+    fill(board, [{"key": _name(number), "amount": _SCORE} for number in range(_KEYS)])
+
+
+def fill(board: Board, events: Sequence[dict[str, object]]) -> None:
+    """Send one body of events, all of which must be counted."""
+    connection = HTTPConnection(board.server.address, timeout=10)
+    headers = {"Content-Type": "application/json", "Authorization": f"Bearer {board.key}"}
+    try:
+        connection.request("POST", EVENTS, msgspec.json.encode(events), headers)
+        answer = json.load(connection.getresponse())
+    finally:
+        connection.close()
+    if answer.get("accepted") != len(events):
+        raise BenchError(f"a body was not counted: {str(answer)[:200]}")
+
+
+@contextmanager
+def liked(board: Board) -> Iterator[Sender]:
+    """Like the keys of the top in turn, so that each frame tells of six of them in about 400 bytes."""
+    turns = [range(first, first + _LIKES) for first in range(0, _KEYS * _LIKES, _LIKES)]
+    bodies = [msgspec.json.encode([{"key": _name(number % _KEYS)} for number in turn]) for turn in turns]
+    with posted(board, bodies, _RATE) as sender:
+        yield sender
+
+
+@contextmanager
+def posted(board: Board, bodies: Sequence[bytes], rate: float) -> Iterator[Sender]:
+    """Send bodies in turn, of which every event must be counted."""
+    posting = Posting(path=EVENTS, bodies=bodies, rate=rate, key=board.key, expect=b'"rejected":[],')
+    with posting_to(board.server, posting) as sender:
+        yield sender
+
+
+def settle() -> None:
+    """Let what connecting has left to do be done."""
+    time.sleep(SETTLE)
+
+
+def _name(number: int) -> str:
+    return f"post-{number:06d}"
