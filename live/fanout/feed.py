@@ -2,11 +2,11 @@
 
 import asyncio
 import time
-from collections.abc import Callable, Coroutine, Iterable
-from typing import Any, Final
+from collections.abc import Iterable
+from typing import Final
 
 from live.board import Board
-from live.errors import EpochLostError, StoreUnavailableError
+from live.errors import EpochLostError
 from live.fanout.frames import Frame, status_frame, viewers_frame
 from live.fanout.history import History
 from live.fanout.position import Position
@@ -14,7 +14,7 @@ from live.fanout.subscription import Subscription
 from live.fanout.ticks import Ticks
 from live.fanout.topic import Topic
 from live.fanout.viewer import Seat, Viewer, count_frames
-from live.metrics import CONFLATED, SEND_LAG_SECONDS, TICK_SECONDS, VIEWERS
+from live.metrics import CONFLATED, SEND_LAG_SECONDS, VIEWERS
 from live.ranking import Page
 from live.settings import Settings
 from live.store.ledger import Ledger
@@ -22,13 +22,11 @@ from live.store.ledger import Ledger
 _MOST_AT_ONCE: Final = 256  # frames between two turns of the event loop
 _RETRY: Final = 500  # milliseconds between two reads that fail
 
-Spawn = Callable[[Coroutine[Any, Any, None]], object]
-
 
 class Feed:
     """One board in this process: its viewers, and a topic for each size and pace that they watch."""
 
-    def __init__(self, ledger: Ledger, settings: Settings, ticks: Ticks, spawn: Spawn) -> None:
+    def __init__(self, ledger: Ledger, settings: Settings, ticks: "Ticks[Feed]") -> None:
         self.ledger = ledger
         self.stale: str | None = None
         self.ended: int | None = None  # the code with which viewers are let go
@@ -37,15 +35,16 @@ class Feed:
         self._default = settings.conflation_interval
         self._interval = interval_of(ledger.board, self._default)
         self._ticks = ticks
-        self._spawn = spawn
         self._history = History(settings.history_size)
         self._viewers: set[Viewer] = set()
         self._topics: dict[tuple[int, int], Topic] = {}
         self._reads = 0
-        self._renewals = 0
+        self._renewed = False
+        self._taking: list[Topic] = []  # the topics of the tick that is under way
         self._busy = False
         self._poked = False
         self._heard: float | None = None  # when the first change was heard that is not shown yet
+        self._asked_for: float | None = None  # the same, of the changes that this tick shows
         self._gauge = VIEWERS.labels(ledger.board.id)
 
     @property
@@ -100,7 +99,7 @@ class Feed:
         """Go on with the board as it is defined now, or with another life of it: every viewer gets the whole top."""
         self.ledger = ledger
         self._interval = interval_of(ledger.board, self._default)
-        self._renewals += 1
+        self._renewed = True
         self._history.clear()
         for topic in self._topics.values():
             topic.forget(ledger.board.ranks)
@@ -150,77 +149,78 @@ class Feed:
 
     # Ticks
 
-    def tick(self, now: int) -> None:
-        """Read what is due, and send it."""
-        if not self._busy and self.ended is None:
-            self._busy = True
-            self._spawn(self._work(now))
+    def begin_tick(self, now: int) -> bool:
+        """Begin a tick; False when the last one is still under way: what is due will be seen at its end."""
+        if self._busy or self.ended is not None:
+            return False
+        self._busy = True
+        self._taking = [
+            topic for topic in self._topics.values() if topic.dirty and (topic.due <= now or topic.is_empty)
+        ]
+        for topic in self._taking:  # one that comes while we read may want more than we ask for
+            topic.dirty = False
+        if self._taking:
+            self._reads += 1
+            self._asked_for, self._renewed = self._heard, False
+            self._heard = None
+        return True
+
+    @property
+    def wanted(self) -> int:
+        """How many records are to be read at this tick."""
+        return max((topic.size for topic in self._taking), default=0)
+
+    def take(self, page: Page | Exception) -> None:
+        """Take what was read, or why it could not be."""
+        if isinstance(page, Exception):
+            for topic in self._taking:
+                topic.dirty = True
+                topic.due = self._ticks.now() + _RETRY
+            self.stale = reason_of(page)
+            self._asked_for = None
+        elif not self._renewed:  # or it was read by a definition that is over, and what renewed us has it read again
+            self.position = (page.epoch, page.offset)
+            self._history.add(page)
+            if self.stale is not None:
+                self.stale = None
+                self._poked = True
+            for topic in self._taking:
+                topic.advance(page, self._reads)
+
+    async def spread(self) -> None:
+        """Take every viewer to where its topic stands."""
+        told = list(self._topics.values()) if self._poked or self.stale is not None else self._taking
+        self._poked = False
+        await self._spread(told)
+        if self._asked_for is not None:
+            SEND_LAG_SECONDS.observe(time.monotonic() - self._asked_for)
+            self._asked_for = None
+
+    def end_tick(self) -> None:
+        """The next may come."""
+        self._busy = False
+        self._taking = []
+        now = self._ticks.now()
+        waiting = [
+            now if topic.is_empty and topic.due <= now else topic.due for topic in self._topics.values() if topic.dirty
+        ]
+        if waiting or (self._poked and self._viewers):
+            self._ticks.add(min(waiting, default=now), self)
 
     def _mark(self, topic: Topic) -> None:
         """See to it that a topic is read at its next tick; at once if it waits for its first page."""
         now = self._ticks.now()
         if not topic.dirty:
             topic.dirty = True
-            topic.due = self._ticks.after(now, topic.interval)
+            topic.due = now if topic.is_empty else self._ticks.after(now, topic.interval)
         if not self._busy:
-            self._ticks.add(now if topic.is_empty else topic.due, self)
+            self._ticks.add(topic.due, self)
 
     def _poke(self) -> None:
         """See to it that viewers are told what is not read."""
         self._poked = True
         if not self._busy and self._viewers:
             self._ticks.add(self._ticks.now(), self)
-
-    async def _work(self, now: int) -> None:
-        """One tick."""
-        retry, started, heard = False, time.monotonic(), None
-        try:
-            topics = [topic for topic in self._topics.values() if topic.dirty and (topic.due <= now or topic.is_empty)]
-            if topics:
-                heard, self._heard = self._heard, None
-                retry = not await self._refresh(topics)
-            if self._poked or self.stale:
-                topics = list(self._topics.values())
-            self._poked = False
-            await self._spread(topics)
-            if heard is not None and not retry:
-                TICK_SECONDS.observe(time.monotonic() - started)
-                SEND_LAG_SECONDS.observe(time.monotonic() - heard)
-        finally:
-            self._busy = False
-            self._schedule(self._ticks.now() + _RETRY if retry else 0)
-
-    def _schedule(self, earliest: int) -> None:
-        waiting = [0 if topic.is_empty else topic.due for topic in self._topics.values() if topic.dirty]
-        if waiting or (self._poked and self._viewers):
-            self._ticks.add(max(earliest, min(waiting, default=0)), self)
-
-    async def _refresh(self, topics: Iterable[Topic]) -> bool:
-        """Read the board once for several topics; False when it could not be read."""
-        for topic in topics:  # one that comes while we read may want more than we ask for
-            topic.dirty = False
-        self._reads += 1
-        read, renewals = self._reads, self._renewals
-        try:
-            page = await self.ledger.read(max(topic.size for topic in topics))
-        except (StoreUnavailableError, EpochLostError) as error:
-            for topic in topics:
-                topic.dirty = True
-            self.stale = reason_of(error)
-            return False
-        if renewals != self._renewals:
-            return True  # read by a definition that is over; what renewed the feed has it read again
-        self._take(page, read, topics)
-        return True
-
-    def _take(self, page: Page, read: int, topics: Iterable[Topic]) -> None:
-        self.position = (page.epoch, page.offset)
-        self._history.add(page)
-        if self.stale is not None:
-            self.stale = None
-            self._poked = True
-        for topic in topics:
-            topic.advance(page, read)
 
     async def _spread(self, topics: Iterable[Topic]) -> None:
         """Take every viewer of topics to where they stand; the event loop has its turn in between."""

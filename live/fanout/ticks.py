@@ -1,26 +1,22 @@
 """The ticks: feeds are refreshed at common instants, the multiples of their interval.
 
-So a viewer gets at most one frame an interval, and the reads of many boards go to the store in one write.
+So a viewer gets at most one frame an interval, and the reads of many boards go to the store in one piece.
 """
 
 import asyncio
-from typing import Final, Protocol
+from collections.abc import Callable
+from typing import Final, Generic, TypeVar
 
 _MILLI: Final = 1000
+_T = TypeVar("_T")
 
 
-class Ticked(Protocol):
-    """What is called at a tick."""
+class Ticks(Generic[_T]):
+    """What is due when, in milliseconds of the loop's clock; `call` is given what is, and when, once `start` was."""
 
-    def tick(self, now: int) -> None:
-        """The time has come; `now` is in milliseconds of the loop's clock."""
-
-
-class Ticks:
-    """Who is to be called when, in milliseconds of the loop's clock; nobody is before `start`."""
-
-    def __init__(self) -> None:
-        self._due: dict[int, set[Ticked]] = {}
+    def __init__(self, call: Callable[[list[_T], int], None]) -> None:
+        self._call = call
+        self._due: dict[int, set[_T]] = {}
         self._loop: asyncio.AbstractEventLoop | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._armed = 0  # for when the timer is set
@@ -44,9 +40,9 @@ class Ticks:
         """The time."""
         return int((self._loop or asyncio.get_running_loop()).time() * _MILLI)
 
-    def add(self, time: int, ticked: Ticked) -> None:
-        """Have somebody called at a time, or soon where that is past."""
-        self._due.setdefault(time, set()).add(ticked)
+    def add(self, time: int, feed: _T) -> None:
+        """Something is due at a time, or now where that is past."""
+        self._due.setdefault(time, set()).add(feed)
         self._arm()
 
     def _arm(self) -> None:
@@ -63,7 +59,8 @@ class Ticks:
     def _run(self) -> None:
         self._timer = None
         now = self.now() + 1  # a timer may come by less than a millisecond too early
+        due: dict[_T, None] = {}
         for time in sorted(time for time in self._due if time <= now):
-            for ticked in self._due.pop(time):
-                ticked.tick(now)
+            due.update(dict.fromkeys(self._due.pop(time)))
+        self._call(list(due), now)
         self._arm()

@@ -6,6 +6,7 @@ retries, telemetry, a task for every write) cost ten times what packing a batch 
 
 import asyncio
 from collections import deque
+from collections.abc import Sequence
 from typing import Any, Final, cast
 
 import hiredis
@@ -42,10 +43,11 @@ class Wire(asyncio.Protocol):
         self._transport = cast("asyncio.Transport", self._writer.transport)
         self._transport.set_protocol(self)
 
-    def send(self, words: tuple[Word, ...]) -> None:
-        """Send one command."""
+    def send(self, *commands: tuple[Word, ...]) -> None:
+        """Send commands, in one piece."""
         assert self._transport is not None, "open first"  # noqa: S101
-        self._transport.write(hiredis.pack_command(words))  # type: ignore[arg-type] # the stub says a tuple of one
+        packed = [hiredis.pack_command(words) for words in commands]  # type: ignore[arg-type] # the stub is wrong
+        self._transport.write(packed[0] if len(packed) == 1 else b"".join(packed))
 
     def received(self, reply: Any) -> None:  # noqa: ANN401 - any reply
         """A reply has come; an error of the store is an exception as a value."""
@@ -71,13 +73,36 @@ class Wire(asyncio.Protocol):
             self._transport.abort()
 
 
+class _Replies:
+    """The replies to several commands, awaited together; errors of the store are among them as values."""
+
+    def __init__(self, count: int, future: "asyncio.Future[list[Any]]") -> None:
+        self._left = count
+        self._future = future
+        self._replies: list[Any] = []
+
+    def done(self) -> bool:
+        """Whether nobody waits any more."""
+        return self._future.done()
+
+    def set_result(self, reply: Any) -> None:  # noqa: ANN401 - any reply
+        """One more."""
+        self._replies.append(reply)
+        if len(self._replies) == self._left:
+            self._future.set_result(self._replies)
+
+    def set_exception(self, error: Exception) -> None:
+        """There will be no more."""
+        self._future.set_exception(error)
+
+
 class Line(Wire):
     """Calls and their replies, in order."""
 
     def __init__(self, timeout: float) -> None:
         super().__init__()
         self._timeout = timeout
-        self._calls: deque[asyncio.Future[Any]] = deque()
+        self._calls: deque[asyncio.Future[Any] | _Replies] = deque()
         self._loop = asyncio.get_running_loop()
 
     async def call(self, *words: Word) -> Any:  # noqa: ANN401 - any reply
@@ -87,19 +112,37 @@ class Line(Wire):
             ResponseError: the store refuses.
             LostConnectionError, TimeoutError: there was no reply; the command may have been carried out.
         """
-        if self.ended:
-            raise LostConnectionError("the connection to the store is lost")
-        call = self._loop.create_future()
-        self.send(words)
+        call = self._begin(words)
         self._calls.append(call)
-        patience = self._loop.call_later(self._timeout, self._give_up, call)
-        try:
-            reply = await call
-        finally:
-            patience.cancel()
+        reply = await self._patiently(call)
         if isinstance(reply, ResponseError):
             raise reply
         return reply
+
+    async def calls(self, commands: Sequence[tuple[Word, ...]]) -> list[Any]:
+        """Send commands in one piece and await all replies, of which some may be errors of the store, as values.
+
+        Raises:
+            LostConnectionError, TimeoutError: some reply did not come.
+        """
+        call = self._begin(*commands)
+        self._calls.extend([_Replies(len(commands), call)] * len(commands))
+        replies: list[Any] = await self._patiently(call)
+        return replies
+
+    def _begin(self, *commands: tuple[Word, ...]) -> "asyncio.Future[Any]":
+        if self.ended:
+            raise LostConnectionError("the connection to the store is lost")
+        call = self._loop.create_future()
+        self.send(*commands)
+        return call
+
+    async def _patiently(self, call: "asyncio.Future[Any]") -> Any:  # noqa: ANN401 - any reply
+        patience = self._loop.call_later(self._timeout, self._give_up, call)
+        try:
+            return await call
+        finally:
+            patience.cancel()
 
     def received(self, reply: Any) -> None:  # noqa: ANN401 - any reply
         """Give a reply to the first that waits."""
@@ -135,10 +178,20 @@ class SharedLine:
         """Send a command and await its reply; raises as `Line.call` does, and as redis-py when it can't connect."""
         line = self._line
         if line is None or line.ended:
-            if self._opening is None:  # whoever comes meanwhile awaits the same attempt
-                self._opening = asyncio.create_task(self._open())
-            line = await asyncio.shield(self._opening)
+            line = await self._opened()
         return await line.call(*words)
+
+    async def calls(self, commands: Sequence[tuple[Word, ...]]) -> list[Any]:
+        """Send commands in one piece; as `Line.calls`, and raises as redis-py when it can't connect."""
+        line = self._line
+        if line is None or line.ended:
+            line = await self._opened()
+        return await line.calls(commands)
+
+    async def _opened(self) -> Line:
+        if self._opening is None:  # whoever comes meanwhile awaits the same attempt
+            self._opening = asyncio.create_task(self._open())
+        return await asyncio.shield(self._opening)
 
     async def close(self) -> None:
         """Drop the line."""

@@ -1,13 +1,14 @@
 """Reading a board: consecutive records at one instant."""
 
+from collections.abc import Sequence
 from typing import Any, Final
 
 import msgspec
 from msgspec import UNSET
 
-from live.errors import StoreUnavailableError
+from live.errors import EpochLostError, StoreUnavailableError
 from live.ranking import Page, Record, position, ranks_of
-from live.store.client import store_errors
+from live.store.client import Store, store_errors
 from live.store.life import MOST_REPLANS, Life
 from live.store.line import Word
 from live.window import Periods
@@ -93,27 +94,42 @@ class Reading(Life):
 
     async def _read(self, mode: str, number: int, name: str | bytes, limit: int, period: int | None) -> Page:
         await self.open()
-        board = self.board
         for _ in range(MOST_REPLANS):
-            slot, current, till = self._current()
-            if not board.window.tables or period is not None:
-                current, till = "any", ""
-            table = self._table(slot if period is None else period)
-            arguments: list[Word] = [board.clock, current, till, table.suffix, board.tags, board.reading, board.ranks]
-            arguments += [mode, number, name, limit, "1" if board.described else ""]
+            slot, keys, arguments = self._question(mode, number, name, limit, period)
             async with store_errors():
-                reply = await self._scripts.read(
-                    self._client,
-                    [*table.order, self.keys.meta, self.keys.entrants if board.votes else table.metadata],
-                    arguments,
-                )
-            if reply[0] == b"replan":
-                self._hear(*reply[1:])
-                continue
-            if reply[0].decode() != self.epoch:
-                raise self._lost([b"epoch", reply[0]])
-            return self._page(reply, slot if period is None else period)
-        raise StoreUnavailableError(f"the clock of board {board.id} moved {MOST_REPLANS} times in a row")
+                reply = await self._scripts.read(self._client, keys, arguments)
+            page = self._answer(reply, slot)
+            if page is not None:
+                return page
+        raise StoreUnavailableError(f"the clock of board {self.board.id} moved {MOST_REPLANS} times in a row")
+
+    def _question(
+        self, mode: str, number: int, name: str | bytes, limit: int, period: int | None
+    ) -> tuple[int | None, list[str], list[Word]]:
+        """The slot that is to be read, and the keys and arguments of the script that reads it."""
+        board = self.board
+        slot, current, till = self._current()
+        if not board.window.tables or period is not None:
+            current, till = "any", ""
+        slot = slot if period is None else period
+        table = self._table(slot)
+        keys = [*table.order, self.keys.meta, self.keys.entrants if board.votes else table.metadata]
+        arguments: list[Word] = [board.clock, current, till, table.suffix, board.tags, board.reading, board.ranks]
+        arguments += [mode, number, name, limit, "1" if board.described else ""]
+        return slot, keys, arguments
+
+    def _answer(self, reply: list[Any], slot: int | None) -> Page | None:
+        """What was read; None where the board's clock is another than was thought, as is known now.
+
+        Raises:
+            EpochLostError: the store lost the board.
+        """
+        if reply[0] == b"replan":
+            self._hear(*reply[1:])
+            return None
+        if reply[0].decode() != self.epoch:
+            raise self._lost([b"epoch", reply[0]])
+        return self._page(reply, slot)
 
     def _page(self, reply: list[Any], period: int | None) -> Page:
         _, offset, count, total, start, rank, rows, metadata, registered = reply
@@ -155,3 +171,31 @@ class Reading(Life):
         if start is None or not isinstance(window, Periods) or not window.tables:
             return None
         return window.calendar.at(start).name
+
+
+async def read_tops(client: Store, wanted: Sequence[tuple[Reading, int]]) -> list[Page | Exception]:
+    """Read the first so many records of several boards, at the price of one call; errors are given back as values."""
+    questions = [board._question("rank", 0, "", size, None) for board, size in wanted]  # noqa: SLF001
+    commands = [
+        board._scripts.read.command(keys, arguments)  # noqa: SLF001
+        for (board, _), (_, keys, arguments) in zip(wanted, questions, strict=True)
+    ]
+    try:
+        async with store_errors():
+            replies = await client.line.calls(commands)
+    except StoreUnavailableError as error:
+        return [error] * len(wanted)
+    return [
+        await _understood(board, size, slot, reply)
+        for (board, size), (slot, _, _), reply in zip(wanted, questions, replies, strict=True)
+    ]
+
+
+async def _understood(board: Reading, size: int, slot: int | None, reply: Any) -> Page | Exception:  # noqa: ANN401
+    """The page of a reply; what does not go smoothly is read once more, by itself."""
+    try:
+        if isinstance(reply, list) and board.epoch is not None and (page := board._answer(reply, slot)) is not None:  # noqa: SLF001
+            return page
+        return await board.read(size)
+    except (StoreUnavailableError, EpochLostError) as error:
+        return error

@@ -32,9 +32,13 @@ class Script:
 
     async def __call__(self, store: Store, keys: Sequence[str], arguments: Sequence[Word]) -> list[Any]:
         """Run the script; a store that has forgotten it is sent the source."""
-        words = (len(keys), *keys, *arguments)
+        command = self.command(keys, arguments)
         try:
-            reply = await store.line.call("EVALSHA", self._hash, *words)
+            reply = await store.line.call(*command)
         except NoScriptError:
-            reply = await store.line.call("EVAL", self.source, *words)
+            reply = await store.line.call("EVAL", self.source, *command[2:])
         return cast("list[Any]", reply)
+
+    def command(self, keys: Sequence[str], arguments: Sequence[Word]) -> tuple[Word, ...]:
+        """The command that runs the script, if the store knows it."""
+        return ("EVALSHA", self._hash, len(keys), *keys, *arguments)
