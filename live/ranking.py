@@ -73,14 +73,19 @@ def ranks_of(scores: Sequence[int], first: int, start: int, ranks: Ranks) -> lis
 
 def diff(old: Sequence[Record], new: Sequence[Record]) -> tuple[list[Record], list[str]]:
     """What turns `old` into `new`: the records that are new, other or elsewhere, in order, and the keys that left."""
-    before = {record.key: (record.score, record.metadata) for record in old}
-    moved = {record.key for record in new if before.get(record.key) != (record.score, record.metadata)}
-    staying = {record.key for record in new}
-    removed = [record.key for record in old if record.key not in staying]
-    moved |= _out_of_order(
-        [record.key for record in old if record.key in staying and record.key not in moved],
-        [record.key for record in new if record.key not in moved],
-    )
+    before = {record.key: record for record in old}
+    moved: set[str] = set()
+    staying: list[str] = []
+    for record in new:
+        key = record.key
+        was = before.pop(key, None)
+        if was is None or was.score != record.score or was.metadata != record.metadata:
+            moved.add(key)
+        else:
+            staying.append(key)
+    removed = list(before)
+    unmoved = set(staying)
+    moved |= _out_of_order([record.key for record in old if record.key in unmoved], staying)
     return [record for record in new if record.key in moved], removed
 
 

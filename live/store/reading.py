@@ -1,6 +1,7 @@
 """Reading a board: consecutive records at one instant."""
 
 from collections.abc import Sequence
+from itertools import count as count_from
 from typing import Any, Final
 
 import msgspec
@@ -137,20 +138,10 @@ class Reading(Life):
         names, scores = rows[::2], [int(float(score)) for score in rows[1::2]]
         skip = 0 if board.tags == "key" else TAG
         first = int(start or 0)
-        ranks = ranks_of(scores, int(rank or 0), first, board.ranks)
-        described = metadata or [None] * len(names)
-        records = tuple(
-            Record(
-                name[skip:].decode(),
-                score,
-                rank,
-                UNSET if board.score is None else board.score.unpack(score),
-                UNSET if text is None else msgspec.Raw(text),
-                position(rank, place),
-            )
-            for place, (name, score, rank, text) in enumerate(
-                zip(names, scores, ranks, described, strict=True), first + 1
-            )
+        records = (
+            tuple(map(Record, [name[skip:].decode() for name in names], scores, count_from(first + 1)))
+            if board.bare and board.ranks == "ordinal"
+            else self._described(names, scores, metadata, first, int(rank or 0))
         )
         return Page(
             epoch=self.epoch or "",
@@ -164,6 +155,28 @@ class Reading(Life):
             entrants=None if board.votes is None else registered,
             slot=period if board.window.tables else None,
             period=self._period_name(period),
+        )
+
+    def _described(
+        self, names: list[bytes], scores: list[int], metadata: list[bytes | None], first: int, rank: int
+    ) -> tuple[Record, ...]:
+        """Records with all that may be said of them."""
+        board = self.board
+        skip = 0 if board.tags == "key" else TAG
+        ranks = ranks_of(scores, rank, first, board.ranks)
+        described = metadata or [None] * len(names)
+        return tuple(
+            Record(
+                name[skip:].decode(),
+                score,
+                rank,
+                UNSET if board.score is None else board.score.unpack(score),
+                UNSET if text is None else msgspec.Raw(text),
+                position(rank, place),
+            )
+            for place, (name, score, rank, text) in enumerate(
+                zip(names, scores, ranks, described, strict=True), first + 1
+            )
         )
 
     def _period_name(self, start: int | None) -> str | None:
