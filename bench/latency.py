@@ -90,11 +90,11 @@ def _run(board: Board, swarm: Swarm, scale: Scale) -> _Run:
         swarm.note(notes)
         delivery = asyncio.run(like())
         swarm.note(None)
-        return _Run(producers, delivery, _read(notes, delivery.viewers))
+        return _Run(producers, delivery, _read(notes, scale.viewers))
 
 
 def _read(notes: Path, viewers: int) -> list[Seen]:
-    """The frames of each viewer."""
+    """The frames of each viewer, also of one that was let go."""
     seen: dict[int, Seen] = {number: Seen([], []) for number in range(viewers)}
     for number, offset, at in _NOTE.iter_unpack(notes.read_bytes()):
         seen[number].offsets.append(offset)
