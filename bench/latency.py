@@ -1,42 +1,140 @@
-"""`likes-to-frames`: the project's own load test against a server process with default settings."""
+"""`likes-to-frames`: from the answer to a like until the frame that shows it has reached each of many viewers."""
 
 import asyncio
+import struct
+from collections.abc import Sequence
 from contextlib import ExitStack
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Final
 
-from bench.processes import BenchError, cpu_seconds, live_server, running_store
-from bench.table import Row, Scale, Tell, middle, of_round
-from live.load.run import Options, Report, make_options, run
+import msgspec
+from websockets.sync.client import connect
+
+from bench.board import BATCH, Board
+from bench.broadcasters import TICK
+from bench.processes import BenchError
+from bench.swarm import Delivery, Swarm, built, need_files, not_built, swarming
+from bench.table import Row, Scale, Tell, middle, middle_ratio, of_round
+from bench.watched import PATH, fill, settle
+from live.load.measure import Seen, quantiles, seen_after
+from live.load.producers import Producers
 from live.settings import Settings
 
-_PRODUCERS = 8
-_KEYS = 1_000
+_BOARDS: Final = '[[board]]\nid = "posts"\n'
+_PRODUCERS: Final = 256  # each waits for its answer; so many that a pause of a tick keeps none from its next like
+_HISTORY: Final = 3600  # seconds of the same likes that the board holds before
+_NOTE: Final = struct.Struct("=QQd")  # as bench/viewer.c writes it: viewer, offset, when
+_AFTER: Final = 2.0  # seconds that the last frames get to arrive
+_PAGE: Final = 1 << 20
+_Round = dict[str, float]
+
+
+class _Run(msgspec.Struct, frozen=True):
+    """What one run gave: the likes that were answered, and what came to the viewers meanwhile and when."""
+
+    producers: Producers
+    delivery: Delivery
+    seen: Sequence[Seen]
 
 
 def likes_to_frames(scale: Scale, tell: Tell) -> list[Row]:
-    """How long after its acknowledgement a like is seen by each viewer (see `live.load`); the medians of the rounds.
+    """How long after its acknowledgement a like is seen by each viewer of the top 50; the medians of the rounds.
 
-    CPU is that of server and store from the first handshake to the last close, for each frame that a viewer got.
+    The likes are those of `live load`: single POSTs, keys by 1/rank. The board has 100,000 members, as an hour of the
+    same likes would have left them. A viewer sees a like with its first frame at the like's offset or beyond; the swarm
+    notes when it has read each (its clock is that of `time.perf_counter`). CPU is that of server and store during the
+    likes, for each frame that came.
     """
-    rounds: list[dict[str, float]] = []
+    need_files(scale.viewers)
     with ExitStack() as stack:
-        store = stack.enter_context(running_store())
-        server = stack.enter_context(live_server(store))
-        options = make_options(
-            url=f"http://{server.address}", board="posts", producers=_PRODUCERS, viewers=scale.viewers,
-            rate=scale.likes_a_second, duration=f"{scale.load_seconds}s", keys=_KEYS, slo=None,
-        )  # fmt: skip
+        programs = stack.enter_context(built())
+        if programs is None:
+            return not_built("likes-to-frames")
+        board = Board(stack, _BOARDS)
+        tell("filling")
+        _fill(board, scale)
+        swarm = stack.enter_context(swarming(programs, board.server, PATH))
+        swarm.connect(scale.viewers, first=True)
+        rounds = []
         for number in range(1, scale.rounds + 1):
-            before = cpu_seconds(server.pid) + cpu_seconds(store.pid)
-            report = _load(options, of_round(tell, number))
-            cpu = cpu_seconds(server.pid) + cpu_seconds(store.pid) - before
-            rounds.append(_figures(report, cpu))
+            of_round(tell, number)("likes")
+            rounds.append(_figures(_run(board, swarm, scale), _sync_size(board)))
+    return _rows(rounds, scale)
+
+
+def _fill(board: Board, scale: Scale) -> None:
+    """Give each key its share of the likes before, by 1/rank."""
+    whole = sum(1 / rank for rank in range(1, scale.keys + 1))
+    events: list[dict[str, object]] = [
+        {"key": f"post-{rank}", "amount": max(1, round(_HISTORY * scale.likes_a_second / whole / rank))}
+        for rank in range(1, scale.keys + 1)
+    ]
+    for first in range(0, len(events), BATCH):
+        fill(board, events[first : first + BATCH])
+
+
+def _run(board: Board, swarm: Swarm, scale: Scale) -> _Run:
+    producers = Producers(f"http://{board.server.address}", "posts", scale.keys, board.key)
+
+    async def like() -> Delivery:
+        counting = asyncio.to_thread(swarm.measure, scale.load_seconds, [board.server, board.store])
+        sending = producers.run(_PRODUCERS, scale.likes_a_second, scale.load_seconds)
+        delivery, _ = await asyncio.gather(counting, sending)
+        await asyncio.sleep(_AFTER)
+        return delivery
+
+    with TemporaryDirectory(prefix="live-bench-") as folder:
+        notes = Path(folder) / "notes"
+        settle()
+        swarm.note(notes)
+        delivery = asyncio.run(like())
+        swarm.note(None)
+        return _Run(producers, delivery, _read(notes, scale.viewers))
+
+
+def _read(notes: Path, viewers: int) -> list[Seen]:
+    """The frames of each viewer, also of one that was let go."""
+    seen: dict[int, Seen] = {number: Seen([], []) for number in range(viewers)}
+    for number, offset, at in _NOTE.iter_unpack(notes.read_bytes()):
+        seen[number].offsets.append(offset)
+        seen[number].times.append(at)
+    return list(seen.values())
+
+
+def _sync_size(board: Board) -> int:
+    """Bytes of the whole top, as a viewer gets it who has just come."""
+    with connect(f"ws://{board.server.address}{PATH}", compression=None, max_size=_PAGE) as viewer:
+        return len(viewer.recv(decode=False))
+
+
+def _figures(run: _Run, sync_size: int) -> _Round:
+    producers, delivery = run.producers, run.delivery
+    received = quantiles(seen_after(producers.acknowledged, run.seen))
+    acknowledged = quantiles([like.at - like.sent for like in producers.acknowledged])
+    if received is None or acknowledged is None:
+        raise BenchError("no viewer saw a like")
+    converged = sum(1 for seen in run.seen if seen.offsets and seen.offsets[-1] >= producers.last_offset)
+    return {
+        "p50": received.p50, "p90": received.p90, "p99": received.p99, "max": received.max,
+        "acknowledged_p99": acknowledged.p99, "likes": producers.accepted, "failed": producers.failed,
+        "converged": converged, "frames_per_viewer_second": delivery.rate / delivery.viewers,
+        "frame": delivery.payload, "sync": sync_size, "lost": delivery.lost,
+        "bytes_per_viewer_second": delivery.payload_bytes / delivery.viewers / delivery.seconds,
+        "cpu_a_frame": sum(delivery.microseconds()), "swarm_load": delivery.swarm_cpu / delivery.seconds,
+    }  # fmt: skip
+
+
+def _rows(rounds: Sequence[_Round], scale: Scale) -> list[Row]:
     mid = middle(rounds)
     interval = Settings().conflation_interval * 1000
     times = ", ".join(f"{name} {mid[name]:.0f}" for name in ("p50", "p90", "p99", "max"))
+    rate = mid["likes"] / scale.load_seconds
+    frames = mid["frames_per_viewer_second"]
     return [
         Row(
             work=f"likes-to-frames: {scale.viewers:,} viewers, {scale.likes_a_second:,} likes/s",
-            measured=f"acknowledged to seen: {times} ms",
+            measured=f"acknowledged to seen: {times} ms; {rate:,.0f} likes/s came in",
             against=f"the conflation interval: {interval:.0f} ms",
             ratio=mid["p99"] / interval,
             goal=f"p99 ≤ {interval + 50:.0f} ms",
@@ -44,24 +142,14 @@ def likes_to_frames(scale: Scale, tell: Tell) -> list[Row]:
         ),
         Row(
             work="likes-to-frames: what viewers got",
-            measured=f"{mid['converged']:,.0f} of {scale.viewers:,} converged, {mid['bytes_per_viewer_second']:,.0f} "
-            "bytes a viewer and second",
-            against=f"{mid['cpu_a_frame']:.0f} µs of server and store a frame",
+            measured=f"{mid['converged']:,.0f} of {scale.viewers:,} converged, {frames:.1f} of {1 / TICK:.0f} frames a "
+            "second",
+            against=f"{mid['cpu_a_frame']:.1f} µs of server and store a frame",
+        ),
+        Row(
+            work="likes-to-frames: bytes a viewer and second",
+            measured=f"{mid['bytes_per_viewer_second']:,.0f} bytes, {mid['frame']:,.0f} a frame",
+            against=f"the whole top each time: {mid['sync'] * frames:,.0f} bytes, {mid['sync']:,.0f} a frame",
+            ratio=middle_ratio(rounds, ("frame",), ("sync",)),
         ),
     ]
-
-
-def _load(options: Options, tell: Tell) -> Report:
-    return asyncio.run(run(options, lambda done, total: tell(f"{done:.0f} of {total:.0f} s")))
-
-
-def _figures(report: Report, cpu: float) -> dict[str, float]:
-    if report.received is None or report.acknowledged is None:
-        raise BenchError("no viewer saw a like")
-    received = report.received
-    return {
-        "p50": received.p50, "p90": received.p90, "p99": received.p99, "max": received.max,
-        "acknowledged_p99": report.acknowledged.p99, "converged": report.converged, "frames": report.frames,
-        "failed": report.failed, "bytes_per_viewer_second": report.bytes_per_viewer_second,
-        "cpu_a_frame": cpu / max(1, report.frames) * 1e6,
-    }  # fmt: skip

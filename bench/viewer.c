@@ -95,6 +95,7 @@ static void end_frame(Viewer *viewer, double at) {
     int opcode = viewer->header[0] & 15, last = viewer->header[0] & 128;
     swarm.count.frames[opcode]++;
     if (opcode == PING) answer_ping(viewer);
+    if (opcode == CLOSE) viewer->let_go = 1;
     if (opcode < CLOSE) {
         swarm.count.payload += viewer->size;
         if (swarm.notes && opcode != CONTINUED) note(viewer, at);
@@ -171,6 +172,7 @@ static void hear(Viewer *viewer, double at) {
     if (!data) return;
     swarm.count.bytes += (unsigned long)(end - data);
     take_frames(viewer, data, end, at);
+    if (viewer->let_go) forget(viewer, LOST);
 }
 
 void handle(Viewer *viewer) {

@@ -16,7 +16,7 @@ typedef struct {
     int header_size, matched;   /* `matched`: how much of the blank line that ends the handshake was seen */
     uint64_t left, size;        /* bytes of the frame's payload: still to come, and in all */
     unsigned char start[START]; /* of the payload, where somebody looks at it; of the answer in a handshake */
-    int start_size;
+    int start_size, let_go;     /* `let_go`: the server has sent a close frame */
     unsigned long had, counted; /* data frames on this connection, and in this measure */
 } Viewer;
 
