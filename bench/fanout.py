@@ -76,9 +76,9 @@ def _what_came(name: str, delivery: Delivery) -> _Round:
     }  # fmt: skip
 
 
-def delivered_share(delivery: Delivery) -> float:
-    """The share of the frames that were due which came; that of viewers who were let go did not."""
-    return delivery.frames / ((delivery.viewers + delivery.lost) * delivery.seconds / TICK)
+def delivered_share(delivery: Delivery, pause: float = TICK) -> float:
+    """The share of the frames that were due, one a `pause`, which came; that of viewers who were let go did not."""
+    return delivery.frames / ((delivery.viewers + delivery.lost) * delivery.seconds / pause)
 
 
 def behind(share: float) -> str:

@@ -58,13 +58,13 @@ class Recorder(SharedLine):
 
     def __init__(self, store: Store, settings: Settings) -> None:
         super().__init__(store.connection_pool, settings.store_timeout)
-        self.calls: list[tuple[str, int, list[Word]]] = []
+        self.noted: list[tuple[str, int, list[Word]]] = []
 
     async def call(self, *words: Word) -> Any:
         """Note the call, and make it."""
         if words[0] == "EVALSHA":
             _, script, keys, *sent = words
-            self.calls.append((str(script), int(keys), sent))
+            self.noted.append((str(script), int(keys), sent))
         return await super().call(*words)
 
 
@@ -176,13 +176,13 @@ async def test_callers_send_what_the_headers_document(valkey_url: str) -> None:
     by_hash = {
         hashlib.sha1(script.source.encode(), usedforsecurity=False).hexdigest(): script for script in USED.values()
     }
-    for sha, keys, sent in recorder.calls:
+    for sha, keys, sent in recorder.noted:
         header = parse_header(by_hash[sha].source)
         assert fits(keys, header.keys, more=header.more_keys)
         assert fits(len(sent) - keys, header.arguments, more=header.more_arguments)
         tags = {str(key).removeprefix(f"{settings.key_prefix}:{{").partition("}")[0] for key in sent[:keys]}
         assert tags in ({"producers"}, {"rate:shop"}, {"boards"}, {"brief"}, *({board.id} for board in BOARDS))
-    assert {by_hash[sha].name for sha, _, _ in recorder.calls} == SOURCES.keys()
+    assert {by_hash[sha].name for sha, _, _ in recorder.noted} == SOURCES.keys()
 
 
 def fits(count: int, names: tuple[str, ...], *, more: int) -> bool:
@@ -246,7 +246,7 @@ async def test_the_groups_of_a_batch_are_taken_apart_whole(valkey_url: str, boar
 
     header = parse_header(SOURCES["add"])
     fixed = len(header.keys) - header.more_keys
-    _, keys, sent = recorder.calls[-1]
+    _, keys, sent = recorder.noted[-1]
     arguments = sent[keys:]
     buckets, identities = (int(arguments[header.arguments.index(name)]) for name in ("buckets", "n"))
     alone = header.arguments.index("identities")
