@@ -1,0 +1,244 @@
+"""Whatever happens between store, process and viewer: who only applies messages holds the server's top."""
+
+import asyncio
+import random
+import time
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from pathlib import Path
+from typing import Any, Final
+
+import httpx
+import msgspec
+import pytest
+from websockets.asyncio.client import ClientConnection, connect
+from websockets.exceptions import ConnectionClosed, InvalidStatus
+
+from live.fanout import hub
+from live.ranking import Record
+from live.settings import Duration
+from live.store.client import connect as connect_store
+from tests.fanout.proxy import Proxy, proxied
+from tests.support import ModelViewer, StoreProcess, eventually, fresh_settings, post, rolling_board, run_server
+
+pytestmark = pytest.mark.fault
+
+HEALED: Final = 5.0  # seconds in which a lost notice is made good
+FAST: Final[dict[str, Any]] = {"conflation_interval": Duration(0.02), "store_timeout": Duration(1)}
+
+
+class Shown(msgspec.Struct):
+    """The part of a page that a viewer holds too."""
+
+    offset: int
+    rank_count: int
+    records: list[Record]
+
+
+class Follower:
+    """A viewer that comes back, to any of the servers, whenever its connection ends; it never asks for a page."""
+
+    def __init__(self, servers: list[str], size: int, chance: random.Random) -> None:
+        self.size = size
+        self.model = ModelViewer()
+        self.recovered = self.syncs_after = 0
+        self.reading = asyncio.Event()
+        self.reading.set()
+        self.task = asyncio.create_task(self._follow(servers, chance))
+        self._socket: ClientConnection | None = None
+
+    async def _follow(self, servers: list[str], chance: random.Random) -> None:
+        while True:
+            model = self.model
+            position = f"&epoch={model.epoch}&offset={model.offset}" if model.epoch else ""
+            address = f"{chance.choice(servers).replace('http', 'ws')}/v1/boards/posts/live?limit={self.size}{position}"
+            with suppress(ConnectionClosed, InvalidStatus, OSError):
+                async with connect(address, compression=None) as socket:
+                    self._socket = socket
+                    await self._apply(socket, returns=bool(position))
+            await asyncio.sleep(0.02)
+
+    async def _apply(self, socket: ClientConnection, *, returns: bool) -> None:
+        async for message in socket:
+            before = self.model.syncs + self.model.updates
+            self.model.receive(message)
+            if returns and self.model.syncs + self.model.updates > before:
+                self.recovered += self.model.recovered
+                self.syncs_after += not self.model.recovered
+                returns = False
+            await self.reading.wait()
+
+    def drop(self) -> None:
+        """Lose the connection."""
+        if self._socket is not None:
+            self._socket.transport.abort()
+
+    async def leave(self) -> None:
+        """Go; a message that did not follow from the one before is raised here."""
+        self.task.cancel()
+        with suppress(asyncio.CancelledError):
+            await self.task
+
+
+@asynccontextmanager
+async def servers_on(*stores: str, window: str = "24h", slot: str = "1h") -> AsyncIterator[list[str]]:
+    """A server for each address of one store, all with one board."""
+    settings = fresh_settings(stores[0], **FAST)
+    async with AsyncExitStack() as stack:
+        yield [
+            await stack.enter_async_context(
+                run_server(msgspec.structs.replace(settings, store=store), [rolling_board(window, slot)])
+            )
+            for store in stores
+        ]
+
+
+async def agree(client: httpx.AsyncClient, followers: list[Follower], patience: float = 10) -> None:
+    """Wait until every follower stands where the board does, and compare what it holds."""
+
+    async def same() -> bool:
+        for follower in followers:
+            assert not follower.task.done(), follower.task
+            response = await client.get(f"/v1/boards/posts?limit={follower.size}")
+            if response.status_code != httpx.codes.OK:
+                return False
+            page = msgspec.json.decode(response.content, type=Shown)
+            if follower.model.offset != page.offset:
+                return False
+            assert follower.model.records == page.records
+            assert follower.model.rank_count == page.rank_count
+        return True
+
+    async with asyncio.timeout(patience):
+        await eventually(same)
+
+
+async def like(client: httpx.AsyncClient, chance: random.Random) -> None:
+    """A few likes and take-backs of few keys."""
+    events = [{"key": f"k{chance.randrange(9)}", "amount": chance.randint(-2, 3)} for _ in range(chance.randint(1, 5))]
+    with suppress(httpx.HTTPError):
+        await client.post("/v1/events", json=events)
+
+
+@pytest.mark.parametrize("seed", range(3))
+async def test_viewers_converge_through_anything(valkey_url: str, tmp_path: Path, seed: int) -> None:
+    """Random likes on a board that rotates, two processes, cuts, drops and delays of notices, slow spells, returns."""
+    chance = random.Random(seed)
+    async with (
+        proxied(valkey_url, tmp_path) as proxy,
+        servers_on(proxy.url, valkey_url, window="3s", slot="1s") as servers,
+        httpx.AsyncClient(base_url=servers[1], timeout=5) as client,
+    ):
+        followers = [Follower(servers, size, chance) for size in (1, 2, 3, 5, 8, 50)]
+        for _ in range(120):
+            await like(client, chance)
+            act(chance, proxy, chance.choice(followers))
+            await asyncio.sleep(chance.choice([0, 0.01, 0.05]))
+        proxy.dropping, proxy.delay = False, 0
+        for follower in followers:
+            follower.reading.set()
+        await like(client, chance)
+        await agree(client, followers)
+        for follower in followers:
+            await follower.leave()
+        assert sum(follower.recovered for follower in followers) > 0
+        assert sum(follower.syncs_after for follower in followers) > 0
+
+
+def act(chance: random.Random, proxy: Proxy, follower: Follower) -> None:
+    """One fault, or the end of one."""
+    fault = chance.random()
+    if fault < 0.15:
+        follower.drop()
+    elif fault < 0.3:
+        follower.reading.clear()
+    elif fault < 0.55:
+        follower.reading.set()
+    elif fault < 0.6:
+        proxy.cut()
+    elif fault < 0.7:
+        proxy.dropping = not proxy.dropping
+    elif fault < 0.75:
+        proxy.delay = chance.choice([0, 0, 0.05])
+
+
+async def healed(valkey_url: str, folder: Path) -> None:
+    """A notice is lost without a trace, and nothing else comes: the viewer is told all the same, in time."""
+    async with (
+        proxied(valkey_url, folder) as proxy,
+        servers_on(proxy.url, valkey_url) as servers,
+        httpx.AsyncClient(base_url=servers[1]) as client,
+    ):
+        await post(client, {"key": "a"})
+        follower = Follower(servers[:1], 5, random.Random(1))
+        await agree(client, [follower])
+        proxy.dropping = True
+        await post(client, {"key": "b", "amount": 5})
+        lost = time.monotonic()
+        await asyncio.wait_for(_reached(follower, 2), HEALED)
+        assert proxy.dropped
+        assert time.monotonic() - lost < HEALED
+        await follower.leave()
+
+
+async def _reached(follower: Follower, offset: int) -> None:
+    async def there() -> bool:
+        return follower.model.offset >= offset
+
+    await eventually(there)
+
+
+async def test_a_lost_notice_is_made_good(valkey_url: str, tmp_path: Path) -> None:
+    """By the look at where the board stands, for the connection has not noticed anything."""
+    await healed(valkey_url, tmp_path)
+
+
+async def test_without_the_look_it_would_not(valkey_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The test above can fail."""
+
+    async def look_away(_feed: object) -> None:
+        """Nothing."""
+
+    monkeypatch.setattr(hub, "_check", look_away)
+    monkeypatch.setattr("tests.fanout.test_convergence.HEALED", 3.0)
+    with pytest.raises(TimeoutError):
+        await healed(valkey_url, tmp_path)
+
+
+async def test_a_subscriber_that_is_killed_misses_nothing(valkey_url: str) -> None:
+    """The store cuts who can't keep up with its notices; what was announced meanwhile is read."""
+    async with servers_on(valkey_url) as servers, httpx.AsyncClient(base_url=servers[0]) as client:
+        store = connect_store(valkey_url, fresh_settings(valkey_url))
+        follower = Follower(servers, 5, random.Random(1))
+        for number in range(10):
+            await store.client_kill_filter(_type="pubsub")
+            await post(client, {"key": f"k{number}"})
+        await agree(client, [follower])
+        await follower.leave()
+        await store.aclose()
+
+
+async def test_a_store_that_pauses_or_starts_again_is_followed(own_store: StoreProcess) -> None:
+    """Viewers stay; they are told that the board is stale, and then all that they missed."""
+    async with servers_on(own_store.url) as servers, httpx.AsyncClient(base_url=servers[0], timeout=10) as client:
+        await post(client, {"key": "a"})
+        follower = Follower(servers, 5, random.Random(1))
+        await agree(client, [follower])
+        with own_store.frozen():
+
+            async def told() -> bool:
+                return follower.model.stale
+
+            await eventually(told)
+        await post(client, {"key": "b"})
+        await agree(client, [follower])
+        own_store.kill()
+        own_store.start()
+
+        async def counted() -> bool:
+            return (await client.post("/v1/events", json={"key": "c"})).status_code == httpx.codes.OK
+
+        await eventually(counted)
+        await agree(client, [follower])
+        assert not follower.model.stale
+        await follower.leave()
