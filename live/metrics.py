@@ -55,7 +55,7 @@ SEND_LAG_SECONDS: Final = Histogram(
 )
 ROTATION_LAG: Final = Gauge(
     "live_rotation_lag_seconds",
-    "How long ago the slot became due that rotation has just subtracted",
+    "For how long something that has left the window has been waiting to be subtracted",
     ["board"],
     registry=REGISTRY,
     multiprocess_mode="livemax",

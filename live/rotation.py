@@ -8,7 +8,7 @@ from typing import Final
 import structlog
 
 from live.errors import EpochLostError, StoreUnavailableError
-from live.metrics import ROTATION_FAILURES, ROTATION_SECONDS
+from live.metrics import ROTATION_FAILURES, ROTATION_LAG, ROTATION_SECONDS
 from live.store.ledger import Ledger
 
 log = structlog.get_logger()
@@ -42,14 +42,18 @@ async def rotate_for_ever(ledgers: Iterable[Ledger], interval: float) -> None:
 
 
 async def _rotate_board(ledger: Ledger, interval: float) -> None:
+    lag = ROTATION_LAG.labels(ledger.board.id)
+    due = time.perf_counter()  # when there was, or will be, something to do; now, for all we know
     while True:
         started = time.perf_counter()
         try:
             wait = await step(ledger)
+            due = min(due, started) if wait is None else time.perf_counter() + wait
         except (StoreUnavailableError, EpochLostError) as error:
             ROTATION_FAILURES.inc()
             log.debug("rotation waits", board=ledger.board.id, reason=str(error))
             wait = interval
+        lag.set(max(0, time.perf_counter() - due))
         if wait is None:
             # Leave the store at least half of its time, so that writers between two steps are not held up.
             await asyncio.sleep(time.perf_counter() - started)

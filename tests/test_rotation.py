@@ -38,9 +38,9 @@ async def rotating(*boards: Ledger, interval: float = 0.05) -> AsyncIterator[Non
             await rotation
 
 
-def sample(name: str) -> float:
+def sample(name: str, **labels: str) -> float:
     """What a metric stands at."""
-    return REGISTRY.get_sample_value(name) or 0
+    return REGISTRY.get_sample_value(name, labels) or 0
 
 
 async def is_empty(ledger: Ledger) -> bool:
@@ -59,8 +59,8 @@ async def test_a_slot_leaves_without_anybody_asking(valkey_url: str) -> None:
 
 
 async def test_rotation_goes_on_when_the_store_is_back(own_store: StoreProcess) -> None:
-    """Steps that fail are counted and tried again; what was due meanwhile leaves."""
-    board = rolling_board("1s", "1s")
+    """Steps that fail are counted and tried again; how late they are is told, and what was due meanwhile leaves."""
+    board = rolling_board("1s", "1s", board="late")
     before = sample("live_rotation_failures_total")
     async with ledgers(own_store.url, board, store_timeout=Duration(0.2)) as (ledger,), rotating(ledger):
         await ledger.add([make_entry("a", 1, None)])
@@ -70,8 +70,18 @@ async def test_rotation_goes_on_when_the_store_is_back(own_store: StoreProcess) 
             return sample("live_rotation_failures_total") > before
 
         await eventually(failed)
+
+        async def late() -> bool:
+            return sample("live_rotation_lag_seconds", board="late") > 0
+
+        await eventually(late)
         own_store.start()
         await eventually(lambda: is_empty(ledger))
+
+        async def in_time() -> bool:
+            return sample("live_rotation_lag_seconds", board="late") == 0
+
+        await eventually(in_time)
         assert await drifted(ledger._client, ledger.keys) == []
 
 
