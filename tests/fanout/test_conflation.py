@@ -1,0 +1,190 @@
+"""Conflation: how often a viewer is sent something, how late, and how often the store is read for it."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import Any
+
+import httpx
+import msgspec
+import pytest
+from websockets.asyncio.client import ClientConnection, connect
+from websockets.exceptions import ConnectionClosed
+
+from live.board import Board
+from live.metrics import REGISTRY
+from live.settings import Duration
+from live.store.client import connect as connect_store
+from tests.support import ModelViewer, eventually, fresh_settings, post, rolling_board, run_server
+
+
+class Clocked:
+    """A viewer that notes when its frames came."""
+
+    def __init__(self, socket: ClientConnection) -> None:
+        self.socket = socket
+        self.model = ModelViewer()
+        self.times: list[float] = []
+        self.task = asyncio.create_task(self._watch())
+
+    async def _watch(self) -> None:
+        try:
+            async for message in self.socket:
+                before = self.model.offset
+                self.model.receive(message)
+                if self.model.offset != before:
+                    self.times.append(time.monotonic())
+        except ConnectionClosed:
+            pass
+
+
+@asynccontextmanager
+async def server(store: str, board: Board, **changes: Any) -> AsyncIterator[tuple[str, httpx.AsyncClient]]:
+    """A server with a board."""
+    async with (
+        run_server(fresh_settings(store, **changes), [board]) as url,
+        httpx.AsyncClient(base_url=url) as client,
+    ):
+        yield url, client
+
+
+@asynccontextmanager
+async def watching(url: str, *queries: str) -> AsyncIterator[list[Clocked]]:
+    """A viewer for each query."""
+    async with AsyncExitStack() as stack:
+        address = f"{url.replace('http', 'ws')}/v1/boards/posts/live"
+        yield [Clocked(await stack.enter_async_context(connect(address + query))) for query in queries]
+
+
+async def at_offset(viewers: list[Clocked], offset: int) -> None:
+    """Wait until all have come to an offset."""
+
+    async def there() -> bool:
+        return all(viewer.model.offset >= offset for viewer in viewers)
+
+    await eventually(there)
+
+
+async def test_a_viewer_gets_at_most_a_frame_an_interval(valkey_url: str) -> None:
+    """However fast the board changes: its own interval, or the slower one that it asks for; the last is the latest."""
+    async with (
+        server(valkey_url, rolling_board(), conflation_interval=Duration(0.05)) as (url, client),
+        watching(url, "?limit=5", "?limit=5&interval=200ms") as (quick, slow),
+    ):
+        started = time.monotonic()
+        likes = 0
+        while time.monotonic() < started + 2:
+            offset = (await post(client, {"key": f"k{likes % 7}"}))["offsets"]["posts"]
+            likes += 1
+        await at_offset([quick, slow], offset)
+        for viewer, interval in ((quick, 0.05), (slow, 0.2)):
+            lasted = viewer.times[-1] - viewer.times[0]
+            assert len(viewer.times) <= lasted / interval + 2
+            assert len(viewer.times) > 5
+        assert len(slow.times) < len(quick.times) / 2
+        assert slow.model.records == quick.model.records
+
+
+async def test_a_board_has_an_interval_of_its_own(valkey_url: str) -> None:
+    """Slower than the server's, or faster."""
+    board = msgspec.structs.replace(rolling_board(), conflation=250)
+    async with (
+        server(valkey_url, board, conflation_interval=Duration(0.01)) as (url, client),
+        watching(url, "") as (viewer,),
+    ):
+        started = time.monotonic()
+        while time.monotonic() < started + 1.5:
+            offset = (await post(client, {"key": "k"}))["offsets"]["posts"]
+        await at_offset([viewer], offset)
+        assert len(viewer.times) <= (viewer.times[-1] - viewer.times[0]) / 0.25 + 2
+
+
+async def test_a_change_is_seen_in_time(valkey_url: str) -> None:
+    """Within an interval, and what it takes to send: a change that comes alone, and one among many."""
+    async with (
+        server(valkey_url, rolling_board(), conflation_interval=Duration(0.1)) as (url, client),
+        watching(url, "") as (viewer,),
+    ):
+        late = []
+        for number in range(12):
+            offset = (await post(client, {"key": "k"}))["offsets"]["posts"]
+            posted = time.monotonic()
+            await at_offset([viewer], offset)
+            late.append(time.monotonic() - posted)
+            if number % 3:
+                await asyncio.sleep(0.15)
+        assert sorted(late)[len(late) // 2] < 0.2
+
+
+async def reads(store: str) -> int:
+    """How often the store has run a script of ours."""
+    client = connect_store(store, fresh_settings(store))
+    stats = await client.info("commandstats")
+    await client.aclose()
+    return sum(stats.get(f"cmdstat_{name}", {"calls": 0})["calls"] for name in ("evalsha", "eval"))
+
+
+async def test_those_who_come_at_once_share_a_read(valkey_url: str) -> None:
+    """A storm of viewers, of two sizes, on a board that stands still: hardly more reads than the first needs."""
+    async with server(valkey_url, rolling_board(), rotation_interval=Duration(60)) as (url, client):
+        await post(client, *({"key": f"k{number}"} for number in range(20)))
+        before = await reads(valkey_url)
+        async with watching(url, *(["?limit=5", "?limit=10"] * 50)) as viewers:
+            await at_offset(viewers, 1)
+            taken = await reads(valkey_url) - before
+        assert taken <= 10
+
+
+async def test_a_quiet_board_is_not_read(valkey_url: str) -> None:
+    """With viewers, and without a change."""
+    async with server(
+        valkey_url, rolling_board(), rotation_interval=Duration(60), conflation_interval=Duration(0.01)
+    ) as (url, client):
+        await post(client, {"key": "k"})
+        async with watching(url, *[""] * 5) as viewers:
+            await at_offset(viewers, 1)
+            before, frames = await reads(valkey_url), [len(viewer.times) for viewer in viewers]
+            await asyncio.sleep(1)
+            assert await reads(valkey_url) - before <= 2  # the count of viewers is told
+            assert [len(viewer.times) for viewer in viewers] == frames
+
+
+async def test_what_is_sent_is_counted(valkey_url: str) -> None:
+    """Frames by type, bytes, changes that shared a frame, ticks, and how long they took."""
+
+    def sample(name: str, **labels: str) -> float:
+        return REGISTRY.get_sample_value(name, labels) or 0
+
+    names = ("live_bytes_sent_total", "live_conflated_total", "live_tick_seconds_count", "live_send_lag_seconds_count")
+    before = {name: sample(name) for name in names}
+    updates = sample("live_frames_sent_total", type="update")
+    async with (
+        server(valkey_url, rolling_board(), conflation_interval=Duration(0.2)) as (url, client),
+        watching(url, "?limit=50") as (viewer,),
+    ):
+        await post(client, *({"key": f"a-rather-long-name-{number}"} for number in range(20)))
+        await at_offset([viewer], 1)
+        for _ in range(10):
+            offset = (await post(client, {"key": "a-rather-long-name-1"}))["offsets"]["posts"]
+        await at_offset([viewer], offset)
+        assert sample("live_viewers", board="posts") >= 1
+    for name in names:
+        assert sample(name) > before[name], name
+    assert sample("live_frames_sent_total", type="update") > updates
+
+
+@pytest.mark.parametrize("query", ["?interval=0s", "?interval=2m", "?interval=soon", "?limit=0", "?around=-1"])
+async def test_what_can_not_be_asked_is_refused(valkey_url: str, query: str) -> None:
+    """With what can."""
+    async with server(valkey_url, rolling_board()) as (_, client):
+        answer = await client.get(
+            f"/v1/boards/posts/live{query}",
+            headers={
+                "Upgrade": "websocket", "Connection": "Upgrade", "Sec-WebSocket-Version": "13",
+                "Sec-WebSocket-Key": "dGhlIHNhbXBsZSBub25jZQ==",
+            },
+        )  # fmt: skip
+        assert answer.status_code == httpx.codes.BAD_REQUEST
+        assert answer.json()["code"] == "parameter_invalid"
+        assert query[1:].split("=", maxsplit=1)[0] in answer.json()["detail"]
