@@ -9,7 +9,7 @@ from typing import Final
 
 import structlog
 
-from live.errors import BOARD_GONE, LEAVING, EpochLostError, ProblemError, StoreUnavailableError
+from live.errors import BOARD_GONE, LEAVING, ProblemError, StoreUnavailableError
 from live.fanout.feed import Feed, reason_of
 from live.fanout.subscription import Subscription
 from live.fanout.ticks import Ticks
@@ -20,7 +20,7 @@ from live.store.client import Store
 from live.store.ledger import Ledger
 from live.store.notices import Away, Changed, Channels, Gap, listen
 from live.store.presence import BEAT, Presence
-from live.store.reading import read_tops
+from live.store.reading import read_positions, read_tops
 
 log = structlog.get_logger()
 
@@ -179,8 +179,7 @@ class Hub:
         """Compare where boards stand with what was read: a notice may get lost without a trace."""
         while True:
             await asyncio.sleep(_CHECK_INTERVAL)
-            watched = [feed for feed in self.feeds.values() if feed.viewers]
-            await asyncio.gather(*(_check(feed) for feed in watched))
+            await _check(self._client, [feed for feed in self.feeds.values() if feed.viewers])
 
     async def _count_for_ever(self) -> None:
         """Tell the store how many watch here, and the viewers how many watch anywhere."""
@@ -193,7 +192,9 @@ class Hub:
             await asyncio.sleep(BEAT)
 
 
-async def _check(feed: Feed) -> None:
-    with suppress(StoreUnavailableError, EpochLostError):  # who reads next finds out, and says so
-        if feed.position is not None and await feed.ledger.position() != feed.position:
-            feed.changed()
+async def _check(client: Store, feeds: list[Feed]) -> None:
+    with suppress(StoreUnavailableError):  # who reads next finds out, and says so
+        positions = await read_positions(client, [feed.ledger for feed in feeds]) if feeds else []
+        for feed, position in zip(feeds, positions, strict=True):
+            if feed.position is not None and position != feed.position:
+                feed.changed()

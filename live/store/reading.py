@@ -62,16 +62,6 @@ class Reading(Life):
         """
         return await self._read("score", score, "", limit, period)
 
-    async def position(self) -> tuple[str, int]:
-        """The epoch of the board, and its offset: where it stands.
-
-        Raises:
-            StoreUnavailableError: the store is away.
-        """
-        async with store_errors():
-            epoch, offset = await self._client.line.call("HMGET", self.keys.meta, "epoch", "offset")
-        return (epoch or b"").decode(), int(offset or 0)
-
     async def current(self) -> int | None:
         """The start of the newest period; None before the first event of an event clock.
 
@@ -184,6 +174,20 @@ class Reading(Life):
         if start is None or not isinstance(window, Periods) or not window.tables:
             return None
         return window.calendar.at(start).name
+
+
+async def read_positions(client: Store, boards: Sequence[Reading]) -> list[tuple[str, int]]:
+    """Where boards stand, epoch and offset of each, at the price of one call.
+
+    Raises:
+        StoreUnavailableError: the store is away.
+    """
+    async with store_errors():
+        replies = await client.line.calls([("HMGET", board.keys.meta, "epoch", "offset") for board in boards])
+        for reply in replies:
+            if isinstance(reply, Exception):
+                raise reply
+    return [((epoch or b"").decode(), int(offset or 0)) for epoch, offset in replies]
 
 
 async def read_tops(client: Store, wanted: Sequence[tuple[Reading, int]]) -> list[Page | Exception]:

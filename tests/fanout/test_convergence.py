@@ -196,7 +196,7 @@ async def test_a_lost_notice_is_made_good(valkey_url: str, tmp_path: Path) -> No
 async def test_without_the_look_it_would_not(valkey_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The test above can fail."""
 
-    async def look_away(_feed: object) -> None:
+    async def look_away(*_: object) -> None:
         """Nothing."""
 
     monkeypatch.setattr(hub, "_check", look_away)
