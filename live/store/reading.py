@@ -1,5 +1,6 @@
 """Reading a board: consecutive records at one instant."""
 
+from collections.abc import Sequence
 from typing import Any, Final
 
 import msgspec
@@ -10,6 +11,7 @@ from live.ranking import Page, Record, position, ranks_of
 from live.store.client import store_errors
 from live.store.life import MOST_REPLANS, Life
 from live.store.line import Word
+from live.store.scripts import Script
 from live.window import Periods
 
 TAG: Final = 8  # bytes before the key in a name, where ties go by time
@@ -92,17 +94,26 @@ class Reading(Life):
         return found
 
     async def _read(self, mode: str, number: int, name: str | bytes, limit: int, period: int | None) -> Page:
+        reply, slot = await self._ask(self._scripts.read, [mode, number, name, limit], period)
+        return self._page(reply, slot)
+
+    async def _ask(self, script: Script, more: Sequence[Word], period: int | None) -> tuple[list[Any], int | None]:
+        """Run a script that reads, with words of its own after those that all of them take.
+
+        Gives its answer, and where the period starts that was read.
+        """
         await self.open()
         board = self.board
         for _ in range(MOST_REPLANS):
             slot, current, till = self._current()
             if not board.window.tables or period is not None:
                 current, till = "any", ""
-            table = self._table(slot if period is None else period)
+            slot = slot if period is None else period
+            table = self._table(slot)
             arguments: list[Word] = [board.clock, current, till, table.suffix, board.tags, board.reading, board.ranks]
-            arguments += [mode, number, name, limit, "1" if board.described else ""]
+            arguments += ["1" if board.described else "", *more]
             async with store_errors():
-                reply = await self._scripts.read(
+                reply = await script(
                     self._client,
                     [*table.order, self.keys.meta, self.keys.entrants if board.votes else table.metadata],
                     arguments,
@@ -112,7 +123,7 @@ class Reading(Life):
                 continue
             if reply[0].decode() != self.epoch:
                 raise self._lost([b"epoch", reply[0]])
-            return self._page(reply, slot if period is None else period)
+            return reply, slot
         raise StoreUnavailableError(f"the clock of board {board.id} moved {MOST_REPLANS} times in a row")
 
     def _page(self, reply: list[Any], period: int | None) -> Page:
