@@ -2,13 +2,14 @@
 
 import asyncio
 import time
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Callable, Collection, Coroutine, Iterable
 from typing import Any, Final
 
 from live.board import Board
 from live.errors import EpochLostError, StoreUnavailableError
 from live.fanout.frames import Frame, status_frame, viewers_frame
 from live.fanout.history import History
+from live.fanout.places import Places
 from live.fanout.position import Position
 from live.fanout.subscription import Subscription
 from live.fanout.ticks import Ticks
@@ -41,6 +42,7 @@ class Feed:
         self._history = History(settings.history_size)
         self._viewers: set[Viewer] = set()
         self._topics: dict[tuple[int, int], Topic] = {}
+        self._places = Places()
         self._reads = 0
         self._renewals = 0
         self._busy = False
@@ -67,7 +69,7 @@ class Feed:
 
     def position_of(self, asked: Subscription) -> Position:
         """Where a viewer stands that begins, or comes back."""
-        return Position(asked.epoch, asked.offset, self._reads)
+        return Position(asked.epoch, asked.offset, self._reads, self._places.find(self.topic_of(asked), asked))
 
     def enter(self, viewer: Viewer) -> None:
         """Take in a viewer; it is woken as soon as there is something for it."""
@@ -78,9 +80,12 @@ class Feed:
         self._gauge.inc()
         topic.viewers += 1
         topic.loose.add(viewer)
+        self._places.enter(viewer)
         viewer.wake()
         if viewer.position.epoch is None or viewer.position.returns:  # what there is does not serve it
             self._mark(topic)
+        if self._places.are_new:
+            self._call_soon()
 
     def leave(self, viewer: Viewer) -> None:
         """Let a viewer go; a topic without viewers is not kept up to date."""
@@ -93,6 +98,7 @@ class Feed:
             viewer.leave_lane()
         topic.loose.discard(viewer)
         topic.viewers -= 1
+        self._places.leave(viewer)
         if not topic.viewers:
             del self._topics[topic.size, topic.interval]
 
@@ -104,6 +110,7 @@ class Feed:
         self._history.clear()
         for topic in self._topics.values():
             topic.forget(ledger.board.ranks)
+        self._places.forget()
         self.changed()
 
     def end(self, code: int) -> None:
@@ -137,7 +144,7 @@ class Feed:
 
     def due_frame(self, topic: Topic, position: Position) -> Frame | None:
         """The frame that is due at a position, which moves with it; None when there is none."""
-        frame = topic.next_frame(position)
+        frame = topic.next_frame(position) or position.next_around()
         if frame is not None:
             return frame
         if position.stale != self.stale:
@@ -168,21 +175,25 @@ class Feed:
     def _poke(self) -> None:
         """See to it that viewers are told what is not read."""
         self._poked = True
-        if not self._busy and self._viewers:
+        if self._viewers:
+            self._call_soon()
+
+    def _call_soon(self) -> None:
+        if not self._busy:
             self._ticks.add(self._ticks.now(), self)
 
     async def _work(self, now: int) -> None:
         """One tick."""
         retry, started, heard = False, time.monotonic(), None
         try:
-            topics = [topic for topic in self._topics.values() if topic.dirty and (topic.due <= now or topic.is_empty)]
-            if topics:
+            due = [topic for topic in self._topics.values() if topic.dirty and (topic.due <= now or topic.is_empty)]
+            if due:
                 heard, self._heard = self._heard, None
-                retry = not await self._refresh(topics)
-            if self._poked or self.stale:
-                topics = list(self._topics.values())
+                retry = not await self._refresh(due)
+            topics = list(self._topics.values()) if self._poked or self.stale else due
             self._poked = False
             await self._spread(topics)
+            retry = retry or not await self._tell_places(due)
             if heard is not None and not retry:
                 TICK_SECONDS.observe(time.monotonic() - started)
                 SEND_LAG_SECONDS.observe(time.monotonic() - heard)
@@ -192,8 +203,10 @@ class Feed:
 
     def _schedule(self, earliest: int) -> None:
         waiting = [0 if topic.is_empty else topic.due for topic in self._topics.values() if topic.dirty]
-        if waiting or (self._poked and self._viewers):
-            self._ticks.add(max(earliest, min(waiting, default=0)), self)
+        if self._places.are_new or (self._poked and self._viewers):
+            waiting.append(0)
+        if waiting:
+            self._ticks.add(max(earliest, min(waiting)), self)
 
     async def _refresh(self, topics: Iterable[Topic]) -> bool:
         """Read the board once for several topics; False when it could not be read."""
@@ -244,6 +257,22 @@ class Feed:
                 if sent >= _MOST_AT_ONCE:
                     sent = 0
                     await asyncio.sleep(0)
+
+    async def _tell_places(self, topics: Collection[Topic]) -> bool:
+        """Look up the keys of topics that were read, and the new ones, and tell who asked; False when we can't."""
+        renewals = self._renewals
+        for batch in self._places.due(topics):
+            try:
+                spots = await self.ledger.places([place.wanted for place in batch])
+            except (StoreUnavailableError, EpochLostError):  # whoever reads the top says so
+                for topic in topics:
+                    topic.dirty = True
+                return False
+            if renewals != self._renewals:
+                return True
+            for place in self._places.take(batch, spots, self.ledger.page):
+                await place.tell()
+        return True
 
 
 def reason_of(error: Exception) -> str:
