@@ -67,6 +67,14 @@ class Feed:
             self._topics[asked.size, interval] = topic
         return topic
 
+    def require_room(self, asked: Subscription) -> None:
+        """Refuse a viewer that asks for one more key than are looked up.
+
+        Raises:
+            ProblemError: `too_many_viewers`.
+        """
+        self._places.require_room(self._topics.get((asked.size, asked.pace(self._interval))), asked)
+
     def position_of(self, asked: Subscription) -> Position:
         """Where a viewer stands that begins, or comes back."""
         return Position(asked.epoch, asked.offset, self._reads, self._places.find(self.topic_of(asked), asked))

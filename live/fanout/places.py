@@ -27,15 +27,15 @@ class Places:
         """Whether some were never read: they are due at once."""
         return bool(self._new)
 
-    def require_room(self, asked: Subscription) -> None:
-        """Refuse one more key than are looked up.
+    def require_room(self, topic: Topic | None, asked: Subscription) -> None:
+        """Refuse one more key than are looked up; `topic` is None for one that nobody watches yet.
 
         Raises:
             ProblemError: `too_many_viewers`.
         """
-        if asked.key is not None and len(self._places) >= _MOST:
-            detail = f"{_MOST} keys of this board are watched; without `key` there may be room"
-            raise ProblemError("too_many_viewers", detail, retry_after=5)
+        if asked.key is None or (topic, asked.key, asked.around) in self._places or len(self._places) < _MOST:
+            return
+        raise ProblemError("too_many_viewers", f"{_MOST} keys of this board are watched already", retry_after=5)
 
     def find(self, topic: Topic, asked: Subscription) -> Place | None:
         """The place that a viewer asks for who is about to enter, if it asks for one."""
