@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Callable, Collection, Coroutine, Iterable
+from collections.abc import Callable, Coroutine, Iterable
 from typing import Any, Final
 
 from live.board import Board
@@ -88,11 +88,11 @@ class Feed:
         self._gauge.inc()
         topic.viewers += 1
         topic.loose.add(viewer)
-        self._places.enter(viewer)
+        is_new = self._places.enter(viewer)
         viewer.wake()
         if viewer.position.epoch is None or viewer.position.returns:  # what there is does not serve it
             self._mark(topic)
-        if self._places.are_new:
+        if is_new:
             self._call_soon()
 
     def leave(self, viewer: Viewer) -> None:
@@ -201,7 +201,10 @@ class Feed:
             topics = list(self._topics.values()) if self._poked or self.stale else due
             self._poked = False
             await self._spread(topics)
-            retry = retry or not await self._tell_places(due)
+            if not retry:
+                self._places.mark(due)
+            if self._places.are_waiting:
+                self._spawn(self._look_up())
             if heard is not None and not retry:
                 TICK_SECONDS.observe(time.monotonic() - started)
                 SEND_LAG_SECONDS.observe(time.monotonic() - heard)
@@ -211,7 +214,7 @@ class Feed:
 
     def _schedule(self, earliest: int) -> None:
         waiting = [0 if topic.is_empty else topic.due for topic in self._topics.values() if topic.dirty]
-        if self._places.are_new or (self._poked and self._viewers):
+        if self._poked and self._viewers:
             waiting.append(0)
         if waiting:
             self._ticks.add(max(earliest, min(waiting)), self)
@@ -266,21 +269,10 @@ class Feed:
                     sent = 0
                     await asyncio.sleep(0)
 
-    async def _tell_places(self, topics: Collection[Topic]) -> bool:
-        """Look up the keys of topics that were read, and the new ones, and tell who asked; False when we can't."""
-        renewals = self._renewals
-        for batch in self._places.due(topics):
-            try:
-                spots = await self.ledger.places([place.wanted for place in batch])
-            except (StoreUnavailableError, EpochLostError):  # whoever reads the top says so
-                for topic in topics:
-                    topic.dirty = True
-                return False
-            if renewals != self._renewals:
-                return True
-            for place in self._places.take(batch, spots, self.ledger.page):
-                await place.tell()
-        return True
+    async def _look_up(self) -> None:
+        """Look up the keys that are due, beside the ticks: nobody else waits for it."""
+        if not await self._places.look_up(lambda: self.ledger):
+            self._ticks.add(self._ticks.now() + _RETRY, self)
 
 
 def reason_of(error: Exception) -> str:

@@ -167,7 +167,7 @@ async def test_all_who_ask_for_a_key_share_what_they_are_told(valkey_url: str) -
                 assert rows(read(frame)) == [("a", 9, 1), ("b", 7, 2), ("c", 6, 3)]
             assert len(feed._places._places) == 1
         assert not feed._places._places
-        assert not feed._places.are_new
+        assert not feed._places.are_waiting
 
 
 async def test_a_hidden_key_has_no_place(valkey_url: str) -> None:
