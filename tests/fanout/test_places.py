@@ -22,8 +22,8 @@ from live.ranking import Page, Record
 from live.settings import Duration
 from live.store.ledger import Ledger
 from live.store.placing import Spot
-from tests.fanout.test_hub import running_hub
-from tests.support import eventually
+from tests.fanout.test_hub import follow, running_hub
+from tests.support import ModelViewer, eventually
 
 FAST = {"conflation_interval": Duration(0.01)}
 
@@ -255,6 +255,35 @@ async def test_a_seat_with_a_key_stands_alone(valkey_url: str, monkeypatch: pyte
         assert set(joined) == {other}
         hub.leave(seat, "")
         hub.leave(other, "")
+
+
+async def test_nobody_waits_for_the_keys_of_others(valkey_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """While keys are looked up the records go on; what became due meanwhile is looked up once, after that."""
+    places_of, has_read, may_answer, calls = Ledger.places, asyncio.Event(), asyncio.Event(), 0
+
+    async def slow(self: Ledger, wanted: Sequence[tuple[str, int]]) -> list[Spot]:
+        nonlocal calls
+        calls += 1
+        found = await places_of(self, wanted)
+        has_read.set()
+        await may_answer.wait()
+        return found
+
+    async with running_hub(valkey_url, **FAST) as (hub, ledger):
+        await ledger.add([make_entry("a", 1)])
+        monkeypatch.setattr(Ledger, "places", slow)
+        with hub.watch("posts", wish()) as viewer, hub.watch("posts", wish(None)) as other:
+            model = ModelViewer()
+            await has_read.wait()
+            await follow(other, model, 1)
+            for offset in range(2, 6):
+                await ledger.add([make_entry("a", 1)])
+                await follow(other, model, offset)
+            assert calls == 1
+            may_answer.set()
+            while (around := read(await told(viewer))).score != 5:
+                assert around.score == 1
+            assert calls == 2
 
 
 async def test_a_read_that_fails_is_made_good(valkey_url: str, monkeypatch: pytest.MonkeyPatch) -> None:

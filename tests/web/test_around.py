@@ -216,7 +216,7 @@ async def test_two_hundred_viewers_of_fifty_keys(
         with counting(monkeypatch) as counts:
             await drive(stage_, 60)
             await stage_.agree()
-        assert 5 < counts["places"] <= counts["ticks"]
+        assert 5 < counts["places"] <= counts["ticks"] + 1  # the first may be of the tick before
         stage_.check_every_message()
         for follower in stage_.followers[:50]:
             response = await stage_.client.get(f"/v1/boards/posts/records/{follower.key}?around={follower.around}")
