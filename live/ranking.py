@@ -71,6 +71,17 @@ def ranks_of(scores: Sequence[int], first: int, start: int, ranks: Ranks) -> lis
     return found
 
 
+def neighbourhood(records: Sequence[Record], key: str, around: int) -> tuple[Record, int | None, Sequence[Record]]:
+    """A key's record, what it misses to the score of the one above, and it with its neighbours on each side.
+
+    `records` are consecutive and hold the key, and the one above unless the key is the first of the board.
+    """
+    place = next(place for place, record in enumerate(records) if record.key == key)
+    own = records[place]
+    gap = abs(records[place - 1].score - own.score) if place else None
+    return own, gap, records[max(0, place - around) : place + around + 1]
+
+
 def diff(old: Sequence[Record], new: Sequence[Record]) -> tuple[list[Record], list[str]]:
     """What turns `old` into `new`: the records that are new, other or elsewhere, in order, and the keys that left."""
     before = {record.key: record for record in old}

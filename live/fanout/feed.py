@@ -9,6 +9,7 @@ from live.board import Board
 from live.errors import EpochLostError
 from live.fanout.frames import Frame, status_frame, viewers_frame
 from live.fanout.history import History
+from live.fanout.places import Places
 from live.fanout.position import Position
 from live.fanout.subscription import Subscription
 from live.fanout.ticks import Ticks
@@ -38,6 +39,7 @@ class Feed:
         self._history = History(settings.history_size)
         self._viewers: set[Viewer] = set()
         self._topics: dict[tuple[int, int], Topic] = {}
+        self._places = Places()
         self._reads = 0
         self._renewed = False
         self._taking: list[Topic] = []  # the topics of the tick that is under way
@@ -64,9 +66,17 @@ class Feed:
             self._topics[asked.size, interval] = topic
         return topic
 
+    def require_room(self, asked: Subscription) -> None:
+        """Refuse a viewer that asks for one more key than are looked up.
+
+        Raises:
+            ProblemError: `too_many_viewers`.
+        """
+        self._places.require_room(self._topics.get((asked.size, asked.pace(self._interval))), asked)
+
     def position_of(self, asked: Subscription) -> Position:
         """Where a viewer stands that begins, or comes back."""
-        return Position(asked.epoch, asked.offset, self._reads)
+        return Position(asked.epoch, asked.offset, self._reads, self._places.find(self.topic_of(asked), asked))
 
     def enter(self, viewer: Viewer) -> None:
         """Take in a viewer; it is woken as soon as there is something for it."""
@@ -77,9 +87,12 @@ class Feed:
         self._gauge.inc()
         topic.viewers += 1
         topic.loose.add(viewer)
+        is_new = self._places.enter(viewer)
         viewer.wake()
         if viewer.position.epoch is None or viewer.position.returns:  # what there is does not serve it
             self._mark(topic)
+        if is_new:
+            self._call_soon()
 
     def leave(self, viewer: Viewer) -> None:
         """Let a viewer go; a topic without viewers is not kept up to date."""
@@ -92,6 +105,7 @@ class Feed:
             viewer.leave_lane()
         topic.loose.discard(viewer)
         topic.viewers -= 1
+        self._places.leave(viewer)
         if not topic.viewers:
             del self._topics[topic.size, topic.interval]
 
@@ -103,6 +117,7 @@ class Feed:
         self._history.clear()
         for topic in self._topics.values():
             topic.forget(ledger.board.ranks)
+        self._places.forget()
         self.changed()
 
     def end(self, code: int) -> None:
@@ -136,7 +151,7 @@ class Feed:
 
     def due_frame(self, topic: Topic, position: Position) -> Frame | None:
         """The frame that is due at a position, which moves with it; None when there is none."""
-        frame = topic.next_frame(position)
+        frame = topic.next_frame(position) or position.next_around()
         if frame is not None:
             return frame
         if position.stale != self.stale:
@@ -154,9 +169,7 @@ class Feed:
         if self._busy or self.ended is not None:
             return False
         self._busy = True
-        self._taking = [
-            topic for topic in self._topics.values() if topic.dirty and (topic.due <= now or topic.is_empty)
-        ]
+        self._taking = [topic for topic in self._topics.values() if topic.dirty and topic.due <= now]
         for topic in self._taking:  # one that comes while we read may want more than we ask for
             topic.dirty = False
         if self._taking:
@@ -196,16 +209,23 @@ class Feed:
             SEND_LAG_SECONDS.observe(time.monotonic() - self._asked_for)
             self._asked_for = None
 
-    def end_tick(self) -> None:
-        """The next may come."""
+    def end_tick(self) -> bool:
+        """The next may come; whether there are keys to `look_up`."""
         self._busy = False
+        if self.stale is None:
+            self._places.mark(self._taking)
         self._taking = []
-        now = self._ticks.now()
-        waiting = [
-            now if topic.is_empty and topic.due <= now else topic.due for topic in self._topics.values() if topic.dirty
-        ]
-        if waiting or (self._poked and self._viewers):
-            self._ticks.add(min(waiting, default=now), self)
+        waiting = [topic.due for topic in self._topics.values() if topic.dirty]
+        if self._poked and self._viewers:
+            waiting.append(self._ticks.now())
+        if waiting:
+            self._ticks.add(min(waiting), self)
+        return self._places.are_waiting
+
+    async def look_up(self) -> None:
+        """Look up the keys that are due, beside the ticks: nobody else waits for it."""
+        if not await self._places.look_up(lambda: self.ledger):
+            self._ticks.add(self._ticks.now() + _RETRY, self)
 
     def _mark(self, topic: Topic) -> None:
         """See to it that a topic is read at its next tick; at once if it waits for its first page."""
@@ -219,7 +239,11 @@ class Feed:
     def _poke(self) -> None:
         """See to it that viewers are told what is not read."""
         self._poked = True
-        if not self._busy and self._viewers:
+        if self._viewers:
+            self._call_soon()
+
+    def _call_soon(self) -> None:
+        if not self._busy:
             self._ticks.add(self._ticks.now(), self)
 
     async def _spread(self, topics: Iterable[Topic]) -> None:

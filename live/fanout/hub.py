@@ -78,7 +78,7 @@ class Hub:
         Raises:
             ProblemError: `too_many_viewers`, or `board_not_found`.
         """
-        feed = self.admit(board, address)
+        feed = self.admit(board, asked, address)
         reader = Reader(feed, feed.topic_of(asked), feed.position_of(asked))
         self._enter(reader, address)
         try:
@@ -100,7 +100,7 @@ class Hub:
             del self._addresses[address]
         viewer.feed.leave(viewer)
 
-    def admit(self, board: str, address: str) -> Feed:
+    def admit(self, board: str, asked: Subscription, address: str) -> Feed:
         """The feed of a board, when there is room for one more viewer from an address ('' for an unknown one).
 
         Raises:
@@ -120,6 +120,7 @@ class Hub:
             if viewers >= most:
                 detail = f"{viewers} viewers {whose}; the setting {setting} allows {most}"
                 raise ProblemError("too_many_viewers", detail, retry_after=5)
+        feed.require_room(asked)
         return feed
 
     def _enter(self, viewer: Viewer, address: str) -> None:
@@ -156,7 +157,8 @@ class Hub:
             feed.take(page)
         for feed in feeds:
             await feed.spread()
-            feed.end_tick()
+            if feed.end_tick() and self._group is not None:
+                self._group.create_task(feed.look_up())
         if reading:
             TICK_SECONDS.observe(time.perf_counter() - started)
 

@@ -1,22 +1,35 @@
 """Where a viewer stands."""
 
+from live.fanout.frames import Frame
+from live.fanout.place import Place
+
 
 class Position:
     """How far one viewer has come, or several that stand together; and what it was last told beside the records.
 
     `epoch` is None for nothing yet. One that `returns` had its position from before, maybe from another process, and
     is believed until a read that began after its return (`asked` is the number of the last before it) tells otherwise.
+    One with a `place` is of a viewer that asked for a key; it stands by itself for ever, so no copy has one.
     """
 
-    __slots__ = ("asked", "epoch", "offset", "returns", "stale", "viewers")
+    __slots__ = ("_around", "asked", "epoch", "offset", "place", "returns", "stale", "viewers")
 
-    def __init__(self, epoch: str | None = None, offset: int = -1, asked: int = 0) -> None:
+    def __init__(self, epoch: str | None = None, offset: int = -1, asked: int = 0, place: Place | None = None) -> None:
         self.epoch = epoch
         self.offset = offset
         self.returns = epoch is not None
         self.asked = asked
         self.stale: str | None = None
         self.viewers: int | None = None
+        self.place = place
+        self._around: Frame | None = None  # what was told of the place
+
+    def next_around(self) -> Frame | None:
+        """What is to be told of the place, if that is another thing than what was; the records come first."""
+        if self.place is None or self.epoch is None or self.place.frame is self._around:
+            return None
+        self._around = self.place.frame
+        return self._around
 
     def copy(self) -> "Position":
         """The same position, of a viewer by itself."""

@@ -6,6 +6,7 @@ from typing import Final
 import msgspec
 
 from live.errors import ProblemError
+from live.event import key_fault
 from live.parameters import is_whole, whole_number
 from live.settings import Settings
 from live.window import parse_duration
@@ -45,7 +46,7 @@ class Subscription(msgspec.Struct, frozen=True, kw_only=True):
             interval=_interval(query.get("interval")),
             epoch=epoch if known else None,
             offset=int(offset or -1) if known else -1,
-            key=query.get("key"),
+            key=_key(query.get("key")),
             around=whole_number(query, "around", 0, 0, _MOST_AROUND),
         )
 
@@ -57,6 +58,13 @@ class Subscription(msgspec.Struct, frozen=True, kw_only=True):
         while interval < self.interval:
             interval *= 2
         return interval
+
+
+def _key(text: str | None) -> str | None:
+    fault = None if text is None else key_fault(text)
+    if fault is not None:
+        raise ProblemError("parameter_invalid", f"`key` can't be on a board: {fault}")
+    return text
 
 
 def _interval(text: str | None) -> int:

@@ -131,6 +131,7 @@ class Sink(Protocol):
 class Seat(Viewer):
     """A viewer that is written to: in a lane, with others, while it takes every frame whole; else alone.
 
+    One that asked for a key is told of it beside the others, so it is always alone.
     While something waits to be sent it gets no more, and no backlog: when it is writable again, it gets what brings it
     to where the board then stands.
     """
@@ -166,7 +167,7 @@ class Seat(Viewer):
             count_frames(frame, 1, len(frame.wire))
             if not self._sink.write(frame.wire):
                 return
-        if self.position.epoch is not None:
+        if self.position.epoch is not None and self.position.place is None:
             self.join(self.topic.lane_at(self.position))
 
     def join(self, lane: Lane) -> None:

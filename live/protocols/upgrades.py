@@ -67,7 +67,7 @@ class Upgrades:
 
     def _begin_viewer(self, board: str, query: QueryParams, address: str) -> Take:
         asked = Subscription.parse(query, self._intake.settings)
-        feed = self._attendant.hub.admit(board, address)
+        feed = self._attendant.hub.admit(board, asked, address)
 
         def take(transport: asyncio.Transport, place: Guarded) -> None:
             self._guard.closed(place)

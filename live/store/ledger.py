@@ -2,9 +2,9 @@
 
 from live.store.adding import Adding
 from live.store.entering import Entering
-from live.store.reading import Reading
+from live.store.placing import Placing
 from live.store.rotating import Rotating
 
 
-class Ledger(Adding, Rotating, Reading, Entering):
+class Ledger(Adding, Rotating, Placing, Entering):
     """One board in the store, as one process sees it."""

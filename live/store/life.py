@@ -26,6 +26,7 @@ class Scripts(msgspec.Struct, frozen=True):
     add: Script = Script("add")
     open: Script = Script("open")
     read: Script = Script("read")
+    places: Script = Script("places")
     rotate: Script = Script("rotate")
     age: Script = Script("age")
     turn: Script = Script("turn")

@@ -12,6 +12,7 @@ from live.ranking import Page, Record, position, ranks_of
 from live.store.client import Store, store_errors
 from live.store.life import MOST_REPLANS, Life
 from live.store.line import Word
+from live.store.scripts import Script
 from live.window import Periods
 
 TAG: Final = 8  # bytes before the key in a name, where ties go by time
@@ -84,20 +85,25 @@ class Reading(Life):
         return found
 
     async def _read(self, mode: str, number: int, name: str | bytes, limit: int, period: int | None) -> Page:
+        reply, slot = await self._ask(self._scripts.read, [mode, number, name, limit], period)
+        return self._page(reply, slot)
+
+    async def _ask(self, script: Script, more: Sequence[Word], period: int | None) -> tuple[list[Any], int | None]:
+        """Run a script that reads, with words of its own after those that all of them take.
+
+        Gives its answer, and where the period starts that was read.
+        """
         await self.open()
         for _ in range(MOST_REPLANS):
-            slot, keys, arguments = self._question(mode, number, name, limit, period)
+            slot, keys, arguments = self._question(more, period)
             async with store_errors():
-                reply = await self._scripts.read(self._client, keys, arguments)
-            page = self._answer(reply, slot)
-            if page is not None:
-                return page
+                reply = await script(self._client, keys, arguments)
+            if self._is_answered(reply):
+                return reply, slot
         raise StoreUnavailableError(f"the clock of board {self.board.id} moved {MOST_REPLANS} times in a row")
 
-    def _question(
-        self, mode: str, number: int, name: str | bytes, limit: int, period: int | None
-    ) -> tuple[int | None, list[str], list[Word]]:
-        """The slot that is to be read, and the keys and arguments of the script that reads it."""
+    def _question(self, more: Sequence[Word], period: int | None) -> tuple[int | None, list[str], list[Word]]:
+        """The start of the period that is to be read, and the keys and arguments of a script that reads it."""
         board = self.board
         slot, current, till = self._current()
         if not board.window.tables or period is not None:
@@ -106,21 +112,21 @@ class Reading(Life):
         table = self._table(slot)
         keys = [*table.order, self.keys.meta, self.keys.entrants if board.votes else table.metadata]
         arguments: list[Word] = [board.clock, current, till, table.suffix, board.tags, board.reading, board.ranks]
-        arguments += [mode, number, name, limit, "1" if board.described else ""]
+        arguments += ["1" if board.described else "", *more]
         return slot, keys, arguments
 
-    def _answer(self, reply: list[Any], slot: int | None) -> Page | None:
-        """What was read; None where the board's clock is another than was thought, as is known now.
+    def _is_answered(self, reply: list[Any]) -> bool:
+        """Whether a script has read; if not, the board's clock is another than was thought, which is known now.
 
         Raises:
             EpochLostError: the store lost the board.
         """
         if reply[0] == b"replan":
             self._hear(*reply[1:])
-            return None
+            return False
         if reply[0].decode() != self.epoch:
             raise self._lost([b"epoch", reply[0]])
-        return self._page(reply, slot)
+        return True
 
     def _page(self, reply: list[Any], period: int | None) -> Page:
         _, offset, count, total, start, rank, rows, metadata, registered = reply
@@ -192,7 +198,7 @@ async def read_positions(client: Store, boards: Sequence[Reading]) -> list[tuple
 
 async def read_tops(client: Store, wanted: Sequence[tuple[Reading, int]]) -> list[Page | Exception]:
     """Read the first so many records of several boards, at the price of one call; errors are given back as values."""
-    questions = [board._question("rank", 0, "", size, None) for board, size in wanted]  # noqa: SLF001
+    questions = [board._question(["rank", 0, "", size], None) for board, size in wanted]  # noqa: SLF001
     commands = [
         board._scripts.read.command(keys, arguments)  # noqa: SLF001
         for (board, _), (_, keys, arguments) in zip(wanted, questions, strict=True)
@@ -211,8 +217,8 @@ async def read_tops(client: Store, wanted: Sequence[tuple[Reading, int]]) -> lis
 async def _understood(board: Reading, size: int, slot: int | None, reply: Any) -> Page | Exception:  # noqa: ANN401
     """The page of a reply; what does not go smoothly is read once more, by itself."""
     try:
-        if isinstance(reply, list) and board.epoch is not None and (page := board._answer(reply, slot)) is not None:  # noqa: SLF001
-            return page
+        if isinstance(reply, list) and board.epoch is not None and board._is_answered(reply):  # noqa: SLF001
+            return board._page(reply, slot)  # noqa: SLF001
         return await board.read(size)
     except (StoreUnavailableError, EpochLostError) as error:
         return error

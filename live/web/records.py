@@ -11,7 +11,7 @@ from starlette.responses import Response
 
 from live.errors import ProblemError
 from live.parameters import whole_number
-from live.ranking import Page, Record
+from live.ranking import Page, Record, neighbourhood
 from live.store.ledger import Ledger
 from live.web.boards import json_response
 from live.web.periods import period_of
@@ -97,11 +97,9 @@ async def _view(ledger: Ledger, key: str, around: int, period: int | None) -> tu
     page = await ledger.find(key, max(around, 1), period=period)  # the one above is needed for the gap
     if page is None:
         return None
-    place = next(place for place, record in enumerate(page.records) if record.key == key)
-    own = page.records[place]
-    ahead = page.start + place
+    own, gap, records = neighbourhood(page.records, key, around)
+    ahead = page.start + page.records.index(own)
     percentile = 100.0 if page.rank_count == 1 else 100 * (page.rank_count - ahead - 1) / (page.rank_count - 1)
-    above = page.records[place - 1].score if place else None
     view = RecordView(
         board=ledger.board.id,
         epoch=page.epoch,
@@ -112,8 +110,8 @@ async def _view(ledger: Ledger, key: str, around: int, period: int | None) -> tu
         score=own.score,
         rank=own.rank,
         percentile=round(percentile, 2),
-        gap=None if above is None else abs(above - own.score),
-        records=page.records[max(0, place - around) : place + around + 1],
+        gap=gap,
+        records=records,
         fields=own.fields,
         metadata=own.metadata,
     )

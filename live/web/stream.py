@@ -25,7 +25,7 @@ async def stream_board(request: Request) -> Response:
     board = live.board(request.path_params["board"])
     asked = _returning(Subscription.parse(request.query_params, live.settings), headers.get("last-event-id", ""))
     address = request.client.host if request.client else ""
-    live.hub.admit(board.id, address)  # refused before the answer begins
+    live.hub.admit(board.id, asked, address)  # refused before the answer begins
     return StreamingResponse(_events(live, board.id, asked, address), media_type="text/event-stream", headers=_HEADERS)
 
 

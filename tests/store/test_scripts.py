@@ -208,6 +208,7 @@ async def drive(client: Store, ledger: Ledger, auditor: Auditor) -> None:
     await ledger.read(5, before=page.last)
     await ledger.read_score(1, 5)
     await ledger.find("c", 1)
+    await ledger.places([("c", 1), ("none", 1)])
     await ledger.enter("e", b"{}")
     await ledger.hide("c", hidden=True)
     await ledger.hide("c", hidden=False)

@@ -1,0 +1,72 @@
+"""One key that viewers asked for: what they are told of it."""
+
+import asyncio
+from collections.abc import Callable
+from typing import Final, Protocol
+
+import msgspec
+
+from live.fanout.frames import Around, Frame, around_frame
+from live.ranking import Page, neighbourhood
+from live.store.placing import Spot
+
+_MOST_AT_ONCE: Final = 256  # viewers between two turns of the event loop
+
+
+class Asker(Protocol):
+    """A viewer that asked for a key."""
+
+    def wake(self) -> None:
+        """There may be something to send."""
+
+
+class Place:
+    """What the viewers of a topic are told of one key, with `around` neighbours on each side.
+
+    `frame` is None before the first read; after that it is another only when it says another thing.
+    """
+
+    __slots__ = ("_spot", "_told", "around", "askers", "frame", "key")
+
+    def __init__(self, key: str, around: int) -> None:
+        self.key = key
+        self.around = around
+        self.askers: set[Asker] = set()
+        self.frame: Frame | None = None
+        self._told: Around | None = None
+        self._spot: Spot | None = None
+
+    @property
+    def wanted(self) -> tuple[str, int]:
+        """What has to be read: the key, and how many on each side; the one above is needed for the gap."""
+        return self.key, max(self.around, 1)
+
+    def take(self, spot: Spot, page_of: Callable[[Spot], Page]) -> bool:
+        """Take what was read; True when there is something to tell: that the offset is another is nothing."""
+        if self._spot is not None and spot.is_same(self._spot):
+            return False
+        self._spot = spot
+        around = self._around(page_of(spot))
+        if self._told is not None and msgspec.structs.replace(around, offset=self._told.offset) == self._told:
+            return False
+        self._told, self.frame = around, around_frame(around)
+        return True
+
+    async def tell(self) -> None:
+        """Have everyone who asked look at the frame."""
+        for number, asker in enumerate(list(self.askers), 1):
+            if asker in self.askers:
+                asker.wake()
+            if number % _MOST_AT_ONCE == 0:
+                await asyncio.sleep(0)
+
+    def forget(self) -> None:
+        """What was read may mean another thing by now, so that it has to be looked at again."""
+        self._spot = None
+
+    def _around(self, page: Page) -> Around:
+        bare = Around(epoch=page.epoch, offset=page.offset, key=self.key, rank_count=page.rank_count)
+        if not page.records:
+            return bare
+        own, gap, records = neighbourhood(page.records, self.key, self.around)
+        return msgspec.structs.replace(bare, score=own.score, rank=own.rank, gap=gap, records=records)

@@ -1,0 +1,73 @@
+"""Reading the places of many keys at once, each with its neighbours."""
+
+import asyncio
+from collections.abc import Iterator, Sequence
+from typing import Any, Final
+
+import msgspec
+
+from live.ranking import Page
+from live.store.line import Word
+from live.store.reading import Reading
+
+_MOST_WORK: Final = 1500  # of one call, which holds the store up for a millisecond or two
+_WORK: Final = 20  # to find a key: as much as to read so many records
+_AT_ONCE: Final = 2  # calls that are under way, so that the store need not wait for us; it answers all before others
+
+Wanted = tuple[str, int]
+
+
+class Spot(msgspec.Struct, frozen=True):
+    """A key's place and neighbours as the store told of them, not yet taken apart: mostly they are what they were."""
+
+    head: list[Any]
+    place: list[Any]
+    period: int | None
+
+    def is_same(self, other: "Spot") -> bool:
+        """Whether nothing but the offset is other."""
+        ours, theirs = self.head, other.head
+        return ours[0] == theirs[0] and ours[2] == theirs[2] and self.place == other.place
+
+
+class Placing(Reading):
+    """A board in which keys are looked up."""
+
+    async def places(self, wanted: Sequence[Wanted]) -> list[Spot]:
+        """The places of keys, in that order, each with so many neighbours on each side.
+
+        They are read at a few instants, one for each call: where a place stands is said in its page.
+
+        Raises:
+            StoreUnavailableError: the store is away.
+            EpochLostError: the store lost the board.
+        """
+        chunks = list(_chunks(wanted))
+        found: list[Spot] = []
+        for first in range(0, len(chunks), _AT_ONCE):
+            for spots in await asyncio.gather(*(self._places(chunk) for chunk in chunks[first : first + _AT_ONCE])):
+                found += spots
+        return found
+
+    def page(self, spot: Spot) -> Page:
+        """A key's record with its neighbours; there are no records when the key is not on the board."""
+        return self._page([*spot.head, *spot.place, None], spot.period)
+
+    async def _places(self, wanted: Sequence[Wanted]) -> list[Spot]:
+        words: list[Word] = [word for pair in wanted for word in pair]
+        reply, period = await self._ask(self._scripts.places, words, None)
+        *head, places = reply
+        return [Spot(head, place, period) for place in places]
+
+
+def _chunks(wanted: Sequence[Wanted]) -> Iterator[Sequence[Wanted]]:
+    """Parts of which each is no more work than one call may be."""
+    first, work = 0, 0
+    for place, (_, neighbours) in enumerate(wanted):
+        more = _WORK + 2 * neighbours
+        if work + more > _MOST_WORK:
+            yield wanted[first:place]
+            first, work = place, 0
+        work += more
+    if wanted:
+        yield wanted[first:]

@@ -1,0 +1,345 @@
+"""What viewers are told of a key: one frame for all who ask for it, another only when it says another thing."""
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+import pytest
+
+from live.errors import ProblemError, StoreUnavailableError
+from live.event import make_entry
+from live.fanout import places
+from live.fanout.frames import Around, Frame
+from live.fanout.hub import Hub
+from live.fanout.lane import Lane, Member
+from live.fanout.place import Place
+from live.fanout.position import Position
+from live.fanout.subscription import Subscription
+from live.fanout.ticks import Ticks
+from live.fanout.viewer import Reader, Seat
+from live.ranking import Page, Record
+from live.settings import Duration
+from live.store.ledger import Ledger
+from live.store.placing import Spot
+from tests.fanout.test_hub import follow, running_hub
+from tests.support import ModelViewer, eventually
+
+FAST = {"conflation_interval": Duration(0.01)}
+
+
+def wish(key: str | None = "a", around: int = 1, **more: Any) -> Subscription:
+    """A wish for the first few, and a key."""
+    return Subscription(size=5, key=key, around=around, **more)
+
+
+def read(frame: Frame | None) -> Around:
+    """What an around frame says."""
+    assert frame is not None
+    return msgspec.json.decode(frame.payload, type=Around)
+
+
+async def told(viewer: Reader) -> Frame:
+    """The next that is said of the key."""
+    async with asyncio.timeout(10):
+        while (frame := await viewer.next_frame()).type != "around":
+            pass
+    return frame
+
+
+def rows(around: Around) -> list[tuple[str, int, int]]:
+    """Key, score and rank of each record."""
+    return [(record.key, record.score, record.rank) for record in around.records]
+
+
+class Sink:
+    """A connection that takes what it is given, or lets it wait."""
+
+    fd = -1
+
+    def __init__(self) -> None:
+        self.taken: list[bytes] = []
+        self.waiting = False
+
+    def write(self, data: bytes) -> bool:
+        self.taken.append(data)
+        return not self.waiting
+
+    def abort(self) -> None:
+        raise AssertionError
+
+    def end(self, code: int) -> None:
+        raise AssertionError(code)
+
+    def types(self) -> list[str]:
+        """What kind of messages came, and forget them."""
+        found = [str(msgspec.json.decode(data[data.index(b"{") :])["type"]) for data in self.taken]
+        self.taken.clear()
+        return [kind for kind in found if kind != "viewers"]
+
+
+class Board:
+    """What a place reads."""
+
+    def __init__(self) -> None:
+        self.offset = 0
+
+    def take(self, place: Place, count: int, *records: tuple[str, int], epoch: str = "one") -> bool:
+        """Read the place anew, at a later offset."""
+        self.offset += 1
+        found = tuple(Record(key, score, rank) for rank, (key, score) in enumerate(records, 1))
+        head = [epoch, self.offset, count]
+        page = Page(epoch=epoch, offset=self.offset, rank_count=count, total_score=None, start=0, records=found)
+        return place.take(Spot(head, list(records), None), lambda _: page)
+
+
+def test_a_frame_is_another_only_when_it_says_another_thing() -> None:
+    """The key, its neighbours, the number of records and the epoch matter; the offset does not."""
+    place, board = Place("b", 1), Board()
+    assert place.frame is None
+    steps: Sequence[tuple[bool, int, list[tuple[str, int]], str]] = [
+        (True, 0, [], "one"),
+        (False, 0, [], "one"),
+        (True, 1, [], "one"),
+        (True, 2, [("a", 9), ("b", 7)], "one"),
+        (False, 2, [("a", 9), ("b", 7)], "one"),
+        (True, 2, [("a", 8), ("b", 7)], "one"),
+        (True, 3, [("a", 8), ("b", 7)], "one"),
+        (True, 3, [("a", 8), ("b", 7), ("c", 1)], "one"),
+        (True, 3, [("a", 8), ("b", 7), ("c", 1)], "two"),
+        (True, 2, [], "two"),
+    ]
+    for news, count, records, epoch in steps:
+        before = place.frame
+        assert board.take(place, count, *records, epoch=epoch) is news
+        assert (place.frame is not before) is news
+    assert read(place.frame) == Around(epoch="two", offset=board.offset, key="b", rank_count=2, records=[])
+
+
+def test_the_gap_is_known_without_neighbours() -> None:
+    """And what changes of a neighbour that is not shown is nothing to tell, unless the gap is another."""
+    place, board = Place("b", 0), Board()
+    assert place.wanted == ("b", 1)
+    assert board.take(place, 3, ("a", 9), ("b", 7), ("c", 6))
+    around = read(place.frame)
+    assert (around.gap, rows(around)) == (2, [("b", 7, 2)])
+    assert not board.take(place, 3, ("z", 9), ("b", 7), ("c", 1))
+    assert board.take(place, 3, ("z", 8), ("b", 7), ("c", 1))
+
+
+def test_what_was_read_is_looked_at_again_when_the_board_is_another() -> None:
+    """The same rows may mean another thing, or not."""
+    place, board = Place("a", 0), Board()
+    assert board.take(place, 1, ("a", 1))
+    frame = place.frame
+    place.forget()
+    assert not board.take(place, 1, ("a", 1))
+    assert place.frame is frame
+
+
+def test_the_records_come_first() -> None:
+    """A place is not told to a viewer that has seen no records."""
+    place = Place("a", 0)
+    Board().take(place, 1, ("a", 1))
+    position = Position(place=place)
+    assert position.next_around() is None
+    position.epoch = "one"
+    assert position.next_around() is place.frame
+    assert position.next_around() is None
+
+
+async def test_all_who_ask_for_a_key_share_what_they_are_told(valkey_url: str) -> None:
+    """One object for a key and number of neighbours, one read for all keys; who leaves is forgotten."""
+    async with running_hub(valkey_url, **FAST) as (hub, ledger):
+        await ledger.add([make_entry(key, amount) for key, amount in zip("abcd", (9, 7, 5, 3), strict=True)])
+        feed = hub.feeds["posts"]
+        with hub.watch("posts", wish("b")) as one, hub.watch("posts", wish("b")) as two:
+            with hub.watch("posts", wish("b", 2)) as wide, hub.watch("posts", wish("none")) as none:
+                frame = await told(one)
+                assert await told(two) is frame
+                assert rows(read(frame)) == [("a", 9, 1), ("b", 7, 2), ("c", 5, 3)]
+                assert len(read(await told(wide)).records) == 4
+                assert read(await told(none)).rank is None
+                assert len(feed._places._places) == 3
+                await ledger.add([make_entry("c", 1)])  # a neighbour
+                frame = await told(one)
+                assert await told(two) is frame
+                assert rows(read(frame)) == [("a", 9, 1), ("b", 7, 2), ("c", 6, 3)]
+            assert len(feed._places._places) == 1
+        assert not feed._places._places
+        assert not feed._places.are_waiting
+
+
+async def test_a_hidden_key_has_no_place(valkey_url: str) -> None:
+    """Who follows it is told when it is hidden, and when it is shown again."""
+    async with running_hub(valkey_url, **FAST) as (hub, ledger):
+        await ledger.add([make_entry("a", 9), make_entry("b", 7)])
+        with hub.watch("posts", wish("a")) as viewer:
+            assert read(await told(viewer)).rank == 1
+            await ledger.hide("a", hidden=True)
+            hidden = read(await told(viewer))
+            assert (hidden.rank, hidden.score, hidden.gap, hidden.rank_count, rows(hidden)) == (None, None, None, 1, [])
+            await ledger.hide("a", hidden=False)
+            assert rows(read(await told(viewer))) == [("a", 9, 1), ("b", 7, 2)]
+
+
+async def test_a_slow_pace_holds_for_places_too(valkey_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that comes is told at once; then it waits for its turn, as for the records."""
+    monkeypatch.setattr(Ticks, "after", lambda _, now, interval: now + interval)  # no turn comes by chance
+    async with running_hub(valkey_url, **FAST) as (hub, ledger):
+        await ledger.add([make_entry("a", 1)])
+        with (
+            hub.watch("posts", wish(None, interval=60_000)),
+            hub.watch("posts", wish(interval=60_000)) as slow,
+            hub.watch("posts", wish()) as fast,
+        ):
+            assert read(await told(slow)).score == read(await told(fast)).score == 1
+            await ledger.add([make_entry("a", 1)])
+            assert read(await told(fast)).score == 2
+            with hub.watch("posts", wish("b", interval=60_000)) as late:
+                assert read(await told(late)).rank_count == 1
+            with pytest.raises(TimeoutError):
+                await asyncio.wait_for(told(slow), 0.1)
+
+
+def sit(hub: Hub, asked: Subscription) -> tuple[Seat, Sink]:
+    """A viewer that is written to."""
+    sink = Sink()
+    return hub.seat(hub.admit("posts", asked, ""), asked, "", sink), sink
+
+
+async def arrived(sink: Sink, *types: str) -> None:
+    """Wait until messages of these types have come."""
+    found: list[str] = []
+
+    async def came() -> bool:
+        found.extend(sink.types())
+        return len(found) >= len(types)
+
+    await eventually(came)
+    assert found == list(types)
+
+
+async def test_a_seat_with_a_key_stands_alone(valkey_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It never joins a lane; while something waits it gets nothing, and then the latest of both."""
+    joined: list[Member] = []
+    add = Lane.add
+
+    def noted(self: Lane, member: Member) -> None:
+        joined.append(member)
+        add(self, member)
+
+    monkeypatch.setattr(Lane, "add", noted)
+    async with running_hub(valkey_url, **FAST) as (hub, ledger):
+        await ledger.add([make_entry("a", 1)])
+        (seat, sink), (other, plain) = sit(hub, wish()), sit(hub, wish(None))
+        await arrived(sink, "sync", "around")
+        await arrived(plain, "sync")
+        sink.waiting = True
+        for _ in range(3):
+            await ledger.add([make_entry("a", 1)])
+            await arrived(plain, "update")
+        place = seat.position.place
+        assert place is not None
+
+        async def read_too() -> bool:
+            return read(place.frame).score == 4
+
+        await eventually(read_too)
+        assert sink.types() == []
+        sink.waiting = False
+        seat.wake()
+        await arrived(sink, "sync", "around")
+        await ledger.add([make_entry("a", 1)])
+        await arrived(sink, "update", "around")
+        assert set(joined) == {other}
+        hub.leave(seat, "")
+        hub.leave(other, "")
+
+
+async def test_nobody_waits_for_the_keys_of_others(valkey_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """While keys are looked up the records go on; what became due meanwhile is looked up once, after that."""
+    places_of, has_read, may_answer, calls = Ledger.places, asyncio.Event(), asyncio.Event(), 0
+
+    async def slow(self: Ledger, wanted: Sequence[tuple[str, int]]) -> list[Spot]:
+        nonlocal calls
+        calls += 1
+        found = await places_of(self, wanted)
+        has_read.set()
+        await may_answer.wait()
+        return found
+
+    async with running_hub(valkey_url, **FAST) as (hub, ledger):
+        await ledger.add([make_entry("a", 1)])
+        monkeypatch.setattr(Ledger, "places", slow)
+        with hub.watch("posts", wish()) as viewer, hub.watch("posts", wish(None)) as other:
+            model = ModelViewer()
+            await has_read.wait()
+            await follow(other, model, 1)
+            for offset in range(2, 6):
+                await ledger.add([make_entry("a", 1)])
+                await follow(other, model, offset)
+            assert calls == 1
+            may_answer.set()
+            while (around := read(await told(viewer))).score != 5:
+                assert around.score == 1
+            assert calls == 2
+
+
+async def test_a_read_that_fails_is_made_good(valkey_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those who came, and those who were there, are told when the store answers again."""
+    async with running_hub(valkey_url, **FAST) as (hub, ledger):
+        await ledger.add([make_entry("a", 1)])
+        failed: list[int] = []
+
+        async def fail(_: Ledger, wanted: Sequence[tuple[str, int]]) -> list[Spot]:
+            failed.append(len(wanted))
+            raise StoreUnavailableError("away")
+
+        places = hub.feeds["posts"]._places
+
+        async def at_rest() -> bool:
+            return not places._reading and not places._due
+
+        with hub.watch("posts", wish()) as old:
+            assert read(await told(old)).score == 1
+            await eventually(at_rest)
+            with monkeypatch.context() as patch:
+                patch.setattr(Ledger, "places", fail)
+                await ledger.add([make_entry("a", 1)])
+                with hub.watch("posts", wish("b")) as new:
+                    while (await old.next_frame()).type != "update":
+                        pass
+
+                    async def tried() -> bool:
+                        return 2 in failed
+
+                    await eventually(tried)
+                    patch.undo()
+                    assert read(await told(old)).score == 2
+                    assert read(await told(new)).rank is None
+
+
+async def test_a_board_that_is_defined_anew_has_other_places(valkey_url: str) -> None:
+    """The order of now, though no record has changed."""
+    async with running_hub(valkey_url, **FAST) as (hub, ledger):
+        await ledger.add([make_entry("a", 1), make_entry("b", 2)])
+        with hub.watch("posts", wish()) as viewer:
+            assert read(await told(viewer)).rank == 2
+            ledger.board = msgspec.structs.replace(ledger.board, sort_order="asc")
+            hub.add(ledger)
+            assert rows(read(await told(viewer))) == [("a", 1, 1), ("b", 2, 2)]
+
+
+async def test_keys_are_bounded(valkey_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One more than are looked up is refused; not one that is looked up anyway, nor a viewer without a key."""
+    monkeypatch.setattr(places, "_MOST", 2)
+    async with running_hub(valkey_url, **FAST) as (hub, _):
+        feed = hub.feeds["posts"]
+        with hub.watch("posts", wish("a")), hub.watch("posts", wish("b")):
+            feed.require_room(wish("a"))
+            feed.require_room(wish(None))
+            for other in (wish("c"), wish("a", 2), wish("a", interval=1000)):
+                with pytest.raises(ProblemError, match="too_many_viewers"):
+                    feed.require_room(other)
+        feed.require_room(wish("c"))

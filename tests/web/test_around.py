@@ -1,0 +1,288 @@
+"""Around me: viewers that follow one key, over real sockets, while the board changes."""
+
+import asyncio
+import random
+from collections import Counter
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from typing import Any
+from urllib.parse import quote
+
+import httpx
+import msgspec
+import pytest
+from websockets.asyncio.client import connect
+from websockets.exceptions import InvalidStatus
+
+from live.board import Board
+from live.fanout.feed import Feed
+from live.fanout.frames import Around
+from live.fanout.place import Place
+from live.ranking import Page, Record
+from live.settings import Duration
+from live.store.scripts import Script
+from live.window import Forever
+from tests.support import ModelViewer, eventually, fresh_settings, post, run_server
+
+BOARD = Board(
+    id="posts", title="posts", source=frozenset({"like"}), window=Forever(), ties="first", ranks="competition"
+)
+KEYS = [f"k{number}" for number in range(50)]
+
+
+class Shown(msgspec.Struct):
+    """A page, as far as places are made of it."""
+
+    epoch: str
+    offset: int
+    records: list[Record]
+
+
+class Follower:
+    """A viewer of a key; it keeps every message about it."""
+
+    def __init__(self, key: str, around: int) -> None:
+        self.key = key
+        self.around = around
+        self.model = ModelViewer()
+        self.told: list[Around] = []
+
+    @property
+    def query(self) -> str:
+        """What it asks for."""
+        return f"limit=5&key={quote(self.key)}&around={self.around}"
+
+    def receive(self, text: str | bytes) -> None:
+        """Take one message."""
+        before = self.model.around
+        self.model.receive(text)
+        if self.model.around is not None and self.model.around is not before:
+            self.told.append(self.model.around)
+
+    async def watch(self, url: str) -> None:
+        """Watch over WebSocket, for ever."""
+        async with connect(f"{url.replace('http', 'ws')}/v1/boards/posts/live?{self.query}") as socket:
+            async for message in socket:
+                self.receive(message)
+
+    async def stream(self, client: httpx.AsyncClient) -> None:
+        """Watch over server-sent events, for ever."""
+        async with client.stream("GET", f"/v1/boards/posts/stream?{self.query}", timeout=30) as response:
+            async for line in response.aiter_lines():
+                if line.startswith("data: "):
+                    self.receive(line.removeprefix("data: "))
+
+
+class Stage:
+    """A server, its viewers, and what the board was at every offset."""
+
+    def __init__(self, url: str, client: httpx.AsyncClient) -> None:
+        self.url = url
+        self.client = client
+        self.followers: list[Follower] = []
+        self.tasks: list[asyncio.Task[None]] = []
+        self.boards: dict[int, Shown] = {}
+
+    def follow(self, key: str, around: int, *, streams: bool = False) -> None:
+        """One more viewer."""
+        follower = Follower(key, around)
+        self.followers.append(follower)
+        self.tasks.append(asyncio.create_task(follower.stream(self.client) if streams else follower.watch(self.url)))
+
+    async def post(self, *events: dict[str, Any]) -> None:
+        """Change the board, and keep what it is then."""
+        answer = await post(self.client, *events)
+        assert answer["rejected"] == []
+        await self.keep()
+
+    async def keep(self) -> Shown:
+        """Look at the whole board."""
+        response = await self.client.get("/v1/boards/posts?limit=100")
+        page = msgspec.json.decode(response.content, type=Shown)
+        self.boards[page.offset] = page
+        return page
+
+    def expected(self, follower: Follower, offset: int) -> Around:
+        """What a viewer is to be told of the board as it was."""
+        page = self.boards[offset]
+        bare = Around(epoch=page.epoch, offset=offset, key=follower.key, rank_count=len(page.records), records=[])
+        place = next((place for place, record in enumerate(page.records) if record.key == follower.key), None)
+        if place is None:
+            return bare
+        own, above = page.records[place], page.records[place - 1].score if place else None
+        return msgspec.structs.replace(
+            bare,
+            score=own.score,
+            rank=own.rank,
+            gap=None if above is None else above - own.score,
+            records=page.records[max(0, place - follower.around) : place + follower.around + 1],
+        )
+
+    async def agree(self, deadline: float = 10.0) -> None:
+        """Wait until everyone was told how the board is now."""
+        latest = (await self.keep()).offset
+
+        async def same() -> bool:
+            for task in self.tasks:
+                assert not task.done(), task
+            return all(
+                follower.told
+                and follower.told[-1]
+                == msgspec.structs.replace(self.expected(follower, latest), offset=follower.told[-1].offset)
+                for follower in self.followers
+            )
+
+        await eventually(same, deadline)
+
+    def check_every_message(self) -> None:
+        """Each told the truth of its offset, and another thing than the one before."""
+        for follower in self.followers:
+            before = None
+            for told in follower.told:
+                assert told == self.expected(follower, told.offset)
+                assert before is None or msgspec.structs.replace(told, offset=before.offset) != before
+                assert before is None or told.offset > before.offset
+                before = told
+
+    async def close(self) -> None:
+        """All viewers leave."""
+        for task in self.tasks:
+            task.cancel()
+        await asyncio.gather(*self.tasks, return_exceptions=True)
+
+
+@asynccontextmanager
+async def stage(store: str, *, plain: bool = False, **changes: Any) -> AsyncIterator[Stage]:
+    """A server with one board."""
+    settings = fresh_settings(store, **{"conflation_interval": Duration(0.02), **changes})
+    async with (
+        run_server(settings, [BOARD], plain=plain) as url,
+        httpx.AsyncClient(base_url=url, limits=httpx.Limits(max_connections=None)) as client,
+    ):
+        stage = Stage(url, client)
+        try:
+            yield stage
+        finally:
+            await stage.close()
+
+
+@contextmanager
+def counting(monkeypatch: pytest.MonkeyPatch) -> Iterator[Counter[str]]:
+    """Count ticks in which the board is read, and calls of the script."""
+    counts: Counter[str] = Counter()
+    call, take = Script.__call__, Feed.take
+
+    async def counted_call(self: Script, *arguments: Any) -> Any:
+        counts[self.name] += 1
+        return await call(self, *arguments)
+
+    def counted_take(self: Feed, page: Page | Exception) -> None:
+        counts["ticks"] += 1
+        take(self, page)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Script, "__call__", counted_call)
+        patch.setattr(Feed, "take", counted_take)
+        yield counts
+
+
+def random_events(chance: random.Random) -> list[dict[str, Any]]:
+    """Likes of a few keys; some come onto the board, some leave it."""
+    return [{"key": f"k{chance.randrange(60)}", "amount": chance.choice([-1, 1, 1, 2])} for _ in range(8)]
+
+
+async def drive(stage: Stage, changes: int) -> None:
+    """Change the board at random, and last in a way of which most see nothing but a neighbour's score."""
+    chance = random.Random(7)
+    for _ in range(changes):
+        await stage.post(*random_events(chance))
+        if chance.random() < 0.2:
+            await asyncio.sleep(0.02)
+    first = (await stage.keep()).records[0].key
+    await stage.agree()
+    await stage.post({"key": first, "amount": 5})
+
+
+@pytest.mark.parametrize("plain", [False, True])
+async def test_two_hundred_viewers_of_fifty_keys(
+    valkey_url: str, monkeypatch: pytest.MonkeyPatch, *, plain: bool
+) -> None:
+    """Every message is the truth of its offset, the last is that of now, and a tick is one read for all."""
+    async with stage(valkey_url, plain=plain) as stage_:
+        await stage_.post(*({"key": f"k{number}", "amount": number // 4 + 1} for number in range(40)))
+        for number in range(200):
+            stage_.follow(KEYS[number % 50], number % 50 % 4, streams=number >= 190)
+        await stage_.agree()
+        with counting(monkeypatch) as counts:
+            await drive(stage_, 60)
+            await stage_.agree()
+        assert 5 < counts["places"] <= counts["ticks"] + 1  # the first may be of the tick before
+        stage_.check_every_message()
+        for follower in stage_.followers[:50]:
+            response = await stage_.client.get(f"/v1/boards/posts/records/{follower.key}?around={follower.around}")
+            told = follower.told[-1]
+            if response.status_code == 404:
+                assert (told.rank, told.records) == (None, [])
+            else:
+                seen = msgspec.json.decode(msgspec.json.encode(told))
+                assert {name: response.json()[name] for name in ("epoch", "rank_count", "score", "rank", "gap")} == {
+                    name: seen[name] for name in ("epoch", "rank_count", "score", "rank", "gap")
+                }
+                assert response.json()["records"] == seen["records"]
+
+
+async def test_who_is_blind_for_neighbours_is_caught(valkey_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The check above fails where only what becomes of the key itself is told."""
+    take = Place.take
+
+    def blind(self: Place, spot: Any, page_of: Any) -> bool:
+        told, now = self._told, self._around(page_of(spot))
+        own = (now.score, now.rank, now.gap, now.rank_count)
+        if told is not None and own == (told.score, told.rank, told.gap, told.rank_count):
+            return False
+        return take(self, spot, page_of)
+
+    async with stage(valkey_url) as stage_:
+        await stage_.post(*({"key": key, "amount": number + 1} for number, key in enumerate(KEYS[:10])))
+        for key in KEYS[:10]:
+            stage_.follow(key, 3)
+        await stage_.agree()
+        with monkeypatch.context() as patch:
+            patch.setattr(Place, "take", blind)
+            await stage_.post({"key": KEYS[9], "amount": 5})
+            with pytest.raises(AssertionError, match="still False"):
+                await stage_.agree(1.0)
+
+
+@pytest.mark.parametrize(
+    "query", ["key=", f"key={'x' * 1025}", "key=a%0Ab", "key=e%CC%81", "key=%E2%80%AEa", "key=a&around=51"]
+)
+@pytest.mark.parametrize("plain", [False, True])
+async def test_what_can_be_no_key_is_refused(valkey_url: str, query: str, *, plain: bool) -> None:
+    """Before the handshake, and before a stream begins."""
+    async with stage(valkey_url, plain=plain) as stage_:
+        with pytest.raises(InvalidStatus) as refused:
+            await connect(f"{stage_.url.replace('http', 'ws')}/v1/boards/posts/live?{query}")
+        assert refused.value.response.status_code == 400
+        assert b'"code":"parameter_invalid"' in refused.value.response.body
+        answer = await stage_.client.get(f"/v1/boards/posts/stream?{query}")
+        assert (answer.status_code, answer.json()["code"]) == (400, "parameter_invalid")
+
+
+async def test_any_string_can_be_a_key(valkey_url: str) -> None:
+    """One that is not on the board is told when it comes onto it, and when it leaves."""
+    key = "é&key=b /€\U0001f600"
+    async with stage(valkey_url) as stage_:
+        stage_.follow(key, 2)
+        stage_.follow(key, 2, streams=True)
+        await stage_.agree()
+        for amount in (1, -1):
+            await stage_.post({"key": key, "amount": amount})
+            await stage_.agree()
+        stage_.check_every_message()
+        for follower in stage_.followers:
+            assert [(told.score, told.rank, told.gap) for told in follower.told] == [
+                (None, None, None),
+                (1, 1, None),
+                (None, None, None),
+            ]
