@@ -221,10 +221,10 @@ def test_a_moment_is_said_in_words() -> None:
 
 async def test_a_page_tells_the_place_of_a_key(valkey_url: str) -> None:
     """Of the one that it is asked for with, on each board and in each period; as text, whatever the key is."""
-    likes = [{"board": "north", "key": "<b>", "amount": 9}, {"board": "north", "key": "m&m"}]
-    levels = [{"board": "climb", "key": key, "fields": {"levels": 5, "seconds": 1}} for key in ("m&m", "n")]
-    weeks = [{"board": "week", **event} for event in WEEKS]
-    async with server(valkey_url, WEEK + CLIMB + UNION, *likes, *levels, *weeks) as client:
+    events: list[dict[str, Any]] = [{"board": "week", **event} for event in WEEKS]
+    events += [{"board": "north", "key": "<b>", "amount": 9}, {"board": "north", "key": "m&m"}]
+    events += [{"board": "climb", "key": key, "fields": {"levels": 5, "seconds": 1}} for key in ("m&m", "n")]
+    async with server(valkey_url, WEEK + CLIMB + UNION, *events) as client:
 
         async def places(path: str) -> dict[str, str]:
             html = (await client.get(path)).text
