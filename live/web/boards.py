@@ -97,15 +97,17 @@ async def get_board(request: Request) -> Response:
     """One page of a board."""
     live = live_of(request)
     ledger = await live.use(request.path_params["board"])
-    if "wait" in request.query_params:
-        return await _wait(request, live, ledger)
-    page, viewers = await asyncio.gather(_page(request, ledger), live.presence.count(ledger.board.id))
+    wait = Wait.parse(request, live.settings) if "wait" in request.query_params else None
+    if wait is not None and wait.tag:
+        return await _wait(request, live, ledger, wait)
+    reading = _page(request, ledger) if wait is None else ledger.read(wait.asked.size)
+    page, viewers = await asyncio.gather(reading, live.presence.count(ledger.board.id))
     return _answer(request, ledger.board, page, viewers)
 
 
-async def _wait(request: Request, live: Live, ledger: Ledger) -> Response:
+async def _wait(request: Request, live: Live, ledger: Ledger, wait: Wait) -> Response:
     """The top of a board when it is another than the client has."""
-    board, wait = ledger.board, Wait.parse(request, live.settings)
+    board = ledger.board
     page = await wait.page(request, live, board.id)
     if page is None:
         return _unchanged(wait.tag)

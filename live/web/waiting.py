@@ -23,11 +23,14 @@ _ELSEWHERE: Final = ("cursor", "period", "score", "start")
 
 
 class Wait(msgspec.Struct, frozen=True):
-    """For how many seconds a client waits, for the top of a board to be another than `tag` says."""
+    """For how many seconds a client waits, for the top of a board to be another than `tag` says; '' for none of ours.
+
+    Without a tag there is nothing to wait for.
+    """
 
     seconds: float
     asked: Subscription
-    tag: str  # as it came; empty for none of ours
+    tag: str
 
     @classmethod
     def parse(cls, request: Request, settings: Settings) -> "Wait":
@@ -65,7 +68,7 @@ class Wait(msgspec.Struct, frozen=True):
                 raise _problem(live, end.code) from None
             except TimeoutError:
                 feed = live.hub.feeds.get(board)
-                if not self.tag or feed is None or feed.stale is not None:
+                if feed is None or feed.stale is not None:
                     raise StoreUnavailableError("the board could not be read while a client waited") from None
                 return None
 
