@@ -34,9 +34,8 @@ class Page(msgspec.Struct, frozen=True, kw_only=True):
     """Consecutive records of a board, read at one instant, and where the board stood then.
 
     `start` is the number of records ahead of the first one; `total_score` (None where scores are no amounts) and
-    `rank_count` are of the whole board, or of the `period` that was read. `first` and `last` are the positions of the
-    first and the last record: score, and name in the ranking; `slot` is where the period starts.
-    `entrants` is the number of registered keys of a contest.
+    `rank_count` are of the whole board, or of the `period` that was read. `names` are those of the records in the
+    ranking; `slot` is where the period starts. `entrants` is the number of registered keys of a contest.
     """
 
     epoch: str
@@ -45,11 +44,26 @@ class Page(msgspec.Struct, frozen=True, kw_only=True):
     total_score: int | None
     start: int
     records: tuple[Record, ...]
-    first: tuple[int, bytes] | None = None
-    last: tuple[int, bytes] | None = None
+    names: tuple[bytes, ...] = ()
     entrants: int | None = None
     slot: int | None = None
     period: str | None = None
+
+    @property
+    def first(self) -> tuple[int, bytes] | None:
+        """The position of the first record: score, and name in the ranking."""
+        return (self.records[0].score, self.names[0]) if self.names else None
+
+    @property
+    def last(self) -> tuple[int, bytes] | None:
+        """The position of the last record."""
+        return (self.records[-1].score, self.names[-1]) if self.names else None
+
+    def top(self, size: int) -> "Page":
+        """No more than the first `size` records."""
+        if len(self.records) <= size:
+            return self
+        return msgspec.structs.replace(self, records=self.records[:size], names=self.names[:size])
 
 
 def ranks_of(scores: Sequence[int], first: int, start: int, ranks: Ranks) -> list[int]:

@@ -21,6 +21,15 @@ export class Backoff {
     return this.random() * most;
   }
 
+  /**
+   * Milliseconds until the next try when the server has said when to come back: not before, and a little later.
+   *
+   * @param {number} seconds
+   */
+  after(seconds) {
+    return seconds * 1000 + this.random() * this.base;
+  }
+
   /** The connection has held: begin anew with the next cut. */
   reset() {
     this.tries = 0;

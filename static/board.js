@@ -13,8 +13,11 @@ function connect(section) {
   const url = new URL(`/v1/boards/${section.dataset.board}/live`, location.href);
   url.protocol = location.protocol === "https:" ? "wss:" : "ws:";
   url.searchParams.set("limit", section.dataset.limit ?? "50");
+  if (section.dataset.place !== undefined) url.searchParams.set("key", section.dataset.place);
   return new Connection(url.href, {
     onBoard: (board) => view.show(board),
+    onViewers: (count) => view.showViewers(count),
+    onAround: (around) => view.showPlace(around),
     onState: (state, detail) => {
       const text = detail ? `${WORDS[state]}: ${detail}` : WORDS[state];
       if (status.textContent !== text) status.textContent = text; // it is read aloud: say each thing once

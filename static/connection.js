@@ -5,6 +5,7 @@ import { Backoff } from "./backoff.js";
 import { applied, Gap } from "./state.js";
 
 /** @typedef {import("./state.js").Board} Board */
+/** @typedef {import("./state.js").Around} Around */
 /** @typedef {"connecting" | "live" | "stale" | "away" | "ended"} State */
 
 /** Close codes from here to 3999 mean: do not come back. */
@@ -13,10 +14,15 @@ const FINAL = 3500;
 const STABLE = 5_000;
 const GOING_AWAY = 1000;
 
+/**
+ * @typedef {{onBoard: (board: Board) => void, onState: (state: State, detail: string) => void,
+ *            onViewers: (count: number) => void, onAround: (around: Around) => void}} Listener
+ */
+
 export class Connection {
   /**
    * @param {string} url
-   * @param {{onBoard: (board: Board) => void, onState: (state: State, detail: string) => void}} listener
+   * @param {Listener} listener
    * @param {Backoff} [backoff]
    */
   constructor(url, listener, backoff = new Backoff()) {
@@ -31,12 +37,17 @@ export class Connection {
     this.stable = 0;
     this.stale = "";
     this.ended = false;
+    this.earliest = 0; // when the server wants us back, by the clock of `performance`
   }
 
-  /** Connect now, unless we are. */
+  /** Connect now, unless we are, or as soon as the server wants us back. */
   open() {
     if (this.socket || this.ended) return;
     clearTimeout(this.timer);
+    if (this.patience() > 0) {
+      this.wait(this.patience());
+      return;
+    }
     this.listener.onState("connecting", "");
     const socket = (this.socket = new WebSocket(this.position()));
     socket.onopen = () => {
@@ -75,13 +86,23 @@ export class Connection {
     return url;
   }
 
-  /** @param {import("./state.js").Sync | import("./state.js").Update | import("./state.js").Status} message */
+  /** @param {import("./state.js").Message} message of a type that we do not know: from a newer server, not for us */
   receive(message) {
-    if (message.type === "status") {
-      this.stale = message.stale ? (message.reason ?? "the server says so") : "";
-      this.report();
-      return;
+    switch (message.type) {
+      case "sync":
+      case "update":
+        return this.move(message);
+      case "status":
+        return this.hear(message);
+      case "viewers":
+        return this.listener.onViewers(message.count);
+      case "around":
+        return this.listener.onAround(message);
     }
+  }
+
+  /** @param {import("./state.js").Sync | import("./state.js").Update} message */
+  move(message) {
     try {
       this.board = applied(this.board, message);
     } catch (error) {
@@ -91,6 +112,15 @@ export class Connection {
       return;
     }
     this.listener.onBoard(this.board);
+    this.report();
+  }
+
+  /** @param {import("./state.js").Status} message */
+  hear(message) {
+    this.stale = message.stale ? (message.reason ?? "the server says so") : "";
+    if (message.retry_after !== undefined) {
+      this.earliest = performance.now() + this.backoff.after(message.retry_after);
+    }
     this.report();
   }
 
@@ -111,8 +141,18 @@ export class Connection {
     this.retry();
   }
 
+  /** Come back when the server said, or else by the backoff. */
   retry() {
-    const pause = this.backoff.next();
+    this.wait(this.patience() > 0 ? this.patience() : this.backoff.next());
+  }
+
+  /** Milliseconds until the server wants us back. */
+  patience() {
+    return this.earliest - performance.now();
+  }
+
+  /** @param {number} pause milliseconds */
+  wait(pause) {
     this.listener.onState("away", `trying again in ${Math.max(1, Math.ceil(pause / 1000))} s`);
     this.timer = setTimeout(() => this.open(), pause);
   }

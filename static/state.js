@@ -10,8 +10,12 @@
  * @typedef {{type: "sync", board: string, epoch: string, offset: number, rank_count: number, total_score: number | null,
  *            recovered: boolean, records: BoardRecord[], period?: string, ranks?: Ranks}} Sync
  * @typedef {{type: "update", epoch: string, since: number, offset: number, rank_count: number, total_score: number | null,
- *            changed: BoardRecord[], removed: string[], period?: string}} Update
- * @typedef {{type: "status", stale: boolean, reason?: string}} Status
+ *            changed: BoardRecord[], removed: string[], period?: string, recovered?: boolean}} Update
+ * @typedef {{type: "status", stale: boolean, reason?: string, retry_after?: number}} Status
+ * @typedef {{type: "viewers", count: number}} Viewers
+ * @typedef {{type: "around", epoch: string, offset: number, key: string, rank_count: number, score: number | null,
+ *            rank: number | null, gap: number | null, records: BoardRecord[]}} Around
+ * @typedef {Sync | Update | Status | Viewers | Around} Message
  */
 
 /** A message that does not follow from what we hold: something was missed. */

@@ -1,7 +1,7 @@
 // @ts-check
 /** Shows a board in the table that the server rendered; rows that change places move there. */
 
-import { grouped, metadataWords, periodWords } from "./words.js";
+import { grouped, metadataWords, periodWords, placeWords } from "./words.js";
 
 /** @typedef {import("./state.js").Board} Board */
 /** @typedef {import("./state.js").BoardRecord} BoardRecord */
@@ -20,6 +20,8 @@ export class BoardView {
     this.body = /** @type {HTMLTableSectionElement} */ (part("records"));
     this.rankCount = /** @type {HTMLElement} */ (part("rank-count"));
     this.totalScore = part("total-score"); // boards whose scores are no amounts have none
+    this.viewers = part("viewers");
+    this.place = part("place"); // of the key that the page was asked for with
     this.period = /** @type {HTMLElement} */ (part("period"));
     this.previous = part("board")?.querySelector("a[rel=prev]");
     this.empty = /** @type {HTMLElement} */ (part("empty"));
@@ -39,8 +41,22 @@ export class BoardView {
     this.empty.hidden = board.records.length > 0;
     const before = calm.matches ? null : this.tops();
     this.drop(board.records);
-    board.records.forEach((record, index) => this.place(record, index));
+    board.records.forEach((record, index) => this.put(record, index));
     if (before) this.glide(before);
+  }
+
+  /** @param {number} count */
+  showViewers(count) {
+    if (this.viewers) write(this.viewers, grouped(count));
+  }
+
+  /** @param {import("./state.js").Around} around */
+  showPlace(around) {
+    const [rank, gap] = this.place?.children ?? [];
+    if (!rank) return;
+    const words = placeWords(around.rank, this.fields.length ? null : around.gap);
+    write(rank, words[0]);
+    write(gap, words[1]);
   }
 
   /**
@@ -74,7 +90,7 @@ export class BoardView {
    * @param {BoardRecord} record
    * @param {number} index
    */
-  place(record, index) {
+  put(record, index) {
     let row = this.rows.get(record.key);
     if (!row) {
       row = newRow(record.key, this.fields.length || 1);
@@ -172,7 +188,7 @@ function cell(kind) {
 }
 
 /**
- * @param {HTMLElement} element
+ * @param {Element} element
  * @param {string} text
  * @returns {boolean} whether it was another text before
  */

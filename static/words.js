@@ -25,6 +25,19 @@ export function periodWords(unit, name, zone) {
 }
 
 /**
+ * Where a key stands, in two parts: the first changes seldom, and is read aloud.
+ *
+ * @param {number | null} rank none for a key that is not on the board
+ * @param {number | null} gap what it misses to the rank above; none for the first, and where it can't be told
+ * @returns {[string, string]}
+ */
+export function placeWords(rank, gap) {
+  if (rank === null) return ["not ranked", ""];
+  if (gap === null) return [`rank ${grouped(rank)}`, ""];
+  return [`rank ${grouped(rank)}`, gap ? `, ${grouped(gap)} to the next` : ", level with the next"];
+}
+
+/**
  * The members of a metadata object that are strings or numbers, each as `name: value`, what is long cut off.
  *
  * @param {Object<string, unknown> | undefined} metadata

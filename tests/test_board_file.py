@@ -483,3 +483,24 @@ def test_a_whole_file_of_all_kinds_is_taken() -> None:
     ]
     text = "\n".join(f'[[board]]\nid = "{name}"\n' + "\n".join(choices) for name, choices in lines)
     assert [board.id for board in parse_boards(text)] == [name for name, _ in lines]
+
+
+@pytest.mark.parametrize(("text", "interval"), [("1ms", 1), ("250ms", 250), ("1.5s", 1500), ("1m", 60_000)])
+def test_the_pace_of_a_board(text: str, interval: int) -> None:
+    """In place of the setting; kept in milliseconds."""
+    assert board_of(f'conflation_interval = "{text}"').conflation == interval
+    assert board_of().conflation is None
+
+
+@pytest.mark.parametrize("text", ["0s", "0.4ms", "60.001s", "61s", "1h"])
+def test_a_pace_out_of_range_is_refused(text: str) -> None:
+    """From a millisecond to a minute."""
+    (mistake,) = mistakes(f'[[board]]\nid = "b"\nconflation_interval = "{text}"')
+    assert mistake.endswith(f"conflation_interval: '{text}' is not between 1ms and 60s")
+
+
+def test_a_pace_that_is_no_time_is_refused_with_all_else() -> None:
+    """Every mistake of a board at once."""
+    found = mistakes('[[board]]\nid = "B"\nconflation_interval = "fast"')
+    assert len(found) == 2
+    assert "conflation_interval: 'fast' is not a duration" in found[1]

@@ -50,6 +50,17 @@ class Subscription(msgspec.Struct, frozen=True, kw_only=True):
             around=whole_number(query, "around", 0, 0, _MOST_AROUND),
         )
 
+    def since(self, word: str) -> "Subscription":
+        """The same, for one who stood at a position: `epoch:offset`, as an `id` and an ETag tell it.
+
+        An ETag may go on with a period, which the offset says too. What is no position changes nothing.
+        """
+        epoch, _, rest = word.partition(":")
+        offset = rest.partition(":")[0]
+        if not 0 < len(epoch) <= _EPOCH or not is_whole(offset):
+            return self
+        return msgspec.structs.replace(self, epoch=epoch, offset=int(offset))
+
     def pace(self, interval: int) -> int:
         """The interval of its frames, on a board with this one: that, or 2, 4, 8 … times as long.
 

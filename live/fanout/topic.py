@@ -89,8 +89,8 @@ class Topic:
         if page is None:
             return None
         if position.returns:
-            if position.epoch == page.epoch and position.offset > page.offset and self._read <= position.asked:
-                return None  # another process was ahead of us
+            if self._is_overtaken(position, page):
+                return None
             frame = self._recovery(position, page) or self._whole(page)
             position.returns = False
         elif position.epoch == page.epoch and position.offset == page.offset:
@@ -99,6 +99,17 @@ class Topic:
             frame = self._next_update(position, page) or self._whole(page)
         position.epoch, position.offset = page.epoch, page.offset
         return frame
+
+    def page_elsewhere(self, position: Position) -> Page | None:
+        """The top, when it is another than at a position; the position stays."""
+        page = self._page
+        if page is None or (position.epoch == page.epoch and position.offset == page.offset):
+            return None
+        return None if self._is_overtaken(position, page) else page.top(self.size)
+
+    def _is_overtaken(self, position: Position, page: Page) -> bool:
+        """Whether another process may have been ahead of us, and have shown a viewer what we have not read yet."""
+        return position.epoch == page.epoch and position.offset > page.offset and self._read <= position.asked
 
     def _next_update(self, position: Position, page: Page) -> Frame | None:
         old = self._old

@@ -9,6 +9,7 @@ from live.fanout.lane import Lane
 from live.fanout.position import Position
 from live.fanout.topic import Topic
 from live.metrics import BYTES_SENT, FRAMES_SENT, RECOVERIES
+from live.ranking import Page
 
 _SENT: Final = {kind: FRAMES_SENT.labels(kind) for kind in ("sync", "update", "status", "viewers", "around")}
 
@@ -103,6 +104,21 @@ class Reader(Viewer):
             if frame is not None:
                 count_frames(frame, 1, len(frame.payload))
                 return frame
+            self._woken.clear()
+            await self._woken.wait()
+
+    async def next_page(self) -> Page:
+        """Wait until the board stands elsewhere than this viewer did when it came, for one that takes whole pages.
+
+        Raises:
+            FeedEndedError: it never will.
+        """
+        while True:
+            if self.feed.ended is not None:
+                raise FeedEndedError(self.feed.ended)
+            page = self.topic.page_elsewhere(self.position)
+            if page is not None:
+                return page
             self._woken.clear()
             await self._woken.wait()
 

@@ -51,6 +51,17 @@ class Guard:
         self._owing.pop(connection, None)
         self._idle.pop(connection, None)
 
+    def lent(self, connection: Guarded) -> None:
+        """A viewer watches on it: it takes no place until it is `returned`."""
+        self.closed(connection)
+
+    def returned(self, connection: Guarded) -> bool:
+        """The viewer is done; False when there is no place for it. No idle one goes: it may be a producer's."""
+        if len(self._open) >= self._settings.max_connections:
+            return False
+        self._open.add(connection)
+        return True
+
     def busy(self, connection: Guarded) -> None:
         """A request has come whole: now it waits for us."""
         self._idle.pop(connection, None)

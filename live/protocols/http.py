@@ -7,6 +7,7 @@ byte. Requests that are sent ahead of answers (pipelining) are answered in their
 """
 
 import asyncio
+import weakref
 from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any, Final
@@ -33,6 +34,7 @@ from live.protocols.viewers import Attendant
 from live.replies import Reply, problem_reply
 
 PATH: Final = b"/v1/events"
+LENDING: Final = "live.lending"  # the ASGI extension by which a request becomes a viewer's: its `connection` is weak
 MAX_HEAD: Final = 64 * 1024
 _MOST_TEMPLATES: Final = 8  # heads that are learnt on a connection; more would be no repetition
 _LINGER: Final = 1.0  # seconds
@@ -110,6 +112,7 @@ class HttpProtocol(HttpToolsProtocol):
         self._last = False  # no request after those under way
         self._ended = False  # nothing is read any more
         self._address = ""
+        self._lent = False  # whether the request under way is a viewer's
         self._template: Template | None = None
         self._to_learn = _MOST_TEMPLATES
         self._whole: _Post | None = None  # the last that has come whole
@@ -372,6 +375,7 @@ class HttpProtocol(HttpToolsProtocol):
         super().on_message_begin()
         self.url, self.expect_100_continue = url, expects
         self.headers = self.scope["headers"] = headers
+        self.scope["extensions"] = {LENDING: {"connection": weakref.ref(self)}}  # a cycle would be the collector's
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
         """Begin with a request, unless requests before it have no answer yet."""
@@ -384,10 +388,32 @@ class HttpProtocol(HttpToolsProtocol):
 
     def on_response_complete(self) -> None:
         """A request has gone the ordinary way to its end."""
+        if self._lent:
+            self._take_back()
         super().on_response_complete()
         if not self.transport.is_closing():
             self.flow.resume_reading()
             self._rest()
+
+    def lend(self) -> None:
+        """The request under way is a viewer's, of which there are limits of their own: it takes no producer's place."""
+        self._lent = True
+        self._guard.lent(self)
+        self.transport.set_write_buffer_limits(high=0)  # so that a send is over when nothing of it waits
+
+    def _take_back(self) -> None:
+        self._lent = False
+        if self.transport.is_closing():
+            return
+        self.transport.set_write_buffer_limits()
+        if not self._guard.returned(self):
+            self.transport.close()
+        elif self._owing:
+            self._guard.owes(self)
+
+    def abort(self) -> None:
+        """End at once: the peer takes nothing."""
+        self.transport.abort()
 
     def handle_websocket_upgrade(self) -> None:
         """Hand the connection over to WebSocket, unless requests before it wait for their answers."""

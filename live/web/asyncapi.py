@@ -8,12 +8,12 @@ import msgspec
 
 from live.errors import CLOSE_CODES
 from live.event import Event
-from live.fanout.frames import Status, Sync, Update
+from live.fanout.frames import Around, Status, Sync, Update, Viewers
 from live.ingest.posting import Answer
 from live.replies import ProblemBody
-from live.web.openapi import INFO, REFERENCE
+from live.web.openapi import INFO, REFERENCE, WATCHING
 
-_TO_VIEWERS: Final = {"sync": Sync, "update": Update, "status": Status}
+_TO_VIEWERS: Final = {"sync": Sync, "update": Update, "status": Status, "viewers": Viewers, "around": Around}
 _FROM_PRODUCERS: Final = {"event": Event}
 _TO_PRODUCERS: Final = {"answer": Answer, "problem": ProblemBody}
 _MESSAGES: Final = {**_TO_VIEWERS, **_FROM_PRODUCERS, **_TO_PRODUCERS}
@@ -38,7 +38,7 @@ def asyncapi_document() -> dict[str, Any]:
             "boardLive": _channel(
                 "/v1/boards/{board}/live",
                 _TO_VIEWERS,
-                {"limit": {"type": "integer", "minimum": 1}},
+                {name: {**schema, "description": meaning} for name, (schema, meaning) in WATCHING.items()},
                 {"board": {"description": "id of a board"}},
             ),
             "eventsLive": _channel("/v1/events/live", [*_FROM_PRODUCERS, "events", *_TO_PRODUCERS]),

@@ -16,9 +16,11 @@ from live.ranking import Page, Ranks, Record
 from live.store.ledger import Ledger
 from live.web.cursor import Cursor, decode_cursor, encode_cursor
 from live.web.periods import period_of, period_of_cursor
-from live.web.state import live_of
+from live.web.state import Live, live_of
+from live.web.waiting import Wait
 
 _DEFAULT_LIMIT: Final = 100
+_HEADERS: Final = {"Cache-Control": "no-cache"}
 _MOST_START: Final = 10**9 - 1
 
 
@@ -95,8 +97,26 @@ async def get_board(request: Request) -> Response:
     """One page of a board."""
     live = live_of(request)
     ledger = await live.use(request.path_params["board"])
+    wait = Wait.parse(request, live.settings) if "wait" in request.query_params else None
+    if wait is not None and wait.tag:
+        return await _wait(request, live, ledger, wait)
+    reading = _page(request, ledger) if wait is None else ledger.read(wait.asked.size)
+    page, viewers = await asyncio.gather(reading, live.presence.count(ledger.board.id))
+    return _answer(request, ledger.board, page, viewers)
+
+
+async def _wait(request: Request, live: Live, ledger: Ledger, wait: Wait) -> Response:
+    """The top of a board when it is another than the client has."""
     board = ledger.board
-    page, viewers = await asyncio.gather(_page(request, ledger), live.presence.count(board.id))
+    page = await wait.page(request, live, board.id)
+    if page is None:
+        return _unchanged(wait.tag)
+    feed = live.hub.feeds.get(board.id)
+    viewers = None if feed is None else feed.viewer_count  # as the hub has heard: thousands may be answered at once
+    return _answer(request, board, page, await live.presence.count(board.id) if viewers is None else viewers)
+
+
+def _answer(request: Request, board: Board, page: Page, viewers: int) -> Response:
     more = page.start + len(page.records) < page.rank_count
     body = BoardPage(
         board=board.id,
@@ -156,12 +176,16 @@ def _score(text: str) -> int:
 
 def json_response(request: Request, body: object, page: Page | None) -> Response:
     """A JSON answer; one that shows a board can be asked for again with If-None-Match."""
-    headers = {"Cache-Control": "no-cache"}
+    headers = dict(_HEADERS)
     if page is not None:
         period = "" if page.slot is None else f":{page.slot}"  # one ends with no change in the store
         tag = f'"{page.epoch}:{page.offset}{period}"'  # of this very URL, so the position says it all
         headers["ETag"] = tag
         known = {part.strip().removeprefix("W/") for part in request.headers.get("if-none-match", "").split(",")}
         if tag in known or "*" in known:
-            return Response(status_code=304, headers=headers)
+            return _unchanged(tag)
     return Response(msgspec.json.encode(body), headers=headers, media_type="application/json")
+
+
+def _unchanged(tag: str) -> Response:
+    return Response(status_code=304, headers={**_HEADERS, "ETag": tag})

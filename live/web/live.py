@@ -14,6 +14,7 @@ from live.metrics import SLOW_VIEWERS
 from live.origin import require_origin
 from live.web.problems import problem_response, upgrade_required
 from live.web.state import live_of
+from live.web.watching import address_of
 
 log = structlog.get_logger()
 
@@ -25,8 +26,7 @@ async def watch_board(websocket: WebSocket) -> None:
         require_origin(headers.get("origin"), headers.get("host"), live.settings.allowed_origins)
         board = live.board(websocket.path_params["board"])
         asked = Subscription.parse(websocket.query_params, live.settings)
-        address = websocket.client.host if websocket.client else ""
-        with live.hub.watch(board.id, asked, address) as viewer:
+        with live.hub.watch(board.id, asked, address_of(websocket)) as viewer:
             await websocket.accept()
             sending = asyncio.create_task(_send(websocket, viewer, live.settings.slow_timeout))
             leaving = asyncio.create_task(_await_leaving(websocket))

@@ -24,6 +24,19 @@ Json = dict[str, Any]
 INFO: Final = {"title": "Live Board", "version": __version__, "license": {"name": "MIT"}}
 REFERENCE: Final = "#/components/schemas/{name}"
 
+# What a viewer may ask for, on the live route and on the stream: schema and meaning of each parameter.
+WATCHING: Final[Mapping[str, tuple[Json, str]]] = {
+    "limit": ({"type": "integer", "minimum": 1, "default": 50}, "how many records to watch"),
+    "interval": ({"type": "string", "examples": ["1s"]}, "least time between two updates, up to 60s"),
+    "epoch": ({"type": "string", "maxLength": 64}, "of the last message, for one who comes back"),
+    "offset": ({"type": "integer", "minimum": 0}, "of the last message, for one who comes back"),
+    "key": ({"type": "string"}, "one whose place is told in `around` messages"),
+    "around": (
+        {"type": "integer", "minimum": 0, "maximum": 50, "default": 0},
+        "how many neighbours it has on each side",
+    ),
+}
+
 # The problems that only some operations have; every other may befall any request.
 _POSTING: Final = frozenset(
     {
@@ -37,7 +50,9 @@ _READING: Final = _BOARD | {"parameter_invalid"}
 _RECORDS: Final = _READING | {"period_not_found"}
 _PAGE: Final = _RECORDS | {"cursor_invalid"}
 _RECORD: Final = _RECORDS | {"record_not_found"}
-_LIVE: Final = _READING | {"origin_forbidden", "upgrade_required", "too_many_viewers"}
+_WATCHING: Final = _READING | {"origin_forbidden", "too_many_viewers", "stopping"}
+_LIVE: Final = _WATCHING | {"upgrade_required"}
+_WAITING: Final = _PAGE | {"too_many_viewers", "stopping"}
 _ADMIN: Final = frozenset({"credentials_required", "credentials_invalid", "scope_forbidden", "rate_exceeded"})
 _REMOVING: Final = _ADMIN | _BOARD | {"board_fixed", "board_in_file", "outcome_unknown"}
 _CHANGING: Final = _REMOVING | {"malformed_body", "body_too_large", "unsupported_media_type", "board_invalid"}
@@ -87,11 +102,14 @@ def openapi_document() -> Json:
     key = _parameter("key", "path", {"type": "string"}, "percent-encoded")
     around = _parameter("around", "query", {"type": "integer", "minimum": 0, "maximum": 100, "default": 0})
     known = _parameter("If-None-Match", "header", {"type": "string"}, "`ETag` of an earlier answer")
-    watched = _parameter("limit", "query", {"type": "integer", "minimum": 1, "default": 50})
+    until = {"type": "string", "examples": ["30s"]}
+    wait = _parameter("wait", "query", until, "answer when the top is another than `If-None-Match` says; up to 60s")
+    watched = [_parameter(name, "query", schema, meaning) for name, (schema, meaning) in WATCHING.items()]
+    last = _parameter("Last-Event-ID", "header", {"type": "string"}, "`id` of the last event, for one who comes back")
     boards = _operation("listBoards", "Every board.", _answer(BoardList), ())
     one = _operation(
-        "getBoard", "One page of a board.", _answer(BoardPage, _ETAG), _PAGE,
-        board, limit, start, cursor, score, period, known,
+        "getBoard", "One page of a board.", _answer(BoardPage, _ETAG), _WAITING,
+        board, limit, start, cursor, score, period, known, wait,
     )  # fmt: skip
     records = _operation(
         "listRecords", "The records of some keys; those that have none are left out.", _answer(RecordList), _RECORDS,
@@ -104,7 +122,11 @@ def openapi_document() -> Json:
     standing = _operation("getStanding", "One key on every board that it is on.", _answer(Standing), (), key)
     deeds = _parameter("limit", "query", {"type": "integer", "minimum": 1, "maximum": 1000, "default": 100})
     trail = _operation("getTrail", "Who changed which boards.", _answer(Trail), _ADMIN | {"parameter_invalid"}, deeds)
-    live = _operation("watchBoard", "A WebSocket; see /asyncapi.json.", _upgraded(), _LIVE, board, watched)
+    live = _operation("watchBoard", "A WebSocket; see /asyncapi.json.", _upgraded(), _LIVE, board, *watched)
+    stream = _operation(
+        "streamBoard", "The same as server-sent events; see /asyncapi.json.", _streamed(), _WATCHING,
+        board, *watched, last,
+    )  # fmt: skip
     return {
         "openapi": "3.1.0",
         "info": INFO,
@@ -116,6 +138,7 @@ def openapi_document() -> Json:
             "/v1/boards/{board}/records/{key}": {"get": record, **_record_changes(board, key)},
             "/v1/records/{key}": {"get": standing},
             "/v1/boards/{board}/live": {"get": live},
+            "/v1/boards/{board}/stream": {"get": stream},
             "/v1/trail": {"get": _keyed(trail)},
         },
         "components": {
@@ -249,6 +272,13 @@ def _answer(struct: type, headers: Json | None = None) -> Json:
 
 def _upgraded() -> Json:
     return {"101": {"description": "The connection is a WebSocket now"}}
+
+
+def _streamed() -> Json:
+    content = {
+        "text/event-stream": {"schema": {"type": "string", "description": "the type of a message is its `event`"}}
+    }
+    return {"200": {"description": "Goes on until the board is removed, or the server stops", "content": content}}
 
 
 def _reference(struct: type) -> Json:

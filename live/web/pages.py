@@ -15,13 +15,14 @@ from starlette.responses import HTMLResponse, Response
 
 from live.board import Board
 from live.errors import PROBLEMS, EpochLostError, ProblemError, StoreUnavailableError
+from live.event import key_fault
 from live.ranking import Page
 from live.store.ledger import Ledger
 from live.web.periods import period_of
 from live.web.problems import as_problem
 from live.web.security import EMBED_POLICY
 from live.web.state import Live, assets, live_of
-from live.web.words import grouped, metadata_words, moment, moment_words, window_words
+from live.web.words import grouped, metadata_words, moment, moment_words, place_words, window_words
 from live.window import Periods
 
 log = structlog.get_logger()
@@ -43,7 +44,8 @@ class Link(msgspec.Struct, frozen=True):
 class Shown(msgspec.Struct, frozen=True, kw_only=True):
     """A board as a page shows it: `period` is what was asked for, so that it stands still; without, it goes live.
 
-    `viewers` is how many watch, in all processes; None when that is not known.
+    `viewers` is how many watch, in all processes; None when that is not known. `key` is the one whose place is told:
+    its rank, and what it misses to the next.
     """
 
     board: Board
@@ -52,6 +54,8 @@ class Shown(msgspec.Struct, frozen=True, kw_only=True):
     period: str | None
     links: tuple[Link, ...]
     viewers: int | None
+    key: str | None = None
+    place: tuple[str, str] = ("", "")
 
 
 @cache
@@ -134,11 +138,14 @@ async def _show(request: Request, ledger: Ledger, size: int) -> Shown:
     """A board as a request asks for it.
 
     Raises:
-        ProblemError: the period is none, or is not kept.
+        ProblemError: the period is none, or is not kept; the key can be on no board.
     """
-    name = request.query_params.get("period", "current")
+    name, key = request.query_params.get("period", "current"), request.query_params.get("key")
+    if key is not None and (fault := key_fault(key)) is not None:
+        raise ProblemError("parameter_invalid", f"`key` can't be on a board: {fault}")
     page: Page | None = None
     viewers: int | None = None
+    start: int | None = None
     links: tuple[Link, ...] = ()
     with suppress(StoreUnavailableError, EpochLostError):  # told below
         await ledger.use()
@@ -153,7 +160,25 @@ async def _show(request: Request, ledger: Ledger, size: int) -> Shown:
         except (StoreUnavailableError, EpochLostError) as error:
             _note(ledger, error)
     period = None if name == "current" else name
-    return Shown(board=ledger.board, page=page, size=size, period=period, links=links, viewers=viewers)
+    place = ("not known", "") if page is None or key is None else await _place(ledger, key, start)
+    return Shown(
+        board=ledger.board, page=page, size=size, period=period, links=links, viewers=viewers, key=key, place=place
+    )
+
+
+async def _place(ledger: Ledger, key: str, period: int | None) -> tuple[str, str]:
+    """Where a key stands, in words; packed fields tell no gap."""
+    try:
+        page = await ledger.find(key, 1, period=period)
+    except (StoreUnavailableError, EpochLostError) as error:
+        _note(ledger, error)
+        return "not known", ""
+    if page is None:
+        return place_words(None, None)
+    place = next(place for place, record in enumerate(page.records) if record.key == key)
+    own = page.records[place]
+    is_told = place > 0 and ledger.board.score is None
+    return place_words(own.rank, abs(page.records[place - 1].score - own.score) if is_told else None)
 
 
 def _links_from_current(board: Board, page: Page | None) -> tuple[Link, ...]:

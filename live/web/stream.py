@@ -1,54 +1,101 @@
 """GET /v1/boards/{board}/stream: the same messages as on the live route, as server-sent events."""
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import suppress
 from typing import Final
 
-import msgspec
 from starlette.requests import Request
-from starlette.responses import Response, StreamingResponse
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
 
+from live.errors import CLOSE_CODES, LEAVING
+from live.fanout.frames import status_frame
 from live.fanout.subscription import Subscription
 from live.fanout.viewer import FeedEndedError, Reader
+from live.metrics import SLOW_VIEWERS
 from live.origin import require_origin
 from live.web.state import Live, live_of
+from live.web.watching import address_of, lend, unless_left, until_left
 
 _KEEP_ALIVE: Final = 15.0  # seconds of silence after which a comment is sent, so that no proxy takes us for dead
+_COMMENT: Final = b": still here\n\n"
 _HEADERS: Final = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
 
 
 async def stream_board(request: Request) -> Response:
     """A sync first and updates after; `Last-Event-ID` tells where a viewer stood that comes back."""
     live, headers = live_of(request), request.headers
-    require_origin(headers.get("origin"), headers.get("host"), live.settings.allowed_origins)
+    origin = headers.get("origin")
+    require_origin(origin, headers.get("host"), live.settings.allowed_origins)
     board = live.board(request.path_params["board"])
-    asked = _returning(Subscription.parse(request.query_params, live.settings), headers.get("last-event-id", ""))
-    address = request.client.host if request.client else ""
-    live.hub.admit(board.id, asked, address)  # refused before the answer begins
-    return StreamingResponse(_events(live, board.id, asked, address), media_type="text/event-stream", headers=_HEADERS)
+    asked = Subscription.parse(request.query_params, live.settings).since(headers.get("last-event-id", ""))
+    stream = EventStream(live, board.id, asked, address_of(request))
+    if origin in live.settings.allowed_origins:  # a socket is open to its page by itself, an answer is not
+        stream.headers.update({"Access-Control-Allow-Origin": origin, "Vary": "Origin"})
+    return stream
 
 
-def _returning(asked: Subscription, position: str) -> Subscription:
-    """What was asked for, by one who stood at a position before."""
-    epoch, _, offset = position.rpartition(":")
-    if not epoch or not offset.isascii() or not offset.isdecimal():
-        return asked
-    return msgspec.structs.replace(asked, epoch=epoch[:64], offset=int(offset[:16]))
+class EventStream(Response):
+    """Goes on until the viewer leaves, is too slow, or there is nothing more to watch."""
+
+    media_type = "text/event-stream"
+
+    def __init__(self, live: Live, board: str, asked: Subscription, address: str) -> None:
+        super().__init__(headers=_HEADERS)
+        del self.headers["content-length"]
+        self._live = live
+        self._board = board
+        self._asked = asked
+        self._address = address
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send events; a viewer for whom there is no room is refused as anywhere."""
+        with self._live.hub.watch(self._board, self._asked, self._address) as viewer:
+            connection = lend(scope)
+            await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
+            if scope["method"] == "HEAD":
+                await send({"type": "http.response.body"})
+            elif await unless_left(receive, self._send_events(viewer, send)) is False:
+                SLOW_VIEWERS.inc()
+                if connection is not None:  # without it, the kernel ends the connection (TCP_USER_TIMEOUT, see serve)
+                    connection.abort()
+                    await until_left(receive)
+
+    async def _send_events(self, viewer: Reader, send: Send) -> bool:
+        """Send one after another, each when the last was taken; False when that takes too long."""
+        data = _retry(self._live.attendant.return_after())  # spread, should all be cut at once
+        try:
+            while True:
+                await self._put(send, data)
+                data = await _next_event(viewer)
+        except FeedEndedError as end:
+            await send({"type": "http.response.body", "body": self._last_words(end.code)})
+        except TimeoutError:
+            return False
+        return True
+
+    async def _put(self, send: Send, data: bytes) -> None:
+        async with asyncio.timeout(self._live.settings.slow_timeout):
+            await send({"type": "http.response.body", "body": data, "more_body": True})
+            # A server sends nothing while something waits: when this is through, it is time to see what is the latest.
+            await send({"type": "http.response.body", "body": b"", "more_body": True})
+
+    def _last_words(self, code: int) -> bytes:
+        """Why the stream ends, and when to come back if the server stops."""
+        reason = CLOSE_CODES[code].reason
+        if code != LEAVING:
+            return status_frame(reason).event
+        retry_after = self._live.attendant.return_after()
+        return _retry(retry_after) + status_frame(reason, retry_after).event
 
 
-async def _events(live: Live, board: str, asked: Subscription, address: str) -> AsyncIterator[bytes]:
-    with live.hub.watch(board, asked, address) as viewer:
-        yield f"retry: {round(live.attendant.return_after() * 1000)}\n\n".encode()  # spread, should all be cut at once
-        while True:
-            try:
-                yield await _next_event(viewer)
-            except FeedEndedError:
-                return
+def _retry(seconds: float) -> bytes:
+    """When a viewer is to come back whose stream ends."""
+    return f"retry: {round(seconds * 1000)}\n\n".encode()
 
 
 async def _next_event(viewer: Reader) -> bytes:
-    with suppress(TimeoutError):
+    try:
         async with asyncio.timeout(_KEEP_ALIVE):
             return (await viewer.next_frame()).event
-    return b": still here\n\n"
+    except TimeoutError:
+        return _COMMENT

@@ -50,6 +50,15 @@ def grouped(number: int | None) -> str:
     return "\u2013" if number is None else f"{number:,}"
 
 
+def place_words(rank: int | None, gap: int | None) -> tuple[str, str]:
+    """Where a key stands, in two parts: `rank 1,234`, and `, 5 to the next`; no rank is not on the board."""
+    if rank is None:
+        return "not ranked", ""
+    if gap is None:
+        return f"rank {grouped(rank)}", ""
+    return f"rank {grouped(rank)}", f", {grouped(gap)} to the next" if gap else ", level with the next"
+
+
 def moment(milliseconds: int) -> datetime:
     """A moment, from milliseconds since 1970."""
     return datetime.fromtimestamp(milliseconds / 1000, UTC)

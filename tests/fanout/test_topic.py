@@ -104,6 +104,22 @@ def test_another_epoch_begins_with_a_sync() -> None:
         assert (position.epoch, position.offset) == ("two", offset)
 
 
+def test_a_page_is_for_those_who_stand_elsewhere() -> None:
+    """Cut to the size; nothing for who has it, and for who may have seen more than we have read."""
+    topic = topic_of(2)
+    assert topic.page_elsewhere(Position()) is None
+    topic.advance(page(3, a=3, b=2, c=1), read=5)
+    for elsewhere in (Position(), Position("one", 2, 5), Position("two", 3, 5), Position("one", 4, 4)):
+        found = topic.page_elsewhere(elsewhere)
+        assert found is not None
+        assert [record.key for record in found.records] == ["a", "b"]
+    assert topic.page_elsewhere(Position("one", 3, 4)) is None
+    ahead = Position("one", 4, 5)
+    assert topic.page_elsewhere(ahead) is None
+    topic.advance(page(3, a=3), read=6)  # begun after it came, and still not there: it never was
+    assert topic.page_elsewhere(ahead) is not None
+
+
 steps = st.lists(
     st.one_of(
         st.dictionaries(st.sampled_from("abcde"), st.integers(1, 4)),  # the board changes

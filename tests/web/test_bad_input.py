@@ -243,7 +243,7 @@ async def test_more_events_than_the_limit_are_refused_whole(server: Server) -> N
 async def test_a_board_that_is_none_is_not_found(server: Server, board: str) -> None:
     """In no path does a strange id reach a key, another path or a page."""
     before = await server.keys()
-    for path in ("", "/records/a", "/live"):
+    for path in ("", "/records/a", "/live", "/stream"):
         response = await server.client.get(f"/v1/boards/{quote(board, safe='')}{path}")
         assert response.status_code == 404
         assert response.json()["code"] in {"board_not_found", "not_found"}

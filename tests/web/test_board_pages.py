@@ -219,6 +219,32 @@ def test_a_moment_is_said_in_words() -> None:
     assert moment_words(moment(1_763_733_605_000)) == "21 November 2025, 14:00:05 UTC"
 
 
+async def test_a_page_tells_the_place_of_a_key(valkey_url: str) -> None:
+    """Of the one that it is asked for with, on each board and in each period; as text, whatever the key is."""
+    events: list[dict[str, Any]] = [{"board": "week", **event} for event in WEEKS]
+    events += [{"board": "north", "key": "<b>", "amount": 9}, {"board": "north", "key": "m&m"}]
+    events += [{"board": "climb", "key": key, "fields": {"levels": 5, "seconds": 1}} for key in ("m&m", "n")]
+    async with server(valkey_url, WEEK + CLIMB + UNION, *events) as client:
+
+        async def places(path: str) -> dict[str, str]:
+            html = (await client.get(path)).text
+            found = re.findall(r'<p id="(place[^"]*)" class="place">(.*?)</p>', html)
+            return {name: re.sub(r"<[^>]*>", "", words) for name, words in found}
+
+        assert await places("/boards/north") == {}
+        assert await places("/boards/north?key=m%26m") == {"place": "Your place: rank 2, 8 to the next"}
+        assert await places("/embed/north,climb?key=m%26m") == {
+            "place-north": "Your place: rank 2, 8 to the next", "place-climb": "Your place: rank 1",
+        }  # fmt: skip
+        assert await places("/boards/climb?key=n") == {"place": "Your place: rank 1"}
+        for nobody in ("", "a" * 5000, "%00", "%ff"):
+            assert await places(f"/boards/north?key={nobody}") == {"place": "Your place: not ranked"}
+        assert await places("/boards/week?key=c&period=previous") == {"place": "Your place: rank 1"}
+        html = (await client.get("/boards/week?key=m%26m")).text
+        assert 'data-place="m&amp;m"' in html
+        assert 'href="?period=previous&amp;key=m%26m"' in html
+
+
 async def test_boards_stand_side_by_side(valkey_url: str) -> None:
     """Each in a section with ids of its own; the list links a union with its parts."""
     events = ({"board": "north", "key": "a"}, {"board": "south", "key": "b"})

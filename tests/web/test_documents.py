@@ -10,6 +10,7 @@ from websockets.asyncio.client import connect
 
 from live.cloudevent import CloudEvent
 from live.errors import PROBLEMS, REFUSALS
+from live.fanout.subscription import Subscription
 from live.ingest.bodies import _DECODERS
 from live.settings import Settings
 from live.web.app import _routes
@@ -57,7 +58,10 @@ def test_openapi_lists_every_route_of_boards_and_records() -> None:
         for of in paths.values()
         if "get" in of
     }
-    assert asked["getBoard"] == {"board", "limit", "start", "cursor", "score", "period", "If-None-Match"}
+    assert asked["getBoard"] == {"board", "limit", "start", "cursor", "score", "period", "If-None-Match", "wait"}
+    watching = {"board", *Subscription.__struct_fields__} - {"size"} | {"limit"}
+    assert asked["watchBoard"] == watching
+    assert asked["streamBoard"] == watching | {"Last-Event-ID"}
     assert asked["listRecords"] == {"board", "key", "period"}
     assert asked["getRecord"] == {"board", "key", "around", "period", "If-None-Match"}
     assert asked["getStanding"] == {"key"}
@@ -126,5 +130,7 @@ async def test_asyncapi_describes_the_messages(valkey_url: str, kind: str) -> No
     assert message["type"] == kind
     assert fits(set(message), document["components"]["schemas"][kind.title()])
     assert set(message) == set(document["components"]["schemas"][kind.title()]["required"])
-    assert document["channels"]["boardLive"]["messages"].keys() == {"sync", "update", "status"}
+    assert document["channels"]["boardLive"]["messages"].keys() == {
+        "sync", "update", "status", "viewers", "around"
+    }  # fmt: skip
     assert document == msgspec.json.decode(msgspec.json.encode(asyncapi_document()))

@@ -1,0 +1,93 @@
+"""`GET /v1/boards/{board}?wait=30s`: a page that is answered when it is another than the client has (long-polling)."""
+
+import asyncio
+import math
+from typing import Final
+
+import msgspec
+from starlette.requests import Request
+
+from live.errors import BOARD_GONE, ProblemError, StoreUnavailableError
+from live.fanout.subscription import Subscription
+from live.fanout.viewer import FeedEndedError, Reader
+from live.parameters import whole_number
+from live.ranking import Page
+from live.settings import Settings
+from live.web.state import Live
+from live.web.watching import address_of, lend, unless_left
+from live.window import parse_duration
+
+_DEFAULT_LIMIT: Final = 100
+_LONGEST: Final = 60  # seconds
+_ELSEWHERE: Final = ("cursor", "period", "score", "start")
+
+
+class Wait(msgspec.Struct, frozen=True):
+    """For how many seconds a client waits, for the top of a board to be another than `tag` says; '' for none of ours.
+
+    Without a tag there is nothing to wait for.
+    """
+
+    seconds: float
+    asked: Subscription
+    tag: str
+
+    @classmethod
+    def parse(cls, request: Request, settings: Settings) -> "Wait":
+        """Read a request that has `wait`; of several tags in `If-None-Match` the last that is one of ours.
+
+        Raises:
+            ProblemError: `parameter_invalid`.
+        """
+        query, most = request.query_params, settings.max_live_limit
+        for name in _ELSEWHERE:
+            if name in query:
+                raise ProblemError("parameter_invalid", f"`wait` is for the top as it is now, without `{name}`")
+        asked, known = Subscription(size=whole_number(query, "limit", min(_DEFAULT_LIMIT, most), 1, most)), ""
+        for part in request.headers.get("if-none-match", "").split(","):
+            tag = part.strip().removeprefix("W/")
+            since = asked.since(tag.strip('"'))
+            if since is not asked:
+                asked, known = since, tag
+        return cls(_seconds(query["wait"]), asked, known)
+
+    async def page(self, request: Request, live: Live, board: str) -> Page | None:
+        """The top of a board once it is another; None when the wait is over before, or the client is gone.
+
+        The client is a viewer for so long. Those who wait for the same share what is read, once a tick.
+
+        Raises:
+            ProblemError: there is no room for a viewer, the server stops, or the board is removed.
+            StoreUnavailableError: the wait is over, and nobody knows where the board stands.
+        """
+        with live.hub.watch(board, self.asked, address_of(request)) as viewer:
+            lend(request.scope)
+            try:
+                return await unless_left(request.receive, self._next_page(viewer))
+            except FeedEndedError as end:
+                raise _problem(live, end.code) from None
+            except TimeoutError:
+                feed = live.hub.feeds.get(board)
+                if feed is None or feed.stale is not None:
+                    raise StoreUnavailableError("the board could not be read while a client waited") from None
+                return None
+
+    async def _next_page(self, viewer: Reader) -> Page:
+        async with asyncio.timeout(self.seconds):
+            return await viewer.next_page()
+
+
+def _seconds(text: str) -> float:
+    try:
+        seconds = parse_duration(text)
+    except ValueError:
+        seconds = 0
+    if not 0 < seconds <= _LONGEST:
+        raise ProblemError("parameter_invalid", f"`wait` is a time from 1ms to {_LONGEST}s")
+    return seconds
+
+
+def _problem(live: Live, code: int) -> ProblemError:
+    if code == BOARD_GONE:
+        return ProblemError("board_not_found", "it was removed just now")
+    return ProblemError("stopping", "another will take its place", retry_after=math.ceil(live.attendant.return_after()))

@@ -1,0 +1,45 @@
+"""Requests whose answer waits for a board to change: for so long they are a viewer's, who may leave any time."""
+
+import asyncio
+from collections.abc import Coroutine
+from typing import Any, TypeVar
+
+from starlette.requests import HTTPConnection
+from starlette.types import Receive, Scope
+
+from live.protocols.http import LENDING, HttpProtocol
+
+_T = TypeVar("_T")
+
+
+def lend(scope: Scope) -> HttpProtocol | None:
+    """Let the connection of a request take no producer's place until it is answered; None under another server."""
+    extension = scope.get("extensions", {}).get(LENDING)
+    connection: HttpProtocol | None = extension["connection"]() if extension else None
+    if connection is not None:
+        connection.lend()
+    return connection
+
+
+def address_of(connection: HTTPConnection) -> str:
+    """Where a viewer is; '' when that is not known."""
+    return connection.client.host if connection.client else ""
+
+
+async def unless_left(receive: Receive, work: Coroutine[Any, Any, _T]) -> _T | None:
+    """What the work gives; None when the client left meanwhile, which ends it."""
+    working = asyncio.create_task(work)
+    leaving = asyncio.create_task(until_left(receive))
+    try:
+        await asyncio.wait({working, leaving}, return_when=asyncio.FIRST_COMPLETED)
+        return working.result() if working.done() else None
+    finally:
+        working.cancel()
+        leaving.cancel()
+        await asyncio.gather(working, leaving, return_exceptions=True)
+
+
+async def until_left(receive: Receive) -> None:
+    """Wait until the client is gone."""
+    while (await receive())["type"] != "http.disconnect":
+        pass

@@ -1,0 +1,56 @@
+"""Connections on which a viewer watches take no place of a producer while it does."""
+
+from contextlib import AsyncExitStack
+
+from live.settings import Duration
+from tests.protocols.wire import connected, request, statuses
+from tests.web.test_live import server
+
+STREAM = request("GET", "/v1/boards/posts/stream")
+HEALTH = request("GET", "/healthz")
+
+
+async def test_a_stream_takes_no_place_of_a_producer(valkey_url: str) -> None:
+    """With every viewer that there may be, all places for producers are free."""
+    async with AsyncExitStack() as stack:
+        client = await stack.enter_async_context(server(valkey_url, max_connections=2, max_viewers=6))
+        url = str(client.base_url)
+        for _ in range(6):
+            wire = await stack.enter_async_context(connected(url))
+            await wire.send(STREAM)
+            await wire.reader.readuntil(b"event: sync")
+        producers = [await stack.enter_async_context(connected(url)) for _ in range(2)]
+        for _ in range(2):
+            for producer in producers:
+                await producer.send(HEALTH)
+                assert statuses([await producer.answer()]) == [200]
+
+
+async def test_a_connection_is_cared_for_after_its_stream(valkey_url: str) -> None:
+    """It takes a place again, in which it may be idle no longer than others."""
+    async with server(valkey_url, max_connections=1, idle_timeout=Duration(0.5)) as client:
+        url = str(client.base_url)
+        async with connected(url) as viewer:
+            await viewer.send(request("HEAD", "/v1/boards/posts/stream"))
+            assert b" 200 " in await viewer.reader.readuntil(b"\r\n\r\n")
+            async with connected(url) as other:
+                await other.send(HEALTH)
+                assert statuses([await other.answer()]) == [200]
+                assert await viewer.rest() == b""  # it was idle, and made room
+                assert await other.rest() == b""  # in its time
+
+
+async def test_after_its_stream_a_connection_takes_nobodys_place(valkey_url: str) -> None:
+    """Where none is free it is closed, and not one that is idle."""
+    async with server(valkey_url, max_connections=2) as client:
+        url = str(client.base_url)
+        await client.put("/v1/boards/june", json={})
+        async with connected(url) as viewer, connected(url) as other:
+            await viewer.send(request("GET", "/v1/boards/june/stream"))
+            await viewer.reader.readuntil(b"event: sync")
+            await other.send(HEALTH)
+            assert statuses([await other.answer()]) == [200]
+            assert (await client.delete("/v1/boards/june")).status_code == 204
+            assert (await viewer.rest()).endswith(b"\r\n0\r\n\r\n")
+            await other.send(HEALTH)
+            assert statuses([await other.answer()]) == [200]

@@ -1,0 +1,243 @@
+"""What the page does with each message, and with the end of its connection; and a browser's own EventSource."""
+
+import asyncio
+import json
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+import httpx
+import pytest
+from playwright.async_api import Page, WebSocketRoute
+
+from live.web.words import place_words
+from tests.support import CHROMIUM, ServerProcess, eventually, fresh_settings, rolling_board, run_server
+from tests.test_browser import PATIENCE, board_in_browser, browser, free_port, rows, until_first, until_live
+
+pytestmark = [
+    pytest.mark.browser,
+    pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed"),
+]
+
+SYNC = {
+    "type": "sync", "board": "posts", "epoch": "e", "offset": 7, "rank_count": 1, "total_score": 1, "recovered": False,
+    "records": [{"key": "a", "score": 1, "rank": 1}],
+}  # fmt: skip
+UPDATE = {
+    "type": "update", "epoch": "e", "since": 7, "offset": 9, "rank_count": 2, "total_score": 6,
+    "changed": [{"key": "b", "score": 5, "rank": 1}], "removed": [],
+}  # fmt: skip
+LEAVING = {"type": "status", "stale": True, "reason": "the server stops", "retry_after": 0.7}
+
+
+class Server:
+    """The other end of the page's sockets, played by the test."""
+
+    def __init__(self) -> None:
+        self.sockets: list[WebSocketRoute] = []
+        self.times: list[float] = []
+
+    def take(self, socket: WebSocketRoute) -> None:
+        self.sockets.append(socket)
+        self.times.append(time.monotonic())
+
+    async def socket(self, number: int) -> WebSocketRoute:
+        """One of the connections that the page makes, by its number."""
+
+        async def is_there() -> bool:
+            return len(self.sockets) > number
+
+        await eventually(is_there)
+        return self.sockets[number]
+
+    def query(self, number: int) -> dict[str, list[str]]:
+        return parse_qs(urlsplit(self.sockets[number].url).query)
+
+
+def say(socket: WebSocketRoute, *messages: dict[str, Any]) -> None:
+    """Send messages to the page."""
+    for message in messages:
+        socket.send(json.dumps(message))
+
+
+@asynccontextmanager
+async def played(store: str, query: str = "") -> AsyncIterator[tuple[Page, Server]]:
+    """The page of a board whose sockets the test plays."""
+    server = Server()
+    async with (
+        run_server(fresh_settings(store), [rolling_board()]) as url,
+        browser() as chromium,
+    ):
+        page = await chromium.new_page()
+        faults: list[str] = []
+        page.on("pageerror", lambda error: faults.append(str(error)))
+        await page.route_web_socket("**/live**", server.take)
+        await page.goto(f"{url}/boards/posts{query}")
+        yield page, server
+        assert faults == []
+
+
+async def test_it_comes_back_when_the_server_says(valkey_url: str) -> None:
+    """Not earlier, though the network comes and goes meanwhile; with its position, and takes just what it missed."""
+    async with played(valkey_url) as (page, server):
+        first = await server.socket(0)
+        say(first, SYNC)
+        await until_live(page)
+        told = time.monotonic()
+        say(first, LEAVING)
+        await first.close(code=3001)
+        await page.wait_for_selector("#connection[data-state=away]", timeout=PATIENCE)
+        await page.evaluate("dispatchEvent(new Event('offline')); dispatchEvent(new Event('online'))")
+        assert "trying again in" in (await page.text_content("#connection") or "")
+        second = await server.socket(1)
+        assert server.times[1] - told >= 0.7
+        assert {name: value for name, (value,) in server.query(1).items() if name != "limit"} == {
+            "epoch": "e", "offset": "7"
+        }  # fmt: skip
+        say(second, {**UPDATE, "recovered": True})
+        await until_first(page, "b")
+        await until_live(page)
+        assert await rows(page) == [("1", "b", "5"), ("2", "a", "1")]
+
+
+async def test_a_little_jitter_is_on_top_of_what_the_server_says(valkey_url: str) -> None:
+    """So that those who are told the same do not come in one instant; the backoff's own count goes on."""
+    async with board_in_browser(valkey_url) as (page, _):
+        pauses = await page.evaluate("""async () => {
+            const own = document.querySelector('script[type=module]').src;
+            const { Backoff } = await import(own.replace('board', 'backoff'));
+            const after = (random) => new Backoff({ random }).after(3);
+            return [after(() => 0), after(() => 0.5), after(() => 1)];
+        }""")
+    assert pauses == [3000, 3250, 3500]
+
+
+async def test_what_does_not_fit_makes_it_come_back(valkey_url: str) -> None:
+    """With the position up to which it has followed."""
+    async with played(valkey_url) as (page, server):
+        say(await server.socket(0), SYNC, UPDATE)
+        await until_first(page, "b")
+        say(server.sockets[0], {**UPDATE, "since": 10, "offset": 11})
+        await server.socket(1)
+        assert (server.query(1)["epoch"], server.query(1)["offset"]) == (["e"], ["9"])
+
+
+AROUND = {
+    "type": "around", "epoch": "e", "offset": 7, "key": "me", "rank_count": 2000, "score": 12, "rank": 1234, "gap": 5,
+    "records": [],
+}  # fmt: skip
+
+
+async def test_messages_beside_the_records(valkey_url: str) -> None:
+    """How many watch, where a key stands, and what a newer server may say that this page knows nothing of."""
+    async with played(valkey_url, "?key=me%26you") as (page, server):
+        assert await page.text_content("#place") == "Your place: not ranked"
+        socket = await server.socket(0)
+        assert server.query(0)["key"] == ["me&you"]
+        say(socket, {"type": "weather", "sunny": True}, SYNC, {"type": "viewers", "count": 1234}, AROUND)
+        await page.wait_for_function(
+            "() => document.getElementById('viewers').textContent === '1,234'", timeout=PATIENCE
+        )
+        await until_place(page, "Your place: rank 1,234, 5 to the next")
+        say(socket, {**AROUND, "rank": None, "gap": None, "score": None})
+        await until_place(page, "Your place: not ranked")
+        await until_live(page)
+        assert len(server.sockets) == 1
+
+
+async def until_place(page: Page, text: str) -> None:
+    """Wait until the page tells a place."""
+    await page.wait_for_function(
+        "text => document.getElementById('place').textContent === text", arg=text, timeout=PATIENCE
+    )
+
+
+async def test_it_does_without_what_the_page_has_not(valkey_url: str) -> None:
+    """An older page, or one that was cut down, has neither of the two elements."""
+    async with played(valkey_url) as (page, server):
+        assert await page.locator("#place").count() == 0
+        socket = await server.socket(0)
+        assert "key" not in server.query(0)
+        await page.evaluate("document.getElementById('viewers').parentElement.remove()")
+        say(socket, {"type": "viewers", "count": 2}, AROUND, SYNC)
+        await until_live(page)
+
+
+async def test_how_many_watch_is_kept_up_to_date(valkey_url: str) -> None:
+    """By what the server itself says."""
+    async with board_in_browser(valkey_url) as (page, _):
+        await page.wait_for_function("() => document.getElementById('viewers').textContent === '1'", timeout=PATIENCE)
+
+
+async def test_a_place_is_told_in_the_same_words(valkey_url: str) -> None:
+    """By the script as by the server."""
+    places = [(1, None), (2, 0), (3, 1), (1234, 1_000_000), (None, None), (None, 3)]
+    async with board_in_browser(valkey_url) as (page, _):
+        said = await page.evaluate(
+            """async (places) => {
+            const own = document.querySelector('script[type=module]').src;
+            const { placeWords } = await import(own.replace('board', 'words'));
+            return places.map(([rank, gap]) => placeWords(rank, gap));
+        }""",
+            places,
+        )
+    assert said == [list(place_words(rank, gap)) for rank, gap in places]
+
+
+LISTEN = """(path) => {
+    window.told = [];
+    window.source = new EventSource(path);
+    for (const type of ["sync", "update", "status"])
+        source.addEventListener(type, (event) => told.push({ id: event.lastEventId, ...JSON.parse(event.data) }));
+}"""
+
+
+async def heard(page: Page, test: Callable[[dict[str, Any]], object]) -> dict[str, Any]:
+    """The first message that passes a test."""
+
+    async def found() -> dict[str, Any] | None:
+        told: list[dict[str, Any]] = await page.evaluate("told")
+        return next(filter(test, told), None)
+
+    message: dict[str, Any] = await eventually(found, PATIENCE / 1000)
+    return message
+
+
+async def test_an_event_source_follows_and_comes_back(valkey_url: str, tmp_path: Path) -> None:
+    """A browser reads the stream by itself: over a restart it goes on from where it stood."""
+    process = ServerProcess(fresh_settings(valkey_url, port=free_port()), tmp_path)
+    process.start()
+    async with browser() as chromium, httpx.AsyncClient() as producer:
+        page = await chromium.new_page()
+        await page.goto(f"{process.url}/")
+        await page.evaluate(LISTEN, "/v1/boards/posts/stream?limit=5")
+        sync = await heard(page, lambda message: message["type"] == "sync")
+        assert sync["id"] == f"{sync['epoch']}:0"
+        await producer.post(f"{process.url}/v1/events", json={"key": "a"})
+        update = await heard(page, lambda message: message["type"] == "update")
+        assert (update["id"], update["changed"][0]["key"]) == (f"{sync['epoch']}:1", "a")
+        assert await asyncio.to_thread(process.stop) == 0
+        status = await heard(page, lambda message: message["type"] == "status")
+        assert status["retry_after"] > 0
+        await asyncio.to_thread(process.start)
+        back = await heard(page, lambda message: message.get("recovered"))
+        assert (back["type"], back["since"], back["offset"]) == ("update", 1, 1)
+        await producer.aclose()
+    assert await asyncio.to_thread(process.stop) == 0
+
+
+async def test_an_event_source_stops_when_the_board_is_gone(valkey_url: str) -> None:
+    """It comes back once, and is told that there is none."""
+    async with run_server(fresh_settings(valkey_url), [rolling_board()]) as url, browser() as chromium:
+        async with httpx.AsyncClient(base_url=url) as client:
+            await client.put("/v1/boards/june", json={})
+            page = await chromium.new_page()
+            await page.goto(f"{url}/")
+            await page.evaluate(LISTEN, "/v1/boards/june/stream")
+            await heard(page, lambda message: message["type"] == "sync")
+            await client.delete("/v1/boards/june")
+        await heard(page, lambda message: message.get("reason") == "the board is gone")
+        await page.wait_for_function("() => source.readyState === EventSource.CLOSED", timeout=PATIENCE)

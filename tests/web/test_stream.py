@@ -1,0 +1,268 @@
+"""Server-sent events: the same messages as on the live route, to clients that speak nothing but HTTP."""
+
+import asyncio
+import copy
+import itertools
+import random
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import httpx
+import msgspec
+import pytest
+
+from live.metrics import SLOW_VIEWERS, VIEWERS
+from live.serve import bound_socket
+from live.settings import Duration
+from live.web import stream as module
+from tests.protocols.wire import connected, request
+from tests.support import ServerProcess, eventually, fresh_settings, post, rolling_board, run_server
+from tests.web.streams import streaming
+from tests.web.test_live import agree, random_likes, server, watch
+
+QUICK: dict[str, Any] = {"conflation_interval": Duration(0.01)}
+
+
+async def test_a_stream_says_what_a_socket_says(valkey_url: str) -> None:
+    """Over random likes both come to the top of the board, each by a sync and updates that follow from it."""
+    chance = random.Random(3)
+    async with server(valkey_url, **QUICK) as client, streaming(client, "?limit=5") as stream:
+        watcher = await watch(client, 5)
+        for _ in range(20):
+            answer = await post(client, *random_likes(chance))
+            await stream.follow(answer["offsets"]["posts"])
+            await agree(client, [watcher])
+            assert stream.model.records == watcher.model.records
+            assert stream.model.rank_count == watcher.model.rank_count
+        assert stream.model.syncs == 1
+        assert stream.model.updates > 0
+        await watcher.close()
+
+
+async def test_what_a_stream_is(valkey_url: str) -> None:
+    """Its type, kept by nobody; first when to come back, then the top; a position is the id, and only that."""
+    async with server(valkey_url, **QUICK) as client, streaming(client) as stream:
+        headers = stream.response.headers
+        assert headers["content-type"].partition(";")[0] == "text/event-stream"
+        assert headers["cache-control"] == "no-store"
+        assert headers["x-accel-buffering"] == "no"
+        assert headers["x-content-type-options"] == "nosniff"
+        first = await stream.next()
+        assert first is not None
+        assert [name for name, _ in first.lines] == ["retry"]
+        assert 100 <= int(first["retry"] or "") <= 31_000
+        sync = await stream.until("sync")
+        assert sync["id"] == f"{sync.message['epoch']}:{sync.message['offset']}"
+        await post(client, {"key": "a"})
+        while (event := await stream.until("update", "viewers"))["event"] != "update":
+            assert event["id"] is None
+        assert event["id"] == f"{event.message['epoch']}:1"
+
+
+async def test_who_comes_back_gets_what_was_missed(valkey_url: str) -> None:
+    """By the id of its last event, or by the query, for clients that remember by themselves; the id is the newer."""
+    async with server(valkey_url, **QUICK) as client:
+        await post(client, *({"key": f"k{number}", "amount": number} for number in range(1, 30)))
+        async with streaming(client) as stays, streaming(client) as stream:
+            await stays.follow(1)
+            await stream.follow(1)
+            answer = await post(client, {"key": "k1", "amount": 100})
+            await stays.follow(answer["offsets"]["posts"])
+            epoch, last = stream.model.epoch, stream.last_id or ""
+            for query, headers in (
+                ("", {"Last_Event_ID": last}),
+                (f"?epoch={epoch}&offset=1", {}),
+                (f"?epoch={epoch}&offset=0", {"Last_Event_ID": f"{last}:1767225600"}),  # as the ETag of a period is
+            ):
+                async with streaming(client, query, copy.deepcopy(stream.model), **headers) as back:
+                    event = await back.until("sync", "update")
+                    assert (event["event"], back.model.recovered) == ("update", True)
+                    assert [record["key"] for record in event.message["changed"]] == ["k1"]
+                    assert back.model.records == stays.model.records
+
+
+@pytest.mark.parametrize(
+    "last",
+    ["", "x", ":", ":1", "1", "x:", "x:-1", "x:1.5", "x:1", "x:99999999999999999999", f"{'e' * 65}:1"],
+)
+async def test_who_comes_back_from_nowhere_gets_the_top(valkey_url: str, last: str) -> None:
+    """What is no position of this board, whatever it is, is none."""
+    async with server(valkey_url, **QUICK) as client:
+        await post(client, {"key": "a"})
+        async with streaming(client, Last_Event_ID=last) as stream:
+            sync = await stream.until("sync", "update")
+            assert (sync["event"], sync.message["recovered"]) == ("sync", False)
+            assert stream.model.offset == 1
+
+
+async def test_a_board_that_stands_still_is_heard_of(valkey_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By comments, which no client shows, so that nothing on the way takes the stream for dead."""
+    monkeypatch.setattr(module, "_KEEP_ALIVE", 0.05)
+    async with server(valkey_url, **QUICK) as client, streaming(client) as stream:
+        await stream.until("sync")
+        for _ in range(3):
+            event = await stream.next()
+            while event is not None and event["event"] == "viewers":
+                event = await stream.next()
+            assert event is not None
+            assert event.lines == (("", "still here"),)
+        answer = await post(client, {"key": "a"})
+        await stream.follow(answer["offsets"]["posts"])
+
+
+@pytest.mark.parametrize(
+    ("path", "status", "code"),
+    [
+        ("none/stream", 404, "board_not_found"),
+        ("posts/stream?limit=0", 400, "parameter_invalid"),
+        ("posts/stream?limit=101", 400, "parameter_invalid"),
+        ("posts/stream?interval=0s", 400, "parameter_invalid"),
+        ("posts/stream?interval=61s", 400, "parameter_invalid"),
+    ],
+)
+async def test_a_wrong_request_is_refused(valkey_url: str, path: str, status: int, code: str) -> None:
+    """As on the live route; EventSource does not come back after any of these."""
+    async with server(valkey_url) as client:
+        response = await client.get(f"/v1/boards/{path}")
+        assert (response.status_code, response.json()["code"]) == (status, code)
+
+
+async def test_pages_of_other_sites_may_not_watch(valkey_url: str) -> None:
+    """Those of allowed_origins may, and their browser is told so."""
+    friend = "https://friend.example"
+    async with server(valkey_url, allowed_origins=(friend,)) as client:
+        response = await client.get("/v1/boards/posts/stream", headers={"Origin": "https://evil.example"})
+        assert (response.status_code, response.json()["code"]) == (403, "origin_forbidden")
+        async with streaming(client, Origin=friend) as stream:
+            assert stream.response.headers["access-control-allow-origin"] == friend
+            assert stream.response.headers["vary"] == "Origin"
+        async with streaming(client, Origin=str(client.base_url).rstrip("/")) as stream:
+            assert "access-control-allow-origin" not in stream.response.headers
+
+
+async def test_a_head_is_no_viewer(valkey_url: str) -> None:
+    """It is answered at once, and its connection goes on."""
+    async with server(valkey_url, max_viewers=1) as client:
+        for _ in range(3):
+            response = await client.head("/v1/boards/posts/stream")
+            assert (response.status_code, response.content) == (200, b"")
+            assert response.headers["content-type"].startswith("text/event-stream")
+
+
+@pytest.mark.parametrize("limit", ["max_viewers", "max_board_viewers", "max_address_viewers"])
+async def test_more_viewers_than_the_limit_are_refused(valkey_url: str, limit: str) -> None:
+    """Whichever it is; when one leaves there is room again."""
+    async with server(valkey_url, None, **{limit: 1}) as client:
+        async with streaming(client) as stream:
+            await stream.until("sync")
+            response = await client.get("/v1/boards/posts/stream")
+            assert (response.status_code, response.json()["code"]) == (503, "too_many_viewers")
+            assert response.headers["retry-after"] == "5"
+
+        async def has_room() -> bool:
+            async with client.stream("GET", "/v1/boards/posts/stream") as response:
+                return response.status_code == 200
+
+        await eventually(has_room)
+
+
+STREAM = request("GET", "/v1/boards/posts/stream")
+
+
+async def test_a_slow_reader_has_no_backlog(valkey_url: str) -> None:
+    """One that reads nothing for a while gets what was on its way, and then the latest."""
+    async with server(valkey_url, **QUICK) as client, connected(str(client.base_url), window=4096) as wire:
+        await wire.send(STREAM)
+        await wire.reader.readuntil(b"event: sync")
+        async with streaming(client) as quick:
+            for number in range(400):
+                answer = await post(client, *large(number))
+                await quick.follow(answer["offsets"]["posts"])
+            latest = f'"offset":{quick.model.offset},'.encode()
+            taken = b""
+            async with asyncio.timeout(20):
+                while latest not in taken:
+                    taken += await wire.reader.read(65536)
+            assert taken.count(b"event: update") + taken.count(b"event: sync") < 350
+
+
+def large(number: int) -> list[dict[str, Any]]:
+    """Likes that change the order of twenty long keys."""
+    return [{"key": f"{key:02}{'x' * 1000}", "amount": 1 + (key * number) % 7} for key in range(20)]
+
+
+async def test_one_that_takes_nothing_is_dropped(valkey_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After `slow_timeout`, without a word; the kernel would do the same, and is told to wait here."""
+    patient = partial(msgspec.structs.replace, slow_timeout=Duration(15))
+    monkeypatch.setattr("tests.support.bound_socket", lambda settings: bound_socket(patient(settings)))
+    before = SLOW_VIEWERS._value.get()
+    async with (
+        server(valkey_url, slow_timeout=Duration(0.5), **QUICK) as client,
+        connected(str(client.base_url), window=4096) as wire,
+    ):
+        await wire.send(STREAM)
+        await wire.reader.readuntil(b"event: sync")
+        numbers = itertools.count()
+
+        async def dropped() -> bool:
+            await post(client, *large(next(numbers)))
+            return bool(SLOW_VIEWERS._value.get() > before)
+
+        await eventually(dropped, 30)
+        assert VIEWERS.labels("posts")._value.get() == 0
+
+
+async def test_a_board_that_is_removed_ends_its_streams(valkey_url: str) -> None:
+    """With the reason; who comes back is told that there is none."""
+    async with server(valkey_url, **QUICK) as client:
+        await client.put("/v1/boards/june", json={})
+        async with streaming(client, board="june") as stream:
+            await stream.until("sync")
+            assert (await client.delete("/v1/boards/june")).status_code == 204
+            status = await stream.until("status")
+            assert status.message == {"type": "status", "stale": True, "reason": "the board is gone"}
+            assert await stream.next() is None
+        assert (await client.get("/v1/boards/june/stream")).status_code == 404
+
+
+async def test_a_server_that_stops_ends_its_streams(valkey_url: str, tmp_path: Path) -> None:
+    """SIGTERM: each is told when to come back, and the process ends in time, though one viewer reads nothing."""
+    process = ServerProcess(fresh_settings(valkey_url), tmp_path)
+    process.start()
+    async with (
+        httpx.AsyncClient(base_url=process.url) as client,
+        connected(process.url, window=4096) as deaf,
+        streaming(client) as one,
+        streaming(client) as two,
+    ):
+        await deaf.send(STREAM)
+        for stream in (one, two):
+            await stream.until("sync")
+        for number in range(100):
+            await post(client, *large(number))
+        stopping = asyncio.create_task(asyncio.to_thread(process.stop))
+        times = []
+        for stream in (one, two):
+            while (event := await stream.next()) is not None:
+                if event["retry"] is not None:
+                    retry = int(event["retry"])
+                elif event["event"] == "status":
+                    status = event.message
+            assert (status["stale"], status["reason"]) == (True, "the server stops")
+            assert retry == round(status["retry_after"] * 1000)
+            times.append(retry)
+        assert len(set(times)) == 2
+        assert await stopping == 0
+
+
+async def test_it_streams_under_any_server(valkey_url: str) -> None:
+    """Without our own protocol it is the same; only the place of the connection is the server's to care for."""
+    async with (
+        run_server(fresh_settings(valkey_url, **QUICK), [rolling_board()], plain=True) as url,
+        httpx.AsyncClient(base_url=url) as client,
+    ):
+        async with streaming(client) as stream:
+            answer = await post(client, {"key": "a"})
+            await stream.follow(answer["offsets"]["posts"])
+        assert stream.model.records[0].key == "a"

@@ -1,0 +1,247 @@
+"""Long-polling: `?wait=` answers when the top is another than `If-None-Match` says."""
+
+import asyncio
+import copy
+from collections.abc import Callable
+from contextlib import AsyncExitStack
+from typing import Any
+
+import httpx
+import pytest
+
+from live.metrics import VIEWERS
+from live.ranking import Page
+from live.settings import Duration
+from live.store.ledger import Ledger
+from tests.protocols.wire import connected, request, statuses
+from tests.support import StoreProcess, eventually, fresh_settings, post, rolling_board, run_server
+from tests.web.streams import PATIENCE, streaming
+from tests.web.test_boards import at, hours, server
+
+BOARD = "/v1/boards/posts"
+QUICK: dict[str, Any] = {"conflation_interval": Duration(0.01)}
+
+
+async def ask(client: httpx.AsyncClient, tag: str = "", query: str = "wait=30s", board: str = BOARD) -> httpx.Response:
+    """A request that waits."""
+    return await client.get(f"{board}?{query}", headers={"If-None-Match": tag} if tag else {}, timeout=PATIENCE)
+
+
+def watched(count: int, board: str = "posts") -> Callable[[], Any]:
+    """Whether so many watch a board."""
+
+    async def are_there() -> bool:
+        return bool(VIEWERS.labels(board)._value.get() == count)
+
+    return are_there
+
+
+async def test_news_is_answered_at_once(valkey_url: str) -> None:
+    """To who has no tag, another one, or none of ours; the page is the one that is there without a wait."""
+    async with server(valkey_url, {"key": "a"}, **QUICK) as client:
+        plain = await client.get(BOARD)
+        epoch = plain.json()["epoch"]
+        for tag in ("", f'"{epoch}:0"', '"other:1"', '"x"', "", f'"{epoch}:99"', f'"x", W/"{epoch}:0"'):
+            news = await ask(client, tag)
+            assert (news.status_code, news.headers["etag"]) == (200, plain.headers["etag"])
+            assert {**news.json(), "viewer_count": 0} == plain.json()
+        assert (await ask(client, "*")).status_code == 304
+
+
+async def test_a_wait_ends_with_a_change(valkey_url: str) -> None:
+    """The answer is the top as it is then, with the tag to go on waiting with; who waits is a viewer."""
+    async with server(valkey_url, {"key": "a"}, **QUICK) as client:
+        tag = (await client.get(BOARD)).headers["etag"]
+        for number in range(5):
+            waiting = asyncio.create_task(ask(client, tag if number % 2 else f"W/{tag}"))
+            await eventually(watched(1))
+            assert not waiting.done()
+            await post(client, {"key": f"k{number}", "amount": 10 + number})
+            news = await waiting
+            assert (news.status_code, news.json()["records"][0]["key"]) == (200, f"k{number}")
+            assert news.headers["etag"] != tag
+            tag = news.headers["etag"]
+            await eventually(watched(0))
+
+
+async def test_a_wait_without_a_change_is_304(valkey_url: str) -> None:
+    """With the tag that the client has."""
+    async with server(valkey_url, {"key": "a"}, **QUICK) as client:
+        tag = (await client.get(BOARD)).headers["etag"]
+        clock = asyncio.get_running_loop().time
+        began = clock()
+        same = await ask(client, f'"x", {tag}', "wait=300ms")
+        assert (same.status_code, same.content, same.headers["etag"]) == (304, b"", tag)
+        assert clock() - began >= 0.3
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        *(f"wait={wait}" for wait in ("", "0s", "30", "61s", "-1s", "x", "1h")),
+        *(f"wait=1s&{other}" for other in ("cursor=x", "period=current", "period=previous", "score=1", "start=1")),
+        *(f"wait=1s&limit={limit}" for limit in ("0", "101", "x")),
+    ],
+)
+async def test_what_can_not_be_waited_for_is_refused(valkey_url: str, query: str) -> None:
+    """Another part of the board than its top, more of it than a viewer may watch, or longer than a minute."""
+    async with server(valkey_url) as client:
+        refused = await ask(client, query=query)
+        assert (refused.status_code, refused.json()["code"]) == (400, "parameter_invalid")
+        assert (await ask(client, board="/v1/boards/none")).status_code == 404
+
+
+async def test_all_who_wait_share_a_read(valkey_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many they are: once when they come, and once when the board changes."""
+    reads = 0
+    read = Ledger.read
+
+    async def counted(ledger: Ledger, limit: int, **where: Any) -> Page:
+        nonlocal reads
+        reads += 1
+        return await read(ledger, limit, **where)
+
+    async with server(valkey_url, {"key": "a"}, conflation_interval=Duration(0.1)) as client:
+        tag = (await client.get(BOARD)).headers["etag"]
+        monkeypatch.setattr(Ledger, "read", counted)
+        waiting = [asyncio.create_task(ask(client, tag)) for _ in range(80)]
+        await eventually(watched(80))
+        came = reads
+        await post(client, {"key": "b"})
+        assert {answer.status_code for answer in await asyncio.gather(*waiting)} == {200}
+        assert came <= 20  # one a tick
+        assert reads <= came + 3
+
+
+async def test_each_gets_as_much_as_it_asked_for(valkey_url: str) -> None:
+    """Though the page was read for one who wants more; a walk goes on from there."""
+    board = rolling_board(ties="first")
+    events = [{"key": f"k{number}", "amount": 1 + number // 3} for number in range(9)]
+    async with server(valkey_url, *events, boards=[board], **QUICK) as client, streaming(client, "?limit=50") as other:
+        await other.until("sync")
+        whole = (await client.get(BOARD)).json()["records"]
+        for limit in (1, 2, 4, 9, 20):
+            page = (await ask(client, query=f"wait=1s&limit={limit}")).json()
+            assert page["records"] == whole[:limit]
+            walked = page["records"]
+            while page["next_cursor"]:
+                page = (await client.get(f"{BOARD}?limit={limit}&cursor={page['next_cursor']}")).json()
+                walked += page["records"]
+            assert walked == whole
+
+
+async def test_one_position_for_all_ways(valkey_url: str) -> None:
+    """What a tag says is what a stream is asked to go on from, and the other way round."""
+    async with server(valkey_url, {"key": "a"}, **QUICK) as client:
+        tag = (await client.get(BOARD)).headers["etag"]
+        async with streaming(client) as stream:
+            await stream.until("sync")
+            assert f'"{stream.last_id}"' == tag
+            stood = copy.deepcopy(stream.model)
+            await post(client, {"key": "b"})
+            await stream.follow(2)
+            assert (await ask(client, f'"{stream.last_id}"', "wait=100ms")).status_code == 304
+            async with streaming(client, model=stood, Last_Event_ID=tag.strip('"')) as back:
+                assert (await back.until("sync", "update"))["id"] == stream.last_id
+                assert back.model.recovered
+
+
+async def test_a_period_is_part_of_the_tag(valkey_url: str) -> None:
+    """The tag of a board with periods says where it stands too, and the next period is news."""
+    async with server(valkey_url, at(5, "a"), boards=[hours()], **QUICK) as client:
+        page = await client.get("/v1/boards/hours")
+        tag = page.headers["etag"]
+        assert tag.count(":") == 2
+        assert (await ask(client, tag, "wait=200ms", "/v1/boards/hours")).status_code == 304
+        waiting = asyncio.create_task(ask(client, tag, board="/v1/boards/hours"))
+        await eventually(watched(1, "hours"))
+        await post(client, at(6, "b"))
+        news = await waiting
+        assert (news.status_code, news.json()["period"]) == (200, "2026-01-01T06")
+        assert news.headers["etag"].count(":") == 2
+
+
+async def test_who_waits_is_a_viewer(valkey_url: str) -> None:
+    """There are no more than there may be; but pages without a wait are for all."""
+    async with server(valkey_url, max_viewers=1, **QUICK) as client:
+        tag = (await client.get(BOARD)).headers["etag"]
+        waiting = asyncio.create_task(ask(client, tag))
+        await eventually(watched(1))
+        refused = await ask(client, tag)
+        assert (refused.status_code, refused.json()["code"]) == (503, "too_many_viewers")
+        assert (await client.get(BOARD)).status_code == 200
+        await post(client, {"key": "a"})
+        assert (await waiting).status_code == 200
+
+
+async def test_who_waits_takes_no_place_of_a_producer(valkey_url: str) -> None:
+    """And has a place again with the answer, for as long as others may be idle."""
+    async with server(valkey_url, max_connections=2, idle_timeout=Duration(1), **QUICK) as client:
+        tag = (await client.get(BOARD)).headers["etag"]
+        url = str(client.base_url)
+        asked = request("GET", f"{BOARD}?wait=300ms", ("If-None-Match", tag))
+        async with AsyncExitStack() as stack:
+            viewers = []
+            for number in range(6):
+                viewers.append(await stack.enter_async_context(connected(url)))
+                await viewers[-1].send(asked if number else asked.replace(b"300ms", b"2s"))
+                await eventually(watched(number + 1))
+            producers = [await stack.enter_async_context(connected(url)) for _ in range(2)]
+            for producer in producers:
+                await producer.send(request("GET", "/healthz"))
+                assert statuses([await producer.answer()]) == [200]
+            for viewer in viewers[1:]:
+                assert b" 304 " in await viewer.rest()  # closed: there is no place, and nobody's is taken
+            for producer in producers:
+                await producer.send(request("GET", "/healthz"))
+                assert statuses([await producer.answer()]) == [200]
+            for producer in producers:
+                await producer.rest()  # idle for too long
+            assert b" 304 " in await viewers[0].reader.readuntil(b"\r\n\r\n")
+            await viewers[0].send(request("GET", "/healthz"))
+            assert statuses([await viewers[0].answer()]) == [200]
+            assert await viewers[0].rest() == b""
+
+
+async def test_who_leaves_waits_no_more(valkey_url: str) -> None:
+    """The place of a viewer is free at once."""
+    async with server(valkey_url, **QUICK) as client:
+        tag = (await client.get(BOARD)).headers["etag"]
+        async with connected(str(client.base_url)) as wire:
+            await wire.send(request("GET", f"{BOARD}?wait=60s", ("If-None-Match", tag)))
+            await eventually(watched(1))
+        await eventually(watched(0))
+
+
+async def test_a_board_that_is_removed_is_waited_for_no_more(valkey_url: str) -> None:
+    """Who waits is told that there is none."""
+    async with server(valkey_url, **QUICK) as client:
+        await client.put("/v1/boards/june", json={})
+        tag = (await client.get("/v1/boards/june")).headers["etag"]
+        waiting = asyncio.create_task(ask(client, tag, board="/v1/boards/june"))
+        await eventually(watched(1, "june"))
+        await client.delete("/v1/boards/june")
+        gone = await waiting
+        assert (gone.status_code, gone.json()["code"]) == (404, "board_not_found")
+
+
+async def test_a_server_that_stops_says_so(valkey_url: str) -> None:
+    """And when to come back, to those who wait and to those who would."""
+    async with httpx.AsyncClient() as client:
+        async with run_server(fresh_settings(valkey_url, **QUICK), [rolling_board()]) as url:
+            tag = (await client.get(url + BOARD)).headers["etag"]
+            waiting = asyncio.create_task(ask(client, tag, board=url + BOARD))
+            await eventually(watched(1))
+        stopped = await waiting
+    assert (stopped.status_code, stopped.json()["code"]) == (503, "stopping")
+    assert int(stopped.headers["retry-after"]) >= 1
+
+
+async def test_nobody_knows_while_the_store_is_away(own_store: StoreProcess) -> None:
+    """The wait is not over with `unchanged`, but with what a page without a wait would say."""
+    async with server(own_store.url, {"key": "a"}, store_timeout=Duration(0.3), **QUICK) as client:
+        tag = (await client.get(BOARD)).headers["etag"]
+        own_store.kill()
+        for known in (tag, ""):
+            away = await ask(client, known, "wait=2s")
+            assert (away.status_code, away.json()["code"]) == (503, "store_unavailable")
