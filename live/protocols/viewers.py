@@ -127,7 +127,7 @@ class ViewerSocket(asyncio.Protocol):
 
     def eof_received(self) -> None:
         """It says nothing more: the transport closes when what waits is sent; see that this ends."""
-        self._part()
+        self._part(_CLOSE_TIMEOUT)
 
     def _hear(self, frame: Frame) -> None:
         """Close when a message has come whole: whatever it says, it may not; but text is to be text."""
@@ -184,7 +184,7 @@ class ViewerSocket(asyncio.Protocol):
         self._part(patience)
         self._say()
 
-    def _part(self, patience: float = _CLOSE_TIMEOUT) -> None:
+    def _part(self, patience: float) -> None:
         """Send nothing more but what waits and the last words, and end when there was time for them."""
         if self._closing is not None or self._transport is None:
             return
@@ -228,7 +228,7 @@ class ViewerSocket(asyncio.Protocol):
             return
         said = self._parser.data_to_send()
         if self._parser.state is not State.OPEN:
-            self._part()
+            self._part(_CLOSE_TIMEOUT)
         for data in said:
             if data:
                 self._transport.write(data)
