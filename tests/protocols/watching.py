@@ -15,7 +15,7 @@ from live.settings import Duration
 from live.web import app
 from live.web.state import Live
 from tests.protocols.sockets import RawSocket, raw_socket
-from tests.support import ModelViewer, fresh_settings, post, rolling_board, run_server
+from tests.support import DEADLINE, ModelViewer, eventually, fresh_settings, post, rolling_board, run_server
 
 WATCH: Final = "/v1/boards/posts/live"
 LONG: Final = 1000  # characters of a key, so that a hundred records are more than a socket's buffers hold
@@ -90,3 +90,12 @@ async def apply_next(socket: RawSocket, model: ModelViewer) -> None:
     while (received := await socket.receive())[0] is not Opcode.TEXT:
         assert received[0] is Opcode.PING, received
     model.receive(received[1])
+
+
+async def until(condition: Callable[[], bool], deadline: float = DEADLINE) -> None:
+    """Wait until something about the server's parts is so."""
+
+    async def ask() -> bool:
+        return condition()
+
+    await eventually(ask, deadline)
