@@ -13,7 +13,7 @@ import pytest
 
 from live.protocols.http import HttpProtocol
 from tests.protocols.sockets import HANDSHAKE, RawSocket, close, frame
-from tests.protocols.watching import WATCH, Served, apply_next, follow, long, served, until, watch
+from tests.protocols.watching import WATCH, Served, apply_next, follow, long, on_uvloop, served, until, watch
 from tests.protocols.wire import Wire, connected, request
 from tests.support import ModelViewer
 
@@ -72,6 +72,7 @@ class _Answer:
 
 
 @pytest.mark.parametrize("setting", ["", "max_viewers", "max_board_viewers", "max_address_viewers"])
+@on_uvloop
 async def test_both_ways_refuse_alike(valkey_url: str, setting: str) -> None:
     """The same statuses, the same header fields, the same bodies, byte for byte."""
     limits: dict[str, Any] = {setting: 0} if setting else {}
@@ -102,6 +103,7 @@ async def empty(server: Served) -> None:
 
 @WAYS
 @pytest.mark.parametrize("setting", ["max_viewers", "max_board_viewers", "max_address_viewers"])
+@on_uvloop
 async def test_who_leaves_makes_room(valkey_url: str, setting: str, *, plain: bool) -> None:
     """However it leaves: by a close, by hanging up, or by a reset."""
     limits: dict[str, Any] = {setting: 2}
@@ -132,6 +134,7 @@ def reset(socket: RawSocket) -> None:
 
 
 @WAYS
+@on_uvloop
 async def test_500_come_and_go(valkey_url: str, *, plain: bool) -> None:
     """Some before the handshake is whole, some right behind it, some refused, some later: none keeps a place."""
     chance = random.Random(1)
@@ -156,6 +159,7 @@ async def test_500_come_and_go(valkey_url: str, *, plain: bool) -> None:
         await empty(server)
 
 
+@on_uvloop
 async def test_descriptors_that_are_used_again_bring_nothing_foreign(valkey_url: str) -> None:
     """Viewers of two boards' sizes go without a word while others come: every message follows from the one before."""
     async with served(valkey_url) as server:
@@ -189,6 +193,7 @@ async def test_descriptors_that_are_used_again_bring_nothing_foreign(valkey_url:
         await empty(server)
 
 
+@on_uvloop
 async def test_an_answer_that_waits_is_sent_before_the_handshake_is(valkey_url: str) -> None:
     """A client asks for a large page, does not read it, and goes over to WebSocket: nothing comes in its middle."""
     async with served(valkey_url) as server, connected(server.url, window=4096) as wire:

@@ -1,8 +1,10 @@
 """A viewer's socket as bytes, and the server's parts behind it."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
+from functools import wraps
+from inspect import Parameter, signature
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 from unittest.mock import patch
@@ -19,6 +21,19 @@ from tests.support import DEADLINE, ModelViewer, eventually, fresh_settings, pos
 
 WATCH: Final = "/v1/boards/posts/live"
 LONG: Final = 1000  # characters of a key, so that a hundred records are more than a socket's buffers hold
+
+
+def on_uvloop(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
+    """Run a test on the loop that serves in production: its transports are not those of the standard library."""
+
+    @wraps(test)
+    def run(*, runner: asyncio.Runner, **named: Any) -> None:
+        runner.run(test(**named))
+
+    own = signature(test)
+    parameters = [*own.parameters.values(), Parameter("runner", Parameter.KEYWORD_ONLY)]
+    run.__signature__ = own.replace(parameters=parameters)  # type: ignore[attr-defined] # pytest asks for it
+    return run
 
 
 class Served(NamedTuple):
