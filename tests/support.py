@@ -143,10 +143,16 @@ def plain_config(app: ASGIApp, settings: Settings) -> uvicorn.Config:
 
 
 @asynccontextmanager
-async def run_server(settings: Settings, boards: Sequence[Board], *, plain: bool = False) -> AsyncIterator[str]:
-    """A real server on a free port in this event loop; gives its address. With `plain`, our protocols are left out."""
-    config = plain_config if plain else server_config
-    server = uvicorn.Server(config(make_app(settings, Boards(boards)), settings))
+async def run_server(
+    settings: Settings, boards: Sequence[Board], *, plain: bool = False, certificate: Path | None = None
+) -> AsyncIterator[str]:
+    """A real server on a free port in this event loop; gives its address. With `plain`, our protocols are left out.
+
+    With a certificate (and its key, in the same file) it speaks TLS.
+    """
+    config = (plain_config if plain else server_config)(make_app(settings, Boards(boards)), settings)
+    config.ssl_certfile = config.ssl_keyfile = certificate
+    server = uvicorn.Server(config)
     server.capture_signals = _leave_signals  # type: ignore[method-assign]
     with bound_socket(settings) as listener:
         serving = asyncio.create_task(server.serve(sockets=[listener]))
@@ -157,7 +163,7 @@ async def run_server(settings: Settings, boards: Sequence[Board], *, plain: bool
 
         try:
             await eventually(started)
-            yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+            yield f"{'https' if certificate else 'http'}://127.0.0.1:{listener.getsockname()[1]}"
         finally:
             server.should_exit = True
             await serving

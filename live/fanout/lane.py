@@ -21,7 +21,7 @@ class Member(Protocol):
     def fd(self) -> int:
         """The file descriptor of the socket."""
 
-    def write(self, data: bytes) -> bool:
+    def write(self, data: bytes | memoryview) -> bool:
         """Send, or let wait; False when some of it waits."""
 
     def abort(self) -> None:
@@ -74,11 +74,12 @@ class Lane:
     def _finish(self, wire: bytes, short: list[tuple[int, int]]) -> list[Member]:
         """Hand what did not fit to the transports."""
         behind: list[Member] = []
+        rest = memoryview(wire)  # not copied for each: they may be many, and the frame large
         for fd, sent in short:
             member = self._direct.pop(fd)
             if sent == _BROKEN:
                 member.abort()
-            elif member.write(wire[sent:]):
+            elif member.write(rest[sent:]):
                 self._direct[fd] = member
             else:
                 behind.append(member)

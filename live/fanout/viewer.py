@@ -134,7 +134,7 @@ class Sink(Protocol):
     def waiting(self) -> bool:
         """Whether something that was written waits to be sent."""
 
-    def write(self, data: bytes) -> bool:
+    def write(self, data: bytes | memoryview) -> bool:
         """Send, or let wait; False when some of it waits."""
 
     def abort(self) -> None:
@@ -163,7 +163,7 @@ class Seat(Viewer):
         """That of the connection."""
         return self._sink.fd
 
-    def write(self, data: bytes) -> bool:
+    def write(self, data: bytes | memoryview) -> bool:
         """Send, or let wait; False when some of it waits."""
         return self._sink.write(data)
 

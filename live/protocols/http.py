@@ -7,11 +7,13 @@ byte. Requests that are sent ahead of answers (pipelining) are answered in their
 """
 
 import asyncio
+import sys
 import weakref
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Any, Final
+from typing import Any, Final, cast
 
+from httptools import HttpParserUpgrade
 from uvicorn._types import ASGI3Application
 from uvicorn.config import Config
 from uvicorn.protocols.http.flow_control import FlowControl
@@ -117,6 +119,7 @@ class HttpProtocol(HttpToolsProtocol):
         self._to_learn = _MOST_TEMPLATES
         self._whole: _Post | None = None  # the last that has come whole
         self._requests = 0  # that have begun in the piece that is being read
+        self._socket_at: int | None = None  # where in that piece a WebSocket begins
 
     # What the transport says
 
@@ -151,6 +154,8 @@ class HttpProtocol(HttpToolsProtocol):
         alone = not self._owing  # what begins in this piece, if it is the only one, begins with it
         super().data_received(data)
         if self._ended or self.transport.is_closing():
+            if self._socket_at is not None and self._socket_at < len(data):
+                cast("asyncio.Protocol", self.transport.get_protocol()).data_received(data[self._socket_at :])
             return
         if self._owing:
             self._watch(len(data) if alone and self._requests == 1 else 0)
@@ -443,6 +448,8 @@ class HttpProtocol(HttpToolsProtocol):
         if is_open:
             self.connections.discard(self)
             take(self.transport, self)
+            parsed = sys.exception()  # it is by this that uvicorn learns of an upgrade
+            self._socket_at = parsed.args[0] if isinstance(parsed, HttpParserUpgrade) else None
             del self.parser, self.flow  # they know us: as a cycle, all of it would be left to the collector
         else:
             self._guard.closed(self)

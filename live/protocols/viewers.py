@@ -6,7 +6,11 @@ answer to a ping. One attendant pings them all in turn, and ends those that are 
 
 import asyncio
 import random
+import struct
+import termios
 import time
+from fcntl import ioctl
+from socket import IPPROTO_TCP, SO_SNDBUF, SOL_SOCKET, TCP_INFO, TCP_USER_TIMEOUT
 from typing import Final, cast
 
 from uvicorn.server import ServerState
@@ -22,12 +26,16 @@ from live.metrics import SLOW_VIEWERS
 from live.protocols.handshake import QUIET
 
 LARGEST_MESSAGE: Final = 1024  # bytes that a viewer may send at once; it has nothing to say
+_DATA: Final = (Opcode.TEXT, Opcode.BINARY, Opcode.CONT)
 _PING: Final = Frame(Opcode.PING, b"").serialize(mask=False)
 _PONG: Final = b"\x8a\x80"  # how the answer to it begins: no payload, masked
 _PONG_SIZE: Final = 6
+_BAD_TEXT: Final = 1007
+_SEND_BUFFER: Final = 16 * 1024  # bytes that the kernel holds for a viewer; it takes twice as much for its own needs
 _TURNS: Final = 20  # seconds, or turns, from one ping of a viewer to the next
 _CLOSE_TIMEOUT: Final = 5.0
 _LAST_WORDS: Final = 1.0  # seconds that a slow viewer has for the reason
+_ACKED: Final = struct.Struct("120xQ")  # where the kernel's `tcp_info` has the bytes that were acknowledged
 _RETURNS_A_SECOND: Final = 500  # viewers that are asked to come back within the same second
 _LONGEST_SPREAD: Final = 30.0
 
@@ -39,6 +47,8 @@ class ViewerSocket(asyncio.Protocol):
         "_attendant",
         "_closing",
         "_parser",
+        "_taken",
+        "_text",
         "_transport",
         "address",
         "fd",
@@ -57,6 +67,8 @@ class ViewerSocket(asyncio.Protocol):
         self.waits_since: float | None = None
         self._attendant = attendant
         self._parser: ServerProtocol | None = None
+        self._taken = -1  # bytes, when it was last asked for
+        self._text: bytes | None = None  # of a message that has not come whole
         self._transport: asyncio.Transport | None = None
         self._closing: asyncio.TimerHandle | None = None
 
@@ -65,9 +77,19 @@ class ViewerSocket(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Begin; the handshake is done, and maybe still on its way."""
         self._transport = cast("asyncio.Transport", transport)
-        self._transport.set_write_buffer_limits(high=0)  # so that we are told of every byte that waits, and of none
-        if self._transport.get_extra_info("sslcontext") is None:
-            self.fd = self._transport.get_extra_info("socket").fileno()
+        own = self._transport.get_extra_info("socket")
+        # Here and not on the listener: large answers of HTTP go out faster with what the kernel chooses itself.
+        own.setsockopt(SOL_SOCKET, SO_SNDBUF, _SEND_BUFFER)
+        # Who is slow is our business, and not the kernel's: to that a viewer that takes a little, and again a little,
+        # is one that takes nothing, for its window never opens for all of what was to be sent next.
+        own.setsockopt(IPPROTO_TCP, TCP_USER_TIMEOUT, 0)
+        is_tls = self._transport.get_extra_info("sslcontext") is not None
+        # So that we are told of every byte that waits, and of none; over TLS no byte is one too many for a limit of 0.
+        self._transport.set_write_buffer_limits(high=1 if is_tls else 0)
+        if self.waits_since is None and self._transport.get_write_buffer_size():
+            self.pause_writing()  # of an answer of HTTP so large that the one before us was told already
+        if not is_tls:
+            self.fd = own.fileno()
         self._attendant.add(self)
 
     def connection_lost(self, _error: Exception | None) -> None:
@@ -80,6 +102,7 @@ class ViewerSocket(asyncio.Protocol):
     def pause_writing(self) -> None:
         """Something waits to be sent."""
         self.waits_since = time.monotonic()
+        self.takes()
         self._attendant.watch(self)
 
     def resume_writing(self) -> None:
@@ -98,9 +121,28 @@ class ViewerSocket(asyncio.Protocol):
             self._parser = ServerProtocol(state=State.OPEN, max_size=LARGEST_MESSAGE, logger=QUIET)
         self._parser.receive_data(data)
         for frame in self._parser.events_received():
-            if isinstance(frame, Frame) and frame.opcode in {Opcode.TEXT, Opcode.BINARY} and self._closing is None:
-                self.close(BAD_REQUEST)
+            if isinstance(frame, Frame) and frame.opcode in _DATA:
+                self._hear(frame)
         self._say()
+
+    def eof_received(self) -> None:
+        """It says nothing more: the transport closes when what waits is sent; see that this ends."""
+        self._part(_CLOSE_TIMEOUT)
+
+    def _hear(self, frame: Frame) -> None:
+        """Close when a message has come whole: whatever it says, it may not; but text is to be text."""
+        if frame.opcode is not Opcode.CONT:
+            self._text = b"" if frame.opcode is Opcode.TEXT else None
+        if self._text is not None:
+            self._text += frame.data
+        if not frame.fin:
+            return
+        try:
+            (self._text or b"").decode()
+        except UnicodeDecodeError:
+            self._close(_BAD_TEXT, "not UTF-8", _CLOSE_TIMEOUT)
+        else:
+            self.close(BAD_REQUEST)
 
     # What the hub says
 
@@ -109,7 +151,7 @@ class ViewerSocket(asyncio.Protocol):
         """Whether something that was written waits to be sent, or nothing more will be."""
         return self.waits_since is not None or self._closing is not None or self._transport is None
 
-    def write(self, data: bytes) -> bool:
+    def write(self, data: bytes | memoryview) -> bool:
         """Send, or let wait; False when some of it waits."""
         if self._transport is not None:
             self._transport.write(data)
@@ -130,39 +172,63 @@ class ViewerSocket(asyncio.Protocol):
 
     def close(self, code: int, patience: float = _CLOSE_TIMEOUT) -> None:
         """Say why, and wait a while for the viewer to say so too."""
+        self._close(code, CLOSE_CODES[code].reason, patience)
+
+    def _close(self, code: int, reason: str, patience: float) -> None:
+        if self._closing is not None or self._transport is None:
+            return
+        if self._parser is None:
+            self._parser = ServerProtocol(state=State.OPEN, max_size=LARGEST_MESSAGE, logger=QUIET)
+        if self._parser.state is State.OPEN:
+            self._parser.send_close(code, reason)
+        self._part(patience)
+        self._say()
+
+    def _part(self, patience: float) -> None:
+        """Send nothing more but what waits and the last words, and end when there was time for them."""
         if self._closing is not None or self._transport is None:
             return
         if self.seat is not None:
             self.seat.leave_lane()
-        if self._parser is None:
-            self._parser = ServerProtocol(state=State.OPEN, max_size=LARGEST_MESSAGE, logger=QUIET)
-        if self._parser.state is State.OPEN:
-            self._parser.send_close(code, CLOSE_CODES[code].reason)
         self._closing = asyncio.get_running_loop().call_later(patience, self.abort)
-        self._say()
+        # What the kernel holds may outlive the connection, but not for minutes.
+        own = self._transport.get_extra_info("socket")
+        own.setsockopt(IPPROTO_TCP, TCP_USER_TIMEOUT, round(_CLOSE_TIMEOUT * 1000))
 
     def shutdown(self) -> None:
         """The server stops."""
         self._attendant.hub.drain()
 
     def ping(self) -> None:
-        """Ask whether the viewer is there; end one that did not answer the last time."""
-        if not self.heard:
-            self.abort()
-        elif not self.waiting:
-            self.heard = False
+        """Ask whether the viewer is there; end one that did not answer the last time.
+
+        One that is behind, and takes what it is sent, is not silent, only slow: the ping has not come to it yet.
+        """
+        if self.waiting:
+            return  # it has `slow_timeout`
+        if self.heard:
+            self.heard, self._taken = False, -1
             if not self.write(_PING) and self.seat is not None:
                 self.seat.leave_lane()
+        elif not self.takes():
+            self.abort()
+
+    def takes(self) -> bool:
+        """Whether it has taken some of what the kernel holds for it since this was last asked, if that holds any."""
+        if self._transport is None:
+            return False
+        own = self._transport.get_extra_info("socket")
+        before = self._taken
+        (self._taken,) = _ACKED.unpack(own.getsockopt(IPPROTO_TCP, TCP_INFO, _ACKED.size))
+        return any(ioctl(own.fileno(), termios.TIOCOUTQ, bytes(4))) and self._taken > before
 
     def _say(self) -> None:
         """Send what the parser wants sent; close when it says so."""
         if self._parser is None or self._transport is None:
             return
         said = self._parser.data_to_send()
-        if self._parser.state is not State.OPEN and self._closing is None:
-            if self.seat is not None:
-                self.seat.leave_lane()
-            self._closing = asyncio.get_running_loop().call_later(_CLOSE_TIMEOUT, self.abort)
+        if self._parser.state is not State.OPEN:
+            self._part(_CLOSE_TIMEOUT)
         for data in said:
             if data:
                 self._transport.write(data)
@@ -225,12 +291,21 @@ class Attendant:
         """Ping each viewer once a round, and end those that are too slow, for ever."""
         while True:
             await asyncio.sleep(1)
-            self._next = (self._next + 1) % _TURNS
-            for socket in list(self._turns[self._next]):
-                socket.ping()
-            slowest = time.monotonic() - self._slow_timeout
-            for socket in list(self._waiting):
-                if socket.waits_since is not None and socket.waits_since <= slowest:
-                    self._waiting.discard(socket)
-                    SLOW_VIEWERS.inc()
-                    socket.close(SLOW, _LAST_WORDS)
+            self.look()
+
+    def look(self) -> None:
+        """Ping those whose turn it is, and end those that have taken nothing for too long of what waits for them."""
+        self._next = (self._next + 1) % _TURNS
+        for socket in list(self._turns[self._next]):
+            socket.ping()
+        now = time.monotonic()
+        slowest = now - self._slow_timeout
+        for socket in list(self._waiting):
+            if socket.waits_since is None or socket.waits_since > slowest:
+                continue
+            if socket.takes():
+                socket.waits_since = now
+            else:
+                self._waiting.discard(socket)
+                SLOW_VIEWERS.inc()
+                socket.close(SLOW, _LAST_WORDS)

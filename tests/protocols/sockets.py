@@ -12,7 +12,7 @@ from tests.protocols.wire import Wire, connected, request
 
 PATH: Final = "/v1/events/live"
 
-_HANDSHAKE: Final = (
+HANDSHAKE: Final = (
     ("Connection", "Upgrade"),
     ("Upgrade", "websocket"),
     ("Sec-WebSocket-Version", "13"),
@@ -51,6 +51,8 @@ class RawSocket:
             first, length = await self.wire.reader.readexactly(2)
             if length == 126:
                 length = int.from_bytes(await self.wire.reader.readexactly(2))
+            elif length == 127:
+                length = int.from_bytes(await self.wire.reader.readexactly(8))
             return Opcode(first & 0x0F), await self.wire.reader.readexactly(length)
 
     async def answer(self) -> dict[str, Any]:
@@ -63,6 +65,14 @@ class RawSocket:
     async def answers(self, count: int) -> list[dict[str, Any]]:
         """So many answers."""
         return [await self.answer() for _ in range(count)]
+
+    async def ended(self) -> int:
+        """The code that the server closes with, behind messages and pings."""
+        while (received := await self.receive())[0] is not Opcode.CLOSE:
+            pass
+        self.wire.writer.write(close())
+        assert await self.wire.rest() == b""
+        return Close.parse(received[1]).code
 
     async def closed(self) -> int:
         """The code that the server closes with; its frame is the next, and the last thing that it says."""
@@ -79,7 +89,7 @@ async def raw_socket(
 ) -> AsyncIterator[RawSocket]:
     """A producer's socket, its handshake done."""
     async with connected(url, window=window) as wire:
-        await wire.send(request("GET", path, *_HANDSHAKE, *fields))
+        await wire.send(request("GET", path, *HANDSHAKE, *fields))
         head = await wire.reader.readuntil(b"\r\n\r\n")
         assert head.startswith(b"HTTP/1.1 101 "), head
         yield RawSocket(wire)

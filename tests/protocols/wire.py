@@ -90,7 +90,11 @@ async def connected(url: str, *, window: int | None = None) -> AsyncIterator[Wir
     if window is not None:
         own.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, window)
     own.setblocking(False)  # noqa: FBT003 - its only argument
-    await asyncio.get_running_loop().sock_connect(own, (address.hostname, address.port))
+    try:
+        await asyncio.get_running_loop().sock_connect(own, (address.hostname, address.port))
+    except OSError:
+        own.close()
+        raise
     wire = Wire(*await asyncio.open_connection(sock=own, limit=window or 65536))
     try:
         yield wire

@@ -1,0 +1,224 @@
+"""How viewers come in, are turned away, and leave: on our protocol and on the plain ASGI route."""
+
+import asyncio
+import random
+import struct
+from contextlib import AsyncExitStack
+from socket import SO_LINGER, SO_SNDBUF, SOL_SOCKET
+from typing import Any
+
+import httptools
+import msgspec
+import pytest
+
+from live.protocols.http import HttpProtocol
+from tests.protocols.sockets import HANDSHAKE, RawSocket, close, frame
+from tests.protocols.watching import WATCH, Served, apply_next, follow, long, on_uvloop, served, until, watch
+from tests.protocols.wire import Wire, connected, request
+from tests.support import ModelViewer
+
+WAYS = pytest.mark.parametrize("plain", [False, True], ids=["ours", "plain"])
+VERSION_12 = (*HANDSHAKE[:2], ("Sec-WebSocket-Version", "12"), HANDSHAKE[3])
+
+REFUSED = {
+    "unknown board": (request("GET", "/v1/boards/none/live", *HANDSHAKE), 404),
+    "board of another alphabet": (request("GET", "/v1/boards/%C3%A4/live", *HANDSHAKE), 404),
+    "board that is no text": (request("GET", "/v1/boards/%ff/live", *HANDSHAKE), 404),
+    "no limit": (request("GET", WATCH + "?limit=0", *HANDSHAKE), 400),
+    "large limit": (request("GET", WATCH + "?limit=101", *HANDSHAKE), 400),
+    "odd limit": (request("GET", WATCH + "?limit=%20", *HANDSHAKE), 400),
+    "odd interval": (request("GET", WATCH + "?interval=soon", *HANDSHAKE), 400),
+    "other page": (request("GET", WATCH, *HANDSHAKE, ("Origin", "https://evil.example")), 403),
+    "page of nobody": (request("GET", WATCH, *HANDSHAKE, ("Origin", "null")), 403),
+    "other page, unknown board": (
+        request("GET", "/v1/boards/none/live", *HANDSHAKE, ("Origin", "https://evil.example")), 403
+    ),
+    "no key": (request("GET", WATCH, *HANDSHAKE[:3]), 400),
+    "bad key": (request("GET", WATCH, *HANDSHAKE[:3], ("Sec-WebSocket-Key", "short")), 400),
+    "other version": (request("GET", WATCH, *VERSION_12), 400),
+    "path below": (request("GET", WATCH + "/", *HANDSHAKE), 403),
+    "no upgrade": (request("GET", WATCH, ("Connection", "close")), 426),
+}  # fmt: skip
+
+
+async def refusal(server: Served, sent: bytes) -> tuple[int, dict[str, str], bytes]:
+    """The answer to a request, and that it is the last thing on its connection."""
+    async with connected(server.url) as wire:
+        await wire.send(sent)
+        answer = _Answer()
+        parser = httptools.HttpResponseParser(answer)
+        parser.feed_data(await wire.rest())
+        assert answer.is_whole
+        return parser.get_status_code(), answer.headers, answer.body
+
+
+class _Answer:
+    """An HTTP answer that is parsed."""
+
+    def __init__(self) -> None:
+        self.headers: dict[str, str] = {}
+        self.body = b""
+        self.is_whole = False
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        if name.lower() not in {b"date", b"connection", b"server"}:
+            self.headers[name.decode().lower()] = value.decode()
+
+    def on_body(self, body: bytes) -> None:
+        self.body += body
+
+    def on_message_complete(self) -> None:
+        self.is_whole = True
+
+
+@pytest.mark.parametrize("setting", ["", "max_viewers", "max_board_viewers", "max_address_viewers"])
+@on_uvloop
+async def test_both_ways_refuse_alike(valkey_url: str, setting: str) -> None:
+    """The same statuses, the same header fields, the same bodies, byte for byte."""
+    limits: dict[str, Any] = {setting: 0} if setting else {}
+    cases = {"full": (request("GET", WATCH, *HANDSHAKE), 503)} if setting else REFUSED
+    async with (
+        served(valkey_url, **limits) as ours,
+        served(valkey_url, plain=True, **limits) as plain,
+    ):
+        for name, (sent, status) in cases.items():
+            told = await refusal(ours, sent)
+            assert told[0] == status, name
+            assert told == await refusal(plain, sent), name
+            if setting:
+                problem = msgspec.json.decode(told[2])
+                assert (problem["code"], told[1]["retry-after"]) == ("too_many_viewers", "5")
+                assert setting in problem["detail"]
+        await empty(ours)
+        await empty(plain)
+
+
+async def empty(server: Served) -> None:
+    """See that nobody watches, and that no connection has a place."""
+    guard = server.live.guard
+    await server.client.aclose()
+    await until(lambda: not (server.watching or guard._open or guard._owing or guard._idle))
+    assert server.live.attendant._viewers == len(server.live.attendant._connections) == 0
+
+
+@WAYS
+@pytest.mark.parametrize("setting", ["max_viewers", "max_board_viewers", "max_address_viewers"])
+@on_uvloop
+async def test_who_leaves_makes_room(valkey_url: str, setting: str, *, plain: bool) -> None:
+    """However it leaves: by a close, by hanging up, or by a reset."""
+    limits: dict[str, Any] = {setting: 2}
+    async with served(valkey_url, plain=plain, **limits) as server:
+        shake = request("GET", WATCH, *HANDSHAKE)
+        for leave in ("close", "hang up", "reset"):
+            async with AsyncExitStack() as stack:
+                sockets = [await stack.enter_async_context(watch(server.url)) for _ in range(2)]
+                assert (await refusal(server, shake))[0] == 503
+                if leave == "close":
+                    await sockets[0].send(close())
+                elif leave == "hang up":
+                    sockets[0].wire.writer.close()
+                else:
+                    reset(sockets[0])
+                await until(lambda: server.watching == 1)
+                async with watch(server.url) as third:
+                    await third.receive()
+                    assert (await refusal(server, shake))[0] == 503
+        await empty(server)
+
+
+def reset(socket: RawSocket) -> None:
+    """Leave without a word."""
+    own = socket.wire.writer.get_extra_info("socket")
+    own.setsockopt(SOL_SOCKET, SO_LINGER, struct.pack("ii", 1, 0))
+    socket.wire.writer.transport.abort()
+
+
+@WAYS
+@on_uvloop
+async def test_500_come_and_go(valkey_url: str, *, plain: bool) -> None:
+    """Some before the handshake is whole, some right behind it, some refused, some later: none keeps a place."""
+    chance = random.Random(1)
+    async with served(valkey_url, plain=plain, max_connections=50, max_viewers=40) as server:
+        shake = request("GET", WATCH, *HANDSHAKE)
+
+        async def come_and_go(number: int) -> None:
+            async with connected(server.url) as wire:
+                sent = list(REFUSED.values())[number % len(REFUSED)][0] if number % 5 == 0 else shake
+                await wire.send(sent[: chance.randrange(len(sent))] if number % 5 == 1 else sent)
+                if number % 5 > 2:
+                    await wire.reader.readuntil(b"\r\n\r\n")
+                if number % 2:
+                    reset(RawSocket(wire))
+
+        for begin in range(0, 500, 20):
+            await asyncio.gather(*(come_and_go(number) for number in range(begin, begin + 20)))
+        async with watch(server.url) as socket:
+            model = ModelViewer()
+            await follow(socket, model, await server.post({"key": "a"}))
+            assert server.watching == 1
+        await empty(server)
+
+
+@on_uvloop
+async def test_descriptors_that_are_used_again_bring_nothing_foreign(valkey_url: str) -> None:
+    """Viewers of two boards' sizes go without a word while others come: every message follows from the one before."""
+    async with served(valkey_url) as server:
+        await server.post(*({"key": f"k{number}", "amount": number} for number in range(100)))
+        chance, over = random.Random(2), False
+        shown: list[int] = []
+
+        async def change() -> None:
+            while not over:
+                await server.post({"key": f"k{chance.randrange(100)}", "amount": chance.randint(-20, 20)})
+
+        async def come_and_go() -> None:
+            for _ in range(40):
+                size = chance.choice([1, 3, 10, 100])
+                async with watch(server.url, f"?limit={size}") as socket:
+                    model = ModelViewer()
+                    for _ in range(chance.randrange(8)):
+                        await apply_next(socket, model)
+                        assert len(model.records) <= size
+                    if chance.random() < 0.3:
+                        await socket.send(frame(chance.choice([0x1, 0x8, 0x9]), b"a", mask=False))  # type: ignore[arg-type]
+                    shown.append(model.updates)
+                    if chance.random() < 0.7:
+                        reset(socket)
+
+        changing = asyncio.create_task(change())
+        await asyncio.gather(*(come_and_go() for _ in range(12)))
+        over = True
+        await changing
+        assert sum(shown) > 500
+        await empty(server)
+
+
+@on_uvloop
+async def test_an_answer_that_waits_is_sent_before_the_handshake_is(valkey_url: str) -> None:
+    """A client asks for a large page, does not read it, and goes over to WebSocket: nothing comes in its middle."""
+    async with served(valkey_url) as server, connected(server.url, window=4096) as wire:
+        for start in range(0, 1000, 100):
+            await server.post(*({"key": long(start + number)} for number in range(100)))
+        await wire.send(request("GET", "/healthz"))
+        await wire.answer()
+        connection = connection_of(server, wire)
+        connection.transport.get_extra_info("socket").setsockopt(SOL_SOCKET, SO_SNDBUF, 4096)
+        await wire.send(request("GET", "/v1/boards/posts?limit=1000"))
+        await until(lambda: connection.transport.get_write_buffer_size() > 0 and connection in server.live.guard._idle)
+        await wire.send(request("GET", WATCH, *HANDSHAKE))
+        await until(lambda: server.watching == 1)
+        for number in range(20):
+            last = await server.post({"key": long(number), "amount": 1000})
+        body = (await wire.answer()).partition(b"\r\n\r\n")[2]
+        assert len(msgspec.json.decode(body)["records"]) == 1000
+        assert (await wire.reader.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 101 ")
+        model = ModelViewer()
+        await follow(RawSocket(wire), model, last)
+        assert model.syncs == 1
+
+
+def connection_of(server: Served, wire: Wire) -> HttpProtocol:
+    """The server's side of a connection."""
+    own = wire.writer.get_extra_info("sockname")
+    (found,) = (one for one in server.live.guard._open if isinstance(one, HttpProtocol) and one.client == own)
+    return found
