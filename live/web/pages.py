@@ -55,7 +55,7 @@ class Shown(msgspec.Struct, frozen=True, kw_only=True):
     links: tuple[Link, ...]
     viewers: int | None
     key: str | None = None
-    place: tuple[str, str] = ("", "")
+    place: tuple[str, str] | None = None
 
 
 @cache
@@ -138,11 +138,9 @@ async def _show(request: Request, ledger: Ledger, size: int) -> Shown:
     """A board as a request asks for it.
 
     Raises:
-        ProblemError: the period is none, or is not kept; the key can be on no board.
+        ProblemError: the period is none, or is not kept.
     """
     name, key = request.query_params.get("period", "current"), request.query_params.get("key")
-    if key is not None and (fault := key_fault(key)) is not None:
-        raise ProblemError("parameter_invalid", f"`key` can't be on a board: {fault}")
     page: Page | None = None
     viewers: int | None = None
     start: int | None = None
@@ -160,7 +158,10 @@ async def _show(request: Request, ledger: Ledger, size: int) -> Shown:
         except (StoreUnavailableError, EpochLostError) as error:
             _note(ledger, error)
     period = None if name == "current" else name
-    place = ("not known", "") if page is None or key is None else await _place(ledger, key, start)
+    place = None
+    if key is not None:
+        place = ("not known", "") if page is None else await _place(ledger, key, start)
+        key = key if key_fault(key) is None else None  # the script must not ask for what can be on no board
     return Shown(
         board=ledger.board, page=page, size=size, period=period, links=links, viewers=viewers, key=key, place=place
     )

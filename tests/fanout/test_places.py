@@ -61,8 +61,8 @@ class Sink:
         self.taken: list[bytes] = []
         self.waiting = False
 
-    def write(self, data: bytes) -> bool:
-        self.taken.append(data)
+    def write(self, data: bytes | memoryview) -> bool:
+        self.taken.append(bytes(data))
         return not self.waiting
 
     def abort(self) -> None:
