@@ -112,11 +112,13 @@ class Feed:
     def renew(self, ledger: Ledger) -> None:
         """Go on with the board as it is defined now, or with another life of it: every viewer gets the whole top."""
         self.ledger = ledger
-        self._interval = interval_of(ledger.board, self._default)
+        before, self._interval = self._interval, interval_of(ledger.board, self._default)
         self._renewed = True
         self._history.clear()
         for topic in self._topics.values():
+            topic.interval = topic.interval // before * self._interval
             topic.forget(ledger.board.ranks)
+        self._topics = {(topic.size, topic.interval): topic for topic in self._topics.values()}
         self._places.forget()
         self.changed()
 

@@ -33,13 +33,13 @@ class Hub:
 
     def __init__(self, client: Store, ledgers: Iterable[Ledger], settings: Settings, presence: Presence) -> None:
         self.feeds: dict[str, Feed] = {}
+        self.viewers = 0
         self._client = client
         self._settings = settings
         self._presence = presence
         self._channels = Channels({})
         self._ticks: Ticks[Feed] = Ticks(self._tick)
         self._addresses: Counter[str] = Counter()
-        self._viewers = 0
         self._draining = False
         self._group: asyncio.TaskGroup | None = None
         for ledger in ledgers:
@@ -94,7 +94,7 @@ class Hub:
 
     def leave(self, viewer: Viewer, address: str) -> None:
         """A viewer is gone."""
-        self._viewers -= 1
+        self.viewers -= 1
         self._addresses[address] -= 1
         if not self._addresses[address]:
             del self._addresses[address]
@@ -112,7 +112,7 @@ class Hub:
         if feed is None:
             raise ProblemError("board_not_found", "GET /v1/boards lists the boards that there are")
         for viewers, setting, whose in (
-            (self._viewers, "max_viewers", "watch"),
+            (self.viewers, "max_viewers", "watch"),
             (feed.viewers, "max_board_viewers", "watch this board"),
             (self._addresses[address] if address else 0, "max_address_viewers", "watch from your address"),
         ):
@@ -124,7 +124,7 @@ class Hub:
         return feed
 
     def _enter(self, viewer: Viewer, address: str) -> None:
-        self._viewers += 1
+        self.viewers += 1
         self._addresses[address] += 1
         viewer.feed.enter(viewer)
 

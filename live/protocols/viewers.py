@@ -252,7 +252,6 @@ class Attendant:
         self._next = 0
         self._waiting: set[ViewerSocket] = set()
         self._connections: set[object] = set()
-        self._viewers = 0
 
     def serve(self, state: ServerState) -> None:
         """Take part in a server's stop."""
@@ -263,14 +262,12 @@ class Attendant:
         socket.turn = self._next - 1
         self._turns[socket.turn].add(socket)
         self._connections.add(socket)
-        self._viewers += 1
 
     def discard(self, socket: ViewerSocket) -> None:
         """A viewer is gone."""
         self._turns[socket.turn].discard(socket)
         self._waiting.discard(socket)
         self._connections.discard(socket)
-        self._viewers -= 1
         if socket.seat is not None:
             self.hub.leave(socket.seat, socket.address)
 
@@ -284,7 +281,7 @@ class Attendant:
 
     def return_after(self) -> float:
         """When a viewer is to come back that is let go, in seconds: so that not all come at once."""
-        spread = min(_LONGEST_SPREAD, 1 + self._viewers / _RETURNS_A_SECOND)
+        spread = min(_LONGEST_SPREAD, 1 + self.hub.viewers / _RETURNS_A_SECOND)
         return round(random.uniform(0.1, spread), 2)  # noqa: S311 - nobody gains by a guess
 
     async def run(self) -> None:

@@ -208,3 +208,17 @@ async def test_a_board_that_is_defined_anew_is_shown_whole(valkey_url: str) -> N
             model.receive((await viewer.next_frame()).text)
             assert model.syncs == 2
             assert [record.key for record in model.records] == ["a", "b"]
+
+
+async def test_a_board_of_another_pace_keeps_its_viewers(valkey_url: str) -> None:
+    """Those who were there and those who come share what is sent; who asked for a slower one stays slower."""
+    async with running_hub(valkey_url, conflation_interval=Duration(0.01)) as (hub, ledger):
+        with hub.watch("posts", top(5)) as there, hub.watch("posts", Subscription(size=5, interval=40)) as slower:
+            ledger.board = msgspec.structs.replace(ledger.board, conflation=20)
+            hub.add(ledger)
+            added = await ledger.add([make_entry("a")])
+            with hub.watch("posts", top(5)) as comes:
+                assert comes.topic is there.topic
+                assert (there.topic.interval, slower.topic.interval) == (20, 80)
+                for viewer in (there, slower, comes):
+                    await follow(viewer, ModelViewer(), added.offset or 0)
