@@ -44,7 +44,6 @@ async def left(server: Served) -> None:
 
     await eventually(is_left)
     assert not any(feed._topics for feed in server.live.hub.feeds.values())
-    assert server.live.attendant._viewers == 0
     assert not server.live.attendant._waiting
     assert not any(server.live.attendant._turns)
 

@@ -98,7 +98,7 @@ async def empty(server: Served) -> None:
     guard = server.live.guard
     await server.client.aclose()
     await until(lambda: not (server.watching or guard._open or guard._owing or guard._idle))
-    assert server.live.attendant._viewers == len(server.live.attendant._connections) == 0
+    assert not server.live.attendant._connections
 
 
 @WAYS

@@ -56,8 +56,8 @@ class Served(NamedTuple):
     def watching(self) -> int:
         """How many viewers the hub knows."""
         hub = self.live.hub
-        assert hub._viewers == sum(feed.viewers for feed in hub.feeds.values()) == hub._addresses.total()
-        return hub._viewers
+        assert hub.viewers == sum(feed.viewers for feed in hub.feeds.values()) == hub._addresses.total()
+        return hub.viewers
 
 
 def long(number: int) -> str:

@@ -93,10 +93,15 @@ class Server(NamedTuple):
 
     async def keys(self) -> dict[bytes, bytes | None]:
         """Every key of this board, in full; and how many others there are, the sender's rate left out."""
-        names = [key async for key in self.store.scan_iter(match=f"{self.prefix}:*", count=5000)]
-        own = [key for key in names if not key.startswith(f"{self.prefix}:{{rate:".encode())]
-        assert all(key.startswith(f"{self.prefix}:{{posts}}:".encode()) for key in own)
-        others = await self.store.dbsize() - len(names)
+        names = await self.store.keys("*")  # at one instant, for the sender's rate goes by itself
+        own = [name for name in names if name.startswith(f"{self.prefix}:{{posts}}:".encode())]
+        others = sum(not name.startswith(f"{self.prefix}:".encode()) for name in names)
+        assert not [
+            name for name in names
+            if name.startswith(f"{self.prefix}:".encode())
+            and name not in own
+            and not name.startswith(f"{self.prefix}:{{rate:".encode())
+        ]  # fmt: skip
         return {**{key: await self.store.dump(key) for key in own}, b"others": str(others).encode()}
 
     async def stands(self) -> tuple[int, int]:
