@@ -78,7 +78,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     max_viewers: Annotated[int, _said("viewers of one process", ge=0)] = 20_000
     max_board_viewers: Annotated[int, _said("viewers of one board in one process", ge=0)] = 20_000
     max_address_viewers: Annotated[int, _said("viewers of one process from one address", ge=0)] = 10_000
-    slow_timeout: Annotated[Duration, _said("how long a viewer may take to accept what it was sent")] = Duration(15)
+    slow_timeout: Annotated[Duration, _said("how long a viewer may take nothing of what waits for it")] = Duration(15)
     allowed_origins: Annotated[
         tuple[str, ...], _said("further origins whose pages may watch, comma-separated; the own one always may")
     ] = ()

@@ -180,6 +180,43 @@ async def test_the_answer_to_a_ping_waits_for_a_frame_that_is_half_sent(valkey_u
             assert await socket.closed() == 3502
 
 
+@on_uvloop
+async def test_who_is_behind_is_not_silent(valkey_url: str) -> None:
+    """It can't answer a ping that it has not come to; but it has to come on, from round to round."""
+    async with served(valkey_url) as server:
+        await server.post(*({"key": long(number)} for number in range(24)))
+        async with watch(server.url, window=WINDOW) as reads, watch(server.url, window=WINDOW):
+            await until(lambda: len(viewers(server)) == 2 and all(held(viewer)[1] for viewer in viewers(server)))
+            assert not any(viewer.waiting for viewer in viewers(server))
+            taken = b""
+            for _ in range(3):
+                for _ in server.live.attendant._turns:
+                    server.live.attendant.look()
+                before = held(of(server, reads))[1]
+                while held(of(server, reads))[1] == before:
+                    taken += await reads.wire.reader.readexactly(100)
+            viewer = of(server, reads)
+
+            def is_alone() -> bool:
+                viewer.heard = True
+                for _ in server.live.attendant._turns:
+                    server.live.attendant.look()
+                    viewer.heard = True
+                return server.watching == 1
+
+            await until(is_alone)
+            assert viewer.seat is not None
+            reads.wire.reader._buffer[:0] = taken  # type: ignore[attr-defined] # to be read once more, as frames
+            await apply_next(reads, ModelViewer())
+
+
+def of(server: Served, socket: RawSocket) -> ViewerSocket:
+    """The server's side of a viewer's connection."""
+    own = socket.wire.writer.get_extra_info("sockname")
+    (found,) = (one for one in viewers(server) if one._transport and one._transport.get_extra_info("peername") == own)
+    return found
+
+
 def descriptors(server: ServerProcess) -> int:
     """How many are open in its process."""
     assert server.process is not None

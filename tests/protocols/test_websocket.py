@@ -16,7 +16,7 @@ from websockets.frames import Opcode
 from live.protocols import websocket as module
 from live.settings import Duration
 from tests.protocols.keys import bearer, with_keys
-from tests.protocols.sockets import PATH, RawSocket, close, frame, raw_socket, text
+from tests.protocols.sockets import HANDSHAKE, PATH, RawSocket, close, frame, raw_socket, text
 from tests.protocols.wire import ask, connected, likes, request, statuses
 from tests.support import StoreProcess, eventually, fresh_settings, rolling_board, run_server
 
@@ -151,6 +151,17 @@ async def test_where_frames_are_cut_makes_no_difference(url: str, seed: int) -> 
             if opcode is Opcode.TEXT:
                 found.append(msgspec.json.decode(body)["accepted"])
     assert found == counts
+
+
+async def test_a_message_that_comes_with_the_handshake_counts(ours: str) -> None:
+    """A client that does not wait for the answer loses nothing by it, wherever the piece ends."""
+    shake = request("GET", PATH, *HANDSHAKE)
+    behind = text(ONE) + text(likes(2))
+    for cut in range(len(behind) + 1):
+        async with connected(ours) as wire:
+            await wire.send(shake + behind[:cut], behind[cut:])
+            assert (await wire.reader.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 101 ")
+            assert [answer["accepted"] for answer in await RawSocket(wire).answers(2)] == [1, 2]
 
 
 async def test_messages_before_a_close_are_answered_first(ours: str) -> None:

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import AsyncIterator
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 from urllib.parse import quote
 
 import httpx
@@ -93,7 +93,7 @@ class Server(NamedTuple):
 
     async def keys(self) -> dict[bytes, bytes | None]:
         """Every key of this board, in full; and how many others there are, the sender's rate left out."""
-        names: list[bytes] = await self.store.execute_command("KEYS", "*")  # at one instant, for the sender's rate goes by itself
+        names = cast("list[bytes]", await self.store.keys("*"))  # at one instant: the sender's rate goes by itself
         own = [name for name in names if name.startswith(f"{self.prefix}:{{posts}}:".encode())]
         others = sum(not name.startswith(f"{self.prefix}:".encode()) for name in names)
         assert not [

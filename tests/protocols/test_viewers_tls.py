@@ -1,0 +1,131 @@
+"""Viewers over TLS: nothing goes straight to a socket there, and all is as it is over TCP."""
+
+import asyncio
+import shutil
+import ssl
+import subprocess
+from pathlib import Path
+
+import msgspec
+import pytest
+from websockets.asyncio.client import ClientConnection, connect
+from websockets.exceptions import ConnectionClosed
+
+from live.settings import Duration
+from tests.protocols.watching import WATCH, Served, on_uvloop, served, until
+from tests.support import ModelViewer
+
+OPENSSL = shutil.which("openssl") or ""
+pytestmark = pytest.mark.skipif(not OPENSSL, reason="openssl is not installed")
+
+
+@pytest.fixture(scope="module")
+def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A certificate of our own and its key, in one file."""
+    folder = tmp_path_factory.mktemp("tls")
+    key, certificate, both = folder / "key.pem", folder / "certificate.pem", folder / "both.pem"
+    subprocess.run(
+        [OPENSSL, "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2",
+         "-subj", "/CN=localhost", "-addext", "subjectAltName=IP:127.0.0.1", "-keyout", key, "-out", certificate],
+        check=True, capture_output=True,
+    )  # fmt: skip
+    both.write_bytes(key.read_bytes() + certificate.read_bytes())
+    return both
+
+
+def watching(server: Served, certificate: Path, query: str = "") -> connect:
+    """A viewer that trusts the certificate."""
+    trust = ssl.create_default_context(cafile=certificate)
+    return connect(server.url.replace("http", "ws") + WATCH + query, ssl=trust, max_queue=1)
+
+
+async def follow(socket: ClientConnection, model: ModelViewer, offset: int) -> None:
+    """Apply messages until the viewer stands at an offset."""
+    async with asyncio.timeout(20):
+        while model.offset < offset:
+            model.receive(await socket.recv())
+
+
+async def drain(socket: ClientConnection) -> None:
+    """Take messages until the connection ends."""
+    while True:
+        await socket.recv()
+
+
+async def top(server: Served, size: int) -> object:
+    """The first so many records."""
+    return (await server.client.get(f"/v1/boards/posts?limit={size}")).json()["records"]
+
+
+@on_uvloop
+async def test_viewers_over_tls_hold_the_top(valkey_url: str, certificate: Path) -> None:
+    """Small frames and large ones; each small one is sent at once, and the viewer stays in its lane."""
+    async with (
+        served(valkey_url, certificate=certificate) as server,
+        watching(server, certificate, "?limit=3") as small,
+        watching(server, certificate, "?limit=100") as large,
+    ):
+        models = [ModelViewer(), ModelViewer()]
+        for number in range(20):
+            last = await server.post({"key": f"k{number}", "amount": number + 1})
+            for socket, model in zip((small, large), models, strict=True):
+                await follow(socket, model, last)
+            assert not server.live.attendant._waiting, "nothing waits"
+        assert [model.syncs for model in models] == [1, 1]
+        last = await server.fill()
+        for socket, model, size in zip((small, large), models, (3, 100), strict=True):
+            await follow(socket, model, last)
+            assert msgspec.to_builtins(model.records) == await top(server, size)
+
+
+@on_uvloop
+async def test_a_slow_viewer_over_tls_skips(valkey_url: str, certificate: Path) -> None:
+    """It has a fixed amount waiting, and no backlog: when it reads again, it soon stands where the board does."""
+    async with served(valkey_url, certificate=certificate) as server:
+        await server.fill()
+        async with watching(server, certificate, "?limit=100") as socket:
+            (viewer,) = (viewer for turn in server.live.attendant._turns for viewer in turn)
+            await until(lambda: viewer.seat is not None)
+            number = 0
+            while not viewer.waiting or number < 100:
+                number += 1
+                last = await server.post(*({"key": f"{number * 7 % 100}-".ljust(1000, "x"), "amount": 9},) * 20)
+                assert viewer._transport is not None
+                assert viewer._transport.get_write_buffer_size() < 150_000
+            model = ModelViewer()
+            await follow(socket, model, last)
+            assert msgspec.to_builtins(model.records) == await top(server, 100)
+
+
+@on_uvloop
+async def test_a_viewer_over_tls_that_takes_nothing_is_too_slow(valkey_url: str, certificate: Path) -> None:
+    """It is dropped, as over TCP."""
+    async with served(valkey_url, certificate=certificate, slow_timeout=Duration(0.5)) as server:
+        await server.fill()
+        async with watching(server, certificate, "?limit=100") as socket:
+            number = 0
+            while server.watching:
+                number += 1
+                await server.post(*({"key": f"{number * 7 % 100}-".ljust(1000, "x"), "amount": 9},) * 20)
+                await asyncio.sleep(0.01)
+                assert number < 3000
+            with pytest.raises(ConnectionClosed):
+                await drain(socket)
+
+
+@on_uvloop
+async def test_closes_over_tls(valkey_url: str, certificate: Path) -> None:
+    """From either side, with their codes; pings are answered."""
+    async with served(valkey_url, certificate=certificate) as server:
+        async with watching(server, certificate) as socket:
+            await socket.recv()
+            await (await socket.ping(b"so"))
+        assert socket.close_code == 1000
+        async with watching(server, certificate) as socket:
+            await socket.recv()
+            await socket.send("hello")
+            with pytest.raises(ConnectionClosed) as closed:
+                await drain(socket)
+            assert closed.value.rcvd is not None
+            assert closed.value.rcvd.code == 3501
+        await until(lambda: server.watching == 0)
