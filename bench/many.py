@@ -61,7 +61,8 @@ def _round(single: Board, many: Board, programs: Programs, scale: Scale, tell: T
     return {
         **dict(zip(OURS, spread.microseconds(), strict=True)), "single": sum(one.microseconds()),
         "fanned": sum(spread.microseconds()) - likes * posts / spread.frames * 1e6, "likes": likes, "posts": posts,
-        "share": delivered_share(spread, 1 / _RATE), "rate": spread.rate, "payload": spread.payload, "least": spread.least,
+        "share": delivered_share(spread, 1 / _RATE), "rate": spread.rate, "payload": spread.payload,
+        "least": spread.least,
         "single_share": delivered_share(one), "single_payload": one.payload,
     }  # fmt: skip
 
