@@ -27,12 +27,12 @@ from live.ingest.committer import Committed
 from live.ingest.intake import Head, Intake
 from live.origin import require_origin
 from live.producer import Producer
+from live.protocols.attendant import Attendant
 from live.protocols.guard import Guard
 from live.protocols.handshake import fields_of, shake_hands
 from live.protocols.heads import Heads
 from live.protocols.template import Template
 from live.protocols.upgrades import Upgrades
-from live.protocols.viewers import Attendant
 from live.replies import Reply, problem_reply
 
 PATH: Final = b"/v1/events"

@@ -13,8 +13,9 @@ from uvicorn.server import ServerState
 from live.fanout.subscription import Subscription
 from live.ingest.intake import Intake
 from live.ingest.session import Session
+from live.protocols.attendant import Attendant
 from live.protocols.guard import Guard, Guarded
-from live.protocols.viewers import Attendant, ViewerSocket
+from live.protocols.viewers import ViewerSocket
 from live.protocols.websocket import ProducerSocket
 
 PRODUCERS_PATH: Final = b"/v1/events/live"

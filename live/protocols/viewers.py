@@ -1,11 +1,10 @@
 """A viewer's connection after its handshake: frames straight from the hub to the socket, without ASGI.
 
 There may be tens of thousands, so each is small: no task, no queue, no timer, and a parser only for what is not the
-answer to a ping. One attendant pings them all in turn, and ends those that are silent or slow.
+answer to a ping. One attendant looks after them all.
 """
 
 import asyncio
-import random
 import struct
 import termios
 import time
@@ -13,16 +12,14 @@ from fcntl import ioctl
 from socket import IPPROTO_TCP, SO_SNDBUF, SOL_SOCKET, TCP_INFO, TCP_USER_TIMEOUT
 from typing import Final, cast
 
-from uvicorn.server import ServerState
 from websockets.frames import Frame, Opcode
 from websockets.protocol import State
 from websockets.server import ServerProtocol
 
-from live.errors import BAD_REQUEST, CLOSE_CODES, LEAVING, SLOW
+from live.errors import BAD_REQUEST, CLOSE_CODES, LEAVING
 from live.fanout.frames import status_frame
-from live.fanout.hub import Hub
 from live.fanout.viewer import Seat
-from live.metrics import SLOW_VIEWERS
+from live.protocols.attendant import Attendant
 from live.protocols.handshake import QUIET
 
 LARGEST_MESSAGE: Final = 1024  # bytes that a viewer may send at once; it has nothing to say
@@ -32,12 +29,8 @@ _PONG: Final = b"\x8a\x80"  # how the answer to it begins: no payload, masked
 _PONG_SIZE: Final = 6
 _BAD_TEXT: Final = 1007
 _SEND_BUFFER: Final = 16 * 1024  # bytes that the kernel holds for a viewer; it takes twice as much for its own needs
-_TURNS: Final = 20  # seconds, or turns, from one ping of a viewer to the next
 _CLOSE_TIMEOUT: Final = 5.0
-_LAST_WORDS: Final = 1.0  # seconds that a slow viewer has for the reason
 _ACKED: Final = struct.Struct("120xQ")  # where the kernel's `tcp_info` has the bytes that were acknowledged
-_RETURNS_A_SECOND: Final = 500  # viewers that are asked to come back within the same second
-_LONGEST_SPREAD: Final = 30.0
 
 
 class ViewerSocket(asyncio.Protocol):
@@ -58,7 +51,7 @@ class ViewerSocket(asyncio.Protocol):
         "waits_since",
     )
 
-    def __init__(self, attendant: "Attendant", address: str) -> None:
+    def __init__(self, attendant: Attendant, address: str) -> None:
         self.address = address
         self.seat: Seat | None = None
         self.fd = -1
@@ -240,69 +233,3 @@ class ViewerSocket(asyncio.Protocol):
             self._transport.write_eof()  # what it still sends is read: a reset would take our last words from it
         else:
             self._transport.close()
-
-
-class Attendant:
-    """Looks after all viewers of a process."""
-
-    def __init__(self, hub: Hub, slow_timeout: float) -> None:
-        self.hub = hub
-        self._slow_timeout = slow_timeout
-        self._turns: list[set[ViewerSocket]] = [set() for _ in range(_TURNS)]
-        self._next = 0
-        self._waiting: set[ViewerSocket] = set()
-        self._connections: set[object] = set()
-
-    def serve(self, state: ServerState) -> None:
-        """Take part in a server's stop."""
-        self._connections = cast("set[object]", state.connections)  # uvicorn asks no more of them than `shutdown`
-
-    def add(self, socket: ViewerSocket) -> None:
-        """Look after a viewer; its turn is one that has passed, so that it is pinged in a whole round."""
-        socket.turn = self._next - 1
-        self._turns[socket.turn].add(socket)
-        self._connections.add(socket)
-
-    def discard(self, socket: ViewerSocket) -> None:
-        """A viewer is gone."""
-        self._turns[socket.turn].discard(socket)
-        self._waiting.discard(socket)
-        self._connections.discard(socket)
-        if socket.seat is not None:
-            self.hub.leave(socket.seat, socket.address)
-
-    def watch(self, socket: ViewerSocket) -> None:
-        """It has something waiting: see that this ends in time."""
-        self._waiting.add(socket)
-
-    def watch_no_more(self, socket: ViewerSocket) -> None:
-        """Nothing waits any more."""
-        self._waiting.discard(socket)
-
-    def return_after(self) -> float:
-        """When a viewer is to come back that is let go, in seconds: so that not all come at once."""
-        spread = min(_LONGEST_SPREAD, 1 + self.hub.viewers / _RETURNS_A_SECOND)
-        return round(random.uniform(0.1, spread), 2)  # noqa: S311 - nobody gains by a guess
-
-    async def run(self) -> None:
-        """Ping each viewer once a round, and end those that are too slow, for ever."""
-        while True:
-            await asyncio.sleep(1)
-            self.look()
-
-    def look(self) -> None:
-        """Ping those whose turn it is, and end those that have taken nothing for too long of what waits for them."""
-        self._next = (self._next + 1) % _TURNS
-        for socket in list(self._turns[self._next]):
-            socket.ping()
-        now = time.monotonic()
-        slowest = now - self._slow_timeout
-        for socket in list(self._waiting):
-            if socket.waits_since is None or socket.waits_since > slowest:
-                continue
-            if socket.takes():
-                socket.waits_since = now
-            else:
-                self._waiting.discard(socket)
-                SLOW_VIEWERS.inc()
-                socket.close(SLOW, _LAST_WORDS)

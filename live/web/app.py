@@ -27,8 +27,8 @@ from live.lifecycle.keeper import Keeper
 from live.lifecycle.roster import Roster
 from live.logs import configure_logs
 from live.processes import end_with_parent
+from live.protocols.attendant import Attendant
 from live.protocols.guard import Guard
-from live.protocols.viewers import Attendant
 from live.rates import Rates
 from live.settings import Settings, load_settings
 from live.store.answers import Answers

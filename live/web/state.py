@@ -15,8 +15,8 @@ from live.fanout.hub import Hub
 from live.ingest.intake import Intake
 from live.lifecycle.keeper import Keeper
 from live.lifecycle.roster import Roster
+from live.protocols.attendant import Attendant
 from live.protocols.guard import Guard
-from live.protocols.viewers import Attendant
 from live.settings import Settings
 from live.store.client import Store
 from live.store.ledger import Ledger

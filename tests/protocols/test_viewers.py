@@ -8,7 +8,8 @@ import pytest
 from websockets.asyncio.client import connect
 from websockets.frames import Opcode
 
-from live.protocols.viewers import Attendant, ViewerSocket
+from live.protocols.attendant import Attendant
+from live.protocols.viewers import ViewerSocket
 from tests.protocols.sockets import HANDSHAKE, RawSocket, close, frame, text
 from tests.protocols.watching import WATCH, Served, apply_next, follow, on_uvloop, served, watch
 from tests.protocols.wire import connected, request
@@ -223,7 +224,7 @@ async def test_a_client_of_the_library_answers_pings(ours: Served) -> None:
 
 def viewers(attendant: Attendant) -> list[ViewerSocket]:
     """All that are looked after."""
-    return [viewer for turn in attendant._turns for viewer in turn]
+    return [viewer for turn in attendant._turns for viewer in turn if isinstance(viewer, ViewerSocket)]
 
 
 def ping_all(attendant: Attendant) -> None:

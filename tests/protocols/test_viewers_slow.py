@@ -59,7 +59,7 @@ async def has_converged(server: Served, socket: RawSocket, model: ModelViewer) -
 
 def viewers(server: Served) -> list[ViewerSocket]:
     """All that the attendant looks after."""
-    return [viewer for turn in server.live.attendant._turns for viewer in turn]
+    return [viewer for turn in server.live.attendant._turns for viewer in turn if isinstance(viewer, ViewerSocket)]
 
 
 def held(viewer: ViewerSocket) -> tuple[int, int]:
@@ -131,7 +131,7 @@ async def test_a_viewer_that_takes_nothing_is_too_slow(valkey_url: str) -> None:
 @on_uvloop
 async def test_one_that_reads_in_the_end_is_told_why(valkey_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Behind the frame that waited comes the reason, and nothing else."""
-    monkeypatch.setattr("live.protocols.viewers._LAST_WORDS", 20.0)
+    monkeypatch.setattr("live.protocols.attendant._LAST_WORDS", 20.0)
     async with served(valkey_url, slow_timeout=Duration(0.3)) as server:
         await server.fill()
         async with watch(server.url, "?limit=100", WINDOW) as socket:

@@ -11,6 +11,7 @@ import pytest
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed
 
+from live.protocols.viewers import ViewerSocket
 from live.settings import Duration
 from tests.protocols.watching import WATCH, Served, on_uvloop, served, until
 from tests.support import ModelViewer
@@ -85,6 +86,7 @@ async def test_a_slow_viewer_over_tls_skips(valkey_url: str, certificate: Path) 
         await server.fill()
         async with watching(server, certificate, "?limit=100") as socket:
             (viewer,) = (viewer for turn in server.live.attendant._turns for viewer in turn)
+            assert isinstance(viewer, ViewerSocket)
             await until(lambda: viewer.seat is not None)
             number = 0
             while not viewer.waiting or number < 100:
