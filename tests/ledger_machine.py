@@ -241,6 +241,8 @@ class LedgerMachine(RuleBasedStateMachine):
 
     def teardown(self) -> None:
         """Close what the machine opened."""
-        if self.ledgers:
-            self.run(self.client.aclose())
-        self.loop.close()
+        try:
+            if self.ledgers:
+                self.run(self.client.aclose())
+        finally:
+            self.loop.close()

@@ -246,8 +246,10 @@ class BoardMachine(RuleBasedStateMachine):
 
     def teardown(self) -> None:
         """Close what the machine opened."""
-        self.run(self.client.aclose())
-        self.loop.close()
+        try:
+            self.run(self.client.aclose())
+        finally:
+            self.loop.close()
 
 
 @pytest.mark.timeout(300)
