@@ -214,8 +214,8 @@ class Feed:
     def end_tick(self) -> bool:
         """The next may come; whether there are keys to `look_up`."""
         self._busy = False
-        if self.stale is None:
-            self._places.mark(self._taking)
+        if self.stale is None and self.position is not None:
+            self._places.mark(self._taking, *self.position)
         self._taking = []
         waiting = [topic.due for topic in self._topics.values() if topic.dirty]
         if self._poked and self._viewers:

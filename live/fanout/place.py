@@ -41,11 +41,18 @@ class Place:
         """What has to be read: the key, and how many on each side; the one above is needed for the gap."""
         return self.key, max(self.around, 1)
 
+    def is_read_at(self, epoch: str, offset: int) -> bool:
+        """Whether what was read last is no older than the board at a position."""
+        if self._spot is None:
+            return False
+        read_epoch, read_offset = self._spot.position
+        return read_epoch == epoch and read_offset >= offset
+
     def take(self, spot: Spot, page_of: Callable[[Spot], Page]) -> bool:
         """Take what was read; True when there is something to tell: that the offset is another is nothing."""
-        if self._spot is not None and spot.is_same(self._spot):
+        before, self._spot = self._spot, spot
+        if before is not None and spot.is_same(before):
             return False
-        self._spot = spot
         around = self._around(page_of(spot))
         if self._told is not None and msgspec.structs.replace(around, offset=self._told.offset) == self._told:
             return False

@@ -1,7 +1,6 @@
 """The keys that the viewers of a feed asked for: one for each topic, key and number of neighbours."""
 
 from collections.abc import Callable, Collection, Sequence
-from itertools import islice
 from typing import Final
 
 from live.errors import EpochLostError, ProblemError, StoreUnavailableError
@@ -20,7 +19,7 @@ class Places:
 
     def __init__(self) -> None:
         self._places: dict[tuple[Topic, str, int], Place] = {}
-        self._due: dict[Place, None] = {}  # first come, first read
+        self._due: dict[Place, tuple[str, int] | None] = {}  # at which position, or any; first come, first read
         self._reading = False
         self._renewals = 0
 
@@ -72,9 +71,9 @@ class Places:
         for place in self._places.values():
             place.forget()
 
-    def mark(self, topics: Collection[Topic]) -> None:
-        """The places of these topics are to be read."""
-        self._due.update((place, None) for (topic, _, _), place in self._places.items() if topic in topics)
+    def mark(self, topics: Collection[Topic], epoch: str, offset: int) -> None:
+        """The places of these topics are to be read, as they stand at a position of the board or later."""
+        self._due.update((place, (epoch, offset)) for (topic, _, _), place in self._places.items() if topic in topics)
 
     async def look_up(self, ledger_of: Callable[[], Ledger]) -> bool:
         """Read those that are to be read, and tell who asked, until there are none; False when the store is away."""
@@ -91,9 +90,12 @@ class Places:
         return True
 
     def _next_batch(self) -> list[Place]:
-        batch = list(islice(self._due, _BATCH))
-        for place in batch:
-            del self._due[place]
+        batch: list[Place] = []
+        while self._due and len(batch) < _BATCH:
+            place = next(iter(self._due))
+            position = self._due.pop(place)
+            if position is None or not place.is_read_at(*position):  # or it was read since it became due
+                batch.append(place)
         return batch
 
     async def _read(self, batch: Sequence[Place], ledger: Ledger) -> None:

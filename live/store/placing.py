@@ -24,6 +24,11 @@ class Spot(msgspec.Struct, frozen=True):
     place: list[Any]
     period: int | None
 
+    @property
+    def position(self) -> tuple[str, int]:
+        """The epoch and offset of the board when this was read."""
+        return self.head[0].decode(), int(self.head[1])
+
     def is_same(self, other: "Spot") -> bool:
         """Whether nothing but the offset is other."""
         ours, theirs = self.head, other.head

@@ -188,14 +188,14 @@ async def test_a_viewer_at_a_kilobyte_a_second_stays(own_store: StoreProcess, tm
     Its buffers are small: a kernel that has a large one says nothing of what is read of it for as long as half of it
     takes, and then nobody can tell it from one that never reads.
     """
-    async with crowd(own_store, tmp_path, conflation_interval=Duration(0.05)) as server:
+    async with crowd(own_store, tmp_path, conflation_interval=Duration(0.05), slow_timeout=Duration(8)) as server:
         await server.change()
         trickling = [
             Trickle(await knock(server.url, window=window, segment=segment))
             for window in (2048, 4096)
             for segment in (536, 1400)
         ]
-        end = time.monotonic() + 45
+        end = time.monotonic() + 22
         while time.monotonic() < end:
             last = await server.change()
             await asyncio.sleep(0.05)
