@@ -82,7 +82,7 @@ class Feed:
         """Take in a viewer; it is woken as soon as there is something for it."""
         topic = viewer.topic
         if not self._viewers:
-            self.stale = None  # whatever was told last; what holds now comes with the read
+            self.stale = self._heard = None  # whatever was told last; what holds now comes with the read
         self._viewers.add(viewer)
         self._gauge.inc()
         topic.viewers += 1
@@ -132,6 +132,8 @@ class Feed:
 
     def changed(self) -> None:
         """Note that the board changed, or may have."""
+        if not self._viewers:
+            return  # whoever comes has it read
         if self._heard is None:
             self._heard = time.monotonic()
         else:

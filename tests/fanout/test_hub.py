@@ -14,6 +14,7 @@ from live.event import make_entry
 from live.fanout.hub import Hub
 from live.fanout.subscription import Subscription
 from live.fanout.viewer import FeedEndedError, Reader
+from live.metrics import REGISTRY
 from live.settings import Duration
 from live.store.client import connect
 from live.store.ledger import Ledger
@@ -222,3 +223,20 @@ async def test_a_board_of_another_pace_keeps_its_viewers(valkey_url: str) -> Non
                 assert (there.topic.interval, slower.topic.interval) == (20, 80)
                 for viewer in (there, slower, comes):
                     await follow(viewer, ModelViewer(), added.offset or 0)
+
+
+async def test_what_nobody_watched_is_not_late(valkey_url: str) -> None:
+    """Changes from before the first viewer were sent to nobody: they are no part of the lag, nor conflated."""
+    names = ("live_conflated_total", "live_send_lag_seconds_sum")
+    async with running_hub(valkey_url, conflation_interval=Duration(0.01)) as (hub, ledger):
+        with hub.watch("posts", top(5)) as viewer:
+            await follow(viewer, ModelViewer(), 0)
+        before = [REGISTRY.get_sample_value(name) or 0 for name in names]
+        for _ in range(5):
+            added = await ledger.add([make_entry("a")])
+        await asyncio.sleep(0.5)
+        with hub.watch("posts", top(5)) as viewer:
+            await follow(viewer, ModelViewer(), added.offset or 0)
+        after = [REGISTRY.get_sample_value(name) or 0 for name in names]
+        assert after[0] == before[0]
+        assert after[1] - before[1] < 0.4
