@@ -1,18 +1,25 @@
-FROM python:3.11-slim-bookworm AS build
+# Every package is pinned by the hash of its wheel (image/*.txt, made by `make pin`), and none is built from source.
+ARG BASE=python:3.11-slim-bookworm
+FROM ${BASE} AS build
 WORKDIR /src
-COPY pyproject.toml constraints.txt README.md LICENSE ./
+COPY image/build.txt image/requirements.txt image/
+RUN pip install --no-cache-dir --disable-pip-version-check --require-hashes --only-binary :all: --requirement image/build.txt \
+ && pip install --no-cache-dir --disable-pip-version-check --require-hashes --only-binary :all: --no-deps \
+      --prefix /install --requirement image/requirements.txt
+COPY pyproject.toml README.md LICENSE ./
 COPY live live
 COPY static static
 COPY templates templates
-RUN pip install --no-cache-dir --disable-pip-version-check --prefix /install --constraint constraints.txt .
+RUN pip install --no-cache-dir --disable-pip-version-check --no-index --no-deps --no-build-isolation --prefix /install .
 
-FROM python:3.11-slim-bookworm
+FROM ${BASE}
 RUN useradd --system --uid 10001 --create-home --home-dir /var/lib/live live
 COPY --from=build /install /usr/local
-USER live
+USER 10001:10001
 WORKDIR /var/lib/live
-# It listens for others, so it starts only once a producer has a key (`live keys add`), or with LIVE_OPEN=true.
-ENV LIVE_HOST=0.0.0.0 LIVE_DATA_DIR=/var/lib/live/data
+# It listens for others, so it starts only once a producer has an API key (`live keys add`).
+# It writes to /var/lib/live, and with several workers to /tmp: all else may be read-only.
+ENV LIVE_HOST=0.0.0.0 LIVE_DATA_DIR=/var/lib/live/data PYTHONDONTWRITEBYTECODE=1
 VOLUME /var/lib/live
 EXPOSE 8000
 STOPSIGNAL SIGTERM

@@ -3,17 +3,20 @@ VENV := .venv
 PYTHON ?= python3
 RUN := $(VENV)/bin
 
-.PHONY: run test check bench format clean
+.PHONY: run test attack check bench format pin clean
 
 run: $(VENV)/run  ## a board that moves, at the address it prints
-	@$(RUN)/live serve --demo
+	@$(RUN)/live serve --demo --admin-key
 
 test: $(VENV)/test  ## all tests
 	$(RUN)/pytest --numprocesses auto --dist worksteal
 
+attack: $(VENV)/test  ## the tests in tests/security, twenty times as long
+	$(RUN)/pytest tests/security --effort 20 --timeout 3600
+
 check: $(VENV)/test  ## style and types
-	$(RUN)/ruff check live tests bench
-	$(RUN)/ruff format --check live tests bench
+	$(RUN)/ruff check live tests bench image
+	$(RUN)/ruff format --check live tests bench image
 	$(RUN)/mypy
 
 bench: $(VENV)/test  ## the measures, as one table
@@ -21,11 +24,14 @@ bench: $(VENV)/test  ## the measures, as one table
 	$(RUN)/python -m bench
 
 format: $(VENV)/test
-	$(RUN)/ruff check --fix live tests bench
-	$(RUN)/ruff format live tests bench
+	$(RUN)/ruff check --fix live tests bench image
+	$(RUN)/ruff format live tests bench image
+
+pin: $(VENV)/test  ## the hashes of what the image installs, from constraints.txt
+	$(RUN)/python image/pin.py
 
 clean:
-	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) .tools build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
 
 $(VENV)/bin/pip:
 	@sh tests/install-system.sh venv $(PYTHON)
@@ -36,8 +42,9 @@ $(VENV)/run: $(VENV)/bin/pip pyproject.toml constraints.txt
 	@$(RUN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable .
 	@touch $@
 
-$(VENV)/test: $(VENV)/bin/pip pyproject.toml constraints.txt
+$(VENV)/test: $(VENV)/bin/pip pyproject.toml constraints.txt tests/tools/requirements.txt tests/tools/package.json
 	@echo "Installing what the tests need; this takes a minute, once."
 	@$(RUN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[test]'
 	@sh tests/install-system.sh test
+	@sh tests/install-tools.sh $(RUN)/python
 	@touch $@ $(VENV)/run

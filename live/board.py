@@ -2,15 +2,21 @@
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from typing import Final, Literal
 
 import msgspec
 
-from live.packing import Packing
+from live.packing import MAX_VALUES, Packing
 from live.ranking import Ranks
 from live.window import Rolling, Window
 
 BOARD_ID: Final = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
+
+DEFAULT_MAX_AMOUNT: Final = 10**9
+DEFAULT_MAX_MEMBERS: Final = 10_000_000
+_SLOTS_IN_TIME: Final = 64  # slots that may wait to be subtracted, at the least, where slots come with time
+_SLOTS_IN_BATCHES: Final = 8192  # and where each event may open one: a batch holds 3,000
 
 Operator = Literal["incr", "set", "best"]
 SortOrder = Literal["desc", "asc"]
@@ -32,9 +38,11 @@ class Board(msgspec.Struct, frozen=True, kw_only=True):
     """A checked board.
 
     `categories` limits the events that it takes (empty: all); `union` gives the weight of each part, for a board that
-    adds up others; `cap` is the number of records that it keeps; `conflation` is the least time between two frames to a
-    viewer, in milliseconds (None: that of the server). Only a board that is made at run time may be `frozen`,
-    and takes no events then, or leave by itself when nobody has used it for `idle_ttl` seconds.
+    adds up others; `cap` is the number of records that it keeps. `max_amount` is how far from zero an amount may be,
+    where amounts are added up; `max_members` is how many members it takes. `conflation` is the least time between two
+    frames to a viewer, in milliseconds (None: that of the server). Only a board that is made at run time may be
+    `frozen`, and takes no events then, or leave by itself when nobody has used it for `idle_ttl` seconds.
+    `owner` is the producer with rights to some boards only that made it, if one did.
     """
 
     id: str
@@ -50,10 +58,13 @@ class Board(msgspec.Struct, frozen=True, kw_only=True):
     score: Packing | None = None
     votes: Votes | None = None
     cap: int | None = None
+    max_amount: int = DEFAULT_MAX_AMOUNT
+    max_members: int = DEFAULT_MAX_MEMBERS
     clock: ClockKind = "server"
     conflation: int | None = None
     frozen: bool = False
     idle_ttl: int | None = None
+    owner: str = ""
 
     @property
     def operation(self) -> str:
@@ -80,6 +91,27 @@ class Board(msgspec.Struct, frozen=True, kw_only=True):
     def bare(self) -> bool:
         """Whether it needs no more of an event than key, amount, time and identity."""
         return self.score is None and self.votes is None and self.operator == "incr"
+
+    @property
+    def summed(self) -> str:
+        """`1` when scores are amounts, of which there is a sum, as scripts take it; otherwise empty."""
+        return "1" if self.score is None else ""
+
+    @property
+    def most_slots(self) -> int:
+        """How many slots may hold a part of one score, those that wait to be subtracted among them; 0 for just one."""
+        live = self.window.live
+        if live == 1:
+            return 0
+        return 2 * live + (_SLOTS_IN_BATCHES if self.clock == "event" else _SLOTS_IN_TIME)
+
+    @property
+    def most(self) -> int:
+        """How far from zero the value of a member in one slot may be, so that every sum over slots is exact.
+
+        One less than 2^53 where amounts are added up: a double can tell whether a sum has left that range.
+        """
+        return (MAX_VALUES - 1) // max(1, self.most_slots) if self.operator == "incr" else MAX_VALUES
 
     @property
     def described(self) -> bool:
@@ -125,7 +157,8 @@ DEFAULT_BOARD: Final = Board(id="posts", title="Most liked", source=frozenset({"
 class Boards:
     """The boards of this server, by id, and which of them an event feeds."""
 
-    def __init__(self, boards: Iterable[Board]) -> None:
+    def __init__(self, boards: Iterable[Board], severed: AbstractSet[tuple[str, str]] = frozenset()) -> None:
+        """Take the boards; `severed` are pairs of a union and a part that it no longer adds up."""
         self.by_id: Mapping[str, Board] = {board.id: board for board in boards}
         self._by_type: dict[str, list[Board]] = {}
         self._unions: dict[str, list[Board]] = {}
@@ -133,7 +166,8 @@ class Boards:
             for event_type in board.source:
                 self._by_type.setdefault(event_type, []).append(board)
             for part in board.union:
-                self._unions.setdefault(part, []).append(board)
+                if (board.id, part) not in severed:
+                    self._unions.setdefault(part, []).append(board)
 
     def fed_by(self, event_type: str, category: str | None) -> list[Board]:
         """The boards that take events of a type and category."""

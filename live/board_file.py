@@ -1,26 +1,46 @@
 """The TOML file that defines boards: read and checked whole, all its mistakes named at once."""
 
+import re
 import tomllib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from datetime import datetime
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, Final, Generic, Literal, NamedTuple, TypeVar
 
 import msgspec
 from msgspec import Meta
 
-from live.board import BOARD_ID, DEFAULT_BOARD, Board, Boards, ClockKind, Operator, SortOrder, Ties, Votes
+from live.board import (
+    BOARD_ID,
+    DEFAULT_BOARD,
+    DEFAULT_MAX_AMOUNT,
+    DEFAULT_MAX_MEMBERS,
+    Board,
+    Boards,
+    ClockKind,
+    Operator,
+    SortOrder,
+    Ties,
+    Votes,
+)
 from live.calendar import Unit, Weekday
+from live.choices import mistakes_in, without
 from live.errors import SetupError
 from live.event import MAX_SCORE, milliseconds
+from live.names import unknown
 from live.packing import Field, Packing
 from live.ranking import Ranks
 from live.window import Forever, Periods, Rolling, Sliding, Window, parse_duration
 
 EventType = Annotated[str, Meta(min_length=1, max_length=64)]
 Category = Annotated[str, Meta(min_length=1, max_length=256)]
+C = TypeVar("C", bound="BoardChoice")
+_NAMELESS: Final = "nameless"  # stands in for an id that is missing, so that all else is looked at
+_ANY_UNIT: Final = "day"  # stands in for a unit that is none
+_COMPARED: Final = frozenset({"window", "clock"})
 _DEFAULT_SOURCE: Final = "like"
 _MOST_CAP: Final = 100_000
+_MOST_MEMBERS: Final = 1_000_000_000
 _MOST_CONFLATION: Final = 60_000  # milliseconds
 
 
@@ -78,6 +98,8 @@ class BoardChoice(_Choice, frozen=True, kw_only=True):
     score: Annotated[tuple[FieldChoice, ...], Meta(min_length=1)] = ()
     votes: VotesChoice | None = None
     cap: Annotated[int, Meta(ge=1, le=_MOST_CAP)] | None = None
+    max_amount: Annotated[int, Meta(ge=1, le=MAX_SCORE)] | None = None
+    max_members: Annotated[int, Meta(ge=1, le=_MOST_MEMBERS)] = DEFAULT_MAX_MEMBERS
     clock: ClockKind = "server"
     conflation_interval: str | None = None
 
@@ -96,17 +118,30 @@ def make_window(choice: WindowChoice | Literal["forever"]) -> Window:
     if len(kinds) != 1:
         raise ValueError('window is one of {rolling = …}, {sliding = …}, {calendar = …} and "forever"')
     takes, make = _WINDOWS[kinds[0]]
-    for name in given:
-        if name not in takes:
-            raise ValueError(f"`{name}` says nothing about a window with `{kinds[0]}`, which takes {', '.join(takes)}")
-    return make(given)
+    mistakes = [
+        f"`{name}` says nothing about a window with `{kinds[0]}`, which takes {', '.join(takes)}"
+        for name in given
+        if name not in takes
+    ]
+    if kinds[0] == "calendar":
+        mistakes += _calendar_mistakes(given)
+    try:
+        window = make({name: value for name, value in given.items() if name in takes})
+    except ValueError as error:
+        mistakes.append(str(error))
+    if mistakes:
+        raise ValueError("\n".join(mistakes))
+    return window
+
+
+def _calendar_mistakes(given: dict[str, Any]) -> Iterator[str]:
+    if "last" in given and ("keep" in given or "grace" in given):
+        yield "`last` makes one ranking of several periods: `keep` and `grace` are for a ranking a period"
+    if "week_start" in given and given["calendar"] != "week":
+        yield f"`week_start` says nothing about a calendar of {given['calendar']}s; it is for weeks"
 
 
 def _make_periods(given: dict[str, Any]) -> Periods:
-    if "last" in given and ("keep" in given or "grace" in given):
-        raise ValueError("`last` makes one ranking of several periods: `keep` and `grace` are for a ranking a period")
-    if "week_start" in given and given["calendar"] != "week":
-        raise ValueError(f"`week_start` says nothing about a calendar of {given['calendar']}s; it is for weeks")
     rest = {name: value for name, value in given.items() if name not in {"calendar", "grace"}}
     return Periods.parse(given.get("grace", "0s"), unit=given["calendar"], **rest)
 
@@ -132,9 +167,8 @@ def make_board(choice: BoardChoice) -> Board:
     try:
         window = make_window(choice.window)
     except ValueError as error:
-        mistakes.append(str(error))
-    else:
-        mistakes += _unfit(choice, window)
+        mistakes += str(error).splitlines()
+    mistakes += _unfit(choice)
     conflation = None
     if choice.conflation_interval is not None:
         try:
@@ -143,9 +177,9 @@ def make_board(choice: BoardChoice) -> Board:
             mistakes.append(f"conflation_interval: {error}")
     if choice.score:
         try:
-            score = Packing(tuple(Field(part.field, part.order, part.min, part.max) for part in choice.score))
+            score = _make_score(choice.score)
         except ValueError as error:
-            mistakes.append(f"score: {error}")
+            mistakes += [f"score: {line}" for line in str(error).splitlines()]
     if mistakes:
         raise ValueError("\n".join(mistakes))
     return Board(
@@ -162,9 +196,30 @@ def make_board(choice: BoardChoice) -> Board:
         score=score,
         votes=_make_votes(choice.votes),
         cap=choice.cap,
+        max_amount=_max_amount_of(choice),
+        max_members=choice.max_members,
         clock=choice.clock,
         conflation=conflation,
     )
+
+
+def _max_amount_of(choice: BoardChoice) -> int:
+    """How far from zero an amount may be: on a union by default as far as its weights take what its boards count."""
+    if choice.max_amount is not None:
+        return choice.max_amount
+    return min(MAX_SCORE, DEFAULT_MAX_AMOUNT * max(1, *map(abs, choice.weights or (1,))))
+
+
+def _make_score(parts: tuple[FieldChoice, ...]) -> Packing:
+    fields, mistakes = [], []
+    for part in parts:
+        try:
+            fields.append(Field(part.field, part.order, part.min, part.max))
+        except ValueError as error:
+            mistakes.append(str(error))
+    if mistakes:
+        raise ValueError("\n".join(mistakes))
+    return Packing(tuple(fields))
 
 
 def _conflation_of(text: str) -> int:
@@ -195,6 +250,8 @@ def _senseless(choice: BoardChoice) -> Iterator[str]:
         yield "`score` with `operator = incr`: packed fields can't be added up; use best or set"
     if choice.score and choice.sort_order == "asc":
         yield "`score` with `sort_order = asc`: each field has an `order` of its own; leave it at desc"
+    if choice.max_amount is not None and choice.operator != "incr":
+        yield f"`max_amount` with `operator = {choice.operator}`: it limits amounts that are added up; leave it out"
     if choice.votes is not None and choice.operator != "incr":
         yield f"`votes` with `operator = {choice.operator}`: votes are added up; use incr"
     votes = choice.votes
@@ -218,9 +275,10 @@ def _union_mistakes(choice: BoardChoice) -> Iterator[str]:
         yield "`union` with `votes`, or another operator than incr: a union adds up"
 
 
-def _unfit(choice: BoardChoice, window: Window) -> Iterator[str]:
-    """What makes no sense with this window."""
-    leaves = isinstance(window, Rolling | Sliding) or (isinstance(window, Periods) and not window.tables)
+def _unfit(choice: BoardChoice) -> Iterator[str]:
+    """What makes no sense with a window of this kind, right or wrong as it may be."""
+    window = choice.window
+    leaves = isinstance(window, WindowChoice) and (window.rolling or window.sliding or window.last) is not None
     if leaves and choice.operator != "incr":
         yield (
             f"`operator = {choice.operator}` with a window that events leave: what leaves is subtracted, and only sums "
@@ -228,6 +286,36 @@ def _unfit(choice: BoardChoice, window: Window) -> Iterator[str]:
         )
     if leaves and choice.votes is not None:
         yield '`votes` with a window that events leave: a vote counts to the end; use a calendar window, or "forever"'
+
+
+class Reading(NamedTuple, Generic[C]):
+    """What is in a table of choices: the choices and the board as far as they could be made, and all mistakes.
+
+    `unsure` are the choices of which nothing is known, because a mistake is in them.
+    """
+
+    choice: C
+    board: Board | None
+    mistakes: list[str]
+    unsure: frozenset[str]
+
+
+def read_choices(table: Mapping[str, Any], kind: type[C]) -> Reading[C]:
+    """Read a table of choices, from a file or a request; every mistake of it at once."""
+    wrong = list(mistakes_in(table, kind))
+    mistakes = [str(mistake) for mistake in wrong]
+    paths = [mistake.path for mistake in wrong if mistake.about_value]
+    sound = without(table, {mistake.path for mistake in wrong})
+    if "window.calendar" in paths:
+        sound["window"]["calendar"] = _ANY_UNIT
+    choice, board = msgspec.convert({"id": _NAMELESS, **sound}, kind), None
+    try:
+        board = make_board(choice)
+    except ValueError as error:
+        # What is said of a choice that was left out here follows from its default, and is nobody's mistake.
+        out = {path.rpartition(".")[2] for path in paths} | {path.partition("[")[0] for path in paths if "[" in path}
+        mistakes += [line for line in str(error).splitlines() if not out & set(re.findall(r"\w+", line))]
+    return Reading(choice, board, mistakes, frozenset(re.split(r"[.\[]", path)[0] for path in paths))
 
 
 def parse_boards(text: str) -> list[Board]:
@@ -243,42 +331,57 @@ def parse_boards(text: str) -> list[Board]:
     tables: Any = document.pop("board", None)
     if not isinstance(tables, list) or not tables:
         raise SetupError('no [[board]] in it; the least is:\n[[board]]\nid = "posts"')
-    boards: dict[str, Board] = {}
-    ids: set[str] = set()
     mistakes = [f"{name}: there is nothing of this name; boards are [[board]] tables" for name in document]
+    boards: dict[str, Board] = {}
+    unsure: dict[str, frozenset[str]] = {}
     for number, table in enumerate(tables, 1):
-        named = isinstance(table, dict) and "id" in table
-        name = f"board {number}" + (f" ({table['id']!r})" if named else "")
-        try:
-            board = make_board(msgspec.convert(table, BoardChoice))
-        except ValueError as error:  # msgspec.ValidationError is one
-            mistakes += [f"{name}: {line}" for line in str(error).splitlines()]
-            ids.add(str(table["id"]) if named else "")
+        if not isinstance(table, dict):
+            mistakes.append(f"board {number}: Expected `object`, got `{type(table).__name__}`")
             continue
-        if board.id in boards:
+        board_id = str(table.get("id", ""))
+        name = f"board {number}" + (f" ({table['id']!r})" if "id" in table else "")
+        reading = read_choices(table, BoardChoice)
+        mistakes += [f"{name}: {mistake}" for mistake in reading.mistakes]
+        if board_id in unsure:
             mistakes.append(f"{name}: another board has this id")
-        boards[board.id] = board
-    mistakes += union_mistakes(boards, ids)
+            continue
+        unsure[board_id] = reading.unsure
+        if reading.board is not None and "id" not in reading.unsure:
+            boards[board_id] = reading.board
+    mistakes += union_mistakes(boards, unsure)
     if mistakes:
         raise SetupError("\n".join(mistakes))
     return list(boards.values())
 
 
-def union_mistakes(boards: dict[str, Board], wrong: set[str]) -> Iterator[str]:
-    """What is wrong between a union and its boards; `wrong` are ids of boards that have mistakes of their own."""
+def union_mistakes(boards: Mapping[str, Board], unsure: Mapping[str, frozenset[str]]) -> Iterator[str]:
+    """What is wrong between a union and its boards.
+
+    `unsure` has the ids of boards with mistakes of their own, and the choices of each that are not known for that.
+    """
     for board in boards.values():
-        for part in board.union:
-            if part in wrong:
-                continue
-            fed = boards.get(part)
-            if fed is None:
-                yield f"board {board.id!r}: its union names {part!r}, and there is no such board"
-            elif fed.union:
-                yield f"board {board.id!r}: its union names {part!r}, which is a union itself; name its boards instead"
-            elif fed.operator != "incr" or fed.votes is not None:
-                yield f"board {board.id!r}: its union names {part!r}, whose scores are no plain sums"
-            elif (fed.window, fed.clock) != (board.window, board.clock):
-                yield f"board {board.id!r}: its union names {part!r}, which has another window or clock"
+        yield from part_mistakes(board, board.union, boards, unsure)
+
+
+def part_mistakes(
+    board: Board, parts: Collection[str], boards: Mapping[str, Board], unsure: Mapping[str, frozenset[str]]
+) -> Iterator[str]:
+    """What is wrong between a union and some of its parts; `unsure` as in `union_mistakes`."""
+    known = {*boards, *unsure} - {"", board.id}
+    for part in board.union:
+        if part not in parts:
+            continue
+        fed = boards.get(part)
+        unknown_choices = unsure.get(part, frozenset()) | unsure.get(board.id, frozenset())
+        if fed is None:
+            if part not in unsure:
+                yield f"board {board.id!r}: its union: {unknown('board', part, known)}"
+        elif fed.union:
+            yield f"board {board.id!r}: its union names {part!r}, which is a union itself; name its boards instead"
+        elif fed.operator != "incr" or fed.votes is not None:
+            yield f"board {board.id!r}: its union names {part!r}, whose scores are no plain sums"
+        elif (fed.window, fed.clock) != (board.window, board.clock) and not unknown_choices & _COMPARED:
+            yield f"board {board.id!r}: its union names {part!r}, which has another window or clock"
 
 
 def load_boards(path: Path | None) -> Boards:

@@ -1,6 +1,8 @@
 """The command `live`: reads flags, calls the rooms that do the work, turns their errors into one clear message."""
 
 import asyncio
+import os
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -16,10 +18,11 @@ from live.key_commands import keys
 from live.replay.options import Options as ReplayOptions
 from live.sender import check_address, check_key
 from live.serve import serve as serve_board
-from live.settings import Settings, load_settings
+from live.settings import Settings, check_variables, load_settings
 from live.store.audit import Auditor, Progress, Report
 from live.store.client import connect
 from live.store.definitions import DefinitionStore
+from live.store.private import UMASK
 from live.terminal import (
     BoardsOption,
     DataDirOption,
@@ -75,11 +78,23 @@ def serve(  # noqa: PLR0913 - a flag each
     role: Annotated[str | None, typer.Option("--role", help=setting_help("role"))] = None,
     open_to_all: Annotated[bool, typer.Option("--open", help=setting_help("open"))] = False,
     demo: Annotated[bool, typer.Option("--demo", help=setting_help("demo"))] = False,
+    admin_key: Annotated[
+        bool | None,
+        typer.Option(
+            "--admin-key/--no-admin-key",
+            help="Print the admin API key of the data directory; make it if there is no API key. "
+            "Default: on a terminal.",
+        ),
+    ] = None,
+    accept_loss: Annotated[
+        bool,
+        typer.Option("--accept-loss", help="Go on with a store that lost data; say this once, not in a service file."),
+    ] = False,
 ) -> None:
     """Serve boards: pages, HTTP and WebSockets.
 
     Without --store it starts a real Valkey server of its own, whose data stays in the data directory.
-    Until `live keys add` has made a key it listens on this machine only, unless told --open.
+    Until `live keys add` has made an API key that may post it listens on this machine only, unless told --open.
     Every other setting is an environment variable; the README lists them all.
 
     Example: live serve --demo
@@ -90,7 +105,9 @@ def serve(  # noqa: PLR0913 - a flag each
             open=open_to_all or None, demo=demo or None,
         )  # fmt: skip
         try:
-            serve_board(settings)
+            serve_board(
+                settings, admin_key=sys.stdout.isatty() if admin_key is None else admin_key, accept_loss=accept_loss
+            )
         except KeyboardInterrupt:
             raise typer.Exit from None
 
@@ -124,6 +141,7 @@ def replay(  # noqa: PLR0913 - a flag each
     Example: live replay likes.ndjson.gz --board posts --speed 60
     """
     with clear_errors():
+        check_variables()
         options = ReplayOptions(
             path=file, url=check_address(to), board=board, speed=parse_speed(speed), restart=restart,
             key=check_key(key), ids=not no_ids,
@@ -167,6 +185,7 @@ def load(  # noqa: PLR0913 - a flag each
     Example: live load --producers 8 --viewers 200 --rate 500 --duration 20s --slo p99=250ms
     """
     with clear_errors():
+        check_variables()
         options = load_test.make_options(
             url=to, key=key, board=board, producers=producers, viewers=viewers, rate=rate,
             duration=duration, keys=keys, slo=slo,
@@ -235,7 +254,7 @@ def print_report(report: Report) -> None:
     moving = " (the board changed meanwhile, so its total was not checked)" if report.totals == "moving" else ""
     out.print(f"{report.board}: {verdict}; {report.members:,} members in {report.slots:,} slots{moving}", markup=False)
     if report.totals == "drift":
-        out.print("  the total or the volume is not what the slots hold")
+        out.print("  the total is not what the slots hold")
     if report.drifted:
         out.print(f"  {report.drifted:,} members differ; the first of them:")
     for drift in report.drift:
@@ -263,5 +282,6 @@ def parse_speed(text: str) -> float | None:
 
 
 def main() -> None:
-    """Run the command."""
+    """Run the command. What it writes is for its owner alone."""
+    os.umask(UMASK)
     app()

@@ -15,7 +15,7 @@ from urllib.parse import unquote_to_bytes
 import msgspec
 from msgspec import UNSET, Meta
 
-from live.decoding import Body, check_parts
+from live.decoding import Steps, check_parts, limit, split
 from live.errors import ProblemError
 from live.event import MAX_DETAIL, Event, Label, Rejection
 
@@ -26,6 +26,7 @@ _SPACE: Final = " \t\r\n"
 _NAME: Final = re.compile("[a-z0-9]+")
 _INTEGER: Final = re.compile("-?(?:0|[1-9][0-9]{0,9})")
 _MOST_DIGITS: Final = 20
+_MOST_ATTRIBUTES: Final = 32_768  # bytes of an event but for its data
 _QUOTED: Final = re.compile(rb'"((?:[^"\\]|\\.)*)"')
 _QUOTED_PAIR: Final = re.compile(rb"\\(.)")
 # What a String of CloudEvents may not hold: control characters, surrogates, and code points that are no characters.
@@ -50,28 +51,45 @@ class CloudEvent(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     actor: Label | None = None
 
 
-def decode_structured(body: bytes) -> Body:
+class _Data(msgspec.Struct, gc=False):
+    """The members of an event that may be large."""
+
+    data: msgspec.Raw = msgspec.Raw()
+    data_base64: msgspec.Raw = msgspec.Raw()
+
+
+_data = msgspec.json.Decoder(_Data)
+_attributes = msgspec.json.Decoder(dict[str, msgspec.Raw])
+
+
+def decode_structured(body: bytes) -> Steps:
     """Decode `application/cloudevents+json`: one event.
 
     Raises:
         ProblemError: `malformed_body`; nothing of the body counts.
     """
-    return check_parts([_event_of_json(_parse(body))])
+    return (yield from check_parts([_event_of_part(body)]))
 
 
-def decode_batch(body: bytes, max_events: int) -> Body:
+def decode_batch(body: bytes, max_events: int) -> Steps:
     """Decode `application/cloudevents-batch+json`: an array of events, which may be empty.
 
     Raises:
         ProblemError: `malformed_body` or `too_many_events`; nothing of the body counts.
     """
-    values = _parse(body)
-    if not isinstance(values, list):
+    if not body.lstrip(_SPACE.encode()).startswith(b"["):
+        _small(body)
         raise ProblemError("malformed_body", "a batch is a JSON array; one event is application/cloudevents+json")
-    if len(values) > max_events:
-        detail = f"{len(values)} events in one body; the setting max_events allows {max_events}"
-        raise ProblemError("too_many_events", detail)
-    return check_parts([_event_of_json(value) for value in values])
+    parts: list[Event | Rejection] = []
+    for part in split(body):
+        if part is None:
+            yield
+            continue
+        limit(len(parts) + 1, max_events)
+        parts.append(_event_of_part(part.encode()))
+        if len(part) > _MOST_ATTRIBUTES // 8:
+            yield
+    return (yield from check_parts(parts))
 
 
 def is_binary(headers: Sequence[tuple[bytes, bytes]]) -> bool:
@@ -82,9 +100,9 @@ def is_binary(headers: Sequence[tuple[bytes, bytes]]) -> bool:
     return any(name == b"ce-specversion" for name, _ in headers)
 
 
-def decode_binary(headers: Sequence[tuple[bytes, bytes]]) -> Body:
+def decode_binary(headers: Sequence[tuple[bytes, bytes]]) -> Steps:
     """Decode an event in binary mode; the request's body is its data."""
-    return check_parts([_event_of_headers(headers)])
+    return (yield from check_parts([_event_of_headers(headers)]))
 
 
 def _no_constant(name: str) -> None:
@@ -113,6 +131,43 @@ def _parse(body: bytes) -> Any:  # noqa: ANN401 - any JSON value
         raise ProblemError("malformed_body", "JSON is nested too deeply") from None
     except ValueError as error:
         raise ProblemError("malformed_body", f"JSON is malformed: {error}"[:MAX_DETAIL]) from None
+
+
+def _event_of_part(part: bytes) -> Event | Rejection:
+    """The event that a JSON object is; one with much data is made small first."""
+    if len(part) > _MOST_ATTRIBUTES:
+        found = _without_data(part)
+        if isinstance(found, Rejection):
+            return found
+        part = found
+    return _event_of_json(_parse(part))
+
+
+def _without_data(part: bytes) -> bytes | Rejection:
+    """An event without its data, which no board looks at and which may be large."""
+    try:
+        data = _data.decode(part)
+        if len(part) - len(data.data) - len(data.data_base64) > _MOST_ATTRIBUTES:
+            return _invalid(f"the attributes of the event take more than {_MOST_ATTRIBUTES:,} bytes")
+        attributes = _attributes.decode(part)
+    except RecursionError:
+        raise ProblemError("malformed_body", "JSON is nested too deeply") from None
+    except msgspec.ValidationError as error:
+        return _invalid(str(error))
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise ProblemError("malformed_body", f"JSON is malformed: {error}"[:MAX_DETAIL]) from None
+    quotes = sum(bytes(value).count(b'"') for value in attributes.values())
+    if part.count(b'"') != quotes + 2 * len(attributes):  # each name has two, unless some were dropped
+        return Rejection(0, "field_duplicate", "an attribute stands twice, or its name holds a quotation mark")
+    attributes.pop("data", None)
+    attributes.pop("data_base64", None)
+    return msgspec.json.encode(attributes)
+
+
+def _small(body: bytes) -> None:
+    """Refuse what is no JSON as that, unless it is too large to be looked at in one piece."""
+    if len(body) <= _MOST_ATTRIBUTES:
+        _parse(body)
 
 
 def _event_of_json(value: Any) -> Event | Rejection:  # noqa: ANN401 - any JSON value

@@ -5,11 +5,12 @@ last without a word; so every body is checked for that, at the price of encoding
 """
 
 import json
-from collections.abc import Sequence
-from typing import Any, Final
+from collections.abc import Generator, Iterator, Sequence
+from itertools import count
+from typing import Any, AnyStr, Final, TypeAlias
 
 import msgspec
-from msgspec import UNSET
+from msgspec import UNSET, UnsetType
 
 from live.errors import ProblemError
 from live.event import MAX_DETAIL, MAX_KEY_BYTES, Event, Rejection, event_fault
@@ -27,7 +28,13 @@ def _no_constant(name: str) -> None:
 _grammar = json.JSONDecoder(parse_int=str, parse_float=str, parse_constant=_no_constant)
 _QUOTES_OF_A_LIKE: Final = 4  # `{"key":"p1"}`; any other field has quotes of its own
 _SPACE: Final = " \t\r\n"
-_SPACES: Final = frozenset(_SPACE)
+STEP: Final = 64  # elements looked at in one step
+MOST_EVENT: Final = 65_536  # bytes or characters of one event among several: far more than any good one has
+_SHORT: Final = 2048  # characters in which an event mostly ends
+_WHOLE: Final = 262_144  # bytes of a body that are decoded at once
+_BRACES: Final = 4  # for each event: where there are more, there may be too many events to decode at once
+_CHECKED: Final = 16  # keys checked in one step: the normal form of a key can be much work
+_OVERSIZED: Final = Rejection(0, "event_invalid", f"the event is longer than {MOST_EVENT:,} bytes")
 
 
 class Body(msgspec.Struct, frozen=True):
@@ -42,8 +49,14 @@ class Body(msgspec.Struct, frozen=True):
     likes: list[str] | None = None
 
 
+# A body may be much work to decode, which is done in steps of a millisecond or so; most bodies take none.
+Steps: TypeAlias = Generator[None, None, Body]
+
+
 def decode_plain(body: bytes) -> Event | None:
     """The event of a body that is one sound JSON object, which most are; None for one that takes a closer look."""
+    if len(body) > MOST_EVENT:
+        return None
     try:
         event = _one.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
@@ -51,40 +64,66 @@ def decode_plain(body: bytes) -> Event | None:
     return None if _doubled(body, event) or event_fault(event) is not None else event
 
 
-def decode_json(body: bytes, max_events: int) -> Body:
+def decode_json(body: bytes, max_events: int) -> Steps:
     """Decode one JSON object or an array of them.
 
     Raises:
         ProblemError: `malformed_body` or `too_many_events`; nothing of the body counts.
     """
     if not body.lstrip(_SPACE.encode()).startswith(b"["):
-        return _decode_object(body)
+        return (yield from _decode_object(body))
+    if len(body) > _WHOLE or body.count(b"{") > _BRACES * max_events:
+        return (yield from _decode_array(body, max_events))
     try:
         events = _many.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return _decode_array(body, max_events)
-    _limit(len(events), max_events)
+        return (yield from _decode_array(body, max_events))
+    limit(len(events), max_events)
     if _doubled(body, events):
-        return _decode_array(body, max_events)
-    return _checked(events, bare=body.count(b'"') == _QUOTES_OF_A_LIKE * len(events))
+        return (yield from _decode_array(body, max_events))
+    return (yield from _checked(events, bare=body.count(b'"') == _QUOTES_OF_A_LIKE * len(events)))
 
 
-def decode_ndjson(body: bytes, max_events: int) -> Body:
+def decode_ndjson(body: bytes, max_events: int) -> Steps:
     """Decode a JSON object a line; blank lines are passed over and have no index.
 
     Raises:
         ProblemError: `malformed_body` when the body is not UTF-8 or has no event, or `too_many_events`.
     """
     _text(body)
-    lines = [line for line in body.split(b"\n") if line.strip(b" \t\r")]
-    if not lines:
+    parts: list[Event | Rejection] = []
+    position = done = 0
+    while True:
+        position = yield from _past_blank(body, position)
+        if position == len(body):
+            break
+        limit(len(parts) + 1, max_events)
+        end = body.find(b"\n", position)
+        end = len(body) if end < 0 else end
+        parts.append(_decode_part(body[position:end]) if end - position <= MOST_EVENT else _OVERSIZED)
+        if len(parts) % STEP == 0 or end - done > MOST_EVENT:
+            done = end
+            yield
+        position = end
+    if not parts:
         raise ProblemError("malformed_body", "the body is empty")
-    _limit(len(lines), max_events)
-    return check_parts([_decode_part(line) for line in lines])
+    return (yield from check_parts(parts))
 
 
-def _decode_object(body: bytes) -> Body:
+def finish(steps: Steps) -> Body:
+    """Take all steps at once: for bodies of which few are needed."""
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            body: Body = end.value
+            return body
+
+
+def _decode_object(body: bytes) -> Steps:
     """Decode a body that is one object; what is not JSON is the body's fault, the rest the event's."""
+    if len(body) > MOST_EVENT:
+        return (yield from check_parts([_OVERSIZED]))
     event = decode_plain(body)
     if event is not None:
         return Body([event], (0,), [])
@@ -93,32 +132,64 @@ def _decode_object(body: bytes) -> Body:
         raise ProblemError("malformed_body", "the body is empty")
     if _parse(text, 0) != len(text):
         raise ProblemError("malformed_body", "more than one JSON value; send an array, or application/x-ndjson")
-    return check_parts([_decode_part(body)])
+    return (yield from check_parts([_decode_part(body)]))
 
 
-def _decode_array(body: bytes, max_events: int) -> Body:
-    """Decode an array of which at least one event is bad: each for itself."""
-    parts = _split(_text(body).strip(_SPACE))
-    _limit(len(parts), max_events)
-    return check_parts([_decode_part(part.encode()) for part in parts])
+def _decode_array(body: bytes, max_events: int) -> Steps:
+    """Decode an array whose events are looked at one by one."""
+    parts: list[Event | Rejection] = []
+    for part in split(body):
+        if part is None:
+            yield
+            continue
+        limit(len(parts) + 1, max_events)
+        parts.append(_decode_part(part.encode()))
+    return (yield from check_parts(parts))
 
 
-def _split(text: str) -> list[str]:
-    """The elements of a JSON array, each as it stands; the grammar is all that is checked."""
-    parts: list[str] = []
-    position = _past_space(text, 1)
+def split(body: bytes) -> Iterator[str | None]:
+    """The elements of a JSON array, each as it stands, and None after each step; the grammar is all that is checked.
+
+    Raises:
+        ProblemError: `malformed_body`.
+    """
+    text = _text(body).strip(_SPACE)
+    position = yield from _past_blank(text, 1)
     last = len(text) - 1
     if position == last and text[last] == "]":
-        return parts
-    while True:
-        end = _parse(text, position)
-        parts.append(text[position:end])
-        position = _past_space(text, end)
+        return
+    done = position
+    for number in count(1):
+        end = _parse_within(text, position)
+        yield text[position:end]
+        if number % STEP == 0 or end - done > MOST_EVENT:
+            done = end
+            yield None
+        position = yield from _past_blank(text, end)
         if position == last and text[last] == "]":
-            return parts
+            return
         if text[position : position + 1] != ",":
             raise ProblemError("malformed_body", f"JSON is malformed: `,` or `]` is missing at character {position}")
-        position = _past_space(text, position + 1)
+        position = yield from _past_blank(text, position + 1)
+
+
+def _parse_within(text: str, position: int) -> int:
+    """Where the element of an array ends that begins at `position`, which is looked for in bounded pieces."""
+    for size in (_SHORT, MOST_EVENT):
+        piece = text[position : position + size]
+        whole = position + size >= len(text)
+        try:
+            end = _grammar.raw_decode(piece)[1]
+        except RecursionError:
+            raise ProblemError("malformed_body", "JSON is nested too deeply") from None
+        except ValueError as error:
+            if whole:
+                raise _malformed(error, text, position) from None
+            continue
+        if end < size or whole:  # or a number may go on
+            return position + end
+    detail = f"JSON is malformed, or an event is longer than {MOST_EVENT:,} characters: at character {position}"
+    raise ProblemError("malformed_body", detail)
 
 
 def _parse(text: str, position: int) -> int:
@@ -128,12 +199,25 @@ def _parse(text: str, position: int) -> int:
     except RecursionError:
         raise ProblemError("malformed_body", "JSON is nested too deeply") from None
     except ValueError as error:
-        raise ProblemError("malformed_body", f"JSON is malformed: {error}"[:MAX_DETAIL]) from None
+        raise _malformed(error, text, 0) from None
 
 
-def _past_space(text: str, position: int) -> int:
-    while text[position : position + 1] in _SPACES:
-        position += 1
+def _malformed(error: ValueError, text: str, start: int) -> ProblemError:
+    """The problem of a fault that was found in the part of a text that begins at `start`."""
+    if isinstance(error, json.JSONDecodeError):
+        error = json.JSONDecodeError(error.msg, text, start + error.pos)
+    return ProblemError("malformed_body", f"JSON is malformed: {error}"[:MAX_DETAIL])
+
+
+def _past_blank(text: AnyStr, position: int) -> Generator[None, None, int]:
+    """Where the next character stands that is no space; one step for each piece of nothing but spaces."""
+    while text[position : position + 1].isspace():
+        piece = text[position : position + MOST_EVENT]
+        left = piece.lstrip(_SPACE if isinstance(piece, str) else _SPACE.encode())
+        position += len(piece) - len(left)
+        if left:
+            break
+        yield
     return position
 
 
@@ -141,36 +225,43 @@ def _decode_part(part: bytes) -> Event | Rejection:
     """Decode one event; a fault becomes a rejection whose index is set by `check_parts`."""
     try:
         event = _one.decode(part)
+        # The second parser stops at another depth than the first, so it may fail where the first did not.
+        name = _doubled_name(part) if _doubled(part, event) else None
     except msgspec.ValidationError as error:
         return Rejection(0, "event_invalid", str(error)[:MAX_DETAIL])
     except msgspec.DecodeError as error:
         return Rejection(0, "event_invalid", f"the event's JSON can't be read: {error}"[:MAX_DETAIL])
     except RecursionError:
         return Rejection(0, "event_invalid", "JSON is nested too deeply")
-    if _doubled(part, event):
-        name = _doubled_name(part)
-        if name is not None:
-            return Rejection(0, "field_duplicate", f"the field `{name}` stands twice"[:MAX_DETAIL])
+    if name is not None:
+        return Rejection(0, "field_duplicate", f"the field `{name}` stands twice"[:MAX_DETAIL])
     return event
 
 
-def _checked(events: Sequence[Event], *, bare: bool) -> Body:
+def _checked(events: Sequence[Event], *, bare: bool) -> Steps:
     """Check the keys of events that are good but for that: all at once, and one by one where that finds a fault."""
     keys = [event.key for event in events]
     together = "".join(keys)
     sound = together.isascii() and together.isprintable() and "" not in keys
-    sound = sound and (bare or all(event.metadata is UNSET for event in events))
+    sound = sound and (bare or all(event.metadata is UNSET and _is_sound(event.actor) for event in events))
     if sound and max(map(len, keys), default=0) <= MAX_KEY_BYTES:
         return Body(events, range(len(events)), [], keys if bare else None)
-    return check_parts(events)
+    return (yield from check_parts(events))
 
 
-def check_parts(parts: Sequence[Event | Rejection]) -> Body:
+def _is_sound(actor: str | UnsetType) -> bool:
+    """Whether there is nothing in an actor that would have to be looked at."""
+    return actor is UNSET or actor.isprintable()
+
+
+def check_parts(parts: Sequence[Event | Rejection]) -> Steps:
     """Part good from bad, check the keys of the good ones, and give each its index."""
     events: list[Event] = []
     indexes: list[int] = []
     rejections: list[Rejection] = []
     for index, part in enumerate(parts):
+        if index % _CHECKED == _CHECKED - 1:
+            yield
         if isinstance(part, Rejection):
             rejections.append(Rejection(index, part.code, part.detail))
         elif (fault := event_fault(part)) is not None:
@@ -212,7 +303,12 @@ def _text(body: bytes) -> str:
         raise ProblemError("malformed_body", f"not UTF-8: byte {error.start} can't be read") from None
 
 
-def _limit(count: int, max_events: int) -> None:
-    if count > max_events:
-        detail = f"{count} events in one body; the setting max_events allows {max_events}"
+def limit(number: int, max_events: int) -> None:
+    """Refuse a body that holds so many events.
+
+    Raises:
+        ProblemError: `too_many_events`.
+    """
+    if number > max_events:
+        detail = f"more than {max_events} events in one body; the setting max_events allows {max_events}"
         raise ProblemError("too_many_events", detail)

@@ -7,6 +7,7 @@ from typing import Final
 from live.errors import EpochLostError, ProblemError, StoreUnavailableError
 from live.event import make_entry
 from live.ingest.committer import Committer
+from live.store.turn import Turn
 
 POSTS: Final = (
     "A lighthouse in the fog", "Bread without kneading", "Twelve birds of the marsh", "The last steam ferry",
@@ -20,18 +21,25 @@ POSTS: Final = (
 )  # fmt: skip
 
 _PAUSE: Final = 0.15  # seconds between two rounds
+_WAIT: Final = 1.0  # seconds between two looks at whether another process still does it
 _RECONSIDER: Final = 40  # rounds until another post becomes the favourite
 _UNLIKE: Final = 0.06  # how often somebody takes back what was liked a moment ago
 
 
-async def like_for_ever(committer: Committer) -> None:
-    """Send a few likes a second; favourites change, so that rows overtake each other, and some likes are taken back."""
+async def like_for_ever(committer: Committer, turn: Turn) -> None:
+    """Send a few likes a second while it is our turn.
+
+    Favourites change, so that rows overtake each other, and some likes are taken back.
+    """
     chance = random.Random()  # noqa: S311 - a show, not a secret
     weights = [1 / rank for rank in range(1, len(POSTS) + 1)]
     chance.shuffle(weights)
     last: str | None = None
     round_number = 0
     while True:
+        if not await _is_ours(turn):
+            await asyncio.sleep(_WAIT)
+            continue
         round_number += 1
         if round_number % _RECONSIDER == 0:
             weights[chance.randrange(len(weights))] = 2.0
@@ -45,3 +53,10 @@ async def like_for_ever(committer: Committer) -> None:
         except (StoreUnavailableError, EpochLostError, ProblemError):
             last = None  # not counted, so nothing to take back
         await asyncio.sleep(_PAUSE)
+
+
+async def _is_ours(turn: Turn) -> bool:
+    try:
+        return await turn.ask()
+    except StoreUnavailableError:
+        return False

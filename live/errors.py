@@ -12,24 +12,30 @@ class Problem(NamedTuple):
 
 
 PROBLEMS: Final[Mapping[str, Problem]] = {
+    "malformed_request": Problem(400, "The request is not HTTP as RFC 9112 has it"),
     "malformed_body": Problem(400, "The body can't be read"),
     "idempotency_key_invalid": Problem(400, "The Idempotency-Key is malformed"),
-    "parameter_invalid": Problem(400, "A query parameter is out of range"),
+    "host_invalid": Problem(400, "The header field Host is missing, stands twice or is malformed"),
+    "forwarded_invalid": Problem(400, "What a proxy tells of the client can't be read"),
+    "parameter_invalid": Problem(400, "A query parameter is unknown or out of range"),
     "cursor_invalid": Problem(400, "The cursor was not made by this server"),
-    "credentials_required": Problem(401, "A producer's key is required"),
-    "credentials_invalid": Problem(401, "The producer's key is not valid"),
-    "scope_forbidden": Problem(403, "The producer's key is not for this"),
+    "credentials_required": Problem(401, "An API key is required"),
+    "credentials_invalid": Problem(401, "The API key is not valid"),
+    "scope_forbidden": Problem(403, "The API key is not for this"),
     "origin_forbidden": Problem(403, "Pages of that origin may not connect"),
     "not_found": Problem(404, "Nothing is served at this path"),
     "board_not_found": Problem(404, "There is no such board"),
+    "host_forbidden": Problem(421, "This server does not answer for that host"),
     "record_voted": Problem(409, "The record has votes"),
     "board_open_to_all": Problem(409, "The board registers no keys"),
+    "too_many_members": Problem(409, "The board holds as many members as it may"),
     "record_invalid": Problem(422, "The key or its metadata can't be taken"),
     "record_not_found": Problem(404, "The key is not on the board"),
     "period_not_found": Problem(404, "The period is not kept"),
     "method_not_allowed": Problem(405, "The path does not take this method"),
     "request_timeout": Problem(408, "The request did not arrive in time"),
     "board_fixed": Problem(409, "What is stored forbids the change of the board"),
+    "too_many_boards": Problem(409, "The server holds as many boards as it may"),
     "board_in_file": Problem(409, "The board is one of the boards file, and fixed by it"),
     "body_too_large": Problem(413, "The body is larger than the server takes"),
     "too_many_events": Problem(413, "The body holds more events than the server takes"),
@@ -49,11 +55,16 @@ PROBLEMS: Final[Mapping[str, Problem]] = {
     "too_many_viewers": Problem(503, "The server holds as many viewers as it may"),
 }
 
+EPOCH_LOST_DETAIL: Final = (
+    "the store lost data, so nothing was counted and nothing will be until an operator restores the data or accepts "
+    "the loss with `live serve --accept-loss`; the server's log says what was lost"
+)
+
 REFUSALS: Final[Mapping[str, str]] = {
     "event_invalid": "the event is not of the documented form",
     "field_duplicate": "a field stands twice in the event",
     "key_invalid": "the key is empty, too long, not in NFC, or holds control or bidi characters",
-    "board_forbidden": "the producer's key is not for this board",
+    "board_forbidden": "the API key is not for this board",
     "board_unknown": "the event names a board that does not exist",
     "board_is_union": "the board is a union: post to the boards that it adds up",
     "type_unknown": "no board takes events of this type, or of this category",
@@ -70,7 +81,9 @@ REFUSALS: Final[Mapping[str, str]] = {
     "not_open": "voting has not begun",
     "closed": "voting is over",
     "frozen": "the board takes no events",
-    "score_out_of_range": "the board's scores would leave ±2^53, where numbers stop being exact",
+    "amount_too_large": "the amount is further from zero than the board, or the API key, allows",
+    "board_full": "the board holds as many members, or voters, as it may, and this one is new",
+    "score_out_of_range": "the score of the member would leave the range in which it is exact",
 }
 
 
@@ -118,7 +131,7 @@ class StoreUnavailableError(Exception):
 
 
 class EpochLostError(Exception):
-    """The store holds another epoch of the board than the one this process knew: data was lost (I8)."""
+    """The store lost data: it holds another epoch than was known, a lower offset, or an older definition (I8)."""
 
 
 class SetupError(Exception):

@@ -1,5 +1,6 @@
 """What a producer sends, and what boards need of it."""
 
+import re
 import unicodedata
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
@@ -17,6 +18,7 @@ MAX_DETAIL: Final = 200
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECOND: Final = timedelta(milliseconds=1)
 _JOINERS: Final = "\u200c\u200d"  # format characters without which emoji and some scripts can't be written
+_CONTROL: Final = re.compile("[\0-\x1f\x7f-\x9f]")
 _REFUSED: Final = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
 
 Label = Annotated[str, Meta(min_length=1, max_length=256)]
@@ -51,10 +53,14 @@ class Rejection(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Extra(msgspec.Struct, frozen=True):
-    """What only some boards need of an event: who sent it, and JSON to keep with the record."""
+    """What only some boards need of an event: who sent it, and JSON to keep with the record.
+
+    `refused` is the code with which the board refuses the event, unless it has counted its identity before.
+    """
 
     actor: str | None = None
     metadata: bytes | None = None
+    refused: str | None = None
 
 
 # What a board needs of an event: the key, the amount, the time in ms since 1970 if it gave one, the identity if it has
@@ -184,6 +190,8 @@ def event_fault(event: Event) -> tuple[str, str] | None:
     fault = key_fault(event.key)
     if fault is not None:
         return "key_invalid", fault
+    if event.actor is not UNSET and (found := _CONTROL.search(event.actor)):
+        return "event_invalid", f"`actor` holds the control character U+{ord(found[0]):04X}"
     if event.metadata is not UNSET:
         metadata = bytes(event.metadata)
         if len(metadata) > MAX_METADATA_BYTES:

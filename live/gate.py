@@ -3,13 +3,14 @@
 import asyncio
 import time
 from collections.abc import Mapping
-from ipaddress import ip_address
 from typing import Final, NamedTuple
 
 import structlog
 
-from live.errors import ProblemError, StoreUnavailableError
-from live.producer import NO_DIGESTS, Producer, anonymous, matches, parse_bearer
+from live.client import Client
+from live.errors import EPOCH_LOST_DETAIL, ProblemError, StoreUnavailableError
+from live.hosts import is_loopback
+from live.producer import NO_DIGESTS, Producer, Verb, anonymous, matches, parse_bearer
 from live.settings import Settings
 from live.store.client import Store, store_errors
 from live.store.producers import ProducerStore
@@ -19,6 +20,7 @@ log = structlog.get_logger()
 _PAUSE: Final = 1.0  # seconds between two looks at the store
 _LOOK_DEADLINE: Final = 1.0
 _FRESH: Final = 4.5  # seconds for which a look counts: a key that is revoked is refused everywhere within 5
+_ADVICE: Final[Mapping[Verb, str]] = {"post": "`live keys add ID`", "admin": "`live keys add ID --verbs admin`"}
 _CHALLENGE: Final = 'Bearer realm="Live Board"'
 
 
@@ -29,22 +31,13 @@ class _Known(NamedTuple):
     digests: tuple[bytes, ...]
 
 
-def is_loopback(host: str) -> bool:
-    """Whether only this machine reaches an address; a name other than `localhost` may mean anything."""
-    if host == "localhost":
-        return True
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return False
-
-
 class Gate:
     """Tells producers by their keys; `generation` changes when an answer to the same question may have changed."""
 
     def __init__(self, client: Store, settings: Settings) -> None:
         self.generation = 0
         self._settings = settings
+        self._witness = client.witness
         self._store = ProducerStore(client, settings.key_prefix)
         self._known: Mapping[str, _Known] = {}
         self._version: str | None = None  # None: never read
@@ -52,7 +45,7 @@ class Gate:
         self._away = False
         self._lapse: asyncio.TimerHandle | None = None
         self._looking = asyncio.Lock()  # of two looks at once, the older could have the last word
-        # Stays true for good: a store that has lost its producers does not open the door.
+        # Of those that post. Stays true for good: a store that has lost its producers does not open the door.
         self._key_required = not settings.open and not is_loopback(settings.host)
 
     async def open(self) -> None:
@@ -66,6 +59,8 @@ class Gate:
             async with store_errors(), asyncio.timeout(_LOOK_DEADLINE):
                 if self._version is None or await self._store.version() != self._version:
                     await self._load()
+            if self._witness.lost:
+                self._change()
             self._looked = looked
             if self._lapse is not None:
                 self._lapse.cancel()
@@ -88,22 +83,27 @@ class Gate:
             if self._lapse is not None:
                 self._lapse.cancel()
 
-    def identify(self, authorization: bytes | None, address: str) -> Producer:
-        """The producer that a header `Authorization` proves, or the anonymous one of an address.
+    def identify(self, authorization: bytes | None, client: Client, verb: Verb = "post") -> Producer:
+        """The producer that a header `Authorization` proves, or the anonymous one of an address, who may do `verb`.
+
+        A browser sends no API key by itself: what an anonymous client may do, another site's page must not make its
+        visitors do.
 
         Raises:
-            ProblemError: `credentials_required`, or `credentials_invalid`.
+            ProblemError: `credentials_required`, `credentials_invalid`, `origin_forbidden` or `epoch_lost`.
             StoreUnavailableError: it is too long since the producers were looked up.
         """
-        if authorization is None and self._anonymous_may_post():
-            admin = not self._settings.open and is_loopback(self._settings.host)  # the one who owns this machine
-            return anonymous(address, self._settings.rate, self._settings.burst, admin=admin)
+        if self._witness.lost:
+            raise ProblemError("epoch_lost", EPOCH_LOST_DETAIL, retry_after=60)
+        if authorization is None and self._anonymous_may(verb, client):
+            client.require_origin()
+            return anonymous(client.address, self._settings.rate, self._settings.burst, admin=verb == "admin")
         if time.monotonic() - self._looked >= _FRESH:
             raise StoreUnavailableError("the producers' keys can't be looked up")
         if authorization is None:
             raise ProblemError(
                 "credentials_required",
-                "send the header `Authorization: Bearer <id>.<secret>`; `live keys add` makes a key",
+                f"send the header `Authorization: Bearer <id>.<secret>`; {_ADVICE[verb]} makes an API key for it",
                 headers={"WWW-Authenticate": _CHALLENGE},
             )
         producer, secret = parse_bearer(authorization) or ("", b"")
@@ -117,16 +117,23 @@ class Gate:
             )
         return known.producer
 
-    def _anonymous_may_post(self) -> bool:
-        return self._settings.open or (self._version is not None and not self._key_required)
+    def _anonymous_may(self, verb: Verb, client: Client) -> bool:
+        required = self._key_required or self._witness.facts.keys_required
+        if not (self._settings.open or (self._version is not None and not required)):
+            return False
+        return verb == "post" or (self._settings.anonymous_admin and client.at_the_console)
 
     async def _load(self) -> None:
         registered = await self._store.load()
+        if self._witness.lost:
+            return
         rate, burst = self._settings.rate, self._settings.burst
         self._known = {
             name: _Known(record.producer(rate, burst), record.digests) for name, record in registered.records.items()
         }
-        self._key_required = self._key_required or (bool(registered.records) and not self._settings.open)
+        if any("post" in record.verbs for record in registered.records.values()):
+            self._witness.require_keys()
+            self._key_required = not self._settings.open
         self._version = registered.version
         self._change()
 

@@ -1,11 +1,12 @@
 """`live keys`: makes, shows and revokes the keys with which producers send events."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager, nullcontext
 from datetime import UTC, datetime
 from typing import Annotated, Any, Final, cast, get_args
 
+import msgspec
 import typer
 from msgspec import UNSET
 from rich.table import Table
@@ -13,9 +14,12 @@ from rich.table import Table
 from live.board import BOARD_ID
 from live.board_file import load_boards
 from live.errors import SetupError
-from live.producer import Record, Scope, Verb
+from live.event import MAX_SCORE
+from live.names import unknown
+from live.producer import ALL, Record, Scope, Verb
 from live.settings import Settings, load_settings
-from live.store.client import connect
+from live.store.census import opened_boards
+from live.store.client import Store, connect
 from live.store.embedded import running_or_started
 from live.store.producers import ProducerStore
 from live.terminal import DataDirOption, JsonOption, StoreOption, clear_errors, err, out, print_json
@@ -28,7 +32,7 @@ keys = typer.Typer(
 
 IdArgument = Annotated[str, typer.Argument(metavar="ID", help="The producer: a-z, 0-9, _ and -, at most 64.")]
 
-_ALL: Final = "*"
+_MOST_SOURCE: Final = 64
 _VERBS: Final = get_args(Verb)
 
 
@@ -40,6 +44,15 @@ def add(  # noqa: PLR0913 - a flag each
     verbs: Annotated[str | None, typer.Option("--verbs", help=f"Of {', '.join(_VERBS)}; default post.")] = None,
     rate: Annotated[float | None, typer.Option("--rate", help="Events a second; 0 for no limit.")] = None,
     burst: Annotated[int | None, typer.Option("--burst", min=1, help="Events that may come at once.")] = None,
+    max_amount: Annotated[
+        int | None,
+        typer.Option("--max-amount", min=0, max=MAX_SCORE, help="Largest amount of an event; 0 for the board's limit."),
+    ] = None,
+    sources: Annotated[
+        str | None,
+        typer.Option("--sources", help="Event types that boards of this admin may take, such as a,b; * for all."),
+    ] = None,
+    any_board: Annotated[bool, typer.Option("--any-board", help="Take ids in --boards that no board has yet.")] = False,
     store: StoreOption = None,
     data_dir: DataDirOption = None,
     as_json: JsonOption = False,
@@ -49,12 +62,15 @@ def add(  # noqa: PLR0913 - a flag each
     On a producer that has one it makes a second, so that the producer can change over; then revoke the first.
     What is said of boards, verbs and rate replaces what was said before. Running servers know within two seconds.
 
+    A key with the verb admin changes boards and records; alone, it does not change who may post.
+
     Example: live keys add shop --boards posts --rate 500
     """
     with clear_errors():
         settings = load_settings(store=store, data_dir=data_dir)
-        scope = make_scope(settings, boards, verbs, rate, burst)
-        record, secret = asyncio.run(_add(settings, producer, scope))
+        scope = make_scope(boards, verbs, rate, burst)
+        scope = msgspec.structs.replace(scope, **_limits(max_amount, sources))
+        record, secret = asyncio.run(_add(settings, producer, scope, any_board=any_board))
     key, fingerprint = f"{producer}.{secret}", record.secrets[-1].fingerprint
     if as_json:
         print_json({"key": key, "fingerprint": fingerprint, **view(record)})
@@ -102,29 +118,41 @@ def revoke(
         out.print(f"Revoked. Live secrets of {producer}: {left}.", markup=False)
 
 
-def make_scope(
-    settings: Settings, boards: str | None, verbs: str | None, rate: float | None, burst: int | None
-) -> Scope:
-    """What was said on the command line; a board that the boards file does not have is pointed out.
+def make_scope(boards: str | None, verbs: str | None, rate: float | None, burst: int | None) -> Scope:
+    """What was said on the command line.
 
     Raises:
         SetupError: a board's id or a verb is none, or the rate is out of range.
     """
     named = _words(boards)
-    if wrong := [board for board in named if board != _ALL and not BOARD_ID.fullmatch(board)]:
+    if wrong := [board for board in named if board != ALL and not BOARD_ID.fullmatch(board)]:
         raise SetupError(f"--boards: {wrong[0]!r} is no id of a board")
     if wrong := [verb for verb in _words(verbs) if verb not in _VERBS]:
         raise SetupError(f"--verbs: {wrong[0]!r} is none of {', '.join(_VERBS)}")
     if rate is not None and rate != 0 and not 0.001 <= rate <= 1e9:  # noqa: PLR2004 - also keeps out what is no number
         raise SetupError("--rate is a number from 0.001 to 1000000000, or 0 for no limit")
-    if settings.boards is not None and (unknown := set(named) - {_ALL, *load_boards(settings.boards).by_id}):
-        err.print(f"live: not in {settings.boards}: {', '.join(sorted(unknown))}", markup=False, soft_wrap=True)
     return Scope(
-        boards=UNSET if not named else None if _ALL in named else named,
+        boards=UNSET if not named else None if ALL in named else named,
         verbs=cast("tuple[Verb, ...]", _words(verbs)) or UNSET,
         rate=UNSET if rate is None else rate,
         burst=UNSET if burst is None else burst,
     )
+
+
+def _limits(max_amount: int | None, sources: str | None) -> dict[str, Any]:
+    """What was said of amounts and of event types, as fields of a scope.
+
+    Raises:
+        SetupError: an event type is too long.
+    """
+    said: dict[str, Any] = {}
+    if max_amount is not None:
+        said["max_amount"] = max_amount or None
+    if sources is not None:
+        said["sources"] = _words(sources)
+        if wrong := [source for source in said["sources"] if len(source) > _MOST_SOURCE]:
+            raise SetupError(f"--sources: {wrong[0]!r} is longer than {_MOST_SOURCE} characters")
+    return said
 
 
 def view(record: Record) -> dict[str, Any]:
@@ -135,6 +163,8 @@ def view(record: Record) -> dict[str, Any]:
         "verbs": record.verbs,
         "rate": record.rate,
         "burst": record.burst,
+        "max_amount": record.max_amount,
+        "sources": record.sources,
         "secrets": [{"fingerprint": secret.fingerprint, "created": _time(secret.created)} for secret in record.secrets],
         "created": _time(record.created),
         "revoked": _time(record.revoked),
@@ -166,29 +196,41 @@ def _time(seconds: int | None) -> str | None:
     return None if seconds is None else datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-async def _add(settings: Settings, producer: str, scope: Scope) -> tuple[Record, str]:
-    async with _producers(settings, create=True) as producers:
-        return await producers.add(producer, scope)
+async def _add(settings: Settings, producer: str, scope: Scope, *, any_board: bool) -> tuple[Record, str]:
+    async with _store(settings, create=True) as client:
+        if scope.boards and not any_board:
+            await _require_boards(client, settings, scope.boards)
+        return await ProducerStore(client, settings.key_prefix).add(producer, scope)
+
+
+async def _require_boards(client: Store, settings: Settings, named: Iterable[str]) -> None:
+    """See that there are such boards: in the boards file, in the store, or defined at run time."""
+    known = {*load_boards(settings.boards).by_id, *await opened_boards(client, settings.key_prefix)}
+    if wrong := [unknown("board", board, known) for board in named if board not in known]:
+        raise SetupError(
+            f"--boards: {'; '.join(wrong)}. For a board that is still to come, add --any-board; boards of a file are "
+            "known when LIVE_BOARDS names it"
+        )
 
 
 async def _load(settings: Settings) -> list[Record]:
-    async with _producers(settings) as producers:
-        return list((await producers.load()).records.values())
+    async with _store(settings) as client:
+        return list((await ProducerStore(client, settings.key_prefix).load()).records.values())
 
 
 async def _revoke(settings: Settings, producer: str, fingerprint: str | None) -> Record:
-    async with _producers(settings) as producers:
-        return await producers.revoke(producer, fingerprint)
+    async with _store(settings) as client:
+        return await ProducerStore(client, settings.key_prefix).revoke(producer, fingerprint)
 
 
 @asynccontextmanager
-async def _producers(settings: Settings, *, create: bool = False) -> AsyncIterator[ProducerStore]:
-    """The producers in the store that the settings name; only to make a key is a data directory made."""
+async def _store(settings: Settings, *, create: bool = False) -> AsyncIterator[Store]:
+    """The store that the settings name; only to make a key is a data directory made."""
     if not settings.store and not create and not settings.data_dir.exists():
         raise SetupError(f"there is no data directory {settings.data_dir.resolve()}: give --data-dir or --store")
     with nullcontext(settings.store) if settings.store else running_or_started(settings.data_dir) as url:
         client = connect(url, settings)
         try:
-            yield ProducerStore(client, settings.key_prefix)
+            yield client
         finally:
             await client.aclose()

@@ -1,9 +1,22 @@
-"""Logs: one JSON object a line, or aligned text on a terminal; nothing from a user reaches a line unescaped."""
+"""Logs: one JSON object a line, or aligned text on a terminal; nothing from a user reaches a line unescaped.
 
+Warnings and errors that repeat are counted: the first is logged at once, then one line every 10 seconds says how often
+it came again (`repeated`), and one that begins with `over:` says that it stopped. Other lines are all logged.
+"""
+
+import atexit
 import logging
 import sys
+import threading
+import time
+from types import TracebackType
+from typing import Any, Final
 
 import structlog
+
+PERIOD: Final = 10.0  # seconds
+_MOST_CAUSES: Final = 1000
+_TEXT: Final = 80  # characters of a line that tell causes apart
 
 # Without the values of variables: among them are passwords and what users sent.
 _TRACEBACKS = structlog.processors.ExceptionRenderer(structlog.tracebacks.ExceptionDictTransformer(show_locals=False))
@@ -33,8 +46,112 @@ def configure_logs(level: str) -> None:
             processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, *renderer],
         )
     )
+    repeats = Repeats()
+    handler.addFilter(repeats)
+    atexit.register(repeats.close)
     root = logging.getLogger()
     root.handlers = [handler]
     root.setLevel(level.upper())
     for name in ("uvicorn", "uvicorn.error", "uvicorn.access", "asyncio"):
         logging.getLogger(name).setLevel(max(logging.WARNING, root.level))
+
+
+class _Cause:
+    """A line that was logged: when it was last told of, and how often it has come since, and in all."""
+
+    __slots__ = ("count", "level", "text", "timer", "told", "total")
+
+    def __init__(self, text: str, level: int, told: float) -> None:
+        self.text = text
+        self.level = level
+        self.told = told
+        self.count = self.total = 0
+        self.timer: threading.Timer | None = None  # runs while it repeats
+
+
+class Repeats(logging.Filter):
+    """Counts lines of the same cause instead of letting them pass.
+
+    The cause of a line is its text, its board, and the place in the code where the exception that it shows was raised.
+    """
+
+    def __init__(self, period: float = PERIOD) -> None:
+        super().__init__()
+        self._period = period
+        self._causes: dict[tuple[object, ...], _Cause] = {}
+        self._lock = threading.Lock()
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Whether a line is the first of its cause."""
+        told: dict[str, Any] = record.msg if isinstance(record.msg, dict) else {"event": str(record.msg)}
+        if record.levelno < logging.WARNING or "repeated" in told:
+            return True
+        text = str(told["event"]).partition("\n")[0]
+        name = (text[:_TEXT], told.get("board"), *_origin(told.get("exc_info") or record.exc_info))
+        now = time.monotonic()
+        with self._lock:
+            cause = self._causes.get(name)
+            if cause is None or (cause.timer is None and now >= cause.told + self._period):
+                self._make_room(now)
+                self._causes[name] = _Cause(text, record.levelno, now)
+                return True
+            cause.count += 1
+            cause.total += 1
+            if cause.timer is None:
+                self._start(name, cause, cause.told + self._period - now)
+            return False
+
+    def close(self) -> None:
+        """Tell what was counted and not told yet."""
+        with self._lock:
+            causes, self._causes = list(self._causes.values()), {}
+        for cause in causes:
+            if cause.timer is not None:
+                cause.timer.cancel()
+            if cause.count:
+                _log(cause, cause.text, cause.count)
+
+    def _tell(self, name: tuple[object, ...]) -> None:
+        """Tell how often a line has come again, or that it comes no more."""
+        with self._lock:
+            cause = self._causes.get(name)
+            if cause is None:
+                return
+            count, cause.count, cause.told = cause.count, 0, time.monotonic()
+            if count:
+                self._start(name, cause, self._period)
+            else:
+                del self._causes[name]
+        if count:
+            _log(cause, cause.text, count)
+        else:
+            _log(cause, f"over: {cause.text}", cause.total)
+
+    def _start(self, name: tuple[object, ...], cause: _Cause, seconds: float) -> None:
+        cause.timer = threading.Timer(seconds, self._tell, [name])
+        cause.timer.daemon = True
+        cause.timer.start()
+
+    def _make_room(self, now: float) -> None:
+        """Forget lines that came once, when there are too many: first the old ones, then all."""
+        for youngest in (now - self._period, now):
+            if len(self._causes) < _MOST_CAUSES:
+                return
+            self._causes = {
+                name: cause for name, cause in self._causes.items() if cause.timer is not None or cause.told > youngest
+            }
+
+
+def _log(cause: _Cause, text: str, repeated: int) -> None:
+    structlog.get_logger().log(cause.level, text, repeated=repeated)
+
+
+def _origin(info: object) -> tuple[object, ...]:
+    """The type of an exception, and where it was raised."""
+    error = sys.exc_info()[1] if info is True else info[1] if isinstance(info, tuple) else info
+    if not isinstance(error, BaseException):
+        return ()
+    place: TracebackType | None = error.__traceback__
+    while place is not None and place.tb_next is not None:
+        place = place.tb_next
+    return type(error), None if place is None else (place.tb_frame.f_code.co_filename, place.tb_lineno)

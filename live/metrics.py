@@ -1,8 +1,12 @@
 """One table of metrics, as Prometheus reads them at /metrics."""
 
+import warnings
+from collections.abc import Collection, Iterator
 from typing import Final
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client.metrics_core import Metric
+from prometheus_client.registry import Collector
 
 REGISTRY: Final = CollectorRegistry()
 
@@ -20,6 +24,12 @@ EVENTS_DUPLICATE: Final = Counter(
 )
 PROBLEMS_ANSWERED: Final = Counter(
     "live_problems", "Requests refused as a whole, by the code of the problem", ["code"], registry=REGISTRY
+)
+DROPPED_CONNECTIONS: Final = Counter(
+    "live_dropped_connections",
+    "HTTP connections closed by the server: slow in sending, answers unread, or lingering after the last answer",
+    ["reason"],
+    registry=REGISTRY,
 )
 COMMIT_EVENTS: Final = Histogram("live_commit_events", "Events in one script call", buckets=_SIZES, registry=REGISTRY)
 COMMIT_SECONDS: Final = Histogram(
@@ -60,6 +70,13 @@ ROTATION_LAG: Final = Gauge(
     registry=REGISTRY,
     multiprocess_mode="livemax",
 )
+RANGE_LEFT: Final = Gauge(
+    "live_score_range_left",
+    "Share of the exact range that the widest value of the last batch leaves free: from 1 down to 0",
+    ["board"],
+    registry=REGISTRY,
+    multiprocess_mode="livemin",
+)
 FRAMES_SENT: Final = Counter("live_frames_sent", "Messages handed to viewers, by type", ["type"], registry=REGISTRY)
 SLOW_VIEWERS: Final = Counter(
     "live_slow_viewers", "Viewers let go because they did not take a frame in time", registry=REGISTRY
@@ -67,3 +84,35 @@ SLOW_VIEWERS: Final = Counter(
 STORE_STALE: Final = Gauge(
     "live_store_stale", "1 while the store can't be heard", registry=REGISTRY, multiprocess_mode="livemax"
 )
+
+BY_BOARD: Final = (EVENTS_ACCEPTED, RANGE_LEFT, VIEWERS, ROTATION_LAG)  # every metric that has a series for each board
+
+
+def forget_board(board: str) -> None:
+    """Drop the series of a board that is no more."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # the files of several processes keep them: see `OfBoards`
+        for metric in BY_BOARD:
+            metric.remove(board)
+
+
+class OfBoards(Collector):
+    """What another collector tells, without the series of boards that are no more.
+
+    The files through which several processes put their metrics together keep every series that there ever was.
+    """
+
+    def __init__(self, collector: Collector, boards: Collection[str]) -> None:
+        self._collector = collector
+        self._boards = boards
+
+    def collect(self) -> Iterator[Metric]:
+        """Every metric."""
+        for metric in self._collector.collect():
+            metric.samples = [
+                sample for sample in metric.samples if "board" not in sample.labels or self._is_there(sample.labels)
+            ]
+            yield metric
+
+    def _is_there(self, labels: dict[str, str]) -> bool:
+        return labels["board"] in self._boards

@@ -1,20 +1,28 @@
-"""Which pages may open a socket; a browser tells whose page it is in the header `Origin`."""
+"""Origins of web pages, as browsers write them in the header field `Origin`. No I/O."""
 
-from collections.abc import Sequence
+import re
+from typing import Final
 
-from live.errors import ProblemError
+from live.hosts import parse_authority
+
+_PARTS: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://([^/?#]*)(.*)", re.DOTALL)
+_PORTS: Final = {"http": ":80", "https": ":443"}  # browsers leave these out
 
 
-def require_origin(origin: str | None, host: str | None, allowed: Sequence[str]) -> None:
-    """Let pages of our own origin and of the allowed ones pass, and clients that are no browsers.
+def check_origin(text: str) -> str:
+    """An origin as a browser sends it: scheme, host and port in lower case, without a path and without a usual port.
 
     Raises:
-        ProblemError: `origin_forbidden`. It keeps other sites' pages from using their visitors' network; it is no
-            authentication.
+        ValueError: the text is none, and so would never be met; the message says what to write.
     """
-    if origin is None or origin in allowed:
-        return
-    scheme, _, own = origin.partition("://")
-    if scheme in {"http", "https"} and own == host:
-        return
-    raise ProblemError("origin_forbidden", "the setting allowed_origins lists the origins that may connect")
+    if text == "*":
+        raise ValueError("`*` is not taken: list each origin whose pages may connect, such as https://example.org")
+    parts = _PARTS.fullmatch(text)
+    authority = parse_authority(parts[2]) if parts else None
+    if parts is None or authority is None:
+        raise ValueError(f"{text!r} is not an origin: write scheme, host and port, such as https://example.org:8443")
+    scheme = parts[1].lower()
+    canonical = f"{scheme}://{authority.text.removesuffix(_PORTS.get(scheme, ' '))}"
+    if canonical != text:
+        raise ValueError(f"{text!r} is not what browsers send as an origin: write {canonical}")
+    return text

@@ -26,10 +26,13 @@ class Field(msgspec.Struct, frozen=True):
 
     def __post_init__(self) -> None:
         """Refuse what names nothing or holds nothing."""
+        mistakes = []
         if not _NAME.fullmatch(self.name):
-            raise ValueError(f"the field {self.name!r} does not match ^{_NAME.pattern}$")
+            mistakes.append(f"the field {self.name!r} does not match ^{_NAME.pattern}$")
         if self.low > self.high:
-            raise ValueError(f"the field {self} is empty: it goes from the lower to the higher")
+            mistakes.append(f"the field {self} is empty: it goes from the lower to the higher")
+        if mistakes:
+            raise ValueError("\n".join(mistakes))
 
     def __str__(self) -> str:
         return f"{self.name} {self.low}..{self.high}"
@@ -64,15 +67,15 @@ class Packing(msgspec.Struct, frozen=True):
         if not self.fields:
             raise ValueError("there is no field")
         names = [field.name for field in self.fields]
-        for name in names:
-            if names.count(name) > 1:
-                raise ValueError(f"there is more than one field {name}")
+        mistakes = [f"there is more than one field {name}" for name in dict.fromkeys(names) if names.count(name) > 1]
         if self.count > MAX_VALUES:
             fields = " × ".join(map(str, self.fields))  # noqa: RUF001 - a multiplication sign is meant
-            raise ValueError(
+            mistakes.append(
                 f"{fields} takes {self._product} values, "
                 f"more than the 2^53 = {MAX_VALUES} that a score can hold exactly"
             )
+        if mistakes:
+            raise ValueError("\n".join(mistakes))
 
     @property
     def count(self) -> int:

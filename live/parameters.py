@@ -1,11 +1,23 @@
 """Parameters of a query."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Final
 
 from live.errors import ProblemError
+from live.names import unknown
 
 _MOST_DIGITS: Final = 16
+
+
+def require_known(given: Iterable[str], known: Collection[str]) -> None:
+    """Refuse a parameter that the path does not take, so that a slip of the pen is not answered as if it were right.
+
+    Raises:
+        ProblemError: `parameter_invalid`, with the nearest name that is known.
+    """
+    for name in given:
+        if name not in known:
+            raise ProblemError("parameter_invalid", unknown("parameter", name, known))
 
 
 def whole_number(query: Mapping[str, str], name: str, default: int, least: int, most: int) -> int:

@@ -4,7 +4,7 @@ import hashlib
 import hmac
 import re
 import secrets
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from ipaddress import IPv6Address, ip_address
 from typing import Annotated, Final, Literal
 
@@ -16,6 +16,7 @@ from live.errors import ProblemError, SetupError
 Verb = Literal["post", "admin"]
 
 PRODUCER_ID: Final = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
+ALL: Final = "*"  # among the event types of a producer: every one
 MOST_SECRETS: Final = 2  # the old one and the new one, while a producer changes over
 
 _BEARER: Final = re.compile(rb"(?i:bearer) +([a-z0-9][a-z0-9_-]{0,63})\.([\x21-\x7e]{1,256})")
@@ -27,7 +28,9 @@ class Producer(msgspec.Struct, frozen=True):
     """Whom a request comes from, and what it may do.
 
     `id` is empty for an anonymous one. `boards` is None for all. `rate` is in events a second, 0 for no limit; `burst`
-    may come at once. Its rate is counted under `rate_key`, which is safe in the name of a key.
+    may come at once. Its rate is counted under `rate_key`, which is safe in the name of a key. Where amounts are added
+    up, `max_amount` is how far from zero one of its may be (None: as far as the board allows). `sources` are the types
+    of events that boards which it makes may take; None for all.
     """
 
     id: str
@@ -36,6 +39,13 @@ class Producer(msgspec.Struct, frozen=True):
     rate: float
     burst: int
     rate_key: str
+    max_amount: int | None = None
+    sources: frozenset[str] | None = None
+
+    @property
+    def is_limited(self) -> bool:
+        """Whether it has rights to some boards only."""
+        return self.boards is not None
 
     def require(self, verb: Verb) -> None:
         """Let a producer pass that may do this.
@@ -54,6 +64,20 @@ class Producer(msgspec.Struct, frozen=True):
         """
         if self.boards is not None and board not in self.boards:
             raise ProblemError("scope_forbidden", f"the key is not for board {board}")
+
+    def require_sources(self, sources: Iterable[str]) -> None:
+        """Let a producer pass whose boards may take events of these types.
+
+        Raises:
+            ProblemError: `scope_forbidden`.
+        """
+        missing = sorted(set(sources) - self.sources) if self.sources is not None else []
+        if missing:
+            types = ",".join(missing)
+            detail = (
+                f"the key may make no board that takes events of type {types}: `live keys add` has `--sources {types}`"
+            )
+            raise ProblemError("scope_forbidden", detail)
 
     def refusal(self, board: str) -> str | None:
         """The code with which an event for this board is refused; None when the producer may feed it."""
@@ -79,12 +103,15 @@ class Scope(msgspec.Struct, frozen=True, kw_only=True):
     verbs: tuple[Verb, ...] | UnsetType = UNSET
     rate: float | UnsetType = UNSET
     burst: int | UnsetType = UNSET
+    max_amount: int | UnsetType | None = UNSET
+    sources: tuple[str, ...] | UnsetType | None = UNSET
 
 
 class Record(msgspec.Struct, frozen=True, kw_only=True):
     """A producer as it is kept; times are seconds since 1970. It stays when it is revoked, without its secrets.
 
-    `rate` is None for the default of the settings; `burst` is None for two seconds of a rate of its own.
+    `rate` is None for the default of the settings; `burst` is None for two seconds of a rate of its own. `sources` is
+    None for the default: all types of events for a producer with rights to all boards, and otherwise none.
     """
 
     id: str
@@ -93,6 +120,8 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     verbs: tuple[Verb, ...] = ("post",)
     rate: float | None = None
     burst: int | None = None
+    max_amount: int | None = None
+    sources: tuple[str, ...] | None = None
     secrets: tuple[Secret, ...] = ()
     revoked: int | None = None
 
@@ -104,8 +133,21 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
             burst = max(1, round(2 * self.rate))
         boards = None if self.boards is None else frozenset(self.boards)
         return Producer(
-            self.id, boards, frozenset(self.verbs), rate if self.rate is None else self.rate, burst, self.id
+            id=self.id,
+            boards=boards,
+            verbs=frozenset(self.verbs),
+            rate=rate if self.rate is None else self.rate,
+            burst=burst,
+            rate_key=self.id,
+            max_amount=self.max_amount,
+            sources=self._sources,
         )
+
+    @property
+    def _sources(self) -> frozenset[str] | None:
+        if self.sources is None:
+            return None if self.boards is None else frozenset()
+        return None if ALL in self.sources else frozenset(self.sources)
 
     @property
     def digests(self) -> tuple[bytes, ...]:

@@ -5,7 +5,7 @@ from typing import Final
 import msgspec
 import structlog
 
-from live.errors import PROBLEMS, EpochLostError, ProblemError, StoreUnavailableError
+from live.errors import EPOCH_LOST_DETAIL, PROBLEMS, EpochLostError, ProblemError, StoreUnavailableError
 from live.metrics import PROBLEMS_ANSWERED
 
 log = structlog.get_logger()
@@ -88,7 +88,7 @@ def as_problem(error: Exception) -> ProblemError:
             return ProblemError(code, "try again later", retry_after=_RETRY_AFTER)
         case EpochLostError():
             log.error("the store lost a board", reason=str(error))
-            return ProblemError("epoch_lost", "nothing was counted; an operator has to look", retry_after=60)
+            return ProblemError("epoch_lost", EPOCH_LOST_DETAIL, retry_after=60)
         case _:
             log.error("a request failed", exc_info=error)
             return ProblemError("internal_error", "see the server's log")

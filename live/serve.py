@@ -16,17 +16,23 @@ import uvicorn
 from starlette.types import ASGIApp
 from uvicorn.supervisors import Multiprocess
 
+from live.admin_key import FILE, provide_admin_key
 from live.board import Boards
 from live.board_file import load_boards
+from live.descriptors import fit, raise_limit
 from live.errors import SetupError, StoreUnavailableError
-from live.gate import is_loopback
+from live.hosts import is_loopback
+from live.lifecycle.acceptance import accept_loss
 from live.logs import configure_logs
 from live.protocols.http import HttpProtocol
 from live.settings import Settings, as_environment
-from live.store.client import connect, redact, unsafe_settings
+from live.store.client import Store, connect, redact, unsafe_settings
 from live.store.embedded import EmbeddedStore
 from live.store.ledger import Ledger
+from live.store.loss import LossWatch
+from live.store.private import make_private
 from live.store.producers import ProducerStore
+from live.store.witness import CHOICES
 from live.web.app import make_app, relax_collector
 
 log = structlog.get_logger()
@@ -36,8 +42,11 @@ _STORE_DEADLINE: Final = 10.0
 _LARGEST_MESSAGE: Final = 1024  # bytes that a viewer may send; it has nothing to say
 
 
-def serve(settings: Settings) -> None:
+def serve(settings: Settings, *, admin_key: bool = False, accept_loss: bool = False) -> None:
     """Serve until told to stop.
+
+    With `admin_key`, make an admin API key if there is no API key, and print it; with `accept_loss`, serve though the
+    store lost data.
 
     Raises:
         SetupError: a setting, the boards file, the port, the data directory or the store won't do.
@@ -45,27 +54,51 @@ def serve(settings: Settings) -> None:
     signal.signal(signal.SIGTERM, _end)  # uvicorn raises the signal again once it has stopped: leave in good order
     configure_logs(settings.log_level)
     boards = load_boards(settings.boards)
+    if len(boards.by_id) > settings.max_boards:
+        raise SetupError(
+            f"the boards file has {len(boards.by_id)} boards, and the setting max_boards allows {settings.max_boards}: "
+            "raise LIVE_MAX_BOARDS, or leave some out"
+        )
     with bound_socket(settings) as listener, _store(settings) as url:
         settings = msgspec.structs.replace(settings, store=url, port=listener.getsockname()[1])
-        asyncio.run(check_store(settings, boards))
+        if warning := unsafe_hosts(settings):
+            log.warning(warning)
+        asyncio.run(check_store(settings, boards, accept=accept_loss))
+        settings = fit(settings, raise_limit())
         _announce(settings)
+        if admin_key and settings.role in settings.admin_roles:
+            _announce_key(settings, asyncio.run(provide_admin_key(settings)))
         _run(settings, boards, listener)
 
 
-async def check_store(settings: Settings, boards: Boards) -> None:
-    """Meet the store: say what is unsafe about it, and that each board in it is the one that was asked for.
+def unsafe_hosts(settings: Settings) -> str | None:
+    """What is unsafe about the names that a server answers for; None when nothing is."""
+    if "*" not in settings.allowed_hosts or not (settings.open or is_loopback(settings.host)):
+        return None
+    return (
+        "LIVE_ALLOWED_HOSTS is *, and events may be accepted without an API key: any web page can then send events "
+        "from a visitor's machine. Name the hosts instead."
+    )
+
+
+async def check_store(settings: Settings, boards: Boards, *, accept: bool = False) -> None:
+    """Meet the store: say what is unsafe about it, and that it and each board in it are the ones that are known.
+
+    With `accept`, an operator accepts what the store lost.
 
     Raises:
-        SetupError: it is away, may evict keys, holds a board of another kind under one of the ids, or holds no
-            producer's key while others could reach the server.
+        SetupError: it is away, may evict keys, lost data, holds a board of another kind under one of the ids, or holds
+            no producer's key while others could reach the server.
     """
     client = connect(settings.store, settings)
+    watch = LossWatch(client, settings.key_prefix)
     try:
         deadline = asyncio.get_running_loop().time() + _STORE_DEADLINE
         while True:
             try:
                 for line in await unsafe_settings(client):
                     log.warning(line)
+                await _look_for_losses(client, settings, boards, watch, accept=accept)
                 for board in boards.by_id.values():
                     await Ledger(client, board, settings).open()
                 if not settings.open and not is_loopback(settings.host):
@@ -81,10 +114,28 @@ async def check_store(settings: Settings, boards: Boards) -> None:
         await client.aclose()
 
 
+async def _look_for_losses(
+    client: Store, settings: Settings, boards: Boards, watch: LossWatch, *, accept: bool
+) -> None:
+    """See that the store holds all that is known of it."""
+    witness = client.witness
+    faults = await watch.find()
+    if not faults:
+        witness.lift()
+        if accept:
+            log.warning("there is no loss to accept: the store holds all that is known. Start without --accept-loss")
+        return
+    reason = "; ".join(faults)
+    if not accept:
+        choices = CHOICES.format(path=witness.path)
+        raise SetupError(f"the store lost data: {reason}.\nWhat was known: {witness.describe()}.\n{choices}.")
+    await accept_loss(client, settings.key_prefix, boards, watch, reason)
+
+
 async def _require_keys(producers: ProducerStore, host: str) -> None:
-    if not (await producers.load()).records:
+    if not any("post" in record.verbs for record in (await producers.load()).records.values()):
         raise SetupError(
-            f"no producer has a key, and others may reach {host}: make one with `live keys add ID`, "
+            f"no producer has an API key, and others may reach {host}: make one with `live keys add ID`, "
             "or let everybody send events with --open (LIVE_OPEN=true)."
         )
 
@@ -93,11 +144,13 @@ async def _require_keys(producers: ProducerStore, host: str) -> None:
 def _store(settings: Settings) -> Iterator[str]:
     """The URL of the store; the embedded one lives as long as the context."""
     if settings.store:
+        make_private(settings.data_dir)
         yield settings.store
         return
-    embedded = EmbeddedStore(settings.data_dir)
+    embedded = EmbeddedStore(settings.data_dir, settings.store_memory)
     try:
         embedded.start()
+        log.info("the embedded store fills at most so much memory with data", megabytes=embedded.memory // 1024**2)
         yield embedded.url
     finally:
         embedded.stop()
@@ -132,9 +185,28 @@ def bound_socket(settings: Settings) -> Iterator[socket.socket]:
         yield listener
 
 
-def _announce(settings: Settings) -> None:
+def _address(settings: Settings) -> str:
     host = f"[{settings.host}]" if ":" in settings.host else settings.host
-    print(f"Live Board is at http://{host}:{settings.port}/  (Ctrl-C stops it)", flush=True)  # noqa: T201 - for people
+    return f"http://{host}:{settings.port}"
+
+
+def _announce(settings: Settings) -> None:
+    print(f"Live Board is at {_address(settings)}/  (Ctrl-C stops it)", flush=True)  # noqa: T201 - for people
+
+
+def _announce_key(settings: Settings, key: str | None) -> None:
+    if key is None:
+        return
+    path = (settings.data_dir / FILE).resolve()
+    print(  # noqa: T201 - for people
+        f"\nThe admin API key of this server, kept in {path}:\n\n    {key}\n\n"
+        "Make a board with it, and send it an event:\n\n"
+        f"    curl -X PUT {_address(settings)}/v1/boards/mine -H 'Authorization: Bearer {key}' \\\n"
+        """      -H 'Content-Type: application/json' -d '{"title": "My board", "source": ["mine"]}'\n"""
+        f"    curl -X POST {_address(settings)}/v1/events \\\n"
+        """      -H 'Content-Type: application/json' -d '{"type": "mine", "key": "first"}'\n""",
+        flush=True,
+    )
 
 
 def _run(settings: Settings, boards: Boards, listener: socket.socket) -> None:

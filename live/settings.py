@@ -1,21 +1,60 @@
 """One table of settings: name, type, default, meaning. Each is the environment variable LIVE_<NAME>."""
 
 import os
-from collections.abc import Mapping
+import re
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Final, Literal
 
 import msgspec
 from msgspec import Meta
 
 from live.errors import SetupError
+from live.forwarded import check_network
+from live.hosts import check_pattern, check_root_path
+from live.names import unknown
+from live.origin import check_origin
 from live.window import parse_duration
 
-_LONGEST = 7 * 86400  # seconds: any setting of time beyond is a slip, and the kernel takes no more than 24 days
+OTHER_VARIABLES = ("LIVE_KEY",)  # read by `live replay` and `live load`
+
+_PREFIX = "LIVE_"
+LEAST_MEMORY = 16 * 1024**2  # bytes: a store needs some to start
+LONGEST = 7 * 86400  # seconds: any setting of time beyond is a slip, and the kernel takes no more than 24 days
 
 
 class Duration(float):
     """Seconds, written as `100ms`, `2s`, `24h`."""
+
+    __slots__ = ()
+
+
+class HostPattern(str):
+    """A name of this server, written as `board.example.org`, `*.example.org` or `*`."""
+
+    __slots__ = ()
+
+
+class Origin(str):
+    """The origin of web pages, written as `https://example.org` or `https://example.org:8443`."""
+
+    __slots__ = ()
+
+
+class RootPath(str):
+    """Where a server stands below its host: empty, or a path such as `/live`."""
+
+    __slots__ = ()
+
+
+class ProxyNetwork(str):
+    """An address or a network, written as `192.0.2.1` or `10.0.0.0/8`."""
+
+    __slots__ = ()
+
+
+class Size(int):
+    """Bytes, written as `512mb` or `2gb`."""
 
     __slots__ = ()
 
@@ -29,24 +68,63 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 
     host: Annotated[str, _said("address to listen on")] = "127.0.0.1"
     port: Annotated[int, _said("port to listen on; 0 takes a free one", ge=0, le=65535)] = 8000
-    store: Annotated[str, _said("`redis://…`, `rediss://…` or `unix://…`; empty starts the embedded Valkey")] = ""
-    data_dir: Annotated[Path, _said("where the embedded Valkey keeps its data")] = Path("live-data")
+    store: Annotated[
+        str, _said("the store: `redis://…`, `rediss://…` or `unix://…`; empty starts the embedded Valkey")
+    ] = ""
+    data_dir: Annotated[
+        Path, _said("where the embedded Valkey keeps its data, and every server what it knows of its store")
+    ] = Path("live-data")
+    store_memory: Annotated[
+        Size, _said("most memory that the embedded Valkey fills with data; 0 takes half of what there is")
+    ] = Size(0)
+    max_boards: Annotated[int, _said("boards of the server, those of the boards file among them", ge=1)] = 1000
     boards: Annotated[Path | None, _said("TOML file of boards; without one there is the board `posts`")] = None
     workers: Annotated[int, _said("server processes", ge=1, le=64)] = 1
     role: Annotated[
         Literal["all", "ingest", "viewers"],
         _said("what this process serves: `ingest` takes events, `viewers` shows boards, `all` does both"),
     ] = "all"
-    demo: Annotated[bool, _said("add made-up likes, so that a newcomer sees a board move")] = False
+    demo: Annotated[bool, _said("add made-up likes in one of all processes, so that a newcomer sees a board move")] = (
+        False
+    )
     open: Annotated[bool, _said("accept events without a key, from anywhere")] = False
+    allowed_hosts: Annotated[
+        tuple[HostPattern, ...],
+        _said("names that clients may call this server by, comma-separated, `*.example.org` too; `*` allows any name"),
+    ] = ()
+    trusted_proxies: Annotated[
+        tuple[ProxyNetwork, ...],
+        _said("addresses and networks, comma-separated, whose `Forwarded` and `X-Forwarded-…` fields are believed"),
+    ] = ()
+    root_path: Annotated[RootPath, _said("path below which a proxy serves this server, such as `/live`")] = RootPath()
+    anonymous_admin: Annotated[
+        bool,
+        _said(
+            "let programs on this machine change boards without an API key, as long as they may post without one; "
+            "never through a proxy, and by the names of this machine only"
+        ),
+    ] = False
+    admin_roles: Annotated[
+        tuple[Literal["all", "ingest", "viewers"], ...],
+        _said("roles, comma-separated, whose processes change boards and records, for those with an admin API key"),
+    ] = ("all", "ingest")
     rate: Annotated[int, _said("events a second of a producer without a rate of its own; 0 is no limit", ge=0)] = (
         100_000
     )
     burst: Annotated[int, _said("events that such a producer may send at once", ge=1)] = 200_000
     key_prefix: Annotated[str, _said("first part of every key in the store", pattern="^[a-z0-9_-]{1,32}$")] = "live"
-    log_level: Annotated[Literal["debug", "info", "warning", "error"], _said("least severe line logged")] = "info"
+    log_level: Annotated[
+        Literal["debug", "info", "warning", "error"],
+        _said("least severe line logged; warnings that repeat are counted, one line every 10 s"),
+    ] = "info"
 
     max_connections: Annotated[int, _said("HTTP connections of one process, viewers not among them", ge=1)] = 4096
+    max_address_connections: Annotated[
+        int, _said("HTTP connections of one process from one address (or one IPv6 /64 network)", ge=1)
+    ] = 2048
+    max_unread: Annotated[
+        int, _said("bytes of answers that wait in one process for clients to read them", ge=65536)
+    ] = 256 * 1024 * 1024
     request_timeout: Annotated[Duration, _said("how long a request may take to arrive, from its first byte")] = (
         Duration(8)
     )
@@ -65,10 +143,14 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     ] = Duration(0.001)
 
     store_connections: Annotated[int, _said("connections to the store a process may open", ge=4)] = 16
-    store_timeout: Annotated[Duration, _said("wait for one answer of the store")] = Duration(1)
+    store_timeout: Annotated[
+        Duration, _said("wait for one reply of the store; after three times that in silence the connection is dropped")
+    ] = Duration(1)
     write_deadline: Annotated[Duration, _said("how long a write is retried before POST answers 503")] = Duration(2)
 
-    rotation_interval: Annotated[Duration, _said("longest pause before a process looks for due slots")] = Duration(1)
+    rotation_interval: Annotated[
+        Duration, _said("longest pause before a process looks for due slots; it knows when the next one is due")
+    ] = Duration(30)
     rotation_step: Annotated[int, _said("fields of a slot subtracted in one script call", ge=1, le=2000)] = 128
 
     conflation_interval: Annotated[Duration, _said("least time between two frames to a viewer")] = Duration(0.1)
@@ -80,24 +162,44 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     max_address_viewers: Annotated[int, _said("viewers of one process from one address", ge=0)] = 10_000
     slow_timeout: Annotated[Duration, _said("how long a viewer may take nothing of what waits for it")] = Duration(15)
     allowed_origins: Annotated[
-        tuple[str, ...], _said("further origins whose pages may watch, comma-separated; the own one always may")
+        tuple[Origin, ...], _said("further origins whose pages may watch, comma-separated; the own one always may")
     ] = ()
     shutdown_timeout: Annotated[Duration, _said("how long open requests may take to end at a stop")] = Duration(5)
 
 
+def _parse_size(text: str) -> Size:
+    match = re.fullmatch(r"(\d{1,15})(kb|mb|gb)?", text.lower())
+    size = int(match[1]) * 1024 ** ("", "kb", "mb", "gb").index(match[2] or "") if match else -1
+    if size != 0 and not LEAST_MEMORY <= size < 2**60:
+        raise ValueError(f"{text!r} is not a size of 16mb or more: write a number and kb, mb or gb, like 512mb; or 0")
+    return Size(size)
+
+
 def environment_name(setting: str) -> str:
     """The environment variable of a setting: `max_body` is `LIVE_MAX_BODY`."""
-    return f"LIVE_{setting.upper()}"
+    return f"{_PREFIX}{setting.upper()}"
+
+
+_READERS: Final[Mapping[type, Callable[[str], Any]]] = {
+    Size: _parse_size,
+    HostPattern: lambda text: HostPattern(check_pattern(text)),
+    Origin: lambda text: Origin(check_origin(text)),
+    RootPath: lambda text: RootPath(check_root_path(text)),
+    ProxyNetwork: lambda text: ProxyNetwork(check_network(text)),
+}
 
 
 def _convert(expected: type, value: Any) -> Any:  # noqa: ANN401 - the signature that msgspec asks for
     if expected is Duration:
         duration = parse_duration(value)
-        if not 0 < duration <= _LONGEST:
+        if not 0 < duration <= LONGEST:
             raise ValueError(f"{value!r} is not between 1ms and 7d")
         return Duration(duration)
     if expected is Path or expected == Path | None:
         return Path(value)
+    reader = _READERS.get(expected)
+    if reader is not None:
+        return reader(value)
     raise TypeError(f"no setting is of type {expected}")
 
 
@@ -105,25 +207,42 @@ def load_settings(environment: Mapping[str, str] = os.environ, **given: Any) -> 
     """Settings from flags (`given`, where not None), then the environment, then the defaults.
 
     Raises:
-        SetupError: a value is wrong; one line for each, naming the variable.
+        SetupError: a value is wrong, or a variable is unknown; one line for each, naming the variable.
     """
     values: dict[str, Any] = {}
-    mistakes: list[str] = []
+    mistakes = _unknown_variables(environment)
     for field in msgspec.structs.fields(Settings):
         value: Any = given.get(field.name)
         if value is None:
             value = environment.get(environment_name(field.name))
         if value is None or value == "":
             continue
-        if field.name == "allowed_origins" and isinstance(value, str):
+        given_text = str(value)
+        if isinstance(field.default, tuple) and isinstance(value, str):
             value = tuple(part.strip() for part in value.split(",") if part.strip())
         try:
             values[field.name] = msgspec.convert(value, field.type, strict=False, dec_hook=_convert)
         except ValueError as error:  # msgspec.ValidationError is one
-            mistakes.append(f"{environment_name(field.name)} (or its flag) = {str(value)!r}: {error}")
+            mistakes.append(f"{environment_name(field.name)} (or its flag) = {given_text!r}: {error}")
     if mistakes:
         raise SetupError("\n".join(mistakes))
     return Settings(**values)
+
+
+def check_variables(environment: Mapping[str, str] = os.environ) -> None:
+    """See that each variable whose name begins with `LIVE_` is known: the setting that was meant would have no effect.
+
+    Raises:
+        SetupError: some are not; one line for each, with the nearest name.
+    """
+    if mistakes := _unknown_variables(environment):
+        raise SetupError("\n".join(mistakes))
+
+
+def _unknown_variables(environment: Mapping[str, str]) -> list[str]:
+    known = [*map(environment_name, Settings.__struct_fields__), *OTHER_VARIABLES]
+    given = sorted(name for name in environment if name.startswith(_PREFIX))
+    return [unknown("setting", name, known) for name in given if name not in known]
 
 
 def as_environment(settings: Settings) -> dict[str, str]:

@@ -52,6 +52,11 @@ class Rolling(msgspec.Struct, frozen=True):
 
     tables: ClassVar[bool] = False  # whether each slot has a ranking of its own
 
+    @property
+    def live(self) -> int:
+        """How many slots one score can be the sum of."""
+        return self.length // self.slot + 1
+
     def __post_init__(self) -> None:
         """Refuse lengths on which slot arithmetic would not be exact."""
         if self.slot < 1 or self.length < 1:
@@ -71,7 +76,7 @@ class Rolling(msgspec.Struct, frozen=True):
     @classmethod
     def parse(cls, rolling: str, slot: str) -> "Rolling":
         """Build a window from two durations in whole seconds, such as `24h` and `1h`."""
-        return cls(_seconds("rolling", rolling), _seconds("slot", slot))
+        return cls(*_all_seconds(rolling=rolling, slot=slot))
 
 
 class Sliding(msgspec.Struct, frozen=True):
@@ -80,6 +85,7 @@ class Sliding(msgspec.Struct, frozen=True):
     length: int
 
     tables: ClassVar[bool] = False
+    live: ClassVar[int] = 1
 
     def slot_at(self, _seconds: int) -> Slot:
         """All that counts is in one slot, which events leave one by one."""
@@ -102,6 +108,7 @@ class Forever(msgspec.Struct, frozen=True):
     """All time: nothing leaves."""
 
     tables: ClassVar[bool] = False
+    live: ClassVar[int] = 1
 
     def slot_at(self, _seconds: int) -> Slot:
         """There is but one slot."""
@@ -128,16 +135,27 @@ class Periods(msgspec.Struct, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         """Refuse what no calendar has."""
+        mistakes = []
         if self.last is not None and not 1 < self.last <= MOST_PERIODS:
-            raise ValueError(f"last = {self.last} is not from 2 to {MOST_PERIODS} periods")
+            mistakes.append(f"last = {self.last} is not from 2 to {MOST_PERIODS} periods")
         if not 0 <= self.keep <= MOST_PERIODS:
-            raise ValueError(f"keep = {self.keep} is not from 0 to {MOST_PERIODS} periods")
-        _calendar(self)
+            mistakes.append(f"keep = {self.keep} is not from 0 to {MOST_PERIODS} periods")
+        try:
+            _calendar(self)
+        except ValueError as error:
+            mistakes.append(str(error))
+        if mistakes:
+            raise ValueError("\n".join(mistakes))
 
     @property
     def tables(self) -> bool:
         """Whether each period has a ranking of its own."""
         return self.last is None
+
+    @property
+    def live(self) -> int:
+        """How many slots one score can be the sum of."""
+        return self.last or 1
 
     @property
     def calendar(self) -> Calendar:
@@ -155,8 +173,23 @@ class Periods(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def parse(cls, grace: str, **choices: Any) -> "Periods":  # noqa: ANN401 - checked by msgspec before
-        """Build a window from choices as a boards file has them."""
-        return cls(grace=_seconds("grace", grace), **choices)
+        """Build a window from choices as a boards file has them.
+
+        Raises:
+            ValueError: they make none; a line for each mistake.
+        """
+        mistakes, seconds = [], 0
+        try:
+            seconds = _seconds("grace", grace)
+        except ValueError as error:
+            mistakes.append(str(error))
+        try:
+            periods = cls(grace=seconds, **choices)
+        except ValueError as error:
+            mistakes.append(str(error))
+        if mistakes:
+            raise ValueError("\n".join(mistakes))
+        return periods
 
 
 Window: TypeAlias = Rolling | Periods | Sliding | Forever
@@ -184,8 +217,24 @@ def _oldest(periods: Periods, newest: int) -> int:
     return period.start
 
 
+def _all_seconds(**texts: str) -> list[int]:
+    """Several durations in whole seconds; every mistake at once."""
+    seconds, mistakes = [], []
+    for name, text in texts.items():
+        try:
+            seconds.append(_seconds(name, text))
+        except ValueError as error:
+            mistakes.append(str(error))
+    if mistakes:
+        raise ValueError("\n".join(mistakes))
+    return seconds
+
+
 def _seconds(name: str, text: str) -> int:
-    seconds = parse_duration(text)
+    try:
+        seconds = parse_duration(text)
+    except ValueError as error:
+        raise ValueError(f"{name}: {error}") from None
     if seconds != int(seconds):
         raise ValueError(f"{name} = {text!r} is not a whole number of seconds")
     return int(seconds)

@@ -10,7 +10,7 @@ const WORDS = { connecting: "Connecting", live: "Live", stale: "Stale", away: "C
 function connect(section) {
   const status = /** @type {HTMLElement} */ (document.getElementById(`connection${section.dataset.tail}`));
   const view = new BoardView(document, section.dataset.tail ?? "");
-  const url = new URL(`/v1/boards/${section.dataset.board}/live`, location.href);
+  const url = new URL(section.dataset.live ?? "", location.href);
   url.protocol = location.protocol === "https:" ? "wss:" : "ws:";
   url.searchParams.set("limit", section.dataset.limit ?? "50");
   if (section.dataset.place !== undefined) url.searchParams.set("key", section.dataset.place);

@@ -8,6 +8,12 @@ from hypothesis import settings
 
 from tests.support import REDIS_SERVER, StoreProcess, valkey
 
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Let `make attack` ask for longer runs than `make test`."""
+    parser.addoption("--effort", type=int, default=1, help="how many times as long the tests in tests/security run")
+
+
 # An example may meet a busy machine: no test asserts an absolute time.
 settings.register_profile("patient", deadline=None)
 settings.load_profile("patient")

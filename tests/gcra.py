@@ -1,7 +1,7 @@
 """Rates under a clock that the test sets, and GCRA by brute force to compare them with."""
 
 import asyncio
-from typing import Final, NamedTuple, Self
+from typing import Final, Self
 
 from live.errors import ProblemError
 from live.producer import Producer
@@ -9,16 +9,10 @@ from live.rates import Rates
 from live.store.client import connect
 from live.store.leases import TAKE, LeaseStore
 from live.store.scripts import Script
+from tests.mutation import Mutant, compiled, mutated
 from tests.support import fresh_settings
 
 NOON: Final = 1_800_000_000
-
-
-class Mutant(NamedTuple):
-    """A mistake to make in the script: what stands in place of what."""
-
-    right: str
-    wrong: str
 
 
 def sender(rate: float, burst: int, rate_key: str = "shop") -> Producer:
@@ -63,8 +57,9 @@ class Simulation:
         self.settings = fresh_settings(store)
         self.client = connect(store, self.settings)
         self.now = 0.0
+        self.skew = 0.0  # by how much the store's clock is ahead of that of the processes
         self._time_key = f"{self.settings.key_prefix}:time"
-        leases = LeaseStore(self.client, self.settings.key_prefix, self._script(mutant))
+        leases = LeaseStore(self.client, self.settings.key_prefix, compiled(store, self._script(mutant)))
         self.processes = [Rates(self.client, self.settings, leases, lambda: self.now) for _ in range(processes)]
 
     def _script(self, mutant: Mutant | None) -> Script:
@@ -73,18 +68,25 @@ class Simulation:
         right = {"redis.call('TIME')": f"redis.call('LRANGE', '{self._time_key}', 0, -1)"}
         right[", 'PX', string.format('%.0f', expiry))"] = ")"
         if mutant is not None:
-            right = {mutant[0]: mutant[1], **right}
-        for old, new in right.items():
-            assert source.count(old) == 1, old
-            source = source.replace(old, new)
-        return Script("take", source)
+            right = {mutant.right: mutant.wrong, **right}
+        return Script("take", mutated(source, right))
 
     async def go_on(self, seconds: float) -> None:
         """Let time pass, for the store and for each process."""
         self.now += seconds
-        micros = round(self.now * 1_000_000)
+        micros = round((self.now + self.skew) * 1_000_000)
         await self.client.delete(self._time_key)
         await self.client.rpush(self._time_key, str(NOON + micros // 1_000_000), str(micros % 1_000_000))
+
+    async def set_clock(self, seconds: float) -> None:
+        """Set the store's clock, and only that, ahead or back."""
+        self.skew += seconds
+        await self.go_on(0)
+
+    def wait_of(self, process: int, producer: Producer) -> float:
+        """For how many seconds a process refuses a producer."""
+        account = self.processes[process]._accounts.get(producer.rate_key)
+        return max(0.0, account.refused_until - self.now) if account else 0.0
 
     async def send(self, process: int, producer: Producer, events: int = 1) -> bool:
         """One request; whether it was admitted. What it leads to is done when it returns."""

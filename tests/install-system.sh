@@ -9,6 +9,9 @@ missing() {
 	test)
 		command -v chromium >/dev/null || echo chromium
 		command -v redis-server >/dev/null || echo redis-server
+		command -v nginx >/dev/null || echo nginx
+		command -v zsh >/dev/null || echo zsh
+		command -v curl >/dev/null || echo curl
 		;;
 	bench)
 		command -v webdis >/dev/null || echo webdis

@@ -2,11 +2,13 @@
 
 from collections import Counter
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from live.board import Board
 from live.event import Entry
 from live.window import Forever, Periods, Sliding
+
+_DAY: Final = 86_400_000  # ms; as long as identities are known by default
 
 
 class Counted(NamedTuple):
@@ -31,6 +33,9 @@ class Reference:
         self.newest: int | None = None  # the newest event time, on an event clock
         self.number = 0
         self.hidden: set[str] = set()
+        self.frozen = False
+        self.entrants: set[str] = set()
+        self.seen: dict[bytes, int] = {}  # the day on which each identity was counted
 
     def now(self, clock: int) -> int | None:
         """The board's time, in ms."""
@@ -41,42 +46,73 @@ class Reference:
         refused = {}
         for index, entry in enumerate(batch):
             self.number += 1
-            code = self._refusal(entry, clock) or self._vote(entry, clock)
+            code = self._count(entry, clock)
             if code is not None:
                 refused[index] = code
-        for slot, records in self.held.items():
-            kept = self._ordered({key: score for key, (score, _) in records.items()}, slot)[: self.board.cap]
-            self.held[slot] = {key: records[key] for key in kept}
+        self.cut()
         return refused
 
+    def _count(self, entry: Entry, clock: int) -> str | None:
+        """Count an entry, or give the code of the refusal; what was counted before is that before anything else."""
+        identity, today = entry[3], clock // _DAY
+        if identity is not None and self.seen.get(identity, -2) >= today - 1:
+            return "duplicate"
+        if self.frozen:
+            return "frozen"
+        code = self._refusal(entry, clock) or self._vote(entry, clock)
+        if code is not None:
+            return code
+        if identity is not None:
+            self.seen[identity] = today
+        if self.board.clock == "event" and entry[2] is not None:
+            self.newest = entry[2] if self.newest is None else max(self.newest, entry[2])
+        return None
+
+    def cut(self) -> None:
+        """Keep no more records than the board may; hidden ones take no place."""
+        for slot, records in self.held.items():
+            shown = {key: score for key, (score, _) in records.items() if key not in self.hidden}
+            gone = self._ordered(shown, slot)[self.board.cap or len(shown) :]
+            self.held[slot] = {key: record for key, record in records.items() if key not in gone}
+
     def _refusal(self, entry: Entry, clock: int) -> str | None:
-        _, _, time, _, extra = entry
-        window, now = self.board.window, self.now(clock)
+        time = entry[2]
         if time is None and self.board.clock == "event":
             return "time_required"
         moment = clock if time is None else time
-        slot = window.slot_at(moment // 1000)
-        if now is not None:
-            current = window.slot_at(now // 1000)
-            late = slot.start < window.oldest(current.start)
-            late |= isinstance(window, Sliding) and moment <= now - window.length * 1000
-            if isinstance(window, Periods) and window.tables and slot.start < current.start:
-                late |= now >= (slot.end + window.grace) * 1000
-            if late:
-                return "late"
-        if moment > clock + self.future:
-            return "early"
-        if self.board.clock == "event":
-            self.newest = moment if self.newest is None else max(self.newest, moment)
-        if self.board.votes is not None and (extra is None or extra.actor is None):
+        if self._is_late(moment, clock):
+            return "late"
+        code = self._no_vote(entry, moment if self.board.clock == "event" else clock)
+        return "early" if code is None and moment > clock + self.future else code
+
+    def _is_late(self, moment: int, clock: int) -> bool:
+        window, now = self.board.window, self.now(clock)
+        if now is None:
+            return False
+        slot, current = window.slot_at(moment // 1000), window.slot_at(now // 1000)
+        late = slot.start < window.oldest(current.start)
+        late |= isinstance(window, Sliding) and moment <= now - window.length * 1000
+        if isinstance(window, Periods) and window.tables and slot.start < current.start:
+            late |= now >= (slot.end + window.grace) * 1000
+        return late
+
+    def _no_vote(self, entry: Entry, moment: int) -> str | None:
+        votes, extra = self.board.votes, entry[4]
+        if votes is None:
+            return None
+        if extra is None or extra.actor is None:
             return "actor_required"
-        return None
+        if votes.opens is not None and moment < votes.opens:
+            return "not_open"
+        return "closed" if votes.closes is not None and moment >= votes.closes else None
 
     def _vote(self, entry: Entry, clock: int) -> str | None:
         key, amount, time, _, extra = entry
         moment = clock if time is None else time
         slot = self.board.window.slot_at(moment // 1000).start
         votes = self.board.votes
+        if votes is not None and votes.registered and key not in self.entrants:
+            return "entrant_unknown"
         if votes is not None and extra is not None:
             mine, its = (slot, extra.actor), (slot, extra.actor, key)
             for limit, name in ((votes.per_actor, mine), (votes.per_key, its)):

@@ -231,7 +231,8 @@ async def test_an_event_source_follows_and_comes_back(valkey_url: str, tmp_path:
 
 async def test_an_event_source_stops_when_the_board_is_gone(valkey_url: str) -> None:
     """It comes back once, and is told that there is none."""
-    async with run_server(fresh_settings(valkey_url), [rolling_board()]) as url, browser() as chromium:
+    settings = fresh_settings(valkey_url, anonymous_admin=True)
+    async with run_server(settings, [rolling_board()]) as url, browser() as chromium:
         async with httpx.AsyncClient(base_url=url) as client:
             await client.put("/v1/boards/june", json={})
             page = await chromium.new_page()

@@ -162,8 +162,9 @@ def test_a_wrong_boards_file_is_told_all_at_once(folder: Path) -> None:
     assert lines == [
         f"the boards file {path} has mistakes:",
         "board 1 ('A'): id = 'A' does not match ^[a-z0-9][a-z0-9_-]{0,63}$",
-        "board 2 ('b'): Invalid enum value 'sun' - at `$.clock`",
+        "board 2 ('b'): `clock`: there is no value `sun`; there are: event, server",
         "board 3 ('b'): window is one of {rolling = …}, {sliding = …}, {calendar = …} and \"forever\"",
+        "board 3 ('b'): another board has this id",
     ]
     assert refused("audit", "--boards", str(path)) == lines
 
@@ -192,7 +193,7 @@ def test_what_can_not_be_done_is_told_in_one_line(arguments: list[str], line: st
 
 def test_an_audit_knows_the_boards_made_at_run_time(folder: Path) -> None:
     """It looks at those of the file and at these, and says which there are when asked for another."""
-    settings = own_store(folder)
+    settings = own_store(folder, anonymous_admin=True)
     options = ("--store", f"unix://{folder}/data/valkey.sock")
     with serving(settings, folder) as server:
         made = httpx.put(f"{server.url}/v1/boards/made", json={"source": ["kiss"], "window": "forever"})
@@ -242,7 +243,7 @@ def test_what_is_unsafe_about_the_store_is_told(folder: Path, options: list[str]
     """One line each, and the board is served all the same."""
     store = valkey(folder, *options)
     store.start()
-    with serving(fresh_settings(store.url), folder) as server:
+    with serving(fresh_settings(store.url, max_connections=100, max_viewers=100), folder) as server:
         assert warnings(server) == lines
         assert like(server, "a")["accepted"] == 1
         assert server.stop() == 0

@@ -14,10 +14,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec import UNSET
 
-from live.cloudevent import MAX_SAMPLED_RATE, decode_batch, decode_binary, decode_structured, is_binary
+from live.cloudevent import MAX_SAMPLED_RATE, is_binary
 from live.decoding import Body
 from live.errors import ProblemError
 from live.event import Event, key_fault
+from tests.decoded import decode_batch, decode_binary, decode_structured
 
 Attributes = dict[str, Any]
 Headers = list[tuple[bytes, bytes]]
@@ -267,7 +268,7 @@ def test_other_headers_are_no_attributes() -> None:
         (b'{"id":', "JSON is malformed: Expecting value: line 1 column 7 (char 6)"),
         (b'{"id":NaN}', "JSON is malformed: NaN is not JSON"),
         (b'{"id":-Infinity}', "JSON is malformed: -Infinity is not JSON"),
-        (b'{"data":' + b"[" * 100_000 + b"]" * 100_000 + b"}", "JSON is nested too deeply"),
+        (b'{"data":' + b"[" * 10_000 + b"]" * 10_000 + b"}", "JSON is nested too deeply"),
         (b"{} {}", "JSON is malformed: Extra data: line 1 column 4 (char 3)"),
     ],
 )
@@ -290,7 +291,7 @@ def test_the_number_of_events_is_limited() -> None:
     """As many as the setting says pass, good or bad; one more refuses the body."""
     body = b"[" + b",".join([as_json({}), b"1"] * 3) + b"]"
     assert len(decode_batch(body, 6).events) == 3
-    with pytest.raises(ProblemError, match="too_many_events: 6 events in one body; the setting max_events allows 5"):
+    with pytest.raises(ProblemError, match="more than 5 events in one body; the setting max_events allows 5"):
         decode_batch(body, 5)
 
 
@@ -303,7 +304,7 @@ def test_names_that_stand_twice_cost_time_in_step_with_their_number() -> None:
         assert fates(decode_structured(body))[0][0] == TWICE
         return time.process_time() - started
 
-    small, large = (min(cost(count) for _ in range(3)) for count in (20_000, 80_000))
+    small, large = (min(cost(count) for _ in range(3)) for count in (700, 2800))
     assert large < 9 * small
 
 

@@ -14,7 +14,8 @@ from live.errors import CLOSE_CODES, PROBLEMS, REFUSALS
 from live.settings import Settings, environment_name
 from live.window import Forever, Periods, Rolling, Sliding
 
-README = (Path(__file__).parent.parent / "README.md").read_text(encoding="utf-8")
+ROOT = Path(__file__).parent.parent
+README = (ROOT / "README.md").read_text(encoding="utf-8")
 WORDS = set(re.findall(r"[A-Za-z0-9_]+", README))
 SETTINGS = [environment_name(name) for name in Settings.__struct_fields__]
 METRICS = [
@@ -98,3 +99,27 @@ def test_the_boards_of_the_readme_are_boards() -> None:
 def test_every_choice_is_documented(choice: str) -> None:
     """Each by its name, in the table of choices."""
     assert re.search(rf"^\|.*`{choice}`.*\|", README, re.MULTILINE)
+
+
+@pytest.mark.parametrize("name", ["README.md", "SECURITY.md", "docs/security.md"])
+def test_what_a_document_names_is_there(name: str) -> None:
+    """Its links lead to files and headings, and its settings are settings."""
+    path = ROOT / name
+    text = path.read_text(encoding="utf-8")
+    assert set(re.findall(r"\bLIVE_[A-Z_]+\b", text)) <= {*SETTINGS, "LIVE_KEY"}
+    for link in re.findall(r"\]\((?!https?:)([^)]+)\)", text):
+        file, _, heading = link.partition("#")
+        target = (path.parent / file) if file else path
+        assert target.exists(), link
+        headings = re.findall(r"^#+ (.*)$", target.read_text(encoding="utf-8"), re.MULTILINE) if heading else []
+        assert not heading or heading in {
+            re.sub(r"[^a-z0-9 -]", "", title.lower()).replace(" ", "-") for title in headings
+        }
+
+
+def test_the_readme_says_what_is_public() -> None:
+    """Boards and metrics are, in plain words, before anybody opens a server to others."""
+    public = README.split("## What is public")[1].split("## ")[0]
+    assert "may read every board" in public
+    assert "`/metrics`" in public
+    assert "docs/security.md" in public

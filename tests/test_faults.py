@@ -9,17 +9,16 @@ from pathlib import Path
 from typing import Any
 
 import httpx
-import msgspec
 import pytest
 
-from live.errors import StoreUnavailableError
-from live.event import MAX_SCORE, make_entry
+from live.event import make_entry
 from live.settings import Duration
 from live.store.client import connect
 from live.store.keys import Keys
 from live.store.ledger import Ledger
 from live.store.life import SCRIPTS, Scripts
 from live.store.scripts import Script
+from tests.mutation import compiled, mutated
 from tests.support import (
     ServerProcess,
     StoreProcess,
@@ -300,9 +299,7 @@ async def count_through_lost_answers(store: StoreProcess, folder: Path, scripts:
         ledger = Ledger(client, rolling_board(), settings, scripts)
         ledger.epoch, ledger.clock = opened.epoch, opened.clock
         ledger._span, ledger._bucket = opened._span, opened._bucket
-        await scripts.add(
-            ready, ["a", "b", "c", "d", "e"], ["?"] * 23
-        )  # known to the store, so that one call is one command
+        await ready.script_load(scripts.add.source)  # so that one call is one command
         await ledger.add([make_entry("a", 1, None)])
         assert swallowed == [3]
         await client.aclose()
@@ -318,10 +315,10 @@ async def test_a_lost_answer_counts_once(own_store: StoreProcess, tmp_path: Path
 
 async def test_a_retry_without_a_number_is_caught(own_store: StoreProcess, tmp_path: Path) -> None:
     """The test above fails for a script that does not look at the number."""
-    source = Scripts().add.source.replace("if done == sequence then", "if false then")
-    source = source.replace("if tonumber(done) > tonumber(sequence)", "if false")
+    wrong = {"if done == sequence then": "if false then", "if tonumber(done) > tonumber(sequence)": "if false"}
+    mutant = compiled(own_store.url, Script("add", mutated(SCRIPTS.add.source, wrong)))
 
-    assert await count_through_lost_answers(own_store, tmp_path, Scripts(add=Script("add", source))) == 4
+    assert await count_through_lost_answers(own_store, tmp_path, Scripts(add=mutant)) == 4
 
 
 async def test_a_frozen_store_that_wakes_counts_no_batch_twice(own_store: StoreProcess) -> None:
@@ -340,32 +337,3 @@ async def test_a_frozen_store_that_wakes_counts_no_batch_twice(own_store: StoreP
         page = await led.read(2)
         assert [(record.key, record.score) for record in page.records] == [("a", 2), ("b", 1)]
         assert page.offset == later.offset == 3
-
-
-class KillingScript:
-    """The real add script, until a part of a batch has been applied: then the store is killed."""
-
-    def __init__(self, store: StoreProcess) -> None:
-        self._store = store
-
-    async def __call__(self, client: Any, keys: Any, arguments: Any) -> list[Any]:
-        """Take the place of the script `add`."""
-        reply = await SCRIPTS.add(client, keys, arguments)
-        if reply[0] == b"ok":
-            self._store.kill()
-        return reply
-
-
-async def test_a_batch_that_is_half_applied_is_not_called_uncounted(own_store: StoreProcess) -> None:
-    """A batch too large for the board is applied in halves; when the store goes between them, some of it stands."""
-    settings = fresh_settings(own_store.url, write_deadline=Duration(0.3))
-    client: Any = connect(own_store.url, settings)
-    scripts = msgspec.structs.replace(SCRIPTS, add=KillingScript(own_store))
-    ledger = Ledger(client, rolling_board(), settings, scripts)
-    with pytest.raises(StoreUnavailableError) as lost:
-        await ledger.add([make_entry("a", 1, None), make_entry("b", MAX_SCORE, None)])
-    assert lost.value.unknown
-
-    own_store.start()
-    assert int(await client.zscore(ledger.keys.ranking, "a")) == 1
-    await client.aclose()

@@ -20,7 +20,7 @@ from live.settings import Settings
 from live.store.client import connect
 from live.store.embedded import EmbeddedStore
 from live.store.producers import ProducerStore
-from tests.support import ServerProcess, fresh_settings
+from tests.support import ServerProcess, fresh_settings, make_client, open_ledger, rolling_board
 
 BARE = {name: value for name, value in os.environ.items() if not name.startswith("LIVE_")} | {"COLUMNS": "160"}
 
@@ -75,7 +75,7 @@ class Commands:
             gate = Gate(client, self.settings)
             try:
                 await gate.open()
-                return gate.identify(f"Bearer {key}".encode(), "").id
+                return gate.identify(f"Bearer {key}".encode(), make_client()).id
             finally:
                 await client.aclose()
 
@@ -97,7 +97,9 @@ def folder() -> Iterator[Path]:
 
 def test_a_key_is_printed_once_and_works(commands: Commands) -> None:
     """Alone on standard output, for a script to take; what else there is to say goes beside it."""
-    ended = commands.run("add", "shop", "--boards", "posts, news", "--verbs", "post,admin", "--rate", "2.5")
+    ended = commands.run(
+        "add", "shop", "--boards", "posts, news", "--any-board", "--verbs", "post,admin", "--rate", "2.5"
+    )
     assert ended.returncode == 0, ended.stderr
     (key,) = ended.stdout.splitlines()
     assert commands.identified(key) == "shop"
@@ -158,14 +160,26 @@ def test_what_can_not_be_done_is_told_in_one_line(commands: Commands, arguments:
     assert commands.records() == {}
 
 
-def test_a_board_that_is_not_in_the_file_is_pointed_out(commands: Commands, folder: Path) -> None:
-    """It may come later, so the key is made all the same."""
-    (folder / "boards.toml").write_text('[[board]]\nid = "posts"\n')
+def test_a_board_that_nobody_knows_is_refused(commands: Commands, folder: Path) -> None:
+    """With the nearest one that there is: in the boards file, or the store; unless it is said to be still to come."""
+    (folder / "boards.toml").write_text('[[board]]\nid = "songs"\n')
+    assert "there is no board `postss`; did you mean `posts`?" in commands.refused("add", "shop", "--boards", "postss")
     commands.environment["LIVE_BOARDS"] = str(folder / "boards.toml")
-    ended = commands.run("add", "shop", "--boards", "posts,news")
-    assert ended.returncode == 0
-    assert f"live: not in {folder / 'boards.toml'}: news" in ended.stderr
-    assert commands.records()["shop"].boards == ("posts", "news")
+    told = commands.refused("add", "shop", "--boards", "songs,nope")
+    assert "--boards: there is no board `nope`; there are: songs. For a board that is still to come" in told
+    assert commands.records() == {}
+    assert commands.json("add", "shop", "--boards", "nope", "--any-board")["boards"] == ["nope"]
+    commands.done("add", "shop", "--boards", "songs")
+
+    async def open_board() -> None:
+        async with open_ledger(
+            commands.settings.store, rolling_board(board="news"), key_prefix=commands.settings.key_prefix
+        ) as ledger:
+            await ledger.open()
+
+    asyncio.run(open_board())
+    commands.done("add", "news", "--boards", "news,songs")
+    commands.done("add", "all", "--boards", "*")
 
 
 def test_without_a_producer_the_list_says_so(commands: Commands) -> None:
@@ -210,7 +224,9 @@ def test_a_server_for_others_wants_a_key(folder: Path) -> None:
     server = ServerProcess(commands.settings, folder)
     with pytest.raises(AssertionError) as caught:
         server.start()
-    assert "no producer has a key, and others may reach 0.0.0.0: make one with `live keys add ID`" in str(caught.value)
+    assert "no producer has an API key, and others may reach 0.0.0.0: make one with `live keys add ID`" in str(
+        caught.value
+    )
     assert "Traceback" not in server.log()
     server.environment["LIVE_OPEN"] = "true"
     started_and_stopped(server)

@@ -35,7 +35,7 @@ def test_every_metric_is_fed(name: str) -> None:
 @pytest.mark.parametrize("gauge", [metric for metric in TABLE.values() if isinstance(metric, Gauge)])
 def test_a_gauge_says_how_workers_are_put_together(gauge: Gauge) -> None:
     """With several processes a gauge is a sum or a maximum of the living ones, not a row for each that ever was."""
-    assert gauge._multiprocess_mode in {"livesum", "livemax"}
+    assert gauge._multiprocess_mode in {"livesum", "livemax", "livemin"}
 
 
 @pytest.mark.parametrize("histogram", [metric for metric in TABLE.values() if isinstance(metric, Histogram)])
@@ -45,3 +45,8 @@ def test_the_buckets_of_a_histogram_rise(histogram: Histogram) -> None:
     bounds = [float(sample.labels["le"]) for sample in family.samples if sample.name.endswith("_bucket")]
     assert bounds == sorted(set(bounds))
     assert bounds[-1] == float("inf")
+
+
+def test_every_metric_of_a_board_is_known_as_one() -> None:
+    """Its series go with the board."""
+    assert {metric for metric in TABLE.values() if "board" in metric._labelnames} == set(metrics.BY_BOARD)

@@ -42,10 +42,13 @@ def test_the_wheel_holds_everything_and_nothing_else(wheel: Path) -> None:
 
 @pytest.mark.timeout(300)
 def test_it_serves_its_page_from_an_empty_environment(wheel: Path, valkey_url: str, tmp_path: Path) -> None:
-    """Installed with the pinned versions into a new environment, it serves the page and each file that it names."""
+    """Installed as in the image, every package by its hash, it serves the page and each file that it names."""
     venv.create(tmp_path / "env", with_pip=True)
     python = tmp_path / "env" / "bin" / "python"
-    run(str(python), "-m", "pip", "install", "--quiet", "--constraint", str(ROOT / "constraints.txt"), str(wheel))
+    install = (str(python), "-m", "pip", "install", "--quiet", "--no-deps")
+    run(*install, "--require-hashes", "--only-binary", ":all:", "-r", str(ROOT / "image" / "requirements.txt"))
+    run(*install, str(wheel))
+    run(str(python), "-m", "pip", "check")
     server = ServerProcess(fresh_settings(valkey_url), tmp_path, python=str(python))
     server.start()
     with httpx.Client(base_url=server.url) as client:

@@ -8,15 +8,19 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from tests.gcra import NOON, Model, Mutant, Simulation, sender
+from tests.gcra import NOON, Model, Simulation, sender
+from tests.mutation import Mutant, is_caught
 
 MUTANTS = {
-    "the burst is not bounded": Mutant("math.max(0, math.min(need, left))", "need"),
-    "a lease takes more than is left": Mutant("math.min(spare, math.floor((left - need) / 4))", "spare * 4"),
-    "what was lent is not counted": Mutant("ahead = ahead + lent * pause", "local _ = 0"),
-    "a debt is forgotten": Mutant("+ debt * pause", ""),
-    "the time that has passed is not counted": Mutant("or 0) - now)", f"or {NOON}000000) - {NOON}000000)"),
-    "the rate counts twice": Mutant("local pause = 1000000 / rate", "local pause = 1000000 / rate / 2"),
+    "the burst is not bounded": Mutant("take", "math.max(0, math.min(need, left))", "need"),
+    "a lease takes more than is left": Mutant("take", "math.min(spare, math.floor((left - need) / 4))", "spare * 4"),
+    "what was lent is not counted": Mutant("take", "ahead = ahead + lent * pause", "local _ = 0"),
+    "a debt is forgotten": Mutant("take", "+ debt * pause", ""),
+    "the time that has passed is not counted": Mutant(
+        "take", "math.max(now, tonumber(written or 0))", "tonumber(written or 0)"
+    ),
+    "a clock that is set back counts": Mutant("take", "math.max(now, tonumber(written or 0))", "now"),
+    "the rate counts twice": Mutant("take", "local pause = 1000000 / rate", "local pause = 1000000 / rate / 2"),
 }
 
 
@@ -28,8 +32,16 @@ class Step(NamedTuple):
     events: int
 
 
+class Jump(NamedTuple):
+    """The store's clock is set: by so much of the time that a burst takes to come back, ahead or back."""
+
+    bursts: float
+
+
 pauses = st.one_of(st.just(0.0), st.just(0.0), st.integers(1, 40).map(lambda n: n / 8))
 steps = st.lists(st.builds(Step, pauses, st.integers(0, 1), st.just(1)), min_size=12, max_size=60)
+jumps = st.builds(Jump, st.sampled_from([-1000.0, -3.0, -0.5, -0.1, 0.1, 0.5, 3.0, 1000.0]))
+jumping = st.lists(st.one_of(st.builds(Step, pauses, st.integers(0, 1), st.just(1)), jumps), min_size=12, max_size=60)
 bodies = st.lists(st.builds(Step, pauses, st.integers(0, 1), st.integers(1, 30)), min_size=8, max_size=40)
 limits = st.tuples(st.sampled_from([0.5, 1.0, 3.0, 8.0, 100.0]), st.sampled_from([1, 2, 3, 5, 9, 25]))
 quick = settings(
@@ -70,6 +82,65 @@ async def as_the_model(store: str, limit: tuple[float, int], run: list[Step], mu
             refused = not admitted
 
 
+async def never_further_ahead(
+    store: str, limit: tuple[float, int], run: list[Step | Jump], mutant: Mutant | None = None
+) -> None:
+    """Wherever the store's clock is set, nobody waits longer than a burst takes to come back.
+
+    A clock that is set ahead brings a burst at most. One that is set back brings nothing, and takes at most the time
+    that has passed since the store was last asked.
+    """
+    rate, burst = limit
+    producer = sender(*limit)
+    model = Model(*limit)
+    ahead = 0
+    async with Simulation(store, 2, mutant) as simulation:
+        for step in run:
+            if isinstance(step, Jump):
+                ahead += step.bursts > 0
+                await simulation.set_clock(step.bursts * burst / rate)
+                continue
+            await simulation.go_on(step.pause / rate)
+            if await simulation.send(step.process, producer):
+                model.count(simulation.now, 1)
+            assert simulation.wait_of(step.process, producer) <= burst / rate + 1e-3
+        assert model.most_in_a_window() <= burst * (1 + ahead) + 1e-6
+        admitted = []
+        for _ in range(2):
+            await simulation.go_on(burst / rate + 1e-3)
+            admitted.append(await simulation.send(0, producer))
+        assert any(admitted)
+
+
+@quick
+@given(limits, jumping)
+def test_a_clock_that_is_set_harms_nobody(valkey_url: str, limit: tuple[float, int], run: list[Step | Jump]) -> None:
+    """Ahead or back, by little or by much, as often as it likes."""
+    asyncio.run(never_further_ahead(valkey_url, limit, run))
+
+
+async def test_an_hour_back(any_store: str) -> None:
+    """A producer that has just used up its burst waits for a burst at most, in this process and in another."""
+    producer = sender(100, 200)
+    async with Simulation(any_store, 2) as simulation:
+        for seconds in (0, -3600, -3600):
+            await simulation.set_clock(seconds)
+            while any([await simulation.send(process, producer) for process in (0, 1)]):
+                pass
+            assert max(simulation.wait_of(process, producer) for process in (0, 1)) <= 2
+            await simulation.go_on(2)
+            assert await simulation.send(1, producer)
+
+
+async def test_a_value_of_an_earlier_version_is_no_debt(any_store: str) -> None:
+    """It says only when the next event is due: the producer begins with its burst."""
+    producer = sender(100, 200)
+    async with Simulation(any_store, 1) as simulation:
+        await simulation.go_on(0)
+        await simulation.client.set(f"{simulation.settings.key_prefix}:{{rate:shop}}", f"{NOON + 3600}000000.00")
+        assert await simulation.send(0, producer)
+
+
 @quick
 @given(limits, steps)
 def test_two_processes_never_admit_too_many(valkey_url: str, limit: tuple[float, int], run: list[Step]) -> None:
@@ -86,16 +157,16 @@ def test_one_process_does_as_the_model_does(valkey_url: str, limit: tuple[float,
 
 @pytest.mark.parametrize("name", MUTANTS)
 def test_a_wrong_script_is_caught(valkey_url: str, name: str) -> None:
-    """By one of the two tests above."""
+    """By one of the tests above."""
 
     @settings(quick, phases=(Phase.generate,))
-    @given(limits, steps, bodies)
-    def run(limit: tuple[float, int], events: list[Step], requests: list[Step]) -> None:
+    @given(limits, steps, bodies, jumping)
+    def run(limit: tuple[float, int], events: list[Step], requests: list[Step], jumps: list[Step | Jump]) -> None:
+        asyncio.run(never_further_ahead(valkey_url, limit, jumps, MUTANTS[name]))
         asyncio.run(never_too_many(valkey_url, limit, events, MUTANTS[name]))
         asyncio.run(as_the_model(valkey_url, limit, requests, MUTANTS[name]))
 
-    with pytest.raises(AssertionError):
-        run()
+    assert is_caught(run), f"nothing noticed that {name}"
 
 
 @pytest.mark.parametrize("share", [0.0, 0.1, 0.5])

@@ -165,15 +165,15 @@ async def test_two_processes_at_full_speed(any_store: str) -> None:
 async def test_the_key_expires_by_itself(any_store: str) -> None:
     """As soon as the producer has all of its burst again."""
     async with process(any_store) as rates:
-        await rates.admit(sender(20, 2))
+        await rates.admit(sender(2, 2))
         client = rates._leases._client
         (key,) = [key async for key in client.scan_iter(match=f"{rates._leases._prefix}:*")]
-        assert 0 < await client.pttl(key) <= 52
+        assert 0 < await client.pttl(key) <= 502
 
         async def gone() -> bool:
             return not await client.exists(key)
 
-        await eventually(gone, 1)
+        await eventually(gone)
 
 
 async def test_strange_rates_are_counted(any_store: str) -> None:

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
+from typing import Any
 
 from live.board import Board
 from live.event import make_entry
@@ -11,6 +12,9 @@ from live.rotation import catch_up, rotate_for_ever, step
 from live.settings import Duration, Settings
 from live.store.client import connect
 from live.store.ledger import Ledger
+from live.store.life import SCRIPTS
+from live.window import Sliding
+from tests.clocks import set_clock, with_clock
 from tests.support import StoreProcess, drifted, eventually, fresh_settings, rolling_board
 
 HOUR = 3600
@@ -154,3 +158,90 @@ async def test_rotation_ends_when_it_is_told_to(valkey_url: str) -> None:
 
             async with asyncio.timeout(10), rotating(ledger):
                 await eventually(moved)
+
+
+async def test_a_board_that_is_idle_is_not_looked_at(own_store: StoreProcess) -> None:
+    """Boards whose next slot is due in an hour cost the store one look each, and then nothing."""
+    boards = [rolling_board(board=f"b{number}") for number in range(200)]
+    boards += [Board(id=f"s{number}", title="s", window=Sliding(3 * HOUR)) for number in range(50)]
+    async with ledgers(own_store.url, *boards) as opened, rotating(*opened, interval=30):
+        client: Any = opened[0]._client
+
+        async def runs() -> int:
+            return int((await client.info("commandstats")).get("cmdstat_evalsha", {"calls": 0})["calls"])
+
+        async def all_looked_at() -> bool:
+            return all(ledger.epoch is not None for ledger in opened)
+
+        await eventually(all_looked_at)
+        await asyncio.sleep(1.5)
+        before = await runs()
+        await asyncio.sleep(3)
+        assert await runs() == before
+
+
+async def test_an_old_event_leaves_in_time(any_store: str) -> None:
+    """A sliding window that was empty is looked at again when an event comes that is due soon."""
+    board = Board(id="hot", title="hot", window=Sliding(HOUR))
+    async with ledgers(any_store, board) as (ledger,), rotating(ledger, interval=600):
+        client: Any = ledger._client
+
+        async def looked_at() -> bool:
+            return ledger.epoch is not None
+
+        await eventually(looked_at)
+        await asyncio.sleep(1.2)  # the pause after a look is over: nothing but the event wakes it
+        seconds, micros = await client.time()
+        now = seconds * 1000 + micros // 1000
+        await ledger.add([make_entry("old", 1, now - HOUR * 1000 + 1500), make_entry("new")])
+
+        async def left() -> bool:
+            return [record.key for record in (await ledger.read(5)).records] == ["new"]
+
+        assert not await left()
+        await eventually(left)
+
+
+async def test_a_clock_of_events_that_moves_wakes_rotation(any_store: str) -> None:
+    """However far it jumps, and though a look said that only an event could tell."""
+    async with ledgers(any_store, EVENT, rotation_step=5) as (ledger,), rotating(ledger, interval=600):
+        await ledger.add([make_entry(f"k{number}", 1, 0) for number in range(50)])
+
+        async def one() -> bool:
+            return [record.key for record in (await ledger.read(60)).records] == ["new"]
+
+        await asyncio.sleep(1.2)
+        await ledger.add([make_entry("new", 1, 100 * HOUR * 1000)])
+        await eventually(one)
+
+
+async def test_a_busy_board_is_looked_at_once_a_second(any_store: str) -> None:
+    """Each batch may bring something that is due sooner; the store is asked a few times for hundreds of them."""
+    board = Board(id="hot", title="hot", window=Sliding(HOUR))
+    async with ledgers(any_store, board) as (ledger,), rotating(ledger, interval=600):
+        before = sample("live_rotation_step_seconds_count")
+        started = asyncio.get_running_loop().time()
+        for _ in range(300):
+            await ledger.add([make_entry("a")])
+        took = asyncio.get_running_loop().time() - started
+        assert sample("live_rotation_step_seconds_count") - before <= took + 2
+
+
+async def test_a_clock_that_is_set_ahead_is_noticed_with_the_next_event(any_store: str) -> None:
+    """What has left the window meanwhile leaves then, long before the next look would come."""
+    settings = fresh_settings(any_store)
+    client = connect(any_store, settings)
+    board = rolling_board("3h", "1h")
+    await set_clock(client, settings, 100 * HOUR * 1000)
+    ledger = Ledger(client, board, settings, with_clock(SCRIPTS, settings))
+    async with rotating(ledger, interval=600):
+        await ledger.add([make_entry("old")])
+        await asyncio.sleep(1.2)  # the pause after a look is over: nothing but the event wakes it
+        await set_clock(client, settings, 110 * HOUR * 1000)
+        await ledger.add([make_entry("new")])
+
+        async def left() -> bool:
+            return [record.key for record in (await ledger.read(5)).records] == ["new"]
+
+        await eventually(left)
+    await client.aclose()

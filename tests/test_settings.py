@@ -9,7 +9,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from live.errors import SetupError
-from live.settings import Duration, Settings, as_environment, environment_name, load_settings
+from live.settings import (
+    LEAST_MEMORY,
+    Duration,
+    Settings,
+    Size,
+    as_environment,
+    check_variables,
+    environment_name,
+    load_settings,
+)
 
 FIELDS = {field.name: field for field in msgspec.structs.fields(Settings)}
 DURATIONS = sorted(name for name, field in FIELDS.items() if isinstance(field.default, Duration))
@@ -63,6 +72,8 @@ def test_a_flag_wins_over_the_environment() -> None:
         ("LIVE_CONFLATION_INTERVAL", "5ms", Duration(0.005)),
         ("LIVE_MAX_FUTURE", "1.5m", Duration(90)),
         ("LIVE_ALLOWED_ORIGINS", "https://a.example, https://b.example,", ("https://a.example", "https://b.example")),
+        ("LIVE_ALLOWED_HOSTS", "A.example:80, *.b.example, ::1", ("a.example", "*.b.example", "::1")),
+        ("LIVE_TRUSTED_PROXIES", "10.0.0.1, 192.0.2.0/24,fd00::/8", ("10.0.0.1/32", "192.0.2.0/24", "fd00::/8")),
         ("LIVE_LOG_LEVEL", "warning", "warning"),
     ],
 )
@@ -86,12 +97,68 @@ def test_a_variable_is_read_as_its_setting_is(name: str, text: str, value: objec
         ("LIVE_DEMO", "perhaps", "Expected `bool`, got `str`"),
         ("LIVE_LOG_LEVEL", "loud", "Invalid enum value 'loud'"),
         ("LIVE_KEY_PREFIX", "a:{b}", "Expected `str` matching regex '^[a-z0-9_-]{1,32}$'"),
+        (
+            "LIVE_ALLOWED_HOSTS",
+            "a/b",
+            "'a/b' is not a name, an address, `*.` with a name, or `*`: write it like board.example.org - at `$[0]`",
+        ),
+        (
+            "LIVE_TRUSTED_PROXIES",
+            "10.0.0.1/8",
+            "10.0.0.1/8 has host bits set: write an address or a network like 10.0.0.0/8 or ::1 - at `$[0]`",
+        ),
         ("LIVE_STORE_TIMEOUT", "1", "'1' is not a duration: write a number and ms, s, m, h or d, like 100ms or 24h"),
     ],
 )
 def test_a_wrong_value_is_told_with_its_variable(name: str, text: str, message: str) -> None:
     """One line that names the variable, the value and what is wrong with it."""
     assert mistakes(**{name: text}) == [f"{name} (or its flag) = {text!r}: {message}"]
+
+
+@pytest.mark.parametrize(
+    ("text", "advice"),
+    [
+        ("*", "`*` is not taken: list each origin"),
+        ("https://a.example,*", "`*` is not taken: list each origin"),
+        ("null", "'null' is not an origin: write scheme, host and port"),
+        ("a.example", "'a.example' is not an origin"),
+        ("https://", "'https://' is not an origin"),
+        ("https://*.a.example", "'https://*.a.example' is not an origin"),
+        ("https://a.example:99999", "is not an origin"),
+        ("https://user@a.example", "is not an origin"),
+        ("https://a.example/", "write https://a.example"),
+        ("https://a.example/page?x", "write https://a.example"),
+        ("HTTPS://A.example", "write https://a.example"),
+        ("https://a.example:443", "write https://a.example"),
+        ("http://[::1]:80", "write http://[::1]"),
+    ],
+)
+def test_an_origin_that_no_browser_sends_is_refused(text: str, advice: str) -> None:
+    """It would never be met, and nobody would know why; the refusal says what to write."""
+    (line,) = mistakes(LIVE_ALLOWED_ORIGINS=text)
+    assert line.startswith("LIVE_ALLOWED_ORIGINS (or its flag) = ")
+    assert advice in line
+
+
+@pytest.mark.parametrize(
+    "origin", ["http://localhost:3000", "https://a.example:8443", "http://[::1]:8080", "capacitor://localhost"]
+)
+def test_an_origin_as_browsers_send_it_is_taken(origin: str) -> None:
+    """With the port where it is not the usual one of its scheme; of other schemes too."""
+    assert load_settings({"LIVE_ALLOWED_ORIGINS": origin}).allowed_origins == (origin,)
+
+
+def test_an_unknown_variable_is_refused_with_the_nearest_name() -> None:
+    """A setting that is misspelt would silently have no effect. `LIVE_KEY` is for the commands that send events."""
+    lines = mistakes(LIVE_ALOWED_ORIGINS="https://a.example", LIVE_PROT="80", LIVE_XYZZY="", LIVE_KEY="a.b", PATH="x")
+    assert lines == [
+        "there is no setting `LIVE_ALOWED_ORIGINS`; did you mean `LIVE_ALLOWED_ORIGINS`?",
+        "there is no setting `LIVE_PROT`; did you mean `LIVE_PORT`?",
+        "there is no setting `LIVE_XYZZY`",
+    ]
+    with pytest.raises(SetupError, match="`LIVE_KEYS`; did you mean `LIVE_KEY`"):
+        check_variables({"LIVE_KEYS": "a.b"})
+    check_variables({"LIVE_KEY": "a.b", "LIVE_PORT": "0"})
 
 
 def test_all_wrong_values_are_told_at_once() -> None:
@@ -110,7 +177,13 @@ def test_every_span_of_time_is_written_as_a_duration(name: str) -> None:
 TEXTS = {
     "role": st.sampled_from(["all", "ingest", "viewers"]),
     "log_level": st.sampled_from(["debug", "info", "warning", "error"]),
-    "allowed_origins": st.lists(st.from_regex(r"https://[a-z.]{1,9}", fullmatch=True), max_size=3).map(tuple),
+    "allowed_origins": st.lists(
+        st.from_regex(r"https://[a-z]{1,9}\.example(:8[0-9]{3})?", fullmatch=True), max_size=3
+    ).map(tuple),
+    "allowed_hosts": st.lists(st.from_regex(r"(\*\.)?[a-z]{1,9}", fullmatch=True), max_size=3).map(tuple),
+    "trusted_proxies": st.lists(st.ip_addresses(v=4).map("{}/32".format), max_size=3).map(tuple),
+    "admin_roles": st.lists(st.sampled_from(["all", "ingest", "viewers"]), min_size=1, max_size=3).map(tuple),
+    "root_path": st.from_regex(r"(/[a-z]{2}x){0,2}", fullmatch=True),
     "data_dir": st.from_regex(r"[a-z/ é]{1,9}", fullmatch=True).map(Path),
     "boards": st.none() | st.from_regex(r"[a-z/ é]{1,9}", fullmatch=True).map(Path),
 }
@@ -123,6 +196,8 @@ def values(name: str) -> st.SearchStrategy[Any]:
         return st.integers(1, 7 * 86_400_000).map(lambda milliseconds: Duration(milliseconds / 1000))
     if isinstance(default, bool):
         return st.booleans()
+    if isinstance(default, Size):
+        return st.just(Size(0)) | st.integers(LEAST_MEMORY, 10**12).map(Size)
     if isinstance(default, int):
         return st.integers(int(meta.ge or 0), int(meta.le or 10**6))
     return TEXTS.get(name, st.from_regex(r"[a-z0-9]{1,9}", fullmatch=True))

@@ -45,7 +45,8 @@ class Feed:
         self._taking: list[Topic] = []  # the topics of the tick that is under way
         self._busy = False
         self._poked = False
-        self._heard: float | None = None  # when the first change was heard that is not shown yet
+        self._heard: float | None = None  # when the first change was heard, or suspected, that is not shown yet
+        self._changed = False  # whether a change was heard that is not shown yet
         self._asked_for: float | None = None  # the same, of the changes that this tick shows
         self._gauge = VIEWERS.labels(ledger.board.id)
 
@@ -53,6 +54,11 @@ class Feed:
     def viewers(self) -> int:
         """How many watch."""
         return len(self._viewers)
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether it was read, and neither is being read nor waits for its tick."""
+        return self.position is not None and not self._busy and not any(topic.dirty for topic in self._topics.values())
 
     # Viewers
 
@@ -83,6 +89,7 @@ class Feed:
         topic = viewer.topic
         if not self._viewers:
             self.stale = self._heard = None  # whatever was told last; what holds now comes with the read
+            self._changed = False
         self._viewers.add(viewer)
         self._gauge.inc()
         topic.viewers += 1
@@ -114,13 +121,18 @@ class Feed:
         self.ledger = ledger
         before, self._interval = self._interval, interval_of(ledger.board, self._default)
         self._renewed = True
-        self._history.clear()
         for topic in self._topics.values():
             topic.interval = topic.interval // before * self._interval
-            topic.forget(ledger.board.ranks)
         self._topics = {(topic.size, topic.interval): topic for topic in self._topics.values()}
+        self._begin_anew()
+        self.look_again()
+
+    def _begin_anew(self) -> None:
+        """Forget what was read: every viewer gets the whole top, and nobody is told of changes since before."""
+        self._history.clear()
+        for topic in self._topics.values():
+            topic.forget(self.ledger.board.ranks)
         self._places.forget()
-        self.changed()
 
     def end(self, code: int) -> None:
         """Let the viewers go, with one of `CLOSE_CODES`."""
@@ -131,13 +143,18 @@ class Feed:
     # What is heard
 
     def changed(self) -> None:
-        """Note that the board changed, or may have."""
+        """Note that the board changed."""
+        if self._viewers and self._changed:
+            CONFLATED.inc()
+        self._changed = True
+        self.look_again()
+
+    def look_again(self) -> None:
+        """Have the board read, for it may have changed."""
         if not self._viewers:
             return  # whoever comes has it read
         if self._heard is None:
             self._heard = time.monotonic()
-        else:
-            CONFLATED.inc()
         for topic in self._topics.values():
             self._mark(topic)
 
@@ -179,7 +196,7 @@ class Feed:
         if self._taking:
             self._reads += 1
             self._asked_for, self._renewed = self._heard, False
-            self._heard = None
+            self._heard, self._changed = None, False
         return True
 
     @property
@@ -196,6 +213,8 @@ class Feed:
             self.stale = reason_of(page)
             self._asked_for = None
         elif not self._renewed:  # or it was read by a definition that is over, and what renewed us has it read again
+            if self.position is not None and page.epoch == self.position[0] and page.offset < self.position[1]:
+                self._begin_anew()  # the store went back: what viewers have seen is not there any more
             self.position = (page.epoch, page.offset)
             self._history.add(page)
             if self.stale is not None:

@@ -24,7 +24,7 @@ from live.store.reading import read_positions, read_tops
 
 log = structlog.get_logger()
 
-_CHECK_INTERVAL: Final = 2.0  # seconds
+_CHECK_INTERVAL: Final = 0.5  # seconds
 _BOARDS_A_CALL: Final = 64
 
 
@@ -167,10 +167,12 @@ class Hub:
             match notice:
                 case Changed(board) if board in self.feeds:
                     self.feeds[board].changed()
-                case Gap():
+                case Gap(None):
                     STORE_STALE.set(0)
                     for feed in self.feeds.values():
-                        feed.changed()
+                        feed.look_again()
+                case Gap(board) if board in self.feeds:
+                    self.feeds[board].look_again()
                 case Away(reason):
                     STORE_STALE.set(1)
                     log.warning("the store is away", reason=reason)
@@ -195,8 +197,9 @@ class Hub:
 
 
 async def _check(client: Store, feeds: list[Feed]) -> None:
+    settled = [(feed, feed.position) for feed in feeds if feed.is_settled]
     with suppress(StoreUnavailableError):  # who reads next finds out, and says so
-        positions = await read_positions(client, [feed.ledger for feed in feeds]) if feeds else []
-        for feed, position in zip(feeds, positions, strict=True):
-            if feed.position is not None and position != feed.position:
-                feed.changed()
+        positions = await read_positions(client, [feed.ledger for feed, _ in settled]) if settled else []
+        for (feed, known), position in zip(settled, positions, strict=True):
+            if position != known == feed.position and feed.is_settled:
+                feed.look_again()

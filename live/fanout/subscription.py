@@ -7,7 +7,7 @@ import msgspec
 
 from live.errors import ProblemError
 from live.event import key_fault
-from live.parameters import is_whole, whole_number
+from live.parameters import is_whole, require_known, whole_number
 from live.settings import Settings
 from live.window import parse_duration
 
@@ -15,6 +15,7 @@ _DEFAULT_SIZE: Final = 50
 _SLOWEST: Final = 60_000  # milliseconds
 _MOST_AROUND: Final = 50
 _EPOCH: Final = 64  # characters
+PARAMETERS: Final = ("limit", "interval", "epoch", "offset", "key", "around")
 
 
 class Subscription(msgspec.Struct, frozen=True, kw_only=True):
@@ -38,6 +39,7 @@ class Subscription(msgspec.Struct, frozen=True, kw_only=True):
         Raises:
             ProblemError: `parameter_invalid`, naming what is taken.
         """
+        require_known(query, PARAMETERS)
         most = settings.max_live_limit
         epoch, offset = query.get("epoch"), query.get("offset")
         known = epoch is not None and offset is not None and len(epoch) <= _EPOCH and is_whole(offset)

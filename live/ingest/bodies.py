@@ -1,14 +1,14 @@
 """From the bytes of a body to events, by its content type; unpacked within the bound that holds for what is sent."""
 
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from typing import Final, TypeAlias
 
 from live.cloudevent import decode_batch, decode_structured
-from live.decoding import Body, decode_json, decode_ndjson
+from live.decoding import Steps, decode_json, decode_ndjson
 from live.errors import ProblemError
 
-Decoder: TypeAlias = Callable[[bytes, int], Body]
+Decoder: TypeAlias = Callable[[bytes, int], Steps]
 
 _DECODERS: Final[dict[str, Decoder]] = {
     "application/json": decode_json,
@@ -18,6 +18,8 @@ _DECODERS: Final[dict[str, Decoder]] = {
 }
 _GZIP_WINDOW: Final = 16 + zlib.MAX_WBITS
 _PIECE: Final = 4096  # bytes unpacked at a time: what is behind a member's end is copied, and there may be many
+_MEMBERS: Final = 64  # pieces or members unpacked in one step
+_UNPACKED: Final = 262_144  # bytes that one step unpacks, or a little more
 
 
 def decoder_of(content_type: str) -> Decoder:
@@ -47,14 +49,14 @@ def is_packed(content_encoding: str) -> bool:
     return encoding == "gzip"
 
 
-def unpack(body: bytes, most: int) -> bytes:
-    """Unpack gzip, members one after another as RFC 1952 allows, no further than the bound.
+def unpack(body: bytes, most: int) -> Generator[None, None, bytes]:
+    """Unpack gzip, members one after another as RFC 1952 allows, no further than the bound; in steps.
 
     Raises:
         ProblemError: `malformed_body` or `body_too_large`.
     """
     unpacked = bytearray()
-    position = 0
+    position = pieces = done = 0
     try:
         while position < len(body):
             member = zlib.decompressobj(_GZIP_WINDOW)
@@ -66,6 +68,10 @@ def unpack(body: bytes, most: int) -> bytes:
                 if len(unpacked) > most:
                     raise too_large(most)
                 position += len(piece) - len(member.unused_data)
+                pieces += 1
+                if pieces % _MEMBERS == 0 or len(unpacked) - done > _UNPACKED:
+                    done = len(unpacked)
+                    yield
     except zlib.error as error:
         raise ProblemError("malformed_body", f"not gzip: {error}") from None
     return bytes(unpacked)

@@ -12,7 +12,7 @@ import structlog
 
 from live.errors import EpochLostError, ProblemError, StoreUnavailableError
 from live.event import Entry, join
-from live.metrics import COMMIT_EVENTS, COMMIT_SECONDS, EVENTS_ACCEPTED
+from live.metrics import COMMIT_EVENTS, COMMIT_SECONDS, EVENTS_ACCEPTED, RANGE_LEFT
 from live.rotation import catch_up
 from live.settings import Settings
 from live.store.adding import Added
@@ -20,6 +20,7 @@ from live.store.ledger import Ledger
 
 log = structlog.get_logger()
 
+_LITTLE: Final = 0.1  # of the range of exact scores: what is left then is worth a warning
 _COMPANY: Final = 5  # shares in a batch from which on the next one waits for company
 
 
@@ -72,11 +73,16 @@ class Committer:
         self.ledger = ledger
         self._look_again = look_again
         self._retired = False
+        self._accepted = EVENTS_ACCEPTED.labels(ledger.board.id)  # once: a board that is no more gets no new series
         self._settings = settings
         self._waiting: deque[Share] = deque()
         self._events_waiting = 0
         self._enough = 1  # shares that make a batch worth a call
         self._arrived = asyncio.Event()
+        self._company: asyncio.TimerHandle | None = None  # ends the wait for company
+        self._range_left = RANGE_LEFT.labels(ledger.board.id)
+        self._range_left.set(1)
+        self._warned = False  # that a score is near the end of its range
 
     def submit(self, share: Share) -> None:
         """Have a share counted with the next batch; no I/O here.
@@ -111,6 +117,7 @@ class Committer:
     def retire(self) -> None:
         """The board is no more: whatever was not given to the store yet is refused, and `run` ends."""
         self._retired = True
+        self._end_wait()
         while self._waiting:
             _dismiss(self._take())
         self._arrived.set()  # so that `run` sees it
@@ -122,7 +129,7 @@ class Committer:
             if self._retired:
                 return
             batch = self._take()
-            self._enough = 1
+            self._end_wait()
             try:
                 added = await self._add(join([share.entries for share in batch]))
             except StoreUnavailableError as error:
@@ -142,13 +149,17 @@ class Committer:
 
     async def _give_up(self, batch: Sequence[Share], error: EpochLostError) -> None:
         """The store does not hold the board: it was removed, or else lost."""
-        if self._look_again is not None:
-            with suppress(StoreUnavailableError):
+        left = True
+        with suppress(StoreUnavailableError, EpochLostError):
+            left = await self.ledger.has_left()  # before the look: what is removed meanwhile is not defined any more
+            if self._look_again is not None:
                 await self._look_again()
         if self._retired:
             _dismiss(batch)
-        else:
-            _fail(batch, error)
+            return
+        if not left:
+            self.ledger.lose(error)
+        _fail(batch, error)
 
     def _await_company(self, answered: int) -> None:
         """Let those that have just been answered send again and share the next call, if they are many.
@@ -160,10 +171,17 @@ class Committer:
         self._enough = answered + len(self._waiting) if answered >= _COMPANY else 1
         if len(self._waiting) < self._enough:
             self._arrived.clear()
-            asyncio.get_running_loop().call_later(self._settings.commit_delay, self._wait_no_longer)
+            self._company = asyncio.get_running_loop().call_later(self._settings.commit_delay, self._wait_no_longer)
+
+    def _end_wait(self) -> None:
+        """Wait for no company; a timer that went on would end a later wait too soon."""
+        self._enough = 1
+        if self._company is not None:
+            self._company.cancel()
+            self._company = None
 
     def _wait_no_longer(self) -> None:
-        self._enough = 1
+        self._end_wait()
         if self._waiting:
             self._arrived.set()
 
@@ -189,8 +207,24 @@ class Committer:
         added = await self.ledger.add(entries)
         COMMIT_SECONDS.observe(time.perf_counter() - started)
         COMMIT_EVENTS.observe(len(entries))
-        EVENTS_ACCEPTED.labels(self.ledger.board.id).inc(len(entries) - len(added.refused))
+        self._accepted.inc(len(entries) - len(added.refused))
+        if added.offset is not None:
+            self._watch_range(added.widest)
         return added
+
+    def _watch_range(self, widest: int) -> None:
+        """Show how much of the range of exact scores is left, and warn once when little is."""
+        board = self.ledger.board
+        if board.operator != "incr":
+            return
+        left = 1 - widest / board.most
+        self._range_left.set(left)
+        if left < _LITTLE and not self._warned:
+            self._warned = True
+            log.warning(
+                "a score is near the end of its range; beyond it events are refused as score_out_of_range",
+                board=board.id, value=widest, limit=board.most,
+            )  # fmt: skip
 
     async def _catch_up(self, added: Added) -> None:
         """Let a reader who has the answer see the window of an event clock that the batch moved."""

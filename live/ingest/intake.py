@@ -15,14 +15,15 @@ import msgspec
 from msgspec import UNSET
 
 from live.board import Boards
+from live.client import Client
 from live.cloudevent import decode_binary
-from live.decoding import Body, decode_json, decode_plain
+from live.decoding import STEP, Body, Steps, decode_json, decode_plain, finish
 from live.errors import ProblemError, StoreUnavailableError
 from live.event import Entry, Identities, entry_of
 from live.gate import Gate
 from live.ingest.bodies import Decoder, decoder_of, is_packed, too_large, unpack
 from live.ingest.committer import Committed, Committer, Share
-from live.ingest.posting import Answer, Posting, Told, takers_of
+from live.ingest.posting import Answer, Posting, Told, limit_of, takers_of
 from live.producer import Producer
 from live.rates import Rates
 from live.replies import Reply, json_reply, problem_reply
@@ -33,6 +34,9 @@ Headers = Sequence[tuple[bytes, bytes]]
 _T = TypeVar("_T")
 Done = Callable[[Reply], None]
 
+_TURN: Final = 0.002  # seconds of decoding after which others have their turn
+_BYTES_OF_AN_EVENT: Final = 256  # of a body that is refused as a whole: what is charged as one event
+_STORED_FOR_AN_EVENT: Final = 256  # bytes of an answer that is kept: what is charged as one event
 _CLOUDEVENTS: Final = b"application/cloudevents"  # the types of the modes in which the event is the body
 
 _encode = msgspec.json.Encoder().encode
@@ -82,6 +86,7 @@ class Intake:
         self._committers = committers
         self._answers = answers
         self._tasks: set[asyncio.Task[Any]] = set()
+        self._decoding = asyncio.Lock()
         self._outcome: Committed | None = None  # what the last plain bodies were told, and how
         self._reply = json_reply(b"")
 
@@ -90,25 +95,26 @@ class Intake:
         self._boards, self._committers = boards, committers
         self.gate.generation += 1
 
-    def welcome(self, authorization: bytes | None, address: str) -> Producer:
+    def welcome(self, authorization: bytes | None, client: Client) -> Producer:
         """Who sends.
 
         Raises:
-            ProblemError: `credentials_required`, `credentials_invalid` or `scope_forbidden`.
+            ProblemError: `credentials_required`, `credentials_invalid`, `origin_forbidden` or `scope_forbidden`.
             StoreUnavailableError: whose key is good can't be known now.
         """
-        producer = self.gate.identify(authorization, address)
+        producer = self.gate.identify(authorization, client)
         producer.require("post")
         return producer
 
-    async def welcome_admin(self, authorization: bytes | None, address: str) -> Producer:
+    async def welcome_admin(self, authorization: bytes | None, client: Client) -> Producer:
         """Who changes boards.
 
         Raises:
-            ProblemError: `credentials_required`, `credentials_invalid`, `scope_forbidden` or `rate_exceeded`.
+            ProblemError: `credentials_required`, `credentials_invalid`, `origin_forbidden`, `scope_forbidden` or
+                `rate_exceeded`.
             StoreUnavailableError: whose key is good can't be known now.
         """
-        producer = self.gate.identify(authorization, address)
+        producer = self.gate.identify(authorization, client, "admin")
         producer.require("admin")
         await self.rates.admit(producer)
         return producer
@@ -152,6 +158,8 @@ class Intake:
         event = decode_plain(body)
         if event is None or event.board is not UNSET or event.type is not UNSET or event.category is not UNSET:
             return False
+        if event.amount is not UNSET and abs(event.amount) > limit_of(self._boards.by_id[head.sole], head.producer):
+            return False
         identity = None
         if event.id is not UNSET:
             identity = head.identities.of(event)
@@ -168,7 +176,7 @@ class Intake:
             self._outcome, self._reply = outcome, json_reply(_encode(answer))
             return self._reply
         replies: list[Reply] = []
-        decoded = head.decode(body, self.settings.max_events)
+        decoded = finish(head.decode(body, self.settings.max_events))
         Posting(head.boards, head.producer, head.identities, decoded, _telling(replies.append)).hear(outcome)
         return replies[0]
 
@@ -177,18 +185,21 @@ class Intake:
         if head.once is not None:
             self.spawn(self._receive_once(head, body), done)
             return
+        steps = self._decode(head, body)
         try:
-            decoded = self._decode(head, body)
+            next(steps)
+        except StopIteration as end:  # as most bodies do at once
+            self._posting(head, end.value, _telling(done)).send(self._committers)
         except Exception as error:  # noqa: BLE001 - `problem_reply` logs what is not foreseen
             done(problem_reply(error))
-            return
-        self._posting(head, decoded, _telling(done)).send(self._committers)
+        else:
+            self.spawn(self._receive_slowly(head, steps), done)
 
-    async def receive(self, headers: Headers, address: str, body: AsyncIterator[bytes]) -> Reply:
+    async def receive(self, headers: Headers, client: Client, body: AsyncIterator[bytes]) -> Reply:
         """Take in one request from its head to its answer; the body is read only when the head is good."""
         named = dict(reversed(headers))
         try:
-            producer = self.welcome(named.get(b"authorization"), address)
+            producer = self.welcome(named.get(b"authorization"), client)
             await self.rates.admit(producer)
             head = self.read_head(producer, headers, named)
             whole = await self.collect(body)
@@ -225,12 +236,43 @@ class Intake:
             parts.append(part)
         return b"".join(parts)
 
-    def _decode(self, head: Head, body: bytes) -> Body:
-        if head.packed:
-            body = unpack(body, self.settings.max_body)
-        decoded = head.decode(body, self.settings.max_events)
-        self.rates.charge(head.producer, len(decoded.events) + len(decoded.rejections))
-        return decoded
+    def _decode(self, head: Head, body: bytes) -> Steps:
+        """Decode a body in steps, and charge its producer for what it holds, or at least for the work that it was."""
+        steps, work = _read(head, body, self.settings), 0
+        while True:
+            try:
+                next(steps)
+            except StopIteration as end:
+                decoded: Body = end.value
+                self.rates.charge(head.producer, max(work, len(decoded.events) + len(decoded.rejections)))
+                return decoded
+            except ProblemError:
+                self.rates.charge(head.producer, work + len(body) // _BYTES_OF_AN_EVENT)
+                raise
+            work += STEP
+            yield
+
+    async def _take(self, steps: Steps) -> Body:
+        """Decode a body that takes many steps, and let others have their turn in between; one such body at a time."""
+        clock = asyncio.get_running_loop().time
+        async with self._decoding:
+            until = clock() + _TURN
+            while True:
+                try:
+                    next(steps)
+                except StopIteration as end:
+                    decoded: Body = end.value
+                    return decoded
+                if clock() >= until:
+                    await asyncio.sleep(0)
+                    until = clock() + _TURN
+
+    async def _receive_slowly(self, head: Head, steps: Steps) -> Reply:
+        """Count a body that takes many steps to decode."""
+        try:
+            return json_reply(_encode(await self._count(head, await self._take(steps))))
+        except Exception as error:  # noqa: BLE001 - `problem_reply` logs what is not foreseen
+            return problem_reply(error)
 
     def _posting(self, head: Head, decoded: Body, told: Told) -> Posting:
         return Posting(self._boards, head.producer, head.identities, decoded, told, head.once)
@@ -243,7 +285,7 @@ class Intake:
         """Count a body whose sender may send it again, and give the same answer each time."""
         once, producer = head.once or "", head.producer.id
         try:
-            decoded = self._decode(head, body)  # first, for a body that can't be read claims no key
+            decoded = await self._take(self._decode(head, body))  # first: a body that can't be read claims no key
             said = _encode((decoded.events, decoded.rejections)) + body  # in binary mode the event is not in the body
             known = await self._answers.begin(producer, once, hashlib.sha256(said).digest())
             if known is not None:
@@ -251,7 +293,8 @@ class Intake:
             answer = await self._count(head, decoded)
             reply = _encode(answer)
             if all(rejection.code != "board_unavailable" for rejection in answer.rejected):  # or it may be had yet
-                reply = await self._answers.finish(producer, once, reply)
+                reply, size = await self._answers.finish(producer, once, reply)
+                self.rates.charge(head.producer, 1 + size // _STORED_FOR_AN_EVENT)
         except Exception as error:  # noqa: BLE001 - `problem_reply` logs what is not foreseen
             return problem_reply(error)
         return json_reply(reply)
@@ -264,6 +307,13 @@ class Intake:
         if isinstance(outcome, Exception):
             raise outcome
         return outcome
+
+
+def _read(head: Head, body: bytes, settings: Settings) -> Steps:
+    """Unpack and decode a body."""
+    if head.packed:
+        body = yield from unpack(body, settings.max_body)
+    return (yield from head.decode(body, settings.max_events))
 
 
 def _telling(done: Done) -> Told:

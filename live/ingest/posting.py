@@ -1,6 +1,8 @@
 """One body on its way: its events go to their boards, and what the boards say is put together into one answer."""
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from functools import lru_cache
 from itertools import chain
 from typing import Final
@@ -11,7 +13,7 @@ from msgspec import UNSET, UnsetType
 from live.board import Board, Boards
 from live.decoding import Body
 from live.errors import REFUSALS, EpochLostError, ProblemError, StoreUnavailableError
-from live.event import MAX_DETAIL, MAX_SCORE, Entry, Event, Identities, Likes, Rejection, entries_of, entry_of
+from live.event import MAX_DETAIL, Entry, Event, Extra, Identities, Likes, Rejection, entries_of, entry_of
 from live.ingest.committer import Committed, Committer
 from live.metrics import EVENTS_DUPLICATE, EVENTS_REJECTED
 from live.producer import Producer
@@ -34,13 +36,17 @@ Told = Callable[[Answer | Exception], None]
 
 
 class _Share:
-    """What one board gets of a body: entries, and the index of each in the body; then what the board said."""
+    """What one board gets of a body: entries, and the index of each in the body; then what the board said.
 
-    __slots__ = ("_posting", "board", "entries", "fault", "indexes", "offset", "refused")
+    `details` say more of a refusal than its code does, by the index of the event.
+    """
+
+    __slots__ = ("_posting", "board", "details", "entries", "fault", "indexes", "offset", "refused")
 
     def __init__(self, posting: "Posting", board: str) -> None:
         self._posting = posting
         self.board = board
+        self.details: dict[int, str] = {}
         self.indexes: Sequence[int] = ()
         self.entries: Sequence[Entry] = ()
         self.offset: int | None = None
@@ -145,10 +151,9 @@ class Posting:
                 continue
             for share, board, weight in takers:
                 indexes, entries = parts.setdefault(share, ([], []))
-                fitted = entry if board.bare and weight == 1 else self._fit(board, weight, index, event, entry)
-                if fitted is not None:
-                    indexes.append(index)
-                    entries.append(fitted)
+                indexes.append(index)
+                plain = self._is_plain_for(board, weight, abs(entry[1]))
+                entries.append(entry if plain else self._fit(share, board, weight, index, event, entry))
         for share, (indexes, entries) in parts.items():
             share.indexes, share.entries = indexes, entries
 
@@ -160,32 +165,37 @@ class Posting:
             self._rejected.extend(Rejection(index, takers, REFUSALS[takers]) for index in body.indexes)
             return
         entries: Sequence[Entry] = Likes(body.likes) if body.likes and self._once is None else self._entries()
+        widest = 1 if body.likes else max((abs(entry[1]) for entry in entries), default=0)
         for share, taker, weight in takers:
-            if taker.bare and weight == 1:
-                share.indexes, share.entries = body.indexes, entries
-                continue
-            triples = zip(body.indexes, body.events, entries, strict=True)
-            fitted = [(index, self._fit(taker, weight, index, event, entry)) for index, event, entry in triples]
-            share.indexes = [index for index, entry in fitted if entry is not None]
-            share.entries = [entry for _, entry in fitted if entry is not None]
+            share.indexes, share.entries = body.indexes, entries
+            if not self._is_plain_for(taker, weight, widest):
+                triples = zip(body.indexes, body.events, entries, strict=True)
+                share.entries = [self._fit(share, taker, weight, *triple) for triple in triples]
 
-    def _fit(self, board: Board, weight: int, index: int, event: Event, entry: Entry) -> Entry | None:
-        """What a board needs of an event that takes more, or other, than a plain amount; None where it is refused."""
+    def _is_plain_for(self, board: Board, weight: int, widest: int) -> bool:
+        """Whether a board takes entries as they are, whose amounts are no further than `widest` from zero."""
+        if weight != 1 or board.score is not None:
+            return False
+        return board.operator != "incr" or widest <= limit_of(board, self._producer)
+
+    def _fit(self, share: _Share, board: Board, weight: int, index: int, event: Event, entry: Entry) -> Entry:
+        """What a board needs of an event; one that it refuses goes there too, for it may have been counted before."""
         key, amount, time, identity, extra = entry
+        code = None
         if board.score is not None:
             try:
                 amount = board.score.pack({} if event.fields is UNSET else event.fields)
             except ValueError as error:
-                self._refuse(board, index, "fields_invalid", str(error)[:MAX_DETAIL])
-                return None
-        amount *= weight
-        if abs(amount) > MAX_SCORE:
-            self._refuse(board, index, "score_out_of_range", REFUSALS["score_out_of_range"])
-            return None
+                code, share.details[index] = "fields_invalid", str(error)[:MAX_DETAIL]
+        elif board.operator == "incr":
+            limit = limit_of(board, self._producer)
+            amount *= weight
+            if abs(amount) > limit:
+                amount, code = 0, "amount_too_large"
+                share.details[index] = f"board {board.id} takes amounts of this API key from {-limit} to {limit}"
+        if code is not None:
+            extra = msgspec.structs.replace(extra or Extra(), refused=code)
         return (key, amount, time, identity, extra)
-
-    def _refuse(self, board: Board, index: int, code: str, detail: str) -> None:
-        self._rejected.append(Rejection(index, code, detail, board.id if self._several else None))
 
     @property
     def _several(self) -> bool:
@@ -239,27 +249,51 @@ class Posting:
             accepted = len(set(chain.from_iterable(indexes))) if len(shares) > 1 else sum(map(len, indexes))
             duplicate = 0
         self._rejected.sort(key=_by_index)
-        for rejection in self._rejected:
-            EVENTS_REJECTED.labels(rejection.code).inc()
+        for code, count in Counter(rejection.code for rejection in self._rejected).items():
+            EVENTS_REJECTED.labels(code).inc(count)
         return Answer(accepted, duplicate, self._rejected, offsets)
 
+    def _quiet_indexes(self, share: _Share) -> AbstractSet[int]:
+        """The events of which a board tells nothing: it belongs to another producer, and they do not name it."""
+        if self._boards.by_id[share.board].owner in {"", self._producer.id}:
+            return frozenset()
+        body = self._body
+        pairs = zip(body.indexes, body.events, strict=True)
+        return {index for index, event in pairs if event.board != share.board}
+
     def _refusals(self) -> tuple[int, int]:
-        """Name what was refused; the numbers of events that some board counted, and that are but known by some."""
+        """Name what was refused; the numbers of events that some board counted, and that are but known by some.
+
+        What a board of another producer refuses is not told, unless the event names that board. An event of which
+        nothing else is to be told is answered as if there were no such board.
+        """
         accepted: set[int] = set()
         known: set[int] = set()
+        kept_quiet: set[int] = set()
         for share in self._shares.values():
+            quiet = self._quiet_indexes(share)
             for position, index in enumerate(share.indexes):
                 code = share.refused.get(position)
                 if code is None or (code == "duplicate" and index in self._implied):
                     accepted.add(index)
                 elif code == "duplicate":
                     known.add(index)
+                elif index in quiet:
+                    kept_quiet.add(index)
                 else:
                     board = share.board if self._several else None
-                    self._rejected.append(Rejection(index, code, REFUSALS[code], board))
+                    self._rejected.append(Rejection(index, code, share.details.get(index, REFUSALS[code]), board))
+        told = accepted | known | {rejection.index for rejection in self._rejected}
+        for index in kept_quiet - told:
+            self._rejected.append(Rejection(index, "type_unknown", REFUSALS["type_unknown"]))
         known -= accepted
         EVENTS_DUPLICATE.inc(len(known))
         return len(accepted), len(known)
+
+
+def limit_of(board: Board, producer: Producer) -> int:
+    """How far from zero an amount may be that a producer sends to a board which adds amounts up."""
+    return board.max_amount if producer.max_amount is None else min(board.max_amount, producer.max_amount)
 
 
 @lru_cache(maxsize=1024)

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Final
 
+from live.client import Client
 from live.errors import ProblemError
 from live.ingest.intake import Head, Headers, Intake, PlainShare
 from live.replies import Reply, problem_reply
@@ -15,16 +16,16 @@ _JSON: Final = {b"content-type": b"application/json"}
 class Session:
     """What a socket's messages are taken in with."""
 
-    def __init__(self, intake: Intake, headers: Headers, address: str) -> None:
+    def __init__(self, intake: Intake, headers: Headers, client: Client) -> None:
         """Let a producer in.
 
         Raises:
-            ProblemError: `credentials_required`, `credentials_invalid` or `scope_forbidden`.
+            ProblemError: `credentials_required`, `credentials_invalid`, `origin_forbidden` or `scope_forbidden`.
             StoreUnavailableError: whose key is good can't be known now.
         """
         self._intake = intake
         self._authorization = dict(reversed(headers)).get(b"authorization")
-        self._address = address
+        self._client = client
         self._generation = -1
         self.head = self._look()
 
@@ -80,7 +81,7 @@ class Session:
 
     def _look(self) -> Head:
         generation = self._intake.gate.generation
-        producer = self._intake.welcome(self._authorization, self._address)
+        producer = self._intake.welcome(self._authorization, self._client)
         head = self._intake.read_head(producer, (), _JSON)
         self._generation = generation
         return head

@@ -1,16 +1,13 @@
 """What a board made at run time may be, and what of it may change while it lives. Pure: no I/O, no clock."""
 
-import re
 from collections.abc import Iterator, Mapping
-from typing import Any, Final, get_args
+from typing import Any, Final
 
 import msgspec
 
 from live.board import Board
-from live.board_file import BoardChoice, make_board
+from live.board_file import BoardChoice, read_choices
 from live.window import parse_duration
-
-_NO_CHOICE: Final = ("there is no choice of this name", "the id is the one in the path")
 
 
 class RunningChoice(BoardChoice, frozen=True, kw_only=True):
@@ -34,25 +31,17 @@ def read_board(board_id: str, choices: Mapping[str, Any]) -> Board:
     Raises:
         DefinitionError: they are no board's; every mistake at once.
     """
-    wrong = dict(_wrong(choices, RunningChoice, ""))
-    good = _without(choices, wrong, "")
-    mistakes = [f"`{path}`: {reason}" for path, reason in wrong.items()]
+    mistakes = ["`id`: the id is the one in the path"] if "id" in choices else []
+    reading = read_choices({**choices, "id": board_id}, RunningChoice)
+    mistakes += reading.mistakes
     idle_ttl = None
     try:
-        idle_ttl = _seconds(good.get("idle_ttl"))
+        idle_ttl = _seconds(reading.choice.idle_ttl)
     except ValueError as error:
         mistakes.append(f"`idle_ttl`: {error}")
-    try:
-        choice = msgspec.convert({**good, "id": board_id}, RunningChoice)
-        board = make_board(choice)
-    except ValueError as error:
-        # What is said of a choice that was left out here follows from its default, and is nobody's mistake.
-        out = {path.rpartition(".")[2] for path, reason in wrong.items() if reason not in _NO_CHOICE}
-        mistakes += [line for line in str(error).splitlines() if not out & set(re.findall(r"\w+", line))]
-        raise DefinitionError(mistakes) from None
-    if mistakes:
+    if mistakes or reading.board is None:
         raise DefinitionError(mistakes)
-    return msgspec.structs.replace(board, frozen=choice.frozen, idle_ttl=idle_ttl)
+    return msgspec.structs.replace(reading.board, frozen=reading.choice.frozen, idle_ttl=idle_ttl)
 
 
 def merge(choices: dict[str, Any], patch: Mapping[str, Any]) -> dict[str, Any]:
@@ -96,42 +85,8 @@ _FIXED: Final[Mapping[str, tuple[tuple[str, ...], str]]] = {
 }
 
 
-def _wrong(table: Mapping[str, Any], struct: type[msgspec.Struct], path: str) -> Iterator[tuple[str, str]]:
-    """What types can tell of each choice by itself; those of a table inside of a choice are looked at one by one."""
-    fields = {field.name: field for field in msgspec.structs.fields(struct)}
-    for name, value in table.items():
-        where = path + name
-        if name not in fields:
-            yield where, _NO_CHOICE[0]
-        elif where == "id":
-            yield where, _NO_CHOICE[1]
-        elif isinstance(value, dict) and (inner := _table_of(fields[name].type)) is not None:
-            yield from _wrong(value, inner, f"{where}.")
-        else:
-            try:
-                msgspec.convert(value, fields[name].type)
-            except msgspec.ValidationError as error:
-                yield where, str(error)
-
-
-def _table_of(choice: Any) -> type[msgspec.Struct] | None:  # noqa: ANN401 - a type, as annotations have it
-    """The struct of a choice that is a table."""
-    return next(
-        (kind for kind in get_args(choice) if isinstance(kind, type) and issubclass(kind, msgspec.Struct)), None
-    )
-
-
-def _without(table: Mapping[str, Any], wrong: Mapping[str, str], path: str) -> dict[str, Any]:
-    """A table without the choices that are wrong."""
-    return {
-        name: _without(value, wrong, f"{path}{name}.") if isinstance(value, dict) else value
-        for name, value in table.items()
-        if path + name not in wrong
-    }
-
-
-def _seconds(text: Any) -> int | None:  # noqa: ANN401 - what is no text has been told by its type
-    if not isinstance(text, str):
+def _seconds(text: str | None) -> int | None:
+    if text is None:
         return None
     seconds = parse_duration(text)
     if seconds < 1 or seconds != int(seconds):

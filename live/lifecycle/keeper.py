@@ -13,9 +13,10 @@ from typing import Any, Final
 import msgspec
 
 from live.board import Board, Boards
-from live.board_file import union_mistakes
+from live.board_file import part_mistakes
 from live.errors import ProblemError, StoreUnavailableError
 from live.lifecycle.definition import DefinitionError, forbidden, merge, read_board
+from live.producer import Producer
 from live.settings import Settings
 from live.store.beginnings import amend, bear, leave, wipe
 from live.store.client import Store
@@ -36,12 +37,14 @@ class Keeper:
         self._client = client
         self._prefix = settings.key_prefix
         self._in_file = in_file
+        self._most = settings.max_boards
+        self._read: dict[str, tuple[Definition, Board]] = {}  # of each definition that was met its board
 
-    async def put(self, board: str, choices: dict[str, Any], who: str) -> bool:
-        """Make a board, or give it other choices; True when it was made.
+    async def put(self, board: str, choices: dict[str, Any], who: str, maker: Producer | None = None) -> bool:
+        """Make a board, or give it other choices; True when it was made. `maker` has to have rights to what it reads.
 
         Raises:
-            ProblemError: `board_in_file`, `board_invalid`, or `board_fixed`.
+            ProblemError: `board_in_file`, `board_invalid`, `board_fixed`, `scope_forbidden` or `too_many_boards`.
             StoreUnavailableError: the store is away.
         """
         self._not_in_file(board)
@@ -49,18 +52,18 @@ class Keeper:
         while asyncio.get_running_loop().time() < deadline:
             found, held = await self._settled(board)
             if held is None:
-                if await self._make(found, board, choices, who):
+                if await self._make(found, board, choices, who, maker):
                     return True
-            elif held.state == "live" and await self._change(found, board, held, choices, who):
+            elif held.state == "live" and await self._change(found, board, held, choices, who, maker):
                 return False
             await asyncio.sleep(_PAUSE)
         raise StoreUnavailableError(f"board {board} is changed by others all the time")
 
-    async def patch(self, board: str, patch: dict[str, Any], who: str) -> None:
-        """Change some choices of a board.
+    async def patch(self, board: str, patch: dict[str, Any], who: str, maker: Producer | None = None) -> None:
+        """Change some choices of a board; `maker` as in `put`.
 
         Raises:
-            ProblemError: `board_in_file`, `board_not_found`, `board_invalid`, or `board_fixed`.
+            ProblemError: `board_in_file`, `board_not_found`, `board_invalid`, `board_fixed` or `scope_forbidden`.
             StoreUnavailableError: the store is away.
         """
         self._not_in_file(board)
@@ -69,7 +72,8 @@ class Keeper:
             found, held = await self._settled(board)
             if held is None:
                 raise _no_such(board)
-            if held.state == "live" and await self._change(found, board, held, merge(held.choices, patch), who):
+            choices = merge(held.choices, patch)
+            if held.state == "live" and await self._change(found, board, held, choices, who, maker):
                 return
             await asyncio.sleep(_PAUSE)
         raise StoreUnavailableError(f"board {board} is changed by others all the time")
@@ -77,8 +81,10 @@ class Keeper:
     async def delete(self, board: str, who: str, *, what: What = "deleted", epoch: str | None = None) -> None:
         """Remove a board with everything it owns; with `epoch`, only that life of it.
 
+        A union that added it up keeps what it has counted, and is fed no more by a board of this id.
+
         Raises:
-            ProblemError: `board_in_file`, `board_not_found`, or `board_fixed` for a part of a union.
+            ProblemError: `board_in_file` or `board_not_found`.
             StoreUnavailableError: the store is away.
         """
         self._not_in_file(board)
@@ -88,7 +94,6 @@ class Keeper:
             if held is None or epoch not in (None, held.epoch):
                 raise _no_such(board)
             if held.state == "live":
-                _no_part(found, board)
                 leaving = msgspec.structs.replace(held, state="leaving", since=await self.definitions.now())
                 if await self.definitions.keep(found.version, board, leaving, (who, what, held.choices)):
                     await self.finish(board, leaving)
@@ -135,11 +140,48 @@ class Keeper:
             found = await self.definitions.load()
         return found, found.boards.get(board)
 
-    async def _make(self, found: Definitions, board: str, choices: dict[str, Any], who: str) -> bool:
+    def _all(self, found: Definitions) -> dict[str, Board]:
+        """Every board there is, of the file and made at run time."""
+        boards = dict(self._in_file.by_id)
+        read: dict[str, tuple[Definition, Board]] = {}
+        for name, definition in found.boards.items():
+            held = self._read.get(name)
+            if definition.state == "live":
+                with suppress(DefinitionError):  # made by a later version of the server
+                    if held is None or held[0] is not definition:
+                        held = (definition, read_board(name, definition.choices))
+                    read[name] = held
+                    boards.setdefault(name, held[1])
+        self._read = read
+        return boards
+
+    def _require_room(self, found: Definitions) -> None:
+        """Refuse one more board than the server takes; those that others are making take their places too.
+
+        Raises:
+            ProblemError: `too_many_boards`.
+        """
+        count = len(self._in_file.by_id.keys() | found.boards.keys())
+        if count >= self._most:
+            detail = f"there are {count} boards, and the setting max_boards allows {self._most}: delete one first"
+            raise ProblemError("too_many_boards", detail)
+
+    async def _make(
+        self, found: Definitions, board: str, choices: dict[str, Any], who: str, maker: Producer | None
+    ) -> bool:
         """Make a board; False when somebody else came before."""
-        made, keys = self._checked(found, board, choices), Keys(self._prefix, board)
+        self._require_room(found)
+        made, keys = self._checked(found, board, choices, None), Keys(self._prefix, board)
+        _require_rights(maker, made, None)
         since = await self.definitions.now()
-        reserved = Definition(epoch=secrets.token_hex(4), choices=choices, state="making", since=since)
+        reserved = Definition(
+            epoch=secrets.token_hex(4),
+            choices=choices,
+            state="making",
+            since=since,
+            owner=maker.id if maker is not None and maker.is_limited else "",
+            parts={part: found.boards[part].epoch if part in found.boards else "" for part in made.union},
+        )
         if not await self.definitions.keep(found.version, board, reserved, None):
             return False
         while (other := await bear(self._client, keys, made, reserved.epoch)) is not None:
@@ -161,12 +203,20 @@ class Keeper:
         return False
 
     async def _change(
-        self, found: Definitions, board: str, held: Definition, choices: dict[str, Any], who: str
+        self,
+        found: Definitions,
+        board: str,
+        held: Definition,
+        choices: dict[str, Any],
+        who: str,
+        maker: Producer | None,
     ) -> bool:
         """Give a board other choices; False when somebody else came before."""
         if choices == held.choices:
             return True
-        old, new = read_board(board, held.choices), self._checked(found, board, choices)
+        old = read_board(board, held.choices)
+        new = self._checked(found, board, choices, old)
+        _require_rights(maker, new, old)
         if mistakes := list(forbidden(old, new)):
             raise ProblemError("board_fixed", "\n".join(mistakes))
         changed = msgspec.structs.replace(held, choices=choices, revision=held.revision + 1)
@@ -176,8 +226,11 @@ class Keeper:
         await amend(self._client, keys, changed.epoch, changed.revision, frozen=new.frozen)
         return True
 
-    def _checked(self, found: Definitions, board: str, choices: dict[str, Any]) -> Board:
+    def _checked(self, found: Definitions, board: str, choices: dict[str, Any], old: Board | None) -> Board:
         """The board of some choices, among the others there are.
+
+        Only the parts that a union names now and did not name before are looked at: no union of somebody else stands in
+        the way of a board, and no part that has left in the way of a union.
 
         Raises:
             ProblemError: `board_invalid`.
@@ -186,18 +239,14 @@ class Keeper:
             made = read_board(board, choices)
         except DefinitionError as error:
             raise ProblemError("board_invalid", str(error)) from None
-        others = dict(self._in_file.by_id)
-        for name, definition in found.boards.items():
-            if definition.state == "live":
-                with suppress(DefinitionError):  # made by a later version of the server
-                    others.setdefault(name, read_board(name, definition.choices))
+        others = self._all(found)
         others[board] = made
-        mistakes = list(union_mistakes(others, set()))
+        parts = set(made.union) - set(old.union if old else ())
+        mistakes = list(part_mistakes(made, parts, others, {}))
         mistakes += [
-            f"board {union.id!r}: its union names {part!r}, which may leave by itself after its `idle_ttl`"
-            for union in others.values()
-            for part in union.union
-            if part in others and others[part].idle_ttl is not None
+            f"board {board!r}: its union names {part!r}, which may leave by itself after its `idle_ttl`"
+            for part in made.union
+            if part in parts and part in others and others[part].idle_ttl is not None
         ]
         if mistakes:
             raise ProblemError("board_invalid", "\n".join(mistakes))
@@ -208,13 +257,19 @@ def _no_such(board: str) -> ProblemError:
     return ProblemError("board_not_found", f"there is no board {board}; PUT makes one")
 
 
-def _no_part(found: Definitions, board: str) -> None:
-    """Refuse to remove a part of a union."""
-    unions = [name for name, definition in found.boards.items() if board in definition.choices.get("union", ())]
-    if unions:
-        raise ProblemError(
-            "board_fixed", f"board {board} is added up by the union {', '.join(unions)}: remove that first"
-        )
+def _require_rights(maker: Producer | None, new: Board, old: Board | None) -> None:
+    """Let a board pass whose maker has rights to all that it reads, and that it did not read before.
+
+    Raises:
+        ProblemError: `scope_forbidden`.
+    """
+    if maker is None:
+        return
+    for part in new.union:
+        if old is None or part not in old.union:
+            maker.require_board(part)
+    reads_as_before = old is not None and old.categories == new.categories
+    maker.require_sources(new.source - old.source if old is not None and reads_as_before else new.source)
 
 
 def _what(old: Board, new: Board) -> What:

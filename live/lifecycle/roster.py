@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from typing import Final
 
+import msgspec
 import structlog
 
 from live.board import Board, Boards
@@ -18,6 +19,7 @@ from live.fanout.hub import Hub
 from live.ingest.committer import Committer
 from live.lifecycle.definition import DefinitionError, read_board
 from live.lifecycle.keeper import Keeper
+from live.metrics import forget_board
 from live.rotation import rotate_for_ever
 from live.settings import Settings
 from live.store.beginnings import amend
@@ -63,7 +65,7 @@ class Roster:
                 try:
                     await self.look()
                     await self._expire()
-                except StoreUnavailableError as error:
+                except (StoreUnavailableError, EpochLostError) as error:
                     if not self._away:
                         log.warning("the definitions of boards can't be looked up", reason=str(error))
                     self._away = True
@@ -82,11 +84,15 @@ class Roster:
             if self._version is not None and await definitions.version() == self._version:
                 return
             found = await definitions.load()
+            if self._is_lost():  # what is gone was not removed by anybody: it stays, and is refused
+                return
             made = dict(found.boards)
             for name in made.keys() & self._in_file.by_id.keys():
                 log.warning("a board of the boards file goes before the one made at run time", board=name)
                 del made[name]
             await self._take_over(made)
+            if self._is_lost():
+                return
             self._version = found.version
 
     async def _expire(self) -> None:
@@ -104,8 +110,12 @@ class Roster:
 
     async def explain(self, board: str, error: EpochLostError) -> Exception:
         """What it means that the store does not hold a board: it may have been removed a moment ago."""
-        with suppress(StoreUnavailableError):
+        ledger = self.ledgers.get(board)
+        with suppress(StoreUnavailableError, EpochLostError):
+            left = ledger is None or await ledger.has_left()
             await self.look()
+            if not left and ledger is not None and self.ledgers.get(board) is ledger:
+                ledger.lose(error)
         return error if board in self.boards.by_id else ProblemError("board_not_found", f"board {board} was removed")
 
     async def _take_over(self, found: Mapping[str, Definition]) -> None:
@@ -120,14 +130,14 @@ class Roster:
             if held == definition:
                 continue
             try:
-                board = read_board(name, definition.choices)
+                board = msgspec.structs.replace(read_board(name, definition.choices), owner=definition.owner)
                 ledger = Ledger(self._client, board, self._settings, born=definition.epoch)
                 await ledger.open()
                 if board.frozen or definition.revision > 1:  # whoever changed it may have died before
                     await amend(self._client, ledger.keys, definition.epoch, definition.revision, frozen=board.frozen)
             except (DefinitionError, SetupError, EpochLostError) as error:
-                if isinstance(error, EpochLostError) and board.idle_ttl is not None:  # it left, and was not removed
-                    await self._keeper.expire(name, definition.epoch, board.idle_ttl)
+                if isinstance(error, EpochLostError):
+                    await self._explain_missing(ledger, definition, error)
                 log.warning("a board that is defined can't be run", board=name, reason=str(error))
                 continue
             if held is None or held.epoch != definition.epoch:
@@ -142,6 +152,27 @@ class Roster:
         if gone or fresh or changed:
             self._replace(gone, fresh, changed)
 
+    def _is_lost(self) -> bool:
+        """Whether the store lost data."""
+        return bool(self._client.witness.lost)
+
+    async def _explain_missing(self, ledger: Ledger, definition: Definition, error: EpochLostError) -> None:
+        """Finish the removal of a board that is defined and not there; if nobody removes it, it was lost."""
+        name, idle_ttl = ledger.board.id, ledger.board.idle_ttl
+        if idle_ttl is not None and await ledger.has_left():
+            await self._keeper.expire(name, definition.epoch, idle_ttl)
+        elif (await self._keeper.definitions.load()).boards.get(name) == definition:
+            ledger.lose(error)
+
+    def _severed(self, boards: Mapping[str, Board]) -> set[tuple[str, str]]:
+        """The unions with parts that have left; a board that came under the id of one is not what was added up."""
+        return {
+            (name, part)
+            for name, definition in self._made.items()
+            for part, epoch in definition.parts.items()
+            if part not in boards or epoch != (self._made[part].epoch if part in self._made else "")
+        }
+
     def _replace(self, gone: Iterable[str], fresh: Iterable[Ledger], changed: Iterable[Board] = ()) -> None:
         """Put other boards in the place of those that run, at one instant."""
         ledgers, committers = dict(self.ledgers), dict(self.committers)
@@ -150,8 +181,10 @@ class Roster:
             del ledgers[name], boards[name]
             self._stop(name, committers.pop(name))
             self._hub.remove(name)
+            forget_board(name)
         for board in changed:
             boards[board.id] = ledgers[board.id].board = board
+            ledgers[board.id].sooner.set()  # fewer periods may be kept
             self._hub.add(ledgers[board.id])
         started = []
         for ledger in fresh:
@@ -162,7 +195,8 @@ class Roster:
             committers[name] = Committer(ledger, self._settings, self.look if ledger.born else None)
             self._hub.add(ledger)
             started.append(name)
-        self.boards, self.ledgers, self.committers = Boards(boards.values()), ledgers, committers
+        self.boards = Boards(boards.values(), self._severed(boards))
+        self.ledgers, self.committers = ledgers, committers
         for name in started:
             self._start(name)
         self.tell(self.boards, self.committers)

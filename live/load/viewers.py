@@ -26,7 +26,7 @@ class Viewers:
     def __init__(self, url: str, board: str) -> None:
         parts = urlsplit(url)
         scheme = "wss" if parts.scheme == "https" else "ws"
-        self._url = urlunsplit((scheme, parts.netloc, f"/v1/boards/{quote(board)}/live", "", ""))
+        self._url = urlunsplit((scheme, parts.netloc, f"{parts.path}/v1/boards/{quote(board)}/live", "", ""))
         self.seen: list[Seen] = []
         self.frames = self.bytes = 0
         self._connections: list[ClientConnection] = []

@@ -1,95 +1,38 @@
-"""HTTP as uvicorn speaks it, with a short way for `POST /v1/events`.
+"""One HTTP connection: requests come in, are served one after another, and their answers go out in order.
 
-A request to it is taken in without scope, task and cycle of ASGI: head and body go to the intake, and its reply to the
-socket. Every other request goes the ordinary way, and so does this one where it is out of the ordinary (behind another
-request on its connection that is under way in ASGI, or with `Expect: 100-continue`); the answers are the same, byte for
-byte. Requests that are sent ahead of answers (pipelining) are answered in their order.
+`requests` reads them. `POST /v1/events` goes the short way (`posts`), everything else to the ASGI application
+(`app_requests`); the answers are the same, byte for byte. A request for a WebSocket takes the connection over
+(`upgrades`). Answers wait in line for those before them; a refusal that ends the connection waits in the same line.
 """
 
 import asyncio
-import sys
-import weakref
 from collections import deque
-from collections.abc import Callable, Sequence
 from typing import Any, Final, cast
 
-from httptools import HttpParserUpgrade
+import msgspec
 from uvicorn._types import ASGI3Application
 from uvicorn.config import Config
-from uvicorn.protocols.http.flow_control import FlowControl
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 from uvicorn.server import ServerState
 
+from live.client import Client
 from live.errors import ProblemError, StoreUnavailableError
-from live.event import Entry
-from live.ingest.bodies import too_large
-from live.ingest.committer import Committed
-from live.ingest.intake import Head, Intake
-from live.origin import require_origin
-from live.producer import Producer
-from live.protocols.attendant import Attendant
-from live.protocols.guard import Guard
-from live.protocols.handshake import fields_of, shake_hands
-from live.protocols.heads import Heads
-from live.protocols.template import Template
-from live.protocols.upgrades import Upgrades
-from live.replies import Reply, problem_reply
+from live.hosts import below_root
+from live.protocols.app_requests import AppRequest
+from live.protocols.connection_limits import SMALL, Place, too_many_connections
+from live.protocols.flow import Flow
+from live.protocols.peer import Peer, held_by_kernel
+from live.protocols.posts import Post, is_short, refusal
+from live.protocols.requests import MAX_HEAD, Piece, RequestHead, RequestReader
+from live.protocols.shared import Shared
 
-PATH: Final = b"/v1/events"
-LENDING: Final = "live.lending"  # the ASGI extension by which a request becomes a viewer's: its `connection` is weak
-MAX_HEAD: Final = 64 * 1024
-_MOST_TEMPLATES: Final = 8  # heads that are learnt on a connection; more would be no repetition
-_LINGER: Final = 1.0  # seconds
+HEALTH_PATHS: Final = (b"/healthz", b"/readyz", b"/metrics")
 _MOST_AHEAD: Final = 64  # requests of a connection that are under way; more are not read
+_SHORT_LINGER: Final = 1.0  # seconds: when the server stops, and over TLS, where one side cannot end alone
+_EVENTS_A_TURN: Final = 256  # heads and pieces that are read before other connections have their turn
 
 
-class _StopReadingError(Exception):
-    """Raised to the parser, so that it reads no further."""
-
-
-class _Post:
-    """One request on the short way."""
-
-    __slots__ = ("body", "connection", "entries", "head", "keep_alive", "reply", "whole")
-
-    def __init__(self, connection: "HttpProtocol", *, keep_alive: bool) -> None:
-        self.connection = connection
-        self.keep_alive = keep_alive
-        self.head: Head | None = None
-        self.body = b""
-        self.whole = False
-        self.entries: Sequence[Entry] = ()
-        self.reply: Reply | None = None
-
-    def settle(self, committed: Committed) -> None:
-        """It was one plain like, and the store has answered."""
-        self._tell(committed)
-
-    def fail(self, error: Exception) -> None:
-        """It was one plain like, and the store has not answered."""
-        self._tell(error)
-
-    def _tell(self, outcome: Committed | Exception) -> None:
-        assert self.head is not None, "nothing is counted whose head was not read"  # noqa: S101
-        connection = self.connection
-        connection.answer(self, connection.intake.reply_to_plain(self.head, self.body, outcome))
-
-
-class _Flow(FlowControl):
-    """Reads only while little is under way: uvicorn would read on with every answer, however many requests wait."""
-
-    def __init__(self, transport: asyncio.Transport, may_read: Callable[[], bool]) -> None:
-        super().__init__(transport)
-        self._may_read = may_read
-
-    def resume_reading(self) -> None:
-        """Read again, if nothing is against it."""
-        if self._may_read():
-            super().resume_reading()
-
-
-class HttpProtocol(HttpToolsProtocol):
-    """One HTTP connection; the application gives the intake and the guard through the state of its lifespan."""
+class HttpProtocol(asyncio.Protocol):
+    """One HTTP connection; the application gives what it needs through the state of its lifespan."""
 
     def __init__(
         self,
@@ -98,453 +41,360 @@ class HttpProtocol(HttpToolsProtocol):
         app_state: dict[str, Any],
         _loop: asyncio.AbstractEventLoop | None = None,
     ) -> None:
-        super().__init__(config, server_state, app_state, _loop)
-        self.intake: Intake = app_state["intake"]
-        self._guard: Guard = app_state["guard"]
-        self._heads: Heads = app_state.setdefault("heads", Heads(server_state))
-        self._upgrades: Upgrades = app_state.get("upgrades") or _upgrades_of(app_state, server_state)
-        self._posts: deque[_Post] = deque()  # under way, in the order in which they came
-        self._arriving: _Post | None = None  # the one whose body is being read
-        self._more = bytearray()  # what there is of its body, but for the first piece
-        self._running: RequestResponseCycle | None = None  # the one in ASGI; others wait in `pipeline`
-        self._owing = False  # whether a request has begun, and not come whole
-        self._head_open = False
-        self._bodiless = 0  # bytes of it since it began, or since the last that were body
-        self._watch_head = False  # whether a head that ends now may be too long
-        self._last = False  # no request after those under way
-        self._ended = False  # nothing is read any more
-        self._address = ""
+        if not config.loaded:
+            config.load()
+        self.server_state = server_state
+        self.transport: asyncio.Transport = cast("asyncio.Transport", None)  # until `connection_made`
+        self.flow: Flow = cast("Flow", None)
+        self.peer = Peer("", tls=False)
+        self.received = 0  # bytes of the request that has begun
+        self._app: ASGI3Application = cast("ASGI3Application", config.loaded_app)
+        self._app_state = app_state
+        self._shared: Shared = app_state.get("shared") or Shared.of(app_state, server_state)
+        self._reader = RequestReader()
+        self._line: deque[Post | AppRequest] = deque()  # without a whole answer, in the order in which they came
+        self._arriving: Post | AppRequest | None = None  # whose body is being read; it may have its answer already
+        self._place = Place.NONE
+        self._taking = True  # whether more requests are taken
+        self._reading = False  # inside of `_read`
         self._lent = False  # whether the request under way is a viewer's
-        self._template: Template | None = None
-        self._to_learn = _MOST_TEMPLATES
-        self._whole: _Post | None = None  # the last that has come whole
-        self._requests = 0  # that have begun in the piece that is being read
-        self._socket_at: int | None = None  # where in that piece a WebSocket begins
+        self._stopping = False  # whether the server stops
 
     # What the transport says
 
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override] # as uvicorn has it
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Take a place, if there is one."""
-        super().connection_made(transport)
-        self.flow = _Flow(transport, self._may_read)
-        self._address = self.client[0] if self.client else ""
-        if not self._guard.opened(self):
-            self.refuse(ProblemError("too_many_connections", "the setting max_connections is reached", retry_after=1))
+        self.transport = cast("asyncio.Transport", transport)
+        self.flow = Flow(self.transport, self._read)
+        self.peer = Peer.of(self.transport)
+        self.server_state.connections.add(cast("Any", self))  # uvicorn asks no more of them than `shutdown`
+        self._place = self._shared.limits.opened(self)
+        if self._place is Place.NONE:
+            self.refuse(too_many_connections())
 
-    def connection_lost(self, exc: Exception | None) -> None:
+    def connection_lost(self, _error: Exception | None) -> None:
         """Give the place back; what was taken in is counted all the same."""
-        self._guard.closed(self)
-        self._posts.clear()
-        super().connection_lost(exc)
+        self._shared.limits.closed(self)
+        self.server_state.connections.discard(cast("Any", self))
+        self._taking = False
+        for exchange in self._line:
+            if isinstance(exchange, AppRequest):
+                exchange.disconnect()
+        self._line.clear()
+        self._arriving = None
+        self.flow.end()
 
     def data_received(self, data: bytes) -> None:
-        """Read on, and see whether a request is cut short, or its head too long."""
-        if self._ended:
+        """Read the requests in it; what comes after the last request is thrown away."""
+        if not self._taking and self._arriving is None:
             return
-        template = self._template
-        if template is not None and not self._posts and not self._owing:
-            body = template.body_of(data)
-            if body is not None and template.generation == self.intake.gate.generation and self._may_go_short():
-                self._take_again(template.head, body)
-                return
-        self._whole = None
-        self._requests = 0
-        self._watch_head = self._head_open or len(data) > MAX_HEAD
-        self._bodiless += len(data)
-        alone = not self._owing  # what begins in this piece, if it is the only one, begins with it
-        super().data_received(data)
-        if self._ended or self.transport.is_closing():
-            if self._socket_at is not None and self._socket_at < len(data):
-                cast("asyncio.Protocol", self.transport.get_protocol()).data_received(data[self._socket_at :])
-            return
-        if self._owing:
-            self._watch(len(data) if alone and self._requests == 1 else 0)
-            return
-        self._guard.busy(self)
-        self._rest()
-        if self._to_learn and self._requests == 1:
-            self._learn(data)
+        self.received += len(data)
+        self._reader.feed(data)
+        self._read()
 
-    def _watch(self, size: int) -> None:
-        """Part of a request is still to come: see that it comes in time, and is no endless head.
+    def eof_received(self) -> bool:
+        """Answer what has come whole before the connection closes, for a client that closes its own side first."""
+        if self._lent or self.transport.get_extra_info("sslcontext") is not None:
+            return False  # a viewer that left; TLS knows no half of a connection
+        arriving, self._arriving = self._arriving, None
+        if arriving is not None:
+            self._withdraw(arriving)
+        self._stop_taking()
+        return bool(self._line)
 
-        `size` is the length of the head so far, where it is known; a field that has no end yet is not in the measure.
-        """
-        if self._requests:  # it began just now: the clock runs anew
-            self._guard.busy(self)
-            self._bodiless = (size or self._measure()) if self._head_open else 0
-        if self._bodiless > MAX_HEAD:
-            self.refuse(_head_too_large())
-        else:
-            self._guard.owes(self)
+    def pause_writing(self) -> None:
+        """The client does not take its answers: no more of its requests are read."""
+        self.flow.pause_writing()
+        if not self._lent:
+            self._shared.limits.unread(self)
 
     def resume_writing(self) -> None:
-        """The peer reads its answers again, so its requests are read again."""
-        super().resume_writing()
-        self.flow.resume_reading()
+        """It takes them again."""
+        self.flow.resume_writing()
+        self._read()
 
-    # What the parser says
+    # Requests
 
-    def on_message_begin(self) -> None:
-        """A request begins; its scope is made when it is known to need one."""
-        self.url = b""
-        self.expect_100_continue = False
-        self.headers = []
-        self._requests += 1
-        self._owing = self._head_open = True
-        self._bodiless = 0
-
-    def on_header(self, name: bytes, value: bytes) -> None:
-        """A field of the head; a trailer is too late to say anything."""
-        if self._head_open:
-            super().on_header(name, value)
-
-    def on_headers_complete(self) -> None:
-        """The head is there: decide which way the request goes."""
-        if self._last:
-            self._ended = True
-            raise _StopReadingError
-        if self._watch_head and self._measure() > MAX_HEAD:
-            self.refuse(_head_too_large())
-            raise _StopReadingError
-        self._head_open = False
-        if self.url == PATH and self.parser.get_method() == b"POST" and self._is_plain():
-            self._begin_post()
+    def _read(self) -> None:
+        """Read heads and pieces of bodies while more may be taken, and tell the limits where the connection stands."""
+        if self._reading:
+            return
+        self._reading = True
+        try:
+            more = self._read_events()
+        except ProblemError as problem:
+            self.refuse(problem)
+            more = False
+        finally:
+            self._reading = False
+        if self.transport.is_closing() or self.transport.get_protocol() is not self:
+            return
+        if more:
+            asyncio.get_running_loop().call_soon(self._read)
+        if more or not self._may_receive():
+            self.flow.pause_reading()
         else:
-            self._begin_scope()
-            super().on_headers_complete()
+            self.flow.resume_transport()
+        self._report()
 
-    def on_body(self, body: bytes) -> None:
-        """A piece of a body."""
-        self._bodiless = 0
-        post = self._arriving
-        if post is None:
-            super().on_body(body)
-        elif post.reply is None:
-            if post.body:
-                self._more += body
+    def _read_events(self) -> bool:
+        """Read a bounded number of events; True when there are more."""
+        reader = self._reader
+        for _ in range(_EVENTS_A_TURN):
+            if not self._may_parse():
+                return False
+            event = reader.next()
+            if event is None:
+                return False
+            if isinstance(event, Piece):
+                self._receive(event)
             else:
-                post.body = body
-            if len(post.body) + len(self._more) > self.intake.settings.max_body:
-                self.answer(post, problem_reply(too_large(self.intake.settings.max_body)))
+                self._begin(event)
+        return True
 
-    def on_message_complete(self) -> None:
-        """A request has come whole."""
-        self._owing = False
-        post = self._arriving
-        if post is None:
-            super().on_message_complete()
-            return
-        self._arriving = None
-        if self._more:
-            post.body += bytes(self._more)
-            self._more = bytearray()
-        post.whole = True
-        self._whole = post
-        if post.reply is None and post.head is not None:
-            self._submit(post, post.head)
-
-    # The short way
-
-    def _may_go_short(self) -> bool:
-        """Whether nothing about a request, or about what is ahead of it, needs the ordinary way."""
-        return not (self._last or self._in_asgi())
-
-    def _is_plain(self) -> bool:
-        """Whether a request asks for nothing that only the ordinary way does."""
-        if self.expect_100_continue or self.parser.should_upgrade() or self.intake.settings.role == "viewers":
+    def _may_parse(self) -> bool:
+        """Whether the next piece of a body, or the next request, may be taken."""
+        if self._lent or self.flow.write_paused:
             return False
-        return self._may_go_short()
+        if self._arriving is not None:
+            return not (isinstance(self._arriving, AppRequest) and self._arriving.is_full)
+        return self._taking and len(self._line) <= _MOST_AHEAD
 
-    def _take_again(self, head: Head, body: bytes) -> None:
-        """Take in a request whose head is known."""
-        self._unset_keepalive_if_required()
-        self._guard.busy(self)
-        post = _Post(self, keep_alive=True)
-        post.body, post.whole = body, True
-        self._posts.append(post)
-
-        def known_head() -> Head:
-            self.intake.check_length(len(body))
-            return head
-
-        try:
-            if self.intake.rates.admit_now(head.producer):
-                self._submit(post, known_head())
-            else:
-                self._ask(post, head.producer, known_head)
-        except ProblemError as error:
-            self.answer(post, problem_reply(error))
-
-    def _learn(self, request: bytes) -> None:
-        """Know the head of the one request that has come next time."""
-        post = self._whole
-        if post is not None and post.head is not None and post.head.once is None and post.keep_alive:
-            self._to_learn -= 1
-            self._template = Template.of(request, post.head, self.intake.gate.generation)
-
-    def _begin_post(self) -> None:
-        """Judge the head of a request, while its body is still coming."""
-        keep_alive = self.parser.get_http_version() != "1.0" and self.parser.should_keep_alive()
-        post = self._arriving = _Post(self, keep_alive=keep_alive)
-        self._posts.append(post)
-        self._last = not keep_alive
-        if len(self._posts) > _MOST_AHEAD:
-            self.flow.pause_reading()
-        intake, headers = self.intake, self.headers
-        named = dict(reversed(headers))
-        try:
-            producer = intake.welcome(named.get(b"authorization"), self._address)
-            if intake.rates.admit_now(producer):
-                post.head = intake.read_head(producer, headers, named)
-            else:
-                self._ask(post, producer, lambda: intake.read_head(producer, headers, named))
-        except Exception as error:  # noqa: BLE001 - `problem_reply` logs what is not foreseen
-            self.answer(post, problem_reply(error))
-
-    def _ask(self, post: _Post, producer: Producer, make_head: Callable[[], Head]) -> None:
-        """Ask the store whether a request is within its producer's rate."""
-
-        async def admit() -> Reply | None:
-            try:
-                await self.intake.rates.admit(producer)
-                post.head = make_head()
-            except Exception as error:  # noqa: BLE001 - as above
-                return problem_reply(error)
-            return None
-
-        self.intake.spawn(admit(), lambda refusal: self._admitted(post, refusal))
-
-    def _admitted(self, post: _Post, refusal: Reply | None) -> None:
-        if post.reply is not None:
-            return  # its body was too large
-        if refusal is not None:
-            self.answer(post, refusal)
-        elif post.whole and post.head is not None:
-            self._submit(post, post.head)
-
-    def _submit(self, post: _Post, head: Head) -> None:
-        post.head = head
-        try:
-            if not self.intake.submit_plain(head, post.body, post):
-                self.intake.submit(head, post.body, lambda reply: self.answer(post, reply))
-        except Exception as error:  # noqa: BLE001 - as above
-            self.answer(post, problem_reply(error))
-
-    def answer(self, post: _Post, reply: Reply) -> None:
-        """Send the answers that are due: that of a request waits for those before it."""
-        post.reply = reply
-        posts = self._posts
-        if not posts or posts[0] is not post or self.transport.is_closing():
-            return
-        if len(posts) == 1 and not self._last and not self.pipeline:  # the same as below, for most
-            posts.clear()
-            self.transport.write(self._heads.bytes_of(reply, keep_alive=True))
-            self.server_state.total_requests += 1
-            self.flow.resume_reading()
-            self._rest()
-            return
-        answers = []
-        keep_alive = True
-        while keep_alive and posts and (reply_due := posts[0].reply) is not None:
-            due = posts.popleft()
-            keep_alive = due.keep_alive and not (self._last and not posts and not self.pipeline)
-            answers.append(self._heads.bytes_of(reply_due, keep_alive=keep_alive))
-            self.server_state.total_requests += 1
-        self.transport.write(answers[0] if len(answers) == 1 else b"".join(answers))
-        if not keep_alive:
-            self.transport.close()
-            return
-        if self.pipeline and not posts:
-            self._start_asgi_task(*self.pipeline.pop())
-        self.flow.resume_reading()
-        self._rest()
-
-    def _may_read(self) -> bool:
-        return len(self._posts) <= _MOST_AHEAD and not self.pipeline and not self.flow.write_paused
-
-    def _rest(self) -> None:
-        """Tell the guard, when nothing is under way."""
-        if not (self._posts or self._owing or self._in_asgi()):
-            self._guard.rests(self)
-
-    # The ordinary way
-
-    def _in_asgi(self) -> bool:
-        """Whether a request that goes the ordinary way has no answer yet."""
-        return bool(self.pipeline) or (self._running is not None and not self._running.response_complete)
-
-    def _begin_scope(self) -> None:
-        """Make the scope that uvicorn makes at the beginning of every request."""
-        url, headers, expects = self.url, self.headers, self.expect_100_continue
-        super().on_message_begin()
-        self.url, self.expect_100_continue = url, expects
-        self.headers = self.scope["headers"] = headers
-        self.scope["extensions"] = {LENDING: {"connection": weakref.ref(self)}}  # a cycle would be the collector's
-
-    def _start_asgi_task(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
-        """Begin with a request, unless requests before it have no answer yet."""
-        if self._posts:
-            self.pipeline.appendleft((cycle, app))
-            self.flow.pause_reading()
-        elif not self.transport.is_closing():
-            self._running = cycle
-            super()._start_asgi_task(cycle, app)
-
-    def on_response_complete(self) -> None:
-        """A request has gone the ordinary way to its end."""
+    def _may_receive(self) -> bool:
+        """Whether bytes may come: to be read, to be thrown away, or to see that a viewer leaves."""
         if self._lent:
-            self._take_back()
-        super().on_response_complete()
-        if not self.transport.is_closing():
-            self.flow.resume_reading()
-            self._rest()
+            return self._reader.unread < MAX_HEAD
+        return self._may_parse() or not (self._taking or self._arriving)
+
+    def _report(self) -> None:
+        """Tell the limits whether the client owes the rest of a request, or nothing is under way."""
+        limits = self._shared.limits
+        if self._lent or (not self._taking and self._arriving is None):
+            return
+        waiting = len(self._line) - (self._arriving in self._line)
+        if waiting:
+            return  # for the server: whatever the client has begun to send meanwhile, it is not late
+        if self._arriving is not None or self._reader.inside:
+            limits.owes(self)
+        else:
+            limits.rests(self)
+
+    def _begin(self, head: RequestHead) -> None:
+        """Decide which way a request goes, by its path below the root path."""
+        if root := self._shared.root_path:
+            head = msgspec.structs.replace(head, target=below_root(head.target, root))
+        if self._place is Place.HEALTH and head.target not in HEALTH_PATHS:
+            raise too_many_connections()
+        if head.asks_for_websocket and not self._line and self._take_over(head):
+            return
+        self._taking = head.keep_alive and self._place is Place.FULL
+        exchange: Post | AppRequest
+        if is_short(head, self._shared.intake.settings):
+            exchange = post = Post(self, self._shared.intake, keep_alive=self._taking)
+            self._line.append(post)
+            post.admit(self._shared.known_heads, head, self.peer)
+        else:
+            exchange = AppRequest(self, head, self._client_of(head), self._app_state.copy())
+            exchange.keep_alive = self._taking
+            self._line.append(exchange)
+            if len(self._line) == 1:
+                exchange.begin(self._app)
+        if head.has_body:
+            self._arriving = exchange
+        else:
+            self._come_whole()
+            if isinstance(exchange, Post):
+                exchange.end()
+
+    def _client_of(self, head: RequestHead) -> Client | ProblemError:
+        """Who sends a request, or with what the application is to refuse it."""
+        try:
+            return self._shared.clients.resolve(self.peer.address, head.fields, tls=self.peer.tls)
+        except ProblemError as problem:
+            return problem
+
+    def _receive(self, piece: Piece) -> None:
+        """Give a piece of a body to the request that it belongs to."""
+        arriving = self._arriving
+        if piece.last:
+            self._arriving = None
+            self._come_whole()
+        if arriving is not None:
+            arriving.receive(piece.data, last=piece.last)
+
+    def _come_whole(self) -> None:
+        """A request has come whole: the clock of the next runs from its own first byte."""
+        self._shared.limits.busy(self)
+        self.received = self._reader.unread
+
+    # Answers
+
+    def answer_due(self) -> None:
+        """Send the answers that are due, in the order of the requests."""
+        line = self._line
+        answers: list[bytes] = []
+        keep_alive = True
+        while keep_alive and line and isinstance(post := line[0], Post) and post.reply is not None:
+            line.popleft()
+            keep_alive = post.keep_alive
+            answers.append(self._shared.heads.bytes_of(post.reply, keep_alive=keep_alive))
+        if not answers or self.transport.is_closing():
+            return
+        self.server_state.total_requests += len(answers)
+        self.transport.write(answers[0] if len(answers) == 1 else b"".join(answers))
+        self._go_on(keep_alive=keep_alive)
+
+    def response_done(self) -> None:
+        """The application has answered the first request in line."""
+        self.server_state.total_requests += 1
+        if not self._line or self.transport.is_closing():
+            return
+        keep_alive = self._line.popleft().keep_alive
+        if self._lent:
+            keep_alive = self._take_back() and keep_alive
+        self._go_on(keep_alive=keep_alive)
+
+    def _go_on(self, *, keep_alive: bool) -> None:
+        """Serve the next in line, and read on; or end the connection."""
+        if self.buffered > SMALL:
+            self._shared.limits.unread(self)
+        if not keep_alive:
+            self._finish()
+            return
+        if self._line and isinstance(first := self._line[0], AppRequest):
+            first.begin(self._app)
+        elif self._line:
+            self.answer_due()
+        if not self._reading:
+            self._read()
+
+    @property
+    def address(self) -> str:
+        """Of the peer."""
+        return self.peer.address
+
+    @property
+    def buffered(self) -> int:
+        """Bytes of answers that the kernel has not taken."""
+        return self.transport.get_write_buffer_size()
+
+    @property
+    def unsent(self) -> int:
+        """Bytes of answers that the client has not taken, those that the kernel holds among them."""
+        return self.buffered + held_by_kernel(self.transport)
+
+    # Other uses of the connection
 
     def lend(self) -> None:
         """The request under way is a viewer's, of which there are limits of their own: it takes no producer's place."""
         self._lent = True
-        self._guard.lent(self)
+        self._shared.limits.lent(self)
         self.transport.set_write_buffer_limits(high=0)  # so that a send is over when nothing of it waits
 
-    def _take_back(self) -> None:
+    def _take_back(self) -> bool:
+        """The viewer is done; False when there is no place for its connection."""
         self._lent = False
-        if self.transport.is_closing():
-            return
         self.transport.set_write_buffer_limits()
-        if not self._guard.returned(self):
-            self.transport.close()
-        elif self._owing:
-            self._guard.owes(self)
+        return self._shared.limits.returned(self)
 
-    def abort(self) -> None:
-        """End at once: the peer takes nothing."""
-        self.transport.abort()
-
-    def handle_websocket_upgrade(self) -> None:
-        """Hand the connection over to WebSocket, unless requests before it wait for their answers."""
-        self._ended = True
-        if self._posts or self._in_asgi():
-            self._end_after_last()
-        elif self.scope["method"] == "GET" and self._open_socket():
-            return
-        else:
-            self._guard.closed(self)
-            super().handle_websocket_upgrade()
-
-    def _open_socket(self) -> bool:
-        """Shake hands, or refuse as plain HTTP does, where we speak WebSocket ourselves."""
-        begin = self._upgrades.find(self.url)
+    def _take_over(self, head: RequestHead) -> bool:
+        """Go over to WebSocket, or refuse as plain HTTP does; False where no WebSocket is served."""
+        upgrades = self._shared.upgrades
+        begin = upgrades.find(head.target)
         if begin is None:
             return False
-        fields = fields_of(self.headers)
         try:
-            require_origin(fields.get("Origin"), fields.get("Host"), self.intake.settings.allowed_origins)
-            take = begin(self.headers, self._address)
+            client = self._shared.clients.resolve(self.peer.address, head.fields, tls=self.peer.tls)
+            answer, take = upgrades.shake_hands(begin, head, client)
         except (ProblemError, StoreUnavailableError) as error:
-            self._end_with(self._heads.bytes_of(problem_reply(error), keep_alive=False))
+            self.refuse(error)
             return True
-        answer, is_open = shake_hands(self.url, fields)
         self.transport.write(answer)
-        if is_open:
-            self.connections.discard(self)
-            take(self.transport, self)
-            parsed = sys.exception()  # it is by this that uvicorn learns of an upgrade
-            self._socket_at = parsed.args[0] if isinstance(parsed, HttpParserUpgrade) else None
-            del self.parser, self.flow  # they know us: as a cycle, all of it would be left to the collector
-        else:
-            self._guard.closed(self)
-            self.transport.close()
+        self._taking = False
+        if take is None:
+            self._finish()
+            return True
+        self.server_state.connections.discard(cast("Any", self))
+        rest = self._reader.rest()
+        take(self.transport, self)
+        self.flow.end()
+        if rest and not self.transport.is_closing():
+            cast("asyncio.Protocol", self.transport.get_protocol()).data_received(rest)
         return True
 
     # The end
 
-    def refuse(self, problem: ProblemError) -> None:
-        """Answer what is being read with a problem, and close."""
-        self._end_with(self._heads.bytes_of(problem_reply(problem), keep_alive=False))
+    def refuse(self, error: Exception) -> None:
+        """Answer what is being read with a problem, unless it has its answer; and take no more requests."""
+        arriving, self._arriving = self._arriving, None
+        if arriving is not None and arriving.started:
+            self._stop_taking()
+        else:
+            if arriving is not None:
+                self._withdraw(arriving)
+            self._taking = False
+            self._line.append(refusal(self, self._shared.intake, error))
+            self._shared.limits.busy(self)
+            self.answer_due()
 
-    def send_400_response(self, msg: str) -> None:
-        """Answer what is no HTTP, and close."""
-        if not self._ended and self._is_last_in_line():
-            super().send_400_response(msg)
-
-    def _end_with(self, last_words: bytes) -> None:
-        if not self._is_last_in_line():
+    def _withdraw(self, exchange: Post | AppRequest) -> None:
+        """Do not serve the request that is being read; only the answer to it may have begun."""
+        if exchange.started or exchange not in self._line:
             return
-        self.transport.write(last_words)
-        if self.transport.can_write_eof():
-            # What it still sends is thrown away for a moment: a reset would take our last words from it.
-            self.transport.write_eof()
-            self.flow.resume_reading()
-            self.loop.call_later(_LINGER, self.transport.close)
+        self._line.remove(exchange)
+        if isinstance(exchange, AppRequest):
+            exchange.disconnect()
+
+    def _stop_taking(self) -> None:
+        """Take no more requests: the answer to the last ends the connection."""
+        self._taking = False
+        if self._line:
+            self._line[-1].keep_alive = False
         else:
-            self.transport.close()
+            self._finish()
 
-    def _is_last_in_line(self) -> bool:
-        """Give up what is being read; whether it is to be answered now.
+    def _finish(self) -> None:
+        """The last answer was given: say so, and let the client read it.
 
-        It is not when it has had its answer, or when requests before it wait for theirs: the last of these ends the
-        connection.
+        What it still sends is thrown away for a while, for closing now could reset the connection and take the answer
+        from it (RFC 9112, section 9.6).
         """
-        self._guard.closed(self)
-        self._ended = True
-        self.flow.pause_reading()
-        answered = self._drop_arriving()
-        if self._posts or self._in_asgi():
-            self._end_after_last()
-        elif answered:
+        cut_short = self._arriving is not None or self._reader.inside
+        self._taking, self._arriving = False, None
+        self._line.clear()
+        if self.transport.is_closing():
+            return
+        is_tcp = self.transport.can_write_eof()  # TLS says by itself that nothing follows
+        if not (is_tcp or cut_short) or not self._shared.limits.lingers(self):
             self.transport.close()
-        else:
-            return not self.transport.is_closing()
-        return False
+            return
+        if is_tcp:
+            self.transport.write_eof()
+        if self._stopping or not is_tcp:
+            asyncio.get_running_loop().call_later(_SHORT_LINGER, self.transport.close)
+        self.flow.resume_transport()
 
-    def _drop_arriving(self) -> bool:
-        """Forget the request whose body is being read; whether it has its answer already."""
-        post, cycle = self._arriving, self.cycle
-        if post is not None:
-            if post.reply is None:
-                self._posts.remove(post)
-            return post.reply is not None
-        if not self._owing or self._head_open or cycle is None:
-            return False
-        if self.pipeline and self.pipeline[0][0] is cycle:
-            self.pipeline.popleft()
-        elif not cycle.response_started:
-            self._running = None
-            cycle.disconnected = True
-            cycle.message_event.set()
-        return cycle.response_started
-
-    def _end_after_last(self) -> None:
-        """Take no more requests: the last of those under way ends the connection."""
-        self._last = True
-        if self.pipeline:
-            self.pipeline[0][0].keep_alive = False
-        elif self._running is not None:
-            self._running.keep_alive = False
+    def settle(self) -> None:
+        """The client has taken its answers."""
+        if not (self._line or self._lent):
+            self._report()
 
     def leave(self) -> None:
-        """Close an idle connection."""
-        self.transport.close()
-
-    def shutdown(self) -> None:
-        """Answer what is under way, and close; events that are streamed end."""
-        self._upgrades.drain()
-        if self._posts or self._in_asgi():
-            self._end_after_last()
+        """Close an idle connection; one that has not taken its answers would keep its socket open."""
+        if self.buffered:
+            self.transport.abort()
         else:
             self.transport.close()
 
-    def _measure(self) -> int:
-        """The size of the head that has been read, in bytes."""
-        return len(self.url) + sum(len(name) + len(value) + 4 for name, value in self.headers)
+    def abort(self) -> None:
+        """End at once: the client takes nothing."""
+        self.transport.abort()
 
-
-def _upgrades_of(app_state: dict[str, Any], state: ServerState) -> Upgrades:
-    attendant: Attendant = app_state["attendant"]
-    attendant.serve(state)
-    upgrades = app_state["upgrades"] = Upgrades(app_state["intake"], app_state["guard"], attendant, state)
-    return upgrades
-
-
-def _head_too_large() -> ProblemError:
-    return ProblemError("headers_too_large", f"at most {MAX_HEAD} bytes are taken")
+    def shutdown(self) -> None:
+        """The server stops: answer what is under way, and close; events that are streamed end."""
+        self._stopping = True
+        self._shared.upgrades.drain()
+        if self._line:
+            self._stop_taking()
+        else:
+            self.transport.close()

@@ -23,6 +23,8 @@ from live.protocols.attendant import Attendant
 from live.protocols.handshake import QUIET
 
 LARGEST_MESSAGE: Final = 1024  # bytes that a viewer may send at once; it has nothing to say
+MOST_FRAMES: Final = 256  # that a viewer may send from one of our pings to the next: pings of its own, and its pong
+_SLICE: Final = 2048  # bytes that are parsed at a time, so that no flood holds up the event loop
 _DATA: Final = (Opcode.TEXT, Opcode.BINARY, Opcode.CONT)
 _PING: Final = Frame(Opcode.PING, b"").serialize(mask=False)
 _PONG: Final = b"\x8a\x80"  # how the answer to it begins: no payload, masked
@@ -39,6 +41,7 @@ class ViewerSocket(asyncio.Protocol):
     __slots__ = (
         "_attendant",
         "_closing",
+        "_frames",
         "_parser",
         "_taken",
         "_text",
@@ -59,6 +62,7 @@ class ViewerSocket(asyncio.Protocol):
         self.turn = 0
         self.waits_since: float | None = None
         self._attendant = attendant
+        self._frames = 0  # since the last ping of ours
         self._parser: ServerProtocol | None = None
         self._taken = -1  # bytes, when it was last asked for
         self._text: bytes | None = None  # of a message that has not come whole
@@ -93,15 +97,22 @@ class ViewerSocket(asyncio.Protocol):
         self.seat = self._transport = None
 
     def pause_writing(self) -> None:
-        """Something waits to be sent."""
+        """Something waits to be sent.
+
+        Whoever does not take what it is sent is not read either: the answers to its pings would have no end.
+        """
         self.waits_since = time.monotonic()
         self.takes()
         self._attendant.watch(self)
+        if self._transport is not None and not self._transport.is_closing():
+            self._transport.pause_reading()
 
     def resume_writing(self) -> None:
         """Nothing waits any more."""
         self.waits_since = None
         self._attendant.watch_no_more(self)
+        if self._transport is not None and not self._transport.is_closing():
+            self._transport.resume_reading()
         if self.seat is not None and self._closing is None:
             self.seat.wake()
 
@@ -112,10 +123,19 @@ class ViewerSocket(asyncio.Protocol):
             if len(data) == _PONG_SIZE and data.startswith(_PONG):
                 return
             self._parser = ServerProtocol(state=State.OPEN, max_size=LARGEST_MESSAGE, logger=QUIET)
-        self._parser.receive_data(data)
-        for frame in self._parser.events_received():
+        for start in range(0, len(data), _SLICE):
+            if self._frames > MOST_FRAMES:
+                return  # it floods: the connection ends, whatever else it sends
+            self._parse(self._parser, data[start : start + _SLICE])
+
+    def _parse(self, parser: ServerProtocol, data: bytes) -> None:
+        parser.receive_data(data)
+        for frame in parser.events_received():
+            self._frames += 1
             if isinstance(frame, Frame) and frame.opcode in _DATA:
                 self._hear(frame)
+        if self._frames > MOST_FRAMES:
+            self.close(BAD_REQUEST)
         self._say()
 
     def eof_received(self) -> None:
@@ -200,7 +220,7 @@ class ViewerSocket(asyncio.Protocol):
         if self.waiting:
             return  # it has `slow_timeout`
         if self.heard:
-            self.heard, self._taken = False, -1
+            self.heard, self._taken, self._frames = False, -1, 0
             if not self.write(_PING) and self.seat is not None:
                 self.seat.leave_lane()
         elif not self.takes():

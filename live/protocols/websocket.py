@@ -9,6 +9,7 @@ has sent is dropped.
 import asyncio
 from collections import deque
 from collections.abc import Callable, Sequence
+from itertools import count
 from typing import Final, cast
 
 from uvicorn.server import ServerState
@@ -30,6 +31,7 @@ _TEXT: Final = 0x81
 _WHOLE: Final = (_TEXT, 0x82)  # the first byte of a frame that is a message, of text or binary
 _MASKED: Final = 0x80
 _MOST_AHEAD: Final = 256  # messages without an answer; more are not read
+_FRAMES_A_TURN: Final = 256  # that are taken before other connections have their turn
 _PING_INTERVAL: Final = 20.0
 _CLOSE_TIMEOUT: Final = 5.0
 _BAD_TEXT: Final = 1007
@@ -77,6 +79,8 @@ class ProducerSocket(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._buffer = bytearray()  # the beginning of a frame
         self._wanted = 0  # how long it has to be before there is more to know of it
+        self._stopped = False  # there may be whole frames in the buffer
+        self._going_on = False  # they will be taken in the next turn of the loop
         self._fragments = False  # a message of several frames is under way
         self._messages: deque[_Message] = deque()  # without an answer, in their order
         self._held: deque[_Message] = deque()  # not taken in yet
@@ -127,18 +131,33 @@ class ProducerSocket(asyncio.Protocol):
             return
         if self._buffer:
             self._buffer += data
-            if len(self._buffer) < self._wanted:
+            if self._stopped or len(self._buffer) < self._wanted:
                 return
             data = bytes(self._buffer)
+        self._take_in(data)
+
+    def _take_in(self, data: bytes) -> None:
         position = self._take_frames(data)
         if self._buffer or position < len(data):
             self._buffer = bytearray(data[position:])
         self._read_or_not()
 
+    def _go_on(self) -> None:
+        """Take the frames that were left for this turn."""
+        self._going_on = False
+        if self._stopped and self._transport is not None and self._protocol.state is State.OPEN:
+            self._take_in(bytes(self._buffer))
+
     def _take_frames(self, data: bytes) -> int:
         """Take each whole frame; gives where the first begins that is not whole, or not to be taken any more."""
         position, size, most = 0, len(data), self.intake.settings.max_body
-        while not self._is_over():
+        self._stopped = False
+        for taken in count():
+            if self._is_over():
+                break
+            if taken == _FRAMES_A_TURN or self._is_ahead():
+                self._stopped = position < size
+                break
             start = position + 2
             if size < start:
                 self._wanted = 2
@@ -164,6 +183,10 @@ class ProducerSocket(asyncio.Protocol):
                 self._give(data[position:end])
             position = end
         return position
+
+    def _is_ahead(self) -> bool:
+        """Whether so much waits for an answer that no more is taken."""
+        return bool(self._held) or len(self._messages) > _MOST_AHEAD
 
     def _is_over(self) -> bool:
         """Whether no message is taken any more."""
@@ -243,8 +266,12 @@ class ProducerSocket(asyncio.Protocol):
 
     def _read_or_not(self) -> None:
         """Read on, or leave the peer's next messages in its own buffers."""
-        ahead = len(self._messages)
-        pause = self._write_paused or bool(self._held) or ahead > _MOST_AHEAD or (ahead > 0 and self._is_over())
+        pause = self._write_paused or self._is_ahead() or (bool(self._messages) and self._is_over())
+        if self._stopped:
+            if not (pause or self._going_on):
+                self._going_on = True
+                self._loop.call_soon(self._go_on)
+            pause = True
         if pause != self._read_paused and self._transport is not None and not self._transport.is_closing():
             self._read_paused = pause
             if pause:

@@ -1,11 +1,17 @@
 """Answers that were given under an idempotency key, kept for whoever asks again."""
 
+import asyncio
 import hashlib
 import math
+import zlib
+from typing import Final
 
 from live.errors import ProblemError, StoreUnavailableError
 from live.settings import Settings
 from live.store.client import Store, store_errors
+
+_PIECE: Final = 65_536  # bytes packed at a time, so that others have their turn
+_PLAIN: Final = b"{"  # with which an answer begins that is kept as it is
 
 
 class Answers:
@@ -22,7 +28,9 @@ class Answers:
         Raises:
             ProblemError: `idempotency_key_reused`: the key was claimed for another body.
             StoreUnavailableError: the store is away.
+            EpochLostError: the store lost data.
         """
+        self._client.witness.require_whole()
         name = self._name(producer, key)
         async with store_errors(), self._client.pipeline(transaction=True) as pipe:
             pipe.hsetnx(name, "body", body)
@@ -31,25 +39,42 @@ class Answers:
             _, (held, answer), _ = await pipe.execute()
         if held != body:
             raise ProblemError("idempotency_key_reused", "the key came with another body before; make a new one")
-        return None if answer is None else bytes(answer)
+        return None if answer is None else _unpacked(bytes(answer))
 
-    async def finish(self, producer: str, key: str, answer: bytes) -> bytes:
-        """Keep the answer to a claimed key; gives the one that is kept, which may be that of a request alongside.
+    async def finish(self, producer: str, key: str, answer: bytes) -> tuple[bytes, int]:
+        """Keep the answer to a claimed key; gives the one that is kept, and how many bytes it takes.
+
+        It may be that of a request alongside.
 
         Raises:
             StoreUnavailableError: the store is away; `unknown`, for what is answered for has been counted.
         """
-        name = self._name(producer, key)
+        name, packed = self._name(producer, key), await _packed(answer)
         try:
             async with store_errors(), self._client.pipeline(transaction=True) as pipe:
-                pipe.hsetnx(name, "answer", answer)
+                pipe.hsetnx(name, "answer", packed)
                 pipe.hget(name, "answer")
                 pipe.expire(name, self._kept)
                 _, kept, _ = await pipe.execute()
         except StoreUnavailableError as error:
             raise StoreUnavailableError(str(error), unknown=True) from error
-        return bytes(kept)
+        return _unpacked(bytes(kept)), len(kept)
 
     def _name(self, producer: str, key: str) -> str:
         digest = hashlib.blake2b(f"{producer}\n{key}".encode(), digest_size=16).hexdigest()
         return f"{self._prefix}:{{once:{digest}}}"
+
+
+async def _packed(answer: bytes) -> bytes:
+    """An answer as it is kept: packed, where that is shorter. Refusals are much alike, so little is left of them."""
+    packer = zlib.compressobj(level=1)
+    packed = b""
+    for first in range(0, len(answer), _PIECE):
+        packed += packer.compress(answer[first : first + _PIECE])
+        await asyncio.sleep(0)
+    packed += packer.flush()
+    return packed if len(packed) < len(answer) or not answer.startswith(_PLAIN) else answer
+
+
+def _unpacked(kept: bytes) -> bytes:
+    return kept if kept.startswith(_PLAIN) else zlib.decompress(kept)

@@ -11,7 +11,7 @@ from live.errors import SetupError
 from live.store.client import Store, store_errors
 from live.store.keys import Keys, Table
 from live.store.line import Word
-from live.store.reading import TAG
+from live.store.reading import HIGH, TAG
 from live.store.scripts import Script
 from live.window import EVER
 
@@ -58,7 +58,6 @@ class _Sums(msgspec.Struct):
 
     ranked: int = 0
     total: int = 0
-    volume: int = 0
     first_offset: int | None = None
     last_offset: int | None = None
 
@@ -164,10 +163,9 @@ class Auditor:
             if shape.tables:
                 return  # the period has been dropped
             starts[:] = (await self._tables())[0][1]
-        _, offset, ranked, total, volume, *drift = reply
+        _, offset, ranked, totals, *drift = reply
         sums.ranked += int(ranked)
-        sums.total += int(total)
-        sums.volume += int(volume)
+        sums.total += sum(map(int, totals))
         sums.first_offset = int(offset) if sums.first_offset is None else sums.first_offset
         sums.last_offset = int(offset)
         self._report.members += len(members)
@@ -199,18 +197,19 @@ class Auditor:
 
     async def _check_totals(self, table: Table, sums: _Sums, *, repair: bool) -> None:
         """Compare the sums that the board keeps, if it stood still while they were counted."""
-        names = ["offset", f"total{table.suffix}", f"volume{table.suffix}"]
+        names = ["offset", f"total{table.suffix}", f"high{table.suffix}"]
         state = await self._client.hmget(self._keys.meta, names)
         ranked = int(await self._client.zcard(table.ranking))
-        offset, total, volume = (int(value or 0) for value in state)
+        offset, low, high = (int(value or 0) for value in state)
         if {sums.first_offset, sums.last_offset} != {offset}:
             self._report.totals = "moving" if self._report.totals == "ok" else self._report.totals
         elif ranked != sums.ranked:  # a name stands in the ranking twice
             self._report.totals = "drift"
-        elif self._shape.fields is None and (total, volume) != (sums.total, sums.volume):
+        elif self._shape.fields is None and low + (high << HIGH) != sums.total:
             self._report.totals = "drift"
             if repair:
-                arguments: list[Word] = [offset, sums.total, sums.volume, self._keys.channel, table.suffix]
+                high = sums.total >> HIGH
+                arguments: list[Word] = [offset, sums.total - (high << HIGH), high, self._keys.channel, table.suffix]
                 await SETTLE(self._client, [self._keys.meta], arguments)
                 self._report.repaired = True
 

@@ -8,7 +8,7 @@ from typing import Any, Final, Literal
 
 import msgspec
 
-from live.board import Board
+from live.board import BOARD_ID, Board
 from live.store.client import Store, store_errors
 from live.store.keys import Keys
 from live.window import Periods
@@ -138,6 +138,23 @@ async def keys_of(client: Store, prefix: str, boards: Iterable[str]) -> dict[str
                 found[board].append(name)
         if cursor == b"0":
             return {board: sorted(set(names)) for board, names in found.items()}
+
+
+async def opened_boards(client: Store, prefix: str) -> set[str]:
+    """The ids of all boards that the store holds, found in one walk over it.
+
+    Raises:
+        StoreUnavailableError: the store is away.
+    """
+    begin, end = f"{prefix}:{{", "}:meta"
+    found: set[str] = set()
+    cursor = b"0"
+    while True:
+        async with store_errors():
+            cursor, names = await client.line.call("SCAN", cursor, "MATCH", f"{begin}*{end}", "COUNT", _STEP)
+        found.update(name.decode().removeprefix(begin).removesuffix(end) for name in names)
+        if cursor == b"0":
+            return {board for board in found if BOARD_ID.fullmatch(board)}
 
 
 async def measure(client: Store, prefix: str, board: str, names: Sequence[str]) -> Memory:

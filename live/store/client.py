@@ -4,6 +4,7 @@ import asyncio
 import re
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Final, cast
 
 import hiredis
@@ -16,6 +17,9 @@ from redis.typing import EncodableT
 from live.errors import SetupError, StoreUnavailableError
 from live.settings import Settings
 from live.store.line import SharedLine
+from live.store.moving import move_names
+from live.store.sources import send_sources
+from live.store.witness import Witness
 
 
 class _Packed:
@@ -47,9 +51,10 @@ _PASSWORDS: Final = (re.compile(r"([?&]password=)[^&#]*"), re.compile(r"(://[^:/
 
 
 class Store(Redis):
-    """redis-py's client, with a line of our own for all that is called often."""
+    """redis-py's client, with a line of our own for all that is called often, and what must survive the store."""
 
     line: SharedLine
+    witness: Witness
 
     async def aclose(self, close_connection_pool: bool | None = None) -> None:  # noqa: FBT001 - redis-py's signature
         """Close the line too."""
@@ -61,7 +66,7 @@ def connect(url: str, settings: Settings) -> Store:
     """A client with a bounded pool and no retries of its own: the write path owns them (I5).
 
     Raises:
-        SetupError: the URL is not one of a store.
+        SetupError: the URL is not one of a store, or what is known of the store can't be read.
     """
     if url.partition("://")[0] not in SCHEMES:
         raise SetupError(f"the store {redact(url)!r} is not redis://…, rediss://… or unix://…")
@@ -88,7 +93,9 @@ def connect(url: str, settings: Settings) -> Store:
     except (ValueError, TypeError) as error:
         raise SetupError(f"the store {redact(url)!r}: {error}") from None
     store = cast("Store", Store.from_pool(pool))
+    store.witness = Witness(settings.data_dir, settings.key_prefix)
     store.line = SharedLine(pool, settings.store_timeout)
+    store.line.greetings += [partial(move_names, prefix=settings.key_prefix), send_sources]
     return store
 
 

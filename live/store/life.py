@@ -1,5 +1,6 @@
 """One board in the store, as one process knows it: its epoch, where its clock stands, and what its scripts answer."""
 
+import asyncio
 import math
 import secrets
 import time
@@ -54,7 +55,10 @@ class Life:
         self.epoch: str | None = None
         self.born = born  # the epoch that the board was made with at run time: it is never given another life here
         self.clock = Clock(None, 0)
+        self.sooner = asyncio.Event()  # something may be due to leave sooner than rotation was told
+        self.secret = b""  # keys what is stored of voters
         self._client = client
+        self._witness = client.witness
         self._settings = settings
         self._scripts = scripts
         self._span = 0  # seconds: length of a bucket of identities
@@ -71,25 +75,93 @@ class Life:
         """
         if self.epoch is not None:
             return
+        born = self.born or self._witness.facts.epochs.get(self.board.id, "")
+        if not born:
+            self._witness.require_whole()
         span, shape = math.ceil(self._settings.dedupe_window), self.board.shape.encode()
         async with store_errors():
             reply = await self._scripts.open(
                 self._client,
-                [self.keys.meta, self.keys.writers],
-                [secrets.token_hex(4), shape, _WRITER_IDLE, span, self.born],
+                [self.keys.meta, self.keys.writers, self.keys.slots],
+                [
+                    secrets.token_hex(4),
+                    shape,
+                    _WRITER_IDLE,
+                    span,
+                    born,
+                    secrets.token_bytes(16),
+                    "1" if self.board.votes else "",
+                ],
             )
         if reply[0] == b"epoch":
             raise self._lost(reply)
-        epoch, held_shape, newest, held_span, bucket, now, latest = reply
+        epoch, held_shape, newest, held_span, bucket, now, latest, secret = reply
         if held_shape.decode() != shape:
             raise SetupError(
                 f"board {self.board.id!r} lives in the store with other choices: "
                 f"{held_shape.decode() or 'those of an older version'}, and now is to have {shape}. "
                 "Give it another id, or set its definition right."
             )
+        if self.board.votes and not secret:
+            raise SetupError(
+                f"board {self.board.id!r} holds votes that an older version of Live Board stored. "
+                "This version can't tell from them who has voted, so votes would count twice. "
+                "Give the contest another id."
+            )
+        self.secret = secret
         self._hear(newest, now, latest)
         self._span, self._bucket = int(held_span), int(bucket)
         self.epoch = epoch.decode()
+        if not self.born:
+            self._witness.meet_board(self.board.id, self.epoch)
+
+    async def open_to_write(self) -> None:
+        """The same, for what changes the board.
+
+        Raises:
+            SetupError: the board lives in the store with choices by which its data can't be read.
+            StoreUnavailableError: the store is away.
+            EpochLostError: the store lost data, of this board or of another, and no operator has accepted that.
+        """
+        self._witness.require_whole()
+        await self.open()
+        self._witness.require_whole()
+
+    def lose(self, error: EpochLostError) -> None:
+        """Tell all processes that the board is lost: it has not left, and nobody has removed it."""
+        self._witness.lose(str(error))
+
+    async def has_left(self) -> bool:
+        """Whether the board has left by itself or is being deleted; to be asked before its definition is looked up.
+
+        Raises:
+            StoreUnavailableError: the store is away.
+        """
+        async with store_errors():
+            gone = await self._client.line.call("HGET", self.keys.gone, "epoch")
+        return (gone or b"").decode() == (self.epoch or self.born)
+
+    def _known(self) -> int:
+        """The highest offset that is known of the board; taken before the store is asked."""
+        return self._witness.offset_of(self.board.id, self.epoch)
+
+    def _see(self, offset: bytes, known: int) -> None:
+        """Compare an offset with what was known before the store was asked."""
+        self._witness.see_offset(self.board.id, self.epoch or "", int(offset), known)
+
+    async def confirm(self) -> None:
+        """See that the board in the store is the one that was opened here; writes nothing.
+
+        Raises:
+            SetupError: as `open`.
+            StoreUnavailableError: the store is away.
+            EpochLostError: the store lost the board.
+        """
+        await self.open()
+        async with store_errors():
+            epoch = await self._client.line.call("HGET", self.keys.meta, "epoch")
+        if epoch is None or epoch.decode() != self.epoch:
+            raise self._lost([b"epoch", epoch or b""])
 
     async def use(self) -> None:
         """Note that somebody reads the board, if it is one that leaves when nobody uses it; events are noted anyway.
@@ -131,7 +203,7 @@ class Life:
         held = reply[1].decode() or "none"
         return EpochLostError(
             f"board {self.board.id!r} had epoch {self.epoch or self.born}, and the store now holds {held}: "
-            "its data was lost. Nothing is counted until the server is started again, which accepts the board as it is."
+            "its data was lost"
         )
 
 

@@ -5,8 +5,10 @@ retries, telemetry, a task for every write) cost ten times what packing a batch 
 """
 
 import asyncio
+import math
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from itertools import islice
 from typing import Any, Final, cast
 
 import hiredis
@@ -15,6 +17,9 @@ from redis.exceptions import ConnectionError as LostConnectionError
 from redis.exceptions import NoPermissionError, NoScriptError, ResponseError
 
 Word = str | bytes | int | float
+
+SILENCE: Final = 3  # times the timeout of a call: how long a store may owe replies and send nothing
+_LOOKS: Final = 10  # looks at what waits, in the timeout of a call
 
 _ERRORS: Final = {"NOSCRIPT": NoScriptError, "NOPERM": NoPermissionError}
 
@@ -31,6 +36,7 @@ class Wire(asyncio.Protocol):
         self.ended = False  # lost, or about to be: nothing that is sent now would be answered
         self._reader = hiredis.Reader(replyError=_error)
         self._transport: asyncio.Transport | None = None
+        self._unsent: list[bytes] = []
         self._writer: asyncio.StreamWriter | None = None
 
     async def open(self, pool: ConnectionPool) -> None:
@@ -44,10 +50,21 @@ class Wire(asyncio.Protocol):
         self._transport.set_protocol(self)
 
     def send(self, *commands: tuple[Word, ...]) -> None:
-        """Send commands, in one piece."""
+        """Send commands, in one piece with all that is sent before the event loop's next turn.
+
+        One event may be for a thousand boards. The store fsyncs once for all commands that it reads at once.
+        """
+        if not self._unsent:
+            asyncio.get_running_loop().call_soon(self._flush)
+        for words in commands:
+            self._unsent.append(hiredis.pack_command(words))  # type: ignore[arg-type] # the stub is wrong
+
+    def _flush(self) -> None:
+        """Write what was sent since the last turn of the event loop."""
         assert self._transport is not None, "open first"  # noqa: S101
-        packed = [hiredis.pack_command(words) for words in commands]  # type: ignore[arg-type] # the stub is wrong
-        self._transport.write(packed[0] if len(packed) == 1 else b"".join(packed))
+        unsent, self._unsent = self._unsent, []
+        if not self.ended:
+            self._transport.write(unsent[0] if len(unsent) == 1 else b"".join(unsent))
 
     def received(self, reply: Any) -> None:  # noqa: ANN401 - any reply
         """A reply has come; an error of the store is an exception as a value."""
@@ -73,37 +90,53 @@ class Wire(asyncio.Protocol):
             self._transport.abort()
 
 
-class _Replies:
-    """The replies to several commands, awaited together; errors of the store are among them as values."""
+class _Call:
+    """A command: who waits for its reply, and when it was written (seconds of the loop's clock; infinite before)."""
 
-    def __init__(self, count: int, future: "asyncio.Future[list[Any]]") -> None:
+    __slots__ = ("future", "sent")
+
+    def __init__(self, future: "asyncio.Future[Any]") -> None:
+        self.future = future
+        self.sent = math.inf
+
+    def take(self, reply: Any) -> None:  # noqa: ANN401 - any reply
+        """Take the reply; nobody waits for that of a call that was cancelled or timed out."""
+        if not self.future.done():
+            self.future.set_result(reply)
+
+
+class _Calls(_Call):
+    """Several commands whose replies are awaited together; errors of the store are among them as values."""
+
+    __slots__ = ("_left", "_replies")
+
+    def __init__(self, future: "asyncio.Future[Any]", count: int) -> None:
+        super().__init__(future)
         self._left = count
-        self._future = future
         self._replies: list[Any] = []
 
-    def done(self) -> bool:
-        """Whether nobody waits any more."""
-        return self._future.done()
-
-    def set_result(self, reply: Any) -> None:  # noqa: ANN401 - any reply
-        """One more."""
+    def take(self, reply: Any) -> None:  # noqa: ANN401 - any reply
+        """Take one of the replies."""
         self._replies.append(reply)
         if len(self._replies) == self._left:
-            self._future.set_result(self._replies)
-
-    def set_exception(self, error: Exception) -> None:
-        """There will be no more."""
-        self._future.set_exception(error)
+            super().take(self._replies)
 
 
 class Line(Wire):
-    """Calls and their replies, in order."""
+    """Calls and their replies, in order.
+
+    A call that has had no reply for `timeout` seconds fails alone: its late reply is dropped when it comes, and the
+    connection stays. The connection is lost only when the store owes replies and has sent nothing at all for `SILENCE`
+    times as long, as a machine that is gone does. Both are noticed at most a tenth of `timeout` late.
+    """
 
     def __init__(self, timeout: float) -> None:
         super().__init__()
         self._timeout = timeout
-        self._calls: deque[asyncio.Future[Any] | _Replies] = deque()
+        self._calls: deque[_Call] = deque()
         self._loop = asyncio.get_running_loop()
+        self._heard = self._loop.time()
+        self._look: asyncio.TimerHandle | None = None  # runs while a reply is owed
 
     async def call(self, *words: Word) -> Any:  # noqa: ANN401 - any reply
         """Send a command and await its reply.
@@ -112,9 +145,9 @@ class Line(Wire):
             ResponseError: the store refuses.
             LostConnectionError, TimeoutError: there was no reply; the command may have been carried out.
         """
-        call = self._begin(words)
+        call = _Call(self._begin(words))
         self._calls.append(call)
-        reply = await self._patiently(call)
+        reply = await call.future
         if isinstance(reply, ResponseError):
             raise reply
         return reply
@@ -125,50 +158,76 @@ class Line(Wire):
         Raises:
             LostConnectionError, TimeoutError: some reply did not come.
         """
-        call = self._begin(*commands)
-        self._calls.extend([_Replies(len(commands), call)] * len(commands))
-        replies: list[Any] = await self._patiently(call)
+        if not commands:
+            return []
+        call = _Calls(self._begin(*commands), len(commands))
+        self._calls.extend([call] * len(commands))
+        replies: list[Any] = await call.future
         return replies
 
     def _begin(self, *commands: tuple[Word, ...]) -> "asyncio.Future[Any]":
+        """Send commands; gives what to wait for."""
         if self.ended:
             raise LostConnectionError("the connection to the store is lost")
-        call = self._loop.create_future()
         self.send(*commands)
-        return call
+        if self._look is None:
+            self._look = self._loop.call_later(self._timeout, self._look_for_late)
+        return self._loop.create_future()
 
-    async def _patiently(self, call: "asyncio.Future[Any]") -> Any:  # noqa: ANN401 - any reply
-        patience = self._loop.call_later(self._timeout, self._give_up, call)
-        try:
-            return await call
-        finally:
-            patience.cancel()
+    def _flush(self) -> None:
+        written = len(self._unsent)
+        super()._flush()
+        now = self._loop.time()  # the process may have been held up since the calls were begun
+        for call in islice(reversed(self._calls), written):
+            call.sent = now
+
+    def data_received(self, data: bytes) -> None:
+        """Bytes have come."""
+        self._heard = self._loop.time()
+        super().data_received(data)
 
     def received(self, reply: Any) -> None:  # noqa: ANN401 - any reply
         """Give a reply to the first that waits."""
-        call = self._calls.popleft()
-        if not call.done():  # who waited may have been cancelled
-            call.set_result(reply)
+        self._calls.popleft().take(reply)
 
     def connection_lost(self, error: Exception | None) -> None:
-        """Fail every call."""
+        """Fail every call that still waits."""
         super().connection_lost(error)
-        while self._calls:
-            call = self._calls.popleft()
-            if not call.done():
-                call.set_exception(LostConnectionError(f"the connection to the store was lost: {error or 'closed'}"))
+        if self._look is not None:
+            self._look.cancel()
+        self._fail(LostConnectionError, f"the connection to the store was lost: {error or 'closed'}")
 
-    def _give_up(self, call: "asyncio.Future[Any]") -> None:
-        """No reply in time: replies could no longer be told apart, so the line is dropped."""
-        if not call.done():
-            call.set_exception(TimeoutError(f"the store did not answer within {self._timeout:g}s"))
-        self.abort()
+    def _look_for_late(self) -> None:
+        """Fail the calls that have waited too long; drop the connection when the store is silent."""
+        self._look = None
+        if not self._calls or self.ended:
+            return
+        now = self._loop.time()
+        silence = now - max(self._heard, self._calls[0].sent)
+        if silence >= SILENCE * self._timeout:
+            self._fail(LostConnectionError, f"the store owes replies and has sent nothing for {silence:.3g}s")
+            self.abort()
+            return
+        self._fail(TimeoutError, f"the store did not answer within {self._timeout:g}s", now - self._timeout)
+        self._look = self._loop.call_later(self._timeout / _LOOKS, self._look_for_late)
+
+    def _fail(self, kind: type[Exception], reason: str, before: float = math.inf) -> None:
+        """Fail the calls that wait and were sent before a time. They keep their places in the order of the replies."""
+        for call in self._calls:
+            if call.sent > before:
+                break
+            if not call.future.done():
+                call.future.set_exception(kind(reason))
 
 
 class SharedLine:
-    """The line that all calls of a process share; made when it is needed, and made again when it was lost."""
+    """The line that all calls of a process share; made when it is needed, and made again when it was lost.
+
+    Each of `greetings` is run on a new line before any call is sent over it.
+    """
 
     def __init__(self, pool: ConnectionPool, timeout: float) -> None:
+        self.greetings: list[Callable[[Line], Awaitable[None]]] = []
         self._pool = pool
         self._timeout = timeout
         self._line: Line | None = None
@@ -206,6 +265,12 @@ class SharedLine:
         try:
             line = Line(self._timeout)
             await line.open(self._pool)
+            try:
+                for greet in self.greetings:
+                    await greet(line)
+            except BaseException:
+                line.abort()
+                raise
             self._line = line
         finally:
             self._opening = None

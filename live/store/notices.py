@@ -23,7 +23,9 @@ class Changed(msgspec.Struct, frozen=True):
 
 
 class Gap(msgspec.Struct, frozen=True):
-    """Notices may have been missed, the connection is (again) in order: look at every board."""
+    """Notices may have been missed, and none is missed from here on: look at a board, or (None) at every board."""
+
+    board: str | None = None
 
 
 class Away(msgspec.Struct, frozen=True):
@@ -69,7 +71,7 @@ class Channels:
         self.ear: _Ear | None = None
 
     def add(self, channel: str, board: str) -> None:
-        """Listen to one more; a gap is heard when it has begun."""
+        """Listen to one more; a gap of its board says when that has begun."""
         self.boards[channel.encode()] = board
         if self.ear is not None:
             self.ear.send(("SUBSCRIBE", channel))
@@ -82,10 +84,10 @@ class Channels:
 
 
 async def listen(client: Store, channels: Channels) -> AsyncIterator[Notice]:
-    """Hear notices for ever, over any number of connections.
+    """Hear notices until cancelled, over any number of connections.
 
-    A new connection is a gap, for what was announced before it is lost. A peer that went silent does not hang up; so
-    it is pinged, with a deadline.
+    A new connection is one gap, once the store has confirmed every channel: what was announced before is lost. A peer
+    that went silent does not hang up, so it is pinged, with a deadline.
 
     Args:
         client: the store.
@@ -97,9 +99,10 @@ async def listen(client: Store, channels: Channels) -> AsyncIterator[Notice]:
             async with store_errors():  # by itself, for it is here that a cancellation may be swallowed
                 await ear.open(client.connection_pool)
             async with store_errors():
-                ear.send(("SUBSCRIBE", *channels.boards))
+                if channels.boards:
+                    ear.send(("SUBSCRIBE", *channels.boards))
                 channels.ear = ear
-                async for notice in _hear(ear, channels):
+                async for notice in _hear(ear, channels, len(channels.boards)):
                     yield notice
         except StoreUnavailableError as error:
             yield Away(str(error))
@@ -109,9 +112,14 @@ async def listen(client: Store, channels: Channels) -> AsyncIterator[Notice]:
             ear.abort()
 
 
-async def _hear(ear: _Ear, channels: Channels) -> AsyncIterator[Notice]:
-    """Notices of one connection, until it is lost; raises when it stays silent, or the store refuses."""
+async def _hear(ear: _Ear, channels: Channels, unconfirmed: int) -> AsyncIterator[Notice]:
+    """Notices of one connection, until it is lost; raises when it stays silent, or the store refuses.
+
+    `unconfirmed` is the number of channels that were subscribed to at the beginning, whose confirmations come first.
+    """
     waiting_for_pong = False
+    if not unconfirmed:
+        yield Gap()
     while not ear.lost.done():
         replies = await ear.hear(_PING_INTERVAL)
         if not replies and not ear.lost.done():
@@ -124,8 +132,19 @@ async def _hear(ear: _Ear, channels: Channels) -> AsyncIterator[Notice]:
         for reply in replies:
             if isinstance(reply, ResponseError):
                 raise reply
-            kind, channel, *_ = reply
-            if kind == b"message" and channel in channels.boards:
-                yield Changed(channels.boards[channel])
-            elif kind == b"subscribe":
-                yield Gap()
+            if reply[0] == b"subscribe" and unconfirmed:
+                unconfirmed -= 1
+                if not unconfirmed:
+                    yield Gap()
+            elif (notice := _notice(reply, channels)) is not None:
+                yield notice
+
+
+def _notice(reply: Any, channels: Channels) -> Notice | None:  # noqa: ANN401 - any reply
+    """What a reply tells of a board."""
+    match reply:
+        case [b"message", channel, *_] if channel in channels.boards:
+            return Changed(channels.boards[channel])
+        case [b"subscribe", channel, *_] if channel in channels.boards:
+            return Gap(channels.boards[channel])
+    return None

@@ -6,6 +6,7 @@ from typing import Any, Final
 
 import msgspec
 
+from live.board import Board
 from live.ranking import Page
 from live.store.line import Word
 from live.store.reading import Reading
@@ -22,6 +23,7 @@ class Spot(msgspec.Struct, frozen=True):
 
     head: list[Any]
     place: list[Any]
+    board: Board
     period: int | None
 
     @property
@@ -56,13 +58,26 @@ class Placing(Reading):
 
     def page(self, spot: Spot) -> Page:
         """A key's record with its neighbours; there are no records when the key is not on the board."""
-        return self._page([*spot.head, *spot.place, None], spot.period)
+        return self._page([*spot.head, *spot.place, None], spot.board, spot.period)
 
-    async def _places(self, wanted: Sequence[Wanted]) -> list[Spot]:
+    async def find_all(self, keys: Sequence[str], around: int, *, period: int | None = None) -> list[Page | None]:
+        """The records of keys, in that order and all at one instant, each with so many neighbours on each side.
+
+        There is None for a key that is not on the board.
+
+        Raises:
+            StoreUnavailableError: the store is away.
+            EpochLostError: the store lost the board.
+        """
+        pages = [self.page(spot) for spot in await self._places([(key, around) for key in keys], period)]
+        return [page if page.records else None for page in pages]
+
+    async def _places(self, wanted: Sequence[Wanted], period: int | None = None) -> list[Spot]:
+        """The places of keys, read in one call."""
         words: list[Word] = [word for pair in wanted for word in pair]
-        reply, period = await self._ask(self._scripts.places, words, None)
+        reply, board, slot = await self._ask(self._scripts.places, words, period)
         *head, places = reply
-        return [Spot(head, place, period) for place in places]
+        return [Spot(head, place, board, slot) for place in places]
 
 
 def _chunks(wanted: Sequence[Wanted]) -> Iterator[Sequence[Wanted]]:

@@ -5,15 +5,19 @@ whole otherwise; so a plan may be made from what was heard last, and be wrong, w
 """
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from collections.abc import Set as AbstractSet
 from hashlib import blake2b
-from typing import cast
+from typing import Final, cast
 
 import msgspec
 
 from live.board import Board
 from live.event import MAX_SCORE, Entry, Extra, Likes
 from live.window import Periods, Rolling, Sliding
+
+_VOTER: Final = b"voter"
+_PAIR: Final = b"pair"
 
 
 class Clock(msgspec.Struct):
@@ -46,7 +50,8 @@ class Plan(msgspec.Struct):
     `current` is the newest slot before the batch (None for none yet), `reached` the newest after it; the plan holds
     before `till` (ms; None for ever). `latest` is the newest event time in ms. `refused` maps the index
     of an entry to a code of `REFUSALS`, or to `duplicate`. `identities` are those of the entries that are counted, each
-    with its index, in their order; `events` go to the log of a sliding window; `voters` are the entries of the votes.
+    with its index, in their order, and `asked` those of entries that the plan refuses: if the store knows one, it was
+    counted before. `events` go to the log of a sliding window; `voters` are the entries of the votes.
     """
 
     current: int | None
@@ -57,13 +62,14 @@ class Plan(msgspec.Struct):
     slots: dict[int, Group] = {}
     refused: dict[int, str] = {}
     identities: dict[bytes, int] = {}
+    asked: dict[bytes, None] = {}
     events: list[tuple[int | str, int, str]] = []
     voters: list[int] = []
 
     @property
-    def too_large(self) -> bool:
-        """Whether some sum of amounts is out of the range in which the script's numbers are exact."""
-        return any(max(map(abs, group.amounts.values())) > MAX_SCORE for group in self.slots.values())
+    def looked_up(self) -> list[bytes]:
+        """The identities of entries that the plan refuses, and of no others."""
+        return [identity for identity in self.asked if identity not in self.identities]
 
     def hold_till(self, time: int) -> None:
         """Have the plan hold before a time of the board only."""
@@ -94,7 +100,12 @@ class Plan(msgspec.Struct):
 
 
 def make_plan(
-    board: Board, entries: Sequence[Entry], indexes: Sequence[int], clock: Clock, newest_time: int | None
+    board: Board,
+    entries: Sequence[Entry],
+    indexes: Sequence[int],
+    clock: Clock,
+    newest_time: int | None,
+    secret: bytes = b"",
 ) -> Plan:
     """Plan the entries at `indexes`, in that order; of equal identities the first is counted.
 
@@ -104,6 +115,7 @@ def make_plan(
         indexes: which of its entries to plan.
         clock: where the board's clock stands.
         newest_time: the latest time (ms) that an event may have; None leaves that to the script.
+        secret: the board's own, which keys what is stored of voters.
     """
     plan = begin_plan(board, clock)
     whole = isinstance(entries, Likes) and len(indexes) == len(entries)
@@ -111,7 +123,7 @@ def make_plan(
         _plan_likes(plan, board, cast("Likes", entries).keys)
         return plan
     for index in indexes:
-        _plan_entry(plan, board, entries, index, newest_time)
+        _plan_entry(plan, board, entries, index, newest_time, secret)
     return plan
 
 
@@ -139,17 +151,19 @@ def _plan_likes(plan: Plan, board: Board, keys: list[str]) -> None:
         plan.events = [("", amount, key) for key, amount in group.amounts.items()]
 
 
-def _plan_entry(plan: Plan, board: Board, entries: Sequence[Entry], index: int, newest_time: int | None) -> None:
+def _plan_entry(
+    plan: Plan, board: Board, entries: Sequence[Entry], index: int, newest_time: int | None, secret: bytes
+) -> None:
     key, amount, time, identity, extra = entries[index]
     if identity in plan.identities:
         plan.refused[index] = "duplicate"
         return
-    slot = _slot_of(plan, board, time, newest_time)
-    code = slot if isinstance(slot, str) else _vote_fault(plan, board, time, extra)
-    if code is not None:
-        plan.refused[index] = code
+    slot = _place_of(plan, board, entries[index], newest_time)
+    if isinstance(slot, str):
+        plan.refused[index] = slot
+        if identity is not None:
+            plan.asked[identity] = None
         return
-    assert not isinstance(slot, str), "refused above"  # noqa: S101
     if identity is not None:
         plan.identities[identity] = index
     group = plan.slots.get(slot)
@@ -159,11 +173,31 @@ def _plan_entry(plan: Plan, board: Board, entries: Sequence[Entry], index: int, 
     if board.operator == "set" or (board.operator == "best" and group.orders[key] == index + 1):
         group.metadata[key] = b"" if extra is None or extra.metadata is None else extra.metadata
     if board.votes is not None and extra is not None and extra.actor is not None:
-        actor = extra.actor.encode()
-        group.votes.append((_digest(actor), _digest(actor + b"\n" + key.encode()), amount))
+        group.votes.append((*voter_digests(secret, extra.actor, key), amount))
         plan.voters.append(index)
     if isinstance(board.window, Sliding) and amount:
         plan.events.append(("" if time is None else time, amount, key))
+
+
+def _place_of(plan: Plan, board: Board, entry: Entry, newest_time: int | None) -> int | str:
+    """The slot in which an entry counts, or why it is refused; what is refused does not move the board's clock."""
+    key, amount, time, _, extra = entry
+    if extra is not None and extra.refused is not None:
+        return extra.refused
+    slot = _slot_of(plan, board, time)
+    if isinstance(slot, str):
+        return slot
+    fault = _vote_fault(plan, board, time, extra)
+    if fault is not None:
+        return fault
+    if newest_time is not None and time is not None and time > newest_time:
+        return "early"
+    group = plan.slots.get(slot)
+    if board.operator == "incr" and group is not None and abs(group.amounts.get(key, 0) + amount) > MAX_SCORE:
+        return "score_out_of_range"  # no script could read the sum exactly
+    if time is not None:
+        _move_clock(plan, board, time, slot)
+    return slot
 
 
 def _count(group: Group, board: Board, key: str, amount: int, index: int) -> None:
@@ -205,23 +239,22 @@ def _vote_fault(plan: Plan, board: Board, time: int | None, extra: Extra | None)
     return None
 
 
-def _slot_of(plan: Plan, board: Board, time: int | None, newest_time: int | None) -> int | str:
-    """The slot of an event, or why it is refused; moves the clock that runs on the events' times."""
-    by_event = board.clock == "event"
+def _slot_of(plan: Plan, board: Board, time: int | None) -> int | str:
+    """The slot of an event, or why it has none."""
     if time is None:
-        return "time_required" if by_event or plan.current is None else plan.current
+        return "time_required" if board.clock == "event" or plan.current is None else plan.current
     slot = board.window.slot_at(time // 1000)
-    if _is_late(plan, board, time, slot.start, slot.end * 1000):
-        return "late"
-    if newest_time is not None and time > newest_time:
-        return "early"
+    return "late" if _is_late(plan, board, time, slot.start, slot.end * 1000) else slot.start
+
+
+def _move_clock(plan: Plan, board: Board, time: int, slot: int) -> None:
+    """Note the time of an event that is counted: on some boards it is what the clock shows."""
     if plan.latest is None or time > plan.latest:
         plan.latest = time
-    if by_event:
+    if board.clock == "event":
         plan.now = max(plan.now, time) if plan.reached is not None else time
-        if plan.reached is None or slot.start > plan.reached:
-            plan.reached = slot.start
-    return slot.start
+        if plan.reached is None or slot > plan.reached:
+            plan.reached = slot
 
 
 def _is_late(plan: Plan, board: Board, time: int, start: int, end: int) -> bool:
@@ -244,17 +277,62 @@ def _is_late(plan: Plan, board: Board, time: int, start: int, end: int) -> bool:
     return False
 
 
-def _digest(text: bytes) -> bytes:
-    """16 bytes that stand for a voter, or for a voter and a key."""
-    return blake2b(text, digest_size=16).digest()
+def voter_digests(secret: bytes, actor: str, key: str) -> tuple[bytes, bytes]:
+    """16 bytes that stand for a voter, and 16 that stand for a voter and a key; keyed, so that nobody can forge them.
+
+    The length of the actor goes before it, so that no two pairs are the same bytes.
+    """
+    name = actor.encode()
+    voter = blake2b(name, digest_size=16, key=secret, person=_VOTER)
+    pair = blake2b(b"%d:%s%s" % (len(name), name, key.encode()), digest_size=16, key=secret, person=_PAIR)
+    return voter.digest(), pair.digest()
 
 
 def known_again(entries: Sequence[Entry], indexes: Sequence[int], plan: Plan, numbers: Sequence[int]) -> dict[int, str]:
     """The entries whose identity the store knows, by its number in the plan; all of them that stand in the batch."""
-    planned = list(plan.identities)
-    known = {planned[number - 1] for number in numbers}
+    looked_up = [*plan.identities, *plan.looked_up]
+    known = {looked_up[number - 1] for number in numbers}
+    return {index: "duplicate" for index in indexes if entries[index][3] in known}
+
+
+def turned_away(
+    board: Board, entries: Sequence[Entry], indexes: Sequence[int], plan: Plan, places: AbstractSet[tuple[int, str]]
+) -> dict[int, str]:
+    """The entries for which there is no room: those of members that are new in slots that are full."""
     return {
-        index: "duplicate"
-        for index in indexes
-        if entries[index][3] in known and plan.refused.get(index, "duplicate") == "duplicate"
+        index: "board_full"
+        for index in planned(indexes, plan)
+        if (_start(board, plan, entries[index]), entries[index][0]) in places
     }
+
+
+def out_of_range(
+    board: Board, entries: Sequence[Entry], indexes: Sequence[int], plan: Plan, held: dict[tuple[int, str], int]
+) -> dict[int, str]:
+    """The entries that would take a member's value out of its range, one after another in their order.
+
+    `held` is what slots hold of the members that are out of range by all of their entries together.
+    """
+    refused = {}
+    for index in planned(indexes, plan):
+        key, amount, *_ = entries[index]
+        place = (_start(board, plan, entries[index]), key)
+        if place not in held:
+            continue
+        value = held[place] + (abs(amount) if isinstance(board.window, Sliding) else amount)
+        if abs(value) > board.most:
+            refused[index] = "score_out_of_range"
+        else:
+            held[place] = value
+    return refused
+
+
+def planned(indexes: Sequence[int], plan: Plan) -> Iterator[int]:
+    """Those of some entries that the plan counts."""
+    return (index for index in indexes if index not in plan.refused)
+
+
+def _start(board: Board, plan: Plan, entry: Entry) -> int | None:
+    """The slot that an entry is counted in."""
+    time = entry[2]
+    return plan.current if time is None else board.window.slot_at(time // 1000).start

@@ -1,13 +1,14 @@
 """The producers in the store: one hash for all, changed by compare-and-set, with a version that tells of a change."""
 
-from collections.abc import Awaitable, Callable, Mapping
-from typing import Final, cast
+from collections.abc import Callable, Mapping
+from typing import Final
 
 import msgspec
 
 from live.errors import StoreUnavailableError
 from live.producer import Record, Scope, digest_of, new_secret, with_secret, without_secret
 from live.store.client import Store, store_errors
+from live.store.keys import SystemKeys
 from live.store.scripts import Script
 
 REGISTER: Final = Script("register")
@@ -27,7 +28,7 @@ class ProducerStore:
     """The way to the producers of one key prefix."""
 
     def __init__(self, client: Store, prefix: str, register: Script = REGISTER) -> None:
-        self.key = f"{prefix}:{{producers}}"
+        self.key = SystemKeys(prefix).producers
         self._client = client
         self._register = register
 
@@ -37,7 +38,10 @@ class ProducerStore:
         Raises:
             StoreUnavailableError: the store is away.
         """
-        return await self._field(_VERSION)
+        known = self._client.witness.facts.producers
+        version = await self._field(_VERSION)
+        self._client.witness.see_version("producers", version, known)
+        return version
 
     async def load(self) -> Registered:
         """Read all.
@@ -45,20 +49,22 @@ class ProducerStore:
         Raises:
             StoreUnavailableError: the store is away, or holds a record that can't be read.
         """
+        known = self._client.witness.facts.producers
         async with store_errors():
-            reply = cast("Awaitable[dict[bytes, bytes]]", self._client.hgetall(self.key))
-            found = {name.decode(): text for name, text in (await reply).items()}
+            reply = await self._client.line.call("HGETALL", self.key)
+        found = {name.decode(): text for name, text in zip(reply[::2], reply[1::2], strict=True)}
         version = found.pop(_VERSION, b"").decode()
+        self._client.witness.see_version("producers", version, known)
         return Registered(version, {producer: _decode(producer, text) for producer, text in sorted(found.items())})
 
-    async def add(self, producer: str, scope: Scope) -> tuple[Record, str]:
-        """Make a producer, or another secret for one; gives the secret, which is kept nowhere.
+    async def add(self, producer: str, scope: Scope, secret: str | None = None) -> tuple[Record, str]:
+        """Make a producer, or another secret for one; gives the secret, of which only the digest is kept.
 
         Raises:
             SetupError: the id is none, or two secrets are live already.
             StoreUnavailableError: the store is away; with `unknown`, the secret may be live all the same.
         """
-        secret = new_secret()
+        secret = secret or new_secret()
         digest = digest_of(secret.encode())
         return await self._change(producer, lambda old, now: with_secret(old, producer, scope, digest, now)), secret
 
@@ -75,7 +81,7 @@ class ProducerStore:
         for _ in range(_MOST_TRIES):
             known = await self._field(producer)
             async with store_errors():
-                now = int((await self._client.time())[0])
+                now = int((await self._client.line.call("TIME"))[0])
             record = change(_decode(producer, known.encode()) if known else None, now)
             async with store_errors():
                 reply = await self._register(self._client, [self.key], [producer, known, msgspec.json.encode(record)])
@@ -85,7 +91,7 @@ class ProducerStore:
 
     async def _field(self, name: str) -> str:
         async with store_errors():
-            found = await cast("Awaitable[bytes | None]", self._client.hget(self.key, name))
+            found = await self._client.line.call("HGET", self.key, name)
         return "" if found is None else found.decode()
 
 

@@ -7,6 +7,7 @@ from typing import Any, Final
 import msgspec
 from msgspec import UNSET
 
+from live.board import Board
 from live.errors import EpochLostError, StoreUnavailableError
 from live.ranking import Page, Record, position, ranks_of
 from live.store.client import Store, store_errors
@@ -15,7 +16,14 @@ from live.store.line import Word
 from live.store.scripts import Script
 from live.window import Periods
 
+HIGH: Final = 40  # bits below the higher part of a sum of scores
 TAG: Final = 8  # bytes before the key in a name, where ties go by time
+
+
+def total_of(text: bytes) -> int:
+    """The sum of all scores as scripts give it: a number, or one and `+` and another in units of 2^40."""
+    low, _, high = text.partition(b"+")
+    return int(low) + (int(high or 0) << HIGH)
 
 
 class Reading(Life):
@@ -85,21 +93,25 @@ class Reading(Life):
         return found
 
     async def _read(self, mode: str, number: int, name: str | bytes, limit: int, period: int | None) -> Page:
-        reply, slot = await self._ask(self._scripts.read, [mode, number, name, limit], period)
-        return self._page(reply, slot)
+        reply, board, slot = await self._ask(self._scripts.read, [mode, number, name, limit], period)
+        return self._page(reply, board, slot)
 
-    async def _ask(self, script: Script, more: Sequence[Word], period: int | None) -> tuple[list[Any], int | None]:
+    async def _ask(
+        self, script: Script, more: Sequence[Word], period: int | None
+    ) -> tuple[list[Any], Board, int | None]:
         """Run a script that reads, with words of its own after those that all of them take.
 
-        Gives its answer, and where the period starts that was read.
+        Gives its answer, the board that it was asked for, and where the period starts that was read.
         """
         await self.open()
         for _ in range(MOST_REPLANS):
+            board = self.board  # one value for the question and its answer, for it may be changed meanwhile
             slot, keys, arguments = self._question(more, period)
+            known = self._known()
             async with store_errors():
                 reply = await script(self._client, keys, arguments)
-            if self._is_answered(reply):
-                return reply, slot
+            if self._is_answered(reply, known):
+                return reply, board, slot
         raise StoreUnavailableError(f"the clock of board {self.board.id} moved {MOST_REPLANS} times in a row")
 
     def _question(self, more: Sequence[Word], period: int | None) -> tuple[int | None, list[str], list[Word]]:
@@ -115,8 +127,10 @@ class Reading(Life):
         arguments += ["1" if board.described else "", *more]
         return slot, keys, arguments
 
-    def _is_answered(self, reply: list[Any]) -> bool:
+    def _is_answered(self, reply: list[Any], known: int) -> bool:
         """Whether a script has read; if not, the board's clock is another than was thought, which is known now.
+
+        `known` is the highest offset that was known before the store was asked.
 
         Raises:
             EpochLostError: the store lost the board.
@@ -126,59 +140,32 @@ class Reading(Life):
             return False
         if reply[0].decode() != self.epoch:
             raise self._lost([b"epoch", reply[0]])
+        self._see(reply[1], known)
         return True
 
-    def _page(self, reply: list[Any], period: int | None) -> Page:
+    def _page(self, reply: list[Any], board: Board, period: int | None) -> Page:
+        """The page of an answer about a board as it was when it was asked for."""
         _, offset, count, total, start, rank, rows, metadata, registered = reply
-        board = self.board
         names, scores = rows[::2], [int(float(score)) for score in rows[1::2]]
         skip = 0 if board.tags == "key" else TAG
         first = int(start or 0)
         records = (
             tuple(map(Record, [name[skip:].decode() for name in names], scores, count_from(first + 1)))
             if board.bare and board.ranks == "ordinal"
-            else self._described(names, scores, metadata, first, int(rank or 0))
+            else _described(board, names, scores, metadata, first, int(rank or 0))
         )
         return Page(
             epoch=self.epoch or "",
             offset=int(offset),
             rank_count=int(count),
-            total_score=int(total) if board.score is None else None,
+            total_score=total_of(total) if board.score is None else None,
             start=first,
             records=records,
             names=tuple(names),
             entrants=None if board.votes is None else registered,
             slot=period if board.window.tables else None,
-            period=self._period_name(period),
+            period=_period_name(board, period),
         )
-
-    def _described(
-        self, names: list[bytes], scores: list[int], metadata: list[bytes | None], first: int, rank: int
-    ) -> tuple[Record, ...]:
-        """Records with all that may be said of them."""
-        board = self.board
-        skip = 0 if board.tags == "key" else TAG
-        ranks = ranks_of(scores, rank, first, board.ranks)
-        described = metadata or [None] * len(names)
-        return tuple(
-            Record(
-                name[skip:].decode(),
-                score,
-                rank,
-                UNSET if board.score is None else board.score.unpack(score),
-                UNSET if text is None else msgspec.Raw(text),
-                position(rank, place),
-            )
-            for place, (name, score, rank, text) in enumerate(
-                zip(names, scores, ranks, described, strict=True), first + 1
-            )
-        )
-
-    def _period_name(self, start: int | None) -> str | None:
-        window = self.board.window
-        if start is None or not isinstance(window, Periods) or not window.tables:
-            return None
-        return window.calendar.at(start).name
 
 
 async def read_positions(client: Store, boards: Sequence[Reading]) -> list[tuple[str, int]]:
@@ -197,7 +184,9 @@ async def read_positions(client: Store, boards: Sequence[Reading]) -> list[tuple
 
 async def read_tops(client: Store, wanted: Sequence[tuple[Reading, int]]) -> list[Page | Exception]:
     """Read the first so many records of several boards, at the price of one call; errors are given back as values."""
+    asked = [board.board for board, _ in wanted]
     questions = [board._question(["rank", 0, "", size], None) for board, size in wanted]  # noqa: SLF001
+    known = [board._known() for board, _ in wanted]  # noqa: SLF001
     commands = [
         board._scripts.read.command(keys, arguments)  # noqa: SLF001
         for (board, _), (_, keys, arguments) in zip(wanted, questions, strict=True)
@@ -208,16 +197,52 @@ async def read_tops(client: Store, wanted: Sequence[tuple[Reading, int]]) -> lis
     except StoreUnavailableError as error:
         return [error] * len(wanted)
     return [
-        await _understood(board, size, slot, reply)
-        for (board, size), (slot, _, _), reply in zip(wanted, questions, replies, strict=True)
+        await _understood(board, size, held, slot, reply, offset)
+        for (board, size), held, (slot, _, _), reply, offset in zip(
+            wanted, asked, questions, replies, known, strict=True
+        )
     ]
 
 
-async def _understood(board: Reading, size: int, slot: int | None, reply: Any) -> Page | Exception:  # noqa: ANN401
+async def _understood(
+    board: Reading,
+    size: int,
+    asked: Board,
+    slot: int | None,
+    reply: Any,  # noqa: ANN401
+    known: int,
+) -> Page | Exception:
     """The page of a reply; what does not go smoothly is read once more, by itself."""
     try:
-        if isinstance(reply, list) and board.epoch is not None and board._is_answered(reply):  # noqa: SLF001
-            return board._page(reply, slot)  # noqa: SLF001
+        if isinstance(reply, list) and board.epoch is not None and board._is_answered(reply, known):  # noqa: SLF001
+            return board._page(reply, asked, slot)  # noqa: SLF001
         return await board.read(size)
     except (StoreUnavailableError, EpochLostError) as error:
         return error
+
+
+def _described(
+    board: Board, names: list[bytes], scores: list[int], metadata: list[bytes | None], first: int, rank: int
+) -> tuple[Record, ...]:
+    """Records with all that may be said of them."""
+    skip = 0 if board.tags == "key" else TAG
+    ranks = ranks_of(scores, rank, first, board.ranks)
+    described = metadata or [None] * len(names)
+    return tuple(
+        Record(
+            name[skip:].decode(),
+            score,
+            rank,
+            UNSET if board.score is None else board.score.unpack(score),
+            UNSET if text is None else msgspec.Raw(text),
+            position(rank, place),
+        )
+        for place, (name, score, rank, text) in enumerate(zip(names, scores, ranks, described, strict=True), first + 1)
+    )
+
+
+def _period_name(board: Board, start: int | None) -> str | None:
+    window = board.window
+    if start is None or not isinstance(window, Periods) or not window.tables:
+        return None
+    return window.calendar.at(start).name

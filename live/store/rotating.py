@@ -24,7 +24,7 @@ class Rotating(Life):
             StoreUnavailableError: the store is away.
             EpochLostError: the store lost the board.
         """
-        await self.open()
+        await self.open_to_write()
         window = self.board.window
         if isinstance(window, Forever):
             return float("inf")
@@ -84,7 +84,7 @@ class Rotating(Life):
         board, keys = self.board, self.keys
         return await self._scripts.age(
             self._client,
-            [*self._table(None).order, keys.meta, keys.slots, keys.slot(EVER.start), keys.log, keys.hidden],
+            [*self._table(None).order, keys.meta, keys.slots, keys.slot(EVER.start), keys.log, keys.hidden, keys.taken],
             [
                 self.epoch or "",
                 board.clock,

@@ -1,25 +1,20 @@
-"""The Lua scripts: each is one file, called by its hash and loaded where it is missing."""
+"""The Lua scripts: each is one file, called by its hash and loaded where it is missing.
+
+The first line of a script may say what the store lets it do. `#!lua flags=allow-oom` stands in scripts that free
+memory, or that an operator needs to free some: they run when the store's `maxmemory` is reached.
+`#!lua flags=no-writes` stands in those that only read: they run then too, and on a replica. Any other script fails at
+its first write that needs memory.
+"""
 
 import hashlib
-import re
 from collections.abc import Sequence
-from importlib.resources import files
-from typing import Any, Final, cast
+from typing import Any, cast
 
 from redis.exceptions import NoScriptError
 
 from live.store.client import Store
 from live.store.line import Word
-
-FOLDER: Final = files("live.store") / "lua"
-
-_INCLUDE: Final = re.compile(r"^--@include (\w+)\n", re.MULTILINE)
-
-
-def load(name: str) -> str:
-    """The source of a script, with the files of `lua/lib` that it includes."""
-    source = (FOLDER / f"{name}.lua").read_text(encoding="utf-8")
-    return _INCLUDE.sub(lambda match: (FOLDER / "lib" / f"{match[1]}.lua").read_text(encoding="utf-8"), source)
+from live.store.sources import load
 
 
 class Script:

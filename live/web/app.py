@@ -2,10 +2,10 @@
 
 import asyncio
 import gc
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from multiprocessing import parent_process
-from typing import Final
+from typing import Final, TypeAlias
 
 import structlog
 from starlette.applications import Starlette
@@ -18,22 +18,28 @@ from starlette.types import ASGIApp
 
 from live.board import Boards
 from live.board_file import load_boards
+from live.client import ClientResolver
 from live.demo import like_for_ever
 from live.errors import EpochLostError, ProblemError, StoreUnavailableError
 from live.fanout.hub import Hub
 from live.gate import Gate
 from live.ingest.intake import Intake
 from live.lifecycle.keeper import Keeper
+from live.lifecycle.readiness import Readiness
 from live.lifecycle.roster import Roster
 from live.logs import configure_logs
+from live.parameters import require_known
 from live.processes import end_with_parent
 from live.protocols.attendant import Attendant
-from live.protocols.guard import Guard
+from live.protocols.connection_limits import ConnectionLimits
 from live.rates import Rates
 from live.settings import Settings, load_settings
 from live.store.answers import Answers
 from live.store.client import connect
+from live.store.keys import SystemKeys
+from live.store.loss import LossWatch
 from live.store.presence import Presence
+from live.store.turn import Turn
 from live.web import (
     board_changes,
     boards,
@@ -47,29 +53,37 @@ from live.web import (
     records,
     stream,
 )
+from live.web.clients import Clients
+from live.web.openapi import query_names
 from live.web.problems import answer_problem
 from live.web.security import SecurityHeaders
 from live.web.state import Live, assets, live_of
 
 log = structlog.get_logger()
 
-_CHANGED: Final = ("GET", "PUT", "PATCH", "DELETE")
+Endpoint: TypeAlias = Callable[[Request], Awaitable[Response]]
+
+_READ: Final = ("GET",)
+_CHANGED: Final = ("PUT", "PATCH", "DELETE")
 
 
 def make_app(settings: Settings, all_boards: Boards) -> ASGIApp:
     """The application of one process; `settings.store` names the store."""
+    clients = ClientResolver(settings)
 
     @asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[dict[str, object]]:
-        parts = app.state.live = make_parts(settings, all_boards)
-        with suppress(StoreUnavailableError):
+        parts = app.state.live = make_parts(settings, all_boards, clients)
+        with suppress(StoreUnavailableError, EpochLostError):
             await parts.intake.gate.open()  # so that the first request of a producer does not meet a closed gate
             await parts.roster.look()
         work = asyncio.create_task(_work(parts))
         work.add_done_callback(_report)
         try:
             # What our own protocols need.
-            yield {"intake": parts.intake, "guard": parts.guard, "attendant": parts.attendant}
+            yield {
+                "intake": parts.intake, "limits": parts.limits, "attendant": parts.attendant, "clients": clients,
+            }  # fmt: skip
         finally:
             work.cancel()
             with suppress(asyncio.CancelledError):
@@ -87,7 +101,8 @@ def make_app(settings: Settings, all_boards: Boards) -> ASGIApp:
         lifespan=lifespan,
     )
     app.router.redirect_slashes = False  # one address for each thing; a redirect would go to whatever Host says
-    return SecurityHeaders(app)  # outside of everything, so that a fault's answer has them too
+    # Headers outside of everything, so that a fault's answer has them too.
+    return SecurityHeaders(Clients(app, clients, settings.root_path))
 
 
 def _routes(settings: Settings) -> list[BaseRoute]:
@@ -101,27 +116,45 @@ def _routes(settings: Settings) -> list[BaseRoute]:
     ]
     if settings.role != "viewers":
         routes += [
-            Route("/v1/events", events.take_events, methods=["POST", "OPTIONS"]),
+            _contract("/v1/events", events.take_events, "POST", "OPTIONS"),
             WebSocketRoute("/v1/events/live", producers.take_messages),
-            Route("/v1/events/live", producers.refuse_plain),
+            _contract("/v1/events/live", producers.refuse_plain),
         ]
-    if settings.role != "ingest":
+    changed = _CHANGED if settings.role in settings.admin_roles else ()
+    read = _READ if settings.role != "ingest" else ()
+    if changed:
+        routes.append(_contract("/v1/trail", board_changes.get_trail))
+    if changed or read:
         routes += [
-            Route("/v1/boards", boards.list_boards),
-            Route("/v1/boards/{board}", board_changes.serve_board, methods=_CHANGED),
-            Route("/v1/trail", board_changes.get_trail),
-            Route("/v1/boards/{board}/records", records.list_records),
-            Route("/v1/boards/{board}/records/{key:path}", record_changes.serve_record, methods=_CHANGED),
-            Route("/v1/records/{key:path}", records.get_standing),
+            _contract("/v1/boards/{board}", board_changes.serve_board, *read, *changed),
+            _contract("/v1/boards/{board}/records/{key:path}", record_changes.serve_record, *read, *changed),
+        ]
+    if read:
+        routes += [
+            _contract("/v1/boards", boards.list_boards),
+            _contract("/v1/boards/{board}/records", records.list_records),
+            _contract("/v1/records/{key:path}", records.get_standing),
             WebSocketRoute("/v1/boards/{board}/live", live.watch_board),
-            Route("/v1/boards/{board}/stream", stream.stream_board),
-            Route("/v1/boards/{board}/live", live.refuse_plain),
+            _contract("/v1/boards/{board}/stream", stream.stream_board),
+            _contract("/v1/boards/{board}/live", live.refuse_plain),
             Route("/", pages.index),
             Route("/boards/{board}", pages.board_page),
             Route("/embed/{board}", pages.embedded_board),
             Mount(f"/static/{pages.static_version()}", _Immutable(directory=assets("static")), name="static"),
         ]
     return routes
+
+
+def _contract(path: str, endpoint: Endpoint, *methods: str) -> Route:
+    """A route of the contract: it takes the query parameters that `/openapi.json` names, and refuses all others."""
+    documented = path.replace(":path", "")
+
+    async def checked(request: Request) -> Response:
+        if request.scope["query_string"]:
+            require_known(request.query_params, query_names(documented, request.method))
+        return await endpoint(request)
+
+    return Route(path, checked, methods=methods or None)
 
 
 def app_from_environment() -> ASGIApp:
@@ -145,9 +178,11 @@ def relax_collector() -> None:
     gc.set_threshold(10_000, 20, 50)
 
 
-def make_parts(settings: Settings, all_boards: Boards) -> Live:
+def make_parts(settings: Settings, all_boards: Boards, clients: ClientResolver) -> Live:
     """The parts of a process, not yet running."""
     client = connect(settings.store, settings)
+    losses = LossWatch(client, settings.key_prefix)
+    losses.guard_connections()
     answers, gate, rates = Answers(client, settings), Gate(client, settings), Rates(client, settings)
     presence = Presence(client, settings.key_prefix)
     hub, keeper = Hub(client, (), settings, presence), Keeper(client, settings, all_boards)
@@ -159,12 +194,14 @@ def make_parts(settings: Settings, all_boards: Boards) -> Live:
         client=client,
         roster=roster,
         keeper=keeper,
+        readiness=Readiness(client, settings.key_prefix, roster),
         intake=intake,
-        guard=Guard(settings),
+        limits=ConnectionLimits(settings, clients.trusts),
         hub=hub,
         attendant=Attendant(hub, settings.slow_timeout),
         presence=presence,
-        templates=pages.make_templates(),
+        losses=losses,
+        templates=pages.make_templates(settings.root_path),
     )
 
 
@@ -176,16 +213,18 @@ async def _work(parts: Live) -> None:
             tasks.create_task(parts.hub.run())
             tasks.create_task(parts.attendant.run())
         tasks.create_task(parts.intake.gate.run())
-        tasks.create_task(parts.guard.run())
+        tasks.create_task(parts.limits.run())
+        tasks.create_task(parts.losses.run())
         if parts.settings.demo:
             _start_demo(parts, tasks)
 
 
 def _start_demo(parts: Live, tasks: asyncio.TaskGroup) -> None:
-    """Like on the first board that runs on the server's clock."""
+    """Like on the first board that runs on the server's clock, in one of all processes."""
+    turn = Turn(parts.client, SystemKeys(parts.settings.key_prefix).demo)
     for committer in parts.roster.committers.values():
         if committer.ledger.board.clock == "server":
-            tasks.create_task(like_for_ever(committer))
+            tasks.create_task(like_for_ever(committer, turn))
             return
     log.warning("no demo: every board runs on the time in its events")
 

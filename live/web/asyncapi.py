@@ -4,14 +4,13 @@ from collections.abc import Iterable
 from functools import cache
 from typing import Any, Final
 
-import msgspec
-
 from live.errors import CLOSE_CODES
 from live.event import Event
 from live.fanout.frames import Around, Status, Sync, Update, Viewers
 from live.ingest.posting import Answer
 from live.replies import ProblemBody
-from live.web.openapi import INFO, REFERENCE, WATCHING
+from live.web.openapi import INFO, WATCHED
+from live.web.schemas import components_of, reference
 
 _TO_VIEWERS: Final = {"sync": Sync, "update": Update, "status": Status, "viewers": Viewers, "around": Around}
 _FROM_PRODUCERS: Final = {"event": Event}
@@ -22,10 +21,8 @@ _MESSAGES: Final = {**_TO_VIEWERS, **_FROM_PRODUCERS, **_TO_PRODUCERS}
 @cache
 def asyncapi_document() -> dict[str, Any]:
     """What `/asyncapi.json` serves."""
-    schemas, components = msgspec.json.schema_components(_MESSAGES.values(), ref_template=REFERENCE)
-    payloads = {
-        name: {"summary": kind.__doc__, "payload": schema}
-        for (name, kind), schema in zip(_MESSAGES.items(), schemas, strict=True)
+    payloads: dict[str, Any] = {
+        name: {"summary": kind.__doc__, "payload": reference(kind)} for name, kind in _MESSAGES.items()
     }
     payloads["events"] = {
         "summary": "Several events; answered as a whole.",
@@ -38,7 +35,7 @@ def asyncapi_document() -> dict[str, Any]:
             "boardLive": _channel(
                 "/v1/boards/{board}/live",
                 _TO_VIEWERS,
-                {name: {**schema, "description": meaning} for name, (schema, meaning) in WATCHING.items()},
+                {name: {**schema, "description": meaning} for name, (schema, meaning) in WATCHED.items()},
                 {"board": {"description": "id of a board"}},
             ),
             "eventsLive": _channel("/v1/events/live", [*_FROM_PRODUCERS, "events", *_TO_PRODUCERS]),
@@ -53,7 +50,7 @@ def asyncapi_document() -> dict[str, Any]:
                 },
             },
         },
-        "components": {"messages": payloads, "schemas": components},
+        "components": {"messages": payloads, "schemas": components_of(_MESSAGES.values())},
     }
 
 

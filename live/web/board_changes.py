@@ -13,6 +13,8 @@ from live.parameters import whole_number
 from live.producer import Producer
 from live.store.definitions import Deed
 from live.web.boards import get_board, summary_of
+from live.web.bodies import read_object
+from live.web.clients import client_of
 from live.web.state import Live, live_of
 
 _ANONYMOUS: Final = "anonymous"
@@ -35,7 +37,7 @@ async def put_board(request: Request) -> Response:
     """Make a board, or give it other choices."""
     live, producer = live_of(request), await admin_of(request)
     board = request.path_params["board"]
-    made = await live.keeper.put(board, await _choices(live, request), producer.id or _ANONYMOUS)
+    made = await live.keeper.put(board, await _choices(live, request), producer.id or _ANONYMOUS, producer)
     return await _shown(live, board, HTTPStatus.CREATED if made else HTTPStatus.OK)
 
 
@@ -43,7 +45,7 @@ async def patch_board(request: Request) -> Response:
     """Change some choices of a board."""
     live, producer = live_of(request), await admin_of(request)
     board = request.path_params["board"]
-    await live.keeper.patch(board, await _choices(live, request), producer.id or _ANONYMOUS)
+    await live.keeper.patch(board, await _choices(live, request), producer.id or _ANONYMOUS, producer)
     return await _shown(live, board, HTTPStatus.OK)
 
 
@@ -78,9 +80,10 @@ _METHODS: Final[Mapping[str, Callable[[Request], Awaitable[Response]]]] = {
 async def admin_of(request: Request) -> Producer:
     """Who asks, with a key that is for changing this board."""
     authorization = request.headers.get("authorization")
-    address = request.client.host if request.client is not None else ""
     intake = live_of(request).intake
-    producer = await intake.welcome_admin(None if authorization is None else authorization.encode("latin-1"), address)
+    producer = await intake.welcome_admin(
+        None if authorization is None else authorization.encode("latin-1"), client_of(request)
+    )
     if "board" in request.path_params:
         producer.require_board(request.path_params["board"])
     return producer
@@ -91,10 +94,7 @@ async def _choices(live: Live, request: Request) -> dict[str, Any]:
     if request.headers.get("content-type", "").partition(";")[0].strip().lower() not in _JSON:
         raise ProblemError("unsupported_media_type", "send application/json")
     body = await live.intake.collect(request.stream())
-    try:
-        return msgspec.json.decode(body, type=dict[str, Any])
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise ProblemError("malformed_body", f"the body is one JSON object of choices: {error}") from None
+    return read_object(body, "malformed_body", "the body is one JSON object of choices")
 
 
 async def _shown(live: Live, board: str, status: HTTPStatus) -> Response:
@@ -105,5 +105,5 @@ async def _shown(live: Live, board: str, status: HTTPStatus) -> Response:
         raise StoreUnavailableError(f"board {board} can't be run here", unknown=True)
     headers = {"Cache-Control": "no-store"}
     if status == HTTPStatus.CREATED:
-        headers["Location"] = f"/v1/boards/{board}"
+        headers["Location"] = f"{live.settings.root_path}/v1/boards/{board}"
     return Response(msgspec.json.encode(summary_of(shown)), status, headers, "application/json")

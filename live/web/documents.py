@@ -8,11 +8,12 @@ from starlette.responses import Response
 
 from live.web.asyncapi import asyncapi_document
 from live.web.openapi import openapi_document
+from live.web.state import live_of
 
 
-async def openapi(_request: Request) -> Response:
+async def openapi(request: Request) -> Response:
     """The HTTP contract as OpenAPI 3.1."""
-    return _document(openapi_document())
+    return _document({**openapi_document(), "servers": [{"url": live_of(request).settings.root_path or "/"}]})
 
 
 async def asyncapi(_request: Request) -> Response:

@@ -6,6 +6,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
 from live.ingest.intake import Intake
+from live.web.clients import client_of
 from live.web.problems import as_response
 from live.web.state import live_of
 from live.web.webhook import options_events
@@ -16,9 +17,8 @@ async def take_events(request: Request) -> Response:
     if request.method == "OPTIONS":
         return await options_events(request)
     intake: Intake = live_of(request).intake
-    address = request.client.host if request.client is not None else ""
     try:
-        return as_response(await intake.receive(request.scope["headers"], address, _pieces(request)))
+        return as_response(await intake.receive(request.scope["headers"], client_of(request), _pieces(request)))
     except ClientDisconnect:
         return Response(status_code=400)  # nobody is there to read it
 

@@ -11,22 +11,21 @@ from live.errors import BAD_REQUEST, CLOSE_CODES, ProblemError
 from live.fanout.subscription import Subscription
 from live.fanout.viewer import FeedEndedError, Reader
 from live.metrics import SLOW_VIEWERS
-from live.origin import require_origin
+from live.web.clients import client_of
 from live.web.problems import problem_response, upgrade_required
 from live.web.state import live_of
-from live.web.watching import address_of
 
 log = structlog.get_logger()
 
 
 async def watch_board(websocket: WebSocket) -> None:
     """Send a sync first and updates after, until the viewer leaves or is too slow."""
-    live, headers = live_of(websocket), websocket.headers
+    live, client = live_of(websocket), client_of(websocket)
     try:
-        require_origin(headers.get("origin"), headers.get("host"), live.settings.allowed_origins)
+        client.require_origin(live.settings.allowed_origins)
         board = live.board(websocket.path_params["board"])
         asked = Subscription.parse(websocket.query_params, live.settings)
-        with live.hub.watch(board.id, asked, address_of(websocket)) as viewer:
+        with live.hub.watch(board.id, asked, client.address) as viewer:
             await websocket.accept()
             sending = asyncio.create_task(_send(websocket, viewer, live.settings.slow_timeout))
             leaving = asyncio.create_task(_await_leaving(websocket))

@@ -5,10 +5,11 @@ from pathlib import Path
 
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
 from prometheus_client.multiprocess import MultiProcessCollector, mark_process_dead
+from prometheus_client.registry import Collector
 from starlette.requests import Request
 from starlette.responses import Response
 
-from live.metrics import REGISTRY
+from live.metrics import REGISTRY, OfBoards
 from live.web.state import live_of
 
 
@@ -18,23 +19,25 @@ async def healthz(_request: Request) -> Response:
 
 
 async def readyz(request: Request) -> Response:
-    """The process can count and show: the store answers, and every board is the one that it knew.
+    """The process can count and show: the store takes a write, and the boards are those that it knew.
 
     Raises:
-        StoreUnavailableError: it does not answer.
-        EpochLostError: it lost a board.
+        StoreUnavailableError: it does not answer, or takes no write.
+        EpochLostError: it lost data.
     """
-    await live_of(request).over_boards(lambda ledger: ledger.read(1))
+    live_of(request).client.witness.require_whole()
+    await live_of(request).readiness.require()
     return Response('{"status":"ready"}', headers={"Cache-Control": "no-store"}, media_type="application/json")
 
 
-async def metrics(_request: Request) -> Response:
+async def metrics(request: Request) -> Response:
     """The metrics of this process, or of all worker processes together."""
-    registry = REGISTRY
+    collector: Collector = REGISTRY
     if "PROMETHEUS_MULTIPROC_DIR" in os.environ:
         _forget_the_dead(Path(os.environ["PROMETHEUS_MULTIPROC_DIR"]))
-        registry = CollectorRegistry()
-        MultiProcessCollector(registry)  # type: ignore[no-untyped-call]
+        collector = MultiProcessCollector(None)  # type: ignore[no-untyped-call]
+    registry = CollectorRegistry()
+    registry.register(OfBoards(collector, live_of(request).boards.by_id.keys()))
     return Response(generate_latest(registry), headers={"Content-Type": CONTENT_TYPE_LATEST})
 
 

@@ -67,8 +67,8 @@ def static_version() -> str:
     return digest.hexdigest()[:12]
 
 
-def make_templates() -> Environment:
-    """The templates, with everything escaped."""
+def make_templates(root: str) -> Environment:
+    """The templates, with everything escaped; `root` is the root path of all links."""
     environment = Environment(
         loader=FileSystemLoader(assets("templates")),
         autoescape=True,
@@ -76,7 +76,8 @@ def make_templates() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.globals["static"] = lambda name: f"/static/{static_version()}/{name}"
+    environment.globals["root"] = root
+    environment.globals["static"] = lambda name: f"{root}/static/{static_version()}/{name}"
     environment.filters["words"] = window_words
     environment.filters["grouped"] = grouped
     environment.filters["moment"] = moment

@@ -13,8 +13,8 @@ from live.event import Entry
 from live.ingest.committer import Committed
 from live.ingest.intake import Intake
 from live.ingest.session import Session
-from live.origin import require_origin
 from live.replies import Reply, problem_reply
+from live.web.clients import client_of
 from live.web.problems import problem_response, upgrade_required
 from live.web.state import live_of
 
@@ -44,11 +44,10 @@ class _Message:
 
 async def take_messages(websocket: WebSocket) -> None:
     """Answer each message with what became of its events, in the order of the messages."""
-    live, headers = live_of(websocket), websocket.headers
-    address = websocket.client.host if websocket.client is not None else ""
+    live, client = live_of(websocket), client_of(websocket)
     try:
-        require_origin(headers.get("origin"), headers.get("host"), live.settings.allowed_origins)
-        session = Session(live.intake, websocket.scope["headers"], address)
+        client.require_origin(live.settings.allowed_origins)
+        session = Session(live.intake, websocket.scope["headers"], client)
     except (ProblemError, StoreUnavailableError) as error:
         await websocket.send_denial_response(problem_response(error))
         return

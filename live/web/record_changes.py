@@ -12,6 +12,7 @@ from live.errors import ProblemError
 from live.event import Event, event_fault, key_fault
 from live.store.ledger import Ledger
 from live.web.board_changes import admin_of
+from live.web.bodies import read_object
 from live.web.records import get_record
 from live.web.state import live_of
 
@@ -32,9 +33,8 @@ async def put_record(request: Request) -> Response:
     ledger, key = await _changed(request)
     _require_contest(ledger)
     metadata = await _body(request)
+    read_object(metadata, "record_invalid", "the body is one JSON object, the key's metadata")
     fault = event_fault(Event(key=key, metadata=msgspec.Raw(metadata)))
-    if fault is None and not _is_object(metadata):
-        fault = ("metadata_invalid", "the body is one JSON object: the key's metadata")
     if fault is not None:
         raise ProblemError("record_invalid", fault[1])
     made = await ledger.enter(key, metadata)
@@ -52,10 +52,12 @@ async def delete_record(request: Request) -> Response:
 async def patch_record(request: Request) -> Response:
     """Hide a record, or show it again."""
     ledger, key = await _changed(request)
+    like = 'the body is like {"hidden": true}'
+    body = read_object(await _body(request), "record_invalid", like)
     try:
-        wanted = msgspec.json.decode(await _body(request), type=Visibility)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise ProblemError("record_invalid", f'the body is like {{"hidden": true}}: {error}') from None
+        wanted = msgspec.convert(body, Visibility)
+    except msgspec.ValidationError as error:
+        raise ProblemError("record_invalid", f"{like}: {error}") from None
     await ledger.hide(key, hidden=wanted.hidden)
     return Response(status_code=HTTPStatus.NO_CONTENT, headers=_NOT_KEPT)
 
@@ -89,10 +91,3 @@ def _require_contest(ledger: Ledger) -> None:
 async def _body(request: Request) -> bytes:
     """The body as it is; JSON is judged by who reads it."""
     return await live_of(request).intake.collect(request.stream())
-
-
-def _is_object(metadata: bytes) -> bool:
-    try:
-        return isinstance(msgspec.json.decode(metadata), dict)
-    except (msgspec.DecodeError, UnicodeDecodeError):
-        return False

@@ -1,6 +1,5 @@
 """One's own place: a record with its neighbours, a list of keys at once, and one key over all boards."""
 
-import asyncio
 from collections.abc import Sequence
 from typing import Final
 
@@ -72,15 +71,15 @@ async def get_record(request: Request) -> Response:
 
 
 async def list_records(request: Request) -> Response:
-    """The records of the keys that are asked for: `?key=a&key=b`."""
+    """The records of the keys that are asked for, all at one instant: `?key=a&key=b`."""
     live = live_of(request)
     ledger = await live.use(request.path_params["board"])
     keys = request.query_params.getlist("key")
     if not 0 < len(keys) <= _MOST_KEYS:
         raise ProblemError("parameter_invalid", f"`key` is given 1 to {_MOST_KEYS} times")
     period = await period_of(request, ledger)
-    found = await asyncio.gather(*(_view(ledger, key, 0, period) for key in keys))
-    records = [view for view, _ in filter(None, found)]
+    pages = await ledger.find_all(keys, 1, period=period)
+    records = [_view_of(ledger, page, key, 0) for key, page in zip(keys, pages, strict=True) if page is not None]
     return json_response(request, RecordList(ledger.board.id, records[0].period if records else None, records), None)
 
 
@@ -95,12 +94,15 @@ async def get_standing(request: Request) -> Response:
 async def _view(ledger: Ledger, key: str, around: int, period: int | None) -> tuple[RecordView, Page] | None:
     """A key's record, and the page that it was found on."""
     page = await ledger.find(key, max(around, 1), period=period)  # the one above is needed for the gap
-    if page is None:
-        return None
+    return None if page is None else (_view_of(ledger, page, key, around), page)
+
+
+def _view_of(ledger: Ledger, page: Page, key: str, around: int) -> RecordView:
+    """A key's record, from a page with at least the record above it."""
     own, gap, records = neighbourhood(page.records, key, around)
     ahead = page.start + page.records.index(own)
     percentile = 100.0 if page.rank_count == 1 else 100 * (page.rank_count - ahead - 1) / (page.rank_count - 1)
-    view = RecordView(
+    return RecordView(
         board=ledger.board.id,
         epoch=page.epoch,
         offset=page.offset,
@@ -115,7 +117,6 @@ async def _view(ledger: Ledger, key: str, around: int, period: int | None) -> tu
         fields=own.fields,
         metadata=own.metadata,
     )
-    return view, page
 
 
 async def _without_vote(ledger: Ledger, key: str, period: int | None) -> tuple[RecordView, Page] | None:

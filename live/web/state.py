@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
-from typing import TypeVar, cast
+from typing import Final, TypeVar, cast
 
 import msgspec
 from jinja2 import Environment
@@ -14,15 +14,19 @@ from live.errors import EpochLostError, ProblemError
 from live.fanout.hub import Hub
 from live.ingest.intake import Intake
 from live.lifecycle.keeper import Keeper
+from live.lifecycle.readiness import Readiness
 from live.lifecycle.roster import Roster
 from live.protocols.attendant import Attendant
-from live.protocols.guard import Guard
+from live.protocols.connection_limits import ConnectionLimits
 from live.settings import Settings
 from live.store.client import Store
 from live.store.ledger import Ledger
+from live.store.loss import LossWatch
 from live.store.presence import Presence
 
 _T = TypeVar("_T")
+
+_AT_ONCE: Final = 64  # boards that are asked at the same time, so that one request does not hold up the store
 
 
 class Live(msgspec.Struct, frozen=True):
@@ -32,11 +36,13 @@ class Live(msgspec.Struct, frozen=True):
     client: Store
     roster: Roster
     keeper: Keeper
+    readiness: Readiness
     intake: Intake
-    guard: Guard
+    limits: ConnectionLimits
     hub: Hub
     attendant: Attendant
     presence: Presence
+    losses: LossWatch
     templates: Environment
 
     @property
@@ -74,24 +80,26 @@ class Live(msgspec.Struct, frozen=True):
         return ledger
 
     async def over_boards(self, ask: Callable[[Ledger], Awaitable[_T]]) -> list[_T]:
-        """Ask every board something; one that was removed meanwhile is left out.
+        """Ask every board something, some at a time; one that was removed meanwhile is left out.
 
         Raises:
             StoreUnavailableError: the store is away.
             EpochLostError: the store lost a board.
         """
         ledgers = list(self.ledgers.values())
-        answers = await asyncio.gather(*(ask(ledger) for ledger in ledgers), return_exceptions=True)
         given: list[_T] = []
-        for ledger, answer in zip(ledgers, answers, strict=True):
-            error: BaseException | None = answer if isinstance(answer, BaseException) else None
-            if isinstance(error, EpochLostError):
-                error = await self.roster.explain(ledger.board.id, error)
-                if isinstance(error, ProblemError):
-                    continue
-            if error is not None:
-                raise error
-            given.append(cast("_T", answer))
+        for first in range(0, len(ledgers), _AT_ONCE):
+            piece = ledgers[first : first + _AT_ONCE]
+            answers = await asyncio.gather(*(ask(ledger) for ledger in piece), return_exceptions=True)
+            for ledger, answer in zip(piece, answers, strict=True):
+                error: BaseException | None = answer if isinstance(answer, BaseException) else None
+                if isinstance(error, EpochLostError):
+                    error = await self.roster.explain(ledger.board.id, error)
+                    if isinstance(error, ProblemError):
+                        continue
+                if error is not None:
+                    raise error
+                given.append(cast("_T", answer))
         return given
 
 

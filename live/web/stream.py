@@ -12,9 +12,9 @@ from live.fanout.frames import status_frame
 from live.fanout.subscription import Subscription
 from live.fanout.viewer import FeedEndedError, Reader
 from live.metrics import SLOW_VIEWERS
-from live.origin import require_origin
+from live.web.clients import client_of
 from live.web.state import Live, live_of
-from live.web.watching import address_of, lend, unless_left, until_left
+from live.web.watching import lend, unless_left, until_left
 
 _KEEP_ALIVE: Final = 15.0  # seconds of silence after which a comment is sent, so that no proxy takes us for dead
 _COMMENT: Final = b": still here\n\n"
@@ -23,14 +23,13 @@ _HEADERS: Final = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
 
 async def stream_board(request: Request) -> Response:
     """A sync first and updates after; `Last-Event-ID` tells where a viewer stood that comes back."""
-    live, headers = live_of(request), request.headers
-    origin = headers.get("origin")
-    require_origin(origin, headers.get("host"), live.settings.allowed_origins)
+    live, client = live_of(request), client_of(request)
+    client.require_origin(live.settings.allowed_origins)
     board = live.board(request.path_params["board"])
-    asked = Subscription.parse(request.query_params, live.settings).since(headers.get("last-event-id", ""))
-    stream = EventStream(live, board.id, asked, address_of(request))
-    if origin in live.settings.allowed_origins:  # a socket is open to its page by itself, an answer is not
-        stream.headers.update({"Access-Control-Allow-Origin": origin, "Vary": "Origin"})
+    asked = Subscription.parse(request.query_params, live.settings).since(request.headers.get("last-event-id", ""))
+    stream = EventStream(live, board.id, asked, client.address)
+    if client.origin in live.settings.allowed_origins:  # a socket is open to its page by itself, an answer is not
+        stream.headers.update({"Access-Control-Allow-Origin": client.origin, "Vary": "Origin"})
     return stream
 
 

@@ -13,8 +13,9 @@ from live.fanout.viewer import FeedEndedError, Reader
 from live.parameters import whole_number
 from live.ranking import Page
 from live.settings import Settings
+from live.web.clients import client_of
 from live.web.state import Live
-from live.web.watching import address_of, lend, unless_left
+from live.web.watching import lend, unless_left
 from live.window import parse_duration
 
 _DEFAULT_LIMIT: Final = 100
@@ -60,7 +61,7 @@ class Wait(msgspec.Struct, frozen=True):
             ProblemError: there is no room for a viewer, the server stops, or the board is removed.
             StoreUnavailableError: the wait is over, and nobody knows where the board stands.
         """
-        with live.hub.watch(board, self.asked, address_of(request)) as viewer:
+        with live.hub.watch(board, self.asked, client_of(request).address) as viewer:
             lend(request.scope)
             try:
                 return await unless_left(request.receive, self._next_page(viewer))

@@ -4,10 +4,10 @@ import asyncio
 from collections.abc import Coroutine
 from typing import Any, TypeVar
 
-from starlette.requests import HTTPConnection
 from starlette.types import Receive, Scope
 
-from live.protocols.http import LENDING, HttpProtocol
+from live.protocols.app_requests import LENDING
+from live.protocols.http import HttpProtocol
 
 _T = TypeVar("_T")
 
@@ -19,11 +19,6 @@ def lend(scope: Scope) -> HttpProtocol | None:
     if connection is not None:
         connection.lend()
     return connection
-
-
-def address_of(connection: HTTPConnection) -> str:
-    """Where a viewer is; '' when that is not known."""
-    return connection.client.host if connection.client else ""
 
 
 async def unless_left(receive: Receive, work: Coroutine[Any, Any, _T]) -> _T | None:

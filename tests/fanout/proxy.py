@@ -13,12 +13,18 @@ _PIECE: Final = 65536
 
 
 class Proxy:
-    """What is done to all connections, at any time: `dropping` announcements, a `delay` (seconds) of every answer."""
+    """What is done to all connections, at any time.
+
+    `dropping` drops announcements, `delay` (seconds) delays every answer, and no answer passes while `passing` is
+    clear.
+    """
 
     def __init__(self, store: str, folder: Path) -> None:
         self.dropping = False
         self.delay = 0.0
         self.dropped = 0
+        self.passing = asyncio.Event()
+        self.passing.set()
         self.url = f"unix://{folder / 'proxy.sock'}"
         self._store = store.removeprefix("unix://")
         self._writers: set[asyncio.StreamWriter] = set()
@@ -52,6 +58,7 @@ class Proxy:
             while data := await reader.read(_PIECE):
                 if self.delay:
                     await asyncio.sleep(self.delay)
+                await self.passing.wait()
                 if self.dropping:
                     data, dropped = _MESSAGE.subn(b"", data)
                     self.dropped += dropped

@@ -3,7 +3,7 @@
 import asyncio
 import time
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from typing import Any
 
 import msgspec
@@ -240,3 +240,37 @@ async def test_what_nobody_watched_is_not_late(valkey_url: str) -> None:
         after = [REGISTRY.get_sample_value(name) or 0 for name in names]
         assert after[0] == before[0]
         assert after[1] - before[1] < 0.4
+
+
+async def test_many_boards_are_looked_at_once_after_a_cut(valkey_url: str) -> None:
+    """A new connection has each board read once. Every viewer sees what it missed; nothing is conflated."""
+    async with running_hub(valkey_url, conflation_interval=Duration(0.05)) as (hub, ledger), AsyncExitStack() as stack:
+        ledgers = [Ledger(ledger._client, rolling_board(board=f"b{n}"), ledger._settings) for n in range(300)]
+        for one in ledgers:
+            hub.add(one)
+        models = [ModelViewer() for _ in ledgers]
+        viewers = [stack.enter_context(hub.watch(one.board.id, top(5))) for one in ledgers]
+        await asyncio.gather(*(follow(viewer, model, 0) for viewer, model in zip(viewers, models, strict=True)))
+        await heard_again(hub)
+        before = REGISTRY.get_sample_value("live_conflated_total")
+        reads = [hub.feeds[one.board.id]._reads for one in ledgers]
+        await ledger._client.client_kill_filter(_type="pubsub")
+        missed = [(await one.add([make_entry("a")])).offset or 0 for one in ledgers]
+        changes = zip(viewers, models, missed, strict=True)
+        await asyncio.gather(*(follow(viewer, model, offset) for viewer, model, offset in changes))
+        await heard_again(hub)
+        assert REGISTRY.get_sample_value("live_conflated_total") == before
+        again = [hub.feeds[one.board.id]._reads - count for one, count in zip(ledgers, reads, strict=True)]
+        assert sum(again) <= 2 * len(again)  # once for the connection, once for the change where that was heard
+        assert all(model.records[0].score == 1 for model in models)
+
+
+async def heard_again(hub: Hub) -> None:
+    """Wait until the hub is subscribed to every board, and has read what it heard of."""
+
+    async def settled() -> bool:
+        return hub._channels.ear is not None and not any(
+            topic.dirty for feed in hub.feeds.values() for topic in feed._topics.values()
+        )
+
+    await eventually(settled)

@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from live.board import DEFAULT_BOARD
 from live.errors import ProblemError, StoreUnavailableError
 from live.event import make_entry
 from live.fanout import places
@@ -90,7 +91,7 @@ class Board:
         found = tuple(Record(key, score, rank) for rank, (key, score) in enumerate(records, 1))
         head = [epoch, self.offset, count]
         page = Page(epoch=epoch, offset=self.offset, rank_count=count, total_score=None, start=0, records=found)
-        return place.take(Spot(head, list(records), None), lambda _: page)
+        return place.take(Spot(head, list(records), DEFAULT_BOARD, None), lambda _: page)
 
 
 def test_a_frame_is_another_only_when_it_says_another_thing() -> None:

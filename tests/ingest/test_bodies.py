@@ -203,7 +203,8 @@ async def test_very_many_members_cost_time_in_step_with_their_number() -> None:
     def cost(members: int) -> float:
         body = gzip.compress(b"") * members
         started = time.process_time()
-        assert unpack(body, MOST) == b""
+        steps = unpack(body, MOST)
+        assert sum(1 for _ in steps) == members // 64
         return time.process_time() - started
 
     small, large = (min(cost(members) for _ in range(3)) for members in (12_500, 50_000))

@@ -255,3 +255,43 @@ async def test_a_committer_that_is_retired_refuses_what_it_holds(valkey_url: str
     await asyncio.wait_for(bench.committer.run(), 1)
     assert await bench.scores() == {}
     await bench.client.aclose()
+
+
+async def test_a_wait_for_company_ends_with_its_batch(valkey_url: str) -> None:
+    """The timer of one wait does not end the next one: a request waits for those that were answered with the last."""
+    bench = Bench(valkey_url, commit_delay=Duration(1.5))
+    async with bench.running():
+
+        async def five() -> set[int | None]:
+            return {(await request).offset for request in bench.send(*[likes("a")] * 5)}
+
+        loop = asyncio.get_running_loop()
+        requests = bench.send(*[likes("a")] * 5)
+        await waiting(*requests)
+        assert len({(await request).offset for request in requests}) <= 2
+        first = loop.time()
+        await eventually(lambda: _waits(bench, 5))
+        await asyncio.sleep(first + 0.9 - loop.time())
+        assert len(await five()) == 1
+        (early,) = bench.send(likes("b"))
+        await asyncio.sleep(first + 1.9 - loop.time())  # the first wait would be over by now, the second is not
+        assert not early.done()
+        late = bench.send(*[likes("c")] * 4)
+        assert {(await request).offset for request in (early, *late)} == {(await bench.ledger.read(1)).offset}
+
+
+async def _waits(bench: Bench, company: int) -> bool:
+    return bench.committer._enough == company
+
+
+async def test_a_committer_that_ends_leaves_no_timer(valkey_url: str) -> None:
+    """One that is retired while it waits for company has nothing left to do."""
+    bench = Bench(valkey_url, commit_delay=Duration(60))
+    async with bench.running():
+        requests = bench.send(*[likes("a")] * 5)
+        await asyncio.gather(*requests)
+        timer = bench.committer._company
+        assert timer is not None
+        bench.committer.retire()
+        assert timer.cancelled()
+        assert bench.committer._company is None

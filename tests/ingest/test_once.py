@@ -2,6 +2,7 @@
 
 import asyncio
 import gzip
+import secrets
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -201,13 +202,14 @@ async def test_what_was_packed_is_the_body_that_came(settings: Settings) -> None
 
 async def test_a_board_that_was_away_is_fed_when_the_body_comes_again(settings: Settings, store: Store) -> None:
     """Such an answer is not the last word; the one that is complete is kept."""
-    meta = Keys(settings.key_prefix, "news").meta
+    writers = Keys(settings.key_prefix, "news").writers
     async with serving(settings, POSTS, NEWS) as client:
         await send(client, "first")
-        await store.rename(meta, f"{meta}-away")
+        await store.rename(writers, f"{writers}-away")
+        await store.set(writers, "a hash stood here")  # the store refuses whatever is to be done with the board
         first = (await send(client, "k", TWO)).json()
         assert (first["accepted"], {entry["board"] for entry in first["rejected"]}) == (2, {"news"})
-        await store.rename(f"{meta}-away", meta)
+        await store.rename(f"{writers}-away", writers)
         second = await send(client, "k", TWO)
         assert (second.json()["accepted"], second.json()["rejected"]) == (2, [])
         assert (await send(client, "k", TWO)).content == second.content
@@ -230,3 +232,24 @@ async def test_a_store_that_is_away_claims_nothing_for_good(own_store: StoreProc
         await eventually(counted)
         assert await counted()
         assert await scores(client) == {"b": 2, "a": 1, "z": 1}
+
+
+async def test_a_long_answer_is_kept_small_and_charged(settings: Settings, store: Store) -> None:
+    """2 KB of elements that are no events are refused in 70 KB; the same answer comes again from a tenth of that."""
+    body = b"[" + b",".join([b"1"] * 1000) + b"]"
+    async with serving(settings) as client:
+        answer = await send(client, "k", body)
+        assert len(answer.content) > 70_000
+        assert (await send(client, "k", body)).content == answer.content
+    (name,) = await claims(store, settings)
+    assert (await store.memory_usage(name) or 0) < 7000
+
+
+async def test_what_is_kept_of_an_answer_counts_towards_the_rate(valkey_url: str) -> None:
+    """Refusals that say something else each take more room, and are charged for it."""
+    settings = fresh_settings(valkey_url, rate=1, burst=1100)
+    async with serving(settings) as client:
+        names = [secrets.token_hex(60) for _ in range(1000)]
+        body = ("[" + ",".join(f'{{"key":"a","{name}":1}}' for name in names) + "]").encode()
+        assert (await send(client, "k", body)).status_code == 200
+        assert (await client.post("/v1/events", json=[{"key": "a"}])).status_code == 429

@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from live.board import Board, Votes
-from live.event import MAX_METADATA_BYTES, MAX_SCORE
+from live.event import MAX_METADATA_BYTES
 from live.packing import Field, Packing
 from live.window import Forever, Periods
 from tests.ingest.serving import make_key, scores, serving, told
@@ -72,12 +72,12 @@ async def test_an_event_that_feeds_two_boards_of_a_union_counts_with_both_weight
         assert await scores(client, "both") == {"a": 5, "b": 5}
 
 
-async def test_a_weight_can_take_an_amount_out_of_range(valkey_url: str) -> None:
+async def test_a_weight_can_take_an_amount_over_the_limit(valkey_url: str) -> None:
     """Refused on the union alone, which says so."""
     both = board("both", union={"x": 3, "y": 1}, source=frozenset())
     async with serving(fresh_settings(valkey_url), board("x"), board("y", "z"), both) as client:
-        answer = await post(client, {"key": "a", "amount": MAX_SCORE // 2}, {"key": "b"})
-        assert told(answer) == (2, 0, [(0, "score_out_of_range", "both")])
+        answer = await post(client, {"key": "a", "amount": 5 * 10**8}, {"key": "b"})
+        assert told(answer) == (2, 0, [(0, "amount_too_large", "both")])
         assert await scores(client, "both") == {"b": 3}
 
 

@@ -41,10 +41,10 @@ def test_all_mistakes_come_at_once() -> None:
         window={"rolling": "1h", "slot": "7m", "width": 3}, votes={"per_key": 0, "per_actor": 1, "closes": 3},
     )  # fmt: skip
     parts = [line.split(":")[0] for line in found[:7]]
-    assert parts == ["`title`", "`operator`", "`id`", "`colour`", "`window.width`", "`votes.per_key`", "`votes.closes`"]
-    assert found[7].startswith("`idle_ttl`: '0s'")
-    assert [line.split(" ")[0] for line in found[8:10]] == ["id", "the"]
-    assert "not a multiple of its slot" in found[9]
+    assert parts == ["`id`", "`title`", "`operator`", "`colour`", "`window.width`", "`votes.per_key`", "`votes.closes`"]
+    assert [line.split(" ")[0] for line in found[7:9]] == ["id", "the"]
+    assert "not a multiple of its slot" in found[8]
+    assert found[-1].startswith("`idle_ttl`: '0s'")
     assert not any("`cap`" in line for line in found)
 
 

@@ -13,6 +13,7 @@ import pytest
 
 from live.errors import SetupError
 from live.load.run import Options, Report, describe, make_options, run
+from live.load.viewers import Viewers
 from live.producer import Scope
 from live.store.client import connect
 from live.store.producers import ProducerStore
@@ -43,6 +44,12 @@ def options(url: str, **changes: Any) -> Options:
 async def load(url: str, **changes: Any) -> Report:
     """Run a small load."""
     return await run(options(url, **changes), lambda *_: None)
+
+
+def test_a_server_below_a_path_is_watched_there() -> None:
+    """As likes are sent there."""
+    assert Viewers("http://h:1/live", "posts")._url == "ws://h:1/live/v1/boards/posts/live"
+    assert Viewers("https://h", "posts")._url == "wss://h/v1/boards/posts/live"
 
 
 async def test_a_report_counts_what_the_server_counted(url: str) -> None:

@@ -63,7 +63,12 @@ async def both(valkey_url: str) -> AsyncIterator[Both]:
 async def test_one_request_is_answered_alike(both: Both, name: str) -> None:
     """Every form of a body, and every mistake in one; then the connection lives on, or ends, on both."""
     case = CASES[name]
-    found = await both.same(*case.sent, answers=len(case.statuses))
+    found, plain = await both.ask(*case.sent, answers=len(case.statuses))
+    if case.is_http:
+        assert found == plain
+    else:  # uvicorn has a text of its own for this
+        assert b'"code":"malformed_request"' in found[-2]
+        assert statuses(found) == statuses(plain)
     after = [200] if case.lives else []
     assert statuses(found) == [*case.statuses, *after]
 
@@ -133,29 +138,30 @@ async def test_what_is_behind_the_last_request_is_not_counted(both: Both) -> Non
     """`Connection: close` is the end, whatever was sent after it."""
     for url in both:
         before = await total(url)
-        for last in (post(ONE, CLOSE), post(b"{", CLOSE), post(ONE, CLOSE, target="/v1/events?x")):
+        for last in (post(ONE, CLOSE), post(b"{", CLOSE), post(ONE, CLOSE, target="/v1/%65vents")):
             assert len(await ask(url, last + post(likes(7)) * 3)) == 2
         assert await total(url) == before + 2
 
 
 @pytest.mark.parametrize("last", ["no HTTP", "bad chunk", "bad field", "a length and chunks"])
 async def test_what_is_ahead_of_no_http_is_answered(both: Both, last: str) -> None:
-    """By us; the connection is then closed, without a word that could be taken for another answer."""
+    """Each request has its answer, in order; what is not a request is refused after them, and the connection ends."""
     for first in (post(ONE), request("GET", "/healthz"), post(ONE) + request("GET", "/healthz") + post(ONE)):
         count = first.count(b" HTTP/1.1\r\n")
-        found = await ask(both.ours, first + CASES[last].sent[0], answers=count)
-        assert statuses(found) == [200] * count
-        assert [b"\r\nconnection: close\r\n" in answer for answer in found[:-1]] == [False] * (count - 1) + [True]
+        found = await ask(both.ours, first + CASES[last].sent[0], answers=count + 1)
+        assert statuses(found) == [200] * count + [400]
+        assert [b"\r\nconnection: close\r\n" in answer for answer in found[:-1]] == [False] * count + [True]
 
 
 async def test_metrics_count_alike(valkey_url: str) -> None:
-    """Every case on one server, then on the other: the same events, refusals and problems are counted."""
+    """Every request on one server, then on the other: the same events, refusals and problems are counted."""
     async with both_ways(valkey_url, max_body=MAX_BODY, max_events=10) as servers:
         counted = []
         for url in servers:
             before = counts()
             for case in CASES.values():
-                await ask(url, *case.sent, answers=len(case.statuses))
+                if case.is_http:
+                    await ask(url, *case.sent, answers=len(case.statuses))
             after = counts()
             counted.append({name: value - before.get(name, 0) for name, value in after.items()})
     assert counted[0] == counted[1]
@@ -249,7 +255,7 @@ async def total(url: str) -> int:
 async def test_a_trailer_says_nothing(both: Both) -> None:
     """What stands behind a body can't say what it was."""
     sent = request("POST", "/v1/events", CHUNKED, body=chunks(ONE)[:-2] + b"Content-Type: application/json\r\n\r\n")
-    for target in (b"/v1/events", b"/v1/events?x"):
+    for target in (b"/v1/events", b"/v1/%65vents"):
         assert statuses(await ask(both.ours, sent.replace(b"/v1/events", target))) == [415, 200]
 
 

@@ -42,7 +42,7 @@ async def test_a_connection_is_cared_for_after_its_stream(valkey_url: str) -> No
 
 async def test_after_its_stream_a_connection_takes_nobodys_place(valkey_url: str) -> None:
     """Where none is free it is closed, and not one that is idle."""
-    async with server(valkey_url, max_connections=2) as client:
+    async with server(valkey_url, max_connections=2, anonymous_admin=True) as client:
         url = str(client.base_url)
         await client.put("/v1/boards/june", json={})
         async with connected(url) as viewer, connected(url) as other:

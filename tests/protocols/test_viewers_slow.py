@@ -164,7 +164,7 @@ async def test_one_that_takes_a_little_is_not_too_slow(valkey_url: str) -> None:
 
 @on_uvloop
 async def test_the_answer_to_a_ping_waits_for_a_frame_that_is_half_sent(valkey_url: str) -> None:
-    """Neither it, nor a ping of ours, nor a close comes in the middle."""
+    """Neither it, nor a ping of ours, nor a close comes in the middle: the viewer is not read before it reads."""
     async with served(valkey_url) as server:
         await server.fill()
         async with watch(server.url, "?limit=100", WINDOW) as socket:
@@ -172,9 +172,10 @@ async def test_the_answer_to_a_ping_waits_for_a_frame_that_is_half_sent(valkey_u
             await socket.send(frame(Opcode.PING, b"one"), frame(Opcode.PING, b"two"))
             for _ in server.live.attendant._turns:
                 server.live.attendant.look()
+            assert all(viewer._parser is None for viewer in viewers(server))
+            ModelViewer().receive((await socket.receive())[1])
             await until(lambda: all(viewer._parser is not None for viewer in viewers(server)))
             server.live.hub.remove("posts")
-            ModelViewer().receive((await socket.receive())[1])
             found = [await socket.receive(), await socket.receive()]
             assert found == [(Opcode.PONG, b"one"), (Opcode.PONG, b"two")]
             assert await socket.closed() == 3502

@@ -131,3 +131,19 @@ async def test_closes_over_tls(valkey_url: str, certificate: Path) -> None:
             assert closed.value.rcvd is not None
             assert closed.value.rcvd.code == 3501
         await until(lambda: server.watching == 0)
+
+
+@on_uvloop
+async def test_the_refusal_of_a_large_body_arrives_over_tls(valkey_url: str, certificate: Path) -> None:
+    """A client that sends six megabytes and closes after them reads the answer, not a reset."""
+    trust = ssl.create_default_context(cafile=certificate)
+    async with served(valkey_url, certificate=certificate) as server:
+        host, port = server.url.removeprefix("https://").split(":")
+        for _ in range(5):
+            reader, writer = await asyncio.open_connection(host, int(port), ssl=trust)
+            writer.write(b"POST /v1/events HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n")
+            writer.write(b"Content-Type: application/json\r\nContent-Length: 6000000\r\n\r\n" + b" " * 6_000_000)
+            async with asyncio.timeout(20):
+                await writer.drain()
+                assert (await reader.read()).startswith(b"HTTP/1.1 413 ")
+            writer.close()

@@ -12,7 +12,7 @@ import pytest
 import redis
 
 from live.errors import SetupError
-from live.store.embedded import EmbeddedStore
+from live.store.embedded import EmbeddedStore, available_memory
 from tests.support import DEADLINE
 
 
@@ -149,3 +149,40 @@ def test_a_directory_that_cannot_be_used_is_explained(tmp_path: Path) -> None:
 
     with pytest.raises(SetupError, match="can't use the data directory"):
         EmbeddedStore(tmp_path / "file").start()
+
+
+def test_it_fills_no_more_memory_than_it_may(tmp_path: Path) -> None:
+    """That which is asked for, or half of what there is; beyond it refuses, and evicts nothing."""
+    for asked, given in ((32 * 1024**2, 32 * 1024**2), (0, available_memory() // 2)):
+        store = EmbeddedStore(tmp_path / "d", asked)
+        store.start()
+        client = redis.Redis.from_url(store.url)
+        try:
+            assert client.config_get("maxmemory") == {"maxmemory": str(given)}
+        finally:
+            client.close()
+            store.stop()
+
+
+GROUPS = [
+    ("0::/a/b", {"a/memory.max": "3000000", "a/b/memory.max": "max"}, 3_000_000),
+    ("0::/a/b", {"a/memory.max": "3000000", "a/b/memory.max": "2000000"}, 2_000_000),
+    ("0::/", {"memory.max": "5000000"}, 5_000_000),
+    ("0::/docker/1", {}, 8_192_000),
+    ("0::/docker/1", {"memory.max": "4000000"}, 4_000_000),
+    ("4:memory:/a\n3:cpu:/", {"memory/a/memory.limit_in_bytes": "1000000"}, 1_000_000),
+    ("4:memory:/", {"memory/memory.limit_in_bytes": "9223372036854771712"}, 8_192_000),
+]
+
+
+@pytest.mark.parametrize(("line", "files", "expected"), GROUPS)
+def test_the_memory_of_the_container_counts(tmp_path: Path, line: str, files: dict[str, str], expected: int) -> None:
+    """The least of all groups that the process is in, in both versions of them, and of the machine."""
+    (tmp_path / "proc" / "self").mkdir(parents=True)
+    (tmp_path / "proc" / "meminfo").write_text("MemTotal:        8000 kB\nMemFree:  1 kB\n")
+    (tmp_path / "proc" / "self" / "cgroup").write_text(line + "\n")
+    for name, content in files.items():
+        path = tmp_path / "groups" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(content)
+    assert available_memory(tmp_path / "proc", tmp_path / "groups") == expected

@@ -6,7 +6,7 @@ import pytest
 from redis.asyncio import Redis
 from redis.crc import key_slot
 
-from live.store.keys import Keys
+from live.store.keys import Keys, SystemKeys
 from tests.support import fresh_settings
 
 
@@ -14,7 +14,7 @@ def all_of(keys: Keys) -> list[str]:
     """Every key that a board can have, and its channel."""
     return [
         *keys.table().all, *keys.table(0).all, *keys.table(-3600).all, keys.meta, keys.slots, keys.writers, keys.log,
-        keys.entrants, keys.viewers, keys.slot(0), keys.slot(-3600), keys.seen(0), keys.channel,
+        keys.entrants, keys.hidden, keys.viewers, keys.gone, keys.slot(0), keys.slot(-3600), keys.seen(0), keys.channel,
     ]  # fmt: skip
 
 
@@ -33,7 +33,9 @@ def test_the_names_are_those_of_the_plan() -> None:
         "live:{posts}:writers",
         "live:{posts}:log",
         "live:{posts}:entrants",
+        "live:{posts}:hidden",
         "live:{posts}:viewers",
+        "live:{posts}:gone",
         "live:{posts}:slot:0",
         "live:{posts}:slot:-3600",
         "live:{posts}:seen:0",
@@ -85,14 +87,10 @@ def test_a_table_is_that_of_the_board_or_of_a_slot() -> None:
     assert keys.table(5).order == keys.table(5).all[:3]
 
 
-async def test_the_pattern_of_every_key_finds_all_of_one_board(valkey_url: str) -> None:
-    """And none of a board whose id begins with its own."""
-    client = Redis.from_url(valkey_url)
-    prefix = fresh_settings(valkey_url).key_prefix
-    for board in ("posts", "posts2"):
-        for name in all_of(Keys(prefix, board)):
-            if name != Keys(prefix, board).channel:
-                await client.set(name, 1)
-    found = {key.decode() async for key in client.scan_iter(match=Keys(prefix, "posts").every_pattern, count=1000)}
-    assert found == set(all_of(Keys(prefix, "posts"))) - {Keys(prefix, "posts").channel}
-    await client.aclose()
+@pytest.mark.parametrize("board", ["boards", "producers", "once", "rate", "a", "x" * 64])
+def test_no_board_has_a_name_of_the_system(board: str) -> None:
+    """Nor lives in a Cluster slot because of one: a tag of the system holds a colon."""
+    names = SystemKeys("live")
+    system = {names.definitions, names.trail, names.producers}
+    assert not system & set(all_of(Keys("live", board)))
+    assert all(":" in name.partition("{")[2].partition("}")[0] for name in system)

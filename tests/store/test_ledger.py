@@ -10,7 +10,7 @@ import pytest
 
 from live.board import Board, SortOrder, Ties
 from live.errors import EpochLostError, SetupError
-from live.event import MAX_SCORE, Entry, make_entry
+from live.event import Entry, make_entry
 from live.ranking import Ranks, Record, position, ranks_of
 from live.store.client import connect
 from live.store.ledger import Ledger
@@ -267,35 +267,6 @@ async def test_two_writers_follow_each_others_clock(any_store: str) -> None:
     await drain(one)
     assert await scores(one) == {"b": 1, "d": 1}
     await client.aclose()
-
-
-async def test_the_scores_stay_exact_at_the_edge(any_store: str) -> None:
-    """2^53 fits and is exact; one more is refused, by itself, whatever it is batched with."""
-    async with open_ledger(any_store, rolling_board()) as ledger:
-        added = await ledger.add([like("a", 10), like("big", MAX_SCORE - 10), like("b"), like("a", -3), like("c", 3)])
-
-        assert dict(added.refused) == {2: "score_out_of_range"}
-        assert await scores(ledger) == {"a": 7, "big": MAX_SCORE - 10, "c": 3}
-        assert await drifted(ledger._client, ledger.keys) == []
-
-
-async def test_a_full_board_still_takes_what_makes_room(any_store: str) -> None:
-    """Taking back is possible on a board that can hold no more."""
-    async with open_ledger(any_store, rolling_board()) as ledger:
-        await ledger.add([like("a", MAX_SCORE)])
-        added = await ledger.add([like("b"), like("a", -5), like("b", 4)])
-
-        assert dict(added.refused) == {0: "score_out_of_range"}
-        assert await scores(ledger) == {"a": MAX_SCORE - 5, "b": 4}
-
-
-async def test_no_rotation_can_bring_a_score_out_of_range(any_store: str) -> None:
-    """Opposite amounts in different slots are bounded together: whichever leaves first, what stays is exact."""
-    async with open_ledger(any_store, EVENT_BOARD) as ledger:
-        await ledger.add([like("a", -MAX_SCORE, T0)])
-        added = await ledger.add([like("a", MAX_SCORE, T0 + HOUR)])
-
-        assert dict(added.refused) == {0: "score_out_of_range"}
 
 
 async def test_rotation_takes_bounded_steps(any_store: str) -> None:

@@ -1,23 +1,27 @@
 """The line to the store: replies in order, a lost connection told and made again, on real stores."""
 
 import asyncio
+import math
 import shutil
 import socket
 import subprocess
-from collections.abc import AsyncIterator, Iterator
+import time
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
+import uvloop
 from redis.exceptions import ConnectionError as LostConnectionError
 from redis.exceptions import NoPermissionError, NoScriptError, ResponseError
 
 from live.errors import StoreUnavailableError
 from live.settings import Duration
 from live.store.client import Store, connect, may_have_run, store_errors
-from live.store.line import SharedLine
-from tests.support import REDIS_SERVER, StoreProcess, eventually, fresh_settings
+from live.store.line import SILENCE, Line, SharedLine
+from tests.fanout.proxy import proxied
+from tests.support import REDIS_SERVER, StoreProcess, eventually, fresh_settings, valkey
 
 PATIENCE = 0.3
 
@@ -123,28 +127,163 @@ async def _blocked(client: Store) -> bool:
     return int((await client.info("clients"))["blocked_clients"]) == 1
 
 
-async def test_a_frozen_store_is_given_up_in_time_and_found_again(own_store: StoreProcess) -> None:
-    """The first call that waited too long takes the others with it; the very next call is on a new connection."""
-    async with connected(own_store.url, PATIENCE) as client:
+LOOPS = {"asyncio": asyncio.new_event_loop, "uvloop": uvloop.new_event_loop}
+
+
+@pytest.fixture
+def sleepy_store(tmp_path: Path) -> Iterator[StoreProcess]:
+    """A store of the test's own that sleeps when it is told to."""
+    with running(valkey(tmp_path, "--enable-debug-command", "yes")) as store:
+        yield store
+
+
+@pytest.fixture(params=LOOPS)
+def run(request: pytest.FixtureRequest) -> Callable[[Coroutine[Any, Any, None]], None]:
+    """Run a coroutine on each event loop that the server may run on."""
+
+    def run(scenario: Coroutine[Any, Any, None]) -> None:
+        with asyncio.Runner(loop_factory=LOOPS[request.param]) as runner:
+            runner.run(scenario)
+
+    return run
+
+
+async def one_late_reply(store: StoreProcess, folder: Path) -> None:
+    """A reply that comes too late fails its own call; a call that waits behind it gets its own reply in time."""
+    async with (
+        proxied(store.url, folder) as proxy,
+        connected(proxy.url, 1) as client,
+        connected(store.url) as other,
+    ):
+        await client.line.call("PING")
+        before = await connections(other)
+        proxy.passing.clear()
+        late, some = send(client.line, "ECHO", "late"), asyncio.create_task(client.line.calls([("ECHO", 1)] * 3))
+        await asyncio.sleep(0.6)
+        behind = send(client.line, "ECHO", "behind")
+        assert [type(error) for error in await outcomes(late, some)] == [TimeoutError] * 2
+        proxy.passing.set()
+        assert await outcomes(behind) == [b"behind"]
+        assert await client.line.calls([("ECHO", 4), ("ECHO", 5)]) == [b"4", b"5"]
+        assert await connections(other) == before
+
+
+async def a_slow_store(store: StoreProcess, _folder: Path) -> None:
+    """A command that holds the store up fails its own call only."""
+    async with connected(store.url, 1) as client, connected(store.url) as other:
+        await client.line.call("PING")
+        before = await connections(other)
+        slow = send(client.line, "DEBUG", "SLEEP", "1.25")
+        await asyncio.sleep(0.95)
+        behind = send(client.line, "ECHO", "behind")
+        (error,) = await outcomes(slow)
+        assert isinstance(error, TimeoutError)
+        assert may_have_run(error)
+        assert await outcomes(behind) == [b"behind"]
+        assert await client.line.call("ECHO", "after") == b"after"
+        assert await connections(other) == before
+
+
+async def a_finished_call(store: StoreProcess, _folder: Path) -> None:
+    """A line whose calls were all answered stays, however long ago that was."""
+    async with connected(store.url, 0.1) as client, connected(store.url) as other:
+        assert await client.line.call("ECHO", "a") == b"a"
+        before = await connections(other)
+        for _ in range(8):
+            await asyncio.sleep(0.07)
+            assert await client.line.call("ECHO", "b") == b"b"
+        await asyncio.sleep(0.5)
+        assert await client.line.call("ECHO", "c") == b"c"
+        assert await connections(other) == before
+
+
+async def a_process_that_is_held_up(store: StoreProcess, _folder: Path) -> None:
+    """Replies that came while this process did something else are read before they are called late."""
+    async with connected(store.url, 0.2) as client, connected(store.url) as other:
+        await client.line.call("PING")
+        before = await connections(other)
+        calls = [send(client.line, "ECHO", number) for number in range(5)]
+        await asyncio.sleep(0)
+        time.sleep(0.2 * (SILENCE + 2))  # noqa: ASYNC251 - it is to block the loop
+        assert await outcomes(*calls) == [b"%d" % number for number in range(5)]
+        assert await connections(other) == before
+
+
+SCENARIOS = [one_late_reply, a_slow_store, a_finished_call, a_process_that_is_held_up]
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.__name__)
+def test_a_reply_in_time_is_never_lost(
+    run: Callable[[Coroutine[Any, Any, None]], None],
+    sleepy_store: StoreProcess,
+    tmp_path: Path,
+    scenario: Callable[[StoreProcess, Path], Coroutine[Any, Any, None]],
+) -> None:
+    """Whatever another call waits for, on both event loops."""
+    run(scenario(sleepy_store, tmp_path))
+
+
+class Impatient(Line):
+    """Drops the connection when a call is late."""
+
+    def _fail(self, kind: type[Exception], reason: str, before: float = math.inf) -> None:
+        late = any(call.sent <= before and not call.future.done() for call in self._calls)
+        super()._fail(kind, reason, before)
+        if late:
+            self.abort()
+
+
+@pytest.mark.parametrize("scenario", [one_late_reply, a_slow_store], ids=lambda scenario: scenario.__name__)
+def test_a_line_that_loses_replies_is_caught(
+    monkeypatch: pytest.MonkeyPatch,
+    sleepy_store: StoreProcess,
+    tmp_path: Path,
+    scenario: Callable[[StoreProcess, Path], Coroutine[Any, Any, None]],
+) -> None:
+    """By an assertion of the test above."""
+    monkeypatch.setattr("live.store.line.Line", Impatient)
+    with pytest.raises(AssertionError), asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(scenario(sleepy_store, tmp_path))
+
+
+async def test_a_frozen_store_fails_calls_in_time(own_store: StoreProcess) -> None:
+    """Each by itself. A store that wakes soon answers on the same connection."""
+    async with connected(own_store.url, PATIENCE) as client, connected(own_store.url) as other:
         loop = asyncio.get_running_loop()
         await client.line.call("PING")
+        before = await connections(other)
         with own_store.frozen():
             started = loop.time()
             lost = await outcomes(*(send(client.line, "ECHO", number) for number in range(50)))
             assert PATIENCE * 0.9 < loop.time() - started < PATIENCE + 1
-            assert {type(error) for error in lost} <= {TimeoutError, LostConnectionError}
-            with pytest.raises((TimeoutError, LostConnectionError)):
-                await client.line.call("ECHO", "still")
+            assert {type(error) for error in lost} == {TimeoutError}
+            assert all(may_have_run(error) for error in lost)
         assert await client.line.call("ECHO", "awake") == b"awake"
+        assert await connections(other) == before
 
 
-async def test_who_calls_right_after_a_timeout_is_not_lost_with_it(own_store: StoreProcess) -> None:
-    """A line that was given up is not used again, even before the loop has closed it."""
-    async with connected(own_store.url, PATIENCE) as client:
+async def test_a_silent_store_is_given_up(own_store: StoreProcess) -> None:
+    """A peer that is gone says nothing for good: the connection is dropped, and the next call makes another."""
+    async with connected(own_store.url, PATIENCE) as client, connected(own_store.url) as other:
         await client.line.call("PING")
-        with own_store.frozen(), pytest.raises(TimeoutError):
-            await client.line.call("ECHO", "slow")
-        assert await client.line.call("ECHO", "next") == b"next"
+        before = await connections(other)
+        dead = client.line._line
+        assert dead is not None
+        with own_store.frozen():
+            started = time.monotonic()
+            errors = []
+            while not dead.ended:
+                errors += await outcomes(send(client.line, "ECHO", "still"))
+            assert time.monotonic() - started > SILENCE * PATIENCE * 0.9
+            assert {type(error) for error in errors} <= {TimeoutError, LostConnectionError}
+        assert await client.line.call("ECHO", "awake") == b"awake"
+        assert await connections(other) == before + 1
+
+
+async def test_nothing_to_ask_is_answered_with_nothing(any_store: str) -> None:
+    """Without a word to the store."""
+    async with connected(any_store) as client:
+        assert await client.line.calls([]) == []
 
 
 async def test_all_that_wait_share_one_attempt_to_connect(own_store: StoreProcess) -> None:

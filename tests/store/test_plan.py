@@ -1,7 +1,6 @@
 """Plans: which slot each entry goes to, and which are refused, given where the clock stands."""
 
 from collections.abc import Sequence
-from hashlib import blake2b
 from typing import Any
 
 import msgspec
@@ -11,7 +10,7 @@ from hypothesis import strategies as st
 
 from live.board import Board, Votes
 from live.event import MAX_SCORE, Entry, Extra, Likes, make_entry
-from live.store.plan import Clock, Group, Plan, begin_plan, known_again, make_plan
+from live.store.plan import Clock, Group, Plan, begin_plan, known_again, make_plan, voter_digests
 from live.window import EVER, Forever, Periods, Sliding
 from tests.support import rolling_board
 
@@ -130,12 +129,13 @@ def test_only_the_entries_asked_for_are_planned() -> None:
     assert made.refused == {1: "time_required"}
 
 
-def test_a_sum_out_of_range_is_too_large() -> None:
-    """Amounts that each fit may not fit together; what cancels out does."""
-    assert not plan([like("a", MAX_SCORE)], 0).too_large
-    assert plan([like("a", MAX_SCORE), like("a")], 0).too_large
-    assert plan([like("a", -MAX_SCORE), like("a", -1)], 0).too_large
-    assert not plan([like("a", MAX_SCORE), like("a"), like("a", -1)], 0).too_large
+def test_a_sum_that_no_script_can_read_exactly_is_refused() -> None:
+    """Amounts that each fit may not fit together; what makes room does."""
+    full = {1: "score_out_of_range"}
+    assert plan([like("a", MAX_SCORE)], 0).refused == {}
+    assert plan([like("a", MAX_SCORE), like("a")], 0).refused == full
+    assert plan([like("a", -MAX_SCORE), like("a", -1)], 0).refused == full
+    assert plan([like("a", MAX_SCORE), like("a"), like("a", -1), like("b")], 0).refused == full
 
 
 @pytest.mark.parametrize(
@@ -165,9 +165,10 @@ def test_an_identity_is_planned_once() -> None:
     made = plan(entries, 10 * HOUR)
     assert made.refused == {0: "late", 2: "duplicate"}
     assert made.identities == {b"1": 1, b"2": 3}
-    assert known_again(entries, range(4), made, [1]) == {1: "duplicate", 2: "duplicate"}
+    assert (list(made.asked), made.looked_up) == ([b"1"], [])
+    assert known_again(entries, range(4), made, [1]) == dict.fromkeys([0, 1, 2], "duplicate")
     assert known_again(entries, range(4), made, [2]) == {3: "duplicate"}
-    assert known_again(entries, [0, 3], made, [1, 2]) == {3: "duplicate"}
+    assert known_again(entries, [0, 3], made, [1, 2]) == {0: "duplicate", 3: "duplicate"}
 
 
 @pytest.mark.parametrize(
@@ -216,16 +217,15 @@ def test_metadata_is_that_of_the_event_that_decides() -> None:
 
 
 def test_a_vote_names_its_voter_and_its_pair() -> None:
-    """Each by a hash of 16 bytes; the script's refusals are by the place among the votes."""
+    """Each by a keyed hash of 16 bytes; the script's refusals are by the place among the votes."""
     votes = Votes(per_key=1)
-    made = plan_on(forever(votes=votes), [vote("a", "ann"), vote("b", None), vote("a", "bob", -2)], 0)
+    entries = [vote("a", "ann"), vote("b", None), vote("a", "bob", -2)]
+    made = make_plan(forever(votes=votes), entries, range(3), clock_at(0), None, b"secret")
     assert made.refused == {1: "actor_required"}
     assert made.voters == [0, 2]
 
-    def digest(text: str) -> bytes:
-        return blake2b(text.encode(), digest_size=16).digest()
-
-    assert made.slots[0].votes == [(digest("ann"), digest("ann\na"), 1), (digest("bob"), digest("bob\na"), -2)]
+    ann, bob = voter_digests(b"secret", "ann", "a"), voter_digests(b"secret", "bob", "a")
+    assert made.slots[0].votes == [(*ann, 1), (*bob, -2)]
     assert plan_on(forever(votes=votes), [like("a")], 0).refused == {0: "actor_required"}
     assert plan_on(forever(), [vote("a", "ann")], 0).slots[0].votes == []
 

@@ -1,5 +1,6 @@
 """The scripts: what a header documents is what the source uses, and what the callers send."""
 
+import asyncio
 import hashlib
 import re
 from collections.abc import AsyncIterator
@@ -19,26 +20,28 @@ from live.lifecycle.keeper import Keeper
 from live.producer import Scope
 from live.settings import Settings
 from live.store.audit import AUDIT, SETTLE, Auditor
-from live.store.beginnings import AMEND, BEAR, LEAVE, WIPE
+from live.store.beginnings import AMEND, BEAR, LEAVE, RENEW, WIPE, renew
 from live.store.client import Store, connect
 from live.store.definitions import DEFINE
-from live.store.keys import Keys, Table
+from live.store.keys import Keys, SystemKeys, Table
 from live.store.leases import TAKE, LeaseStore
 from live.store.ledger import Ledger
 from live.store.life import SCRIPTS
 from live.store.line import SharedLine, Word
 from live.store.presence import PRESENT, Presence
 from live.store.producers import REGISTER, ProducerStore
-from live.store.scripts import Script, load
+from live.store.scripts import Script
+from live.store.sources import load
+from live.store.turn import HOLD, Turn
 from live.window import Forever, Periods, Sliding
 from tests.store.headers import Header, parse_header
-from tests.support import fresh_settings, rolling_board
+from tests.support import StoreProcess, fresh_settings, rolling_board
 
 FOLDER = Path(live.store.__file__).parent / "lua"
 SOURCES = {path.stem: path.read_text(encoding="utf-8") for path in sorted(FOLDER.glob("*.lua"))}
 PARTS = {path.stem: path.read_text(encoding="utf-8") for path in sorted((FOLDER / "lib").glob("*.lua"))}
-BEGINNINGS = (BEAR, AMEND, LEAVE, WIPE, DEFINE)
-OTHERS = (AUDIT, SETTLE, REGISTER, TAKE, PRESENT)
+BEGINNINGS = (BEAR, AMEND, LEAVE, WIPE, RENEW, DEFINE)
+OTHERS = (AUDIT, SETTLE, REGISTER, TAKE, PRESENT, HOLD)
 USED = {script.name: script for script in (*msgspec.structs.astuple(SCRIPTS), *BEGINNINGS, *OTHERS)}
 HOUR = 3_600_000
 BOARDS = [
@@ -172,6 +175,7 @@ async def test_callers_send_what_the_headers_document(valkey_url: str) -> None:
         await LeaseStore(client, settings.key_prefix).take(record.producer(1, 1), 0, 1, 1)
         await watch(Presence(client, settings.key_prefix))
         await live_and_leave(client, settings)
+        await Turn(client, SystemKeys(settings.key_prefix).demo).ask()
 
     by_hash = {
         hashlib.sha1(script.source.encode(), usedforsecurity=False).hexdigest(): script for script in USED.values()
@@ -181,7 +185,14 @@ async def test_callers_send_what_the_headers_document(valkey_url: str) -> None:
         assert fits(keys, header.keys, more=header.more_keys)
         assert fits(len(sent) - keys, header.arguments, more=header.more_arguments)
         tags = {str(key).removeprefix(f"{settings.key_prefix}:{{").partition("}")[0] for key in sent[:keys]}
-        assert tags in ({"producers"}, {"rate:shop"}, {"boards"}, {"brief"}, *({board.id} for board in BOARDS))
+        assert tags in (
+            {":producers"},
+            {"rate:shop"},
+            {":boards"},
+            {":demo"},
+            {"brief"},
+            *({board.id} for board in BOARDS),
+        )
     assert {by_hash[sha].name for sha, _, _ in recorder.noted} == SOURCES.keys()
 
 
@@ -232,6 +243,7 @@ async def live_and_leave(client: Store, settings: Settings) -> None:
     await Ledger(client, read_board("brief", definition.choices), settings, born=definition.epoch).use()
     assert await keeper.expire("brief", definition.epoch, 1) is not None
     await keeper.delete("brief", "ann")
+    await renew(client, Keys(settings.key_prefix, "brief"), "1")
 
 
 @pytest.mark.parametrize("board", BOARDS, ids=lambda board: board.id)
@@ -333,3 +345,19 @@ def test_a_header_is_read_whole() -> None:
     assert parse_header(twice) == Header(("a", "b", "d"), ("c",), more_keys=2, more_arguments=0)
     assert parse_header(source) == Header(("a", "b"), ("c",), more_keys=1, more_arguments=0)
     assert parse_header("-- Returns nothing\nreturn 1") == Header((), (), more_keys=0, more_arguments=0)
+
+
+async def test_a_store_that_was_started_again_is_sent_each_script_once(own_store: StoreProcess) -> None:
+    """Not by each of the many boards that one event may be for."""
+    settings = fresh_settings(own_store.url)
+    client = connect(own_store.url, settings)
+    ledgers = [Ledger(client, rolling_board(board=f"b{number}"), settings) for number in range(100)]
+    for ledger in ledgers:
+        await ledger.open()
+    own_store.kill()
+    own_store.start()
+    await asyncio.gather(*(ledger.add([make_entry("a")]) for ledger in ledgers))
+    stats = await client.info("commandstats")
+    assert "cmdstat_eval" not in stats
+    assert stats["cmdstat_evalsha"]["calls"] < 250
+    await client.aclose()

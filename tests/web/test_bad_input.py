@@ -19,7 +19,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")  # one server for all of t
 
 JSON, LINES = {"Content-Type": "application/json"}, {"Content-Type": "application/x-ndjson"}
 BEFORE, AFTER = b'{"key":"before"}', b'{"key":"after"}'
-DEEP = b"[" * 100_000 + b"]" * 100_000
+DEEP = b"[" * 20_000 + b"]" * 20_000
 CONTROL = "key holds the control or format character U+"
 NO_INT = "Expected `int`, got `{}` - at `$.amount`"
 BOARDS = ["{}", "*", "{a}b", "a}b{c", "../", "a" * 65, "", "POSTS", "posts\n", "nope"]
@@ -101,6 +101,7 @@ class Server(NamedTuple):
             if name.startswith(f"{self.prefix}:".encode())
             and name not in own
             and not name.startswith(f"{self.prefix}:{{rate:".encode())
+            and not name.startswith(f"{self.prefix}:{{:".encode())  # the system's own, which no body touches
         ]  # fmt: skip
         return {**{key: await self.store.dump(key) for key in own}, b"others": str(others).encode()}
 
@@ -189,7 +190,7 @@ async def test_what_is_no_json_refuses_the_body_or_its_line(server: Server, name
 
 @pytest.mark.parametrize("name", DEEP_EVENTS)
 async def test_deep_nesting_is_refused(server: Server, name: str) -> None:
-    """A hundred thousand levels neither crash nor stall anything."""
+    """Twenty thousand levels neither crash nor stall anything."""
     event, line_detail = DEEP_EVENTS[name]
     await server.refuses_whole(event, JSON, "JSON is nested too deeply")
     await server.refuses_whole(b"[" + BEFORE + b"," + event + b"]", JSON, "JSON is nested too deeply")
@@ -234,7 +235,7 @@ async def test_no_events_are_no_fault(server: Server) -> None:
 
 async def test_more_events_than_the_limit_are_refused_whole(server: Server) -> None:
     """A thousand pass; of a thousand and one, nothing counts."""
-    detail = "1001 events in one body; the setting max_events allows 1000"
+    detail = "more than 1000 events in one body; the setting max_events allows 1000"
     for join, headers in (((b"[", b",", b"]"), JSON), ((b"", b"\n", b""), LINES)):
         opening, comma, closing = join
         await server.refuses_whole(opening + comma.join([BEFORE] * 1001) + closing, headers, detail, "too_many_events")

@@ -7,15 +7,17 @@ import msgspec
 import pytest
 from starlette.routing import Route
 from websockets.asyncio.client import connect
+from websockets.exceptions import InvalidStatus
 
 from live.cloudevent import CloudEvent
-from live.errors import PROBLEMS, REFUSALS
+from live.errors import PROBLEMS, REFUSALS, ProblemError
 from live.fanout.subscription import Subscription
 from live.ingest.bodies import _DECODERS
+from live.parameters import require_known
 from live.settings import Settings
 from live.web.app import _routes
 from live.web.asyncapi import asyncapi_document
-from live.web.openapi import openapi_document
+from live.web.openapi import openapi_document, query_names
 from tests.support import fresh_settings, post, rolling_board, run_server
 
 
@@ -47,12 +49,15 @@ def fits(fields: set[str], schema: dict[str, Any]) -> bool:
     return set(schema["required"]) <= fields <= set(schema["properties"])
 
 
-def test_openapi_lists_every_route_of_boards_and_records() -> None:
-    """What the server routes is what the document names, with every parameter that is read."""
-    served = {route.path.replace(":path", "") for route in _routes(Settings()) if isinstance(route, Route)}
+def test_openapi_lists_every_route() -> None:
+    """What the server routes is what the document names, with every method and every parameter that is read."""
     paths = openapi_document()["paths"]
-    assert {path for path in served if path.startswith(("/v1/boards", "/v1/records"))} <= paths.keys()
-    assert paths.keys() <= served
+    served = {
+        route.path.replace(":path", ""): {method.lower() for method in route.methods or ()} - {"head"}
+        for route in _routes(Settings())
+        if isinstance(route, Route)
+    }
+    assert {path: set(of) for path, of in paths.items()} == served
     asked = {
         of["get"]["operationId"]: {parameter["name"] for parameter in of["get"]["parameters"]}
         for of in paths.values()
@@ -93,7 +98,7 @@ def test_openapi_tells_how_events_come() -> None:
     path = openapi_document()["paths"]["/v1/events"]
     parameters = {parameter["name"] for parameter in path["post"]["parameters"]}
 
-    assert list(path["post"]["requestBody"]["content"]) == list(_DECODERS)
+    assert all(f"`{media_type}`" in path["post"]["requestBody"]["description"] for media_type in _DECODERS)
     assert parameters == {"Idempotency-Key", *(f"ce-{name}" for name in CloudEvent.__struct_fields__)}
     assert path["post"]["security"] == [{}, {"key": []}]
     assert set(path["options"]["responses"]["200"]["headers"]) == {
@@ -111,6 +116,54 @@ def test_openapi_gives_an_operation_its_own_problems() -> None:
     assert {"400", "401", "403", "413", "415", "422", "429", "503"} <= statuses["post /v1/events"]
     assert not {"401", "413", "415", "422", "429"} & statuses["get /v1/boards/{board}"]
     assert all({"404", "405", "500", "503"} <= of for of in statuses.values())
+
+
+def test_openapi_describes_everything_it_names() -> None:
+    """Every operation, parameter, answer and field says what it means, in sentences."""
+    document = openapi_document()
+    for methods in document["paths"].values():
+        for operation in methods.values():
+            told = [operation, *operation["parameters"], *operation["responses"].values()]
+            assert all(part["description"].endswith((".", "?")) for part in told), operation["operationId"]
+            assert operation["summary"].endswith(".")
+    for schema in document["components"]["schemas"].values():
+        assert schema["description"]
+        assert all(field["description"] for field in schema.get("properties", {}).values())
+
+
+async def test_a_parameter_that_is_not_documented_is_refused(valkey_url: str) -> None:
+    """On every route of the contract, whatever the method; the nearest name is told. Pages pass it over."""
+    async with (
+        run_server(fresh_settings(valkey_url), [rolling_board()]) as url,
+        httpx.AsyncClient(base_url=url) as client,
+    ):
+        for path, methods in openapi_document()["paths"].items():
+            for method in methods:
+                asked = path.format(board="posts", key="a")
+                response = await client.request(method, f"{asked}?limt=3", json={})
+                if not path.startswith("/v1/"):
+                    assert response.status_code == 200
+                    continue
+                assert (response.status_code, response.json()["code"]) == (400, "parameter_invalid"), (method, path)
+                detail = response.json()["detail"]
+                assert detail.startswith("there is no parameter `limt`")
+                assert ("did you mean `limit`?" in detail) == ("limit" in query_names(path, method.upper()))
+        head = await client.head("/v1/boards/posts?limt=3")
+        assert head.status_code == 400
+        with pytest.raises(InvalidStatus) as refused:
+            await connect(f"{url.replace('http', 'ws')}/v1/boards/posts/live?intervall=1s")
+        assert b"did you mean `interval`?" in (refused.value.response.body or b"")
+
+
+def test_a_parameter_far_from_any_is_told_with_all() -> None:
+    """Where no name is near, all are listed; a long one is cut."""
+    with pytest.raises(ProblemError, match="there is no parameter `zzz`; there are: key, limit"):
+        require_known(["zzz"], {"limit", "key"})
+    with pytest.raises(ProblemError, match="there is no parameter `zzz`; there are none"):
+        require_known(["zzz"], ())
+    with pytest.raises(ProblemError) as caught:
+        require_known(["z" * 5000], {"limit"})
+    assert len(caught.value.detail) < 150
 
 
 @pytest.mark.parametrize("kind", ["sync", "update"])

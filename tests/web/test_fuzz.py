@@ -39,7 +39,7 @@ Sent = tuple[Headers, bytes]
 @pytest.fixture(scope="module")
 def server(valkey_url: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
     """A server of its own process, which is well to the end, and had nothing to log."""
-    process = ServerProcess(fresh_settings(valkey_url, rate=0), tmp_path_factory.mktemp("fuzz"))
+    process = ServerProcess(fresh_settings(valkey_url, rate=0, anonymous_admin=True), tmp_path_factory.mktemp("fuzz"))
     process.start()
     httpx.post(f"{process.url}/v1/events", json={"key": "a"}).raise_for_status()
     yield process

@@ -1,14 +1,29 @@
 """For whoever operates the board."""
 
+import asyncio
 import re
+import resource
+import subprocess
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import httpx
+import pytest
 
 from live.settings import Duration
 from live.store.client import connect
 from live.store.keys import Keys
-from tests.support import StoreProcess, eventually, fresh_settings, post, rolling_board, run_server
+from tests.support import (
+    ServerProcess,
+    StoreProcess,
+    eventually,
+    fresh_settings,
+    post,
+    rolling_board,
+    run_server,
+    valkey,
+)
 
 
 async def test_health_is_of_the_process_and_readiness_of_the_board(own_store: StoreProcess) -> None:
@@ -70,3 +85,139 @@ async def test_metrics_count_what_happens(valkey_url: str) -> None:
         assert grown('live_problems_total{code="unsupported_media_type"}') == 1
         assert grown("live_commit_events_count") == 1
         assert grown("live_commit_events_sum") == 2
+
+
+@pytest.mark.parametrize(
+    "setting", ["maxmemory 1", "min-replicas-to-write 1"], ids=["memory is full", "replicas are missing"]
+)
+async def test_a_store_that_takes_no_write_is_not_ready(own_store: StoreProcess, setting: str) -> None:
+    """It answers every read; a load balancer is to send producers elsewhere."""
+    store: Any = connect(own_store.url, fresh_settings(own_store.url))
+    name, value = setting.split()
+    async with (
+        run_server(fresh_settings(own_store.url), [rolling_board()]) as url,
+        httpx.AsyncClient(base_url=url) as client,
+    ):
+        assert (await client.get("/readyz")).status_code == 200
+        await store.config_set(name, value)
+        assert (await client.get("/readyz")).status_code == 503
+        assert (await client.get("/v1/boards/posts")).status_code == 200
+        await store.config_set(name, 0)
+        assert (await client.get("/readyz")).status_code == 200
+    await store.aclose()
+
+
+async def test_a_replica_is_not_ready(own_store: StoreProcess) -> None:
+    """It shows boards, and takes no event."""
+    store: Any = connect(own_store.url, fresh_settings(own_store.url))
+    async with (
+        run_server(fresh_settings(own_store.url), [rolling_board()]) as url,
+        httpx.AsyncClient(base_url=url) as client,
+    ):
+        assert (await client.get("/readyz")).status_code == 200
+        await store.replicaof("127.0.0.1", 1)
+        assert (await client.get("/readyz")).status_code == 503
+        assert (await client.get("/v1/boards/posts")).status_code == 200
+    await store.aclose()
+
+
+async def test_readiness_is_cheap(own_store: StoreProcess) -> None:
+    """With many boards a check makes few calls, all that ask at once share one, and every board has its turn."""
+    boards = [rolling_board(board=f"b{number}") for number in range(100)]
+    settings = fresh_settings(own_store.url, rotation_interval=Duration(60))
+    store: Any = connect(own_store.url, settings)
+
+    async def calls() -> int:
+        stats = await store.info("commandstats")
+        return sum(stats.get(f"cmdstat_{name}", {"calls": 0})["calls"] for name in ("set", "hget", "evalsha"))
+
+    async with run_server(settings, boards) as url, httpx.AsyncClient(base_url=url) as client:
+        for _ in range(8):
+            assert (await client.get("/readyz")).status_code == 200
+        before = await calls()
+        answers = await asyncio.gather(*(client.get("/readyz") for _ in range(50)))
+        assert {answer.status_code for answer in answers} == {200}
+        assert await calls() - before < 50 * 10  # of 5,000 when each reads every board
+        await store.delete(Keys(settings.key_prefix, "b77").meta)
+        statuses = [(await client.get("/readyz")).status_code for _ in range(7)]
+        assert statuses[-1] == 503  # from its turn on, for the loss stops everything
+    await store.aclose()
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+async def test_metrics_of_removed_boards_go_with_them(valkey_url: str, tmp_path: Path, workers: int) -> None:
+    """As many series after a hundred boards have come and gone as before, in one process and over several."""
+    settings = fresh_settings(valkey_url, workers=workers, anonymous_admin=True)
+    server = ServerProcess(settings, tmp_path)
+    server.start()
+    try:
+        async with httpx.AsyncClient(base_url=server.url, timeout=20) as client:
+            metrics = ("live_events_accepted_total", "live_viewers", "live_rotation_lag_seconds")
+
+            async def complete() -> set[str] | None:
+                found = await series(client)
+                return found if found >= {f'{metric}{{board="posts"}}' for metric in metrics} else None
+
+            before: set[str] = await eventually(complete)
+            await boards_come_and_go(client, [f"gone{number}" for number in range(100)])
+
+            async def forgotten() -> bool:
+                return await series(client) == before
+
+            await eventually(forgotten)
+    finally:
+        server.stop()
+
+
+async def boards_come_and_go(client: httpx.AsyncClient, names: list[str]) -> None:
+    """Make boards, post to each until all are in the metrics, and remove them."""
+    for name in names:
+        assert (await client.put(f"/v1/boards/{name}", json={"source": ["kiss"]})).status_code == 201
+
+    async def counted() -> bool:
+        await post(client, {"type": "kiss", "key": "a"})
+        text = (await client.get("/metrics")).text
+        return all(f'live_events_accepted_total{{board="{name}"}}' in text for name in names)
+
+    await eventually(counted)
+    for name in names:
+        assert (await client.delete(f"/v1/boards/{name}")).status_code == 204
+
+
+async def series(client: httpx.AsyncClient) -> set[str]:
+    """The series of boards."""
+    text = (await client.get("/metrics")).text
+    return {line.rpartition(" ")[0] for line in text.splitlines() if "board=" in line}
+
+
+async def test_a_full_disk_is_not_ready(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the store goes on without its disk it refuses writes; when there is room again, the server is ready."""
+    # The kernel's limit on the size of a file stands for the disk; its signal would end the store.
+    monkeypatch.setattr(subprocess, "Popen", partial(subprocess.Popen, restore_signals=False))
+    disk = valkey(tmp_path, "--appendfsync", "everysec")
+    disk.start()
+    assert disk.process is not None
+
+    def limit(size: int) -> None:
+        assert disk.process is not None
+        resource.prlimit(disk.process.pid, resource.RLIMIT_FSIZE, (size, resource.RLIM_INFINITY))
+
+    async def ready(client: httpx.AsyncClient, status: int) -> bool:
+        return (await client.get("/readyz")).status_code == status
+
+    try:
+        async with (
+            run_server(fresh_settings(disk.url, write_deadline=Duration(0.3)), [rolling_board()]) as url,
+            httpx.AsyncClient(base_url=url) as client,
+        ):
+            assert await ready(client, 200)
+            await post(client, {"key": "a"})
+            limit(1)
+            await eventually(lambda: ready(client, 503))
+            assert (await client.post("/v1/events", json={"key": "a"})).status_code == 503
+            assert (await client.get("/v1/boards/posts")).status_code == 200
+            limit(resource.RLIM_INFINITY)
+            await eventually(lambda: ready(client, 200))
+            await post(client, {"key": "a"})
+    finally:
+        disk.kill()

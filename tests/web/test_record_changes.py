@@ -25,7 +25,7 @@ ranks = "dense"
 async def server(store: str) -> AsyncIterator[httpx.AsyncClient]:
     """A server with a contest and a plain board."""
     async with (
-        run_server(fresh_settings(store), parse_boards(BOARDS)) as url,
+        run_server(fresh_settings(store, anonymous_admin=True), parse_boards(BOARDS)) as url,
         httpx.AsyncClient(base_url=url) as client,
     ):
         yield client

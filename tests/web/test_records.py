@@ -1,19 +1,23 @@
 """One's own place: the share of others behind, several keys at once, one key over all boards, contests."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
 import httpx
 import pytest
 
-from live.board import Board, Votes
+from live.board import DEFAULT_BOARD, Board, Votes
+from live.event import make_entry
 from live.packing import Field, Packing
 from live.store.client import connect
 from live.store.keys import Keys
+from live.store.ledger import Ledger
 from live.window import Forever, Periods
-from tests.support import fresh_settings, post, rolling_board, run_server
+from tests.support import ServerProcess, eventually, fresh_settings, post, rolling_board, run_server
 
 RUNS = Packing((Field("levels", "desc", 0, 99), Field("seconds", "asc", 0, 999)))
 
@@ -151,3 +155,41 @@ async def test_a_registered_key_without_a_vote_has_no_place(valkey_url: str) -> 
     assert (first["gap"], first["rank_count"], first["score"], first["metadata"]) == (None, 0, 0, {"n": 1})
     assert (ann["score"], ann["rank"], ann["percentile"], ann["gap"], ann["rank_count"]) == (0, None, None, 2, 1)
     assert (bob["score"], bob["rank"], bob["metadata"]) == (2, 1, {})
+
+
+async def test_many_keys_are_read_at_one_instant(valkey_url: str, tmp_path: Path) -> None:
+    """While another process writes, 99 records stand at one offset, in the order that was asked for."""
+    keys = [f"k{number}" for number in range(99)]
+    settings = fresh_settings(valkey_url)
+    server = ServerProcess(settings, tmp_path)
+    server.start()
+    store = connect(valkey_url, settings)
+    over = asyncio.Event()
+
+    async def write() -> None:
+        ledger = Ledger(store, DEFAULT_BOARD, settings)
+        await ledger.add([make_entry(key, number + 1) for number, key in enumerate(keys)])
+        while not over.is_set():
+            await ledger.add([make_entry("k0"), make_entry("other")])
+
+    writers = [asyncio.create_task(write()) for _ in range(4)]
+    try:
+        async with httpx.AsyncClient(base_url=server.url) as client:
+
+            async def there() -> bool:
+                return bool((await client.get("/v1/boards/posts?limit=200")).json()["rank_count"] == 100)
+
+            await eventually(there)
+            offsets = set()
+            for _ in range(20):
+                found = await client.get("/v1/boards/posts/records", params={"key": [*keys, "none"]})
+                records = found.json()["records"]
+                assert [record["key"] for record in records] == keys
+                assert len({record["offset"] for record in records}) == 1
+                offsets.add(records[0]["offset"])
+            assert len(offsets) > 1
+    finally:
+        over.set()
+        await asyncio.gather(*writers)
+        await store.aclose()
+        server.stop()

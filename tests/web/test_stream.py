@@ -215,7 +215,7 @@ async def test_one_that_takes_nothing_is_dropped(valkey_url: str, monkeypatch: p
 
 async def test_a_board_that_is_removed_ends_its_streams(valkey_url: str) -> None:
     """With the reason; who comes back is told that there is none."""
-    async with server(valkey_url, **QUICK) as client:
+    async with server(valkey_url, **QUICK, anonymous_admin=True) as client:
         await client.put("/v1/boards/june", json={})
         async with streaming(client, board="june") as stream:
             await stream.until("sync")

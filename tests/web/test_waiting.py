@@ -215,7 +215,7 @@ async def test_who_leaves_waits_no_more(valkey_url: str) -> None:
 
 async def test_a_board_that_is_removed_is_waited_for_no_more(valkey_url: str) -> None:
     """Who waits is told that there is none."""
-    async with server(valkey_url, **QUICK) as client:
+    async with server(valkey_url, **QUICK, anonymous_admin=True) as client:
         await client.put("/v1/boards/june", json={})
         tag = (await client.get("/v1/boards/june")).headers["etag"]
         waiting = asyncio.create_task(ask(client, tag, board="/v1/boards/june"))

@@ -1,3 +1,4 @@
+#!lua flags=allow-oom
 -- Brings a board in line with its definition: whether it is frozen; and tells everybody that it is to be looked at.
 -- KEYS[1] meta — hash: the board's state
 -- ARGV[1] epoch — string: the epoch of the board that is defined

@@ -13,9 +13,9 @@
 -- ARGV[5] operator — "incr", or one by which a score of zero is a record
 -- ARGV[6] tables — "1" when each slot has a ranking of its own
 -- ARGV[7...] rest — the start (seconds) of each slot key, then the members, distinct
--- Returns {'ok', offset, ranked, sum, volume, member, score, held, ...}: over these members the number of records, and
---         the sums of the slots' values and of their |values|; then each member whose score differs from what the slots
---         hold ('' for no record, or for nothing held)
+-- Returns {'ok', offset, ranked, {sum, ...}, member, score, held, ...}: the number of records among these members, and what
+--         the slots hold of the ranked ones, in sums that are exact each; then each member whose score differs from what
+--         the slots hold ('' for no record, or for nothing held)
 --         {'slots'} — slots have come or gone: ask again with the keys that there are
 --@include clock
 local ranking, reached, levels, meta, slots, hidden = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
@@ -35,15 +35,13 @@ end
 local offset = redis.call('HGET', meta, 'offset') or '0'
 local members = {}
 for i = rest + slot_keys, #ARGV do members[#members + 1] = ARGV[i] end
-if #members == 0 then return {'ok', offset, '0', '0', '0'} end
-local sums, volume = {}, 0
+if #members == 0 then return {'ok', offset, '0', {}} end
+local sums = {}
 for key = 7, #KEYS do
   local values = redis.call('HMGET', KEYS[key], unpack(members))
   for i = 1, #members do
     local value = values[i] and tonumber(values[i])
-    if value then
-      sums[i], volume = (sums[i] or 0) + value, volume + math.abs(value)
-    end
+    if value then sums[i] = (sums[i] or 0) + value end
   end
 end
 
@@ -72,10 +70,14 @@ local function mend(i, held)
 end
 
 local unseen = redis.call('HMGET', hidden, unpack(members))
-local ranked, sum, drift = 0, 0, {}
+local ranked, sum, exact, drift = 0, 0, {}, {}
 for i = 1, #members do
   local held = sums[i]
   if unseen[i] or (held == 0 and operator == 'incr') then held = nil end
+  if math.abs(sum + (held or 0)) > 9007199254740991 then
+    exact[#exact + 1] = digits(sum)
+    sum = 0
+  end
   sum = sum + (held or 0)
   local score = scores[i] and tonumber(scores[i]) or nil
   if score then ranked = ranked + 1 end
@@ -91,4 +93,5 @@ if repair == '1' and #drift > 0 then
   offset = digits(redis.call('HINCRBY', meta, 'offset', 1))
   redis.call('PUBLISH', channel, redis.call('HGET', meta, 'epoch') .. ':' .. offset)
 end
-return {'ok', offset, digits(ranked), digits(sum), digits(volume), unpack(drift)}
+exact[#exact + 1] = digits(sum)
+return {'ok', offset, digits(ranked), exact, unpack(drift)}

@@ -1,3 +1,4 @@
+#!lua flags=no-writes
 -- Reads consecutive records, and where the board stands, at one instant. Writes nothing.
 -- KEYS[1] ranking — sorted set: name, score
 -- KEYS[2] reached — hash: member, tag
@@ -17,8 +18,8 @@
 -- ARGV[10] a — rank: number of records to pass over; after, before, score: a score; around: how many neighbours
 -- ARGV[11] name — after, before: with `a` the position to go on from, which need not exist any more; around: a member
 -- ARGV[12] limit — integer: most records to read; unused by "around"
--- Returns {epoch, offset, rank_count, total, start, rank, {name, score, ...}, {JSON, ...}, described}; the last is the
---         number of keys with metadata; epoch is '' for no board, start is '' when the member sought is not on the
+-- Returns {epoch, offset, rank_count, total, start, rank, {name, score, ...}, {JSON, ...}, described}; total is a
+--         number, or one and '+' and another in units of 2^40; the last is the number of keys with metadata; epoch is '' for no board, start is '' when the member sought is not on the
 --         board, rank is that of the first record
 --         {'replan', newest, now, latest} — the caller is wrong about the board's clock
 --@include clock
@@ -27,13 +28,13 @@ local clock, current, till, suffix, ties = ARGV[1], ARGV[2], ARGV[3], ARGV[4], A
 local order, ranks, described, mode = ARGV[6], ARGV[7], ARGV[8], ARGV[9]
 local a, name, limit = ARGV[10], ARGV[11], tonumber(ARGV[12])
 
-local state = redis.call('HMGET', meta, 'epoch', 'offset', 'total' .. suffix, 'newest', 'latest')
+local state = redis.call('HMGET', meta, 'epoch', 'offset', 'total' .. suffix, 'newest', 'latest', 'high' .. suffix)
 if state[1] and current ~= 'any' and not fits(clock, current, state[4] or '', nil, till) then
   return {'replan', state[4] or '', digits(now), state[5] or ''}
 end
-local count = redis.call('ZCARD', ranking)
+local count, total = redis.call('ZCARD', ranking), (state[3] or '0') .. (state[6] and '+' .. state[6] or '')
 local registered = described == '1' and redis.call('HLEN', metadata) or 0
-local reply = {state[1] or '', state[2] or '0', digits(count), state[3] or '0', '', '', {}, {}, registered}
+local reply = {state[1] or '', state[2] or '0', digits(count), total, '', '', {}, {}, registered}
 --@include order
 --@include page
 

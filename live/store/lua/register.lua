@@ -1,3 +1,4 @@
+#!lua flags=allow-oom
 -- Keeps a producer's record, if what stands there is still what the caller has read.
 -- KEYS[1] producers — hash: producer, its record as JSON; beside them ':version', which grows with every change
 -- ARGV[1] producer — string: its id

@@ -1,3 +1,4 @@
+#!lua flags=allow-oom
 -- Subtracts one bounded piece of the oldest slot, if that slot has left the window.
 --
 -- A field that is still in the slot has not been subtracted: the slot is the record of its own progress. So any number
@@ -31,10 +32,10 @@ local hidden = KEYS[7]
 local epoch, clock, current, till, kept = ARGV[1], ARGV[2], ARGV[3], ARGV[4], tonumber(ARGV[5])
 local start, cursor, count, channel, ties, ranks = ARGV[6], ARGV[7], tonumber(ARGV[8]), ARGV[9], ARGV[10], ARGV[11]
 
-local state = redis.call('HMGET', meta, 'epoch', 'newest', 'offset', 'total', 'volume', 'latest')
+local state = redis.call('HMGET', meta, 'epoch', 'newest', 'offset', 'latest')
 if state[1] ~= epoch then return {'epoch', state[1] or ''} end
 local newest = state[2] or ''
-if not fits(clock, current, newest, nil, till) then return {'replan', newest, digits(now), state[6] or ''} end
+if not fits(clock, current, newest, nil, till) then return {'replan', newest, digits(now), state[4] or ''} end
 
 local oldest = redis.call('ZRANGE', slots, 0, 0)[1]
 if not oldest or current == '' or tonumber(oldest) >= kept then
@@ -58,7 +59,7 @@ end
 -- Announced first, for it could be forbidden; subscribers hear of it when the script has ended.
 local offset = digits(tonumber(state[3]) + 1)
 redis.call('PUBLISH', channel, epoch .. ':' .. offset)
-local total, volume = tonumber(state[4]), tonumber(state[5])
+--@include total
 --@include subtract
 if #members > 0 then
   redis.call('HDEL', slot, unpack(members))
@@ -66,5 +67,5 @@ if #members > 0 then
 end
 if redis.call('EXISTS', slot) == 0 then redis.call('ZREM', slots, start) end
 
-redis.call('HSET', meta, 'newest', current, 'offset', offset, 'total', digits(total), 'volume', digits(volume))
+redis.call('HSET', meta, 'newest', current, 'offset', offset)
 return {'moved', digits(#members), scan[1]}

@@ -1,8 +1,9 @@
 -- Lends credit for events to a process, at the rate of a producer (GCRA, the generic cell rate algorithm).
 --
--- The key holds the time at which the next event would be due if all came evenly. A producer is ahead of its time while
--- that lies in the future, and may be by as much as its burst; when it is past, there is no key, and all of the burst.
--- KEYS[1] due — string: microseconds since 1970
+-- The key holds the time at which the next event would be due if all came evenly, and when that was written. A producer
+-- is ahead of its time while the first lies in the future, and may be by as much as its burst; when it is past, there is
+-- no key, and all of the burst. A clock that is set back does not take a producer further ahead than it was.
+-- KEYS[1] due — string: two times in microseconds since 1970, a space between them
 -- ARGV[1] rate — number: events a second
 -- ARGV[2] burst — integer: events that may come at once
 -- ARGV[3] debt — integer: events that were counted beyond the last credit; paid first, and whatever is left
@@ -17,7 +18,8 @@ local need, spare = tonumber(ARGV[4]), tonumber(ARGV[5])
 local time = redis.call('TIME')
 local now = tonumber(time[1]) * 1000000 + tonumber(time[2])
 local pause = 1000000 / rate  -- from one event to the next, if all come evenly
-local ahead = math.max(0, tonumber(redis.call('GET', due) or 0) - now) + debt * pause
+local held, written = string.match(redis.call('GET', due) or '0 0', '^(%S+) (%S+)$')
+local ahead = math.max(0, tonumber(held or 0) - math.max(now, tonumber(written or 0))) + debt * pause
 local left = math.floor(burst - ahead / pause + 0.000001)  -- a microsecond is no whole number of events
 
 local lent, wait = math.max(0, math.min(need, left)), 0
@@ -28,6 +30,6 @@ if left < math.max(1, need) then
 end
 if ahead > 0 then
   local expiry = math.ceil(ahead / 1000) + 1  -- the store counts it from the last whole millisecond
-  redis.call('SET', due, string.format('%.2f', now + ahead), 'PX', string.format('%.0f', expiry))
+  redis.call('SET', due, string.format('%.2f %.0f', now + ahead, now), 'PX', string.format('%.0f', expiry))
 end
 return {string.format('%.0f', lent), string.format('%.2f', ahead), string.format('%.0f', wait)}

@@ -1,3 +1,4 @@
+#!lua flags=allow-oom
 -- Notes that somebody uses a board.
 -- KEYS[1] meta — hash: the board's state
 -- ARGV[1] epoch — string: the epoch of the board that is used

@@ -1,3 +1,4 @@
+#!lua flags=allow-oom
 -- Turns a calendar board to its newest period, and drops one period that is kept no longer, whole.
 -- KEYS[1] meta — hash: the board's state
 -- KEYS[2] slots — sorted set: start of every slot there is, scored by itself
@@ -39,7 +40,7 @@ if newest ~= current then
 else
   for i = 3, #KEYS do redis.call('UNLINK', KEYS[i]) end
   redis.call('ZREM', slots, start)
-  redis.call('HDEL', meta, 'total:' .. start, 'volume:' .. start)
+  redis.call('HDEL', meta, 'total:' .. start, 'high:' .. start, 'volume:' .. start)
   redis.call('HSET', meta, 'offset', offset)
 end
 return {'moved'}

@@ -1,12 +1,35 @@
--- Drops some keys of a board that is no more; a board that was born meanwhile under the same id is left alone.
+#!lua flags=allow-oom
+-- Drops some keys of a board that is no more, and tells what is left to drop; another board under its id is left alone.
+--
+-- The state goes first, in one step, to a name of its own: without it no script works on the board, and whoever goes on
+-- after a crash still finds there which buckets of identities the board may have.
 -- KEYS[1] meta — hash: the board's state
--- KEYS[2...] old — keys to drop; the first call drops meta, so that no other script works on the board any more
+-- KEYS[2] gone — hash: the state of a board that is no more
+-- KEYS[3] slots — sorted set: start of every slot there is, scored by itself
+-- KEYS[4...] old — keys to drop
 -- ARGV[1] epoch — string: the epoch of the board that is to go
--- Returns {'ok'}
+-- ARGV[2] count — integer: most starts to return
+-- ARGV[3...] starts — seconds: slots of which every key is among KEYS
+-- Returns {'ok', span, bucket, now, start...} — length and newest of the buckets of identities ('' for unknown), the
+--         store's time in seconds, and starts of slots that have keys left
 --         {'epoch', epoch} — another board lives here
-local meta, epoch = KEYS[1], ARGV[1]
+local meta, gone, slots = KEYS[1], KEYS[2], KEYS[3]
+local epoch, count = ARGV[1], tonumber(ARGV[2])
 
 local held = redis.call('HGET', meta, 'epoch')
 if held and held ~= epoch then return {'epoch', held} end
-for i = 2, #KEYS do redis.call('UNLINK', KEYS[i]) end
-return {'ok'}
+if redis.call('EXISTS', meta) == 1 then redis.call('RENAME', meta, gone) end
+for i = 4, #KEYS do redis.call('UNLINK', KEYS[i]) end
+for word = 3, #ARGV do
+  redis.call('ZREM', slots, ARGV[word])
+  redis.call('HDEL', gone, 'total:' .. ARGV[word], 'volume:' .. ARGV[word])
+end
+
+local state = redis.call('HMGET', gone, 'span', 'bucket')
+local reply = {'ok', state[1] or '', state[2] or '', redis.call('TIME')[1]}
+for _, start in ipairs(redis.call('ZRANGE', slots, 0, count - 1)) do reply[#reply + 1] = start end
+for _, field in ipairs(redis.call('HKEYS', gone)) do  -- a table may have sums, and no slot any more
+  local start = string.match(field, '^total:(.+)$')
+  if start then reply[#reply + 1] = start end
+end
+return reply

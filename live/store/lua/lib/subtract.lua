@@ -1,5 +1,5 @@
--- Takes values from the scores of a table's members (distinct), and from its sums; hidden ones have none. A score of
--- zero is no record. What was at zero, because its slots made up for each other, becomes one: it reaches its score now.
+-- Takes values from the scores of a table's members (distinct), and from the sum of all; hidden ones have none. A score
+-- of zero is no record. What was at zero, because its slots made up for each other, becomes one: it reaches its score now.
 local function subtract(members, values)
   local unseen = redis.call('EXISTS', hidden) == 1 and redis.call('HMGET', hidden, unpack(members)) or {}
   local names = members
@@ -8,11 +8,15 @@ local function subtract(members, values)
     for i = 1, #members do names[i] = names[i] and names[i] .. members[i] or '' end
   end
   local scores = redis.call('ZMSCORE', ranking, unpack(names))
-  local ranked, dropped, untagged, gone = {}, {}, {}, {}
+  local ranked, dropped, untagged, gone, lost = {}, {}, {}, {}, 0
   for i = 1, #members do
-    volume = volume - math.abs(values[i])
     if not unseen[i] then
-      total = total - values[i]
+      local sum = lost + values[i]
+      if math.abs(sum) > 9007199254740991 then
+        grow('', -lost)
+        sum = values[i]
+      end
+      lost = sum
       local old = tonumber(scores[i] or 0)
       if names[i] == '' and old ~= values[i] then
         local number = tonumber(offset)
@@ -32,6 +36,7 @@ local function subtract(members, values)
       gone[#gone + 1] = digits(old)
     end
   end
+  grow('', -lost)
   if #ranked > 0 then redis.call('ZADD', ranking, unpack(ranked)) end
   if #dropped > 0 then
     redis.call('ZREM', ranking, unpack(dropped))

@@ -1,0 +1,87 @@
+"""The admin API key of a data directory: made once, so that whoever starts a server can make boards with it at once."""
+
+import fcntl
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import BinaryIO, Final
+
+from live.errors import SetupError
+from live.producer import Record, Scope, digest_of, new_secret, parse_bearer
+from live.settings import Settings
+from live.store.client import connect
+from live.store.producers import ProducerStore
+
+ID: Final = "admin"
+FILE: Final = "admin-key"  # in the data directory; only its owner reads it
+
+
+async def provide_admin_key(settings: Settings) -> str | None:
+    """The key as `<id>.<secret>`, made if there is no API key yet; None when there are others and no such key.
+
+    A key that was revoked is not made again.
+
+    Raises:
+        SetupError: the data directory can't be read or written.
+        StoreUnavailableError: the store is away.
+    """
+    client = connect(settings.store, settings)
+    path = settings.data_dir / FILE
+    try:
+        producers = ProducerStore(client, settings.key_prefix)
+        records = (await producers.load()).records
+        if _is_missing(records):
+            with _locked(path) as file:  # of two servers that start at once, one makes it
+                records = (await producers.load()).records
+                if _is_missing(records):
+                    # The file first: a secret that only the store knows is of no use to anybody.
+                    secret = _secret_in(file) or _write(file)
+                    records = {ID: (await producers.add(ID, Scope(verbs=("admin",)), secret))[0]}
+        return _good_key(records, path)
+    except OSError as error:
+        raise SetupError(f"can't keep the admin API key in {path.resolve()}: {error.strerror}") from None
+    finally:
+        await client.aclose()
+
+
+def _is_missing(records: Mapping[str, Record]) -> bool:
+    return ID not in records and not any(record.secrets for record in records.values())
+
+
+def _good_key(records: Mapping[str, Record], path: Path) -> str | None:
+    """The key in the file, if the store takes it."""
+    if ID not in records or not path.exists():
+        return None
+    with path.open("rb") as file:
+        secret = _secret_in(file)
+    record = records[ID]
+    if secret is None or "admin" not in record.verbs or digest_of(secret.encode()) not in record.digests:
+        return None
+    return f"{ID}.{secret}"
+
+
+@contextmanager
+def _locked(path: Path) -> Iterator[BinaryIO]:
+    """The file, to be read and written by nobody else meanwhile."""
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    with os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT, 0o600), "rb+") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield file
+
+
+def _secret_in(file: BinaryIO) -> str | None:
+    """The secret in a file; None when it holds no key of ours."""
+    key = parse_bearer(b"Bearer " + file.read(1024).strip())
+    return key[1].decode() if key is not None and key[0] == ID else None
+
+
+def _write(file: BinaryIO) -> str:
+    """Keep a new secret in a file."""
+    secret = new_secret()
+    file.seek(0)
+    file.truncate()
+    file.write(f"{ID}.{secret}\n".encode())
+    file.flush()
+    os.fsync(file.fileno())
+    return secret

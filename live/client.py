@@ -1,0 +1,186 @@
+"""Who asks: the client of a request behind trusted proxies, and the host that it asked for. No I/O."""
+
+from collections.abc import Sequence
+from ipaddress import ip_network
+from typing import Final
+
+import msgspec
+
+from live.errors import ProblemError
+from live.forwarded import PROXY_FIELDS, Headers, Hop, node_address, read_hops
+from live.hosts import (
+    Address,
+    Authority,
+    HostNames,
+    check_pattern,
+    is_loopback,
+    is_own_name,
+    parse_address,
+    parse_authority,
+)
+from live.settings import Settings
+
+EXTENSION: Final = "live.client"  # the ASGI extension that holds the client of a request, or why there is none
+
+_MOST_KNOWN: Final = 4096
+_LONGEST_KNOWN: Final = 256  # bytes of an origin; a host that is good has no more either
+_SCHEMES: Final = {"http": "http", "https": "https", "ws": "http", "wss": "https"}
+
+
+class Client(msgspec.Struct, frozen=True):
+    """Who sends a request.
+
+    `address` is that of the client itself, as far as trusted proxies tell it; empty where there is none. `scheme` is
+    `http` or `https`. `host` is the authority that the client used, in lower case. `origin` is the header field.
+    `local`: the TCP peer is on this machine. `own_name`: `host` can mean nothing but the client's own machine.
+    `proxied`: a field of a proxy is present, trusted or not, or the TCP peer is a trusted proxy.
+    """
+
+    address: str
+    scheme: str
+    host: str
+    origin: str | None
+    local: bool
+    own_name: bool
+    proxied: bool
+
+    @property
+    def at_the_console(self) -> bool:
+        """Whether a program on this machine asks, with no proxy between and no name that a web page could choose."""
+        return self.local and self.own_name and not self.proxied
+
+    def require_origin(self, allowed: Sequence[str] = ()) -> None:
+        """Let pages of our own origin and of the allowed ones pass, and clients that are no browsers.
+
+        TLS may end in front of us unseen, so either scheme is ours.
+
+        Raises:
+            ProblemError: `origin_forbidden`. It keeps other sites' pages from using their visitors' network; it is no
+                authentication.
+        """
+        if self.origin is None or self.origin in allowed:
+            return
+        scheme, _, own = self.origin.partition("://")
+        if scheme in {"http", "https"} and own == self.host:
+            return
+        raise ProblemError("origin_forbidden", "the setting allowed_origins lists the origins that may connect")
+
+
+class ClientResolver:
+    """Tells the client of each request; called once for each, as soon as its head is complete."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._networks = [ip_network(network) for network in settings.trusted_proxies]
+        self._allowed = HostNames((*_listening(settings), *(settings.allowed_hosts or _default_hosts(settings))))
+        self._known: dict[tuple[str, bytes, bytes | None, bool], Client] = {}
+
+    def resolve(self, peer: str, headers: Headers, *, tls: bool) -> Client:
+        """The client of a request; `peer` is the address of the TCP peer, names of `headers` are in lower case.
+
+        Raises:
+            ProblemError: `host_invalid`, `host_forbidden` or `forwarded_invalid`.
+        """
+        host = origin = None
+        proxied = False
+        for name, value in headers:
+            if name == b"host":
+                if host is not None:
+                    raise _host_invalid()
+                host = value
+            elif name == b"origin":
+                origin = value if origin is None else origin + b", " + value
+            elif name.startswith(PROXY_FIELDS):
+                proxied = True
+        if host is None:
+            raise _host_invalid()
+        if proxied or len(origin or b"") > _LONGEST_KNOWN:
+            return self._resolve(peer, host, origin, tls=tls, headers=headers if proxied else None)
+        asked = (peer, host, origin, tls)
+        client = self._known.get(asked)
+        if client is None:
+            if len(self._known) >= _MOST_KNOWN:
+                self._known.clear()
+            client = self._known[asked] = self._resolve(peer, host, origin, tls=tls, headers=None)
+        return client
+
+    def _resolve(self, peer: str, host: bytes, origin: bytes | None, *, tls: bool, headers: Headers | None) -> Client:
+        address = parse_address(peer)
+        authority = self._own(host.decode("latin-1"))
+        client, scheme = peer if address is None else str(address), "https" if tls else "http"
+        is_proxy = address is not None and self._is_trusted(address)
+        if headers is not None and is_proxy:
+            client, hop = self._walk(client, _hops(headers))
+            scheme = _SCHEMES.get((hop.proto or "").lower(), scheme)
+            # Beside `Host`, not in its place: many proxies pass this field on as a page wrote it.
+            authority = authority if hop.host is None else self._own(hop.host)
+        return Client(
+            address=client,
+            scheme=scheme,
+            host=authority.text,
+            origin=None if origin is None else origin.decode("latin-1"),
+            local=address is not None and address.is_loopback,
+            own_name=is_own_name(authority.name),
+            proxied=headers is not None or is_proxy,
+        )
+
+    def _own(self, host: str) -> Authority:
+        """The authority in a field, which is one of ours."""
+        authority = parse_authority(host)
+        if authority is None:
+            raise _host_invalid()
+        if authority.name not in self._allowed and not is_own_name(authority.name):
+            raise ProblemError(
+                "host_forbidden",
+                "this server does not answer for the name in `Host`: ask for a name that it knows, or add the name to "
+                "the setting allowed_hosts (LIVE_ALLOWED_HOSTS)",
+            )
+        return authority
+
+    def _walk(self, peer: str, hops: Sequence[Hop]) -> tuple[str, Hop]:
+        """The client that a trusted peer tells of, and the hop that does: the first one whose node is not trusted."""
+        told = Hop(None, None, None)
+        for hop in hops:
+            told, address = hop, node_address(hop.node)
+            if address is None:
+                break
+            peer = str(address)
+            if not self._is_trusted(address):
+                break
+        return peer, told
+
+    def trusts(self, peer: str) -> bool:
+        """Whether a TCP peer is a trusted proxy, behind which there are many clients."""
+        address = parse_address(peer)
+        return address is not None and self._is_trusted(address)
+
+    def _is_trusted(self, address: Address) -> bool:
+        return any(address in network for network in self._networks)
+
+
+def _default_hosts(settings: Settings) -> Sequence[str]:
+    """The names that are ours where the operator names none, beside those that always mean this machine.
+
+    A page may call its own server by any name that it likes, and then be told that this name means us: such a page
+    must find nothing that anybody may do. Only a server that others reach and that takes nothing without an API key has
+    nothing of the kind.
+    """
+    return [] if settings.open or is_loopback(settings.host) else ["*"]
+
+
+def _listening(settings: Settings) -> Sequence[str]:
+    """The name or address that the server listens on."""
+    try:
+        return [check_pattern(settings.host)]
+    except ValueError:
+        return []  # an empty LIVE_HOST listens everywhere, and is no name
+
+
+def _hops(headers: Headers) -> Sequence[Hop]:
+    try:
+        return read_hops(headers)
+    except ValueError as error:
+        raise ProblemError("forwarded_invalid", str(error)) from None
+
+
+def _host_invalid() -> ProblemError:
+    return ProblemError("host_invalid", "send one `Host`: a name or an address, and a port if it is not the default")

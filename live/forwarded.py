@@ -1,0 +1,105 @@
+"""What proxies tell of a request: `Forwarded` (RFC 7239) and `X-Forwarded-For`, `-Proto` and `-Host`. No I/O."""
+
+import re
+from collections.abc import Sequence
+from ipaddress import IPv4Network, IPv6Network, ip_network
+from typing import Final, NamedTuple
+
+from live.hosts import Address, parse_address
+
+Headers = Sequence[tuple[bytes, bytes]]
+Network = IPv4Network | IPv6Network
+
+PROXY_FIELDS: Final = (b"x-forwarded-", b"forwarded", b"via", b"x-real-ip")  # how the names of fields of proxies begin
+
+_MOST_HOPS: Final = 32
+_LONGEST: Final = 4096  # bytes; a client may have written most of it
+_TOKEN: Final = "[!#$%&'*+.^_`|~0-9A-Za-z-]+"  # noqa: S105 - the word of RFC 9110
+_PAIR: Final = rf'({_TOKEN})=({_TOKEN}|"(?:[^"\\]|\\.)*")'
+_NEXT: Final = re.compile(rf"[ \t]*(?:{_PAIR})?[ \t]*(;|,|\Z)")
+_NODE: Final = re.compile(r"(?:\[([0-9A-Fa-f:.]+)\]|([0-9.]+))(?::[0-9]{1,5}|:_[\w.-]+)?|([0-9A-Fa-f:]+(?:[0-9.]+)?)")
+
+
+class Hop(NamedTuple):
+    """What one proxy tells of who asked it: the node's address as text, how, and for which host."""
+
+    node: str | None
+    proto: str | None
+    host: str | None
+
+
+def check_network(text: str) -> str:
+    """An address or network of `LIVE_TRUSTED_PROXIES`.
+
+    Raises:
+        ValueError: it is none.
+    """
+    try:
+        return str(ip_network(text))
+    except ValueError as error:
+        raise ValueError(f"{error}: write an address or a network like 10.0.0.0/8 or ::1") from None
+
+
+def node_address(node: str | None) -> Address | None:
+    """The address of a node, with or without a port; None for `unknown` and for made-up names."""
+    match = None if node is None else _NODE.fullmatch(node)
+    return None if match is None else parse_address(match[1] or match[2] or match[3])
+
+
+def read_hops(headers: Headers) -> Sequence[Hop]:
+    """The hops of a request, the one nearest to us first.
+
+    Raises:
+        ValueError: `Forwarded` is malformed or too long, or stands beside the fields that begin with X-Forwarded: a
+            proxy that sets one of them passes on the other as the client wrote it.
+    """
+    lists = [_values(headers, b"x-forwarded-" + name) for name in (b"for", b"proto", b"host")]
+    forwarded = b",".join(value for name, value in headers if name == b"forwarded").decode("latin-1")
+    if len(forwarded) > _LONGEST:
+        raise ValueError(f"`Forwarded` is longer than {_LONGEST} bytes")
+    if forwarded and any(lists):
+        raise ValueError("`Forwarded` and `X-Forwarded-…` stand side by side: let the proxy remove one of them")
+    if forwarded:
+        return _parse_forwarded(forwarded)[::-1]
+    nodes, protos, hosts = lists
+    count = max(len(nodes), len(protos[:1]), len(hosts[:1]))
+    return [Hop(_at(nodes, place), _nearest(protos, place), _nearest(hosts, place)) for place in range(count)]
+
+
+def _values(headers: Headers, wanted: bytes) -> list[str]:
+    """The members of a list in header fields, the last one first; no more than there can be proxies."""
+    values = [value for name, value in headers if name == wanted]
+    parts = b",".join(values).rsplit(b",", _MOST_HOPS)[-_MOST_HOPS:] if values else []
+    return [part.strip().decode("latin-1") for part in reversed(parts)]
+
+
+def _at(values: Sequence[str], place: int) -> str | None:
+    return values[place] if place < len(values) else None
+
+
+def _nearest(values: Sequence[str], place: int) -> str | None:
+    """The value of a hop; where proxies replace the value instead of adding one, it stands for all hops."""
+    return values[min(place, len(values) - 1)] if values else None
+
+
+def _parse_forwarded(text: str) -> list[Hop]:
+    hops: list[Hop] = []
+    pairs: dict[str, str] = {}
+    position = 0
+    while True:
+        match = _NEXT.match(text, position)
+        if match is None or (match[1] and match[1].lower() in pairs):
+            raise ValueError("`Forwarded` is malformed (RFC 7239)")
+        if match[1]:
+            pairs[match[1].lower()] = _unquoted(match[2])
+        if match[3] != ";":
+            if pairs:
+                hops.append(Hop(pairs.get("for"), pairs.get("proto"), pairs.get("host")))
+            pairs = {}
+        if not match[3]:
+            return hops
+        position = match.end()
+
+
+def _unquoted(value: str) -> str:
+    return re.sub(r"\\(.)", r"\1", value[1:-1]) if value.startswith('"') else value

@@ -1,0 +1,121 @@
+"""Hosts and root paths: what the header field `Host` may hold, and which names mean this machine. No I/O."""
+
+import re
+from collections.abc import Iterable
+from ipaddress import IPv4Address, IPv6Address, ip_address
+from typing import AnyStr, Final, NamedTuple
+
+Address = IPv4Address | IPv6Address
+
+_LONGEST: Final = 260  # characters of a DNS name, with a port
+_LABEL: Final = "[a-z0-9_-]{1,63}"
+_AUTHORITY: Final = re.compile(rf"(\[[0-9a-f]*:[0-9a-f:.]{{1,45}}\]|{_LABEL}(?:\.{_LABEL})*\.?)(?::([0-9]{{1,5}}))?")
+_HIGHEST_PORT: Final = 65535
+_ROOT_PATH: Final = re.compile(r"(?:/[A-Za-z0-9_~-][A-Za-z0-9._~-]*)+")
+_OWN_PATHS: Final = frozenset(
+    {"v1", "boards", "embed", "static", "healthz", "readyz", "metrics", "openapi.json", "asyncapi.json"}
+)
+
+
+class Authority(NamedTuple):
+    """What a client calls a server.
+
+    `text` is what it sent, in lower case. `name` is that without port, brackets and trailing dot; an address in its
+    canonical form.
+    """
+
+    text: str
+    name: str
+
+
+def parse_authority(text: str) -> Authority | None:
+    """The authority `name`, `name:port`, `[address]` or `[address]:port`; None when the text is anything else."""
+    match = _AUTHORITY.fullmatch(text.lower()) if len(text) <= _LONGEST and text.isascii() else None
+    if match is None or int(match[2] or 0) > _HIGHEST_PORT:
+        return None
+    text, name = text.lower(), match[1]
+    if not name.startswith("["):
+        name = name.removesuffix(".")
+        address = parse_address(name)
+        return Authority(text, name if address is None else str(address))
+    address = parse_address(name[1:-1])
+    return None if address is None else Authority(text, str(address))
+
+
+def parse_address(text: str) -> Address | None:
+    """An IP address, of IPv4 where IPv6 only wraps one; None when the text is none."""
+    try:
+        address = ip_address(text)
+    except ValueError:
+        return None
+    if isinstance(address, IPv6Address):
+        return None if address.scope_id else address.ipv4_mapped or address
+    return address
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine reaches an address; a name other than `localhost` may mean anything."""
+    address = parse_address(host)
+    return host == "localhost" if address is None else address.is_loopback
+
+
+def is_own_name(name: str) -> bool:
+    """Whether a name in a URL can mean nothing but this machine: no DNS server is asked for these (RFC 6761)."""
+    return is_loopback(name) or name.endswith(".localhost")
+
+
+def check_pattern(text: str) -> str:
+    """A pattern of `LIVE_ALLOWED_HOSTS`, without its port: `*`, `*.example.org`, a name or an address.
+
+    Raises:
+        ValueError: it is none of these.
+    """
+    head, rest = ("*.", text[2:]) if text.startswith("*.") else ("", text)
+    authority = parse_authority(f"[{rest}]" if rest.count(":") > 1 and not rest.startswith("[") else rest)
+    if text == "*":
+        return text
+    if authority is None or (head and parse_address(authority.name)):
+        raise ValueError(
+            f"{text!r} is not a name, an address, `*.` with a name, or `*`: write it like board.example.org"
+        )
+    return head + authority.name
+
+
+def check_root_path(text: str) -> str:
+    """A root path such as `/live`, without a slash at its end.
+
+    Raises:
+        ValueError: it is none, or begins like a path of our own.
+    """
+    path = text.rstrip("/")
+    if not _ROOT_PATH.fullmatch(path) or path.split("/")[1] in _OWN_PATHS:
+        raise ValueError(
+            f"{text!r} is not a path such as /live: parts of letters, digits, `.`, `_`, `~` and `-`, the first of them "
+            f"none of {', '.join(sorted(_OWN_PATHS))}"
+        )
+    return path
+
+
+def below_root(path: AnyStr, root: AnyStr) -> AnyStr:
+    """A path without the root path of the server, whether or not a proxy has taken that away already."""
+    if not root or not path.startswith(root):
+        return path
+    rest = path[len(root) :]
+    slash = root[:1]
+    if not rest:
+        return slash
+    return rest if rest.startswith(slash) else path
+
+
+class HostNames:
+    """A set of names, some of them with a wildcard."""
+
+    def __init__(self, patterns: Iterable[str]) -> None:
+        checked = [check_pattern(pattern) for pattern in patterns]
+        self._any = "*" in checked
+        self._names = frozenset(checked)
+        self._ends = tuple(pattern[1:] for pattern in checked if pattern.startswith("*."))
+
+    def __contains__(self, name: str) -> bool:
+        """Whether a pattern allows a name; `*.example.org` allows all names below `example.org`, not that itself."""
+        return self._any or name in self._names or name.endswith(self._ends)

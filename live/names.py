@@ -1,0 +1,24 @@
+"""What to say of a name that nobody knows: most are slips of the pen, so the nearest known one is told with it."""
+
+from collections.abc import Collection
+from difflib import get_close_matches
+from typing import Final
+
+_MOST_SHOWN: Final = 64  # characters of the unknown name
+_LIKENESS: Final = 0.7  # of 1; at less, `LIVE_` alone makes two names alike
+_MOST_LISTED: Final = 20  # known names; a longer list helps nobody
+
+
+def unknown(what: str, name: str, known: Collection[str]) -> str:
+    """One clause: there is no such thing of this name, and either the nearest one that there is, or all there are.
+
+    `what` is the kind of thing, such as `parameter`.
+    """
+    shown = name if len(name) <= _MOST_SHOWN else f"{name[:_MOST_SHOWN]}…"
+    clause = f"there is no {what} `{shown}`"
+    near = get_close_matches(name[:_MOST_SHOWN], known, n=1, cutoff=_LIKENESS)
+    if near:
+        return f"{clause}; did you mean `{near[0]}`?"
+    if 0 < len(known) <= _MOST_LISTED:
+        return f"{clause}; there are: {', '.join(sorted(known))}"
+    return clause if known else f"{clause}; there are none"

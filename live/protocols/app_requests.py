@@ -1,0 +1,165 @@
+"""Requests that the ASGI application serves, each in uvicorn's own cycle of request and response."""
+
+import asyncio
+import logging
+import weakref
+from typing import Any, Final, Protocol
+from urllib.parse import unquote
+
+from uvicorn._types import ASGI3Application, ASGISendEvent, HTTPScope
+from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT, FlowControl
+from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
+from uvicorn.protocols.utils import get_local_addr, get_remote_addr, is_ssl
+from uvicorn.server import ServerState
+
+from live.client import EXTENSION, Client
+from live.errors import ProblemError
+from live.protocols.requests import RequestHead
+
+LENDING: Final = "live.lending"  # the ASGI extension by which a request becomes a viewer's: its `connection` is weak
+
+_log: Final = logging.getLogger("uvicorn.error")
+
+
+class Serving(Protocol):
+    """The connection of a request, as the request sees it."""
+
+    transport: asyncio.Transport
+    server_state: ServerState
+
+    @property
+    def flow(self) -> FlowControl:
+        """When the connection is read and written."""
+
+    def response_done(self) -> None:
+        """The response to the first request in line is complete."""
+
+
+class _Outlet:
+    """The transport as a cycle sees it: it writes to it, but does not decide how the connection ends."""
+
+    __slots__ = ("_transport", "ended")
+
+    def __init__(self, transport: asyncio.Transport) -> None:
+        self._transport = transport
+        self.ended = False
+
+    def write(self, data: bytes) -> None:
+        if not self.ended:
+            self._transport.write(data)
+
+    def is_closing(self) -> bool:
+        return self.ended or self._transport.is_closing()
+
+    def close(self) -> None:
+        """Do nothing: the connection knows when a cycle is complete, and `AppRequest.run` when it broke off."""
+
+
+class _Cycle(RequestResponseCycle):
+    async def send(self, message: ASGISendEvent) -> None:
+        if self.waiting_for_100_continue and self.more_body:
+            self.keep_alive = False  # the client may send the body or leave it out: only it knows what comes next
+        await super().send(message)
+
+
+class AppRequest:
+    """One request to the application."""
+
+    __slots__ = ("_connection", "_outlet", "cycle")
+
+    def __init__(
+        self, connection: Serving, head: RequestHead, client: Client | ProblemError, state: dict[str, Any]
+    ) -> None:
+        self._connection = connection
+        self._outlet = _Outlet(connection.transport)
+        self.cycle = _Cycle(
+            scope=_scope_of(connection, head, client, state),
+            transport=self._outlet,  # type: ignore[arg-type] # all of a transport that a cycle uses
+            flow=connection.flow,
+            logger=_log,
+            access_logger=_log,
+            access_log=False,
+            default_headers=connection.server_state.default_headers,
+            message_event=asyncio.Event(),
+            expect_100_continue=head.expects_continue,
+            keep_alive=head.keep_alive,
+            on_response=connection.response_done,
+        )
+        if not head.has_body:
+            self.end()
+
+    @property
+    def keep_alive(self) -> bool:
+        """Whether another request may follow."""
+        return self.cycle.keep_alive
+
+    @keep_alive.setter
+    def keep_alive(self, keep_alive: bool) -> None:
+        self.cycle.keep_alive = keep_alive
+
+    @property
+    def started(self) -> bool:
+        """Whether the answer has begun, so that no other can be given."""
+        return self.cycle.response_started
+
+    @property
+    def is_full(self) -> bool:
+        """Whether the application has to take some of the body before more of it is read."""
+        return len(self.cycle.body) > HIGH_WATER_LIMIT and not self.cycle.response_complete
+
+    def begin(self, app: ASGI3Application) -> None:
+        """Serve the request, now that it is the first in line."""
+        tasks = self._connection.server_state.tasks
+        task = asyncio.get_running_loop().create_task(self._run(app))
+        tasks.add(task)
+        task.add_done_callback(tasks.discard)
+
+    def receive(self, data: bytes, *, last: bool) -> None:
+        """Take in a piece of the body; after the response it is thrown away."""
+        if not self.cycle.response_complete:
+            self.cycle.body += data
+            self.cycle.message_event.set()
+        if last:
+            self.end()
+
+    def end(self) -> None:
+        """The request has come whole."""
+        self.cycle.more_body = False
+        self.cycle.message_event.set()
+
+    def disconnect(self) -> None:
+        """The client is gone, or gets another answer: let the application know."""
+        self._outlet.ended = self.cycle.disconnected = True
+        self.cycle.message_event.set()
+
+    async def _run(self, app: ASGI3Application) -> None:
+        await self.cycle.run_asgi(app)
+        if not (self.cycle.response_complete or self.cycle.disconnected):
+            self._connection.transport.close()  # what was sent of the response is all that there will be
+
+
+def _scope_of(
+    connection: Serving, head: RequestHead, client: Client | ProblemError, state: dict[str, Any]
+) -> HTTPScope:
+    path, _, query = head.target.partition(b"?")
+    transport = connection.transport
+    extensions: dict[str, Any] = {
+        LENDING: {"connection": weakref.ref(connection)},  # a cycle would be left to the collector
+        EXTENSION: client,
+    }
+    return {
+        "type": "http",
+        "asgi": {"version": "3.0", "spec_version": "2.3"},
+        "http_version": head.version,
+        "server": get_local_addr(transport),
+        "client": get_remote_addr(transport),
+        "scheme": "https" if is_ssl(transport) else "http",
+        "method": head.method.decode(),
+        "root_path": "",
+        "path": unquote(path.decode()),
+        "raw_path": path,
+        "query_string": query,
+        "headers": list(head.fields),
+        "state": state,
+        "extensions": extensions,
+    }

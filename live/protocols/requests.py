@@ -1,0 +1,243 @@
+"""Requests out of the bytes of a connection (RFC 9112), without I/O.
+
+llhttp reads each head, alone and whole: its parser is made for one head and dropped after it, so it never decides
+where a body ends or whether a connection changes its protocol. Where a body ends follows from the head's own fields, in
+`RequestReader`. So no byte of a body can be read as a request.
+"""
+
+import re
+from functools import lru_cache
+from typing import Final, NamedTuple
+
+import httptools
+import msgspec
+
+from live.errors import ProblemError
+from live.protocols.chunks import ChunkReader
+
+MAX_HEAD: Final = 64 * 1024
+_END: Final = b"\r\n\r\n"
+_LARGEST_CACHED: Final = 2048  # bytes of a head; most are a few hundred
+_MOST_CACHED: Final = 1024
+_LENGTH: Final = re.compile(rb"[0-9]{1,18}")
+_BARE_NEWLINE: Final = re.compile(rb"(?<!\r)\n|\r(?!\n|\Z)")
+_ABSOLUTE: Final = re.compile(rb"https?://([^/?#]+)([^#]*)", re.IGNORECASE)
+_FIRST_BYTES: Final = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZ")
+# llhttp takes more: several spaces, other versions. h11 refuses an empty line before it too, which others ignore.
+_REQUEST_LINE: Final = re.compile(rb"[A-Z]+ [\x21-\x7e]+ HTTP/1\.[01]\r\n")
+
+Fields = tuple[tuple[bytes, bytes], ...]
+
+
+class RequestHead(msgspec.Struct, frozen=True):
+    """The head of one request.
+
+    `raw` is its bytes; `target` is path and query, or `*`; the names of `fields` are in lower case. `length` is the
+    size of the body in bytes, None for a chunked one. With `expects_continue` the client waits for 100 before it sends
+    the body.
+    """
+
+    raw: bytes
+    method: bytes
+    target: bytes
+    version: str
+    fields: Fields
+    keep_alive: bool
+    length: int | None
+    expects_continue: bool
+
+    @property
+    def has_body(self) -> bool:
+        """Whether a body follows, be it an empty one in chunks."""
+        return self.length != 0
+
+    @property
+    def asks_for_websocket(self) -> bool:
+        """Whether it asks to go over to WebSocket, in a way in which that is possible."""
+        if self.method != b"GET" or self.version != "1.1" or self.has_body:
+            return False
+        return b"upgrade" in tokens(self.fields, b"connection") and b"websocket" in tokens(self.fields, b"upgrade")
+
+
+class Piece(NamedTuple):
+    """A piece of a body; `last` where the request ends with it."""
+
+    data: bytes
+    last: bool
+
+
+class RequestReader:
+    """Reads the requests of one connection: feed it bytes, and pull events until there is none."""
+
+    __slots__ = ("_at", "_chunks", "_data", "_left", "_searched")
+
+    def __init__(self) -> None:
+        self._data = b""
+        self._at = 0
+        self._searched = 0  # bytes of an incomplete head in which its end was looked for
+        self._left = 0  # bytes of the body that have not come
+        self._chunks: ChunkReader | None = None
+
+    def feed(self, data: bytes) -> None:
+        """Take in bytes."""
+        self._data = self._data[self._at :] + data if self._at < len(self._data) else data
+        self._at = 0
+
+    @property
+    def unread(self) -> int:
+        """How many bytes were taken in and not read; an incomplete head is among them."""
+        return len(self._data) - self._at
+
+    @property
+    def inside(self) -> bool:
+        """Whether a request has begun and not ended."""
+        return bool(self._left) or self._chunks is not None or self.unread > 0
+
+    def rest(self) -> bytes:
+        """Hand over what was not read."""
+        rest, self._data, self._at = self._data[self._at :], b"", 0
+        return rest
+
+    def next(self) -> RequestHead | Piece | None:
+        """The next head or piece of a body; None when more bytes have to come.
+
+        Raises:
+            ProblemError: `malformed_request` or `headers_too_large`; nothing can be read after it.
+        """
+        if self._left:
+            return self._next_piece()
+        if self._chunks is not None:
+            return self._next_chunks(self._chunks)
+        return self._next_head()
+
+    def _next_head(self) -> RequestHead | None:
+        data, at = self._data, self._at
+        end = data.find(_END, at + self._searched) + len(_END)
+        if end < len(_END):
+            self._require_head(data, at)
+            self._searched = max(0, len(data) - at - len(_END) + 1)
+            return None
+        self._searched = 0
+        if end - at > MAX_HEAD:
+            raise _head_too_large()
+        raw = data[at:end]
+        head = _known_head(raw) if len(raw) <= _LARGEST_CACHED else parse_head(raw)
+        self._at = end
+        if head.length is None:
+            self._chunks = ChunkReader()
+        else:
+            self._left = head.length
+        return head
+
+    def _require_head(self, data: bytes, at: int) -> None:
+        """Check that what has come can become a head: who does not speak HTTP is told so at once."""
+        size = len(data) - at
+        if size > MAX_HEAD:
+            raise _head_too_large()
+        start = max(at, at + self._searched - 1)
+        if size and data[at] not in _FIRST_BYTES:
+            raise ProblemError("malformed_request", "a request begins with its method, in capital letters")
+        if _BARE_NEWLINE.search(data, start):
+            raise ProblemError("malformed_request", "lines end with CR LF")
+
+    def _next_piece(self) -> Piece | None:
+        data = self._data[self._at : self._at + self._left]
+        if not data:
+            return None
+        self._at += len(data)
+        self._left -= len(data)
+        return Piece(data, not self._left)
+
+    def _next_chunks(self, chunks: ChunkReader) -> Piece | None:
+        before = self._at
+        data, self._at = chunks.read(self._data, before)
+        if chunks.done:
+            self._chunks = None
+        elif self._at == before:
+            return None
+        return Piece(data, chunks.done)
+
+
+class _Parsed:
+    """What llhttp finds in a head."""
+
+    __slots__ = ("fields", "target")
+
+    def __init__(self) -> None:
+        self.fields: list[tuple[bytes, bytes]] = []
+        self.target = b""
+
+    def on_url(self, target: bytes) -> None:
+        self.target += target
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        self.fields.append((name.lower(), value.strip(b" \t")))
+
+
+def parse_head(raw: bytes) -> RequestHead:
+    """Read one whole head, from its first byte to the empty line at its end.
+
+    Raises:
+        ProblemError: `malformed_request`.
+    """
+    if not _REQUEST_LINE.match(raw) or raw.startswith(b"CONNECT "):
+        raise ProblemError("malformed_request", "the request line is `METHOD target HTTP/1.1`, and not of a tunnel")
+    parsed = _Parsed()
+    parser = httptools.HttpRequestParser(parsed)
+    try:
+        parser.feed_data(raw)
+    except httptools.HttpParserUpgrade:
+        pass  # llhttp stops at every Upgrade field; here it has nothing more to read
+    except httptools.HttpParserError as error:
+        raise ProblemError("malformed_request", f"not HTTP: {error}") from None
+    version, method = parser.get_http_version(), parser.get_method()
+    fields = tuple(parsed.fields)
+    hosts = sum(name == b"host" for name, _ in fields)
+    if hosts > 1 or (not hosts and version == "1.1"):
+        raise ProblemError("host_invalid", "send one `Host`: a name or an address, and a port if it is not the default")
+    target, fields = _origin_form(parsed.target, fields)
+    keep_alive = version == "1.1" and b"close" not in tokens(fields, b"connection")
+    length = _length_of(fields, version)
+    expects = version == "1.1" and length != 0 and b"100-continue" in tokens(fields, b"expect")
+    return RequestHead(raw, method, target, version, fields, keep_alive, length, expects)
+
+
+_known_head: Final = lru_cache(_MOST_CACHED)(parse_head)  # a client sends the same head again and again
+
+
+def tokens(fields: Fields, name: bytes) -> list[bytes]:
+    """The elements of a list in header fields, in lower case."""
+    return [part.strip().lower() for found, value in fields if found == name for part in value.split(b",")]
+
+
+def _origin_form(target: bytes, fields: Fields) -> tuple[bytes, Fields]:
+    """Path and query of a target; the authority of an absolute one goes before Host (RFC 9112, section 3.2.2)."""
+    if target.startswith(b"/") or target == b"*":
+        return target.partition(b"#")[0], fields
+    absolute = _ABSOLUTE.match(target)
+    if absolute is None:
+        raise ProblemError("malformed_request", "the target is a path, or an absolute http or https URL")
+    path = absolute[2] if absolute[2].startswith(b"/") else b"/" + absolute[2]
+    return path, tuple((name, absolute[1] if name == b"host" else value) for name, value in fields)
+
+
+def _length_of(fields: Fields, version: str) -> int | None:
+    """The size of the body that follows a head; None for chunks (RFC 9112, section 6.3).
+
+    Where two readers could disagree, the request is refused: any second length, a length beside chunks, another coding.
+    """
+    lengths = [value for name, value in fields if name == b"content-length"]
+    codings = [value for name, value in fields if name == b"transfer-encoding"]
+    if codings:
+        if lengths or version != "1.1" or [coding.lower() for coding in codings] != [b"chunked"]:
+            raise ProblemError("malformed_request", "the only Transfer-Encoding is chunked, without a Content-Length")
+        return None
+    if not lengths:
+        return 0
+    if len(lengths) > 1 or not _LENGTH.fullmatch(lengths[0]):
+        raise ProblemError("malformed_request", "Content-Length is one whole number of bytes")
+    return int(lengths[0])
+
+
+def _head_too_large() -> ProblemError:
+    return ProblemError("headers_too_large", f"a request line and its header fields take at most {MAX_HEAD} bytes")

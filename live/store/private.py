@@ -1,0 +1,171 @@
+"""The data directory is for its owner alone: nobody else reads it, writes to it, or holds its lock."""
+
+import fcntl
+import os
+import stat
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import IO, Final
+
+import structlog
+
+from live.errors import SetupError
+
+log = structlog.get_logger()
+
+LOCK: Final = "lock"
+UMASK: Final = 0o077
+
+_OURS: Final = ("valkey.log", "valkey.sock", "appendonlydir", "witness-*", "positions-*")  # what we make there
+_PAUSE: Final = 0.05
+
+
+def make_private(folder: Path) -> None:
+    """Make a data directory, or close one that is open to others; what else stands in it is left as it is.
+
+    Raises:
+        SetupError: it can't be used, or it or something in it belongs to another user.
+    """
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        _close(folder)
+        for path in _made_by_us(folder):
+            _close(path)
+    except OSError as error:
+        raise SetupError(f"can't use the data directory {folder}: {error.strerror}") from None
+
+
+def take_lock(folder: Path, patience: float, in_use: Callable[[], bool]) -> IO[str]:
+    """Lock a directory that is private; the kernel drops the lock with the last process that inherits it.
+
+    A lock that another user holds does not count: it was opened while the file was open to others. `in_use` tells
+    whether a server answers in the directory, which may run where its processes can't be seen, as in a container.
+
+    Args:
+        folder: the data directory.
+        patience: seconds to wait for an owner that was killed; its server may still be writing.
+        in_use: asked before a lock is taken from somebody.
+
+    Raises:
+        SetupError: another process of this user has it.
+    """
+    path = folder / LOCK
+    deadline = time.monotonic() + patience
+    while True:
+        lock = _opened(path)
+        exposed = _is_exposed(os.fstat(lock.fileno()))
+        if _locked(lock):
+            if not _is_at(lock, path):  # it was replaced meanwhile
+                lock.close()
+                continue
+            return _begun(_replaced(lock, path) if exposed else lock)
+        lock.seek(0)
+        owner = lock.read().strip()
+        if exposed and not _held_by_us(lock) and not in_use():
+            log.warning("another user holds the lock of the data directory; it is replaced", path=str(path))
+            path.unlink(missing_ok=True)
+            lock.close()
+            continue
+        lock.close()
+        if _is_running(owner) or time.monotonic() > deadline:
+            raise SetupError(
+                f"the data directory {folder} is in use by process {owner or 'unknown'}: "
+                "stop that one, or choose another --data-dir"
+            )
+        time.sleep(_PAUSE)
+
+
+def _close(path: Path) -> None:
+    """Take the permissions of others from a file or directory."""
+    status = path.lstat()
+    if stat.S_ISLNK(status.st_mode):
+        return
+    if status.st_uid != os.geteuid():
+        raise SetupError(
+            f"{path} belongs to the user with id {status.st_uid}, and this process runs as {os.geteuid()}: "
+            f"run it as that user, give the directory to this one (chown -R {os.geteuid()}), or choose another "
+            "--data-dir"
+        )
+    if status.st_mode & stat.S_ISVTX:
+        raise SetupError(f"the directory {path} is shared by all users: choose one of its own with --data-dir")
+    if status.st_mode & UMASK:
+        path.chmod(stat.S_IMODE(status.st_mode) & ~UMASK)
+        log.warning("it was open to other users of this machine, and is closed now", path=str(path))
+
+
+def _made_by_us(folder: Path) -> Iterator[Path]:
+    for pattern in _OURS:
+        for path in folder.glob(pattern):
+            yield path
+            if path.is_dir() and not path.is_symlink():
+                yield from path.iterdir()
+
+
+def _opened(path: Path) -> IO[str]:
+    """The lock file; one of another user is no lock, and is dropped."""
+    if path.is_symlink() or (path.exists() and path.lstat().st_uid != os.geteuid()):
+        path.unlink(missing_ok=True)
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    return open(descriptor, "r+", encoding="ascii")  # noqa: PTH123 - it is open, and stays so
+
+
+def _is_exposed(status: os.stat_result) -> bool:
+    """Whether another user may have the file open."""
+    return bool(status.st_mode & UMASK) or status.st_uid != os.geteuid()
+
+
+def _replaced(lock: IO[str], path: Path) -> IO[str]:
+    """A new lock in the place of one that is ours now, but that others may have open and lock later."""
+    new = path.with_suffix(".new")
+    new.unlink(missing_ok=True)
+    fresh = _opened(new)
+    _locked(fresh)
+    new.replace(path)
+    lock.close()
+    return fresh
+
+
+def _begun(lock: IO[str]) -> IO[str]:
+    """The lock with our process id in it."""
+    lock.seek(0)
+    lock.truncate()
+    lock.write(str(os.getpid()))
+    lock.flush()
+    return lock
+
+
+def _locked(lock: IO[str]) -> bool:
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _is_at(lock: IO[str], path: Path) -> bool:
+    try:
+        return os.path.samestat(os.fstat(lock.fileno()), path.stat())
+    except FileNotFoundError:
+        return False
+
+
+def _held_by_us(lock: IO[str]) -> bool:
+    """Whether another process of this user has the file open."""
+    mine = os.fstat(lock.fileno())
+    for process in Path("/proc").iterdir():
+        if not process.name.isdecimal() or int(process.name) == os.getpid():
+            continue
+        try:
+            if process.stat().st_uid != os.geteuid():
+                continue
+            for descriptor in (process / "fd").iterdir():
+                if os.path.samestat(mine, descriptor.stat()):
+                    return True
+        except OSError:  # it has ended, or closed the file
+            continue
+    return False
+
+
+def _is_running(pid: str) -> bool:
+    return pid.isdecimal() and Path(f"/proc/{pid}").exists()

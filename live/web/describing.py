@@ -1,0 +1,133 @@
+"""How one operation of the contract is described: its parameters, its answers, and the problems that it may have."""
+
+from collections.abc import Collection, Iterable, Mapping
+from typing import Any, Final
+
+from live.errors import PROBLEMS
+from live.replies import ProblemBody
+from live.web.schemas import Json, listed, reference
+
+TEXT: Final[Json] = {"schema": {"type": "string"}}
+PUBLIC: Final[list[Json]] = []
+KEYED: Final[list[Json]] = [{}, {"key": []}]  # without a key too, where the server allows that
+
+# The problems that only some operations have; every other may befall any request.
+POSTING: Final = frozenset(
+    {
+        "malformed_body", "idempotency_key_invalid", "credentials_required", "credentials_invalid", "scope_forbidden",
+        "body_too_large", "too_many_events", "unsupported_media_type", "idempotency_key_reused", "rate_exceeded",
+        "outcome_unknown", "overloaded", "parameter_invalid", "origin_forbidden",
+    }
+)  # fmt: skip
+ASKING: Final = frozenset({"parameter_invalid"})
+BOARD: Final = ASKING | {"board_not_found"}
+RECORDS: Final = BOARD | {"period_not_found"}
+RECORD: Final = RECORDS | {"record_not_found"}
+PAGE: Final = RECORDS | {"cursor_invalid", "too_many_viewers", "stopping"}
+WATCHING: Final = BOARD | {"origin_forbidden", "too_many_viewers", "stopping"}
+ADMIN: Final = ASKING | {
+    "credentials_required", "credentials_invalid", "origin_forbidden", "scope_forbidden", "rate_exceeded"
+}  # fmt: skip
+REMOVING: Final = ADMIN | BOARD | {"board_fixed", "board_in_file", "outcome_unknown"}
+CHANGING: Final = REMOVING | {"malformed_body", "body_too_large", "unsupported_media_type", "board_invalid"}
+ENTERING: Final = ADMIN | BOARD | {"record_invalid", "record_not_found", "record_voted", "board_open_to_all"}
+UPGRADING: Final = frozenset({"upgrade_required"})
+_ANY: Final = frozenset(PROBLEMS) - POSTING - PAGE - RECORD - WATCHING - CHANGING - ENTERING - UPGRADING
+
+_SECONDS: Final = {"description": "Seconds until another try is worth while.", "schema": {"type": "integer"}}
+# Header fields of refusals, by the status that they come with.
+_HEADERS: Final[Mapping[int, Json]] = {
+    401: {"WWW-Authenticate": TEXT},
+    405: {"Allow": TEXT},
+    426: {"Upgrade": TEXT},
+    429: {"Retry-After": _SECONDS, "RateLimit-Policy": TEXT, "RateLimit": TEXT},
+    503: {"Retry-After": _SECONDS},
+}
+_ETAG: Final = {"ETag": {"description": "Epoch and offset of the board: what is ranked, not how many watch.", **TEXT}}
+
+
+def operation(  # noqa: PLR0913 - each is one part of an operation
+    name: str,
+    tag: str,
+    summary: str,
+    description: str,
+    answers: Json,
+    problems: Collection[str],
+    *parameters: Json,
+    security: list[Json] = PUBLIC,
+    is_page: bool = False,
+) -> Json:
+    """An operation that answers as asked, or with one of its problems, or with one that any request may meet."""
+    return {
+        "operationId": name,
+        "tags": [tag],
+        "summary": summary,
+        "description": description,
+        "security": security,
+        "parameters": list(parameters),
+        "responses": {**answers, **_refusals(_ANY.union(problems), is_page=is_page)},
+    }
+
+
+def document(struct: type, headers: Json | None = None) -> Json:
+    """Answers with a JSON document."""
+    return {"200": _with({"description": "As asked.", "content": json_of(reference(struct))}, headers)}
+
+
+def tagged(struct: type) -> Json:
+    """Answers with a document that has a tag: one that the client has need not be sent again."""
+    return {**document(struct, _ETAG), "304": {"description": "Nothing has changed.", "headers": _ETAG}}
+
+
+def text(media_type: str, description: str, headers: Json | None = None) -> Json:
+    """Answers with text of a type."""
+    return {"200": _with({"description": description, "content": {media_type: TEXT}}, headers)}
+
+
+def done(status: int, description: str, headers: Json | None = None) -> Json:
+    """Answers without a body."""
+    return {str(status): _with({"description": description}, headers)}
+
+
+def body_of(schema: Json, *media_types: str) -> Json:
+    """A body that is required."""
+    return {"required": True, "content": {media_type: {"schema": schema} for media_type in media_types}}
+
+
+def json_of(schema: Json) -> Json:
+    """The content of a JSON document."""
+    return {"application/json": {"schema": schema}}
+
+
+def parameter(name: str, place: str, schema: Json, description: str) -> Json:
+    """A parameter in the path, the query or the header; one in the path is required."""
+    return {"name": name, "in": place, "required": place == "path", "schema": schema, "description": description}
+
+
+def _with(answer: Json, headers: Json | None) -> Json:
+    return answer if headers is None else {**answer, "headers": headers}
+
+
+def _refusals(codes: Collection[str], *, is_page: bool) -> Json:
+    """Answers with problems, by their status; a page refuses in HTML, and what guards the connection as always."""
+    by_status: dict[int, dict[str, str]] = {}
+    for code, problem in PROBLEMS.items():
+        if code in codes:
+            by_status.setdefault(problem.status, {})[code] = problem.title
+    content: dict[str, Any] = {"application/problem+json": {"schema": reference(ProblemBody)}}
+    if is_page:
+        content["text/html"] = TEXT
+    return {
+        str(status): _with({"description": listed(of), "content": content}, _HEADERS.get(status))
+        for status, of in by_status.items()
+    }
+
+
+def names_in(parameters: Iterable[Json], place: str) -> frozenset[str]:
+    """The names of the parameters in a place, such as the query."""
+    return frozenset(asked["name"] for asked in parameters if asked["in"] == place)
+
+
+COUNT: Final[Json] = {"type": "integer", "minimum": 1, "default": 100}
+OF_BOARD: Final = parameter("board", "path", {"type": "string"}, "Id of a board.")
+OF_KEY: Final = parameter("key", "path", {"type": "string"}, "The key, percent-encoded.")

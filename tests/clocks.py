@@ -1,0 +1,22 @@
+"""The store's clock as the scripts see it, set by a test."""
+
+from typing import Any
+
+from live.settings import Settings
+from live.store.life import Scripts
+from live.store.scripts import Script
+
+
+def with_clock(scripts: Scripts, settings: Settings) -> Scripts:
+    """Scripts that go by a clock that the test sets."""
+    key = f"{settings.key_prefix}:time"
+    parts = {name: getattr(scripts, name) for name in scripts.__struct_fields__}
+    clock = f"redis.call('LRANGE', '{key}', 0, -1)"
+    changed = {name: Script(name, part.source.replace("redis.call('TIME')", clock)) for name, part in parts.items()}
+    return Scripts(**changed)
+
+
+async def set_clock(client: Any, settings: Settings, time: int) -> None:
+    """Set the clock of the scripts, in milliseconds since 1970."""
+    await client.delete(f"{settings.key_prefix}:time")
+    await client.rpush(f"{settings.key_prefix}:time", str(time // 1000), str(time % 1000 * 1000))

@@ -1,0 +1,31 @@
+"""The decoders with all of their steps taken at once, as most tests want them."""
+
+from collections.abc import Sequence
+
+from live import cloudevent, decoding
+from live.decoding import Body, finish
+
+
+def decode_json(body: bytes, max_events: int) -> Body:
+    """One JSON object, or an array."""
+    return finish(decoding.decode_json(body, max_events))
+
+
+def decode_ndjson(body: bytes, max_events: int) -> Body:
+    """A JSON object a line."""
+    return finish(decoding.decode_ndjson(body, max_events))
+
+
+def decode_structured(body: bytes) -> Body:
+    """One CloudEvent."""
+    return finish(cloudevent.decode_structured(body))
+
+
+def decode_batch(body: bytes, max_events: int) -> Body:
+    """An array of CloudEvents."""
+    return finish(cloudevent.decode_batch(body, max_events))
+
+
+def decode_binary(headers: Sequence[tuple[bytes, bytes]]) -> Body:
+    """A CloudEvent in headers."""
+    return finish(cloudevent.decode_binary(headers))

@@ -1,0 +1,191 @@
+"""No body keeps the loop: decoding stops early, goes in small steps, and is charged for what it was."""
+
+import asyncio
+import gc
+import gzip
+import json
+import math
+import time
+from collections.abc import Callable
+from typing import Any, Final
+
+import pytest
+
+from live.cloudevent import decode_batch, decode_structured
+from live.decoding import Steps, decode_json, decode_ndjson
+from live.errors import ProblemError
+from live.ingest.bodies import unpack
+from tests.ingest.serving import serving
+from tests.support import fresh_settings
+
+MIB: Final = 1024 * 1024
+MOST: Final = 1000
+EVENT: Final = '{"specversion":"1.0","id":"1","source":"s","type":"t","subject":"k"%s}'
+
+
+def array(element: str, size: int = MIB) -> bytes:
+    """An array of one element over and over, of so many bytes."""
+    count = (size - 2) // (len(element.encode()) + 1)
+    return f"[{','.join([element] * count)}]".encode()
+
+
+def filled(head: str, piece: str, tail: str, size: int = MIB) -> bytes:
+    """One piece over and over between a head and a tail."""
+    return (head + piece * ((size - len(head) - len(tail)) // len(piece)) + tail).encode()
+
+
+def _structured(body: bytes, _most: int) -> Steps:
+    return decode_structured(body)
+
+
+MARKS: Final = "".join(chr(0x300 + n % 0x30) for n in range(480))
+WORST: Final[dict[str, tuple[Callable[[bytes, int], Steps], bytes]]] = {
+    "numbers": (decode_json, array("1")),
+    "empty arrays": (decode_json, array("[]")),
+    "empty objects": (decode_json, array("{}")),
+    "good events": (decode_json, array('{"key":"a"}')),
+    "good events that are many": (decode_json, array('{"key":"a"}', 40_000)),
+    "events with a bad neighbour": (decode_json, array('{"key":"a"}', 11_000)[:-1] + b",1]"),
+    "escapes": (decode_json, array('{"key":"\\u0061"}', 15_000)),
+    "doubled fields": (decode_json, array('{"key":"a","key":"b"}', 20_000)),
+    "deep arrays": (decode_json, b"[" * MIB),
+    "deep arrays in events": (decode_json, array('{"key":"a","metadata":' + "[" * 900 + "]" * 900 + "}")),
+    "a huge number": (decode_json, filled('[{"key":"a","amount":', "1", "}]")),
+    "huge numbers": (decode_json, array('{"key":"a","amount":' + "1" * 4000 + "}")),
+    "many fields": (decode_json, filled('[{"key":"a","fields":{"x":1', ',"y":1', "}}]")),
+    "many fields in one object": (decode_json, filled('{"key":"a","fields":{"x":1', ',"y":1', "}}", 262_000)),
+    "many fields in one array": (decode_json, filled('[{"key":"a","fields":{"x":1', ',"y":1', "}}]", 262_000)),
+    "numbers in one event": (decode_json, filled('[{"key":"a","metadata":[1', ",1", "]},1]")),
+    "numbers in each event": (decode_json, array('{"key":"a","metadata":[1' + ",1" * 30_000 + "]}")),
+    "spaces": (decode_json, filled("[", " ", "]")),
+    "spaces before": (decode_json, filled("", " ", "[1]")),
+    "a long string": (decode_json, filled('["', "a", '"]')),
+    "an open string": (decode_json, filled('["', "a", "")),
+    "escaped string": (decode_json, filled('["', "\\u0061", '"]')),
+    "marks": (decode_json, array(json.dumps({"key": "a" + MARKS}, ensure_ascii=False))),
+    "long metadata": (decode_json, array('{"key":"a","metadata":{"x":"' + "y" * 4000 + '"}}')),
+    "blank lines": (decode_ndjson, b"\n" * MIB),
+    "blank lines and one event": (decode_ndjson, b"\n" * (MIB - 20) + b'{"key":"a"}'),
+    "short lines": (decode_ndjson, b"1\n" * (MIB // 2)),
+    "long lines": (decode_ndjson, (b'{"key":"' + b"a" * 69_000 + b'"}\n') * 15),
+    "a line": (decode_ndjson, filled("[1", ",1", "]")),
+    "attributes": (_structured, filled(EVENT[:-3] + ',"a":1', ',"b":1', "}")),
+    "attributes of a batch": (decode_batch, array(EVENT % "".join(f',"a{n}":1' for n in range(900)))),
+    "data": (_structured, filled(EVENT[:-3] + ',"data":[1', ",1", "]}")),
+    "data in a batch": (decode_batch, filled("[" + EVENT[:-3] + ',"data":[1', ",1", "]}]", 60_000)),
+    "a batch of numbers": (decode_batch, array("1")),
+    "not a batch": (decode_batch, filled('{"a":[1', ",1", "]}")),
+}
+
+
+def longest(steps: Any) -> tuple[float, int]:
+    """Processor time of the longest step, and how many there were; without collections of a large test's garbage."""
+    worst, number = 0.0, 0
+    gc.collect()
+    gc.disable()
+    try:
+        while True:
+            started = time.thread_time()
+            try:
+                next(steps)
+            except (StopIteration, ProblemError):
+                return max(worst, time.thread_time() - started), number
+            worst, number = max(worst, time.thread_time() - started), number + 1
+    finally:
+        gc.enable()
+
+
+def unit() -> float:
+    """Processor time of a piece of work that takes about a millisecond on a machine of 2024."""
+    started = time.thread_time()
+    total = 0
+    for number in range(20_000):
+        total += number * number % 7
+    assert total
+    return time.thread_time() - started
+
+
+@pytest.mark.parametrize("name", WORST)
+def test_no_step_of_any_body_is_long(name: str) -> None:
+    """Measured against a piece of work on the same machine, at the same time; the least of a few is what it takes."""
+    decode, body = WORST[name]
+    assert len(body) <= MIB
+    ratio = math.inf
+    for _ in range(12):
+        ratio = min(ratio, longest(decode(body, MOST))[0] / unit())
+        if ratio < 5:
+            break
+    assert ratio < 8, f"a step took {ratio:.1f} units"
+
+
+@pytest.mark.parametrize(
+    "body", [gzip.compress(b"") * 50_000, gzip.compress(b" " * MIB), gzip.compress(b"a" * 99) * 9000]
+)
+def test_unpacking_goes_in_steps_too(body: bytes) -> None:
+    """A bomb, and very many small members."""
+    worst = min(longest(unpack(body, MIB))[0] / unit() for _ in range(3))
+    assert worst < 8
+
+
+@pytest.mark.parametrize(
+    ("decode", "element", "separator"),
+    [
+        (decode_json, b"1", b","),
+        (decode_json, b'{"key":"a"}', b","),
+        (decode_batch, b"1", b","),
+        (decode_ndjson, b"1", b"\n"),
+    ],
+)
+def test_decoding_stops_at_the_most_events(decode: Any, element: bytes, separator: bytes) -> None:
+    """One more than are taken is all that is looked at: bodies twice as long take no more steps."""
+
+    def steps(count: int) -> int:
+        body = separator.join([element] * count)
+        steps_ = decode(body if separator == b"\n" else b"[" + body + b"]", 100)
+        taken: list[None] = []
+        with pytest.raises(ProblemError, match="too_many_events"):
+            taken.extend(steps_)
+        return len(taken)
+
+    assert steps(60_000) == steps(30_000) <= 3
+
+
+async def test_a_small_packed_body_is_charged_for_what_it_unpacks_to(valkey_url: str) -> None:
+    """1,056 bytes of gzip held half a million elements: the producer pays, whether it is refused or answered."""
+    bomb = gzip.compress(array("1"))
+    assert len(bomb) < 2000
+    settings = fresh_settings(valkey_url, rate=100, burst=1500, max_events=1000)
+    async with serving(settings) as client:
+        headers = {"Content-Type": "application/json", "Content-Encoding": "gzip"}
+        codes = [(await client.post("/v1/events", content=bomb, headers=headers)).status_code for _ in range(4)]
+        assert codes[0] == 413
+        assert codes[-1] == 429
+
+
+async def test_rejected_elements_are_charged(valkey_url: str) -> None:
+    """Each counts towards the rate as an event does."""
+    settings = fresh_settings(valkey_url, rate=100, burst=1500, max_events=1000)
+    async with serving(settings) as client:
+        codes = [(await client.post("/v1/events", json=[1] * 900)).status_code for _ in range(4)]
+        assert codes[0] == 200
+        assert codes[-1] == 429
+
+
+async def test_others_have_their_turn_while_a_body_is_decoded(valkey_url: str) -> None:
+    """The loop turns many times during a body of many steps, and the answer comes all the same."""
+    async with serving(fresh_settings(valkey_url)) as client:
+        turns, stop = 0, False
+
+        async def turn() -> None:
+            nonlocal turns
+            while not stop:
+                turns += 1
+                await asyncio.sleep(0)
+
+        turning = asyncio.create_task(turn())
+        body = array(json.dumps({"key": "a" + MARKS}, ensure_ascii=False), 900_000)
+        response = await client.post("/v1/events", content=body, headers={"Content-Type": "application/json"})
+        stop = True
+        await turning
+        assert response.status_code == 200
+        assert turns > 20

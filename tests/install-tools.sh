@@ -1,0 +1,12 @@
+#!/bin/sh
+# Installs into .tools what reads /openapi.json in the tests. It is kept apart because its versions do not go together
+# with those of the server. `$1` is a Python interpreter.
+set -eu
+cd "$(dirname "$0")/.."
+
+"$1" -m venv .tools/python
+.tools/python/bin/pip install --quiet --disable-pip-version-check -r tests/tools/requirements.txt
+cp tests/tools/package.json .tools/
+if ! command -v npm >/dev/null || ! npm install --prefix .tools --no-package-lock --ignore-scripts --no-audit --no-fund --silent; then
+	echo "Missing: npm (of Node.js 20 or later). Tests that need it will be skipped." >&2
+fi

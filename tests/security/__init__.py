@@ -1,0 +1,1 @@
+"""Attacks that once worked, or that must never work, against real servers."""

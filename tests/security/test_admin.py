@@ -1,0 +1,124 @@
+"""Who changes boards and records: nobody without an admin API key, unless the operator says so and it is safe."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import httpx
+import pytest
+from msgspec.structs import replace
+
+from live.board_file import BoardChoice, VotesChoice, make_board
+from live.producer import Scope
+from live.store.client import connect
+from live.store.producers import ProducerStore
+from tests.support import eventually, fresh_settings, rolling_board, run_server
+
+pytestmark = pytest.mark.security
+
+CONTEST = make_board(
+    BoardChoice(id="contest", source=("vote",), window="forever", votes=VotesChoice(per_key=1, registered=True))
+)
+BOARDS = [rolling_board(), CONTEST]
+CHANGES: list[tuple[str, str, Any]] = [
+    ("PUT", "/v1/boards/fresh", {}),
+    ("PATCH", "/v1/boards/fresh", {"title": "T"}),
+    ("PUT", "/v1/boards/contest/records/a", {}),
+    ("PATCH", "/v1/boards/posts/records/a", {"hidden": True}),
+    ("DELETE", "/v1/boards/contest/records/a", None),
+    ("DELETE", "/v1/boards/fresh", None),
+    ("GET", "/v1/trail", None),
+]
+PROXY_FIELDS = [
+    {"Forwarded": "for=127.0.0.1"},
+    {"X-Forwarded-For": "127.0.0.1"},
+    {"X-Forwarded-Proto": "http"},
+    {"X-Forwarded-Host": "localhost"},
+    {"X-Forwarded-Anything": ""},
+    {"X-Real-IP": "127.0.0.1"},
+    {"Via": "1.1 proxy"},
+]
+
+
+async def statuses(client: httpx.AsyncClient, **headers: str) -> list[int]:
+    """What each change is answered."""
+    return [(await client.request(*change[:2], json=change[2], headers=headers)).status_code for change in CHANGES]
+
+
+@asynccontextmanager
+async def server(store: str, *, plain: bool = False, **changes: Any) -> AsyncIterator[httpx.AsyncClient]:
+    """A client on the machine of a server without API keys."""
+    settings = fresh_settings(store, **changes)
+    async with (
+        run_server(settings, BOARDS, plain=plain) as url,
+        httpx.AsyncClient(base_url=url) as client,
+    ):
+        yield client
+
+
+@pytest.mark.parametrize("open_to_all", [False, True])
+@pytest.mark.parametrize("plain", [False, True])
+async def test_nobody_changes_boards_without_a_key(valkey_url: str, *, open_to_all: bool, plain: bool) -> None:
+    """Not from the same machine either; whoever tries is told how to make one."""
+    async with server(valkey_url, plain=plain, open=open_to_all) as client:
+        assert (await client.post("/v1/events", json={"key": "a"})).status_code == 200
+        assert await statuses(client) == [401] * len(CHANGES)
+        refusal = await client.put("/v1/boards/fresh", json={})
+        assert refusal.json()["code"] == "credentials_required"
+        assert "`live keys add ID --verbs admin`" in refusal.json()["detail"]
+
+
+@pytest.mark.parametrize("plain", [False, True])
+async def test_an_operator_may_let_this_machine_do_so(valkey_url: str, *, plain: bool) -> None:
+    """By its own names and with no proxy between; a page of another origin still may not."""
+    allowed = {"anonymous_admin": True, "allowed_hosts": ("board.test",)}
+    async with server(valkey_url, plain=plain, **allowed) as client:
+        await client.post("/v1/events", json={"key": "a"})
+        for name in ("localhost", "a.localhost:1", "[::1]", "127.0.0.1"):
+            assert (await client.get("/v1/trail", headers={"Host": name})).status_code == 200
+        assert await statuses(client, Host="board.test") == [401] * len(CHANGES)
+        for fields in PROXY_FIELDS:
+            assert await statuses(client, **fields) == [401] * len(CHANGES), fields
+        assert await statuses(client, Origin="http://evil.test") == [403] * len(CHANGES)
+        assert [status // 100 for status in await statuses(client)] == [2] * len(CHANGES)
+
+
+async def test_an_admin_key_closes_no_door_and_a_producers_key_does(valkey_url: str) -> None:
+    """Only who posts is asked for a key once there are such keys; then nobody is an anonymous admin either."""
+    settings = fresh_settings(valkey_url, anonymous_admin=True)
+    store = connect(valkey_url, settings)
+    producers = ProducerStore(store, settings.key_prefix)
+    _, secret = await producers.add("boss", Scope(verbs=("admin",)))
+    async with run_server(settings, BOARDS) as url, httpx.AsyncClient(base_url=url) as client:
+        key = {"Authorization": f"Bearer boss.{secret}"}
+        assert (await client.put("/v1/boards/fresh", json={}, headers=key)).status_code == 201
+        assert (await client.post("/v1/events", json={"key": "a"})).status_code == 200
+        assert (await client.post("/v1/events", json={"key": "a"}, headers=key)).status_code == 403
+        assert (await client.get("/v1/trail")).status_code == 200
+        await producers.add("shop", Scope())
+
+        async def closed() -> bool:
+            return (await client.post("/v1/events", json={"key": "a"})).status_code == 401
+
+        await eventually(closed)
+        assert await statuses(client) == [401] * len(CHANGES)
+        assert (await client.get("/v1/trail", headers=key)).status_code == 200
+        await producers.revoke("shop")
+        assert (await client.post("/v1/events", json={"key": "a"})).status_code == 401
+    await store.aclose()
+
+
+async def test_an_operator_decides_which_role_changes_boards(valkey_url: str) -> None:
+    """By default not the one that shows boards to everybody; a process without these routes knows none of them."""
+    settings = fresh_settings(valkey_url, anonymous_admin=True)
+    wanted = {"ingest": True, "viewers": False}
+    for _ in range(2):
+        for role, serves in wanted.items():
+            own = replace(settings, role=role, key_prefix=fresh_settings("").key_prefix)
+            async with run_server(own, BOARDS) as url, httpx.AsyncClient(base_url=url) as client:
+                found = await statuses(client)
+                if serves:
+                    assert found == [201, 200, 201, 204, 204, 204, 200], role
+                else:
+                    assert set(found) <= {404, 405}, role
+        settings, wanted = replace(settings, admin_roles=("viewers",)), {"ingest": False, "viewers": True}

@@ -1,0 +1,104 @@
+"""JSON that is nested too deeply is the sender's fault on every route, at every depth, and never the server's."""
+
+import base64
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from http import HTTPStatus
+
+import httpx
+import pytest
+from websockets.asyncio.client import connect
+
+from live.board_file import parse_boards
+from tests.support import fresh_settings, run_server
+
+pytestmark = pytest.mark.security
+
+BOARDS = """
+[[board]]
+id = "contest"
+source = ["vote"]
+window = "forever"
+votes = { per_key = 1, registered = true }
+[[board]]
+id = "posts"
+"""
+LEVELS = 32
+# Each parser gives up at a depth of its own, somewhere below a thousand levels.
+DEPTHS = [*range(LEVELS - 1, LEVELS + 3), *range(850, 1010), 2000, 10_000]
+CHANGES = [
+    ("PUT", "/v1/boards/fresh"),
+    ("PATCH", "/v1/boards/fresh"),
+    ("PUT", "/v1/boards/contest/records/a"),
+    ("PATCH", "/v1/boards/posts/records/a"),
+]
+EVENTS = {
+    "plain": ("application/json", b'{"key":"a","metadata":%b}'),
+    "field twice": ("application/json", b'{"key":"a","key":"b","metadata":%b}'),
+    "array": ("application/json", b'[{"key":"a"},{"key":"a","key":"b","metadata":%b}]'),
+    "lines": ("application/x-ndjson", b'{"key":"a","key":"b","metadata":%b}'),
+    "CloudEvent": (
+        "application/cloudevents+json",
+        b'{"specversion":"1.0","id":"1","source":"s","type":"like","subject":"a","data":%b}',
+    ),
+}
+
+
+def nested(levels: int) -> bytes:
+    """Objects inside of objects."""
+    return b'{"a":' * (levels - 1) + b"{}" + b"}" * (levels - 1)
+
+
+@asynccontextmanager
+async def server(store: str) -> AsyncIterator[httpx.AsyncClient]:
+    """A server with a contest and a plain board."""
+    async with (
+        run_server(fresh_settings(store, rate=0, anonymous_admin=True), parse_boards(BOARDS)) as url,
+        httpx.AsyncClient(base_url=url, timeout=30) as client,
+    ):
+        yield client
+
+
+@pytest.mark.parametrize(("method", "path"), CHANGES)
+async def test_a_change_that_is_nested_too_deeply(valkey_url: str, method: str, path: str) -> None:
+    """Deeper than the documented 32 levels is `malformed_body`; what is less deep is judged by its content."""
+    async with server(valkey_url) as client:
+        for depth in DEPTHS:
+            response = await client.request(
+                method, path, content=nested(depth), headers={"Content-Type": "application/json"}
+            )
+            if depth > LEVELS:
+                assert (response.status_code, response.json()["code"]) == (HTTPStatus.BAD_REQUEST, "malformed_body")
+                assert "32 levels" in response.json()["detail"]
+            else:
+                assert response.status_code < HTTPStatus.INTERNAL_SERVER_ERROR
+                assert b"levels" not in response.content
+
+
+@pytest.mark.parametrize("kind", EVENTS)
+async def test_events_that_are_nested_too_deeply(valkey_url: str, kind: str) -> None:
+    """The body is refused with 400, or the one event by its index; a socket answers with the same problem."""
+    media_type, body = EVENTS[kind]
+    async with server(valkey_url) as client:
+        for depth in DEPTHS:
+            response = await client.post(
+                "/v1/events", content=body % nested(depth), headers={"Content-Type": media_type}
+            )
+            assert response.status_code in {HTTPStatus.OK, HTTPStatus.BAD_REQUEST}, (depth, response.text)
+        last = "event_invalid" if kind == "lines" else "malformed_body"
+        assert last in response.text
+
+
+async def test_a_socket_and_a_cursor_that_are_nested_too_deeply(valkey_url: str) -> None:
+    """The producer's socket stays open and answers the next message; a cursor is refused."""
+    async with server(valkey_url) as client:
+        async with connect(str(client.base_url).replace("http", "ws") + "/v1/events/live") as socket:
+            for depth in DEPTHS[:-1]:
+                await socket.send((EVENTS["field twice"][1] % nested(depth)).decode())
+                assert "internal_error" not in str(await socket.recv())
+            await socket.send('{"key":"a"}')
+            assert '"accepted":1' in str(await socket.recv())
+        for depth in (900, 960, 2000):
+            word = base64.urlsafe_b64encode(b'["after",1,"",' + b"[" * depth + b"]" * depth + b"]").rstrip(b"=")
+            response = await client.get(f"/v1/boards/posts?cursor={word.decode()}")
+            assert (response.status_code, response.json()["code"]) == (HTTPStatus.BAD_REQUEST, "cursor_invalid")

@@ -1,0 +1,250 @@
+"""One client takes all that it can get: descriptors, places, memory. The others are served."""
+
+import asyncio
+import socket as sockets
+import sys
+from collections.abc import AsyncIterator, Iterator
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from websockets.frames import Opcode
+
+from live.settings import Duration
+from tests.protocols.sockets import HANDSHAKE, frame
+from tests.protocols.wire import JSON, Wire, connected, post, request, statuses
+from tests.support import ServerProcess, eventually, fresh_settings
+
+pytestmark = pytest.mark.security
+
+ONE = b'{"key":"a"}'
+HEALTH = request("GET", "/healthz")
+WATCH = request("GET", "/v1/boards/posts/live", *HANDSHAKE)
+STRANGER = "127.0.0.9"  # another address of this machine
+
+
+@contextmanager
+def started(store: str, folder: Path, python: str = sys.executable, **changes: Any) -> Iterator[ServerProcess]:
+    """A server process of its own."""
+    server = ServerProcess(fresh_settings(store, **changes), folder, python)
+    server.start()
+    try:
+        yield server
+    finally:
+        server.stop()
+
+
+def with_files(folder: Path, soft: int, hard: int) -> str:
+    """A Python that may open so many files."""
+    launcher = folder / f"python-{soft}-{hard}"
+    launcher.write_text(f'#!/bin/sh\nulimit -Sn {soft} && ulimit -Hn {hard} && exec {sys.executable} "$@"\n')
+    launcher.chmod(0o700)
+    return str(launcher)
+
+
+@asynccontextmanager
+async def from_address(url: str, address: str, window: int | None = None) -> AsyncIterator[Wire]:
+    """A connection from an address of this machine."""
+    own = sockets.socket()
+    if window is not None:
+        own.setsockopt(sockets.SOL_SOCKET, sockets.SO_RCVBUF, window)
+    own.setblocking(False)  # noqa: FBT003 - its only argument
+    own.bind((address, 0))
+    parts = httpx.URL(url)
+    await asyncio.get_running_loop().sock_connect(own, (parts.host, parts.port))
+    wire = Wire(*await asyncio.open_connection(sock=own, limit=window or 65536))
+    try:
+        yield wire
+    finally:
+        wire.writer.transport.abort()
+        with suppress(ConnectionError):
+            await wire.writer.wait_closed()
+
+
+async def is_served(url: str) -> bool:
+    """Whether a producer and a health check are served."""
+    for sent in (post(ONE), HEALTH):
+        async with connected(url) as wire:
+            await wire.send(sent)
+            try:
+                answer = await wire.answer()
+            except (ConnectionError, asyncio.IncompleteReadError):
+                return False
+            if statuses([answer]) != [200]:
+                return False
+    return True
+
+
+async def test_the_soft_limit_of_open_files_is_raised(valkey_url: str, tmp_path: Path) -> None:
+    """A login shell's 64 is no reason to turn viewers away."""
+    with started(valkey_url, tmp_path, with_files(tmp_path, 64, 4096)) as server:
+        async with AsyncExitStack() as stack:
+            for _ in range(200):
+                wire = await stack.enter_async_context(connected(server.url))
+                await wire.send(WATCH)
+                assert (await wire.reader.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 101 ")
+            assert await is_served(server.url)
+
+
+async def test_viewers_leave_descriptors_to_producers_and_health(valkey_url: str, tmp_path: Path) -> None:
+    """With few open files the limits are lowered and the log says so: a viewer too many is told, and others served."""
+    with started(valkey_url, tmp_path, with_files(tmp_path, 300, 300)) as server:
+        assert "fewer file descriptors" in server.log()
+        async with AsyncExitStack() as stack:
+            for _ in range(300):
+                wire = await stack.enter_async_context(connected(server.url))
+                await wire.send(WATCH)
+                head = await wire.reader.readuntil(b"\r\n\r\n")
+                if not head.startswith(b"HTTP/1.1 101 "):
+                    break
+            assert head.startswith(b"HTTP/1.1 503 ")
+            assert await is_served(server.url)
+            for _ in range(300):  # connections that say nothing
+                await stack.enter_async_context(from_address(server.url, STRANGER))
+            assert await is_served(server.url)
+        assert "Traceback" not in server.log()
+
+
+async def test_one_address_cannot_take_every_place(valkey_url: str, tmp_path: Path, effort: int) -> None:
+    """Slow requests from one address fill all places that there are; every request of others is served."""
+    with started(valkey_url, tmp_path, max_connections=64, max_address_connections=64) as server:
+        async with AsyncExitStack() as stack:
+
+            async def come() -> None:
+                wire = await stack.enter_async_context(from_address(server.url, STRANGER))
+                with suppress(ConnectionError):
+                    await wire.send(post(b"", ("Content-Length", "10000")))
+                    while not wire.reader.at_eof():
+                        await wire.send(b" ")
+                        await asyncio.sleep(0.03)
+
+            slow = [asyncio.create_task(come()) for _ in range(200)]
+            try:
+                await eventually(lambda: has_taken(server, 60))
+                served = [await is_served(server.url) for _ in range(50 * effort)]
+            finally:
+                for task in slow:
+                    task.cancel()
+                await asyncio.gather(*slow, return_exceptions=True)
+        assert all(served), f"{served.count(False)} of {len(served)} not served"
+
+
+async def test_the_limit_of_an_address_is_its_own(valkey_url: str, tmp_path: Path) -> None:
+    """Busy connections of one address reach its limit: it is told, others are served."""
+    with started(valkey_url, tmp_path, max_connections=64, max_address_connections=2) as server:
+        async with AsyncExitStack() as stack:
+            for _ in range(2):
+                wire = await stack.enter_async_context(from_address(server.url, STRANGER))
+                await wire.send(request("GET", "/v1/events/live", *HANDSHAKE))
+                assert (await wire.reader.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 101 ")
+            wire = await stack.enter_async_context(from_address(server.url, STRANGER))
+            await wire.send(post(ONE))
+            assert b"too_many_connections" in await wire.rest()
+            assert await is_served(server.url)
+
+
+async def test_unread_answers_keep_their_places(valkey_url: str, tmp_path: Path) -> None:
+    """Answers of megabytes that nobody reads: no more connections are held than there are places."""
+    changes: dict[str, Any] = {"max_connections": 10, "max_limit": 3000, "slow_timeout": Duration(60)}
+    with started(valkey_url, tmp_path, **changes) as server:
+        await fill(server.url, 3000)
+        async with AsyncExitStack() as stack:
+            for _ in range(40):
+                wire = await stack.enter_async_context(from_address(server.url, STRANGER, window=4096))
+                with suppress(ConnectionError):
+                    await wire.send(request("GET", "/v1/boards/posts?limit=3000"))
+            await eventually(lambda: has_places(server, 10))
+            await eventually(lambda: is_served(server.url))
+
+
+async def test_unread_bytes_have_a_budget(valkey_url: str, tmp_path: Path) -> None:
+    """When more waits for clients than `max_unread`, the connection that has taken nothing for longest is dropped."""
+    changes: dict[str, Any] = {"max_unread": 4_000_000, "max_limit": 3000, "slow_timeout": Duration(60)}
+    with started(valkey_url, tmp_path, **changes) as server:
+        await fill(server.url, 3000)
+        async with AsyncExitStack() as stack:
+            for _ in range(20):
+                wire = await stack.enter_async_context(from_address(server.url, STRANGER, window=4096))
+                with suppress(ConnectionError):
+                    await wire.send(request("GET", "/v1/boards/posts?limit=3000"))
+
+            async def has_dropped() -> bool:
+                async with httpx.AsyncClient(base_url=server.url) as client:
+                    metrics = (await client.get("/metrics")).text
+                return 'live_dropped_connections_total{reason="unread"}' in metrics
+
+            await eventually(has_dropped)
+            assert await is_served(server.url)
+
+
+async def fill(url: str, records: int) -> None:
+    """Give a board so many records with long keys."""
+    async with httpx.AsyncClient(base_url=url, timeout=30) as client:
+        for first in range(0, records, 500):
+            events = [{"key": f"{number}-".ljust(1000, "x")} for number in range(first, first + 500)]
+            assert (await client.post("/v1/events", json=events)).status_code == 200
+
+
+async def has_taken(server: ServerProcess, least: int) -> bool:
+    """Whether the stranger holds so many connections."""
+    return held_by_stranger(server) >= least
+
+
+async def has_places(server: ServerProcess, most: int) -> bool:
+    """Whether the process holds no more sockets of the stranger than there are places."""
+    return held_by_stranger(server) <= most
+
+
+def held_by_stranger(server: ServerProcess) -> int:
+    """The connections from the stranger's address that are established, as the kernel has them."""
+    assert server.process is not None
+    lines = Path(f"/proc/{server.process.pid}/net/tcp").read_text(encoding="ascii").splitlines()[1:]
+    port = f":{httpx.URL(server.url).port:04X}"
+    mine = [line.split() for line in lines]
+    return sum(part[1].endswith(port) and part[2].startswith("0900007F") and part[3] == "01" for part in mine)
+
+
+def memory(server: ServerProcess) -> int:
+    """The resident set of the server, in bytes."""
+    assert server.process is not None
+    lines = Path(f"/proc/{server.process.pid}/status").read_text(encoding="ascii").splitlines()
+    (kilobytes,) = [line.split()[1] for line in lines if line.startswith("VmRSS:")]
+    return int(kilobytes) * 1024
+
+
+@pytest.mark.parametrize("reads", [False, True], ids=["reads nothing", "reads slowly"])
+async def test_a_flood_of_pings_fills_no_memory(valkey_url: str, tmp_path: Path, effort: int, *, reads: bool) -> None:
+    """A viewer that pings without end is closed, or not read; what it makes the server keep is below a megabyte."""
+    with started(valkey_url, tmp_path) as server:
+        await is_served(server.url)
+        before = memory(server)
+        async with from_address(server.url, STRANGER, window=4096) as wire:
+            await wire.send(WATCH)
+            await wire.reader.readuntil(b"\r\n\r\n")
+            flood = frame(Opcode.PING, b"x" * 125) * 5000
+            with suppress(ConnectionError, TimeoutError):
+                for _ in range(40 * effort):
+                    wire.writer.write(flood)
+                    if reads:
+                        wire.reader._buffer.clear()  # type: ignore[attr-defined]
+                    async with asyncio.timeout(0.5):
+                        await wire.writer.drain()
+            assert memory(server) - before < 5_000_000
+            assert await is_served(server.url)
+
+
+@pytest.mark.parametrize("upgrade", ["websocket", "h2c"])
+async def test_every_upgrade_is_answered_and_counted(valkey_url: str, tmp_path: Path, upgrade: str) -> None:
+    """A POST that asks for an upgrade is a POST: it has its answer, and its connection a place and a deadline."""
+    fields = (("Connection", "Upgrade"), ("Upgrade", upgrade), ("Sec-WebSocket-Version", "13"))
+    with started(valkey_url, tmp_path, max_connections=20, idle_timeout=Duration(1)) as server:
+        async with AsyncExitStack() as stack:
+            for _ in range(200):
+                wire = await stack.enter_async_context(from_address(server.url, STRANGER))
+                await wire.send(request("POST", "/v1/events", JSON, ("Content-Length", "11"), *fields, body=ONE))
+                assert statuses([await wire.answer()]) == [200]
+            await eventually(lambda: has_places(server, 20))
+            assert await is_served(server.url)
+            await eventually(lambda: has_places(server, 0))

@@ -1,0 +1,76 @@
+"""A store that is full: events are refused, and whatever frees memory goes on until there is room again."""
+
+import itertools
+from pathlib import Path
+from typing import Final
+
+import httpx
+import pytest
+
+from live.producer import Scope
+from live.settings import Size
+from live.store.client import connect
+from live.store.producers import ProducerStore
+from tests.support import ServerProcess, eventually, fresh_settings
+
+pytestmark = [pytest.mark.security]
+
+BOARDS: Final = """
+[[board]]
+id = "short"
+source = ["short"]
+window = { rolling = "4s", slot = "1s" }
+"""
+
+
+@pytest.mark.timeout(120)
+async def test_a_full_store_makes_room_by_itself(tmp_path: Path) -> None:
+    """Slots leave and boards are deleted though not one event more can be counted; then events count again."""
+    (tmp_path / "boards.toml").write_text(BOARDS)
+    settings = fresh_settings(
+        "", data_dir=tmp_path / "d", boards=tmp_path / "boards.toml", store_memory=Size(16 * 1024**2), rate=0,
+        rotation_step=2000,
+    )  # fmt: skip
+    server = ServerProcess(settings, tmp_path)
+    server.start()
+    store = connect(f"unix://{tmp_path / 'd' / 'valkey.sock'}", settings)
+    _, secret = await ProducerStore(store, settings.key_prefix).add("shop", Scope(verbs=("post", "admin")))
+    headers = {"Authorization": f"Bearer shop.{secret}"}
+    try:
+        async with httpx.AsyncClient(base_url=server.url, headers=headers, timeout=30) as client:
+            numbers = itertools.count()
+
+            async def made() -> bool:
+                return (await client.put("/v1/boards/big", json={"source": ["big"]})).status_code < 300
+
+            await eventually(made)
+
+            async def refused(kind: str) -> bool:
+                """Send new keys until they are refused."""
+                for _ in range(20):
+                    keys = [f"{kind}-{next(numbers)}-{'x' * 900}" for _ in range(500)]
+                    response = await client.post("/v1/events", json=[{"key": key, "type": kind} for key in keys])
+                    if response.status_code != 200:
+                        assert response.status_code == 503
+                        return bool(response.json()["code"] == "store_unavailable")  # it may have been slow before
+                return False
+
+            await client.post("/v1/events", json=[{"key": f"s{i}", "type": "short"} for i in range(1000)])
+            await eventually(lambda: refused("big"), 60)
+
+            async def left() -> bool:
+                return bool((await client.get("/v1/boards/short")).json()["rank_count"] == 0)
+
+            await eventually(left, 30)
+            assert (await client.get("/v1/boards/big?limit=1")).status_code == 200
+            assert (await client.delete("/v1/boards/big")).status_code == 204
+
+            async def counted() -> bool:
+                response = await client.post("/v1/events", json={"key": "a", "type": "short"})
+                return response.status_code == 200 and response.json()["accepted"] == 1
+
+            await eventually(counted, 20)
+            assert (await client.get("/readyz")).status_code == 200
+    finally:
+        await store.aclose()
+        server.stop()

@@ -1,0 +1,215 @@
+"""Another user of the machine: reads nothing in the data directory, and does not keep its owner from starting."""
+
+import os
+import pwd
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from live.errors import SetupError
+from live.producer import Scope
+from live.settings import Settings
+from live.store.client import connect
+from live.store.embedded import EmbeddedStore
+from live.store.private import make_private
+from live.store.producers import ProducerStore
+from live.store.witness import Witness
+from tests.support import ServerProcess, fresh_settings
+
+pytestmark = [
+    pytest.mark.security,
+    pytest.mark.skipif(os.geteuid() != 0, reason="only root can act as another user"),
+]
+
+STRANGER: Final = pwd.getpwnam("nobody").pw_uid
+
+# Tries to open everything below a folder, by the names that its owner told; prints what it could.
+READ: Final = """
+for path in sys.argv[1:]:
+    for flags in (os.O_RDONLY, os.O_WRONLY):
+        try:
+            os.open(path, flags)
+        except OSError:
+            continue
+        print(path)
+"""
+# Holds the lock in a child whose parent has ended, so that nobody knows who asked for it.
+HOLD: Final = """
+lock = os.open(sys.argv[1], os.O_RDONLY)
+fcntl.flock(lock, fcntl.LOCK_EX)
+if os.fork():
+    os._exit(0)
+print(os.getpid(), flush=True)
+os.close(1)
+os.close(2)
+time.sleep(60)
+"""
+
+
+def as_stranger(script: str, *arguments: Path) -> str:
+    """Run a script as another user; what it prints."""
+    # It becomes the other user by itself, who may not be able to start the interpreter of this checkout.
+    become = f"import fcntl, os, sys, time; os.setgroups([]); os.setgid({STRANGER}); os.setuid({STRANGER})\n"
+    command = [sys.executable, "-c", become + script, *map(str, arguments)]
+    ended = subprocess.run(command, capture_output=True, text=True, check=False, cwd="/")
+    assert ended.returncode == 0, ended.stderr
+    return ended.stdout
+
+
+@contextmanager
+def holding(lock: Path) -> Iterator[None]:
+    """Another user holds a lock while in the context."""
+    pid = int(as_stranger(HOLD, lock))
+    try:
+        yield
+    finally:
+        os.kill(pid, 9)
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    """A folder that every user can look into."""
+    made = Path(tempfile.mkdtemp(prefix="live-private-"))
+    made.chmod(0o755)
+    yield made
+    shutil.rmtree(made)
+
+
+def everything(data: Path) -> list[Path]:
+    """Every file and folder there is."""
+    return [data, *data.rglob("*")]
+
+
+def expose(data: Path) -> None:
+    """Open a data directory to everybody, as earlier versions and copies do."""
+    for path in everything(data):
+        path.chmod(0o755 if path.is_dir() else 0o644)
+
+
+async def add_key(settings: Settings, store: EmbeddedStore) -> None:
+    """Put the digest of an API key into the store."""
+    client = connect(store.url, settings)
+    client.witness.active = True
+    client.witness.require_keys()
+    await ProducerStore(client, settings.key_prefix).add("shop", Scope())
+    await client.aclose()
+
+
+async def test_nothing_is_there_to_be_read(folder: Path) -> None:
+    """Whatever the umask of the process that starts the store; also in a directory that was open before."""
+    data = folder / "d"
+    settings = fresh_settings("", data_dir=data)
+    before = os.umask(0)
+    store = EmbeddedStore(data)
+    try:
+        store.start()
+        await add_key(settings, store)
+        Witness(data, settings.key_prefix).flush()
+        assert len(everything(data)) > 5
+        assert as_stranger(READ, *everything(data)) == ""
+        store.stop()
+        expose(data)
+        assert as_stranger(READ, *everything(data)) != ""
+        store = EmbeddedStore(data)
+        store.start()
+        assert as_stranger(READ, *everything(data)) == ""
+    finally:
+        os.umask(before)
+        store.stop()
+
+
+def test_a_lock_that_somebody_else_holds_does_not_block(folder: Path) -> None:
+    """One that was opened while the directory was open to all; and it never blocks again."""
+    data = folder / "d"
+    for content in ("", "1", "999999"):
+        data.mkdir(exist_ok=True)
+        (data / "lock").write_text(content)
+        expose(data)
+        with holding(data / "lock"):
+            store = EmbeddedStore(data)
+            store.start()
+            try:
+                with pytest.raises(SetupError, match=f"in use by process {os.getpid()}"):
+                    EmbeddedStore(data).start()
+            finally:
+                store.stop()
+            again = EmbeddedStore(data)
+            again.start()
+            again.stop()
+        assert (data / "lock").stat().st_mode & 0o077 == 0
+
+
+def test_an_owner_of_an_earlier_version_keeps_its_lock(folder: Path) -> None:
+    """Its lock file is open to others, and it holds it: nobody else starts."""
+    data = folder / "d"
+    store = EmbeddedStore(data)
+    store.start()
+    try:
+        expose(data)
+        with pytest.raises(SetupError, match="in use by process"):
+            EmbeddedStore(data).start()
+    finally:
+        store.stop()
+
+
+def test_a_lock_of_somebody_else_is_no_lock(folder: Path) -> None:
+    """In a directory into which everybody could write."""
+    data = folder / "d"
+    data.mkdir()
+    (data / "lock").touch()
+    os.chown(data / "lock", STRANGER, STRANGER)
+    data.chmod(0o777)
+    with holding(data / "lock"):
+        store = EmbeddedStore(data)
+        store.start()
+        store.stop()
+    assert (data / "lock").stat().st_uid == os.geteuid()
+
+
+@pytest.mark.parametrize("name", [".", "valkey.log", "appendonlydir"])
+def test_what_belongs_to_somebody_else_is_refused(folder: Path, name: str) -> None:
+    """With advice, for nobody knows what is in it."""
+    data = folder / "d"
+    (data / "appendonlydir").mkdir(parents=True)
+    (data / "valkey.log").touch()
+    os.chown(data / name, STRANGER, STRANGER)
+    with pytest.raises(SetupError, match=f"belongs to the user with id {STRANGER}.*chown -R"):
+        EmbeddedStore(data).start()
+
+
+def test_a_directory_of_all_users_is_refused(folder: Path) -> None:
+    """One such as /tmp is not closed to everybody by mistake, nor is what else stands in it."""
+    folder.chmod(0o1777)
+    with pytest.raises(SetupError, match="shared by all users"):
+        make_private(folder)
+    assert folder.stat().st_mode & 0o7777 == 0o1777
+
+
+def test_files_that_are_not_ours_are_left_alone(folder: Path) -> None:
+    """A directory that is used for other things too."""
+    other = folder / "notes.txt"
+    other.touch()
+    other.chmod(0o644)
+    make_private(folder)
+    assert other.stat().st_mode & 0o777 == 0o644
+    assert folder.stat().st_mode & 0o777 == 0o700
+
+
+def test_a_server_with_a_store_elsewhere_closes_its_directory_too(folder: Path, valkey_url: str) -> None:
+    """What it knows of the store stands there."""
+    settings = fresh_settings(valkey_url, data_dir=folder / "d")
+    (folder / "d").mkdir(mode=0o755)
+    server = ServerProcess(settings, folder)
+    server.start()
+    try:
+        assert (folder / "d" / f"witness-{settings.key_prefix}.json").exists()
+        assert as_stranger(READ, *everything(folder / "d")) == ""
+    finally:
+        server.kill()

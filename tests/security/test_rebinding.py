@@ -1,0 +1,131 @@
+"""DNS rebinding in a real Chromium: a page at a name of its own that comes to mean this machine."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+from urllib.parse import urlsplit
+
+import httpx
+import pytest
+from playwright.async_api import Page, Route
+
+from tests.support import CHROMIUM, fresh_settings, rolling_board, run_server
+from tests.test_browser import browser
+
+pytestmark = [
+    pytest.mark.security,
+    pytest.mark.browser,
+    pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed"),
+]
+
+NAME = "rebind.test"
+# Chromium has begun to keep pages from private addresses by itself. Other browsers have not.
+UNGUARDED = ["--disable-features=LocalNetworkAccessChecks,BlockInsecurePrivateNetworkRequests"]
+# Everything that a page can do to a server that its browser takes for its own: what is answered, or why not.
+ATTACK = """async (base) => {
+    const json = { "Content-Type": "application/json" };
+    const ask = async (path, options = {}) => {
+        try {
+            const response = await fetch(base + path, options);
+            return response.type === "opaque" ? "opaque" : response.status;
+        } catch (error) {
+            return "blocked";
+        }
+    };
+    const socket = (path) => new Promise((done) => {
+        const made = new WebSocket(base.replace("http", "ws") + path);
+        made.onopen = () => { made.send('{"key":"socket"}'); setTimeout(() => done("open"), 300); };
+        made.onerror = () => done("refused");
+    });
+    const stream = () => new Promise((done) => {
+        const made = new EventSource(base + "/v1/boards/posts/stream");
+        made.onopen = () => { made.close(); done("open"); };
+        made.onerror = () => { made.close(); done("refused"); };
+    });
+    const body = '{"key":"fetch"}';
+    const results = {
+        page: await ask("/boards/posts"),
+        read: await ask("/v1/boards/posts"),
+        metrics: await ask("/metrics"),
+        post: await ask("/v1/events", { method: "POST", headers: json, body }),
+        put: await ask("/v1/boards/evil", { method: "PUT", headers: json, body: "{}" }),
+        patch: await ask("/v1/boards/posts/records/a", { method: "PATCH", headers: json, body: '{"hidden":true}' }),
+        remove: await ask("/v1/boards/posts", { method: "DELETE" }),
+        producer: await socket("/v1/events/live"),
+        viewer: await socket("/v1/boards/posts/live"),
+        stream: await stream(),
+    };
+    for (const [name, value] of [["Forwarded", "for=127.0.0.1;host=localhost"], ["X-Forwarded-Host", "localhost"]])
+        results[name] = await ask("/v1/events", { method: "POST", headers: { ...json, [name]: value }, body });
+    for (const type of ["text/plain", "application/x-www-form-urlencoded"])
+        results[type] = await ask("/v1/events",
+            { method: "POST", mode: "no-cors", headers: { "Content-Type": type }, body });
+    results.untyped = await ask("/v1/events", { method: "POST", mode: "no-cors", body: new Blob([body]) });
+    results.beacon = navigator.sendBeacon(base + "/v1/events", new Blob([body], { type: "text/plain" }));
+    await ask("/healthz", { mode: "no-cors" });  // the beacon has left before this one
+    return results;
+}"""
+
+
+@asynccontextmanager
+async def attacked(store: str, **changes: Any) -> AsyncIterator[tuple[Page, str, httpx.AsyncClient]]:
+    """A page of the attacker whose name means this machine by now, the port of the server, and an honest client."""
+    settings = fresh_settings(store, **{"allowed_hosts": (), "anonymous_admin": True, **changes})
+    async with (
+        run_server(settings, [rolling_board()]) as url,
+        httpx.AsyncClient(base_url=url) as client,
+        browser(f"--host-resolver-rules=MAP {NAME} 127.0.0.1", *UNGUARDED) as chromium,
+    ):
+        await client.post("/v1/events", json={"key": "a"})
+        page = await chromium.new_page()
+        address = f"http://{NAME}:{urlsplit(url).port}"
+
+        async def serve(route: Route) -> None:  # as the attacker's own server did before the name was changed
+            await route.fulfill(body="<!doctype html><title>free games</title>", content_type="text/html")
+
+        await page.route(f"{address}/attack", serve)
+        await page.goto(f"{address}/attack")
+        assert await page.evaluate("location.origin") == address
+        yield page, address, client
+
+
+async def untouched(client: httpx.AsyncClient) -> bool:
+    """Whether the board is as the honest client left it, and the only one."""
+    boards = (await client.get("/v1/boards")).json()["boards"]
+    records = (await client.get("/v1/boards/posts")).json()["records"]
+    return [board["board"] for board in boards] == ["posts"] and [record["key"] for record in records] == ["a"]
+
+
+async def test_a_rebound_page_can_neither_read_nor_write(valkey_url: str) -> None:
+    """Its browser takes the server for its own; the server does not."""
+    async with attacked(valkey_url) as (page, address, client):
+        found = await page.evaluate(ATTACK, address)
+        beacon = found.pop("beacon")
+        sockets = [found.pop(name) for name in ("producer", "viewer", "stream")]
+        assert beacon is True
+        assert sockets == ["refused"] * 3
+        assert set(found.values()) <= {421, "opaque", "blocked"}
+        assert found["read"] == found["post"] == found["put"] == 421
+        assert await untouched(client)
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost"])
+async def test_a_page_elsewhere_can_neither_read_nor_write(valkey_url: str, host: str) -> None:
+    """It asks by our own name, but its browser tells where it is from."""
+    async with attacked(valkey_url) as (page, address, client):
+        found = await page.evaluate(ATTACK, address.replace(NAME, host))
+        found.pop("beacon")
+        assert [found.pop(name) for name in ("producer", "viewer", "stream")] == ["refused"] * 3
+        assert set(found.values()) <= {"opaque", "blocked"}
+        assert await untouched(client)
+
+
+async def test_this_test_would_notice(valkey_url: str) -> None:
+    """Where the operator allows the name, the same page reads, writes and administers."""
+    async with attacked(valkey_url, allowed_hosts=(NAME,)) as (page, address, client):
+        found = await page.evaluate(ATTACK, address)
+        assert found["read"] == found["metrics"] == found["post"] == 200
+        assert [found[name] for name in ("producer", "viewer", "stream")] == ["open"] * 3
+        assert found["put"] == 401  # the name is not one of this machine's, so it takes an API key
+        records = (await client.get("/v1/boards/posts")).json()["records"]
+        assert {record["key"] for record in records} == {"a", "fetch", "socket"}

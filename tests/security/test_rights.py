@@ -1,0 +1,133 @@
+"""What an admin of some boards may read, and what others hear of its boards: nothing that is not theirs."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any, Final
+
+import httpx
+import pytest
+
+from tests.ingest.serving import make_key, scores, told
+from tests.support import eventually, fresh_settings, rolling_board, run_server
+
+pytestmark = pytest.mark.security
+FOREVER: Final = {"window": "forever"}
+
+
+class House:
+    """A server with three producers: one for all boards, one for `mine`, `also` and `both`, and one that only posts."""
+
+    def __init__(self, http: httpx.AsyncClient, keys: dict[str, str]) -> None:
+        self._http = http
+        self._keys = keys
+
+    async def ask(self, who: str, method: str, path: str, **more: Any) -> httpx.Response:
+        """One request with a producer's API key."""
+        return await self._http.request(method, path, headers={"Authorization": f"Bearer {self._keys[who]}"}, **more)
+
+    async def put(self, who: str, board: str, **choices: Any) -> tuple[int, str]:
+        """Define a board; status, and the code of a refusal."""
+        answer = await self.ask(who, "PUT", f"/v1/boards/{board}", json={**FOREVER, **choices})
+        return answer.status_code, answer.json().get("code", "")
+
+    async def post(self, who: str, *events: dict[str, Any]) -> tuple[int, int, list[tuple[Any, ...]]]:
+        """Post events; what the answer tells."""
+        answer = await self.ask(who, "POST", "/v1/events", json=list(events))
+        assert answer.status_code == 200, answer.text
+        return told(answer.json())
+
+
+@asynccontextmanager
+async def house(store: str, sources: tuple[str, ...] | None = ("vote",)) -> AsyncIterator[House]:
+    """The house; the limited admin may make boards of these event types."""
+    settings = fresh_settings(store)
+    both = ("admin", "post")
+    keys = {
+        "boss": await make_key(settings, "boss", verbs=both),
+        "lim": await make_key(settings, "lim", verbs=both, boards=("mine", "also", "both"), sources=sources),
+        "shop": await make_key(settings, "shop"),
+    }
+    async with run_server(settings, [rolling_board()]) as url, httpx.AsyncClient(base_url=url, timeout=30) as http:
+        yield House(http, keys)
+
+
+async def test_a_source_takes_a_right(valkey_url: str) -> None:
+    """By default an admin of some boards may read no event type, with `sources` these alone, and all with `*`."""
+    refused, made, changed = (403, "scope_forbidden"), (201, ""), (200, "")
+    async with house(valkey_url, None) as at:
+        assert await at.put("lim", "mine", source=["vote"]) == refused
+        assert await at.put("lim", "mine") == refused
+        assert await at.put("boss", "mine", source=["like"], category=["a"]) == made
+        patch = await at.ask("lim", "PATCH", "/v1/boards/mine", json={"title": "Other"})
+        assert patch.status_code == 200  # what it reads was given to it
+        wider = await at.ask("lim", "PATCH", "/v1/boards/mine", json={"category": None})
+        assert wider.status_code == 403
+    async with house(valkey_url) as at:
+        assert await at.put("lim", "mine", source=["vote"]) == made
+        assert await at.put("lim", "mine", source=["vote", "like"]) == refused
+        assert await at.put("lim", "mine", source=["vote"], title="x") == changed
+        assert await at.put("lim", "also") == refused
+    async with house(valkey_url, ("*",)) as at:
+        assert await at.put("lim", "mine", source=["anything", "like"]) == made
+
+
+async def test_a_union_takes_rights_to_its_parts(valkey_url: str) -> None:
+    """An admin of other boards may not add them up."""
+    async with house(valkey_url) as at:
+        await at.put("boss", "theirs", source=["like"])
+        assert await at.put("lim", "mine", source=["vote"]) == (201, "")
+        assert await at.put("lim", "both", union=["mine", "theirs"]) == (403, "scope_forbidden")
+        assert await at.put("lim", "also", source=["vote"]) == (201, "")
+        assert await at.put("lim", "both", union=["mine", "also"]) == (201, "")
+
+
+async def test_the_owner_of_a_part_can_always_delete_it(valkey_url: str) -> None:
+    """The union keeps what it has counted, goes on with its other parts, and is not fed by a board of the same id."""
+    async with house(valkey_url) as at:
+        await at.put("lim", "mine", source=["vote"])
+        await at.put("boss", "theirs", source=["like"])
+        assert await at.put("boss", "sum", union=["mine", "theirs"]) == (201, "")
+        await at.post("shop", {"key": "a", "type": "vote"}, {"key": "a"})
+        assert (await at.ask("lim", "DELETE", "/v1/boards/mine")).status_code == 204
+        assert await at.put("lim", "mine", source=["vote"], operator="best") == (201, "")
+        await at.post("shop", {"key": "a", "type": "vote", "amount": 7}, {"key": "a"})
+        assert await scores(at._http, "sum") == {"a": 3}
+        assert await scores(at._http, "mine") == {"a": 7}
+        assert await at.put("boss", "sum", union=["mine", "theirs"], title="Sum") == (200, "")
+        assert (await at.ask("lim", "PATCH", "/v1/boards/mine", json={"idle_ttl": "1h"})).status_code == 200
+
+
+async def test_a_board_adds_no_refusals_to_answers_of_others(valkey_url: str) -> None:
+    """Votes on a shared event type are refused in the answers to the owner's own events, and to no others."""
+    async with house(valkey_url, ("like", "vote")) as at:
+        assert await at.put("lim", "mine", source=["like", "vote"], votes={"per_actor": 1}) == (201, "")
+        like, named = {"key": "a"}, {"key": "a", "board": "mine"}
+        assert await at.post("shop", like) == (1, 0, [])
+        assert await at.post("shop", {**like, "actor": "x"}, {**like, "actor": "x"}) == (2, 0, [])
+        assert await at.post("shop", named) == (0, 0, [(0, "actor_required", "mine")])
+        assert await at.post("shop", {"key": "a", "type": "vote"}) == (0, 0, [(0, "type_unknown")])
+        mine = await at.post("lim", like)
+        assert mine == (0, 0, [(0, "actor_required", "mine")])
+        await at.ask("lim", "PATCH", "/v1/boards/mine", json={"frozen": True})
+
+        async def frozen() -> bool:
+            return (await at.post("lim", named))[2] == [(0, "frozen", "mine")]
+
+        await eventually(frozen)
+        assert await at.post("shop", like) == (1, 0, [])
+
+
+async def test_an_api_key_has_a_largest_amount(valkey_url: str) -> None:
+    """Below that of the board, and only where amounts are added up; an event that was counted before is a duplicate."""
+    settings = fresh_settings(valkey_url)
+    key = await make_key(settings, "shop", max_amount=10)
+    best = rolling_board(board="best")
+    async with run_server(settings, [rolling_board(), best]) as url, httpx.AsyncClient(base_url=url) as http:
+        http.headers["Authorization"] = f"Bearer {key}"
+        events = [{"key": "a", "amount": amount, "board": "posts"} for amount in (10, -10, 11, -11)]
+        answer = (await http.post("/v1/events", json=events)).json()
+        assert told(answer) == (2, 0, [(2, "amount_too_large", "posts"), (3, "amount_too_large", "posts")])
+        assert "from -10 to 10" in answer["rejected"][0]["detail"]
+        once = {"key": "a", "amount": 1, "id": "1", "board": "posts"}
+        assert told((await http.post("/v1/events", json=once)).json()) == (1, 0, [])
+        assert told((await http.post("/v1/events", json={**once, "amount": 99})).json()) == (0, 1, [])

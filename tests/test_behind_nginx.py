@@ -1,0 +1,264 @@
+"""A server behind a real nginx, with the configuration of the documentation: frames, streams, restarts, sub-paths."""
+
+import asyncio
+import random
+import re
+import socket
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import httpx
+import pytest
+from playwright.async_api import Request
+from websockets.asyncio.client import connect
+from websockets.exceptions import ConnectionClosed
+
+from tests.nginx import NGINX, TRUSTED, nginx
+from tests.support import (
+    CHROMIUM,
+    ModelViewer,
+    ServerProcess,
+    eventually,
+    fresh_settings,
+    post,
+    rolling_board,
+    run_server,
+)
+from tests.test_browser import browser, rows, until_first, until_live
+from tests.web.streams import streaming
+
+pytestmark = pytest.mark.skipif(NGINX is None, reason="nginx is not installed")
+
+ROOT = "/live"
+_LOCATION = "location %s {\n        proxy_pass http://live_board%s;"
+KEPT = ((_LOCATION % ("/", ""), _LOCATION % (f"{ROOT}/", "")),)
+STRIPPED = ((_LOCATION % ("/", ""), _LOCATION % (f"{ROOT}/", "/")),)
+
+
+@asynccontextmanager
+async def behind(
+    store: str, folder: Path, *changes: tuple[str, str], **settings: Any
+) -> AsyncIterator[tuple[str, str]]:
+    """The address of nginx, and that of the server behind it."""
+    made = fresh_settings(store, **{"trusted_proxies": TRUSTED, **settings})
+    async with run_server(made, [rolling_board()]) as server:
+        with nginx(server, folder, *changes) as url:
+            yield url, server
+
+
+def connections_to(url: str) -> set[int]:
+    """The local ports of connections to a server on this machine."""
+    port = urlsplit(url).port
+    lines = [line.split() for line in Path("/proc/net/tcp").read_text(encoding="ascii").splitlines()[1:]]
+    ends = [(line[1].split(":")[1], line[2].split(":")[1], line[3]) for line in lines]
+    return {int(local, 16) for local, remote, state in ends if int(remote, 16) == port and state == "01"}
+
+
+async def test_both_sockets_and_the_stream_pass(valkey_url: str, tmp_path: Path) -> None:
+    """Frames and events come one by one while the connection is open: nothing holds them back."""
+    async with behind(valkey_url, tmp_path) as (url, _), httpx.AsyncClient(base_url=url) as client:
+        socket_url = url.replace("http", "ws")
+        async with (
+            connect(f"{socket_url}/v1/boards/posts/live") as viewer,
+            connect(f"{socket_url}/v1/events/live") as producer,
+            streaming(client) as stream,
+        ):
+            model = ModelViewer()
+            model.receive(await viewer.recv())
+            await stream.until("sync")
+            for number in range(1, 6):
+                await producer.send('{"key":"a"}')
+                assert '"accepted":1' in str(await producer.recv())
+                while not model.records or model.records[0].score < number:
+                    model.receive(await viewer.recv())
+                await stream.follow(model.offset)
+                assert stream.model.records == model.records
+
+
+@pytest.mark.parametrize("protocol", ["h2c", "foo", "websocket, h2c", "WebSocket"])
+async def test_another_upgrade_is_not_passed_on(valkey_url: str, tmp_path: Path, protocol: str) -> None:
+    """A POST that asks for one is answered as if it had not, and its connection goes on."""
+    upgrade = {"Connection": "Upgrade, HTTP2-Settings", "Upgrade": protocol, "HTTP2-Settings": "AAMAAABk"}
+    async with (
+        behind(valkey_url, tmp_path) as (url, _),
+        httpx.AsyncClient(base_url=url, limits=httpx.Limits(max_connections=1)) as client,
+    ):
+        for total in range(1, 4):
+            answer = await client.post("/v1/events", json={"key": "a"}, headers=upgrade)
+            assert (answer.status_code, answer.json()["accepted"]) == (200, 1)
+            board = await client.get("/v1/boards/posts")
+            assert board.json()["total_score"] == total
+
+
+async def test_connections_to_the_server_serve_many_requests(valkey_url: str, tmp_path: Path) -> None:
+    """Each of 30 clients has its own to nginx, and goes; those to the server stay."""
+    async with behind(valkey_url, tmp_path) as (url, server):
+        used: set[int] = set()
+        for number in range(30):
+            async with httpx.AsyncClient(base_url=url) as client:
+                answer = await post(client, {"key": f"k{number}"})
+                assert answer["accepted"] == 1
+            used |= connections_to(server)
+        assert 1 <= len(used) < 5
+
+
+@pytest.mark.parametrize("way", ["stop", "kill"])
+async def test_a_restart_of_the_server_loses_nothing(own_store: Any, tmp_path: Path, way: str) -> None:
+    """Viewers come back by themselves; every acknowledged event is counted, and each once."""
+    settings = fresh_settings(own_store.url, port=lasting_port(), trusted_proxies=TRUSTED)
+    server = ServerProcess(settings, tmp_path)
+    server.start()
+    acknowledged: list[int] = []
+    model = ModelViewer()
+    with nginx(server.url, tmp_path / "nginx") as url:
+        watching = asyncio.create_task(watch(f"{url.replace('http', 'ws')}/v1/boards/posts/live", model))
+        producing = asyncio.create_task(produce(url, acknowledged))
+        try:
+            for _ in range(2):
+                await until_more(acknowledged)
+                getattr(server, way)()
+                server.start()
+            await until_more(acknowledged)
+            producing.cancel()
+            await asyncio.gather(producing, return_exceptions=True)
+
+            async def same() -> bool:
+                return bool(model.records) and model.records[0].score >= len(acknowledged)
+
+            await eventually(same, 30)
+            async with httpx.AsyncClient(base_url=url) as client:
+                (record,) = (await client.get("/v1/boards/posts")).json()["records"]
+            assert len(acknowledged) <= record["score"] <= len(acknowledged) + 1  # one may have had no answer yet
+            assert acknowledged == list(range(len(acknowledged)))
+            assert model.syncs + model.updates > 0
+        finally:
+            producing.cancel()
+            watching.cancel()
+            await asyncio.gather(producing, watching, return_exceptions=True)
+            server.kill()
+
+
+def lasting_port() -> int:
+    """A port that is still free after a restart: the kernel gives those below its range to no outgoing connection."""
+    lowest = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text(encoding="ascii").split()[0])
+    while True:
+        port = random.randrange(lowest // 2, lowest)
+        with suppress(OSError), socket.create_server(("127.0.0.1", port)):
+            return port
+
+
+async def watch(url: str, model: ModelViewer) -> None:
+    """A viewer that comes back whenever it is cut off."""
+    async for viewer in connect(url, process_exception=lambda _error: None):
+        try:
+            async for message in viewer:
+                model.receive(message)
+        except ConnectionClosed:
+            continue
+
+
+async def produce(url: str, acknowledged: list[int]) -> None:
+    """Send events one by one, each until it is acknowledged."""
+    number = 0
+    while True:
+        async with httpx.AsyncClient(base_url=url, timeout=5) as client:
+            try:
+                while True:
+                    event = {"key": "a", "id": str(number), "source": "test"}
+                    answer = await client.post("/v1/events", json=event)
+                    if answer.status_code == 200:
+                        assert answer.json()["accepted"] + answer.json()["duplicate"] == 1
+                        acknowledged.append(number)
+                        number += 1
+                    else:
+                        assert answer.status_code in {502, 503, 504}
+                        await asyncio.sleep(0.02)
+            except httpx.TransportError:
+                await asyncio.sleep(0.02)
+
+
+async def until_more(acknowledged: list[int]) -> None:
+    """Wait until so many more are acknowledged that the producer is at work."""
+    wanted = len(acknowledged) + 20
+
+    async def enough() -> bool:
+        return len(acknowledged) >= wanted
+
+    await eventually(enough, 30)
+
+
+@pytest.mark.parametrize("changes", [KEPT, STRIPPED], ids=["kept", "stripped"])
+async def test_everything_is_served_below_a_path(
+    valkey_url: str, tmp_path: Path, changes: tuple[tuple[str, str], ...]
+) -> None:
+    """Routes, links, the description of the interface, both sockets and the stream; whoever takes the path away."""
+    async with (
+        behind(valkey_url, tmp_path, *changes, root_path=ROOT, anonymous_admin=True, trusted_proxies=()) as (
+            url,
+            server,
+        ),
+        httpx.AsyncClient(base_url=f"{url}{ROOT}/") as client,
+        httpx.AsyncClient(base_url=f"{server}{ROOT}/") as direct,
+        httpx.AsyncClient(base_url=f"{server}/") as bare,
+        httpx.AsyncClient() as anywhere,
+    ):
+        for asked in (client, direct, bare):
+            assert (await asked.post("v1/events", json={"key": "a"})).status_code == 200
+            assert (await asked.get("v1/nothing")).json()["code"] == "not_found"
+            assert (await asked.get("openapi.json")).json()["servers"] == [{"url": ROOT}]
+            for page in ("", "boards/posts", "embed/posts", "boards/none"):
+                html = (await asked.get(page)).text
+                links = re.findall(r'(?:href|src|data-live)="(/[^"]*)"', html)
+                assert links, page
+                assert all(link.startswith(f"{ROOT}/") for link in links), links
+                for link in links:
+                    status = (await anywhere.get(server + link)).status_code
+                    assert status == (426 if link.endswith("/live") else 200), link
+        made = await direct.put("v1/boards/fresh", json={})
+        assert (made.status_code, made.headers["location"]) == (201, f"{ROOT}/v1/boards/fresh")
+        assert (await anywhere.get(server + ROOT)).status_code == 200
+        async with (
+            connect(f"{url.replace('http', 'ws')}{ROOT}/v1/boards/posts/live") as viewer,
+            connect(f"{url.replace('http', 'ws')}{ROOT}/v1/events/live") as producer,
+        ):
+            assert '"sync"' in str(await viewer.recv())
+            await producer.send('{"key":"a"}')
+            assert '"accepted":1' in str(await producer.recv())
+
+
+@pytest.mark.browser
+@pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed")
+@pytest.mark.parametrize("changes", [KEPT, STRIPPED], ids=["kept", "stripped"])
+async def test_the_page_is_live_below_a_path(
+    valkey_url: str, tmp_path: Path, changes: tuple[tuple[str, str], ...]
+) -> None:
+    """A real browser gets all that it asks for, and asks for nothing beside the path."""
+    async with (
+        behind(valkey_url, tmp_path, *changes, root_path=ROOT) as (url, server),
+        httpx.AsyncClient(base_url=server) as producer,
+        browser() as chromium,
+    ):
+        page = await chromium.new_page()
+        asked: list[Request] = []
+        faults: list[str] = []
+        page.on("request", lambda request: asked.append(request))  # noqa: PLW0108 - it can't mark a builtin
+        page.on("console", lambda message: faults.append(message.text) if message.type == "error" else None)
+        page.on("websocket", lambda socket: faults.extend([] if f"{ROOT}/v1/" in socket.url else [socket.url]))
+        await page.goto(f"{url}{ROOT}/")
+        await page.click("a[href$='/boards/posts']")
+        await until_live(page)
+        await post(producer, {"key": "a", "amount": 3})
+        await until_first(page, "a")
+        assert await rows(page) == [("1", "a", "3")]
+        await page.click("header a")
+        await page.wait_for_selector("text=Boards")
+        assert page.url == f"{url}{ROOT}/"
+        assert faults == []
+        for request in asked:
+            response = await request.response()
+            assert urlsplit(request.url).path.startswith(f"{ROOT}/")
+            assert response is not None
+            assert response.status in {200, 304}

@@ -1,0 +1,170 @@
+"""Who sends a request: behind proxies that are trusted, behind others, and by which name of the server."""
+
+from typing import Any
+
+import pytest
+
+from live.client import Client, ClientResolver
+from live.errors import ProblemError
+from live.serve import unsafe_hosts
+from live.settings import Settings, load_settings
+
+ANYWHERE = "0.0.0.0"  # noqa: S104 - where others reach a server
+PEER = "127.0.0.1"
+PROXIES = "127.0.0.1, 10.0.0.0/8, fd00::/8"
+
+
+def settings(**variables: str) -> Settings:
+    """The settings of an environment."""
+    return load_settings({f"LIVE_{name.upper()}": value for name, value in variables.items()})
+
+
+def resolve(made: Settings, *fields: tuple[str, str], peer: str = PEER, **asked: Any) -> Client:
+    """The client of a request with these header fields."""
+    headers = [(name.encode(), value.encode("latin-1")) for name, value in fields]
+    return ClientResolver(made).resolve(peer, headers, **{"tls": False, **asked})
+
+
+def code(made: Settings, *fields: tuple[str, str], **asked: Any) -> str:
+    """The code that a request is refused with, or `ok`."""
+    try:
+        resolve(made, *fields, **asked)
+    except ProblemError as problem:
+        return problem.code
+    return "ok"
+
+
+def test_a_client_without_a_proxy() -> None:
+    """Its own address, the scheme of the connection, and the authority that it used."""
+    client = resolve(settings(), ("host", "LocalHost:8000"), ("origin", "http://a"), tls=True)
+    assert client == Client(PEER, "https", "localhost:8000", "http://a", local=True, own_name=True, proxied=False)
+    assert client.at_the_console
+    mapped = resolve(settings(host=ANYWHERE), ("host", "a"), peer="::ffff:192.0.2.1")
+    assert (mapped.address, mapped.local, mapped.own_name) == ("192.0.2.1", False, False)
+    assert resolve(settings(), ("host", "localhost"), peer="").address == ""
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [(), (("host", "localhost"),) * 2, (("host", ""),), (("host", "a b"),), (("host", "a@localhost"),)],
+    ids=["none", "two", "empty", "malformed", "userinfo"],
+)
+def test_a_request_names_one_host(fields: tuple[tuple[str, str], ...]) -> None:
+    """Also where every name is allowed."""
+    assert code(settings(allowed_hosts="*"), *fields) == "host_invalid"
+
+
+@pytest.mark.parametrize(
+    ("made", "host", "told"),
+    [
+        ({}, "localhost", "ok"), ({}, "127.0.0.1:1", "ok"), ({}, "[::1]:8000", "ok"), ({}, "a.localhost.", "ok"),
+        ({}, "rebind.test", "host_forbidden"), ({}, "192.0.2.1", "host_forbidden"), ({}, ANYWHERE, "host_forbidden"),
+        ({}, "localhost.rebind.test", "host_forbidden"), ({}, "127.0.0.1.rebind.test", "host_forbidden"),
+        ({"host": ANYWHERE}, "rebind.test", "ok"),
+        ({"host": ANYWHERE, "open": "true"}, "rebind.test", "host_forbidden"),
+        ({"host": ANYWHERE, "open": "true"}, "localhost", "ok"),
+        ({"host": "192.0.2.1", "open": "true"}, "192.0.2.1:8000", "ok"),
+        ({"host": "fd00::1", "open": "true"}, "[fd00::1]:8000", "ok"),
+        ({"host": ANYWHERE, "allowed_hosts": "a.test"}, "b.test", "host_forbidden"),
+        ({"host": ANYWHERE, "allowed_hosts": "a.test"}, "A.TEST:1", "ok"),
+        ({"host": ANYWHERE, "allowed_hosts": "a.test"}, "localhost", "ok"),
+        ({"allowed_hosts": "*.a.test"}, "x.a.test", "ok"), ({"allowed_hosts": "*.a.test"}, "a.test", "host_forbidden"),
+        ({"allowed_hosts": "*"}, "rebind.test", "ok"),
+    ],
+)  # fmt: skip
+def test_the_table_of_hosts(made: dict[str, str], host: str, told: str) -> None:
+    """As the README has it: a server that takes anything without an API key answers for its own names only."""
+    assert code(settings(**made), ("host", host)) == told
+
+
+FORWARDED = [
+    (("x-forwarded-for", "192.0.2.1"), "192.0.2.1"),
+    (("x-forwarded-for", "198.51.100.9, 192.0.2.1"), "192.0.2.1"),
+    (("x-forwarded-for", "192.0.2.1, 10.1.1.1"), "192.0.2.1"),
+    (("x-forwarded-for", "198.51.100.9, 192.0.2.1:99, 10.1.1.1, fd00::7"), "192.0.2.1"),
+    (("x-forwarded-for", "10.2.2.2, 10.1.1.1"), "10.2.2.2"),
+    (("x-forwarded-for", "192.0.2.1, unknown, 10.1.1.1"), "10.1.1.1"),
+    (("x-forwarded-for", "192.0.2.1, "), PEER),
+    (("forwarded", 'for=198.51.100.9, for="[2001:db8::1]:99", for=10.1.1.1'), "2001:db8::1"),
+    (("forwarded", "for=_hidden"), PEER),
+    (("via", "1.1 a"), PEER),
+    (("x-real-ip", "192.0.2.1"), PEER),
+]
+
+
+@pytest.mark.parametrize(("field", "address"), FORWARDED)
+def test_trusted_proxies_tell_the_client(field: tuple[str, str], address: str) -> None:
+    """From the right, up to the first that is not trusted; what is left of it anybody may have written."""
+    client = resolve(settings(trusted_proxies=PROXIES), ("host", "localhost"), field)
+    assert (client.address, client.local, client.proxied) == (address, True, True)
+    assert not client.at_the_console
+
+
+@pytest.mark.parametrize("field", [field for field, _ in FORWARDED])
+@pytest.mark.parametrize(("proxies", "peer"), [("", PEER), (PROXIES, "192.0.2.99"), (PROXIES, "")])
+def test_nobody_else_is_believed(field: tuple[str, str], proxies: str, peer: str) -> None:
+    """An untrusted peer is the client; that it says something about others is kept in mind."""
+    more = (("x-forwarded-proto", "https"), ("x-forwarded-host", "127.0.0.1")) if field[0][0] == "x" else ()
+    client = resolve(settings(trusted_proxies=proxies), ("host", "localhost:1"), field, *more, peer=peer)
+    assert (client.address, client.scheme, client.host) == (peer, "http", "localhost:1")
+    assert client.proxied
+
+
+def test_scheme_and_host_come_from_the_outermost_trusted_proxy() -> None:
+    """Not from the client, and not from a proxy further in."""
+    made = settings(trusted_proxies=PROXIES, allowed_hosts="a.test, upstream")
+    lists = (("x-forwarded-for", "198.51.100.9, 192.0.2.1, 10.1.1.1"), ("x-forwarded-proto", "http, https, http"),
+             ("x-forwarded-host", "evil.test, a.test:8443, inner"))  # fmt: skip
+    client = resolve(made, ("host", "upstream"), *lists)
+    assert (client.address, client.scheme, client.host) == ("192.0.2.1", "https", "a.test:8443")
+    standard = ("forwarded", "for=9.9.9.9;host=evil.test, for=192.0.2.1;proto=https;host=a.test")
+    client = resolve(made, ("host", "upstream"), standard)
+    assert (client.address, client.scheme, client.host) == ("192.0.2.1", "https", "a.test")
+    assert resolve(made, ("host", "a.test"), ("x-forwarded-proto", "gopher"), tls=True).scheme == "https"
+
+
+@pytest.mark.parametrize(
+    ("fields", "told"),
+    [
+        ((("x-forwarded-host", "evil.test"),), "host_forbidden"),
+        ((("x-forwarded-host", "a b"),), "host_invalid"),
+        ((("forwarded", "host=evil.test"),), "host_forbidden"),
+        ((("x-forwarded-for", "192.0.2.1"), ("forwarded", "for=127.0.0.1;host=localhost")), "forwarded_invalid"),
+        ((("forwarded", "for="),), "forwarded_invalid"),
+        ((("host", "localhost"),), "host_invalid"),
+    ],
+)
+def test_what_a_trusted_proxy_may_not_tell(fields: tuple[tuple[str, str], ...], told: str) -> None:
+    """A host that is not ours, or two stories."""
+    assert code(settings(trusted_proxies=PROXIES), ("host", "localhost"), *fields) == told
+
+
+def test_no_field_stands_in_for_the_host() -> None:
+    """A proxy may pass `X-Forwarded-Host` on as a page wrote it, whose own name is in `Host`."""
+    made = settings(trusted_proxies=PROXIES, allowed_hosts="a.test")
+    for field in (("x-forwarded-host", "a.test"), ("forwarded", "host=a.test"), ("x-forwarded-host", "localhost")):
+        assert code(made, ("host", "rebind.test"), field) == "host_forbidden"
+        assert code(made, ("host", "a.test"), field) == "ok"
+        assert code(made, ("host", "127.0.0.1:8000"), field) == "ok"
+
+
+def test_many_hosts_and_addresses_take_little_memory() -> None:
+    """What is remembered is thrown away when it is much."""
+    resolver = ClientResolver(settings(allowed_hosts="*"))
+    for number in range(20_000):
+        client = resolver.resolve(PEER, [(b"host", b"h%d" % number)], tls=False)
+        assert client.host == f"h{number}"
+    assert len(resolver._known) < 5000
+    known = len(resolver._known)
+    long = b"http://" + b"a" * 10_000
+    assert resolver.resolve(PEER, [(b"host", b"h1"), (b"origin", long)], tls=False).origin == long.decode()
+    assert len(resolver._known) == known
+
+
+def test_an_operator_is_told_what_any_name_means() -> None:
+    """Where events may come without an API key, and nowhere else."""
+    assert "any web page" in str(unsafe_hosts(settings(allowed_hosts="*")))
+    assert unsafe_hosts(settings(allowed_hosts="*", host=ANYWHERE, open="true"))
+    assert unsafe_hosts(settings(allowed_hosts="*", host=ANYWHERE)) is None
+    assert unsafe_hosts(settings(allowed_hosts="*.example.org")) is None
+    assert unsafe_hosts(settings()) is None

@@ -1,0 +1,180 @@
+"""The image and its composition: pinned by hash, closed by default, with no more rights than are needed."""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from importlib.metadata import distribution
+from pathlib import Path
+from typing import Any, Final
+
+import httpx
+import pytest
+import yaml  # type: ignore[import-untyped]
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+ROOT: Final = Path(__file__).parent.parent
+DOCKERFILE: Final = (ROOT / "Dockerfile").read_text()
+COMPOSE: Final = yaml.safe_load((ROOT / "docker-compose.yml").read_text())
+SERVICES: Final[dict[str, dict[str, Any]]] = COMPOSE["services"]
+DEADLINE: Final = 30
+UID: Final = 10001
+
+
+def pinned(name: str) -> dict[str, list[str]]:
+    """The packages of a file of requirements, `name==version`, with their hashes."""
+    text = (ROOT / "image" / name).read_text().replace("\\\n", " ")
+    lines = [line.split() for line in text.splitlines() if not line.startswith("#")]
+    return {line[0]: line[1:] for line in lines}
+
+
+def needed(name: str, extras: tuple[str, ...] = ()) -> Iterator[str]:
+    """A package that is installed, and all that it needs here, as `name==version`."""
+    found = distribution(name)
+    if name != "live-board":
+        yield f"{canonicalize_name(name)}=={found.version}"
+    for text in found.requires or ():
+        required = Requirement(text)
+        if any(required.marker is None or required.marker.evaluate({"extra": extra}) for extra in ("", *extras)):
+            yield from needed(required.name, tuple(required.extras))
+
+
+def canonical(pins: dict[str, list[str]] | list[str]) -> set[str]:
+    """Pins with the canonical name of each package."""
+    return {f"{canonicalize_name(pin.partition('==')[0])}=={pin.partition('==')[2]}" for pin in pins}
+
+
+def test_the_image_installs_exactly_what_the_tests_have_tried() -> None:
+    """What the server needs, all of it and nothing else, in the versions of constraints.txt."""
+    constraints = canonical((ROOT / "constraints.txt").read_text().split())
+    assert canonical(pinned("requirements.txt")) <= constraints
+    assert canonical(pinned("build.txt")) <= constraints
+    assert canonical(pinned("requirements.txt")) == set(needed("live-board"))
+
+
+@pytest.mark.parametrize("name", ["requirements.txt", "build.txt"])
+def test_every_package_of_the_image_has_its_hashes(name: str) -> None:
+    """Of its one wheel, or of one for each architecture; an address is in none of the files."""
+    assert "/" not in (ROOT / "image" / name).read_text().replace("\\", "")
+    for package, hashes in pinned(name).items():
+        assert len(hashes) in {1, 2}, package
+        assert all(re.fullmatch("--hash=sha256:[0-9a-f]{64}", value) for value in hashes)
+
+
+def test_the_image_is_built_of_nothing_else() -> None:
+    """Each call of pip checks hashes, or can reach no index; the process is no superuser."""
+    calls = re.findall(r"pip install (.*?)(?:\n[A-Z]|&&)", DOCKERFILE.replace("\\\n", ""), re.DOTALL)
+    assert len(calls) == 3
+    assert all("--require-hashes" in call or "--no-index" in call for call in calls)
+    assert re.findall(r"^USER (.*)$", DOCKERFILE, re.MULTILINE) == [f"{UID}:{UID}"]
+    assert "LIVE_OPEN" not in DOCKERFILE
+
+
+@pytest.mark.parametrize("name", SERVICES)
+def test_a_service_has_no_right_that_it_does_not_need(name: str) -> None:
+    """Read-only but for its volume and /tmp, without capabilities, within limits; nothing runs as a superuser."""
+    service = SERVICES[name]
+    assert service["read_only"] is True
+    assert service["cap_drop"] == ["ALL"]
+    assert service["security_opt"] == ["no-new-privileges:true"]
+    assert not {"cap_add", "privileged", "devices", "pid", "ipc", "network_mode"} & service.keys()
+    assert service["tmpfs"] == ["/tmp"]  # noqa: S108 - in the container
+    assert all(service[limit] for limit in ("mem_limit", "cpus", "pids_limit"))
+    (volume,) = service["volumes"]
+    assert volume.partition(":")[0] in COMPOSE["volumes"], "data is on a volume, not in a folder of the host"
+    assert "build" in service or not service["user"].startswith("0")
+
+
+def test_the_composition_is_closed() -> None:
+    """Only this machine reaches the board, only the board reaches the store, and events need an API key."""
+    store, board = SERVICES["store"], SERVICES["board"]
+    assert "ports" not in store
+    assert store["networks"] == ["store"]
+    assert COMPOSE["networks"]["store"]["internal"] is True
+    assert all(port.startswith("127.0.0.1:") for port in board["ports"])
+    assert not {"LIVE_OPEN", "LIVE_ANONYMOUS_ADMIN"} & board["environment"].keys()
+    assert "*" not in str(board["environment"])
+    options = dict(zip(store["command"][1::2], store["command"][2::2], strict=True))
+    assert (options["--appendonly"], options["--appendfsync"], options["--maxmemory-policy"]) == (
+        "yes", "always", "noeviction"
+    )  # fmt: skip
+
+
+@pytest.mark.skipif(
+    os.getuid() != 0 or not (Path("/usr/bin/unshare").exists() and shutil.which("setpriv")),
+    reason="needs root, to give rights up as a container does",
+)
+def test_it_runs_as_a_user_on_a_read_only_system() -> None:
+    """With nothing to write to but its data and a folder for temporary files, and no capability; two workers."""
+    with tempfile.TemporaryDirectory(prefix="live-") as name:
+        folder = Path(name)
+        folder.chmod(0o755)
+        for part in ("data", "tmp", "python"):
+            (folder / part).mkdir()
+            os.chown(folder / part, UID, UID)
+        with (folder / "log").open("wb") as log:
+            server = subprocess.Popen(
+                ["/usr/bin/unshare", "--mount", "--propagation", "private", "sh", "-euc", CONFINED, "sh", name,
+                 sys.base_prefix, f"python{sys.version_info.major}.{sys.version_info.minor}"],
+                stdout=log, stderr=log, env=confined_environment(folder),
+            )  # fmt: skip
+        try:
+            url = address(folder / "log", server)
+            assert httpx.get(f"{url}/readyz").status_code == 200
+            assert httpx.post(f"{url}/v1/events", json={"key": "a"}).json()["accepted"] == 1
+            assert httpx.get(f"{url}/metrics").status_code == 200
+            status = Path(f"/proc/{server.pid}/status").read_text()
+            assert re.search(rf"^Uid:\t{UID}\t{UID}\t", status, re.MULTILINE)
+            assert re.search(r"^CapEff:\t0+$", status, re.MULTILINE)
+            assert re.search(r"^NoNewPrivs:\t1$", status, re.MULTILINE)
+        finally:
+            server.terminate()
+            assert server.wait(DEADLINE) == 0, (folder / "log").read_text()
+
+
+# The Python may be where nobody else may look, so it is mounted where everybody may.
+CONFINED: Final = """
+mount --bind "$2" "$1/python"
+for part in data tmp; do mount --bind "$1/$part" "$1/$part"; done
+mount -o remount,bind,ro /
+awk '$2 != "/" {print $2}' /proc/mounts | while read -r place; do
+  case $place in
+  "$1/data"|"$1/tmp"|/proc*|/sys*|/dev*) ;;
+  *) mount -o remount,bind,ro "$place" 2>/dev/null || true ;;
+  esac
+done
+! touch "$1/anything" 2>/dev/null
+cd "$1"
+export LD_LIBRARY_PATH="$1/python/lib"
+exec setpriv --reuid 10001 --regid 10001 --clear-groups --no-new-privs --bounding-set -all --inh-caps -all \\
+  "$1/python/bin/$3" -m live serve
+"""
+
+
+def confined_environment(folder: Path) -> dict[str, str]:
+    """What the process in the image finds, but for the address: nobody else is to reach this one."""
+    return {
+        "PATH": os.environ["PATH"],
+        "HOME": "/nowhere",
+        "PYTHONPATH": os.pathsep.join([str(ROOT), *(path for path in sys.path if path.endswith("site-packages"))]),
+        "PYTHONDONTWRITEBYTECODE": "1",
+        "TMPDIR": str(folder / "tmp"),
+        "LIVE_DATA_DIR": str(folder / "data" / "store"),
+        "LIVE_PORT": "0",
+        "LIVE_WORKERS": "2",
+    }
+
+
+def address(log: Path, server: "subprocess.Popen[bytes]") -> str:
+    """Wait for the address that the server prints."""
+    end = time.monotonic() + DEADLINE
+    while "Live Board is at " not in (text := log.read_text()):
+        assert server.poll() is None, text
+        assert time.monotonic() < end, text
+        time.sleep(0.05)
+    return text.split("Live Board is at ")[1].split("/  ")[0]

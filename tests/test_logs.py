@@ -1,0 +1,180 @@
+"""Log lines that repeat are counted: the first at once, then one line a period, and one when it is over."""
+
+import asyncio
+import json
+import logging
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+import structlog
+
+from live.logs import PERIOD, Repeats
+from live.settings import Duration
+from tests.support import ServerProcess, StoreProcess, eventually, fresh_settings
+
+QUICK = 0.2
+
+
+class Lines(logging.Handler):
+    """Keeps what is logged."""
+
+    def __init__(self, period: float) -> None:
+        super().__init__()
+        self.told: list[dict[str, Any]] = []
+        self.repeats = Repeats(period)
+        self.addFilter(self.repeats)
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.told.append(record.msg if isinstance(record.msg, dict) else {"event": record.getMessage()})
+
+    def events(self, *fields: str) -> list[Any]:
+        """The texts, and some fields."""
+        return [
+            tuple(line.get(field) for field in ("event", *fields)) if fields else line["event"] for line in self.told
+        ]
+
+
+@pytest.fixture
+def lines(request: pytest.FixtureRequest) -> Iterator[Lines]:
+    """What reaches the handler; the period is a fifth of a second, or the parameter."""
+    handler = Lines(getattr(request, "param", QUICK))
+    before = structlog.get_config()
+    structlog.configure(
+        processors=[structlog.stdlib.ProcessorFormatter.wrap_for_formatter],
+        logger_factory=structlog.stdlib.LoggerFactory(),
+        wrapper_class=structlog.stdlib.BoundLogger,
+        cache_logger_on_first_use=False,
+    )
+    root = logging.getLogger()
+    root.addHandler(handler)
+    yield handler
+    root.removeHandler(handler)
+    handler.repeats.close()
+    structlog.configure(**before)
+
+
+async def over(lines: Lines, text: str) -> None:
+    """Wait until a cause is over."""
+
+    async def told() -> bool:
+        return f"over: {text}" in lines.events()
+
+    await eventually(told)
+
+
+@pytest.mark.parametrize("lines", [2.0], indirect=True)
+async def test_a_line_that_repeats_is_counted(lines: Lines) -> None:
+    """A thousand are three: the first, how many came again, and that it is over."""
+    log = structlog.get_logger()
+    for number in range(1000):
+        log.warning("the store is away", reason=f"late by {number}")
+    assert lines.told == [{"event": "the store is away", "reason": "late by 0"}]
+    await over(lines, "the store is away")
+    assert lines.events("repeated") == [
+        ("the store is away", None), ("the store is away", 999), ("over: the store is away", 999),
+    ]  # fmt: skip
+
+
+async def test_a_line_that_goes_on_is_told_once_a_period(lines: Lines) -> None:
+    """However often it comes; the counts add up."""
+    log = structlog.get_logger()
+    loop = asyncio.get_running_loop()
+    end, said = loop.time() + 5 * QUICK, 0
+    while loop.time() < end:
+        log.error("again")
+        said += 1
+        await asyncio.sleep(0.001)
+    await over(lines, "again")
+    counts = [line["repeated"] for line in lines.told if "repeated" in line]
+    assert sum(counts[:-1]) == counts[-1] == said - 1
+    assert 2 <= len(counts) <= 8
+
+
+@pytest.mark.parametrize("lines", [PERIOD], indirect=True)
+async def test_different_causes_are_different_lines(lines: Lines) -> None:
+    """By text, by board, and by where an exception comes from; what others log is counted too."""
+    log = structlog.get_logger()
+
+    def fail(number: int) -> None:
+        if number:
+            raise ValueError(number)
+        raise ValueError
+
+    for _ in range(3):
+        for board in ("a", "b"):
+            log.warning("lost", board=board)
+        for number in (0, 1):
+            try:
+                fail(number)
+            except ValueError as error:
+                log.error("failed", exc_info=error)  # noqa: TRY400 - as the code does
+        logging.getLogger("asyncio").error("Task exception was never retrieved\nfuture: %s", object())
+        log.info("not a warning")
+    assert lines.events("board")[:2] == [("lost", "a"), ("lost", "b")]
+    assert lines.events().count("failed") == 2
+    assert len([event for event in lines.events() if event.startswith("Task")]) == 1
+    lines.repeats.close()
+    assert sorted(line["repeated"] for line in lines.told if "repeated" in line) == [2] * 5
+
+
+@pytest.mark.parametrize("lines", [PERIOD], indirect=True)
+async def test_any_number_of_causes_is_bounded(lines: Lines) -> None:
+    """A flood of texts that are all different does not fill the memory."""
+    for number in range(5000):
+        structlog.get_logger().warning(f"text {number}")
+    assert len(lines.told) == 5000
+    assert len(lines.repeats._causes) <= 1000
+
+
+def test_what_was_counted_is_told_at_the_end() -> None:
+    """A process that ends says how often its last lines came."""
+    program = (
+        "import structlog; from live.logs import configure_logs; configure_logs('info')\n"
+        "for _ in range(50): structlog.get_logger().warning('again')"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    told = [json.loads(line) for line in done.stderr.splitlines()]
+    assert [(line["event"], line["level"], line.get("repeated")) for line in told] == [
+        ("again", "warning", None),
+        ("again", "warning", 49),
+    ]
+
+
+@pytest.mark.slow
+async def test_a_stall_of_the_store_is_a_few_lines(own_store: StoreProcess, tmp_path: Path) -> None:
+    """Thousands of refused requests log one line for each cause, and one when it is over."""
+    settings = fresh_settings(own_store.url, store_timeout=Duration(0.1), write_deadline=Duration(0.1))
+    server = ServerProcess(settings, tmp_path)
+    server.start()
+    refused = 0
+
+    async def ask(client: aiohttp.ClientSession) -> None:
+        nonlocal refused
+        while refused < 2000:
+            async with client.post("/v1/events", json={"key": "a"}) as answer:
+                refused += answer.status == 503
+            async with client.get("/v1/boards/posts") as answer:
+                refused += answer.status == 503
+
+    try:
+        async with aiohttp.ClientSession(server.url, connector=aiohttp.TCPConnector(limit=200)) as client:
+            async with client.post("/v1/events", json={"key": "a"}) as answer:
+                assert answer.status == 200
+            with own_store.frozen():
+                await asyncio.gather(*(ask(client) for _ in range(100)))
+
+        async def quiet() -> bool:
+            return "over: the store is away" in server.log()
+
+        await eventually(quiet, 3 * PERIOD)
+        told = [line for line in server.log().splitlines() if line.startswith("{")]
+        assert len(told) < 20, told
+        counted = [line for line in map(json.loads, told) if line["event"] == "over: the store is away"]
+        assert counted[0]["repeated"] >= refused / 2
+    finally:
+        server.stop()

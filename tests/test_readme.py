@@ -1,0 +1,235 @@
+"""The README as a newcomer follows it: every command, pasted into a fresh shell, does what the text promises."""
+
+import os
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+import tomllib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+import httpx
+import pytest
+
+from live.board_file import parse_boards
+from tests.support import fresh_settings, run_server
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+
+ROOT: Final = Path(__file__).parent.parent
+README: Final = (ROOT / "README.md").read_text()
+BLOCKS: Final = re.findall(r"^```sh\n(.*?)^```$", README, re.DOTALL | re.MULTILINE)
+DEADLINE: Final = 60
+STARTED: Final = "Live Board is at http://"
+# How a shell is started that reads nothing of the user's, and takes lines as if they were pasted. In zsh, a pasted `#`
+# is no comment, and a `?` without quotes looks for files.
+SHELLS: Final = {"bash": ["bash", "--norc", "--noprofile", "-i"], "zsh": ["zsh", "-f", "-i"]}
+WRONG: Final = ("command not found", "no matches found", "No such file", "parse error", "syntax error", '"code":"')
+
+
+class Step(NamedTuple):
+    """A block of the README: how it begins, what it prints, and whether it goes on until it is ended."""
+
+    begins: str
+    prints: str
+    goes_on: bool = False
+
+
+ANSWER: Final = '"accepted":1,"duplicate":0,"rejected":[]'
+STEPS: Final = [
+    Step("make run", STARTED, goes_on=True),
+    Step("curl -X POST", ANSWER),
+    Step("curl -X POST", ANSWER),
+    Step("curl 'http", '"records":[{"key":"my first post","score":1000001,"rank":1}]'),
+    Step("curl -N", "event: sync", goes_on=True),
+    Step(".venv/bin/python -m websockets", '"type":"sync"', goes_on=True),
+    Step("KEY=$(docker", ANSWER),
+    Step(". .venv/bin/activate\nKEY=", ANSWER),
+    Step(". .venv/bin/activate\nlive keys", "Revoked."),
+    Step("ADMIN=", '"what":"frozen","board":"june"'),
+    Step(". .venv/bin/activate\nlive boards", "June"),
+    Step(".venv/bin/live serve --role ingest", STARTED, goes_on=True),
+    Step(".venv/bin/live serve --role viewers", STARTED, goes_on=True),
+]
+
+
+@pytest.fixture(scope="module")
+def checkout() -> Iterator[Path]:
+    """What a newcomer has after `git clone` and the first `make run`; in a folder with a short path."""
+    names = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, check=True).stdout  # noqa: S607
+    with tempfile.TemporaryDirectory(prefix="live-") as name:
+        for path in filter(None, names.decode().split("\0")):
+            (Path(name) / path).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(ROOT / path, Path(name) / path)
+        done = subprocess.run(  # what `make run` does once, before it starts the server
+            ["make", ".venv/run"],  # noqa: S607
+            cwd=name,
+            env=environment(0),
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+        yield Path(name)
+
+
+def environment(port: int) -> dict[str, str]:
+    """Of a newcomer: no virtual environment is active, nothing is set; the port is the one that the README may have."""
+    left = {name: value for name, value in os.environ.items() if not name.startswith(("LIVE_", "VIRTUAL_ENV"))}
+    path = os.pathsep.join(part for part in left["PATH"].split(os.pathsep) if not part.startswith(str(ROOT)))
+    return {**left, "PATH": path, "LIVE_PORT": str(port)}
+
+
+class Terminal:
+    """A fresh shell into which a block is pasted."""
+
+    def __init__(self, shell: str, folder: Path, block: str, ports: tuple[int, int]) -> None:
+        self._log = folder / f"terminal-{time.monotonic_ns()}.log"
+        text = block.replace("8000", str(ports[0])).replace("8001", str(ports[1]))
+        with self._log.open("wb") as log:
+            self.process = subprocess.Popen(
+                SHELLS[shell], cwd=folder, env=environment(ports[0]), stdin=subprocess.PIPE, stdout=log, stderr=log,
+                start_new_session=True,
+            )  # fmt: skip
+        assert self.process.stdin is not None
+        self.process.stdin.write(text.encode())
+        self.process.stdin.flush()
+
+    def wait_for(self, text: str) -> None:
+        """Wait until something is printed."""
+        end = time.monotonic() + DEADLINE
+        while text not in self.log():
+            assert time.monotonic() < end, self.log()
+            assert self.process.poll() is None, self.log()
+            time.sleep(0.05)
+
+    def finish(self) -> None:
+        """Leave the shell, and wait for the end of the commands."""
+        assert self.process.stdin is not None
+        self.process.stdin.close()
+        self.process.wait(DEADLINE)
+
+    def end(self) -> None:
+        """End what goes on, and then the shell, which does not end by the same signal."""
+        assert self.process.stdin is not None
+        os.killpg(self.process.pid, signal.SIGTERM)
+        self.process.stdin.close()
+        self.process.wait(DEADLINE)
+        end = time.monotonic() + DEADLINE
+        while alive(self.process.pid):
+            assert time.monotonic() < end
+            time.sleep(0.05)
+
+    def log(self) -> str:
+        """What was printed."""
+        return self._log.read_text(errors="replace")
+
+
+def alive(group: int) -> bool:
+    """Whether a process of a group is left."""
+    try:
+        os.killpg(group, signal.SIGTERM)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+@contextmanager
+def pasted(shell: str, folder: Path, block: str, ports: tuple[int, int]) -> Iterator[Terminal]:
+    """A block that goes on for as long as the context."""
+    terminal = Terminal(shell, folder, block, ports)
+    try:
+        yield terminal
+    finally:
+        terminal.end()
+
+
+def free_ports() -> tuple[int, int]:
+    """Two ports that nobody has now."""
+    with socket.socket() as one, socket.socket() as other:
+        one.bind(("127.0.0.1", 0))
+        other.bind(("127.0.0.1", 0))
+        return one.getsockname()[1], other.getsockname()[1]
+
+
+def has_docker() -> bool:
+    """Whether there is an engine to run containers."""
+    docker = shutil.which("docker")
+    return docker is not None and subprocess.run([docker, "info"], capture_output=True, check=False).returncode == 0
+
+
+def test_every_block_is_tried() -> None:
+    """A new block needs a step above. None has a comment, which a pasted zsh takes for words."""
+    assert [block for block in BLOCKS if "#" in block] == []
+    assert [step.begins for step in STEPS] == [
+        block[: len(step.begins)] for block, step in zip(BLOCKS, STEPS, strict=True)
+    ]
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+def test_every_command_does_what_the_text_promises(checkout: Path, shell: str) -> None:
+    """Block by block, each in a fresh shell, beside the server of `make run`."""
+    if shutil.which(shell) is None:
+        pytest.skip(f"{shell} is not installed")
+    shutil.rmtree(checkout / "live-data", ignore_errors=True)
+    ports = free_ports()
+    begun, *steps = zip(STEPS, BLOCKS, strict=True)
+    with pasted(shell, checkout, begun[1], ports) as server:
+        server.wait_for(STARTED)
+        server.wait_for("The admin API key of this server")
+        for step, block in steps[:-2]:
+            if "docker" not in block:
+                follow(step, block, shell, checkout, ports)
+            if step is STEPS[1]:
+                page = httpx.get(f"http://127.0.0.1:{ports[0]}/boards/posts").text
+                assert "my first post" in page, "the text promises that the post is on the page"
+    with pasted(shell, checkout, steps[-2][1], ports) as ingest:
+        ingest.wait_for(STARTED)
+        with pasted(shell, checkout, steps[-1][1], ports) as viewers:
+            viewers.wait_for(STARTED)
+            assert httpx.get(f"http://127.0.0.1:{ports[1]}/v1/boards").status_code == 200
+
+
+def follow(step: Step, block: str, shell: str, folder: Path, ports: tuple[int, int]) -> None:
+    """Paste a block, and see that it prints what it is to print and that nothing goes wrong."""
+    terminal = Terminal(shell, folder, block, ports)
+    if step.goes_on:
+        terminal.wait_for(step.prints)
+        terminal.end()
+    else:
+        terminal.finish()
+    assert step.prints in terminal.log()
+    assert [word for word in WRONG if word in terminal.log()] == [], terminal.log()
+
+
+@pytest.mark.skipif(not has_docker(), reason="there is no Docker engine")
+def test_the_composition_takes_an_event(checkout: Path) -> None:
+    """With the key that the block makes."""
+    (block,) = (block for block in BLOCKS if "docker" in block)
+    try:
+        follow(STEPS[6], block, "bash", checkout, free_ports())
+    finally:
+        subprocess.run(["docker", "compose", "down", "--volumes"], cwd=checkout, check=True)  # noqa: S607
+
+
+async def test_the_events_of_the_example_file_count(valkey_url: str) -> None:
+    """Each event that stands beside a board of the example is counted by it, on whatever day it is read."""
+    (text,) = (block for block in re.findall(r"```toml\n(.*?)```", README, re.DOTALL) if "[[board]]" in block)
+    events = re.findall(r"# (\{.*\})$", text, re.MULTILINE)
+    ids = [board["id"] for board in tomllib.loads(text)["board"] if board.get("source", ["like"])[0] in str(events)]
+    assert ids == ["slowest", "songs", "game"]
+    async with (
+        run_server(fresh_settings(valkey_url), parse_boards(text)) as url,
+        httpx.AsyncClient(base_url=url, headers={"Content-Type": "application/json"}) as client,
+    ):
+        for board, event in zip(ids, events, strict=True):
+            answer: dict[str, Any] = (await client.post("/v1/events", content=event)).json()
+            assert (answer["accepted"], answer["rejected"]) == (1, []), event
+            assert (await client.get(f"/v1/boards/{board}")).json()["rank_count"] == 1
+        assert (await client.get("/boards/moba,rpg,games")).status_code == 200

@@ -1,0 +1,118 @@
+"""/openapi.json as others read it: valid for three validators, and the source of clients that work."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+import httpx
+import pytest
+
+from tests.support import ServerProcess, fresh_settings
+
+ROOT: Final = Path(__file__).parent.parent.parent
+TOOLS: Final = ROOT / ".tools"
+GIVEN: Final = ROOT / "tests" / "tools"
+PYTHON: Final = TOOLS / "python" / "bin"
+NODE: Final = TOOLS / "node_modules" / ".bin"
+
+needs_python = pytest.mark.skipif(not PYTHON.exists(), reason="tests/install-tools.sh has not been run")
+needs_node = pytest.mark.skipif(not NODE.exists(), reason="Node.js is not installed, or tests/install-tools.sh not run")
+
+
+@pytest.fixture(scope="module")
+def server(valkey_url: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The address of a server of its own process."""
+    process = ServerProcess(fresh_settings(valkey_url), tmp_path_factory.mktemp("server"))
+    process.start()
+    yield process.url
+    assert process.stop() == 0
+
+
+@pytest.fixture(scope="module")
+def document(server: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The document that the server serves, in a file."""
+    path = tmp_path_factory.mktemp("document") / "openapi.json"
+    path.write_bytes(httpx.get(f"{server}/openapi.json").raise_for_status().content)
+    return path
+
+
+def run(*command: object, cwd: Path, **environment: str) -> str:
+    """Run a tool that must succeed; gives what it printed."""
+    done = subprocess.run(
+        [str(part) for part in command],
+        cwd=cwd,
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout + done.stderr
+
+
+@needs_python
+def test_openapi_spec_validator_finds_nothing(document: Path) -> None:
+    """The document follows the schema of OpenAPI 3.1, its defaults and references too."""
+    run(PYTHON / "openapi-spec-validator", document, cwd=document.parent)
+
+
+@needs_node
+def test_spectral_finds_nothing(document: Path) -> None:
+    """Not even a warning, by the rules that come with it."""
+    run(
+        NODE / "spectral", "lint", document, "--ruleset", GIVEN / "spectral.yaml", "--fail-severity", "hint",
+        cwd=document.parent,
+    )  # fmt: skip
+
+
+@needs_node
+def test_redocly_finds_nothing(document: Path) -> None:
+    """By its recommended rules, each of which is an error here."""
+    run(
+        NODE / "redocly", "lint", document, "--config", GIVEN / "redocly.yaml", cwd=document.parent,
+        REDOCLY_TELEMETRY="off", REDOCLY_SUPPRESS_UPDATE_NOTICE="true",
+    )  # fmt: skip
+
+
+@needs_python
+def test_a_generated_python_client_posts_and_reads(server: str, document: Path, tmp_path: Path) -> None:
+    """The generator drops no operation; of the types of bodies it knows JSON alone, and says so."""
+    generated = tmp_path / "generated"
+    said = run(
+        PYTHON / "openapi-python-client", "generate", "--path", document, "--output-path", generated,
+        "--meta", "none", "--config", GIVEN / "generator.yaml", cwd=tmp_path,
+    )  # fmt: skip
+    assert said.count("WARNING") == said.count("Unsupported content type") == 2
+    made = {path.stem.replace("_", "") for path in (generated / "api").glob("*/*.py")}
+    assert {name.lower() for name in operations(document)} <= made
+    told = run(sys.executable, GIVEN / "client.py", server, cwd=tmp_path, PYTHONPATH=str(tmp_path))
+    assert told.startswith("2 ")
+    assert "from Python 4" in told
+
+
+@needs_node
+def test_a_generated_typescript_client_posts_and_reads(server: str, document: Path, tmp_path: Path) -> None:
+    """It compiles under the strict rules of TypeScript, and every operation has its types."""
+    (tmp_path / "node_modules").symlink_to(TOOLS / "node_modules")
+    (tmp_path / "package.json").write_text('{"type": "module"}')
+    (tmp_path / "client.ts").write_text((GIVEN / "client.ts").read_text())
+    run(NODE / "openapi-typescript", document, "--output", "schema.d.ts", cwd=tmp_path)
+    types = (tmp_path / "schema.d.ts").read_text()
+    assert [name for name in operations(document) if f"    {name}: {{" not in types] == []
+    run(
+        NODE / "tsc", "--strict", "--target", "es2022", "--module", "nodenext", "--lib", "es2022,dom", "client.ts",
+        cwd=tmp_path,
+    )  # fmt: skip
+    told = run("node", "client.js", server, cwd=tmp_path)
+    assert told.startswith("1 ")
+    assert "from TypeScript 3" in told
+
+
+def operations(document: Path) -> list[str]:
+    """The names of all operations of the document."""
+    paths = json.loads(document.read_text())["paths"]
+    return [operation["operationId"] for methods in paths.values() for operation in methods.values()]
