@@ -57,7 +57,8 @@ class Store(Redis):
     witness: Witness
 
     async def aclose(self, close_connection_pool: bool | None = None) -> None:  # noqa: FBT001 - redis-py's signature
-        """Close the line too."""
+        """Close the line and the shared positions too."""
+        self.witness.positions.close()
         await self.line.close()
         await super().aclose(close_connection_pool)
 

@@ -37,7 +37,7 @@ class LossWatch:
             await asyncio.sleep(BEAT)
             try:
                 witness.refresh()
-                witness.flush_if_changed()
+                witness.positions.hear()
                 if not witness.lost:
                     async with store_errors():
                         faults = await self._compare(self._client.line.calls, boards=False)
@@ -82,7 +82,7 @@ class LossWatch:
         witness = self._client.witness
         if witness.lost:
             return
-        witness.flush()  # others may know more, and hear what we know
+        witness.positions.hear()  # what other processes have acknowledged counts too
         self._tell(await self._compare(line.calls, boards=True))
         if witness.lost:
             raise StoreUnavailableError("the store lost data")
@@ -94,7 +94,7 @@ class LossWatch:
     async def _compare(self, calls: Any, *, boards: bool) -> list[str]:  # noqa: ANN401 - `calls` of a line
         """What is missing or went back; what is known is taken before the store is asked."""
         witness = self._client.witness
-        known, positions = witness.facts, dict(witness.positions)
+        known, positions = witness.facts, dict(witness.positions.known)
         looked_at = sorted(positions.keys() | known.epochs.keys()) if boards else []
         commands: list[tuple[Word, ...]] = [
             ("GET", self._names.store),

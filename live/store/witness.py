@@ -1,10 +1,8 @@
 """What must survive the store, kept in the data directory: by it a process knows that the store lost data (I8).
 
-There are two files for each key prefix. `witness-<prefix>.json` is fsynced with every change: which store this is,
-whether API keys are required, the epochs of the boards of the boards file, the versions of what the store defines,
-whether data was lost, and which losses an operator has accepted. `positions-<prefix>.json` is written twice a second
-without an fsync: the highest offset of each board that a process has seen. An old offset there is harmless, because it
-is a lower bound.
+For each key prefix, `witness-<prefix>.json` holds which store this is, whether API keys are required, the epochs of the
+boards of the boards file, the versions of what the store defines, whether data was lost, and which losses an operator
+has accepted. Every change is fsynced. The highest offset of each board is in the files of `positions.py`.
 """
 
 import fcntl
@@ -19,6 +17,7 @@ import msgspec
 import structlog
 
 from live.errors import EpochLostError, SetupError
+from live.store.positions import SharedPositions
 
 log = structlog.get_logger()
 
@@ -48,9 +47,6 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     accepted: tuple[Accepted, ...] = ()
 
 
-Positions = dict[str, tuple[str, int]]
-
-
 class Witness:
     """The memory of one key prefix in one data directory, shared by every process that uses both.
 
@@ -62,15 +58,12 @@ class Witness:
         self.path = folder / f"witness-{prefix}.json"
         self.active = False
         self.facts = Facts()
-        self.positions: Positions = {}  # of each board its epoch and its highest offset
-        self._positions_path = folder / f"positions-{prefix}.json"
+        self.positions = SharedPositions(folder, prefix)
         self._lock_path = folder / f"witness-{prefix}.lock"
         self._read_at: tuple[int, int] | None = None
-        self._dirty = False
         self._accepting = False
         self._restart = False
         self.refresh()
-        self.positions = self._read_positions()
 
     # What is known
 
@@ -90,14 +83,15 @@ class Witness:
 
     def offset_of(self, board: str, epoch: str | None) -> int:
         """The highest offset that is known of a life of a board; -1 for none."""
-        known = self.positions.get(board)
-        return known[1] if known is not None and known[0] == epoch else -1
+        return self.positions.offset_of(board, epoch)
 
     def note(self, board: str, epoch: str, offset: int) -> None:
         """Remember where a board stood."""
-        if self.active and offset > self.offset_of(board, epoch):
-            self.positions[board] = (epoch, offset)
-            self._dirty = True
+        if self.active:
+            try:
+                self.positions.note(board, epoch, offset)
+            except OSError as error:  # as of a full disk: what was counted is not refused for it
+                log.error("positions can't be shared with other processes", reason=str(error))  # noqa: TRY400 - it says all
 
     # What is heard
 
@@ -145,7 +139,7 @@ class Witness:
 
     def describe(self) -> str:
         """The boards that are known, with their epochs and highest offsets."""
-        known = {board: (epoch, -1) for board, epoch in self.facts.epochs.items()} | self.positions
+        known = {board: (epoch, -1) for board, epoch in self.facts.epochs.items()} | self.positions.known
         boards = [
             f"{board} (epoch {epoch}, offset {offset if offset >= 0 else 'unknown'})"
             for board, (epoch, offset) in sorted(known.items())
@@ -177,25 +171,6 @@ class Witness:
         self._restart = self._restart or (self._read_at is not None and facts.accepted != self.facts.accepted)
         self._read_at, self.facts = at, facts
 
-    def flush(self) -> None:
-        """Share with other processes where boards stood, and hear of it."""
-        if not self.path.parent.exists():
-            return
-        with self._locked():
-            held = self._read_positions()
-            merged = {**held, **self.positions}
-            for board, (epoch, offset) in held.items():
-                if epoch == merged[board][0]:
-                    merged[board] = (epoch, max(offset, merged[board][1]))
-            if merged != held:
-                self._write(self._positions_path, merged, durable=False)
-        self.positions, self._dirty = merged, False
-
-    def flush_if_changed(self) -> None:
-        """The same, when there is anything to tell."""
-        if self._dirty:
-            self.flush()
-
     # What an operator decides
 
     @contextmanager
@@ -208,11 +183,10 @@ class Witness:
             yield
             deed = Accepted(at=int(time.time()), lost=reason, store=before.store, epochs=before.epochs)
             self.facts = msgspec.structs.replace(self.facts, accepted=(*before.accepted, deed))
-            self.positions = {}
             with self._locked():
                 self._write(self.path, self.facts)
-                self._write(self._positions_path, self.positions)
                 self._remember_file()
+            self.positions.forget()
         except BaseException:
             self.facts = before
             raise
@@ -251,28 +225,20 @@ class Witness:
         finally:
             os.close(lock)
 
-    def _write(self, path: Path, content: object, *, durable: bool = True) -> None:
-        """Replace a file as a whole."""
+    def _write(self, path: Path, content: object) -> None:
+        """Replace a file as a whole, durably."""
         new = path.with_suffix(".new")
         descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
         with open(descriptor, "wb") as file:  # noqa: PTH123 - it is open
             file.write(msgspec.json.encode(content))
-            if durable:
-                file.flush()
-                os.fsync(file.fileno())
+            file.flush()
+            os.fsync(file.fileno())
         new.replace(path)
-        if durable:
-            folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
-            try:
-                os.fsync(folder)
-            finally:
-                os.close(folder)
-
-    def _read_positions(self) -> Positions:
+        folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
         try:
-            return msgspec.json.decode(self._positions_path.read_bytes(), type=Positions)
-        except (OSError, msgspec.DecodeError):  # a lower bound: a crash may have taken it
-            return {}
+            os.fsync(folder)
+        finally:
+            os.close(folder)
 
 
 CHOICES: Final = (

@@ -146,7 +146,11 @@ class Place:
             await eventually(works)
             if self.keyed:
                 assert (await client.put("/v1/boards/contest", json=CONTEST)).status_code == 201
-                assert (await client.put("/v1/boards/contest/records/Ada", json={})).status_code < 300
+
+                async def knows() -> bool:  # another worker hears of the board a moment later
+                    return (await client.put("/v1/boards/contest/records/Ada", json={})).status_code < 300
+
+                await eventually(knows)
 
     async def make_key(self) -> None:
         """An API key for everything, if producers are to have one."""
@@ -444,6 +448,27 @@ async def test_a_position_that_is_passed_again_is_another_one(own_store: StorePr
             await socket.close()
     finally:
         server.kill()
+
+
+async def test_a_process_knows_what_another_one_acknowledged(own_store: StoreProcess, tmp_path: Path) -> None:
+    """The only process that has seen the highest offset is frozen: the other one counts nothing below it."""
+    settings = fresh_settings(own_store.url, log_level="warning")
+    one, two = ServerProcess(settings, tmp_path), ServerProcess(settings, tmp_path)
+    one.start()
+    two.start()
+    try:
+        async with http(one.url) as client, http(two.url) as other:
+            await post(client, {"key": "a"})
+            await post(other, {"key": "a"})
+            copy = Copy(own_store, tmp_path)
+            assert (await post(client, {"key": "a"}))["accepted"] == 1
+            assert one.process is not None
+            one.process.send_signal(signal.SIGSTOP)
+            copy.put_back()
+            assert await hammer(two.url, {}) == []
+    finally:
+        one.kill()
+        two.kill()
 
 
 async def test_a_store_that_only_crashed_lost_nothing(own_store: StoreProcess) -> None:

@@ -18,9 +18,9 @@ from live.producer import Scope
 from live.settings import Settings
 from live.store.client import connect
 from live.store.embedded import EmbeddedStore
+from live.store.positions import SharedPositions
 from live.store.private import make_private
 from live.store.producers import ProducerStore
-from live.store.witness import Witness
 from tests.support import ServerProcess, fresh_settings
 
 pytestmark = [
@@ -111,7 +111,9 @@ async def test_nothing_is_there_to_be_read(folder: Path) -> None:
     try:
         store.start()
         await add_key(settings, store)
-        Witness(data, settings.key_prefix).flush()
+        shared = SharedPositions(data, settings.key_prefix)
+        shared.note("posts", "e1", 1)
+        shared.close()
         assert len(everything(data)) > 5
         assert as_stranger(READ, *everything(data)) == ""
         store.stop()
