@@ -11,8 +11,8 @@ from typing import Final
 
 import msgspec
 
-from live.board_file import BoardChoice, make_board
-from live.event import make_entry
+from live.domain.board_file import BoardChoice, make_board
+from live.domain.event import make_entry
 from live.settings import load_settings
 from live.store.client import connect
 from live.store.ledger import Ledger

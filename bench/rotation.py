@@ -14,8 +14,8 @@ from redis.asyncio import Redis
 
 from bench.processes import BenchError, running_store, start_module, stop
 from bench.table import Row, Scale, Tell, middle, middle_ratio, of_round, quantile
-from live.board_file import BoardChoice, make_board
-from live.event import make_entry
+from live.domain.board_file import BoardChoice, make_board
+from live.domain.event import make_entry
 from live.rotation import rotate_for_ever
 from live.settings import load_settings
 from live.store.client import connect

@@ -7,8 +7,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO, Final
 
+from live.domain.producer import Record, Scope, digest_of, new_secret, parse_bearer
 from live.errors import SetupError
-from live.producer import Record, Scope, digest_of, new_secret, parse_bearer
 from live.settings import Settings
 from live.store.client import connect
 from live.store.producers import ProducerStore

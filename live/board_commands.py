@@ -6,8 +6,8 @@ from typing import Annotated, Any
 import typer
 from rich.table import Table
 
-from live.board import Board
-from live.board_file import load_boards
+from live.domain.board import Board
+from live.domain.board_file import load_boards
 from live.lifecycle.definition import read_board
 from live.settings import Settings, load_settings
 from live.store.census import count, keys_of, measure, view

@@ -12,7 +12,7 @@ import live.load.run as load_test
 import live.replay.run as replaying
 from live import __version__
 from live.board_commands import show_boards
-from live.board_file import load_boards
+from live.domain.board_file import load_boards
 from live.errors import SetupError
 from live.key_commands import keys
 from live.replay.options import Options as ReplayOptions

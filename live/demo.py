@@ -4,8 +4,8 @@ import asyncio
 import random
 from typing import Final
 
+from live.domain.event import make_entry
 from live.errors import EpochLostError, ProblemError, StoreUnavailableError
-from live.event import make_entry
 from live.ingest.committer import Committer
 from live.store.turn import Turn
 

@@ -8,9 +8,9 @@ from typing import Final, NamedTuple
 import structlog
 
 from live.client import Client
+from live.domain.producer import NO_DIGESTS, Producer, Verb, anonymous, matches, parse_bearer
 from live.errors import EPOCH_LOST_DETAIL, ProblemError, StoreUnavailableError
 from live.hosts import is_loopback
-from live.producer import NO_DIGESTS, Producer, Verb, anonymous, matches, parse_bearer
 from live.settings import Settings
 from live.store.client import Store, store_errors
 from live.store.producers import ProducerStore

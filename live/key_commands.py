@@ -11,12 +11,12 @@ import typer
 from msgspec import UNSET
 from rich.table import Table
 
-from live.board import BOARD_ID
-from live.board_file import load_boards
+from live.domain.board import BOARD_ID
+from live.domain.board_file import load_boards
+from live.domain.event import MAX_SCORE
+from live.domain.names import unknown
+from live.domain.producer import ALL, Record, Scope, Verb
 from live.errors import SetupError
-from live.event import MAX_SCORE
-from live.names import unknown
-from live.producer import ALL, Record, Scope, Verb
 from live.settings import Settings, load_settings
 from live.store.census import opened_boards
 from live.store.client import Store, connect

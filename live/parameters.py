@@ -3,8 +3,8 @@
 from collections.abc import Collection, Iterable, Mapping
 from typing import Final
 
+from live.domain.names import unknown
 from live.errors import ProblemError
-from live.names import unknown
 
 _MOST_DIGITS: Final = 16
 

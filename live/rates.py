@@ -13,8 +13,8 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final
 
+from live.domain.producer import Producer
 from live.errors import ProblemError, StoreUnavailableError
-from live.producer import Producer
 from live.settings import Settings
 from live.store.client import Store
 from live.store.leases import LeaseStore

@@ -5,8 +5,8 @@ from urllib.parse import urlsplit
 
 import msgspec
 
+from live.domain.producer import parse_bearer
 from live.errors import SetupError
-from live.producer import parse_bearer
 
 KEY_REFUSED: Final = frozenset({401, 403})
 

@@ -17,9 +17,9 @@ from starlette.types import ASGIApp
 from uvicorn.supervisors import Multiprocess
 
 from live.admin_key import FILE, provide_admin_key
-from live.board import Boards
-from live.board_file import load_boards
 from live.descriptors import fit, raise_limit
+from live.domain.board import Boards
+from live.domain.board_file import load_boards
 from live.errors import SetupError, StoreUnavailableError
 from live.hosts import is_loopback
 from live.lifecycle.acceptance import accept_loss

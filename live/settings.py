@@ -9,12 +9,12 @@ from typing import Annotated, Any, Final, Literal
 import msgspec
 from msgspec import Meta
 
+from live.domain.names import unknown
+from live.domain.window import parse_duration
 from live.errors import SetupError
 from live.forwarded import check_network
 from live.hosts import check_pattern, check_root_path
-from live.names import unknown
 from live.origin import check_origin
-from live.window import parse_duration
 
 OTHER_VARIABLES = ("LIVE_KEY",)  # read by `live replay` and `live load`
 

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from live import cloudevent, decoding
-from live.decoding import Body, finish
+from live.domain.decoding import Body, finish
 
 
 def decode_json(body: bytes, max_events: int) -> Body:

@@ -3,8 +3,8 @@
 import asyncio
 from typing import Final, Self
 
+from live.domain.producer import Producer
 from live.errors import ProblemError
-from live.producer import Producer
 from live.rates import Rates
 from live.store.client import connect
 from live.store.leases import TAKE, LeaseStore

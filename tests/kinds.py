@@ -11,7 +11,7 @@ import httpx
 import msgspec
 from websockets.asyncio.client import connect as connect_socket
 
-from live.board_file import parse_boards
+from live.domain.board_file import parse_boards
 from live.settings import Duration, Settings
 from live.store.audit import Auditor
 from live.store.client import connect

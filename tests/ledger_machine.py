@@ -9,7 +9,7 @@ from typing import Any
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from live.event import MAX_SCORE, Entry, make_entry
+from live.domain.event import MAX_SCORE, Entry, make_entry
 from live.store.adding import Added
 from live.store.client import connect
 from live.store.ledger import Ledger

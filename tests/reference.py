@@ -4,9 +4,9 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-from live.board import Board
-from live.event import Entry
-from live.window import Forever, Periods, Sliding
+from live.domain.board import Board
+from live.domain.event import Entry
+from live.domain.window import Forever, Periods, Sliding
 
 _DAY: Final = 86_400_000  # ms; as long as identities are known by default
 

@@ -16,8 +16,8 @@ import httpx
 import pytest
 
 from live.admin_key import provide_admin_key
+from live.domain.producer import Scope
 from live.errors import SetupError
-from live.producer import Scope
 from live.settings import Settings, as_environment
 from live.store.client import connect
 from live.store.producers import ProducerStore

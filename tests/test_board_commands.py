@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from live.board import Boards
 from live.cli import app
-from live.event import make_entry
+from live.domain.board import Boards
+from live.domain.event import make_entry
 from live.lifecycle.keeper import Keeper
 from live.settings import Settings
 from live.store.client import connect

@@ -14,9 +14,9 @@ import pytest
 from msgspec import UNSET, UnsetType
 from playwright.async_api import Browser, Page, async_playwright
 
-from live.board import Board
+from live.domain.board import Board
+from live.domain.ranking import Ranks, Record, apply, diff, with_ranks
 from live.fanout.frames import Update
-from live.ranking import Ranks, Record, apply, diff, with_ranks
 from live.settings import Duration
 from tests.support import CHROMIUM, ServerProcess, StoreProcess, fresh_settings, post, rolling_board, run_server
 

@@ -6,7 +6,7 @@ import random
 import msgspec
 import pytest
 
-from live.board_file import parse_boards
+from live.domain.board_file import parse_boards
 from live.web.words import metadata_words
 from tests.support import CHROMIUM, post, rolling_board
 from tests.test_browser import PATIENCE, board_in_browser, until_first, until_live

@@ -8,11 +8,11 @@ import pytest
 from prometheus_client import Counter, Gauge, Histogram
 
 from live import metrics
-from live.board_file import BoardChoice, parse_boards
 from live.cli import app
+from live.domain.board_file import BoardChoice, parse_boards
+from live.domain.window import Forever, Periods, Rolling, Sliding
 from live.errors import CLOSE_CODES, PROBLEMS, REFUSALS
 from live.settings import Settings, environment_name
-from live.window import Forever, Periods, Rolling, Sliding
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")

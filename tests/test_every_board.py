@@ -12,9 +12,9 @@ from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule, run_state_machine_as_test
 
-from live.board import Board
-from live.board_file import BoardChoice, make_board
-from live.event import Entry, Extra, make_entry
+from live.domain.board import Board
+from live.domain.board_file import BoardChoice, make_board
+from live.domain.event import Entry, Extra, make_entry
 from live.store.audit import Auditor
 from live.store.beginnings import amend
 from live.store.client import connect

@@ -11,7 +11,7 @@ from typing import Any
 import httpx
 import pytest
 
-from live.event import make_entry
+from live.domain.event import make_entry
 from live.settings import Duration
 from live.store.client import connect
 from live.store.keys import Keys

@@ -7,10 +7,10 @@ from typing import get_args
 
 import pytest
 
-from live.board import Ties
-from live.board_file import parse_boards
+from live.domain.board import Ties
+from live.domain.board_file import parse_boards
+from live.domain.ranking import Ranks, Record
 from live.errors import SetupError
-from live.ranking import Ranks, Record
 from tests.kinds import Rows, ranking, rows_of, sees, stage
 from tests.support import eventually
 from tests.test_kinds import at

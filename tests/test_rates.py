@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from live import rates as rooms
+from live.domain.producer import anonymous
 from live.errors import ProblemError, StoreUnavailableError
-from live.producer import anonymous
 from live.rates import Rates
 from live.store.client import connect
 from live.web.problems import problem_response

@@ -17,7 +17,7 @@ from typing import Any, Final, NamedTuple
 import httpx
 import pytest
 
-from live.board_file import parse_boards
+from live.domain.board_file import parse_boards
 from tests.support import fresh_settings, run_server
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]

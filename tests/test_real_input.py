@@ -14,8 +14,8 @@ import httpx
 import msgspec
 import pytest
 
-from live.board import Ties
-from live.board_file import BoardChoice, make_board
+from live.domain.board import Ties
+from live.domain.board_file import BoardChoice, make_board
 from live.store.client import connect
 from live.store.keys import Keys
 from live.web.boards import BoardPage

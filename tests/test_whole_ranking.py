@@ -8,7 +8,7 @@ import httpx
 import msgspec
 import pytest
 
-from live.board import Ties
+from live.domain.board import Ties
 from live.web.boards import BoardPage
 from tests.kinds import Stage, stage, until
 

@@ -5,7 +5,8 @@ import time
 from collections.abc import Iterable
 from typing import Final
 
-from live.board import Board
+from live.domain.board import Board
+from live.domain.ranking import Page
 from live.errors import EpochLostError
 from live.fanout.frames import Frame, status_frame, viewers_frame
 from live.fanout.history import History
@@ -16,7 +17,6 @@ from live.fanout.ticks import Ticks
 from live.fanout.topic import Topic
 from live.fanout.viewer import Seat, Viewer, count_frames
 from live.metrics import CONFLATED, SEND_LAG_SECONDS, VIEWERS
-from live.ranking import Page
 from live.settings import Settings
 from live.store.ledger import Ledger
 

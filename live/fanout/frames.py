@@ -8,7 +8,7 @@ import msgspec
 from msgspec import UNSET, UnsetType
 from websockets import frames as websocket
 
-from live.ranking import Page, Ranks, Record, diff
+from live.domain.ranking import Page, Ranks, Record, diff
 
 _LEAST_RECORD: Final = len(b'{"key":"a","score":0,"rank":1},')  # bytes; no record of a sync is shorter
 
@@ -28,7 +28,7 @@ class Sync(msgspec.Struct, frozen=True, tag="sync", tag_field="type"):
 
 
 class Update(msgspec.Struct, frozen=True, tag="update", tag_field="type"):
-    """What changed in the top since an offset; see `live.ranking` for how to apply it.
+    """What changed in the top since an offset; see `live.domain.ranking` for how to apply it.
 
     `recovered` is true in the first message to a viewer that came back, and missed no more than this.
     """

@@ -2,7 +2,7 @@
 
 from collections import OrderedDict
 
-from live.ranking import Page
+from live.domain.ranking import Page
 
 
 class History:

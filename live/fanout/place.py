@@ -6,8 +6,8 @@ from typing import Final, Protocol
 
 import msgspec
 
+from live.domain.ranking import Page, neighbourhood
 from live.fanout.frames import Around, Frame, around_frame
-from live.ranking import Page, neighbourhood
 from live.store.placing import Spot
 
 _MOST_AT_ONCE: Final = 256  # viewers between two turns of the event loop

@@ -5,11 +5,11 @@ from typing import Final
 
 import msgspec
 
+from live.domain.event import key_fault
+from live.domain.window import parse_duration
 from live.errors import ProblemError
-from live.event import key_fault
 from live.parameters import is_whole, require_known, whole_number
 from live.settings import Settings
-from live.window import parse_duration
 
 _DEFAULT_SIZE: Final = 50
 _SLOWEST: Final = 60_000  # milliseconds

@@ -2,11 +2,11 @@
 
 from typing import Protocol
 
+from live.domain.ranking import Page, Ranks
 from live.fanout.frames import Frame, is_surely_smaller, sync_frame, update_frame
 from live.fanout.history import History
 from live.fanout.lane import MOST, Lane
 from live.fanout.position import Position
-from live.ranking import Page, Ranks
 
 
 class Loose(Protocol):

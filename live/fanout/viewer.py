@@ -3,13 +3,13 @@
 import asyncio
 from typing import Final, Protocol
 
+from live.domain.ranking import Page
 from live.errors import CLOSE_CODES
 from live.fanout.frames import Frame
 from live.fanout.lane import Lane
 from live.fanout.position import Position
 from live.fanout.topic import Topic
 from live.metrics import BYTES_SENT, FRAMES_SENT, RECOVERIES
-from live.ranking import Page
 
 _SENT: Final = {kind: FRAMES_SENT.labels(kind) for kind in ("sync", "update", "status", "viewers", "around")}
 

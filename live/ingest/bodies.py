@@ -4,8 +4,8 @@ import zlib
 from collections.abc import Callable, Generator
 from typing import Final, TypeAlias
 
-from live.cloudevent import decode_batch, decode_structured
-from live.decoding import Steps, decode_json, decode_ndjson
+from live.domain.cloudevent import decode_batch, decode_structured
+from live.domain.decoding import Steps, decode_json, decode_ndjson
 from live.errors import ProblemError
 
 Decoder: TypeAlias = Callable[[bytes, int], Steps]

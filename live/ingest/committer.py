@@ -10,8 +10,8 @@ from typing import Final, Protocol
 import msgspec
 import structlog
 
+from live.domain.event import Entry, join
 from live.errors import EpochLostError, ProblemError, StoreUnavailableError
-from live.event import Entry, join
 from live.metrics import COMMIT_EVENTS, COMMIT_SECONDS, EVENTS_ACCEPTED, RANGE_LEFT
 from live.rotation import catch_up
 from live.settings import Settings

@@ -10,13 +10,13 @@ from typing import Final
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from live.board import Board, Boards
-from live.decoding import Body
+from live.domain.board import Board, Boards
+from live.domain.decoding import Body
+from live.domain.event import MAX_DETAIL, Entry, Event, Extra, Identities, Likes, Rejection, entries_of, entry_of
+from live.domain.producer import Producer
 from live.errors import REFUSALS, EpochLostError, ProblemError, StoreUnavailableError
-from live.event import MAX_DETAIL, Entry, Event, Extra, Identities, Likes, Rejection, entries_of, entry_of
 from live.ingest.committer import Committed, Committer
 from live.metrics import EVENTS_DUPLICATE, EVENTS_REJECTED
-from live.producer import Producer
 
 DEFAULT_TYPE: Final = "like"
 _PLAIN: Final = (UNSET, UNSET, UNSET)

@@ -8,7 +8,7 @@ from contextlib import suppress
 import msgspec
 import structlog
 
-from live.board import Boards
+from live.domain.board import Boards
 from live.errors import StoreUnavailableError
 from live.lifecycle.definition import DefinitionError, read_board
 from live.store.beginnings import bear, renew

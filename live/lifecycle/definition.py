@@ -5,9 +5,9 @@ from typing import Any, Final
 
 import msgspec
 
-from live.board import Board
-from live.board_file import BoardChoice, read_choices
-from live.window import parse_duration
+from live.domain.board import Board
+from live.domain.board_file import BoardChoice, read_choices
+from live.domain.window import parse_duration
 
 
 class RunningChoice(BoardChoice, frozen=True, kw_only=True):

@@ -13,7 +13,7 @@ from typing import Final
 import msgspec
 import structlog
 
-from live.board import Board, Boards
+from live.domain.board import Board, Boards
 from live.errors import EpochLostError, ProblemError, SetupError, StoreUnavailableError
 from live.fanout.hub import Hub
 from live.ingest.committer import Committer

@@ -7,7 +7,7 @@ from typing import Final
 
 import msgspec
 
-from live.window import parse_duration
+from live.domain.window import parse_duration
 
 _PROMISE: Final = re.compile(r"(p50|p90|p99|max)=(\S+)")
 _MOST_SAMPLES: Final = 500_000

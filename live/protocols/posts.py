@@ -4,11 +4,11 @@ from collections.abc import Callable, Sequence
 from typing import Final, Protocol
 
 from live.client import ClientResolver
-from live.event import Entry
+from live.domain.event import Entry
+from live.domain.producer import Producer
 from live.ingest.bodies import too_large
 from live.ingest.committer import Committed
 from live.ingest.intake import Head, Intake
-from live.producer import Producer
 from live.protocols.peer import Peer
 from live.protocols.requests import RequestHead
 from live.replies import Reply, problem_reply

@@ -18,8 +18,8 @@ from websockets.protocol import State
 from websockets.server import ServerProtocol
 from websockets.speedups import apply_mask
 
+from live.domain.event import Entry
 from live.errors import CLOSE_CODES, KEY_REVOKED, LEAVING, ProblemError, StoreUnavailableError
-from live.event import Entry
 from live.ingest.committer import Committed
 from live.ingest.intake import Intake
 from live.ingest.session import Session

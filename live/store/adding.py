@@ -8,14 +8,14 @@ from typing import Any, Final
 
 import msgspec
 
-from live.board import Board
+from live.domain.board import Board
+from live.domain.event import Entry
+from live.domain.window import Sliding
 from live.errors import StoreUnavailableError
-from live.event import Entry
 from live.settings import Settings
 from live.store.client import Store, may_have_run, store_errors
 from live.store.life import MOST_REPLANS, SCRIPTS, Life, Scripts, word
 from live.store.plan import Plan, known_again, make_plan, out_of_range, planned, turned_away
-from live.window import Sliding
 
 _RETRY_PAUSE: Final = 0.05
 

@@ -6,14 +6,14 @@ from typing import Any, Final, cast
 
 import msgspec
 
-from live.board import DEFAULT_BOARD, Shape
+from live.domain.board import DEFAULT_BOARD, Shape
+from live.domain.window import EVER
 from live.errors import SetupError
 from live.store.client import Store, store_errors
 from live.store.keys import Keys, Table
 from live.store.line import Word
 from live.store.reading import HIGH, TAG
 from live.store.scripts import Script
-from live.window import EVER
 
 AUDIT: Final = Script("audit")
 SETTLE: Final = Script("settle")

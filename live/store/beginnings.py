@@ -4,7 +4,7 @@ import secrets
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from live.board import Board
+from live.domain.board import Board
 from live.settings import LONGEST
 from live.store.client import Store, store_errors
 from live.store.keys import Keys

@@ -8,10 +8,10 @@ from typing import Any, Final, Literal
 
 import msgspec
 
-from live.board import BOARD_ID, Board
+from live.domain.board import BOARD_ID, Board
+from live.domain.window import Periods
 from live.store.client import Store, store_errors
 from live.store.keys import Keys
-from live.window import Periods
 
 Kind = Literal["member", "event", "fixed"]
 

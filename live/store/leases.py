@@ -4,7 +4,7 @@ from typing import Final
 
 import msgspec
 
-from live.producer import Producer
+from live.domain.producer import Producer
 from live.store.client import Store, store_errors
 from live.store.scripts import Script
 

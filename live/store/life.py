@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import msgspec
 
-from live.board import Board
+from live.domain.board import Board
 from live.errors import EpochLostError, SetupError, StoreUnavailableError
 from live.settings import Settings
 from live.store.client import Store, store_errors

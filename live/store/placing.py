@@ -6,8 +6,8 @@ from typing import Any, Final
 
 import msgspec
 
-from live.board import Board
-from live.ranking import Page
+from live.domain.board import Board
+from live.domain.ranking import Page
 from live.store.line import Word
 from live.store.reading import Reading
 

@@ -12,9 +12,9 @@ from typing import Final, cast
 
 import msgspec
 
-from live.board import Board
-from live.event import MAX_SCORE, Entry, Extra, Likes
-from live.window import Periods, Rolling, Sliding
+from live.domain.board import Board
+from live.domain.event import MAX_SCORE, Entry, Extra, Likes
+from live.domain.window import Periods, Rolling, Sliding
 
 _VOTER: Final = b"voter"
 _PAIR: Final = b"pair"

@@ -5,8 +5,8 @@ from typing import Final
 
 import msgspec
 
+from live.domain.producer import Record, Scope, digest_of, new_secret, with_secret, without_secret
 from live.errors import StoreUnavailableError
-from live.producer import Record, Scope, digest_of, new_secret, with_secret, without_secret
 from live.store.client import Store, store_errors
 from live.store.keys import SystemKeys
 from live.store.scripts import Script

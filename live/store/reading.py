@@ -7,14 +7,14 @@ from typing import Any, Final
 import msgspec
 from msgspec import UNSET
 
-from live.board import Board
+from live.domain.board import Board
+from live.domain.ranking import Page, Record, position, ranks_of
+from live.domain.window import Periods
 from live.errors import EpochLostError, StoreUnavailableError
-from live.ranking import Page, Record, position, ranks_of
 from live.store.client import Store, store_errors
 from live.store.life import MOST_REPLANS, Life
 from live.store.line import Word
 from live.store.scripts import Script
-from live.window import Periods
 
 HIGH: Final = 40  # bits below the higher part of a sum of scores
 TAG: Final = 8  # bytes before the key in a name, where ties go by time

@@ -2,10 +2,10 @@
 
 from typing import Any
 
+from live.domain.window import EVER, Forever, Sliding
 from live.errors import StoreUnavailableError
 from live.store.client import store_errors
 from live.store.life import MOST_REPLANS, Life
-from live.window import EVER, Forever, Sliding
 
 
 class Rotating(Life):

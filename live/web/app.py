@@ -16,10 +16,10 @@ from starlette.routing import BaseRoute, Mount, Route, WebSocketRoute
 from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp
 
-from live.board import Boards
-from live.board_file import load_boards
 from live.client import ClientResolver
 from live.demo import like_for_ever
+from live.domain.board import Boards
+from live.domain.board_file import load_boards
 from live.errors import EpochLostError, ProblemError, StoreUnavailableError
 from live.fanout.hub import Hub
 from live.gate import Gate

@@ -4,8 +4,8 @@ from collections.abc import Iterable
 from functools import cache
 from typing import Any, Final
 
+from live.domain.event import Event
 from live.errors import CLOSE_CODES
-from live.event import Event
 from live.fanout.frames import Around, Status, Sync, Update, Viewers
 from live.ingest.posting import Answer
 from live.replies import ProblemBody

@@ -7,8 +7,8 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
+from live.domain.event import MAX_KEY_BYTES, MAX_SCORE
 from live.errors import ProblemError
-from live.event import MAX_KEY_BYTES, MAX_SCORE
 
 Score = Annotated[int, Meta(ge=-MAX_SCORE, le=MAX_SCORE)]
 

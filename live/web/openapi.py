@@ -5,10 +5,10 @@ from functools import cache
 from typing import Final
 
 from live import __version__
-from live.calendar import EXAMPLES
-from live.cloudevent import CloudEvent
+from live.domain.calendar import EXAMPLES
+from live.domain.cloudevent import CloudEvent
+from live.domain.event import MAX_SCORE, Event
 from live.errors import REFUSALS
-from live.event import MAX_SCORE, Event
 from live.ingest.posting import Answer
 from live.lifecycle.definition import RunningChoice
 from live.replies import ProblemBody

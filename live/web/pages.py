@@ -13,17 +13,17 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 
-from live.board import Board
+from live.domain.board import Board
+from live.domain.event import key_fault
+from live.domain.ranking import Page
+from live.domain.window import Periods
 from live.errors import PROBLEMS, EpochLostError, ProblemError, StoreUnavailableError
-from live.event import key_fault
-from live.ranking import Page
 from live.store.ledger import Ledger
 from live.web.periods import period_of
 from live.web.problems import as_problem
 from live.web.security import EMBED_POLICY
 from live.web.state import Live, assets, live_of
 from live.web.words import grouped, metadata_words, moment, moment_words, place_words, window_words
-from live.window import Periods
 
 log = structlog.get_logger()
 

@@ -2,10 +2,10 @@
 
 from starlette.requests import Request
 
-from live.calendar import FIRST, LAST
+from live.domain.calendar import FIRST, LAST
+from live.domain.window import Periods
 from live.errors import ProblemError
 from live.store.ledger import Ledger
-from live.window import Periods
 
 
 async def period_of(request: Request, ledger: Ledger) -> int | None:

@@ -8,8 +8,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
+from live.domain.event import Entry
 from live.errors import CLOSE_CODES, KEY_REVOKED, ProblemError, StoreUnavailableError
-from live.event import Entry
 from live.ingest.committer import Committed
 from live.ingest.intake import Intake
 from live.ingest.session import Session

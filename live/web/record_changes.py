@@ -8,8 +8,8 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
+from live.domain.event import Event, event_fault, key_fault
 from live.errors import ProblemError
-from live.event import Event, event_fault, key_fault
 from live.store.ledger import Ledger
 from live.web.board_changes import admin_of
 from live.web.bodies import read_object

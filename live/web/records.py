@@ -8,9 +8,9 @@ from msgspec import UNSET, UnsetType
 from starlette.requests import Request
 from starlette.responses import Response
 
+from live.domain.ranking import Page, Record, neighbourhood
 from live.errors import ProblemError
 from live.parameters import whole_number
-from live.ranking import Page, Record, neighbourhood
 from live.store.ledger import Ledger
 from live.web.boards import json_response
 from live.web.periods import period_of

@@ -5,8 +5,8 @@ from typing import Any, Final
 
 import msgspec
 
+from live.domain.event import MAX_KEY_BYTES, MAX_METADATA_BYTES
 from live.errors import PROBLEMS, REFUSALS
-from live.event import MAX_KEY_BYTES, MAX_METADATA_BYTES
 
 Json = dict[str, Any]
 

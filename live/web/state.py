@@ -9,7 +9,7 @@ import msgspec
 from jinja2 import Environment
 from starlette.requests import HTTPConnection
 
-from live.board import Board, Boards
+from live.domain.board import Board, Boards
 from live.errors import EpochLostError, ProblemError
 from live.fanout.hub import Hub
 from live.ingest.intake import Intake

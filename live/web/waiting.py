@@ -7,16 +7,16 @@ from typing import Final
 import msgspec
 from starlette.requests import Request
 
+from live.domain.ranking import Page
+from live.domain.window import parse_duration
 from live.errors import BOARD_GONE, ProblemError, StoreUnavailableError
 from live.fanout.subscription import Subscription
 from live.fanout.viewer import FeedEndedError, Reader
 from live.parameters import whole_number
-from live.ranking import Page
 from live.settings import Settings
 from live.web.clients import client_of
 from live.web.state import Live
 from live.web.watching import lend, unless_left
-from live.window import parse_duration
 
 _DEFAULT_LIMIT: Final = 100
 _LONGEST: Final = 60  # seconds

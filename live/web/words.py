@@ -9,7 +9,7 @@ from typing import Final
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from live.window import Periods, Rolling, Sliding, Window
+from live.domain.window import Periods, Rolling, Sliding, Window
 
 _UNITS: Final = ((86400, "day"), (3600, "hour"), (60, "minute"), (1, "second"))
 _MOST_MEMBERS: Final = 8

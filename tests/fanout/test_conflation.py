@@ -12,7 +12,7 @@ import pytest
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed
 
-from live.board import Board
+from live.domain.board import Board
 from live.metrics import REGISTRY
 from live.settings import Duration
 from live.store.client import connect as connect_store

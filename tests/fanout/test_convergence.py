@@ -14,8 +14,8 @@ import pytest
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
+from live.domain.ranking import Record
 from live.fanout import hub
-from live.ranking import Record
 from live.settings import Duration
 from live.store.client import connect as connect_store
 from tests.fanout.proxy import Proxy, proxied

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from live.event import MAX_SCORE
+from live.domain.event import MAX_SCORE
+from live.domain.ranking import Page, Ranks, Record, with_ranks
 from live.fanout.frames import status_frame, sync_frame, update_frame
-from live.ranking import Page, Ranks, Record, with_ranks
 from tests.support import ModelViewer
 
 scores = st.dictionaries(st.text(min_size=1, max_size=4), st.integers(-MAX_SCORE, MAX_SCORE), max_size=8)

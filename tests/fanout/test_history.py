@@ -3,8 +3,8 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
+from live.domain.ranking import Page, Record
 from live.fanout.history import History
-from live.ranking import Page, Record
 
 
 def page(offset: int, epoch: str = "e", size: int = 3, count: int = 5) -> Page:

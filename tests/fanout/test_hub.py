@@ -9,8 +9,8 @@ from typing import Any
 import msgspec
 import pytest
 
+from live.domain.event import make_entry
 from live.errors import ProblemError
-from live.event import make_entry
 from live.fanout.hub import Hub
 from live.fanout.subscription import Subscription
 from live.fanout.viewer import FeedEndedError, Reader

@@ -7,9 +7,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from live.board import DEFAULT_BOARD
+from live.domain.board import DEFAULT_BOARD
+from live.domain.event import make_entry
+from live.domain.ranking import Page, Record
 from live.errors import ProblemError, StoreUnavailableError
-from live.event import make_entry
 from live.fanout import places
 from live.fanout.frames import Around, Frame
 from live.fanout.hub import Hub
@@ -19,7 +20,6 @@ from live.fanout.position import Position
 from live.fanout.subscription import Subscription
 from live.fanout.ticks import Ticks
 from live.fanout.viewer import Reader, Seat
-from live.ranking import Page, Record
 from live.settings import Duration
 from live.store.ledger import Ledger
 from live.store.placing import Spot

@@ -1,9 +1,9 @@
 """Viewers that come back: they get what they missed when that is known, and the whole top when it is not."""
 
+from live.domain.ranking import Page
 from live.fanout.history import History
 from live.fanout.position import Position
 from live.fanout.topic import Topic
-from live.ranking import Page
 from tests.fanout.test_topic import page, types
 from tests.support import ModelViewer
 

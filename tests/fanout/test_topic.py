@@ -3,11 +3,11 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
+from live.domain.ranking import Page, Record
 from live.fanout.frames import Frame
 from live.fanout.history import History
 from live.fanout.position import Position
 from live.fanout.topic import Topic
-from live.ranking import Page, Record
 from tests.support import ModelViewer
 
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import httpx
 
-from live.board import Board
-from live.producer import Scope
+from live.domain.board import Board
+from live.domain.producer import Scope
 from live.settings import Settings
 from live.store.client import connect
 from live.store.producers import ProducerStore

@@ -6,9 +6,9 @@ from contextlib import asynccontextmanager, suppress
 
 import pytest
 
-from live.board import Board
+from live.domain.board import Board
+from live.domain.event import MAX_SCORE, Entry, make_entry
 from live.errors import EpochLostError, ProblemError, StoreUnavailableError
-from live.event import MAX_SCORE, Entry, make_entry
 from live.ingest.committer import Committed, Committer
 from live.settings import Duration
 from live.store.client import connect

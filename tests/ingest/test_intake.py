@@ -7,7 +7,7 @@ from typing import Any
 import httpx
 import pytest
 
-from live.event import MAX_SCORE
+from live.domain.event import MAX_SCORE
 from live.settings import Duration
 from tests.ingest.serving import NEWS, make_key, serving
 from tests.support import StoreProcess, fresh_settings, rolling_board

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import find, given
 from hypothesis import strategies as st
 
+from live.domain.event import MAX_SCORE, Event, Identities
 from live.errors import REFUSALS
-from live.event import MAX_SCORE, Event, Identities
 from live.metrics import REGISTRY
 from live.store.client import connect
 from live.store.keys import Keys

@@ -6,10 +6,10 @@ import httpx
 import msgspec
 import pytest
 
-from live.board import Board, Votes
-from live.event import MAX_METADATA_BYTES
-from live.packing import Field, Packing
-from live.window import Forever, Periods
+from live.domain.board import Board, Votes
+from live.domain.event import MAX_METADATA_BYTES
+from live.domain.packing import Field, Packing
+from live.domain.window import Forever, Periods
 from tests.ingest.serving import make_key, scores, serving, told
 from tests.support import fresh_settings, post
 

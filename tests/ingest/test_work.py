@@ -11,8 +11,8 @@ from typing import Any, Final
 
 import pytest
 
-from live.cloudevent import decode_batch, decode_structured
-from live.decoding import Steps, decode_json, decode_ndjson
+from live.domain.cloudevent import decode_batch, decode_structured
+from live.domain.decoding import Steps, decode_json, decode_ndjson
 from live.errors import ProblemError
 from live.ingest.bodies import unpack
 from tests.ingest.serving import serving

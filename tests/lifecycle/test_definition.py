@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
+from live.domain.window import Forever
 from live.lifecycle.definition import DefinitionError, forbidden, merge, read_board
-from live.window import Forever
 
 
 def mistakes(board: str = "b", **choices: Any) -> list[str]:

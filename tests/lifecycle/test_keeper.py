@@ -8,9 +8,9 @@ from typing import Any, Final
 import msgspec
 import pytest
 
-from live.board import Board, Boards
+from live.domain.board import Board, Boards
+from live.domain.event import make_entry
 from live.errors import EpochLostError, ProblemError
-from live.event import make_entry
 from live.lifecycle.definition import read_board
 from live.lifecycle.keeper import ABANDONED, Keeper
 from live.settings import Settings

@@ -8,9 +8,9 @@ from typing import Any, Final
 import pytest
 from structlog.testing import capture_logs
 
-from live.board import Boards
+from live.domain.board import Boards
+from live.domain.event import make_entry
 from live.errors import EpochLostError, ProblemError
-from live.event import make_entry
 from live.fanout.hub import Hub
 from live.fanout.subscription import Subscription
 from live.fanout.viewer import FeedEndedError, Reader

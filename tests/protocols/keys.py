@@ -4,8 +4,8 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
-from live.board_file import BoardChoice, make_board
-from live.producer import Scope
+from live.domain.board_file import BoardChoice, make_board
+from live.domain.producer import Scope
 from live.store.client import connect
 from live.store.producers import ProducerStore
 from tests.support import fresh_settings, rolling_board, run_server

@@ -11,7 +11,7 @@ import httpx
 import pytest
 import pytest_asyncio
 
-from live.board import Board
+from live.domain.board import Board
 from live.metrics import REGISTRY
 from live.settings import Duration
 from tests.protocols.cases import CASES, MAX_BODY, ONE

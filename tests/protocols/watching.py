@@ -12,7 +12,7 @@ from unittest.mock import patch
 import httpx
 from websockets.frames import Opcode
 
-from live.board import Board
+from live.domain.board import Board
 from live.settings import Duration
 from live.web import app
 from live.web.state import Live

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from live.board_file import BoardChoice, make_board
+from live.domain.board_file import BoardChoice, make_board
 from tests.support import fresh_settings, rolling_board, run_server
 
 

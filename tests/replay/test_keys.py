@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from live.domain.producer import Scope
 from live.errors import SetupError
-from live.producer import Scope
 from live.replay import sending
 from live.replay.options import Options
 from live.settings import Settings

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from live.board_file import BoardChoice, make_board
+from live.domain.board_file import BoardChoice, make_board
 from live.errors import SetupError
 from live.replay import sending
 from live.replay.batches import with_id

@@ -8,8 +8,8 @@ import httpx
 import pytest
 from msgspec.structs import replace
 
-from live.board_file import BoardChoice, VotesChoice, make_board
-from live.producer import Scope
+from live.domain.board_file import BoardChoice, VotesChoice, make_board
+from live.domain.producer import Scope
 from live.store.client import connect
 from live.store.producers import ProducerStore
 from tests.support import eventually, fresh_settings, rolling_board, run_server

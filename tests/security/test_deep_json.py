@@ -9,7 +9,7 @@ import httpx
 import pytest
 from websockets.asyncio.client import connect
 
-from live.board_file import parse_boards
+from live.domain.board_file import parse_boards
 from tests.support import fresh_settings, run_server
 
 pytestmark = pytest.mark.security

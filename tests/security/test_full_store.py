@@ -7,7 +7,7 @@ from typing import Final
 import httpx
 import pytest
 
-from live.producer import Scope
+from live.domain.producer import Scope
 from live.settings import Size
 from live.store.client import connect
 from live.store.producers import ProducerStore

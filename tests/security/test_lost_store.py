@@ -18,9 +18,9 @@ from websockets.asyncio.client import ClientConnection
 from websockets.asyncio.client import connect as connect_socket
 from websockets.exceptions import WebSocketException
 
-from live.board import Board
+from live.domain.board import Board
+from live.domain.producer import Scope
 from live.fanout.feed import Feed
-from live.producer import Scope
 from live.settings import Settings
 from live.store.client import connect
 from live.store.keys import Keys, SystemKeys

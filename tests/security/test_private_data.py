@@ -13,8 +13,8 @@ from typing import Final
 
 import pytest
 
+from live.domain.producer import Scope
 from live.errors import SetupError
-from live.producer import Scope
 from live.settings import Settings
 from live.store.client import connect
 from live.store.embedded import EmbeddedStore

@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 import httpx
 import pytest
 
-from live.producer import Scope
+from live.domain.producer import Scope
 from live.store.client import connect
 from live.store.producers import ProducerStore
 from tests.nginx import NGINX, nginx

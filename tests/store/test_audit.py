@@ -10,14 +10,14 @@ from collections.abc import AsyncIterator
 import msgspec
 import pytest
 
-from live.board import Board
+from live.domain.board import Board
+from live.domain.event import make_entry
+from live.domain.window import Forever, Periods, Rolling, Sliding
 from live.errors import SetupError, StoreUnavailableError
-from live.event import make_entry
 from live.settings import Settings, as_environment
 from live.store.audit import Auditor, Drift, Report
 from live.store.client import connect
 from live.store.ledger import Ledger
-from live.window import Forever, Periods, Rolling, Sliding
 from tests.support import drifted, eventually, fresh_settings, rolling_board
 
 HOUR = 3600

@@ -7,9 +7,9 @@ from contextlib import asynccontextmanager
 import msgspec
 import pytest
 
-from live.board import Board
+from live.domain.board import Board
+from live.domain.event import make_entry
 from live.errors import EpochLostError
-from live.event import make_entry
 from live.store.beginnings import amend, bear, leave, wipe
 from live.store.client import Store, connect
 from live.store.keys import Keys

@@ -9,12 +9,13 @@ import httpx
 import msgspec
 import pytest
 
-from live.board import Board, Boards, Votes
-from live.board_file import BoardChoice, WindowChoice, make_board
+from live.domain.board import Board, Boards, Votes
+from live.domain.board_file import BoardChoice, WindowChoice, make_board
+from live.domain.event import make_entry
+from live.domain.producer import Scope
+from live.domain.window import Forever, Periods, Rolling, Sliding
 from live.errors import EpochLostError, StoreUnavailableError
-from live.event import make_entry
 from live.lifecycle.keeper import Keeper
-from live.producer import Scope
 from live.settings import Duration, Settings
 from live.store.client import Store, connect
 from live.store.keys import Keys
@@ -23,7 +24,6 @@ from live.store.life import SCRIPTS, Scripts
 from live.store.presence import Presence
 from live.store.producers import ProducerStore
 from live.store.scripts import Script
-from live.window import Forever, Periods, Rolling, Sliding
 from tests.clocks import set_clock, with_clock
 from tests.support import (
     REDIS_SERVER,

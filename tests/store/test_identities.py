@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from live.event import MAX_SCORE, Entry, make_entry
+from live.domain.event import MAX_SCORE, Entry, make_entry
 from live.settings import Duration
 from live.store.client import connect
 from live.store.ledger import Ledger

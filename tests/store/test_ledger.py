@@ -8,10 +8,10 @@ from typing import Any, get_args
 import msgspec
 import pytest
 
-from live.board import Board, SortOrder, Ties
+from live.domain.board import Board, SortOrder, Ties
+from live.domain.event import Entry, make_entry
+from live.domain.ranking import Ranks, Record, position, ranks_of
 from live.errors import EpochLostError, SetupError
-from live.event import Entry, make_entry
-from live.ranking import Ranks, Record, position, ranks_of
 from live.store.client import connect
 from live.store.ledger import Ledger
 from tests.support import drifted, fresh_settings, open_ledger, rolling_board

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from live.board import Board, Votes
+from live.domain.board import Board, Votes
+from live.domain.event import Extra, make_entry
+from live.domain.window import Forever, Periods, Rolling, Sliding, Window
 from live.errors import ProblemError
-from live.event import Extra, make_entry
-from live.window import Forever, Periods, Rolling, Sliding, Window
 from tests.support import open_ledger
 
 HOUR: Final = 3600

@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 import pytest
 from redis.asyncio import Redis
 
-from live.event import make_entry
+from live.domain.event import make_entry
 from live.settings import Duration
 from live.store.client import connect
 from live.store.ledger import Ledger

@@ -4,9 +4,9 @@ from typing import Any
 
 import msgspec
 
-from live.board_file import BoardChoice, WindowChoice, make_board
-from live.event import make_entry
-from live.ranking import Page
+from live.domain.board_file import BoardChoice, WindowChoice, make_board
+from live.domain.event import make_entry
+from live.domain.ranking import Page
 from live.store.ledger import Ledger
 from live.store.life import SCRIPTS
 from live.store.reading import read_tops

@@ -7,15 +7,15 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from live.board import Board
+from live.domain.board import Board
+from live.domain.event import Extra, make_entry
+from live.domain.ranking import Page, Record, neighbourhood
+from live.domain.window import Forever, Periods
 from live.errors import EpochLostError
-from live.event import Extra, make_entry
-from live.ranking import Page, Record, neighbourhood
 from live.store.ledger import Ledger
 from live.store.life import Scripts
 from live.store.scripts import Script
 from live.store.sources import load
-from live.window import Forever, Periods
 from tests.mutation import compiled, mutated
 from tests.reference import Reference
 from tests.support import open_ledger

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from live.board import Board, Votes
-from live.event import MAX_SCORE, Entry, Extra, Likes, make_entry
+from live.domain.board import Board, Votes
+from live.domain.event import MAX_SCORE, Entry, Extra, Likes, make_entry
+from live.domain.window import EVER, Forever, Periods, Sliding
 from live.store.plan import Clock, Group, Plan, begin_plan, known_again, make_plan, voter_digests
-from live.window import EVER, Forever, Periods, Sliding
 from tests.support import rolling_board
 
 SERVER = rolling_board("4h", "1h")

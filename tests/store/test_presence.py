@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from live.board import Boards
+from live.domain.board import Boards
 from live.errors import StoreUnavailableError
 from live.lifecycle.keeper import Keeper
 from live.store.audit import Auditor

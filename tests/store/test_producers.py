@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
+from live.domain.producer import Scope, digest_of
 from live.errors import SetupError, StoreUnavailableError
-from live.producer import Scope, digest_of
 from live.store.client import connect
 from live.store.producers import REGISTER, ProducerStore
 from live.store.scripts import Script
@@ -19,7 +19,7 @@ from tests.support import StoreProcess, fresh_settings
 
 ADDER = """
 import asyncio, sys
-from live.producer import Scope
+from live.domain.producer import Scope
 from live.settings import Settings
 from live.store.client import connect
 from live.store.producers import ProducerStore

@@ -8,13 +8,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from live.board import Board
-from live.event import MAX_SCORE, make_entry
-from live.packing import Field, Packing
+from live.domain.board import Board
+from live.domain.event import MAX_SCORE, make_entry
+from live.domain.packing import Field, Packing
+from live.domain.window import Forever, Periods, Rolling, Sliding, Window
 from live.store.audit import Auditor
 from live.store.ledger import Ledger
 from live.store.reading import total_of
-from live.window import Forever, Periods, Rolling, Sliding, Window
 from tests.support import open_ledger
 
 HOUR: Final = 3600

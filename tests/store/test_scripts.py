@@ -12,12 +12,13 @@ import msgspec
 import pytest
 
 import live.store
-from live.board import Board, Boards, Votes
+from live.domain.board import Board, Boards, Votes
+from live.domain.event import Extra, make_entry
+from live.domain.producer import Scope
+from live.domain.window import Forever, Periods, Sliding
 from live.errors import EpochLostError
-from live.event import Extra, make_entry
 from live.lifecycle.definition import read_board
 from live.lifecycle.keeper import Keeper
-from live.producer import Scope
 from live.settings import Settings
 from live.store.audit import AUDIT, SETTLE, Auditor
 from live.store.beginnings import AMEND, BEAR, LEAVE, RENEW, WIPE, renew
@@ -33,7 +34,6 @@ from live.store.producers import REGISTER, ProducerStore
 from live.store.scripts import Script
 from live.store.sources import load
 from live.store.turn import HOLD, Turn
-from live.window import Forever, Periods, Sliding
 from tests.store.headers import Header, parse_header
 from tests.support import StoreProcess, fresh_settings, rolling_board
 

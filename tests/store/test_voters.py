@@ -8,12 +8,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from live.board import Board, Votes
+from live.domain.board import Board, Votes
+from live.domain.event import Extra, make_entry
+from live.domain.window import Forever
 from live.errors import SetupError
-from live.event import Extra, make_entry
 from live.store.ledger import Ledger
 from live.store.plan import voter_digests
-from live.window import Forever
 from tests.decoded import decode_json
 from tests.support import open_ledger
 

@@ -14,14 +14,14 @@ import pytest
 from websockets.asyncio.client import connect
 from websockets.exceptions import InvalidStatus
 
-from live.board import Board
+from live.domain.board import Board
+from live.domain.ranking import Page, Record
+from live.domain.window import Forever
 from live.fanout.feed import Feed
 from live.fanout.frames import Around
 from live.fanout.place import Place
-from live.ranking import Page, Record
 from live.settings import Duration
 from live.store.scripts import Script
-from live.window import Forever
 from tests.support import ModelViewer, eventually, fresh_settings, post, run_server
 
 BOARD = Board(

@@ -10,7 +10,7 @@ import pytest
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed
 
-from live.producer import Scope
+from live.domain.producer import Scope
 from live.settings import Settings
 from live.store.client import connect as connect_store
 from live.store.keys import Keys

@@ -10,7 +10,7 @@ import httpx
 import pytest
 from msgspec import UNSET, Raw
 
-from live.board_file import parse_boards
+from live.domain.board_file import parse_boards
 from live.settings import Duration
 from live.web.words import metadata_words, moment, moment_words
 from tests.support import StoreProcess, fresh_settings, post, run_server

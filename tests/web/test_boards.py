@@ -8,9 +8,9 @@ from urllib.parse import quote
 import httpx
 import pytest
 
-from live.board import Board
+from live.domain.board import Board
+from live.domain.window import Periods
 from live.web.cursor import Cursor, decode_cursor, encode_cursor
-from live.window import Periods
 from tests.support import fresh_settings, post, rolling_board, run_server
 
 

@@ -9,7 +9,7 @@ from starlette.routing import Route
 from websockets.asyncio.client import connect
 from websockets.exceptions import InvalidStatus
 
-from live.cloudevent import CloudEvent
+from live.domain.cloudevent import CloudEvent
 from live.errors import PROBLEMS, REFUSALS, ProblemError
 from live.fanout.subscription import Subscription
 from live.ingest.bodies import _DECODERS

@@ -13,8 +13,8 @@ from typing import Any
 import httpx
 import pytest
 
-from live.board import Board
-from live.board_file import BoardChoice, make_board
+from live.domain.board import Board
+from live.domain.board_file import BoardChoice, make_board
 from live.settings import Duration
 from live.store.client import connect
 from tests.support import StoreProcess, eventually, fresh_settings, post, rolling_board, run_server

@@ -12,10 +12,10 @@ import pytest
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
-from live.board import Board
-from live.ranking import Record
+from live.domain.board import Board
+from live.domain.ranking import Record
+from live.domain.window import Forever, Periods, Sliding
 from live.settings import Duration
-from live.window import Forever, Periods, Sliding
 from tests.support import ModelViewer, eventually, fresh_settings, post, rolling_board, run_server
 
 

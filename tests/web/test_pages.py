@@ -9,10 +9,10 @@ from typing import Any
 import httpx
 import pytest
 
-from live.board import Board
-from live.board_file import BoardChoice, WindowChoice, make_board
+from live.domain.board import Board
+from live.domain.board_file import BoardChoice, WindowChoice, make_board
+from live.domain.window import Forever, Periods, Rolling, Sliding, Window
 from live.web.words import span, window_words
-from live.window import Forever, Periods, Rolling, Sliding, Window
 from tests.support import fresh_settings, post, rolling_board, run_server
 
 POLICY = (

@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 import httpx
 import pytest
 
-from live.board_file import parse_boards
+from live.domain.board_file import parse_boards
 from tests.support import fresh_settings, run_server
 
 BOARDS = """

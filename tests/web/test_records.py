@@ -10,13 +10,13 @@ from urllib.parse import quote
 import httpx
 import pytest
 
-from live.board import DEFAULT_BOARD, Board, Votes
-from live.event import make_entry
-from live.packing import Field, Packing
+from live.domain.board import DEFAULT_BOARD, Board, Votes
+from live.domain.event import make_entry
+from live.domain.packing import Field, Packing
+from live.domain.window import Forever, Periods
 from live.store.client import connect
 from live.store.keys import Keys
 from live.store.ledger import Ledger
-from live.window import Forever, Periods
 from tests.support import ServerProcess, eventually, fresh_settings, post, rolling_board, run_server
 
 RUNS = Packing((Field("levels", "desc", 0, 99), Field("seconds", "asc", 0, 999)))

@@ -9,8 +9,8 @@ from typing import Any
 import httpx
 import pytest
 
+from live.domain.ranking import Page
 from live.metrics import VIEWERS
-from live.ranking import Page
 from live.settings import Duration
 from live.store.ledger import Ledger
 from tests.protocols.wire import connected, request, statuses

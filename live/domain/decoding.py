@@ -12,8 +12,8 @@ from typing import Any, AnyStr, Final, TypeAlias
 import msgspec
 from msgspec import UNSET, UnsetType
 
+from live.domain.event import MAX_DETAIL, MAX_KEY_BYTES, Event, Rejection, event_fault
 from live.errors import ProblemError
-from live.event import MAX_DETAIL, MAX_KEY_BYTES, Event, Rejection, event_fault
 
 _one = msgspec.json.Decoder(Event)
 _many = msgspec.json.Decoder(list[Event])

@@ -3,7 +3,7 @@
 import pytest
 from msgspec import UNSET
 
-from live.event import MAX_KEY_BYTES, Event, entry_of, key_fault, make_entry
+from live.domain.event import MAX_KEY_BYTES, Event, entry_of, key_fault, make_entry
 
 
 def test_what_an_event_leaves_out_has_a_default() -> None:

@@ -6,7 +6,7 @@ from typing import Any, Final, Literal, NamedTuple, get_args, get_origin
 
 import msgspec
 
-from live.names import unknown
+from live.domain.names import unknown
 
 _PLACE: Final = " - at `$"  # begins the place in a message of msgspec
 

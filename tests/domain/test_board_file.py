@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from live.board import DEFAULT_BOARD, Board, ClockKind, Operator, SortOrder, Ties, Votes
-from live.board_file import BoardChoice, load_boards, make_board, parse_boards
-from live.calendar import Unit, Weekday
+from live.domain.board import DEFAULT_BOARD, Board, ClockKind, Operator, SortOrder, Ties, Votes
+from live.domain.board_file import BoardChoice, load_boards, make_board, parse_boards
+from live.domain.calendar import Unit, Weekday
+from live.domain.packing import Field, Packing
+from live.domain.ranking import Ranks
+from live.domain.window import Forever, Periods, Rolling, Sliding, Window
 from live.errors import SetupError
-from live.packing import Field, Packing
-from live.ranking import Ranks
-from live.window import Forever, Periods, Rolling, Sliding, Window
 
 LEAVES = (
     "with a window that events leave: what leaves is subtracted, and only sums can be; "

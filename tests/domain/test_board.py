@@ -5,9 +5,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from live.board import BOARD_ID, DEFAULT_BOARD, Board, Boards, Votes
-from live.packing import Field, Packing
-from live.window import Forever, Periods, Rolling, Sliding
+from live.domain.board import BOARD_ID, DEFAULT_BOARD, Board, Boards, Votes
+from live.domain.packing import Field, Packing
+from live.domain.window import Forever, Periods, Rolling, Sliding
 
 PACKING = Packing((Field("levels", "desc", 0, 99),))
 

@@ -14,7 +14,7 @@ from zoneinfo import ZoneInfo
 
 import msgspec
 
-from live.calendar import FIRST, LAST, Calendar, Unit, Weekday
+from live.domain.calendar import FIRST, LAST, Calendar, Unit, Weekday
 
 MOST_PERIODS: Final = 1000
 

@@ -14,10 +14,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec import UNSET
 
-from live.cloudevent import MAX_SAMPLED_RATE, is_binary
-from live.decoding import Body
+from live.domain.cloudevent import MAX_SAMPLED_RATE, is_binary
+from live.domain.decoding import Body
+from live.domain.event import Event, key_fault
 from live.errors import ProblemError
-from live.event import Event, key_fault
 from tests.decoded import decode_batch, decode_binary, decode_structured
 
 Attributes = dict[str, Any]

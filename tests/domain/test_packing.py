@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from live.packing import MAX_VALUES, Field, Packing
+from live.domain.packing import MAX_VALUES, Field, Packing
 
 LEVELS = Field("levels", "desc", 0, 99)
 REVIVES = Field("revives", "asc", 0, 99)

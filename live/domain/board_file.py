@@ -10,7 +10,7 @@ from typing import Annotated, Any, Final, Generic, Literal, NamedTuple, TypeVar
 import msgspec
 from msgspec import Meta
 
-from live.board import (
+from live.domain.board import (
     BOARD_ID,
     DEFAULT_BOARD,
     DEFAULT_MAX_AMOUNT,
@@ -23,14 +23,14 @@ from live.board import (
     Ties,
     Votes,
 )
-from live.calendar import Unit, Weekday
-from live.choices import mistakes_in, without
+from live.domain.calendar import Unit, Weekday
+from live.domain.choices import mistakes_in, without
+from live.domain.event import MAX_SCORE, milliseconds
+from live.domain.names import unknown
+from live.domain.packing import Field, Packing
+from live.domain.ranking import Ranks
+from live.domain.window import Forever, Periods, Rolling, Sliding, Window, parse_duration
 from live.errors import SetupError
-from live.event import MAX_SCORE, milliseconds
-from live.names import unknown
-from live.packing import Field, Packing
-from live.ranking import Ranks
-from live.window import Forever, Periods, Rolling, Sliding, Window, parse_duration
 
 EventType = Annotated[str, Meta(min_length=1, max_length=64)]
 Category = Annotated[str, Meta(min_length=1, max_length=256)]

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from live.calendar import _MOST_KNOWN, EXAMPLES, FIRST, LAST, UNITS, WEEKDAYS, Calendar, Period, Unit, Weekday
+from live.domain.calendar import _MOST_KNOWN, EXAMPLES, FIRST, LAST, UNITS, WEEKDAYS, Calendar, Period, Unit, Weekday
 
 HOUR = 3600
 DAY = 24 * HOUR

@@ -15,9 +15,9 @@ from urllib.parse import unquote_to_bytes
 import msgspec
 from msgspec import UNSET, Meta
 
-from live.decoding import Steps, check_parts, limit, split
+from live.domain.decoding import Steps, check_parts, limit, split
+from live.domain.event import MAX_DETAIL, Event, Label, Rejection
 from live.errors import ProblemError
-from live.event import MAX_DETAIL, Event, Label, Rejection
 
 MAX_SAMPLED_RATE: Final = 2**31 - 1  # CloudEvents' Integer has 32 bits
 

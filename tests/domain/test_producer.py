@@ -10,9 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from live import producer as producers
-from live.errors import ProblemError, SetupError
-from live.producer import (
+from live.domain import producer as producers
+from live.domain.producer import (
     NO_DIGESTS,
     Record,
     Scope,
@@ -24,6 +23,7 @@ from live.producer import (
     with_secret,
     without_secret,
 )
+from live.errors import ProblemError, SetupError
 
 OLD, NEW = digest_of(b"old"), digest_of(b"new")
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import UNSET
 
-from live.ranking import Page, Ranks, Record, apply, diff, position, ranks_of, with_ranks
+from live.domain.ranking import Page, Ranks, Record, apply, diff, position, ranks_of, with_ranks
 
 KINDS: tuple[Ranks, ...] = get_args(Ranks)
 kinds = st.sampled_from(KINDS)

@@ -7,9 +7,9 @@ from typing import Final, Literal
 
 import msgspec
 
-from live.packing import MAX_VALUES, Packing
-from live.ranking import Ranks
-from live.window import Rolling, Window
+from live.domain.packing import MAX_VALUES, Packing
+from live.domain.ranking import Ranks
+from live.domain.window import Rolling, Window
 
 BOARD_ID: Final = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
 

@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from live.decoding import Body
+from live.domain.decoding import Body
+from live.domain.event import MAX_SCORE, Event, Rejection, entry_of, key_fault, make_entry
 from live.errors import ProblemError
-from live.event import MAX_SCORE, Event, Rejection, entry_of, key_fault, make_entry
 from tests.decoded import decode_json, decode_ndjson
 
 Fields = dict[str, Any]

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from live.calendar import FIRST, LAST
-from live.window import EVER, Forever, Periods, Rolling, Sliding, Slot, Window, parse_duration
+from live.domain.calendar import FIRST, LAST
+from live.domain.window import EVER, Forever, Periods, Rolling, Sliding, Slot, Window, parse_duration
 
 UNITS = {"ms": Fraction(1, 1000), "s": Fraction(1), "m": Fraction(60), "h": Fraction(3600), "d": Fraction(86_400)}
 

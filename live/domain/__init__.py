@@ -1,0 +1,1 @@
+"""Boards, events and rankings: pure rules, without I/O."""
