@@ -7,10 +7,10 @@ from typing import Final, NamedTuple
 
 import structlog
 
-from live.client import Client
 from live.domain.producer import NO_DIGESTS, Producer, Verb, anonymous, matches, parse_bearer
 from live.errors import EPOCH_LOST_DETAIL, ProblemError, StoreUnavailableError
-from live.hosts import is_loopback
+from live.network.client import Client
+from live.network.hosts import is_loopback
 from live.settings import Settings
 from live.store.client import Store, store_errors
 from live.store.producers import ProducerStore

@@ -21,9 +21,9 @@ from live.descriptors import fit, raise_limit
 from live.domain.board import Boards
 from live.domain.board_file import load_boards
 from live.errors import SetupError, StoreUnavailableError
-from live.hosts import is_loopback
 from live.lifecycle.acceptance import accept_loss
 from live.logs import configure_logs
+from live.network.hosts import is_loopback
 from live.protocols.http import HttpProtocol
 from live.settings import Settings, as_environment
 from live.store.client import Store, connect, redact, unsafe_settings

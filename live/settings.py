@@ -12,9 +12,9 @@ from msgspec import Meta
 from live.domain.names import unknown
 from live.domain.window import parse_duration
 from live.errors import SetupError
-from live.forwarded import check_network
-from live.hosts import check_pattern, check_root_path
-from live.origin import check_origin
+from live.network.forwarded import check_network
+from live.network.hosts import check_pattern, check_root_path
+from live.network.origin import check_origin
 
 OTHER_VARIABLES = ("LIVE_KEY",)  # read by `live replay` and `live load`
 

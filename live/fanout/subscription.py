@@ -8,7 +8,7 @@ import msgspec
 from live.domain.event import key_fault
 from live.domain.window import parse_duration
 from live.errors import ProblemError
-from live.parameters import is_whole, require_known, whole_number
+from live.network.parameters import is_whole, require_known, whole_number
 from live.settings import Settings
 
 _DEFAULT_SIZE: Final = 50

@@ -14,7 +14,6 @@ from typing import Any, Final, Protocol, TypeVar
 import msgspec
 from msgspec import UNSET
 
-from live.client import Client
 from live.domain.board import Boards
 from live.domain.cloudevent import decode_binary
 from live.domain.decoding import STEP, Body, Steps, decode_json, decode_plain, finish
@@ -25,6 +24,7 @@ from live.gate import Gate
 from live.ingest.bodies import Decoder, decoder_of, is_packed, too_large, unpack
 from live.ingest.committer import Committed, Committer, Share
 from live.ingest.posting import Answer, Posting, Told, limit_of, takers_of
+from live.network.client import Client
 from live.rates import Rates
 from live.replies import Reply, json_reply, problem_reply
 from live.settings import Settings

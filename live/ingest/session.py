@@ -4,9 +4,9 @@ import asyncio
 from collections.abc import Callable
 from typing import Final
 
-from live.client import Client
 from live.errors import ProblemError
 from live.ingest.intake import Head, Headers, Intake, PlainShare
+from live.network.client import Client
 from live.replies import Reply, problem_reply
 
 _PAUSE: Final = 0.05  # seconds until a message that may not be counted yet is tried again

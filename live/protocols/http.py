@@ -14,9 +14,9 @@ from uvicorn._types import ASGI3Application
 from uvicorn.config import Config
 from uvicorn.server import ServerState
 
-from live.client import Client
 from live.errors import ProblemError, StoreUnavailableError
-from live.hosts import below_root
+from live.network.client import Client
+from live.network.hosts import below_root
 from live.protocols.app_requests import AppRequest
 from live.protocols.connection_limits import SMALL, Place, too_many_connections
 from live.protocols.flow import Flow

@@ -3,12 +3,12 @@
 from collections.abc import Callable, Sequence
 from typing import Final, Protocol
 
-from live.client import ClientResolver
 from live.domain.event import Entry
 from live.domain.producer import Producer
 from live.ingest.bodies import too_large
 from live.ingest.committer import Committed
 from live.ingest.intake import Head, Intake
+from live.network.client import ClientResolver
 from live.protocols.peer import Peer
 from live.protocols.requests import RequestHead
 from live.replies import Reply, problem_reply

@@ -4,8 +4,8 @@ from typing import Any, NamedTuple
 
 from uvicorn.server import ServerState
 
-from live.client import ClientResolver
 from live.ingest.intake import Intake
+from live.network.client import ClientResolver
 from live.protocols.attendant import Attendant
 from live.protocols.connection_limits import ConnectionLimits
 from live.protocols.heads import Heads

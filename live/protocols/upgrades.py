@@ -9,10 +9,10 @@ from urllib.parse import unquote_to_bytes
 from starlette.datastructures import QueryParams
 from uvicorn.server import ServerState
 
-from live.client import Client
 from live.fanout.subscription import Subscription
 from live.ingest.intake import Intake
 from live.ingest.session import Session
+from live.network.client import Client
 from live.protocols.attendant import Attendant
 from live.protocols.connection_limits import ConnectionLimits, Limited
 from live.protocols.handshake import fields_of, shake_hands

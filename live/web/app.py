@@ -16,7 +16,6 @@ from starlette.routing import BaseRoute, Mount, Route, WebSocketRoute
 from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp
 
-from live.client import ClientResolver
 from live.demo import like_for_ever
 from live.domain.board import Boards
 from live.domain.board_file import load_boards
@@ -28,7 +27,8 @@ from live.lifecycle.keeper import Keeper
 from live.lifecycle.readiness import Readiness
 from live.lifecycle.roster import Roster
 from live.logs import configure_logs
-from live.parameters import require_known
+from live.network.client import ClientResolver
+from live.network.parameters import require_known
 from live.processes import end_with_parent
 from live.protocols.attendant import Attendant
 from live.protocols.connection_limits import ConnectionLimits

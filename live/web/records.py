@@ -10,7 +10,7 @@ from starlette.responses import Response
 
 from live.domain.ranking import Page, Record, neighbourhood
 from live.errors import ProblemError
-from live.parameters import whole_number
+from live.network.parameters import whole_number
 from live.store.ledger import Ledger
 from live.web.boards import json_response
 from live.web.periods import period_of

@@ -12,7 +12,7 @@ from live.domain.window import parse_duration
 from live.errors import BOARD_GONE, ProblemError, StoreUnavailableError
 from live.fanout.subscription import Subscription
 from live.fanout.viewer import FeedEndedError, Reader
-from live.parameters import whole_number
+from live.network.parameters import whole_number
 from live.settings import Settings
 from live.web.clients import client_of
 from live.web.state import Live

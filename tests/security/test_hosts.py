@@ -7,7 +7,7 @@ import pytest
 import pytest_asyncio
 from httpx import URL, InvalidURL
 
-from live.hosts import is_own_name
+from live.network.hosts import is_own_name
 from tests.protocols.wire import CLOSE, connected, statuses
 from tests.support import fresh_settings, rolling_board, run_server
 

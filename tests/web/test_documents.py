@@ -13,7 +13,7 @@ from live.domain.cloudevent import CloudEvent
 from live.errors import PROBLEMS, REFUSALS, ProblemError
 from live.fanout.subscription import Subscription
 from live.ingest.bodies import _DECODERS
-from live.parameters import require_known
+from live.network.parameters import require_known
 from live.settings import Settings
 from live.web.app import _routes
 from live.web.asyncapi import asyncapi_document

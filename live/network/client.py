@@ -7,8 +7,8 @@ from typing import Final
 import msgspec
 
 from live.errors import ProblemError
-from live.forwarded import PROXY_FIELDS, Headers, Hop, node_address, read_hops
-from live.hosts import (
+from live.network.forwarded import PROXY_FIELDS, Headers, Hop, node_address, read_hops
+from live.network.hosts import (
     Address,
     Authority,
     HostNames,

@@ -3,7 +3,7 @@
 import pytest
 
 from live.errors import ProblemError
-from live.parameters import is_whole, whole_number
+from live.network.parameters import is_whole, whole_number
 
 
 @pytest.mark.parametrize(("text", "number"), [("1", 1), ("10", 10), ("007", 7), ("5", 5)])

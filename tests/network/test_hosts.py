@@ -2,7 +2,15 @@
 
 import pytest
 
-from live.hosts import HostNames, below_root, check_pattern, check_root_path, is_loopback, is_own_name, parse_authority
+from live.network.hosts import (
+    HostNames,
+    below_root,
+    check_pattern,
+    check_root_path,
+    is_loopback,
+    is_own_name,
+    parse_authority,
+)
 
 ANYWHERE = "0.0.0.0"  # noqa: S104 - to be told from loopback
 

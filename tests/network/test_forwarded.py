@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from live.forwarded import Hop, node_address, read_hops
+from live.network.forwarded import Hop, node_address, read_hops
 
 
 def hops(*fields: tuple[str, str]) -> list[tuple[str | None, str | None, str | None]]:

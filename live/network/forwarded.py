@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from ipaddress import IPv4Network, IPv6Network, ip_network
 from typing import Final, NamedTuple
 
-from live.hosts import Address, parse_address
+from live.network.hosts import Address, parse_address
 
 Headers = Sequence[tuple[bytes, bytes]]
 Network = IPv4Network | IPv6Network

@@ -3,7 +3,7 @@
 import re
 from typing import Final
 
-from live.hosts import parse_authority
+from live.network.hosts import parse_authority
 
 _PARTS: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://([^/?#]*)(.*)", re.DOTALL)
 _PORTS: Final = {"http": ":80", "https": ":443"}  # browsers leave these out

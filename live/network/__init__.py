@@ -1,0 +1,1 @@
+"""What a request says of its client, host and proxies. No I/O."""
