@@ -17,7 +17,6 @@ from starlette.types import ASGIApp
 from uvicorn.supervisors import Multiprocess
 
 from live.admin_key import FILE, provide_admin_key
-from live.descriptors import fit, raise_limit
 from live.domain.board import Boards
 from live.domain.board_file import load_boards
 from live.errors import SetupError, StoreUnavailableError
@@ -33,6 +32,7 @@ from live.store.loss import LossWatch
 from live.store.private import make_private
 from live.store.producers import ProducerStore
 from live.store.witness import CHOICES
+from live.system.descriptors import fit, raise_limit
 from live.web.app import make_app, relax_collector
 
 log = structlog.get_logger()

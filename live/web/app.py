@@ -29,7 +29,6 @@ from live.lifecycle.roster import Roster
 from live.logs import configure_logs
 from live.network.client import ClientResolver
 from live.network.parameters import require_known
-from live.processes import end_with_parent
 from live.protocols.attendant import Attendant
 from live.protocols.connection_limits import ConnectionLimits
 from live.rates import Rates
@@ -40,6 +39,7 @@ from live.store.keys import SystemKeys
 from live.store.loss import LossWatch
 from live.store.presence import Presence
 from live.store.turn import Turn
+from live.system.processes import end_with_parent
 from live.web import (
     board_changes,
     boards,

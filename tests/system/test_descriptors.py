@@ -5,9 +5,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from live.descriptors import RESERVED, fit
 from live.errors import SetupError
 from live.settings import Settings
+from live.system.descriptors import RESERVED, fit
 
 COUNTS = st.integers(1, 100_000)
 

@@ -1,0 +1,1 @@
+"""Processes and file descriptors of the operating system."""
