@@ -3,9 +3,9 @@
 import asyncio
 from typing import Final, Self
 
+from live.auth.rate_limiter import Rates
 from live.domain.producer import Producer
 from live.errors import ProblemError
-from live.rates import Rates
 from live.store.client import connect
 from live.store.leases import TAKE, LeaseStore
 from live.store.scripts import Script

@@ -14,8 +14,8 @@ from typing import Any
 import httpx
 import pytest
 
+from live.auth.authenticator import Gate
 from live.domain.producer import Record, digest_of
-from live.gate import Gate
 from live.settings import Settings
 from live.store.client import connect
 from live.store.embedded import EmbeddedStore

@@ -14,18 +14,18 @@ from typing import Any, Final, Protocol, TypeVar
 import msgspec
 from msgspec import UNSET
 
+from live.auth.authenticator import Gate
+from live.auth.rate_limiter import Rates
 from live.domain.board import Boards
 from live.domain.cloudevent import decode_binary
 from live.domain.decoding import STEP, Body, Steps, decode_json, decode_plain, finish
 from live.domain.event import Entry, Identities, entry_of
 from live.domain.producer import Producer
 from live.errors import ProblemError, StoreUnavailableError
-from live.gate import Gate
 from live.ingest.bodies import Decoder, decoder_of, is_packed, too_large, unpack
 from live.ingest.committer import Committed, Committer, Share
 from live.ingest.posting import Answer, Posting, Told, limit_of, takers_of
 from live.network.client import Client
-from live.rates import Rates
 from live.replies import Reply, json_reply, problem_reply
 from live.settings import Settings
 from live.store.answers import Answers

@@ -16,12 +16,13 @@ from starlette.routing import BaseRoute, Mount, Route, WebSocketRoute
 from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp
 
+from live.auth.authenticator import Gate
+from live.auth.rate_limiter import Rates
 from live.demo import like_for_ever
 from live.domain.board import Boards
 from live.domain.board_file import load_boards
 from live.errors import EpochLostError, ProblemError, StoreUnavailableError
 from live.fanout.hub import Hub
-from live.gate import Gate
 from live.ingest.intake import Intake
 from live.lifecycle.keeper import Keeper
 from live.lifecycle.readiness import Readiness
@@ -31,7 +32,6 @@ from live.network.client import ClientResolver
 from live.network.parameters import require_known
 from live.protocols.attendant import Attendant
 from live.protocols.connection_limits import ConnectionLimits
-from live.rates import Rates
 from live.settings import Settings, load_settings
 from live.store.answers import Answers
 from live.store.client import connect

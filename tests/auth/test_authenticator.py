@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
+from live.auth.authenticator import Gate
 from live.domain.producer import Producer, Scope
 from live.errors import ProblemError, StoreUnavailableError
-from live.gate import Gate
 from live.settings import Settings
 from live.store.client import connect
 from live.store.producers import ProducerStore

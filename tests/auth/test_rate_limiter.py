@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from live import rates as rooms
+from live.auth import rate_limiter as rooms
+from live.auth.rate_limiter import Rates
 from live.domain.producer import anonymous
 from live.errors import ProblemError, StoreUnavailableError
-from live.rates import Rates
 from live.store.client import connect
 from live.web.problems import problem_response
 from tests.gcra import Simulation, sender, settled

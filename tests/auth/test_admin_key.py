@@ -15,7 +15,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from live.admin_key import provide_admin_key
+from live.auth.admin_key import provide_admin_key
 from live.domain.producer import Scope
 from live.errors import SetupError
 from live.settings import Settings, as_environment

@@ -1,0 +1,1 @@
+"""Who may do what: API keys, the admin key and rate limits."""
