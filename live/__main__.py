@@ -1,6 +1,6 @@
 """`python -m live` is the command `live`."""
 
-from live.cli import main
+from live.cli.main import main
 
 if __name__ == "__main__":
     main()

@@ -8,7 +8,7 @@ import pytest
 from prometheus_client import Counter, Gauge, Histogram
 
 from live import metrics
-from live.cli import app
+from live.cli.main import app
 from live.domain.board_file import BoardChoice, parse_boards
 from live.domain.window import Forever, Periods, Rolling, Sliding
 from live.errors import CLOSE_CODES, PROBLEMS, REFUSALS

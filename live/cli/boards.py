@@ -6,6 +6,7 @@ from typing import Annotated, Any
 import typer
 from rich.table import Table
 
+from live.cli.terminal import BoardsOption, DataDirOption, JsonOption, StoreOption, clear_errors, out, print_json
 from live.domain.board import Board
 from live.domain.board_file import load_boards
 from live.lifecycle.definition import read_board
@@ -13,7 +14,6 @@ from live.settings import Settings, load_settings
 from live.store.census import count, keys_of, measure, view
 from live.store.client import connect
 from live.store.definitions import DefinitionStore
-from live.terminal import BoardsOption, DataDirOption, JsonOption, StoreOption, clear_errors, out, print_json
 
 _FIRM = 1000  # members from which on a prediction is more than a guess
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from live.cli import app
+from live.cli.main import app
 from live.domain.board import Boards
 from live.domain.event import make_entry
 from live.lifecycle.keeper import Keeper

@@ -11,6 +11,7 @@ import typer
 from msgspec import UNSET
 from rich.table import Table
 
+from live.cli.terminal import DataDirOption, JsonOption, StoreOption, clear_errors, err, out, print_json
 from live.domain.board import BOARD_ID
 from live.domain.board_file import load_boards
 from live.domain.event import MAX_SCORE
@@ -22,7 +23,6 @@ from live.store.census import opened_boards
 from live.store.client import Store, connect
 from live.store.embedded import running_or_started
 from live.store.producers import ProducerStore
-from live.terminal import DataDirOption, JsonOption, StoreOption, clear_errors, err, out, print_json
 
 keys = typer.Typer(
     name="keys",

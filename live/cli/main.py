@@ -11,19 +11,9 @@ import typer
 import live.load.run as load_test
 import live.replay.run as replaying
 from live import __version__
-from live.board_commands import show_boards
-from live.domain.board_file import load_boards
-from live.errors import SetupError
-from live.key_commands import keys
-from live.replay.options import Options as ReplayOptions
-from live.sender import check_address, check_key
-from live.serve import serve as serve_board
-from live.settings import Settings, check_variables, load_settings
-from live.store.audit import Auditor, Progress, Report
-from live.store.client import connect
-from live.store.definitions import DefinitionStore
-from live.store.private import UMASK
-from live.terminal import (
+from live.cli.boards import show_boards
+from live.cli.keys import keys
+from live.cli.terminal import (
     BoardsOption,
     DataDirOption,
     JsonOption,
@@ -34,6 +24,16 @@ from live.terminal import (
     progress_bar,
     setting_help,
 )
+from live.domain.board_file import load_boards
+from live.errors import SetupError
+from live.replay.options import Options as ReplayOptions
+from live.sender import check_address, check_key
+from live.serve import serve as serve_board
+from live.settings import Settings, check_variables, load_settings
+from live.store.audit import Auditor, Progress, Report
+from live.store.client import connect
+from live.store.definitions import DefinitionStore
+from live.store.private import UMASK
 
 app = typer.Typer(
     name="live",
