@@ -17,10 +17,10 @@ from starlette.types import ASGIApp
 from uvicorn.supervisors import Multiprocess
 
 from live.auth.admin_key import FILE, provide_admin_key
+from live.boards.acceptance import accept_loss
 from live.domain.board import Boards
 from live.domain.board_file import load_boards
 from live.errors import SetupError, StoreUnavailableError
-from live.lifecycle.acceptance import accept_loss
 from live.logs import configure_logs
 from live.network.hosts import is_loopback
 from live.protocols.http import HttpProtocol

@@ -6,10 +6,10 @@ from typing import Annotated, Any
 import typer
 from rich.table import Table
 
+from live.boards.definition import read_board
 from live.cli.terminal import BoardsOption, DataDirOption, JsonOption, StoreOption, clear_errors, out, print_json
 from live.domain.board import Board
 from live.domain.board_file import load_boards
-from live.lifecycle.definition import read_board
 from live.settings import Settings, load_settings
 from live.store.census import count, keys_of, measure, view
 from live.store.client import connect

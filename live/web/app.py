@@ -18,15 +18,15 @@ from starlette.types import ASGIApp
 
 from live.auth.authenticator import Gate
 from live.auth.rate_limiter import Rates
+from live.boards.admin import Keeper
+from live.boards.readiness import Readiness
+from live.boards.registry import Roster
 from live.demo import like_for_ever
 from live.domain.board import Boards
 from live.domain.board_file import load_boards
 from live.errors import EpochLostError, ProblemError, StoreUnavailableError
 from live.fanout.hub import Hub
 from live.ingest.intake import Intake
-from live.lifecycle.keeper import Keeper
-from live.lifecycle.readiness import Readiness
-from live.lifecycle.roster import Roster
 from live.logs import configure_logs
 from live.network.client import ClientResolver
 from live.network.parameters import require_known

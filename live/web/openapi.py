@@ -5,12 +5,12 @@ from functools import cache
 from typing import Final
 
 from live import __version__
+from live.boards.definition import RunningChoice
 from live.domain.calendar import EXAMPLES
 from live.domain.cloudevent import CloudEvent
 from live.domain.event import MAX_SCORE, Event
 from live.errors import REFUSALS
 from live.ingest.posting import Answer
-from live.lifecycle.definition import RunningChoice
 from live.replies import ProblemBody
 from live.web.board_changes import Trail
 from live.web.boards import BoardList, BoardPage

@@ -1,6 +1,6 @@
 """The operations of administrators in the OpenAPI document."""
 
-from live.lifecycle.definition import RunningChoice
+from live.boards.definition import RunningChoice
 from live.web.board_changes import Trail
 from live.web.boards import BoardSummary
 from live.web.describing import (

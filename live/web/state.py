@@ -9,13 +9,13 @@ import msgspec
 from jinja2 import Environment
 from starlette.requests import HTTPConnection
 
+from live.boards.admin import Keeper
+from live.boards.readiness import Readiness
+from live.boards.registry import Roster
 from live.domain.board import Board, Boards
 from live.errors import EpochLostError, ProblemError
 from live.fanout.hub import Hub
 from live.ingest.intake import Intake
-from live.lifecycle.keeper import Keeper
-from live.lifecycle.readiness import Readiness
-from live.lifecycle.roster import Roster
 from live.protocols.attendant import Attendant
 from live.protocols.connection_limits import ConnectionLimits
 from live.settings import Settings

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
+from live.boards.admin import Keeper
 from live.cli.main import app
 from live.domain.board import Boards
 from live.domain.event import make_entry
-from live.lifecycle.keeper import Keeper
 from live.settings import Settings
 from live.store.client import connect
 from live.store.ledger import Ledger

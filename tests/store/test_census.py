@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
+from live.boards.definition import read_board
 from live.domain.event import Entry, Extra, make_entry
-from live.lifecycle.definition import read_board
 from live.store.census import Memory, count, keys_of, measure
 from live.store.client import connect
 from live.store.keys import Keys

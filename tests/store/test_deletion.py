@@ -11,12 +11,12 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
+from live.boards.admin import Keeper
+from live.boards.definition import read_board
 from live.domain.board import BOARD_ID, Board, Boards
 from live.domain.event import Extra, make_entry
 from live.domain.producer import Scope
 from live.errors import StoreUnavailableError
-from live.lifecycle.definition import read_board
-from live.lifecycle.keeper import Keeper
 from live.settings import LONGEST, Duration
 from live.store import beginnings
 from live.store.beginnings import bear, leave, wipe

@@ -9,13 +9,13 @@ import httpx
 import msgspec
 import pytest
 
+from live.boards.admin import Keeper
 from live.domain.board import Board, Boards, Votes
 from live.domain.board_file import BoardChoice, WindowChoice, make_board
 from live.domain.event import make_entry
 from live.domain.producer import Scope
 from live.domain.window import Forever, Periods, Rolling, Sliding
 from live.errors import EpochLostError, StoreUnavailableError
-from live.lifecycle.keeper import Keeper
 from live.settings import Duration, Settings
 from live.store.client import Store, connect
 from live.store.keys import Keys

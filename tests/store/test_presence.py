@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
+from live.boards.admin import Keeper
 from live.domain.board import Boards
 from live.errors import StoreUnavailableError
-from live.lifecycle.keeper import Keeper
 from live.store.audit import Auditor
 from live.store.census import keys_of, measure
 from live.store.client import Store, connect

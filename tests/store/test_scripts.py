@@ -12,13 +12,13 @@ import msgspec
 import pytest
 
 import live.store
+from live.boards.admin import Keeper
+from live.boards.definition import read_board
 from live.domain.board import Board, Boards, Votes
 from live.domain.event import Extra, make_entry
 from live.domain.producer import Scope
 from live.domain.window import Forever, Periods, Sliding
 from live.errors import EpochLostError
-from live.lifecycle.definition import read_board
-from live.lifecycle.keeper import Keeper
 from live.settings import Settings
 from live.store.audit import AUDIT, SETTLE, Auditor
 from live.store.beginnings import AMEND, BEAR, LEAVE, RENEW, WIPE, renew

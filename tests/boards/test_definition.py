@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
+from live.boards.definition import DefinitionError, forbidden, merge, read_board
 from live.domain.window import Forever
-from live.lifecycle.definition import DefinitionError, forbidden, merge, read_board
 
 
 def mistakes(board: str = "b", **choices: Any) -> list[str]:

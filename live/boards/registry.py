@@ -13,12 +13,12 @@ from typing import Final
 import msgspec
 import structlog
 
+from live.boards.admin import Keeper
+from live.boards.definition import DefinitionError, read_board
 from live.domain.board import Board, Boards
 from live.errors import EpochLostError, ProblemError, SetupError, StoreUnavailableError
 from live.fanout.hub import Hub
 from live.ingest.committer import Committer
-from live.lifecycle.definition import DefinitionError, read_board
-from live.lifecycle.keeper import Keeper
 from live.metrics import forget_board
 from live.rotation import rotate_for_ever
 from live.settings import Settings

@@ -12,11 +12,11 @@ from typing import Any, Final
 
 import msgspec
 
+from live.boards.definition import DefinitionError, forbidden, merge, read_board
 from live.domain.board import Board, Boards
 from live.domain.board_file import part_mistakes
 from live.domain.producer import Producer
 from live.errors import ProblemError, StoreUnavailableError
-from live.lifecycle.definition import DefinitionError, forbidden, merge, read_board
 from live.settings import Settings
 from live.store.beginnings import amend, bear, leave, wipe
 from live.store.client import Store

@@ -8,11 +8,11 @@ from typing import Any, Final
 import msgspec
 import pytest
 
+from live.boards.admin import ABANDONED, Keeper
+from live.boards.definition import read_board
 from live.domain.board import Board, Boards
 from live.domain.event import make_entry
 from live.errors import EpochLostError, ProblemError
-from live.lifecycle.definition import read_board
-from live.lifecycle.keeper import ABANDONED, Keeper
 from live.settings import Settings
 from live.store.beginnings import bear
 from live.store.client import Store, connect

@@ -8,9 +8,9 @@ from contextlib import suppress
 import msgspec
 import structlog
 
+from live.boards.definition import DefinitionError, read_board
 from live.domain.board import Boards
 from live.errors import StoreUnavailableError
-from live.lifecycle.definition import DefinitionError, read_board
 from live.store.beginnings import bear, renew
 from live.store.client import Store
 from live.store.definitions import Definition, DefinitionStore

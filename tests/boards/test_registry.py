@@ -8,6 +8,8 @@ from typing import Any, Final
 import pytest
 from structlog.testing import capture_logs
 
+from live.boards.admin import Keeper
+from live.boards.registry import Roster
 from live.domain.board import Boards
 from live.domain.event import make_entry
 from live.errors import EpochLostError, ProblemError
@@ -15,8 +17,6 @@ from live.fanout.hub import Hub
 from live.fanout.subscription import Subscription
 from live.fanout.viewer import FeedEndedError, Reader
 from live.ingest.committer import Committer
-from live.lifecycle.keeper import Keeper
-from live.lifecycle.roster import Roster
 from live.settings import Duration, Settings
 from live.store.client import connect
 from live.store.definitions import Definition

@@ -3,8 +3,8 @@
 import asyncio
 from typing import Final
 
+from live.boards.registry import Roster
 from live.errors import EpochLostError, ProblemError
-from live.lifecycle.roster import Roster
 from live.store.client import Store, store_errors
 from live.store.keys import SystemKeys
 from live.store.ledger import Ledger

@@ -1,0 +1,1 @@
+"""Boards made, changed and removed while the server runs."""

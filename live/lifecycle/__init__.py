@@ -1,1 +1,0 @@
-"""Boards that come, change and go while the server runs."""
