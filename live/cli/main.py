@@ -24,10 +24,10 @@ from live.cli.terminal import (
     progress_bar,
     setting_help,
 )
+from live.client.sender import check_address, check_key
 from live.domain.board_file import load_boards
 from live.errors import SetupError
 from live.replay.options import Options as ReplayOptions
-from live.sender import check_address, check_key
 from live.serve import serve as serve_board
 from live.settings import Settings, check_variables, load_settings
 from live.store.audit import Auditor, Progress, Report

@@ -8,9 +8,9 @@ from itertools import accumulate
 import aiohttp
 import msgspec
 
+from live.client.sender import KEY_REFUSED, authorization, key_refused
 from live.errors import SetupError
 from live.load.measure import Acknowledged
-from live.sender import KEY_REFUSED, authorization, key_refused
 
 
 class _Answer(msgspec.Struct):

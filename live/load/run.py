@@ -7,12 +7,12 @@ from collections.abc import Callable
 import aiohttp
 import msgspec
 
+from live.client.sender import check_address, check_key
 from live.domain.window import parse_duration
 from live.errors import SetupError
 from live.load.measure import Promise, Quantiles, parse_promise, quantiles, seen_after
 from live.load.producers import Producers
 from live.load.viewers import Viewers
-from live.sender import check_address, check_key
 
 _SETTLE = 3.0  # seconds that the last frames get to arrive
 

@@ -8,10 +8,10 @@ from typing import Annotated
 
 import msgspec
 
+from live.client.sender import producer_of
 from live.errors import SetupError
 from live.replay.batches import MOST_EVENTS
 from live.replay.options import Options
-from live.sender import producer_of
 
 
 class Note(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):

@@ -11,10 +11,10 @@ from typing import Any, Final, NamedTuple
 import aiohttp
 import msgspec
 
+from live.client.sender import KEY_REFUSED, authorization, key_refused
 from live.errors import SetupError
 from live.replay.batches import Batch
 from live.replay.options import Options
-from live.sender import KEY_REFUSED, authorization, key_refused
 
 _PATIENCE: Final = 60.0  # seconds for which a server may be away
 _TIMEOUT: Final = 20.0

@@ -2,8 +2,8 @@
 
 import pytest
 
+from live.client.sender import authorization, check_address, check_key, key_refused, producer_of
 from live.errors import SetupError
-from live.sender import authorization, check_address, check_key, key_refused, producer_of
 
 
 @pytest.mark.parametrize("url", ["http://127.0.0.1:8000", "https://board.example", "http://[::1]:80", "http://h/live"])
