@@ -20,12 +20,12 @@ from live.errors import EpochLostError, ProblemError, SetupError, StoreUnavailab
 from live.fanout.hub import Hub
 from live.ingest.committer import Committer
 from live.metrics import forget_board
-from live.rotation import rotate_for_ever
 from live.settings import Settings
 from live.store.beginnings import amend
 from live.store.client import Store
 from live.store.definitions import Definition
 from live.store.ledger import Ledger
+from live.store.rotation import rotate_for_ever
 
 log = structlog.get_logger()
 

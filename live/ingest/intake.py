@@ -25,8 +25,8 @@ from live.errors import ProblemError, StoreUnavailableError
 from live.ingest.bodies import Decoder, decoder_of, is_packed, too_large, unpack
 from live.ingest.committer import Committed, Committer, Share
 from live.ingest.posting import Answer, Posting, Told, limit_of, takers_of
+from live.ingest.replies import Reply, json_reply, problem_reply
 from live.network.client import Client
-from live.replies import Reply, json_reply, problem_reply
 from live.settings import Settings
 from live.store.answers import Answers
 

@@ -6,8 +6,8 @@ from typing import Final
 
 from live.errors import ProblemError
 from live.ingest.intake import Head, Headers, Intake, PlainShare
+from live.ingest.replies import Reply, problem_reply
 from live.network.client import Client
-from live.replies import Reply, problem_reply
 
 _PAUSE: Final = 0.05  # seconds until a message that may not be counted yet is tried again
 _JSON: Final = {b"content-type": b"application/json"}

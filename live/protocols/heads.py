@@ -6,7 +6,7 @@ from typing import Final
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE
 from uvicorn.server import ServerState
 
-from live.replies import POLICY_HEADER, SECURITY_HEADERS, Reply, fixed_headers
+from live.ingest.replies import POLICY_HEADER, SECURITY_HEADERS, Reply, fixed_headers
 
 
 class Heads:

@@ -8,10 +8,10 @@ from live.domain.producer import Producer
 from live.ingest.bodies import too_large
 from live.ingest.committer import Committed
 from live.ingest.intake import Head, Intake
+from live.ingest.replies import Reply, problem_reply
 from live.network.client import ClientResolver
 from live.protocols.peer import Peer
 from live.protocols.requests import RequestHead
-from live.replies import Reply, problem_reply
 from live.settings import Settings
 
 _PATH: Final = b"/v1/events"

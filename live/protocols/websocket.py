@@ -22,8 +22,8 @@ from live.domain.event import Entry
 from live.errors import CLOSE_CODES, KEY_REVOKED, LEAVING, ProblemError, StoreUnavailableError
 from live.ingest.committer import Committed
 from live.ingest.intake import Intake
+from live.ingest.replies import Reply, problem_reply
 from live.ingest.session import Session
-from live.replies import Reply, problem_reply
 
 _DATA: Final = (Opcode.TEXT, Opcode.BINARY, Opcode.CONT)
 _FINAL: Final = 0x80

@@ -8,7 +8,7 @@ from live.domain.event import Event
 from live.errors import CLOSE_CODES
 from live.fanout.frames import Around, Status, Sync, Update, Viewers
 from live.ingest.posting import Answer
-from live.replies import ProblemBody
+from live.ingest.replies import ProblemBody
 from live.web.openapi import INFO, WATCHED
 from live.web.schemas import components_of, reference
 

@@ -4,7 +4,7 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import Any, Final
 
 from live.errors import PROBLEMS
-from live.replies import ProblemBody
+from live.ingest.replies import ProblemBody
 from live.web.schemas import Json, listed, reference
 
 TEXT: Final[Json] = {"schema": {"type": "string"}}

@@ -11,7 +11,7 @@ from live.domain.cloudevent import CloudEvent
 from live.domain.event import MAX_SCORE, Event
 from live.errors import REFUSALS
 from live.ingest.posting import Answer
-from live.replies import ProblemBody
+from live.ingest.replies import ProblemBody
 from live.web.board_changes import Trail
 from live.web.boards import BoardList, BoardPage
 from live.web.describing import (

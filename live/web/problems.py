@@ -7,8 +7,8 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
-from live import replies
 from live.errors import ProblemError
+from live.ingest import replies
 
 _BY_STATUS: Final = {404: "not_found", 405: "method_not_allowed", 413: "body_too_large"}
 

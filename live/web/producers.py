@@ -12,8 +12,8 @@ from live.domain.event import Entry
 from live.errors import CLOSE_CODES, KEY_REVOKED, ProblemError, StoreUnavailableError
 from live.ingest.committer import Committed
 from live.ingest.intake import Intake
+from live.ingest.replies import Reply, problem_reply
 from live.ingest.session import Session
-from live.replies import Reply, problem_reply
 from live.web.clients import client_of
 from live.web.problems import problem_response, upgrade_required
 from live.web.state import live_of

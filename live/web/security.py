@@ -4,7 +4,7 @@ from typing import Final
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from live.replies import CONTENT_SECURITY_POLICY, POLICY_HEADER, SECURITY_HEADERS
+from live.ingest.replies import CONTENT_SECURITY_POLICY, POLICY_HEADER, SECURITY_HEADERS
 
 EMBED_POLICY: Final = CONTENT_SECURITY_POLICY.decode().replace("frame-ancestors 'none'", "frame-ancestors *")
 

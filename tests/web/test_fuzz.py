@@ -26,7 +26,7 @@ from schemathesis.specs.openapi.checks import (
 
 from live.errors import PROBLEMS, REFUSALS
 from live.ingest.posting import Answer
-from live.replies import ProblemBody
+from live.ingest.replies import ProblemBody
 from live.web.openapi import openapi_document
 from tests.support import DEADLINE, ServerProcess, fresh_settings
 

@@ -9,11 +9,11 @@ from live.domain.board import Board
 from live.domain.event import make_entry
 from live.domain.window import Sliding
 from live.metrics import REGISTRY
-from live.rotation import catch_up, rotate_for_ever, step
 from live.settings import Duration, Settings
 from live.store.client import connect
 from live.store.ledger import Ledger
 from live.store.life import SCRIPTS
+from live.store.rotation import catch_up, rotate_for_ever, step
 from tests.clocks import set_clock, with_clock
 from tests.support import StoreProcess, drifted, eventually, fresh_settings, rolling_board
 
