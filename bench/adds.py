@@ -14,8 +14,8 @@ import msgspec
 from live.domain.board_file import BoardChoice, make_board
 from live.domain.event import make_entry
 from live.settings import load_settings
-from live.store.client import connect
-from live.store.ledger import Ledger
+from live.store.board.ledger import Ledger
+from live.store.connection.client import connect
 
 _WARMUP: Final = 50
 _MEAN_PAUSE: Final = 0.004  # at random, so that adds do not fall into step with the rotation

@@ -16,7 +16,7 @@ import redis
 
 from bench.plans import Plan
 from live.settings import as_environment, load_settings
-from live.store.embedded import EmbeddedStore
+from live.store.connection.embedded import EmbeddedStore
 
 ROOT: Final = Path(__file__).parent.parent
 _START_DEADLINE: Final = 20.0

@@ -17,10 +17,10 @@ from bench.table import Row, Scale, Tell, middle, middle_ratio, of_round, quanti
 from live.domain.board_file import BoardChoice, make_board
 from live.domain.event import make_entry
 from live.settings import load_settings
-from live.store.client import connect
-from live.store.ledger import Ledger
-from live.store.rotation import rotate_for_ever
-from live.store.scripts import Script
+from live.store.board.ledger import Ledger
+from live.store.board.rotation import rotate_for_ever
+from live.store.connection.client import connect
+from live.store.connection.scripts import Script
 
 _BATCH: Final = 3_000
 _BEGIN: Final = 1_700_000_000_000  # ms; the slot that is filled
@@ -46,7 +46,7 @@ class TimedLedger(Ledger):
 
 
 def rotation(scale: Scale, tell: Tell) -> list[Row]:
-    """Rotate a slot at the pace of `live.store.rotation`, beside a writer that adds one event at a time to another board.
+    """Rotate a slot at the pace of `live.store.board.rotation`, beside a writer that adds one event at a time to another board.
 
     A step is timed by its caller, from the call to the answer (with fsync, and with whatever the store does in
     between), and by the store's SLOWLOG (the script alone). An add is timed by the writer, first while nothing rotates,

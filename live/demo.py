@@ -7,7 +7,7 @@ from typing import Final
 from live.domain.event import make_entry
 from live.errors import EpochLostError, ProblemError, StoreUnavailableError
 from live.ingest.committer import Committer
-from live.store.turn import Turn
+from live.store.registry.turn import Turn
 
 POSTS: Final = (
     "A lighthouse in the fog", "Bread without kneading", "Twelve birds of the marsh", "The last steam ferry",

@@ -25,13 +25,13 @@ from live.logs import configure_logs
 from live.network.hosts import is_loopback
 from live.protocols.http import HttpProtocol
 from live.settings import Settings, as_environment
-from live.store.client import Store, connect, redact, unsafe_settings
-from live.store.embedded import EmbeddedStore
-from live.store.ledger import Ledger
-from live.store.loss import LossWatch
-from live.store.private import make_private
-from live.store.producers import ProducerStore
-from live.store.witness import CHOICES
+from live.store.board.ledger import Ledger
+from live.store.connection.client import Store, connect, redact, unsafe_settings
+from live.store.connection.embedded import EmbeddedStore
+from live.store.connection.loss import LossWatch
+from live.store.connection.private import make_private
+from live.store.connection.witness import CHOICES
+from live.store.registry.producers import ProducerStore
 from live.system.descriptors import fit, raise_limit
 from live.web.app import make_app, relax_collector
 

@@ -3,8 +3,8 @@
 from typing import Any
 
 from live.settings import Settings
-from live.store.life import Scripts
-from live.store.scripts import Script
+from live.store.board.state import Scripts
+from live.store.connection.scripts import Script
 
 
 def with_clock(scripts: Scripts, settings: Settings) -> Scripts:

@@ -6,9 +6,9 @@ from typing import Final, Self
 from live.auth.rate_limiter import Rates
 from live.domain.producer import Producer
 from live.errors import ProblemError
-from live.store.client import connect
-from live.store.leases import TAKE, LeaseStore
-from live.store.scripts import Script
+from live.store.connection.client import connect
+from live.store.connection.scripts import Script
+from live.store.registry.leases import TAKE, LeaseStore
 from tests.mutation import Mutant, compiled, mutated
 from tests.support import fresh_settings
 

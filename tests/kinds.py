@@ -13,8 +13,8 @@ from websockets.asyncio.client import connect as connect_socket
 
 from live.domain.board_file import parse_boards
 from live.settings import Duration, Settings
-from live.store.audit import Auditor
-from live.store.client import connect
+from live.store.board.audit import Auditor
+from live.store.connection.client import connect
 from live.web.boards import BoardPage
 from live.web.records import RecordList, RecordView, Standing
 from tests.support import ModelViewer, eventually, fresh_settings, post, run_server

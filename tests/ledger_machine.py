@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from live.domain.event import MAX_SCORE, Entry, make_entry
-from live.store.adding import Added
-from live.store.client import connect
-from live.store.ledger import Ledger
-from live.store.life import SCRIPTS, Scripts
-from live.store.scripts import Script
+from live.store.board.ledger import Ledger
+from live.store.board.state import SCRIPTS, Scripts
+from live.store.board.writer import Added
+from live.store.connection.client import connect
+from live.store.connection.scripts import Script
 from tests.mutation import Mutant, compiled, mutated
 from tests.support import StoreProcess, drifted, fresh_settings, rolling_board
 

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import redis
 from hypothesis.errors import FlakyFailure
 
-from live.store.scripts import Script
+from live.store.connection.scripts import Script
 
 _TESTS = Path(__file__).parent
 

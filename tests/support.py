@@ -26,10 +26,10 @@ from live.fanout.frames import Around, Sync, Update
 from live.network.client import Client
 from live.serve import bound_socket, server_config
 from live.settings import Duration, HostPattern, Settings, as_environment
-from live.store.client import connect
-from live.store.keys import Keys
-from live.store.ledger import Ledger
-from live.store.reading import HIGH
+from live.store.board.keys import Keys
+from live.store.board.ledger import Ledger
+from live.store.board.reader import HIGH
+from live.store.connection.client import connect
 from live.web.app import make_app
 
 DEADLINE: Final = 10.0

@@ -6,8 +6,8 @@ import signal
 from pathlib import Path
 from typing import Any
 
-from live.store.client import connect
-from live.store.keys import Keys
+from live.store.board.keys import Keys
+from live.store.connection.client import connect
 from tests.support import ServerProcess, eventually, fresh_settings
 
 

@@ -15,10 +15,10 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, rule, run_sta
 from live.domain.board import Board
 from live.domain.board_file import BoardChoice, make_board
 from live.domain.event import Entry, Extra, make_entry
-from live.store.audit import Auditor
-from live.store.beginnings import amend
-from live.store.client import connect
-from live.store.ledger import Ledger
+from live.store.board.audit import Auditor
+from live.store.board.beginnings import amend
+from live.store.board.ledger import Ledger
+from live.store.connection.client import connect
 from tests.ledger_machine import simulated_scripts
 from tests.mutation import Mutant, is_caught
 from tests.reference import Reference

@@ -13,9 +13,9 @@ import msgspec
 import pytest
 
 from live.settings import Duration, Settings
-from live.store.audit import Auditor
-from live.store.client import connect
-from live.store.keys import Keys
+from live.store.board.audit import Auditor
+from live.store.board.keys import Keys
+from live.store.connection.client import connect
 from tests.support import StoreProcess, drifted, fresh_settings, rolling_board, run_server
 
 pytestmark = pytest.mark.fault

@@ -13,11 +13,11 @@ import pytest
 
 from live.domain.event import make_entry
 from live.settings import Duration
-from live.store.client import connect
-from live.store.keys import Keys
-from live.store.ledger import Ledger
-from live.store.life import SCRIPTS, Scripts
-from live.store.scripts import Script
+from live.store.board.keys import Keys
+from live.store.board.ledger import Ledger
+from live.store.board.state import SCRIPTS, Scripts
+from live.store.connection.client import connect
+from live.store.connection.scripts import Script
 from tests.mutation import compiled, mutated
 from tests.support import (
     ServerProcess,

@@ -58,7 +58,7 @@ MODULES = sorted(HOUSE.rglob("*.py"))
 
 
 def module_name(path: Path) -> str:
-    """`live/store/keys.py` is `live.store.keys`, `live/store/__init__.py` is `live.store`."""
+    """`live/store/board/keys.py` is `live.store.board.keys`, `live/store/__init__.py` is `live.store`."""
     parts = path.relative_to(HOUSE.parent).with_suffix("").parts
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
@@ -67,7 +67,7 @@ NAMES = {module_name(path) for path in MODULES}
 
 
 def room_of(name: str) -> str:
-    """The room of a module: `store` for `live.store.keys`, `live` for the package itself."""
+    """The room of a module: `store` for `live.store.board.keys`, `live` for the package itself."""
     return name.split(".")[1] if "." in name else name
 
 

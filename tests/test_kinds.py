@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from live.store.keys import Keys
+from live.store.board.keys import Keys
 from tests.kinds import Rows, Stage, ranking, rows_of, sees, stage, until
 from tests.support import eventually
 

@@ -16,8 +16,8 @@ import pytest
 
 from live.domain.board import Ties
 from live.domain.board_file import BoardChoice, make_board
-from live.store.client import connect
-from live.store.keys import Keys
+from live.store.board.keys import Keys
+from live.store.connection.client import connect
 from live.web.boards import BoardPage
 from tests.support import REAL_INPUT, ServerProcess, drifted, fresh_settings, run_server
 

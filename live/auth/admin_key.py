@@ -10,8 +10,8 @@ from typing import BinaryIO, Final
 from live.domain.producer import Record, Scope, digest_of, new_secret, parse_bearer
 from live.errors import SetupError
 from live.settings import Settings
-from live.store.client import connect
-from live.store.producers import ProducerStore
+from live.store.connection.client import connect
+from live.store.registry.producers import ProducerStore
 
 ID: Final = "admin"
 FILE: Final = "admin-key"  # in the data directory; only its owner reads it

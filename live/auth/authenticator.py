@@ -12,8 +12,8 @@ from live.errors import EPOCH_LOST_DETAIL, ProblemError, StoreUnavailableError
 from live.network.client import Client
 from live.network.hosts import is_loopback
 from live.settings import Settings
-from live.store.client import Store, store_errors
-from live.store.producers import ProducerStore
+from live.store.connection.client import Store, store_errors
+from live.store.registry.producers import ProducerStore
 
 log = structlog.get_logger()
 

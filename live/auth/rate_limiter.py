@@ -16,8 +16,8 @@ from typing import Final
 from live.domain.producer import Producer
 from live.errors import ProblemError, StoreUnavailableError
 from live.settings import Settings
-from live.store.client import Store
-from live.store.leases import LeaseStore
+from live.store.connection.client import Store
+from live.store.registry.leases import LeaseStore
 
 _LEASE: Final = 0.1  # seconds of a producer's rate that a process borrows
 _MOST_ACCOUNTS: Final = 10_000

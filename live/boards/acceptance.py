@@ -11,12 +11,12 @@ import structlog
 from live.boards.definition import DefinitionError, read_board
 from live.domain.board import Boards
 from live.errors import StoreUnavailableError
-from live.store.beginnings import bear, renew
-from live.store.client import Store
-from live.store.definitions import Definition, DefinitionStore
-from live.store.keys import Keys
-from live.store.loss import LossWatch
-from live.store.producers import ProducerStore
+from live.store.board.beginnings import bear, renew
+from live.store.board.keys import Keys
+from live.store.connection.client import Store
+from live.store.connection.loss import LossWatch
+from live.store.registry.definitions import Definition, DefinitionStore
+from live.store.registry.producers import ProducerStore
 
 log = structlog.get_logger()
 

@@ -18,11 +18,11 @@ from live.domain.board_file import part_mistakes
 from live.domain.producer import Producer
 from live.errors import ProblemError, StoreUnavailableError
 from live.settings import Settings
-from live.store.beginnings import amend, bear, leave, wipe
-from live.store.client import Store
-from live.store.definitions import Definition, Definitions, DefinitionStore, What
-from live.store.keys import Keys
-from live.store.life import quiet
+from live.store.board.beginnings import amend, bear, leave, wipe
+from live.store.board.keys import Keys
+from live.store.board.state import quiet
+from live.store.connection.client import Store
+from live.store.registry.definitions import Definition, Definitions, DefinitionStore, What
 
 ABANDONED: Final = 10  # seconds: whoever makes a board has written off for longer than a store may take to answer
 _PATIENCE: Final = 15.0  # longer than that, so that what was abandoned is taken over

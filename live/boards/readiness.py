@@ -5,9 +5,9 @@ from typing import Final
 
 from live.boards.registry import Roster
 from live.errors import EpochLostError, ProblemError
-from live.store.client import Store, store_errors
-from live.store.keys import SystemKeys
-from live.store.ledger import Ledger
+from live.store.board.keys import SystemKeys
+from live.store.board.ledger import Ledger
+from live.store.connection.client import Store, store_errors
 
 _BOARDS: Final = 16  # that are looked at in one check
 _EXPIRY: Final = 60_000  # milliseconds

@@ -21,11 +21,11 @@ from live.fanout.hub import Hub
 from live.ingest.committer import Committer
 from live.metrics import forget_board
 from live.settings import Settings
-from live.store.beginnings import amend
-from live.store.client import Store
-from live.store.definitions import Definition
-from live.store.ledger import Ledger
-from live.store.rotation import rotate_for_ever
+from live.store.board.beginnings import amend
+from live.store.board.ledger import Ledger
+from live.store.board.rotation import rotate_for_ever
+from live.store.connection.client import Store
+from live.store.registry.definitions import Definition
 
 log = structlog.get_logger()
 

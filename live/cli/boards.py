@@ -11,9 +11,9 @@ from live.cli.terminal import BoardsOption, DataDirOption, JsonOption, StoreOpti
 from live.domain.board import Board
 from live.domain.board_file import load_boards
 from live.settings import Settings, load_settings
-from live.store.census import count, keys_of, measure, view
-from live.store.client import connect
-from live.store.definitions import DefinitionStore
+from live.store.board.usage import count, keys_of, measure, view
+from live.store.connection.client import connect
+from live.store.registry.definitions import DefinitionStore
 
 _FIRM = 1000  # members from which on a prediction is more than a guess
 

@@ -19,10 +19,10 @@ from live.domain.names import unknown
 from live.domain.producer import ALL, Record, Scope, Verb
 from live.errors import SetupError
 from live.settings import Settings, load_settings
-from live.store.census import opened_boards
-from live.store.client import Store, connect
-from live.store.embedded import running_or_started
-from live.store.producers import ProducerStore
+from live.store.board.usage import opened_boards
+from live.store.connection.client import Store, connect
+from live.store.connection.embedded import running_or_started
+from live.store.registry.producers import ProducerStore
 
 keys = typer.Typer(
     name="keys",

@@ -30,10 +30,10 @@ from live.errors import SetupError
 from live.replay.options import Options as ReplayOptions
 from live.serve import serve as serve_board
 from live.settings import Settings, check_variables, load_settings
-from live.store.audit import Auditor, Progress, Report
-from live.store.client import connect
-from live.store.definitions import DefinitionStore
-from live.store.private import UMASK
+from live.store.board.audit import Auditor, Progress, Report
+from live.store.connection.client import connect
+from live.store.connection.private import UMASK
+from live.store.registry.definitions import DefinitionStore
 
 app = typer.Typer(
     name="live",

@@ -18,7 +18,7 @@ from live.fanout.topic import Topic
 from live.fanout.viewer import Seat, Viewer, count_frames
 from live.metrics import CONFLATED, SEND_LAG_SECONDS, VIEWERS
 from live.settings import Settings
-from live.store.ledger import Ledger
+from live.store.board.ledger import Ledger
 
 _MOST_AT_ONCE: Final = 256  # frames between two turns of the event loop
 _RETRY: Final = 500  # milliseconds between two reads that fail

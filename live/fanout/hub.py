@@ -16,11 +16,11 @@ from live.fanout.ticks import Ticks
 from live.fanout.viewer import Reader, Seat, Sink, Viewer
 from live.metrics import STORE_STALE, TICK_SECONDS
 from live.settings import Settings
-from live.store.client import Store
-from live.store.ledger import Ledger
-from live.store.notices import Away, Changed, Channels, Gap, listen
-from live.store.presence import BEAT, Presence
-from live.store.reading import read_positions, read_tops
+from live.store.board.ledger import Ledger
+from live.store.board.reader import read_positions, read_tops
+from live.store.connection.client import Store
+from live.store.connection.notices import Away, Changed, Channels, Gap, listen
+from live.store.registry.presence import BEAT, Presence
 
 log = structlog.get_logger()
 

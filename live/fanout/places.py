@@ -8,7 +8,7 @@ from live.fanout.place import Place
 from live.fanout.subscription import Subscription
 from live.fanout.topic import Topic
 from live.fanout.viewer import Viewer
-from live.store.ledger import Ledger
+from live.store.board.ledger import Ledger
 
 _MOST: Final = 10_000  # that are read in every tick
 _BATCH: Final = 200  # that are read at once; then those who asked are told, and the event loop has its turn

@@ -14,9 +14,9 @@ from live.domain.event import Entry, join
 from live.errors import EpochLostError, ProblemError, StoreUnavailableError
 from live.metrics import COMMIT_EVENTS, COMMIT_SECONDS, EVENTS_ACCEPTED, RANGE_LEFT
 from live.settings import Settings
-from live.store.adding import Added
-from live.store.ledger import Ledger
-from live.store.rotation import catch_up
+from live.store.board.ledger import Ledger
+from live.store.board.rotation import catch_up
+from live.store.board.writer import Added
 
 log = structlog.get_logger()
 

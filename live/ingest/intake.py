@@ -28,7 +28,7 @@ from live.ingest.posting import Answer, Posting, Told, limit_of, takers_of
 from live.ingest.replies import Reply, json_reply, problem_reply
 from live.network.client import Client
 from live.settings import Settings
-from live.store.answers import Answers
+from live.store.registry.idempotency import Answers
 
 Headers = Sequence[tuple[bytes, bytes]]
 _T = TypeVar("_T")

@@ -33,12 +33,12 @@ from live.network.parameters import require_known
 from live.protocols.attendant import Attendant
 from live.protocols.connection_limits import ConnectionLimits
 from live.settings import Settings, load_settings
-from live.store.answers import Answers
-from live.store.client import connect
-from live.store.keys import SystemKeys
-from live.store.loss import LossWatch
-from live.store.presence import Presence
-from live.store.turn import Turn
+from live.store.board.keys import SystemKeys
+from live.store.connection.client import connect
+from live.store.connection.loss import LossWatch
+from live.store.registry.idempotency import Answers
+from live.store.registry.presence import Presence
+from live.store.registry.turn import Turn
 from live.system.processes import end_with_parent
 from live.web import (
     board_changes,

@@ -11,7 +11,7 @@ from starlette.responses import Response
 from live.domain.producer import Producer
 from live.errors import ProblemError, StoreUnavailableError
 from live.network.parameters import whole_number
-from live.store.definitions import Deed
+from live.store.registry.definitions import Deed
 from live.web.boards import get_board, summary_of
 from live.web.bodies import read_object
 from live.web.clients import client_of

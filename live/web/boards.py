@@ -13,7 +13,7 @@ from live.domain.event import MAX_SCORE
 from live.domain.ranking import Page, Ranks, Record
 from live.errors import ProblemError
 from live.network.parameters import whole_number
-from live.store.ledger import Ledger
+from live.store.board.ledger import Ledger
 from live.web.cursor import Cursor, decode_cursor, encode_cursor
 from live.web.periods import period_of, period_of_cursor
 from live.web.state import Live, live_of

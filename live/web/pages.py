@@ -18,7 +18,7 @@ from live.domain.event import key_fault
 from live.domain.ranking import Page
 from live.domain.window import Periods
 from live.errors import PROBLEMS, EpochLostError, ProblemError, StoreUnavailableError
-from live.store.ledger import Ledger
+from live.store.board.ledger import Ledger
 from live.web.periods import period_of
 from live.web.problems import as_problem
 from live.web.security import EMBED_POLICY

@@ -5,7 +5,7 @@ from starlette.requests import Request
 from live.domain.calendar import FIRST, LAST
 from live.domain.window import Periods
 from live.errors import ProblemError
-from live.store.ledger import Ledger
+from live.store.board.ledger import Ledger
 
 
 async def period_of(request: Request, ledger: Ledger) -> int | None:

@@ -10,7 +10,7 @@ from starlette.responses import Response
 
 from live.domain.event import Event, event_fault, key_fault
 from live.errors import ProblemError
-from live.store.ledger import Ledger
+from live.store.board.ledger import Ledger
 from live.web.board_changes import admin_of
 from live.web.bodies import read_object
 from live.web.records import get_record

@@ -11,7 +11,7 @@ from starlette.responses import Response
 from live.domain.ranking import Page, Record, neighbourhood
 from live.errors import ProblemError
 from live.network.parameters import whole_number
-from live.store.ledger import Ledger
+from live.store.board.ledger import Ledger
 from live.web.boards import json_response
 from live.web.periods import period_of
 from live.web.state import live_of

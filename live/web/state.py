@@ -19,10 +19,10 @@ from live.ingest.intake import Intake
 from live.protocols.attendant import Attendant
 from live.protocols.connection_limits import ConnectionLimits
 from live.settings import Settings
-from live.store.client import Store
-from live.store.ledger import Ledger
-from live.store.loss import LossWatch
-from live.store.presence import Presence
+from live.store.board.ledger import Ledger
+from live.store.connection.client import Store
+from live.store.connection.loss import LossWatch
+from live.store.registry.presence import Presence
 
 _T = TypeVar("_T")
 

@@ -19,8 +19,8 @@ from live.auth.admin_key import provide_admin_key
 from live.domain.producer import Scope
 from live.errors import SetupError
 from live.settings import Settings, as_environment
-from live.store.client import connect
-from live.store.producers import ProducerStore
+from live.store.connection.client import connect
+from live.store.registry.producers import ProducerStore
 from tests.support import fresh_settings
 
 KEY = re.compile(r"^    (admin\.\S+)$", re.MULTILINE)

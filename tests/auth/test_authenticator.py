@@ -13,8 +13,8 @@ from live.auth.authenticator import Gate
 from live.domain.producer import Producer, Scope
 from live.errors import ProblemError, StoreUnavailableError
 from live.settings import Settings
-from live.store.client import connect
-from live.store.producers import ProducerStore
+from live.store.connection.client import connect
+from live.store.registry.producers import ProducerStore
 from tests.support import StoreProcess, eventually, fresh_settings, make_client
 
 CLIENT = make_client(address="192.0.2.7")

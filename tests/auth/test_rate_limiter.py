@@ -12,7 +12,7 @@ from live.auth import rate_limiter as rooms
 from live.auth.rate_limiter import Rates
 from live.domain.producer import anonymous
 from live.errors import ProblemError, StoreUnavailableError
-from live.store.client import connect
+from live.store.connection.client import connect
 from live.web.problems import problem_response
 from tests.gcra import Simulation, sender, settled
 from tests.support import StoreProcess, eventually, fresh_settings

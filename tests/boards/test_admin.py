@@ -14,11 +14,11 @@ from live.domain.board import Board, Boards
 from live.domain.event import make_entry
 from live.errors import EpochLostError, ProblemError
 from live.settings import Settings
-from live.store.beginnings import bear
-from live.store.client import Store, connect
-from live.store.definitions import Definition
-from live.store.keys import Keys
-from live.store.ledger import Ledger
+from live.store.board.beginnings import bear
+from live.store.board.keys import Keys
+from live.store.board.ledger import Ledger
+from live.store.connection.client import Store, connect
+from live.store.registry.definitions import Definition
 from tests.support import fresh_settings, rolling_board
 
 KISS: Final[dict[str, Any]] = {"source": ["kiss"], "window": "forever"}

@@ -18,9 +18,9 @@ from live.fanout.subscription import Subscription
 from live.fanout.viewer import FeedEndedError, Reader
 from live.ingest.committer import Committer
 from live.settings import Duration, Settings
-from live.store.client import connect
-from live.store.definitions import Definition
-from live.store.presence import Presence
+from live.store.connection.client import connect
+from live.store.registry.definitions import Definition
+from live.store.registry.presence import Presence
 from tests.support import StoreProcess, eventually, fresh_settings, rolling_board
 
 KISS: Final[dict[str, Any]] = {"source": ["kiss"], "window": "forever"}

@@ -13,8 +13,8 @@ from live.cli.main import app
 from live.domain.board import Boards
 from live.domain.event import make_entry
 from live.settings import Settings
-from live.store.client import connect
-from live.store.ledger import Ledger
+from live.store.board.ledger import Ledger
+from live.store.connection.client import connect
 from tests.support import fresh_settings, rolling_board
 
 

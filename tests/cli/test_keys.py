@@ -17,9 +17,9 @@ import pytest
 from live.auth.authenticator import Gate
 from live.domain.producer import Record, digest_of
 from live.settings import Settings
-from live.store.client import connect
-from live.store.embedded import EmbeddedStore
-from live.store.producers import ProducerStore
+from live.store.connection.client import connect
+from live.store.connection.embedded import EmbeddedStore
+from live.store.registry.producers import ProducerStore
 from tests.support import ServerProcess, fresh_settings, make_client, open_ledger, rolling_board
 
 BARE = {name: value for name, value in os.environ.items() if not name.startswith("LIVE_")} | {"COLUMNS": "160"}

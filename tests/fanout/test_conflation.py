@@ -15,7 +15,7 @@ from websockets.exceptions import ConnectionClosed
 from live.domain.board import Board
 from live.metrics import REGISTRY
 from live.settings import Duration
-from live.store.client import connect as connect_store
+from live.store.connection.client import connect as connect_store
 from tests.support import ModelViewer, eventually, fresh_settings, post, rolling_board, run_server
 
 

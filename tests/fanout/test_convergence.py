@@ -17,7 +17,7 @@ from websockets.exceptions import ConnectionClosed, InvalidStatus
 from live.domain.ranking import Record
 from live.fanout import hub
 from live.settings import Duration
-from live.store.client import connect as connect_store
+from live.store.connection.client import connect as connect_store
 from tests.fanout.proxy import Proxy, proxied
 from tests.support import ModelViewer, StoreProcess, eventually, fresh_settings, post, rolling_board, run_server
 

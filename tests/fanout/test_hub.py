@@ -16,9 +16,9 @@ from live.fanout.subscription import Subscription
 from live.fanout.viewer import FeedEndedError, Reader
 from live.metrics import REGISTRY
 from live.settings import Duration
-from live.store.client import connect
-from live.store.ledger import Ledger
-from live.store.presence import Presence
+from live.store.board.ledger import Ledger
+from live.store.connection.client import connect
+from live.store.registry.presence import Presence
 from tests.support import ModelViewer, StoreProcess, eventually, fresh_settings, rolling_board
 
 

@@ -21,8 +21,8 @@ from live.fanout.subscription import Subscription
 from live.fanout.ticks import Ticks
 from live.fanout.viewer import Reader, Seat
 from live.settings import Duration
-from live.store.ledger import Ledger
-from live.store.placing import Spot
+from live.store.board.ledger import Ledger
+from live.store.board.placing import Spot
 from tests.fanout.test_hub import follow, running_hub
 from tests.support import ModelViewer, eventually
 

@@ -9,8 +9,8 @@ import httpx
 from live.domain.board import Board
 from live.domain.producer import Scope
 from live.settings import Settings
-from live.store.client import connect
-from live.store.producers import ProducerStore
+from live.store.connection.client import connect
+from live.store.registry.producers import ProducerStore
 from tests.support import rolling_board, run_server
 
 POSTS, NEWS = rolling_board(), rolling_board(board="news")

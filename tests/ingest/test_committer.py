@@ -11,8 +11,8 @@ from live.domain.event import MAX_SCORE, Entry, make_entry
 from live.errors import EpochLostError, ProblemError, StoreUnavailableError
 from live.ingest.committer import Committed, Committer
 from live.settings import Duration
-from live.store.client import connect
-from live.store.ledger import Ledger
+from live.store.board.ledger import Ledger
+from live.store.connection.client import connect
 from tests.support import StoreProcess, eventually, fresh_settings, rolling_board
 
 HOUR = 3600

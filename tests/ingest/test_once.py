@@ -11,8 +11,8 @@ import msgspec
 import pytest
 
 from live.settings import Duration, Settings
-from live.store.client import Store, connect
-from live.store.keys import Keys
+from live.store.board.keys import Keys
+from live.store.connection.client import Store, connect
 from tests.ingest.serving import NEWS, POSTS, make_key, scores, serving
 from tests.support import StoreProcess, eventually, fresh_settings
 

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from live.domain.event import MAX_SCORE, Event, Identities
 from live.errors import REFUSALS
 from live.metrics import REGISTRY
-from live.store.client import connect
-from live.store.keys import Keys
+from live.store.board.keys import Keys
+from live.store.connection.client import connect
 from tests.ingest.serving import NEWS, POSTS, make_key, scores, serving, told
 from tests.support import eventually, fresh_settings, post, rolling_board
 

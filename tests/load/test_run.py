@@ -15,8 +15,8 @@ from live.domain.producer import Scope
 from live.errors import SetupError
 from live.load.run import Options, Report, describe, make_options, run
 from live.load.viewers import Viewers
-from live.store.client import connect
-from live.store.producers import ProducerStore
+from live.store.connection.client import connect
+from live.store.registry.producers import ProducerStore
 from tests.support import fresh_settings, rolling_board, run_server
 
 

@@ -6,8 +6,8 @@ from typing import Any
 
 from live.domain.board_file import BoardChoice, make_board
 from live.domain.producer import Scope
-from live.store.client import connect
-from live.store.producers import ProducerStore
+from live.store.connection.client import connect
+from live.store.registry.producers import ProducerStore
 from tests.support import fresh_settings, rolling_board, run_server
 
 

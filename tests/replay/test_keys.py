@@ -14,8 +14,8 @@ from live.errors import SetupError
 from live.replay import sending
 from live.replay.options import Options
 from live.settings import Settings
-from live.store.client import connect
-from live.store.producers import ProducerStore
+from live.store.connection.client import connect
+from live.store.registry.producers import ProducerStore
 from tests.replay.support import many, noted, scores, send, sums, write
 from tests.support import fresh_settings, rolling_board, run_server
 

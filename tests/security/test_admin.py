@@ -10,8 +10,8 @@ from msgspec.structs import replace
 
 from live.domain.board_file import BoardChoice, VotesChoice, make_board
 from live.domain.producer import Scope
-from live.store.client import connect
-from live.store.producers import ProducerStore
+from live.store.connection.client import connect
+from live.store.registry.producers import ProducerStore
 from tests.support import eventually, fresh_settings, rolling_board, run_server
 
 pytestmark = pytest.mark.security

@@ -9,8 +9,8 @@ import pytest
 
 from live.domain.producer import Scope
 from live.settings import Size
-from live.store.client import connect
-from live.store.producers import ProducerStore
+from live.store.connection.client import connect
+from live.store.registry.producers import ProducerStore
 from tests.support import ServerProcess, eventually, fresh_settings
 
 pytestmark = [pytest.mark.security]

@@ -22,10 +22,10 @@ from live.domain.board import Board
 from live.domain.producer import Scope
 from live.fanout.feed import Feed
 from live.settings import Settings
-from live.store.client import connect
-from live.store.keys import Keys, SystemKeys
-from live.store.producers import ProducerStore
-from live.store.witness import Witness
+from live.store.board.keys import Keys, SystemKeys
+from live.store.connection.client import connect
+from live.store.connection.witness import Witness
+from live.store.registry.producers import ProducerStore
 from tests.support import (
     ModelViewer,
     ServerProcess,

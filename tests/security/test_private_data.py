@@ -16,11 +16,11 @@ import pytest
 from live.domain.producer import Scope
 from live.errors import SetupError
 from live.settings import Settings
-from live.store.client import connect
-from live.store.embedded import EmbeddedStore
-from live.store.positions import SharedPositions
-from live.store.private import make_private
-from live.store.producers import ProducerStore
+from live.store.connection.client import connect
+from live.store.connection.embedded import EmbeddedStore
+from live.store.connection.positions import SharedPositions
+from live.store.connection.private import make_private
+from live.store.registry.producers import ProducerStore
 from tests.support import ServerProcess, fresh_settings
 
 pytestmark = [

@@ -14,8 +14,8 @@ import httpx
 import pytest
 
 from live.domain.producer import Scope
-from live.store.client import connect
-from live.store.producers import ProducerStore
+from live.store.connection.client import connect
+from live.store.registry.producers import ProducerStore
 from tests.nginx import NGINX, nginx
 from tests.protocols.keys import bearer, with_keys
 from tests.protocols.sockets import HANDSHAKE

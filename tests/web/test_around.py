@@ -21,7 +21,7 @@ from live.fanout.feed import Feed
 from live.fanout.frames import Around
 from live.fanout.place import Place
 from live.settings import Duration
-from live.store.scripts import Script
+from live.store.connection.scripts import Script
 from tests.support import ModelViewer, eventually, fresh_settings, post, run_server
 
 BOARD = Board(

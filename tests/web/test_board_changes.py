@@ -12,9 +12,9 @@ from websockets.exceptions import ConnectionClosed
 
 from live.domain.producer import Scope
 from live.settings import Settings
-from live.store.client import connect as connect_store
-from live.store.keys import Keys
-from live.store.producers import ProducerStore
+from live.store.board.keys import Keys
+from live.store.connection.client import connect as connect_store
+from live.store.registry.producers import ProducerStore
 from tests.support import eventually, fresh_settings, post, rolling_board, run_server
 
 KISS: Final[dict[str, Any]] = {"title": "Kisses", "source": ["kiss"], "window": "forever"}

@@ -16,7 +16,7 @@ import pytest
 from live.domain.board import Board
 from live.domain.board_file import BoardChoice, make_board
 from live.settings import Duration
-from live.store.client import connect
+from live.store.connection.client import connect
 from tests.support import StoreProcess, eventually, fresh_settings, post, rolling_board, run_server
 
 NDJSON = {"Content-Type": "application/x-ndjson"}

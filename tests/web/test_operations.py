@@ -12,8 +12,8 @@ import httpx
 import pytest
 
 from live.settings import Duration
-from live.store.client import connect
-from live.store.keys import Keys
+from live.store.board.keys import Keys
+from live.store.connection.client import connect
 from tests.support import (
     ServerProcess,
     StoreProcess,

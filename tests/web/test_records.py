@@ -14,9 +14,9 @@ from live.domain.board import DEFAULT_BOARD, Board, Votes
 from live.domain.event import make_entry
 from live.domain.packing import Field, Packing
 from live.domain.window import Forever, Periods
-from live.store.client import connect
-from live.store.keys import Keys
-from live.store.ledger import Ledger
+from live.store.board.keys import Keys
+from live.store.board.ledger import Ledger
+from live.store.connection.client import connect
 from tests.support import ServerProcess, eventually, fresh_settings, post, rolling_board, run_server
 
 RUNS = Packing((Field("levels", "desc", 0, 99), Field("seconds", "asc", 0, 999)))

@@ -8,9 +8,9 @@ import httpx
 import pytest
 
 from live.settings import Duration
-from live.store.client import Store, connect
-from live.store.keys import Keys
-from live.store.presence import Presence
+from live.store.board.keys import Keys
+from live.store.connection.client import Store, connect
+from live.store.registry.presence import Presence
 from live.web.words import grouped
 from tests.support import StoreProcess, fresh_settings, post, rolling_board, run_server
 

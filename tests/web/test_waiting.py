@@ -12,7 +12,7 @@ import pytest
 from live.domain.ranking import Page
 from live.metrics import VIEWERS
 from live.settings import Duration
-from live.store.ledger import Ledger
+from live.store.board.ledger import Ledger
 from tests.protocols.wire import connected, request, statuses
 from tests.support import StoreProcess, eventually, fresh_settings, post, rolling_board, run_server
 from tests.web.streams import PATIENCE, streaming

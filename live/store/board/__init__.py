@@ -1,0 +1,1 @@
+"""What the store holds of one board, and the scripts that read and change it."""

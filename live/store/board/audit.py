@@ -1,0 +1,229 @@
+"""The audit: checks I1 over every member of a running board, a piece at a time, each piece at one instant."""
+
+from collections import Counter
+from collections.abc import AsyncIterator, Callable
+from typing import Any, Final, cast
+
+import msgspec
+
+from live.domain.board import DEFAULT_BOARD, Shape
+from live.domain.window import EVER
+from live.errors import SetupError
+from live.store.board.keys import Keys, Table
+from live.store.board.reader import HIGH, TAG
+from live.store.connection.client import Store, store_errors
+from live.store.connection.line import Word
+from live.store.connection.scripts import Script
+
+AUDIT: Final = Script("audit")
+SETTLE: Final = Script("settle")
+
+_PIECE: Final = 200  # members compared in one script call, at most
+_FIELDS: Final = 20_000  # fields of slots looked up in one script call: a few milliseconds of the store
+_SHOWN: Final = 20  # drifted members that a report names
+
+
+class Drift(msgspec.Struct, frozen=True):
+    """A member whose `score` in the ranking (None: no record) is not what the slots `held`."""
+
+    key: str
+    score: int | None
+    held: int
+
+
+class Report(msgspec.Struct, kw_only=True):
+    """What an audit found.
+
+    `drifted` counts members, and `drift` names the first of them. `stray_slots` are slot hashes that rotation does not
+    know. `totals` is `ok`, `drift`, or `moving` when the board changed meanwhile, so that its sums can't be checked.
+    """
+
+    board: str
+    members: int = 0
+    slots: int = 0
+    drifted: int = 0
+    drift: list[Drift] = []
+    stray_slots: list[str] = []
+    totals: str = "ok"
+    repaired: bool = False
+
+    @property
+    def clean(self) -> bool:
+        """Whether nothing was wrong."""
+        return not self.drifted and not self.stray_slots and self.totals != "drift"
+
+
+class _Sums(msgspec.Struct):
+    """What one pass over a table added up, and the offsets at which it looked."""
+
+    ranked: int = 0
+    total: int = 0
+    first_offset: int | None = None
+    last_offset: int | None = None
+
+
+Progress = Callable[[int, int], None]
+
+
+class Auditor:
+    """Audits one board; `progress` is told how many members were looked at, of about how many."""
+
+    def __init__(self, client: Store, board: str, prefix: str, progress: Progress) -> None:
+        self._client = client
+        self._keys = Keys(prefix, board)
+        self._progress = progress
+        self._report = Report(board=board)
+        self._shape: Shape = DEFAULT_BOARD.shape
+
+    async def audit(self, *, repair: bool) -> Report:
+        """Compare every member; with `repair`, give the ranking what the slots hold, while writes go on.
+
+        Raises:
+            SetupError: the store has no such board.
+            StoreUnavailableError: the store is away.
+        """
+        async with store_errors():
+            shape = await self._client.hget(self._keys.meta, "shape")
+            if shape is None:
+                raise SetupError(f"the store has no board {self._report.board!r} under this key prefix")
+            self._shape = msgspec.json.decode(cast("bytes", shape), type=Shape)
+            await self._find_strays(repair=repair)
+            await self._pass(repair=repair)
+            self._report.repaired = repair and not self._report.clean
+            if self._report.repaired:  # what is true now counts for the sums; what was found is told
+                found, self._report = self._report, Report(board=self._report.board)
+                await self._pass(repair=False, settle=True)
+                found.totals = self._report.totals
+                self._report = found
+            elif self._shape.window["kind"] == "sliding":
+                await self._check_log()
+        return self._report
+
+    async def _pass(self, *, repair: bool, settle: bool = False) -> None:
+        """Look at every table of the board."""
+        for table, starts in await self._tables():
+            sums = await self._pass_table(table, starts, repair=repair)
+            if not repair or self._report.clean:
+                await self._check_totals(table, sums, repair=repair or settle)
+
+    async def _tables(self) -> list[tuple[Table, list[str]]]:
+        """The tables of the board, each with the starts of its slots."""
+        found = cast("list[bytes]", await self._client.zrange(self._keys.slots, 0, -1))
+        starts = [start.decode() for start in found]
+        self._report.slots = len(starts)
+        if self._shape.tables:
+            return [(self._keys.table(start), [start]) for start in starts]
+        return [(self._keys.table(), starts)]
+
+    async def _pass_table(self, table: Table, starts: list[str], *, repair: bool) -> _Sums:
+        sums = _Sums()
+        done = self._report.members
+        about = done + int(await self._client.zcard(table.ranking))
+        piece: list[bytes] = []
+        async for member in self._members(table, starts):
+            piece.append(member)
+            if len(piece) >= max(1, min(_PIECE, _FIELDS // max(1, len(starts)))):
+                await self._compare(table, starts, piece, sums, repair=repair)
+                self._progress(self._report.members, max(about, self._report.members))
+                piece = []
+        await self._compare(table, starts, piece, sums, repair=repair)
+        self._progress(self._report.members, self._report.members)
+        return sums
+
+    async def _members(self, table: Table, starts: list[str]) -> AsyncIterator[bytes]:
+        """Every member of the ranking or of a slot, once."""
+        seen: set[bytes] = set()
+        skip = 0 if self._shape.tags == "key" else TAG
+        async for name, _ in self._client.zscan_iter(table.ranking, count=1000):
+            member = name[skip:]
+            if member not in seen:
+                seen.add(member)
+                yield member
+        for start in list(starts):
+            async for member, _ in self._client.hscan_iter(self._keys.slot(start), count=1000):
+                if member not in seen:
+                    seen.add(member)
+                    yield member
+
+    async def _compare(
+        self, table: Table, starts: list[str], members: list[bytes], sums: _Sums, *, repair: bool
+    ) -> None:
+        keys, shape = self._keys, self._shape
+        while True:
+            arguments = ["1" if repair else "0", keys.channel, shape.tags, "dense" if shape.levels else ""]
+            arguments += [shape.operation, "1" if shape.tables else ""]
+            slots = [keys.slot(start) for start in starts]
+            reply = await AUDIT(
+                self._client,
+                [*table.order, keys.meta, keys.slots, keys.hidden, *slots],
+                [*arguments, *starts, *members],
+            )
+            if reply[0] == b"ok":
+                break
+            if shape.tables:
+                return  # the period has been dropped
+            starts[:] = (await self._tables())[0][1]
+        _, offset, ranked, totals, *drift = reply
+        sums.ranked += int(ranked)
+        sums.total += sum(map(int, totals))
+        sums.first_offset = int(offset) if sums.first_offset is None else sums.first_offset
+        sums.last_offset = int(offset)
+        self._report.members += len(members)
+        self._note(drift)
+
+    def _note(self, drift: list[Any]) -> None:
+        for key, score, held in zip(drift[::3], drift[1::3], drift[2::3], strict=True):
+            self._report.drifted += 1
+            if len(self._report.drift) < _SHOWN:
+                found = Drift(key.decode(errors="replace"), int(score) if score else None, int(held))
+                self._report.drift.append(found)
+
+    async def _find_strays(self, *, repair: bool) -> None:
+        """Slot hashes that the index of slots does not list: rotation would never subtract them."""
+        prefix = self._keys.slot("")
+        found = [key.decode() async for key in self._client.scan_iter(match=self._keys.slot_pattern, count=1000)]
+        suspects = sorted(set(found) - await self._listed())
+        known = await self._listed()  # a slot that was born meanwhile is listed by now
+        self._report.stray_slots = [key for key in suspects if key not in known and await self._client.exists(key)]
+        if repair and self._report.stray_slots:
+            starts = {key.removeprefix(prefix) for key in self._report.stray_slots}
+            listed = {start: int(start) for start in starts if start.removeprefix("-").isdecimal()}
+            if listed:
+                await self._client.zadd(self._keys.slots, cast("Any", listed))
+
+    async def _listed(self) -> set[str]:
+        found = cast("list[bytes]", await self._client.zrange(self._keys.slots, 0, -1))
+        return {self._keys.slot(start.decode()) for start in found}
+
+    async def _check_totals(self, table: Table, sums: _Sums, *, repair: bool) -> None:
+        """Compare the sums that the board keeps, if it stood still while they were counted."""
+        names = ["offset", f"total{table.suffix}", f"high{table.suffix}"]
+        state = await self._client.hmget(self._keys.meta, names)
+        ranked = int(await self._client.zcard(table.ranking))
+        offset, low, high = (int(value or 0) for value in state)
+        if {sums.first_offset, sums.last_offset} != {offset}:
+            self._report.totals = "moving" if self._report.totals == "ok" else self._report.totals
+        elif ranked != sums.ranked:  # a name stands in the ranking twice
+            self._report.totals = "drift"
+        elif self._shape.fields is None and low + (high << HIGH) != sums.total:
+            self._report.totals = "drift"
+            if repair:
+                high = sums.total >> HIGH
+                arguments: list[Word] = [offset, sums.total - (high << HIGH), high, self._keys.channel, table.suffix]
+                await SETTLE(self._client, [self._keys.meta], arguments)
+                self._report.repaired = True
+
+    async def _check_log(self) -> None:
+        """Compare what a sliding window holds with the events in its log, if it stands still meanwhile."""
+        before = await self._client.hget(self._keys.meta, "offset")
+        sums: Counter[bytes] = Counter()
+        async for event, _ in self._client.zscan_iter(self._keys.log, count=1000):
+            amount, _, member = event[TAG:].partition(b" ")
+            sums[member] += int(amount)
+        held: Counter[bytes] = Counter()
+        async for member, value in self._client.hscan_iter(self._keys.slot(EVER.start), count=1000):
+            held[member] = int(value)
+        if before != await self._client.hget(self._keys.meta, "offset"):
+            self._report.totals = "moving" if self._report.totals == "ok" else self._report.totals
+        elif +sums != +held or -sums != -held:
+            self._report.totals = "drift"

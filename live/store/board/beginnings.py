@@ -1,0 +1,115 @@
+"""The beginning and the end of a board made at run time, in the store."""
+
+import secrets
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from live.domain.board import Board
+from live.settings import LONGEST
+from live.store.board.keys import Keys
+from live.store.connection.client import Store, store_errors
+from live.store.connection.scripts import Script
+
+BEAR: Final = Script("bear")
+AMEND: Final = Script("amend")
+WIPE: Final = Script("wipe")
+LEAVE: Final = Script("leave")
+RENEW: Final = Script("renew")
+
+_SLOTS_A_STEP: Final = 100
+_KEYS_A_STEP: Final = 500
+
+
+async def bear(client: Store, keys: Keys, board: Board, epoch: str) -> tuple[str, bool] | None:
+    """Give a board its life; otherwise gives the epoch of what lives there, and whether that was made at run time.
+
+    Raises:
+        StoreUnavailableError: the store is away.
+    """
+    async with store_errors():
+        reply = await BEAR(client, [keys.meta], [epoch, board.shape.encode(), secrets.token_bytes(16)])
+    return None if reply[0] == b"ok" or reply[1].decode() == epoch else (reply[1].decode(), reply[2] == b"1")
+
+
+async def amend(client: Store, keys: Keys, epoch: str, revision: int, *, frozen: bool) -> None:
+    """Bring a board in line with its definition; nothing happens to one that knows a later revision, or is no more.
+
+    Raises:
+        StoreUnavailableError: the store is away.
+    """
+    async with store_errors():
+        await AMEND(client, [keys.meta], [epoch, revision, "1" if frozen else "", keys.channel])
+
+
+async def renew(client: Store, keys: Keys, epoch: str) -> bool:
+    """Give a board another epoch with what it holds; False when it holds nothing.
+
+    Raises:
+        StoreUnavailableError: the store is away.
+    """
+    async with store_errors():
+        reply = await RENEW(client, [keys.meta], [epoch, keys.channel])
+    return bool(reply[0] == b"ok")
+
+
+async def leave(client: Store, keys: Keys, epoch: str, idle: float) -> float | None:
+    """End the life of a board that nobody has used for so many seconds; None when it is over, else seconds to wait.
+
+    Raises:
+        StoreUnavailableError: the store is away.
+    """
+    async with store_errors():
+        reply = await LEAVE(client, [keys.meta, keys.gone], [epoch, round(idle * 1000)])
+    match reply:
+        case [b"left"]:
+            return None
+        case [b"used", wait]:
+            return int(wait) / 1000
+    return float("inf")  # another life, of which others take care
+
+
+async def wipe(client: Store, keys: Keys, epoch: str) -> None:
+    """Drop everything that a board owned, in steps; a board of another epoch is left alone.
+
+    Every key is named: what is dropped follows from the board's own state and its list of slots. The state goes first,
+    so that no script adds anything behind the steps. Any number of processes may do this at once, and any of them may
+    die on the way: the list of slots and the state under its last name go at the very end.
+
+    Raises:
+        StoreUnavailableError: the store is away.
+    """
+    starts: list[str] = []
+    while (left := await _wipe_step(client, keys, epoch, starts)) is not None:
+        span, bucket, now, *found = left
+        starts = list(dict.fromkeys(found))[:_SLOTS_A_STEP]
+        if not starts:
+            buckets = [keys.seen(start) for start in _buckets(int(span), int(bucket or 0), int(now))] if span else []
+            for first in range(0, len(buckets), _KEYS_A_STEP):
+                if await _wipe_step(client, keys, epoch, [], buckets[first : first + _KEYS_A_STEP]) is None:
+                    return
+            await _wipe_step(client, keys, epoch, [], [*keys.fixed, keys.slots, keys.gone])
+            return
+
+
+async def _wipe_step(
+    client: Store, keys: Keys, epoch: str, starts: Sequence[str], more: Sequence[str] = ()
+) -> list[str] | None:
+    """Drop some slots, and more keys; gives what the script tells, or None when another board lives here."""
+    old = [key for start in starts for key in keys.of_slot(start)]
+    async with store_errors():
+        reply = await WIPE(client, [keys.meta, keys.gone, keys.slots, *old, *more], [epoch, _SLOTS_A_STEP, *starts])
+    return [word.decode() for word in reply[1:]] if reply[0] == b"ok" else None
+
+
+def _buckets(span: int, newest: int, now: int) -> Iterator[int]:
+    """The starts of all buckets of identities, `span` seconds each, that can be in the store at a time.
+
+    A bucket expires by the longest dedupe window that there can be, and a few spans. The newest one may be ahead of the
+    store's clock when that was set back.
+    """
+    kept = LONGEST + 5 * span
+    first = (now - kept) // span * span
+    last = now // span * span
+    yield from range(first, last + span, span)
+    if newest > last:
+        yield from range(max(last + span, (newest - kept) // span * span), newest + span, span)

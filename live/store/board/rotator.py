@@ -1,0 +1,98 @@
+"""Letting go of what leaves the window, one bounded step at a time."""
+
+from typing import Any
+
+from live.domain.window import EVER, Forever, Sliding
+from live.errors import StoreUnavailableError
+from live.store.board.state import MOST_REPLANS, Life
+from live.store.connection.client import store_errors
+
+
+class Rotating(Life):
+    """A board whose old slots, events or periods are let go."""
+
+    _leaving = ("", "0")  # the slot that is being drained, and where the next step goes on
+
+    async def rotate(self) -> float | None:
+        """Do one bounded step of rotation.
+
+        Returns:
+            None when there may be more to do now, else the seconds until something can be due (infinite when only an
+            event can tell).
+
+        Raises:
+            StoreUnavailableError: the store is away.
+            EpochLostError: the store lost the board.
+        """
+        await self.open_to_write()
+        window = self.board.window
+        if isinstance(window, Forever):
+            return float("inf")
+        for _ in range(MOST_REPLANS):
+            async with store_errors():
+                reply = await (self._age(window) if isinstance(window, Sliding) else self._let_go())
+            match reply:
+                case [b"moved", _, cursor]:
+                    self._leaving = (self._leaving[0], cursor.decode())
+                    return None
+                case [b"moved", *_]:
+                    return None
+                case [b"slot", oldest]:
+                    self._leaving = (oldest.decode(), "0")
+                    return None
+                case [b"idle", wait]:
+                    self._leaving = ("", "0")
+                    return float("inf") if int(wait) < 0 else int(wait) / 1000
+                case [b"replan", newest, now, latest]:
+                    self._hear(newest, now, latest)
+                case _:
+                    raise self._lost(reply)
+        raise StoreUnavailableError(f"the clock of board {self.board.id} moved {MOST_REPLANS} times in a row")
+
+    async def _let_go(self) -> list[Any]:
+        """Drain the oldest slot for a bit, or where each has a table drop it whole."""
+        board, keys, (start, cursor) = self.board, self.keys, self._leaving
+        slot, current, till = self._current()
+        kept = 0 if slot is None else board.window.oldest(slot)
+        if board.window.tables:
+            old = (keys.slot(start), *keys.table(start).all)
+            return await self._scripts.turn(
+                self._client,
+                [keys.meta, keys.slots, *old],
+                [self.epoch or "", board.clock, current, till, kept, start, keys.channel],
+            )
+        return await self._scripts.rotate(
+            self._client,
+            [*self._table(None).order, keys.meta, keys.slots, keys.slot(start), keys.hidden],
+            [
+                self.epoch or "",
+                board.clock,
+                current,
+                till,
+                kept,
+                start,
+                cursor,
+                self._settings.rotation_step,
+                keys.channel,
+                board.tags,
+                board.ranks,
+            ],
+        )
+
+    async def _age(self, window: Sliding) -> list[Any]:
+        """Take the oldest events out of a sliding window."""
+        board, keys = self.board, self.keys
+        return await self._scripts.age(
+            self._client,
+            [*self._table(None).order, keys.meta, keys.slots, keys.slot(EVER.start), keys.log, keys.hidden, keys.taken],
+            [
+                self.epoch or "",
+                board.clock,
+                window.length * 1000,
+                self._settings.rotation_step,
+                keys.channel,
+                board.tags,
+                board.ranks,
+                EVER.start,
+            ],
+        )

@@ -1,0 +1,218 @@
+"""What boards hold in the store, and what that takes: counted, measured by samples, and reckoned for another load."""
+
+import math
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Final, Literal
+
+import msgspec
+
+from live.domain.board import BOARD_ID, Board
+from live.domain.window import Periods
+from live.store.board.keys import Keys
+from live.store.connection.client import Store, store_errors
+
+Kind = Literal["member", "event", "fixed"]
+
+_PACKED: Final = 512  # elements up to which a store may keep them in one piece, without a table
+_SAMPLES: Final = 500  # elements of a key whose size is looked at
+_STEP: Final = 1000
+
+# What a key of a board grows with, by its name; `{base}:slot:1234` is a `slot`.
+_KINDS: Final[Mapping[str, Kind]] = {
+    "ranking": "member", "reached": "member", "levels": "member", "metadata": "member", "slot": "member",
+    "entrants": "member", "log": "event", "seen": "event", "votes": "event",
+    "meta": "fixed", "slots": "fixed", "writers": "fixed", "viewers": "fixed",
+}  # fmt: skip
+_COUNTING: Final = {"zset": "ZCARD", "set": "SCARD", "hash": "HLEN"}
+
+
+class Census(msgspec.Struct, frozen=True, kw_only=True):
+    """Where a board stands: an `epoch` of None is one that no process has opened yet."""
+
+    board: str
+    title: str
+    epoch: str | None
+    offset: int
+    records: int
+    frozen: bool
+
+
+class Part(msgspec.Struct, frozen=True):
+    """One key: what it grows with, its size in bytes, and how many elements it has."""
+
+    kind: Kind
+    size: int
+    count: int
+
+    def grown(self, factor: float, table: "Table") -> float:
+        """Its size with so many times the elements."""
+        if self.kind == "fixed" or self.count <= _PACKED:
+            return self.size * (1 if self.kind == "fixed" else factor)
+        return (self.size - table(self.count)) * factor + table(self.count * factor)
+
+
+Table = Callable[[float], int]
+
+
+class Memory(msgspec.Struct, frozen=True, kw_only=True):
+    """What a board takes.
+
+    `members` is the size of its largest ranking; `events` how many the store knows one by one, in a log, as identities
+    or as votes, and so the part of the memory that grows with them. `table` is how the store's hash tables grow.
+    """
+
+    members: int
+    events: int
+    parts: Sequence[Part]
+    table: Table
+
+    @property
+    def bytes(self) -> int:
+        """All of it."""
+        return sum(part.size for part in self.parts)
+
+    @property
+    def per_member(self) -> float | None:
+        """What a member takes; None where there is none."""
+        return self._of("member") / self.members if self.members else None
+
+    @property
+    def per_event(self) -> float | None:
+        """What an event takes; None where none is known by itself."""
+        return self._of("event") / self.events if self.events else None
+
+    def predict(self, members: int | None, events: int | None) -> int | None:
+        """What so many members and events would take, spread as those are that there are; None where there are none.
+
+        Without a number of events there are as many for each member as now, without one of members as many as now.
+        """
+        if not self.members:
+            return None
+        by_members = 1.0 if members is None else members / self.members
+        by_events = by_members if events is None or not self.events else events / self.events
+        factors = {"member": by_members, "event": by_events, "fixed": 1.0}
+        return round(sum(part.grown(factors[part.kind], self.table) for part in self.parts))
+
+    def _of(self, kind: Kind) -> int:
+        return sum(part.size for part in self.parts if part.kind == kind)
+
+
+async def count(client: Store, prefix: str, board: Board) -> Census:
+    """Count the records of a board; opens nothing.
+
+    Raises:
+        StoreUnavailableError: the store is away.
+    """
+    keys = Keys(prefix, board.id)
+    async with store_errors():
+        state = await client.line.call("HMGET", keys.meta, "epoch", "offset", "newest", "frozen")
+        epoch, offset, newest, frozen = (None if word is None else word.decode() for word in state)
+        tables = isinstance(board.window, Periods) and board.window.tables
+        records = await client.line.call("ZCARD", keys.table(newest if tables else None).ranking)
+    return Census(
+        board=board.id,
+        title=board.title,
+        epoch=epoch,
+        offset=int(offset or 0),
+        records=records,
+        frozen=frozen is not None,
+    )
+
+
+async def keys_of(client: Store, prefix: str, boards: Iterable[str]) -> dict[str, list[str]]:
+    """The names of every key of some boards, found in one walk over the store.
+
+    Raises:
+        StoreUnavailableError: the store is away.
+    """
+    found: dict[str, list[str]] = {board: [] for board in boards}
+    cursor = b"0"
+    while True:
+        async with store_errors():
+            cursor, names = await client.line.call("SCAN", cursor, "MATCH", f"{prefix}:{{*", "COUNT", _STEP)
+        for name in {name.decode() for name in names}:
+            board = name.removeprefix(f"{prefix}:{{").partition("}")[0]
+            if board in found:
+                found[board].append(name)
+        if cursor == b"0":
+            return {board: sorted(set(names)) for board, names in found.items()}
+
+
+async def opened_boards(client: Store, prefix: str) -> set[str]:
+    """The ids of all boards that the store holds, found in one walk over it.
+
+    Raises:
+        StoreUnavailableError: the store is away.
+    """
+    begin, end = f"{prefix}:{{", "}:meta"
+    found: set[str] = set()
+    cursor = b"0"
+    while True:
+        async with store_errors():
+            cursor, names = await client.line.call("SCAN", cursor, "MATCH", f"{begin}*{end}", "COUNT", _STEP)
+        found.update(name.decode().removeprefix(begin).removesuffix(end) for name in names)
+        if cursor == b"0":
+            return {board for board in found if BOARD_ID.fullmatch(board)}
+
+
+async def measure(client: Store, prefix: str, board: str, names: Sequence[str]) -> Memory:
+    """Measure what the keys of a board take, each by a sample of its elements.
+
+    Raises:
+        StoreUnavailableError: the store is away.
+    """
+    parts: list[Part] = []
+    members = votes = 0
+    known: Counter[str] = Counter()
+    async with store_errors():
+        for name in names:
+            what = name.removeprefix(f"{Keys(prefix, board).channel}:").partition(":")[0]
+            kind = (await client.line.call("TYPE", name)).decode()
+            if kind not in _COUNTING:
+                continue  # it has gone meanwhile
+            size = await client.line.call("MEMORY", "USAGE", name, "SAMPLES", _SAMPLES)
+            elements = await client.line.call(_COUNTING[kind], name)
+            parts.append(Part(_KINDS.get(what, "fixed"), size or 0, elements))
+            members = max(members, elements) if what == "ranking" else members
+            known[what] += elements
+            if what == "meta":
+                votes = _total(await client.line.call("HGETALL", name))
+    events = max(known["log"], known["seen"]) or (votes if known["votes"] else 0)
+    return Memory(members=members, events=events, parts=parts, table=await _table_of(client))
+
+
+async def _table_of(client: Store) -> Table:
+    """How the hash tables of this store grow: by doubling, in buckets of seven elements (Valkey since 8.1), or of one.
+
+    Between two doublings an element takes less and less, so that a size alone tells little of another. While a table is
+    being doubled the old one is there too, which passes, and is not reckoned.
+    """
+    info = (await client.line.call("INFO", "server")).decode()
+    version = re.search(r"^valkey_version:(\d+)\.(\d+)", info, re.MULTILINE)
+    bucket, elements = (64, 7) if version and (int(version[1]), int(version[2])) >= (8, 1) else (8, 1)
+    return lambda count: bucket * 2 ** math.ceil(math.log2(max(1.0, count / elements)))
+
+
+def _total(state: Sequence[bytes]) -> int:
+    """The sum of all scores, over every table: of a board that counts votes, how many were given."""
+    return sum(
+        int(value) for name, value in zip(state[::2], state[1::2], strict=True) if name.partition(b":")[0] == b"total"
+    )
+
+
+def view(census: Census, memory: Memory | None, members: int | None, events: int | None) -> dict[str, Any]:
+    """What is told of a board."""
+    told: dict[str, Any] = msgspec.to_builtins(census)
+    if memory is not None:
+        told["memory"] = {
+            "bytes": memory.bytes,
+            "members": memory.members,
+            "events": memory.events,
+            "bytes_per_member": memory.per_member,
+            "bytes_per_event": memory.per_event,
+        }
+        if members is not None or events is not None:
+            told["memory"]["predicted"] = memory.predict(members, events)
+    return told

@@ -1,0 +1,194 @@
+"""Adding batches to a board: each counts once, at one instant, and is fsynced before the answer."""
+
+import asyncio
+import math
+import secrets
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import msgspec
+
+from live.domain.board import Board
+from live.domain.event import Entry
+from live.domain.window import Sliding
+from live.errors import StoreUnavailableError
+from live.settings import Settings
+from live.store.board.plan import Plan, known_again, make_plan, out_of_range, planned, turned_away
+from live.store.board.state import MOST_REPLANS, SCRIPTS, Life, Scripts, word
+from live.store.connection.client import Store, may_have_run, store_errors
+
+_RETRY_PAUSE: Final = 0.05
+
+
+class Added(msgspec.Struct, frozen=True):
+    """What became of a batch.
+
+    `offset` is where the board stands after it (None: nothing was applied), `refused` gives index and code of entries
+    that were not counted (`duplicate`, or a code of `REFUSALS`), `clock_moved` says that it took the board's clock into
+    another slot. `widest` is the value farthest from zero that it made in a slot, without its sign.
+    """
+
+    offset: int | None
+    refused: Mapping[int, str]
+    clock_moved: bool
+    widest: int = 0
+
+
+class Adding(Life):
+    """A board that is added to."""
+
+    def __init__(
+        self, client: Store, board: Board, settings: Settings, scripts: Scripts = SCRIPTS, born: str = ""
+    ) -> None:
+        super().__init__(client, board, settings, scripts, born)
+        self._writer = secrets.token_hex(8)
+        self._sequence = 0
+        self._writing = asyncio.Lock()
+
+    async def add(self, entries: Sequence[Entry]) -> Added:
+        """Count a batch and return once the store has fsynced it.
+
+        A batch is applied at one instant. A lost reply is asked for again under the same number, so that it counts
+        once.
+
+        Raises:
+            StoreUnavailableError: no answer before the write deadline, or rotation is far behind.
+            EpochLostError: the store lost the board.
+        """
+        async with self._writing:
+            await self.open_to_write()
+            stood = (self.clock.newest, self.clock.latest)
+            offset, refused, widest = await self._apply(entries)
+            moved = (self.clock.newest, self.clock.latest) != stood
+            if moved or isinstance(self.board.window, Sliding):  # what came may leave before all that was there
+                self.sooner.set()
+            return Added(offset, refused, moved, widest)
+
+    async def _apply(self, entries: Sequence[Entry]) -> tuple[int | None, dict[int, str], int]:
+        """Plan the entries and apply the plan: the offset (None when all are refused), refusals, and `Added.widest`."""
+        self._sequence += 1
+        future = round(self._settings.max_future * 1000)
+        newest_time: int | None = None
+        replans = 0
+        refused: dict[int, str] = {}
+        indexes: Sequence[int] = range(len(entries))
+        while indexes and replans < MOST_REPLANS:
+            board = self.board  # one value for a plan and its script, for it may be changed while either is awaited
+            plan = make_plan(board, entries, indexes, self.clock, newest_time, self.secret)
+            match await self._send(board, plan, future):
+                case [b"ok", offset, *widest]:
+                    self.clock.newest = plan.reached
+                    if plan.latest is not None:
+                        self.clock.latest = max(plan.latest, self.clock.latest or plan.latest)
+                    return int(offset), refused | plan.refused, int(widest[0]) if widest else 0
+                case [b"nothing"]:
+                    return None, refused | plan.refused, 0
+                case [b"behind"]:
+                    raise StoreUnavailableError(
+                        f"board {self.board.id} has {self.board.most_slots} slots, and most wait to be subtracted"
+                    )
+                case [b"replan", newest, now, bucket, latest]:
+                    self._hear(newest, now, latest)
+                    self._bucket = int(bucket)
+                    newest_time = int(now) + future
+                    replans += 1
+                case reply:
+                    known = _refusals(board, reply, entries, indexes, plan)
+                    if not known:
+                        raise self._lost(reply)
+                    refused.update(known)
+                    indexes = [index for index in indexes if index not in refused]
+        if not indexes:
+            return None, refused, 0
+        raise StoreUnavailableError(f"the clock of board {self.board.id} moved {MOST_REPLANS} times in a row")
+
+    def _seen_keys(self, newest: int) -> list[str]:
+        """The buckets that may know an identity of the dedupe window, newest first, and last the one to forget."""
+        count = math.ceil(self._settings.dedupe_window / self._span) + 1
+        return [self.keys.seen(newest - self._span * number) for number in range(count + 1)]
+
+    async def _send(self, board: Board, plan: Plan, future: int) -> list[Any]:
+        """Run the add script, again and again under one number, until it answers or the deadline has passed."""
+        looked_up = plan.looked_up
+        seen = self._seen_keys(self._bucket) if plan.identities or looked_up else []
+        own = self.keys
+        keys = [own.meta, own.slots, own.writers, own.log, own.taken, own.entrants, *seen]
+        for start in plan.slots:
+            keys += (self.keys.slot(start), *self._table(start).all, self.keys.hidden)
+        votes = board.votes
+        arguments = [
+            self.epoch or "",
+            self._writer,
+            self._sequence,
+            board.clock,
+            word(plan.current),
+            word(plan.till),
+            word(plan.reached),
+            word(plan.latest),
+            future,
+            self.keys.channel,
+            self._bucket,
+            len(seen),
+            self._span,
+            board.operation,
+            board.tags,
+            board.ranks,
+            board.summed,
+            board.cap or 0,
+            board.reading,
+            board.most,
+            board.most_slots,
+            board.max_members,
+            votes.per_key or 0 if votes else 0,
+            votes.per_actor or 0 if votes else 0,
+            "registered" if votes and votes.registered else "open",
+            len(plan.identities) + len(looked_up),
+            len(looked_up),
+            *plan.identities,
+            *looked_up,
+            *plan.groups(board),
+        ]
+        deadline = asyncio.get_running_loop().time() + self._settings.write_deadline
+        unknown = False
+        while True:
+            self._witness.require_whole()
+            known = -1 if unknown else self._known() + 1  # a batch that was applied before tells where it was then
+            try:
+                async with store_errors(), asyncio.timeout_at(deadline):
+                    reply = await self._scripts.add(self._client, keys, arguments)
+            except StoreUnavailableError as error:
+                unknown = unknown or may_have_run(error.__cause__)
+                if asyncio.get_running_loop().time() + _RETRY_PAUSE >= deadline:
+                    raise StoreUnavailableError(str(error), unknown=unknown) from error
+            else:
+                if reply[0] == b"ok":
+                    self._see(reply[1], known)
+                    self._witness.require_whole()  # nothing is acknowledged on top of what was lost
+                return reply
+            await asyncio.sleep(_RETRY_PAUSE)
+
+
+def _refusals(
+    board: Board, reply: list[Any], entries: Sequence[Entry], indexes: Sequence[int], plan: Plan
+) -> dict[int, str]:
+    """The entries that the script refuses by themselves, so that the others can be planned again without them."""
+    refused: dict[int, str] = {}
+    match reply:
+        case [b"seen", *numbers]:
+            refused = known_again(entries, indexes, plan, numbers)
+        case [b"frozen"]:
+            refused = dict.fromkeys(indexes, "frozen")
+        case [b"votes", *words]:
+            codes = zip(words[::2], words[1::2], strict=True)
+            refused = {plan.voters[int(number) - 1]: code.decode() for number, code in codes}
+        case [b"unregistered", *members]:
+            unknown = {member.decode() for member in members}
+            refused = {index: "entrant_unknown" for index in planned(indexes, plan) if entries[index][0] in unknown}
+        case [b"crowded", *words]:
+            places = {(int(start), member.decode()) for start, member in zip(words[::2], words[1::2], strict=True)}
+            refused = turned_away(board, entries, indexes, plan, places)
+        case [b"range", *words]:
+            triples = zip(words[::3], words[1::3], words[2::3], strict=True)
+            held = {(int(start), member.decode()): int(value) for start, member, value in triples}
+            refused = out_of_range(board, entries, indexes, plan, held)
+    return refused

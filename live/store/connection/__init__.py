@@ -1,0 +1,1 @@
+"""The store itself: its client, its scripts, and whether it lost data."""

@@ -1,0 +1,175 @@
+"""From a URL to a client that hides nothing, and to what is unsafe about the store's settings."""
+
+import asyncio
+import re
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from functools import partial
+from typing import Final, cast
+
+import hiredis
+from redis.asyncio import BlockingConnectionPool, Connection, Redis, SSLConnection, UnixDomainSocketConnection
+from redis.asyncio.retry import Retry
+from redis.backoff import NoBackoff
+from redis.exceptions import NoPermissionError, RedisError, ResponseError
+from redis.typing import EncodableT
+
+from live.errors import SetupError, StoreUnavailableError
+from live.settings import Settings
+from live.store.connection.line import SharedLine
+from live.store.connection.moving import move_names
+from live.store.connection.sources import send_sources
+from live.store.connection.witness import Witness
+
+
+class _Packed:
+    """Commands packed by hiredis in C: redis-py does so for its blocking client only, and a batch has many words."""
+
+    def pack_command(self, *args: EncodableT) -> list[bytes]:
+        """A command as bytes; its first word may name a subcommand too."""
+        words = (*str(args[0]).split(), *args[1:])
+        return [hiredis.pack_command(words)]  # type: ignore[arg-type] # the stub says a tuple of one
+
+
+class _TCP(_Packed, Connection):
+    """Over TCP."""
+
+
+class _TLS(_Packed, SSLConnection):
+    """Over TLS."""
+
+
+class _Unix(_Packed, UnixDomainSocketConnection):
+    """Over a unix socket."""
+
+
+_PACKED: Final = {Connection: _TCP, SSLConnection: _TLS, UnixDomainSocketConnection: _Unix}
+
+SCHEMES: Final = ("redis", "rediss", "unix")
+_OPTIONS: Final = ("db", "username", "password")
+_PASSWORDS: Final = (re.compile(r"([?&]password=)[^&#]*"), re.compile(r"(://[^:/?#@]*:).*(?=@)"))
+
+
+class Store(Redis):
+    """redis-py's client, with a line of our own for all that is called often, and what must survive the store."""
+
+    line: SharedLine
+    witness: Witness
+
+    async def aclose(self, close_connection_pool: bool | None = None) -> None:  # noqa: FBT001 - redis-py's signature
+        """Close the line and the shared positions too."""
+        self.witness.positions.close()
+        await self.line.close()
+        await super().aclose(close_connection_pool)
+
+
+def connect(url: str, settings: Settings) -> Store:
+    """A client with a bounded pool and no retries of its own: the write path owns them (I5).
+
+    Raises:
+        SetupError: the URL is not one of a store, or what is known of the store can't be read.
+    """
+    if url.partition("://")[0] not in SCHEMES:
+        raise SetupError(f"the store {redact(url)!r} is not redis://…, rediss://… or unix://…")
+    place = url.partition("?")[0].rpartition("@")[2].removeprefix("unix://")
+    if url.startswith("unix://") and not place.startswith("/"):
+        raise SetupError(
+            f"the store {redact(url)!r}: the path of a socket begins with /, as in unix:///run/valkey.sock"
+        )
+    options = {name.partition("=")[0] for name in url.partition("?")[2].split("&") if name}
+    if unknown := {name for name in options if name not in _OPTIONS and not name.startswith("ssl_")}:
+        known = ", ".join(_OPTIONS)
+        raise SetupError(f"the store {redact(url)!r}: options are {known} and ssl_…, not {', '.join(sorted(unknown))}")
+    try:
+        pool = BlockingConnectionPool.from_url(
+            url,
+            max_connections=settings.store_connections,
+            timeout=float(settings.store_timeout),
+            socket_timeout=float(settings.store_timeout),
+            socket_connect_timeout=float(settings.store_timeout),
+            retry=Retry(NoBackoff(), 0),
+            protocol=2,
+        )
+        pool.connection_class = _PACKED[pool.connection_class]
+    except (ValueError, TypeError) as error:
+        raise SetupError(f"the store {redact(url)!r}: {error}") from None
+    store = cast("Store", Store.from_pool(pool))
+    store.witness = Witness(settings.data_dir, settings.key_prefix)
+    store.line = SharedLine(pool, settings.store_timeout)
+    store.line.greetings += [partial(move_names, prefix=settings.key_prefix), send_sources]
+    return store
+
+
+def redact(url: str) -> str:
+    """A store's URL without its password, for messages and logs; it may be no good URL."""
+    for password in _PASSWORDS:
+        url = password.sub(r"\1***", url)
+    return url
+
+
+@asynccontextmanager
+async def store_errors() -> AsyncIterator[None]:
+    """Turn every way in which a store can fail us into `StoreUnavailableError`; a task that was cancelled ends here.
+
+    A store that answers but refuses (loading, busy, out of memory, read-only, no permission) can't be worked with
+    either; what it says is in the error.
+    """
+    try:
+        yield
+    except (RedisError, OSError, TimeoutError) as error:
+        raise StoreUnavailableError(str(error) or type(error).__name__) from error
+    finally:
+        # redis-py sends through `asyncio.wait_for`, which on Python 3.11 may swallow a cancellation: the task would go
+        # on for ever, and the process never stop.
+        task = asyncio.current_task()
+        if task is not None and task.cancelling():
+            raise asyncio.CancelledError
+
+
+def may_have_run(error: BaseException | None) -> bool:
+    """Whether the store may have run a script whose call failed with this error.
+
+    It has not when it refused it (the scripts write nothing before they can fail), and when no connection was had.
+    """
+    before = None if error is None else error.__context__
+    if isinstance(error, ResponseError) or isinstance(before, ConnectionRefusedError | FileNotFoundError):
+        return False
+    return not str(error).startswith(("No connection available", "Timeout connecting"))
+
+
+async def unsafe_settings(client: Redis) -> list[str]:
+    """One line for each setting of the store with which an acknowledged event can be lost.
+
+    Raises:
+        SetupError: the store may evict keys, which breaks rankings silently (I7).
+        StoreUnavailableError: the store does not answer.
+    """
+    async with store_errors():
+        try:
+            found = cast("Mapping[str | bytes, str | bytes]", await client.config_get("*"))
+        except ResponseError as error:
+            if not isinstance(error, NoPermissionError) and "unknown command" not in str(error):
+                raise
+            return [f"the store does not tell its settings ({error}); check appendonly, appendfsync, maxmemory-policy"]
+    settings = {_text(name): _text(value) for name, value in found.items()}
+    policy = settings.get("maxmemory-policy", "noeviction")
+    if policy != "noeviction":
+        raise SetupError(
+            f"the store's maxmemory-policy is {policy}: it may drop slots, and rankings would be wrong for ever. "
+            "Set it to noeviction."
+        )
+    lines = []
+    if settings.get("appendonly") != "yes":
+        lines.append("the store has no append-only file (appendonly no): a crash loses acknowledged events")
+    elif settings.get("appendfsync") != "always":
+        lines.append(
+            f"the store's appendfsync is {settings.get('appendfsync')}, not always: "
+            "a power cut loses acknowledged events"
+        )
+    if settings.get("no-appendfsync-on-rewrite") == "yes":
+        lines.append("the store does not fsync during a rewrite (no-appendfsync-on-rewrite yes): set it to no")
+    return lines
+
+
+def _text(value: str | bytes) -> str:
+    return value.decode() if isinstance(value, bytes) else value

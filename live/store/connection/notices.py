@@ -1,0 +1,150 @@
+"""Change notices: hears what the scripts announce, and never misses one without saying so."""
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+from contextlib import suppress
+from typing import Any, Final
+
+import msgspec
+from redis.exceptions import ResponseError
+
+from live.errors import StoreUnavailableError
+from live.store.connection.client import Store, store_errors
+from live.store.connection.line import Wire
+
+_PING_INTERVAL: Final = 1.0  # silence after which we ask whether the store is still there
+_RECONNECT_PAUSE: Final = 0.25
+
+
+class Changed(msgspec.Struct, frozen=True):
+    """A board changed."""
+
+    board: str
+
+
+class Gap(msgspec.Struct, frozen=True):
+    """Notices may have been missed, and none is missed from here on: look at a board, or (None) at every board."""
+
+    board: str | None = None
+
+
+class Away(msgspec.Struct, frozen=True):
+    """The store can't be heard."""
+
+    reason: str
+
+
+Notice = Changed | Gap | Away
+
+
+class _Ear(Wire):
+    """A connection that is subscribed; what it hears waits here."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._heard: list[Any] = []
+        self._something = asyncio.Event()
+
+    def received(self, reply: Any) -> None:  # noqa: ANN401 - any reply
+        self._heard.append(reply)
+        self._something.set()
+
+    def connection_lost(self, error: Exception | None) -> None:
+        super().connection_lost(error)
+        self._something.set()
+
+    async def hear(self, patience: float) -> list[Any]:
+        """What has been heard since the last call; nothing when it stays silent for so many seconds."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(patience):
+                await self._something.wait()
+        heard, self._heard = self._heard, []
+        self._something.clear()
+        return heard
+
+
+class Channels:
+    """What is listened to: board id by channel; it may change while it is listened to."""
+
+    def __init__(self, boards: Mapping[str, str]) -> None:
+        self.boards = {channel.encode(): board for channel, board in boards.items()}
+        self.ear: _Ear | None = None
+
+    def add(self, channel: str, board: str) -> None:
+        """Listen to one more; a gap of its board says when that has begun."""
+        self.boards[channel.encode()] = board
+        if self.ear is not None:
+            self.ear.send(("SUBSCRIBE", channel))
+
+    def remove(self, channel: str) -> None:
+        """Listen to one no more."""
+        self.boards.pop(channel.encode(), None)
+        if self.ear is not None:
+            self.ear.send(("UNSUBSCRIBE", channel))
+
+
+async def listen(client: Store, channels: Channels) -> AsyncIterator[Notice]:
+    """Hear notices until cancelled, over any number of connections.
+
+    A new connection is one gap, once the store has confirmed every channel: what was announced before is lost. A peer
+    that went silent does not hang up, so it is pinged, with a deadline.
+
+    Args:
+        client: the store.
+        channels: what to listen to.
+    """
+    while True:
+        ear = _Ear()
+        try:
+            async with store_errors():  # by itself, for it is here that a cancellation may be swallowed
+                await ear.open(client.connection_pool)
+            async with store_errors():
+                if channels.boards:
+                    ear.send(("SUBSCRIBE", *channels.boards))
+                channels.ear = ear
+                async for notice in _hear(ear, channels, len(channels.boards)):
+                    yield notice
+        except StoreUnavailableError as error:
+            yield Away(str(error))
+            await asyncio.sleep(_RECONNECT_PAUSE)
+        finally:
+            channels.ear = None
+            ear.abort()
+
+
+async def _hear(ear: _Ear, channels: Channels, unconfirmed: int) -> AsyncIterator[Notice]:
+    """Notices of one connection, until it is lost; raises when it stays silent, or the store refuses.
+
+    `unconfirmed` is the number of channels that were subscribed to at the beginning, whose confirmations come first.
+    """
+    waiting_for_pong = False
+    if not unconfirmed:
+        yield Gap()
+    while not ear.lost.done():
+        replies = await ear.hear(_PING_INTERVAL)
+        if not replies and not ear.lost.done():
+            if waiting_for_pong:
+                raise TimeoutError(f"the store did not answer a ping within {_PING_INTERVAL}s")
+            ear.send(("PING",))
+            waiting_for_pong = True
+            continue
+        waiting_for_pong = False
+        for reply in replies:
+            if isinstance(reply, ResponseError):
+                raise reply
+            if reply[0] == b"subscribe" and unconfirmed:
+                unconfirmed -= 1
+                if not unconfirmed:
+                    yield Gap()
+            elif (notice := _notice(reply, channels)) is not None:
+                yield notice
+
+
+def _notice(reply: Any, channels: Channels) -> Notice | None:  # noqa: ANN401 - any reply
+    """What a reply tells of a board."""
+    match reply:
+        case [b"message", channel, *_] if channel in channels.boards:
+            return Changed(channels.boards[channel])
+        case [b"subscribe", channel, *_] if channel in channels.boards:
+            return Gap(channels.boards[channel])
+    return None

@@ -1,0 +1,249 @@
+"""What must survive the store, kept in the data directory: by it a process knows that the store lost data (I8).
+
+For each key prefix, `witness-<prefix>.json` holds which store this is, whether API keys are required, the epochs of the
+boards of the boards file, the versions of what the store defines, whether data was lost, and which losses an operator
+has accepted. Every change is fsynced. The highest offset of each board is in the files of `positions.py`.
+"""
+
+import fcntl
+import os
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final, Literal
+
+import msgspec
+import structlog
+
+from live.errors import EpochLostError, SetupError
+from live.store.connection.positions import SharedPositions
+
+log = structlog.get_logger()
+
+Versioned = Literal["definitions", "producers"]
+
+_RESTART: Final = "another process accepted the loss of data: start this one again"
+
+
+class Accepted(msgspec.Struct, frozen=True, kw_only=True):
+    """A loss that an operator has accepted; `at` is in seconds since 1970."""
+
+    at: int
+    lost: str
+    store: str
+    epochs: dict[str, str]
+
+
+class Facts(msgspec.Struct, frozen=True, kw_only=True):
+    """What is known of the store: `store` is its identity, empty before the first meeting; `lost` is what it lost."""
+
+    store: str = ""
+    keys_required: bool = False
+    epochs: dict[str, str] = {}
+    definitions: int = 0
+    producers: int = 0
+    lost: str = ""
+    accepted: tuple[Accepted, ...] = ()
+
+
+class Witness:
+    """The memory of one key prefix in one data directory, shared by every process that uses both.
+
+    It only remembers and compares while it is `active`, in the processes of a server: a command that looks at a store
+    stops no server, whatever it finds.
+    """
+
+    def __init__(self, folder: Path, prefix: str) -> None:
+        self.path = folder / f"witness-{prefix}.json"
+        self.active = False
+        self.facts = Facts()
+        self.positions = SharedPositions(folder, prefix)
+        self._lock_path = folder / f"witness-{prefix}.lock"
+        self._read_at: tuple[int, int] | None = None
+        self._accepting = False
+        self._restart = False
+        self.refresh()
+
+    # What is known
+
+    @property
+    def lost(self) -> str:
+        """Why nothing may be acknowledged; empty when nothing is lost."""
+        return _RESTART if self._restart else self.facts.lost
+
+    def require_whole(self) -> None:
+        """Refuse to acknowledge anything while lost data is not accepted.
+
+        Raises:
+            EpochLostError: data was lost.
+        """
+        if self.lost:
+            raise EpochLostError(self.lost)
+
+    def offset_of(self, board: str, epoch: str | None) -> int:
+        """The highest offset that is known of a life of a board; -1 for none."""
+        return self.positions.offset_of(board, epoch)
+
+    def note(self, board: str, epoch: str, offset: int) -> None:
+        """Remember where a board stood."""
+        if self.active:
+            try:
+                self.positions.note(board, epoch, offset)
+            except OSError as error:  # as of a full disk: what was counted is not refused for it
+                log.error("positions can't be shared with other processes", reason=str(error))  # noqa: TRY400 - it says all
+
+    # What is heard
+
+    def see_offset(self, board: str, epoch: str, offset: int, known: int) -> None:
+        """Compare where a board stands with what was `known` before the store was asked, and remember it."""
+        if offset < known:
+            self.lose(f"board {board} (epoch {epoch}) went back from offset {known} to {offset}")
+        else:
+            self.note(board, epoch, offset)
+
+    def see_version(self, what: Versioned, found: str, known: int) -> None:
+        """Compare the version of what the store defines with what was `known` before it was asked, and remember it."""
+        version = int(found or 0)
+        if version < known:
+            self.lose(f"the {what} went back from version {known} to {version or 'none'}")
+        elif self.active and not self.lost and version > getattr(self.facts, what):
+            self._change(lambda facts: {what: max(version, getattr(facts, what))})
+
+    def meet_store(self, identity: str) -> None:
+        """Remember which store this is, for good."""
+        if self.active:
+            self._change(lambda facts: {} if facts.store else {"store": identity})
+
+    def meet_board(self, board: str, epoch: str) -> None:
+        """Remember the epoch of a board of the boards file, for good."""
+        if self.active and board not in self.facts.epochs:
+            self._change(lambda facts: {"epochs": {board: epoch, **facts.epochs}})
+
+    def require_keys(self) -> None:
+        """Remember, for good, that API keys are required."""
+        if self.active and not self.facts.keys_required:
+            self._change(lambda _: {"keys_required": True})
+
+    def lose(self, reason: str) -> None:
+        """Data was lost: no process acknowledges anything until an operator accepts that."""
+        if not self.active or self.lost or self._accepting:
+            return
+        log.error("data was lost; nothing is counted until an operator accepts the loss", reason=reason, **self.told)
+        self._change(lambda facts: {"lost": facts.lost or reason})
+
+    @property
+    def told(self) -> dict[str, str]:
+        """What a log line says beside the reason: what is known, and what an operator can do."""
+        return {"known": self.describe(), "choices": CHOICES.format(path=self.path)}
+
+    def describe(self) -> str:
+        """The boards that are known, with their epochs and highest offsets."""
+        known = {board: (epoch, -1) for board, epoch in self.facts.epochs.items()} | self.positions.known
+        boards = [
+            f"{board} (epoch {epoch}, offset {offset if offset >= 0 else 'unknown'})"
+            for board, (epoch, offset) in sorted(known.items())
+        ]
+        return ", ".join(boards) or "no board"
+
+    # Files
+
+    def refresh(self) -> None:
+        """Read what other processes have written; cheap when they have not.
+
+        Raises:
+            SetupError: the file can't be read.
+        """
+        try:
+            status = self.path.stat()
+            at = (status.st_mtime_ns, status.st_ino)
+            if at == self._read_at:
+                return
+            facts = msgspec.json.decode(self.path.read_bytes(), type=Facts)
+        except FileNotFoundError:
+            return
+        except (OSError, msgspec.DecodeError) as error:
+            raise SetupError(
+                f"can't read {self.path}, which tells whether the store lost data: {error}. "
+                "Put the file back from a backup, or choose another --data-dir"
+            ) from None
+        # The ledgers of this process know lives of boards that are over now.
+        self._restart = self._restart or (self._read_at is not None and facts.accepted != self.facts.accepted)
+        self._read_at, self.facts = at, facts
+
+    # What an operator decides
+
+    @contextmanager
+    def accepting(self, reason: str) -> Iterator[None]:
+        """Take the store as it is while in the context, and write that down at its end; a crash leaves the loss."""
+        before = self.facts
+        self._accepting = True
+        self.facts = msgspec.structs.replace(before, store="", epochs={}, definitions=0, producers=0, lost="")
+        try:
+            yield
+            deed = Accepted(at=int(time.time()), lost=reason, store=before.store, epochs=before.epochs)
+            self.facts = msgspec.structs.replace(self.facts, accepted=(*before.accepted, deed))
+            with self._locked():
+                self._write(self.path, self.facts)
+                self._remember_file()
+            self.positions.forget()
+        except BaseException:
+            self.facts = before
+            raise
+        finally:
+            self._accepting = False
+
+    def lift(self) -> None:
+        """The store holds all that is known again: what was lost is found."""
+        if self.facts.lost:
+            log.warning("the store holds again all that was known; what was lost is found", reason=self.facts.lost)
+            self._change(lambda _: {"lost": ""})
+
+    def _change(self, change: Callable[[Facts], dict[str, Any]]) -> None:
+        """Change facts, in memory and in the file; of what other processes have written nothing is undone."""
+        if self._accepting:
+            self.facts = msgspec.structs.replace(self.facts, **change(self.facts))
+            return
+        self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with self._locked():
+            self.refresh()
+            self.facts = msgspec.structs.replace(self.facts, **change(self.facts))
+            self._write(self.path, self.facts)
+            self._remember_file()
+
+    def _remember_file(self) -> None:
+        status = self.path.stat()
+        self._read_at = (status.st_mtime_ns, status.st_ino)
+
+    @contextmanager
+    def _locked(self) -> Iterator[None]:
+        """Be the only process that writes; it takes milliseconds."""
+        lock = os.open(self._lock_path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            yield
+        finally:
+            os.close(lock)
+
+    def _write(self, path: Path, content: object) -> None:
+        """Replace a file as a whole, durably."""
+        new = path.with_suffix(".new")
+        descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+        with open(descriptor, "wb") as file:  # noqa: PTH123 - it is open
+            file.write(msgspec.json.encode(content))
+            file.flush()
+            os.fsync(file.fileno())
+        new.replace(path)
+        folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
+
+
+CHOICES: Final = (
+    "Put the lost data back (start the right store, or restore it from a newer backup) and start the server again. "
+    "Or accept the loss with `live serve --accept-loss`: boards go on with what the store holds, and boards of which "
+    "it holds nothing begin at nothing. If the store is another one on purpose, choose another --data-dir. "
+    "What is known is in {path}"
+)

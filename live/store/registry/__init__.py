@@ -1,0 +1,1 @@
+"""What the store holds beside the boards: definitions, producers, leases, presence."""

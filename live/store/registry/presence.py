@@ -1,0 +1,104 @@
+"""Who watches: each process tells the store how many viewers it has on a board, and hears how many all have.
+
+What was told is good for three beats. A process that crashes is forgotten when it has missed them, and so is a board's
+whole key when nobody watches it any more; nothing else in the store depends on either.
+"""
+
+import asyncio
+import secrets
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final
+
+from redis.exceptions import NoScriptError
+
+from live.store.board.keys import Keys
+from live.store.connection.client import Store, store_errors
+from live.store.connection.line import Word
+from live.store.connection.scripts import Script
+
+PRESENT: Final = Script("present")
+
+BEAT: Final = 5.0  # seconds from one report of a process to the next
+_TTL: Final = 3 * BEAT
+_BOARDS_A_CALL: Final = 64
+
+
+class Presence:
+    """The viewers of one process, and those of all processes under one key prefix."""
+
+    def __init__(self, client: Store, prefix: str, present: Script = PRESENT) -> None:
+        self._client = client
+        self._prefix = prefix
+        self._present = present
+        self._process = secrets.token_hex(8)
+        self._told: dict[str, float] = {}  # where the store may have viewers of ours, and when we said so
+        self._reporting = asyncio.Lock()
+
+    async def report(self, counts: Mapping[str, int]) -> dict[str, int]:
+        """Tell how many viewers this process has on some boards, once a beat; gives how many all processes have.
+
+        Left out are boards that are no more, and those of which there is nothing to tell: without a viewer now, and
+        at the last report.
+
+        Raises:
+            StoreUnavailableError: the store is away; some of it may be told.
+        """
+        async with self._reporting, store_errors():
+            now = time.monotonic()
+            told = {board: at for board, at in self._told.items() if now < at + _TTL}  # it has forgotten the others
+            due = {board: count for board, count in counts.items() if count or board in told}
+            self._told = told | {board: now for board, count in due.items() if count}  # first: an answer may be lost
+            totals: dict[str, int] = {}
+            for piece in _pieces(list(due.items())):
+                totals |= await self._tell(piece)
+            for board, count in due.items():
+                if not count:
+                    del self._told[board]
+        return totals
+
+    async def leave(self) -> None:
+        """Take back all that was told, for the process stops.
+
+        Raises:
+            StoreUnavailableError: the store is away; it forgets by itself.
+        """
+        await self.report(dict.fromkeys(self._told, 0))
+
+    async def count(self, board: str) -> int:
+        """How many viewers a board has in all processes; writes nothing.
+
+        Raises:
+            StoreUnavailableError: the store is away.
+        """
+        async with store_errors():
+            return await self._call(board, "", 0) or 0
+
+    async def _tell(self, counts: Sequence[tuple[str, int]]) -> dict[str, int]:
+        """Report some boards in one piece; gives how many watch each of those that there are."""
+        questions = [self._question(board, self._process, count) for board, count in counts]
+        replies = await self._client.line.calls([self._present.command(*question) for question in questions])
+        totals: dict[str, int] = {}
+        for (board, _), question, reply in zip(counts, questions, replies, strict=True):
+            told = await self._present(self._client, *question) if isinstance(reply, NoScriptError) else reply
+            if isinstance(told, Exception):
+                raise told
+            if told[0] == b"ok":
+                totals[board] = int(told[1])
+        return totals
+
+    async def _call(self, board: str, process: str, count: int) -> int | None:
+        """Run the script; None when there is no such board."""
+        reply = await self._present(self._client, *self._question(board, process, count))
+        return int(reply[1]) if reply[0] == b"ok" else None
+
+    def _question(self, board: str, process: str, count: int) -> tuple[list[str], list[Word]]:
+        """Keys and arguments of the script."""
+        keys = Keys(self._prefix, board)
+        return [keys.meta, keys.viewers], [process, count, round(_TTL * 1000)]
+
+
+def _pieces(counts: Sequence[tuple[str, int]]) -> Iterator[Sequence[tuple[str, int]]]:
+    """Parts of which each holds the store up for no more than a few milliseconds."""
+    for first in range(0, len(counts), _BOARDS_A_CALL):
+        yield counts[first : first + _BOARDS_A_CALL]

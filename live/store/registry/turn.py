@@ -1,0 +1,31 @@
+"""What one process at a time may do, of all under one key prefix."""
+
+import secrets
+from typing import Final
+
+from live.store.connection.client import Store, store_errors
+from live.store.connection.scripts import Script
+
+HOLD: Final = Script("hold")
+
+TTL: Final = 3.0  # seconds: how long a process holds its turn that does not ask again
+
+
+class Turn:
+    """The turn of this process to do something; whoever asked first has it until it does not ask for `TTL` seconds."""
+
+    def __init__(self, client: Store, key: str, ttl: float = TTL) -> None:
+        self._client = client
+        self._key = key
+        self._ttl = ttl
+        self._process = secrets.token_hex(8)
+
+    async def ask(self) -> bool:
+        """Whether it is our turn; keeps it, if so.
+
+        Raises:
+            StoreUnavailableError: the store is away.
+        """
+        async with store_errors():
+            reply = await HOLD(self._client, [self._key], [self._process, round(self._ttl * 1000)])
+        return bool(reply[0] == b"held")

@@ -1,0 +1,320 @@
+"""The audit: finds every way in which I1 can be broken, names it, and sets it right while the board goes on."""
+
+import asyncio
+import os
+import random
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+
+import msgspec
+import pytest
+
+from live.domain.board import Board
+from live.domain.event import make_entry
+from live.domain.window import Forever, Periods, Rolling, Sliding
+from live.errors import SetupError, StoreUnavailableError
+from live.settings import Settings, as_environment
+from live.store.board.audit import Auditor, Drift, Report
+from live.store.board.ledger import Ledger
+from live.store.connection.client import connect
+from tests.support import drifted, eventually, fresh_settings, rolling_board
+
+HOUR = 3600
+BOARD = rolling_board(clock="event")
+
+
+class Bench:
+    """A board in a store, somebody who spoils it, and an auditor."""
+
+    def __init__(self, store: str, board: Board = BOARD) -> None:
+        self.settings: Settings = fresh_settings(store)
+        self.client = connect(store, self.settings)
+        self.ledger = Ledger(self.client, board, self.settings)
+        self.keys = self.ledger.keys
+        self.seen: list[tuple[int, int]] = []
+
+    async def like(self, key: str, amount: int = 1, hour: int = 0) -> None:
+        """Count a like in the slot of an hour."""
+        await self.ledger.add([make_entry(key, amount, hour * HOUR * 1000)])
+
+    async def audit(self, *, repair: bool = False) -> Report:
+        """Audit the board."""
+        auditor = Auditor(
+            self.client, self.ledger.board.id, self.settings.key_prefix, lambda done, of: self.seen.append((done, of))
+        )
+        return await auditor.audit(repair=repair)
+
+    async def scores(self) -> dict[str, int]:
+        """The whole board."""
+        return {record.key: record.score for record in (await self.ledger.read(3000)).records}
+
+
+@pytest.fixture
+async def bench(any_store: str) -> AsyncIterator[Bench]:
+    """A board with three members in two slots."""
+    bench = Bench(any_store)
+    await bench.like("a", 5)
+    await bench.like("a", -2, 1)
+    await bench.like("b", 1, 1)
+    await bench.like("c", -4)
+    yield bench
+    await bench.client.aclose()
+
+
+async def test_a_true_board_is_clean(bench: Bench) -> None:
+    """Members with negative scores and in several slots included; nothing is changed."""
+    report = await bench.audit()
+    assert report == Report(board="posts", members=3, slots=2)
+    assert report.clean
+    assert await bench.audit(repair=True) == report
+    assert (await bench.ledger.read(1)).offset == 4
+
+
+async def test_a_board_that_nobody_has_liked_on_is_clean(valkey_url: str) -> None:
+    """An empty board has nothing wrong about it; one that is not there is no board."""
+    bench = Bench(valkey_url)
+    with pytest.raises(SetupError, match="no board 'posts'"):
+        await bench.audit()
+    await bench.ledger.open()
+    assert (await bench.audit()).clean
+    await bench.client.aclose()
+
+
+async def test_a_wrong_score_is_found_and_repaired(bench: Bench) -> None:
+    """The slots are the truth: the ranking gets what they hold, and viewers are told."""
+    await bench.client.zincrby(bench.keys.ranking, 10, "b")
+    report = await bench.audit()
+    assert (report.drifted, report.drift, report.clean) == (1, [Drift("b", 11, 1)], False)
+    assert await bench.scores() == {"b": 11, "a": 3, "c": -4}
+
+    repaired = await bench.audit(repair=True)
+
+    assert (repaired.drift, repaired.repaired) == ([Drift("b", 11, 1)], True)
+    assert await bench.scores() == {"a": 3, "b": 1, "c": -4}
+    assert (await bench.ledger.read(1)).offset == 5
+    assert (await bench.audit()).clean
+
+
+@pytest.mark.parametrize(
+    ("spoil", "drift"),
+    [
+        ("ZADD ranking 7 ghost", Drift("ghost", 7, 0)),
+        ("ZADD ranking 0 ghost", Drift("ghost", 0, 0)),
+        ("ZREM ranking a", Drift("a", None, 3)),
+        ("HSET slot:0 lost 2", Drift("lost", None, 2)),
+        ("HDEL slot:0 c", Drift("c", -4, 0)),
+        ("HSET slot:3600 a 4503599627370496", Drift("a", 3, 2**52 + 5)),
+    ],
+)
+async def test_each_way_of_drifting_is_found_and_repaired(bench: Bench, spoil: str, drift: Drift) -> None:
+    """A record without slots, slots without a record, a record of zero, a slot that lost or gained something."""
+    command, key, *rest = spoil.split()
+    await bench.client.execute_command(command, f"{bench.keys.channel}:{key}", *rest)  # type: ignore[no-untyped-call]
+
+    report = await bench.audit(repair=True)
+
+    assert (report.drifted, report.drift) == (1, [drift])
+    assert (await bench.audit()).clean
+    assert await drifted(bench.client, bench.keys) == []
+
+
+@pytest.mark.parametrize("field", ["total", "high"])
+async def test_wrong_sums_are_found_and_repaired(bench: Bench, field: str) -> None:
+    """Both parts of the total that the page shows."""
+    await bench.client.hincrby(bench.keys.meta, field, 5)
+    report = await bench.audit()
+    assert (report.totals, report.drifted, report.clean) == ("drift", 0, False)
+
+    assert (await bench.audit(repair=True)).repaired
+
+    assert (await bench.audit()).clean
+    assert await drifted(bench.client, bench.keys) == []
+
+
+async def test_a_slot_that_rotation_does_not_know_is_found_and_listed_again(bench: Bench) -> None:
+    """What is not in the index of slots would count for ever; repaired, it leaves when its time comes."""
+    await bench.client.zrem(bench.keys.slots, 0)
+    report = await bench.audit()
+    assert (report.stray_slots, report.clean) == ([bench.keys.slot(0)], False)
+
+    await bench.audit(repair=True)
+
+    assert (await bench.audit()).clean
+    await bench.like("now", 1, 25)
+    while await bench.ledger.rotate() is None:
+        pass
+    assert await bench.scores() == {"b": 1, "now": 1, "a": -2}
+
+
+async def test_only_the_first_drifted_members_are_named(bench: Bench) -> None:
+    """A report stays short however much is wrong, and still counts all of it."""
+    await bench.ledger.add([make_entry(f"k{i}", 1, 0) for i in range(450)])
+    for i in range(450):
+        await bench.client.zincrby(bench.keys.ranking, 1, f"k{i}")
+    report = await bench.audit()
+    assert (report.members, report.drifted, len(report.drift)) == (453, 450, 20)
+    assert (await bench.audit(repair=True)).drifted == 450
+    assert (await bench.audit()).clean
+
+
+async def test_progress_is_told_piece_by_piece(bench: Bench) -> None:
+    """Never more than there is, and all of it at the end."""
+    await bench.ledger.add([make_entry(f"k{i}", 1, 0) for i in range(450)])
+    await bench.audit()
+    assert bench.seen == [(200, 453), (400, 453), (453, 453)]
+
+
+async def test_a_board_is_repaired_while_it_goes_on(bench: Bench) -> None:
+    """Events and rotation do not wait for the audit; afterwards every one of them has counted."""
+    chance = random.Random(5)
+    await bench.ledger.add([make_entry(f"k{i}", 1 + i % 7, 0) for i in range(600)])
+    for i in range(0, 600, 3):
+        await bench.client.zincrby(bench.keys.ranking, chance.randint(1, 9), f"k{i}")
+    done = asyncio.Event()
+
+    async def go_on() -> int:
+        added = hour = 0
+        while not done.is_set():
+            hour += chance.random() < 0.2
+            await bench.like(f"k{chance.randrange(600)}", chance.choice([-1, 1, 2]), hour)
+            await bench.ledger.rotate()
+            added += 1
+        return added
+
+    writing = asyncio.create_task(go_on())
+    report = await bench.audit(repair=True)
+    done.set()
+    assert await writing > 0
+    assert 0 < report.drifted <= 200
+    assert report.totals != "drift"
+    while await bench.ledger.rotate() is None:
+        pass
+    assert await drifted(bench.client, bench.keys) == []
+    assert (await bench.audit()).clean
+
+
+async def test_sums_of_a_board_that_moves_are_not_judged(bench: Bench) -> None:
+    """A total counted over several instants says nothing; the report says so, and it is no fault."""
+    await bench.ledger.add([make_entry(f"k{i}", 1, 0) for i in range(450)])
+
+    async def like_for_ever() -> None:
+        while True:
+            await bench.like("a")
+
+    async def moving() -> bool:
+        report = await bench.audit()
+        assert report.clean
+        return report.totals == "moving"
+
+    liking = asyncio.create_task(like_for_ever())
+    await eventually(moving)
+    liking.cancel()
+    await asyncio.gather(liking, return_exceptions=True)
+
+
+KINDS = [
+    rolling_board(clock="event", board="first", ties="first"),
+    rolling_board(clock="event", board="last", ties="last"),
+    Board(id="dense", title="dense", window=Rolling(86_400, 3600), clock="event", ranks="dense"),
+    Board(id="sliding", title="sliding", window=Sliding(86_400), clock="event", ranks="dense"),
+    Board(id="sum", title="sum", window=Periods(unit="day", last=3), clock="event"),
+    Board(id="hours", title="hours", window=Periods(unit="hour"), clock="event", ties="last"),
+    Board(id="best", title="best", window=Periods(unit="hour"), clock="event", operator="best", ranks="dense"),
+    Board(id="set", title="set", window=Forever(), clock="event", operator="set", sort_order="asc", cap=3),
+]
+
+
+@pytest.mark.parametrize("board", KINDS, ids=lambda board: board.id)
+async def test_every_kind_of_board_is_audited(valkey_url: str, board: Board) -> None:
+    """True at first; a score and a sum that are wrong are found in each ranking, and set right."""
+    bench = Bench(valkey_url, board)
+    for hour, key, amount in ((0, "a", 5), (0, "b", 2), (1, "b", 4), (1, "c", -3), (1, "a", 5), (0, "d", 4)):
+        await bench.like(key, amount, hour)
+    whole = await bench.ledger.read(10)
+    report = await bench.audit()
+    assert (report.clean, report.totals, report.drifted) == (True, "ok", 0)
+    assert report.members >= len(whole.records) > 1
+
+    table = bench.ledger._table(whole.slot)
+    first = whole.first
+    assert first is not None
+    await bench.client.zincrby(table.ranking, 7, first[1])
+    report = await bench.audit()
+    assert (report.clean, report.drift) == (False, [Drift(whole.records[0].key, first[0] + 7, first[0])])
+    assert (await bench.audit(repair=True)).repaired
+    assert (await bench.audit()).clean
+    assert (await bench.ledger.read(10)).records == whole.records
+
+    await bench.client.hincrby(bench.keys.meta, f"total{table.suffix}", 1)
+    assert (await bench.audit()).totals == "drift"
+    assert (await bench.audit(repair=True)).repaired
+    assert (await bench.audit()).clean
+    assert (await bench.ledger.read(10)).total_score == whole.total_score
+    await bench.client.aclose()
+
+
+async def test_an_event_that_a_sliding_window_has_lost_is_found(valkey_url: str) -> None:
+    """What the log does not hold would count for ever."""
+    bench = Bench(valkey_url, KINDS[3])
+    await bench.like("a", 5)
+    await bench.like("b", 2)
+    await bench.like("b", -2)
+    assert (await bench.audit()).clean
+    await bench.client.zremrangebyrank(bench.keys.log, 0, 0)
+    report = await bench.audit()
+    assert (report.totals, report.drifted, report.clean) == ("drift", 0, False)
+    await bench.client.aclose()
+
+
+async def test_a_store_that_is_away_is_told() -> None:
+    """An audit that could not look has found nothing, and does not say clean."""
+    bench = Bench("unix:///nowhere/valkey.sock")
+    with pytest.raises(StoreUnavailableError):
+        await bench.audit()
+    await bench.client.aclose()
+
+
+async def run_command(bench: Bench, *flags: str) -> tuple[int, str]:
+    """`live audit` as its own process: its exit status and what it prints."""
+    environment = {**os.environ, **as_environment(bench.settings)}
+    command = [sys.executable, "-m", "live", "audit", "--board", "posts", *flags]
+    ended = await asyncio.to_thread(
+        subprocess.run, command, env=environment, capture_output=True, text=True, check=False, timeout=60
+    )
+    assert ended.stderr == ""
+    return ended.returncode, ended.stdout
+
+
+async def test_the_command_tells_of_drift_by_its_status(bench: Bench) -> None:
+    """0 when nothing is wrong, 1 when something is or was, with the members that differ."""
+    assert await run_command(bench) == (0, "posts: no drift; 3 members in 2 slots\n")
+    await bench.client.zincrby(bench.keys.ranking, 1000, "a")
+    await bench.client.zadd(bench.keys.ranking, {"[bold]ghost": 1})
+    lines = [
+        "posts: DRIFT; 4 members in 2 slots",
+        "  2 members differ; the first of them:",
+        "  [bold]ghost: score 1, the slots hold 0",
+        "  a: score 1,003, the slots hold 3",
+    ]
+    status, text = await run_command(bench)
+    assert (status, sorted(text.splitlines())) == (1, sorted(lines))
+    status, text = await run_command(bench, "--repair")
+    assert (status, text.splitlines()[0]) == (1, "posts: repaired; 4 members in 2 slots")
+    assert (await run_command(bench))[0] == 0
+
+
+async def test_the_command_prints_one_object_for_programs(bench: Bench) -> None:
+    """The whole report, with whether everything is clean."""
+    await bench.client.zincrby(bench.keys.ranking, 1, "a")
+    status, text = await run_command(bench, "--json")
+    assert status == 1
+    assert msgspec.json.decode(text) == {
+        "clean": False,
+        "boards": [
+            {
+                "board": "posts", "members": 3, "slots": 2, "drifted": 1,
+                "drift": [{"key": "a", "score": 4, "held": 3}], "stray_slots": [], "totals": "ok", "repaired": False,
+            }
+        ],
+    }  # fmt: skip

@@ -1,0 +1,160 @@
+"""The beginning and the end of a board made at run time: born once, amended in order, used to the last moment."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import msgspec
+import pytest
+
+from live.domain.board import Board
+from live.domain.event import make_entry
+from live.errors import EpochLostError
+from live.store.board.beginnings import amend, bear, leave, wipe
+from live.store.board.keys import Keys
+from live.store.board.ledger import Ledger
+from live.store.board.state import quiet
+from live.store.connection.client import Store, connect
+from tests.support import eventually, fresh_settings, rolling_board
+
+EPOCH = "00c0ffee"
+
+
+class Life:
+    """A board that is born, and ledgers on it."""
+
+    def __init__(self, store: str) -> None:
+        self.settings = fresh_settings(store)
+        self.client: Store = connect(store, self.settings)
+        self.board: Board = msgspec.structs.replace(rolling_board(), idle_ttl=1)
+        self.keys = Keys(self.settings.key_prefix, self.board.id)
+
+    def ledger(self) -> Ledger:
+        return Ledger(self.client, self.board, self.settings, born=EPOCH)
+
+    async def owned(self) -> int:
+        """How many keys the board has."""
+        return len([key async for key in self.client.scan_iter(match=f"{self.keys.channel}*", count=1000)])
+
+
+@asynccontextmanager
+async def life(store: str) -> AsyncIterator[Life]:
+    """A board that is born."""
+    made = Life(store)
+    assert await bear(made.client, made.keys, made.board, EPOCH) is None
+    try:
+        yield made
+    finally:
+        await made.client.aclose()
+
+
+async def test_a_board_is_born_once(any_store: str) -> None:
+    """Whoever wants to give it another life is told which one it has."""
+    async with life(any_store) as made:
+        assert await bear(made.client, made.keys, made.board, EPOCH) is None
+        assert await bear(made.client, made.keys, made.board, "0badbad0") == (EPOCH, True)
+        await made.ledger().open()
+        with pytest.raises(EpochLostError):
+            await Ledger(made.client, made.board, made.settings, born="0badbad0").open()
+
+
+async def test_a_ledger_gives_no_second_life(any_store: str) -> None:
+    """One that has never met the board, and one that has, both find it gone, and leave no key."""
+    async with life(any_store) as made:
+        met = made.ledger()
+        await met.add([make_entry("a")])
+        await wipe(made.client, made.keys, EPOCH)
+        for ledger in (met, made.ledger()):
+            for work in (ledger.add([make_entry("a")]), ledger.rotate(), ledger.read(1), ledger.use()):
+                with pytest.raises(EpochLostError):
+                    await work
+        assert await made.owned() == 0
+
+
+async def test_another_life_is_not_wiped(any_store: str) -> None:
+    """Who removes a board late finds the next one under its id, and leaves it alone."""
+    async with life(any_store) as made:
+        await made.ledger().add([make_entry("a")])
+        await wipe(made.client, made.keys, "0badbad0")
+        assert (await made.ledger().read(1)).rank_count == 1
+
+
+async def test_amendments_go_by_their_revision(any_store: str) -> None:
+    """Each moves the board on once; an old one that comes late changes nothing."""
+    async with life(any_store) as made:
+        ledger = made.ledger()
+        await amend(made.client, made.keys, EPOCH, 2, frozen=True)
+        await amend(made.client, made.keys, EPOCH, 1, frozen=False)
+        await amend(made.client, made.keys, EPOCH, 2, frozen=False)
+        await amend(made.client, made.keys, "0badbad0", 9, frozen=False)
+        assert (await ledger.read(1)).offset == 1
+        added = await ledger.add([make_entry("a"), make_entry("b", 1, None, bytes(16))])
+        assert (added.offset, added.refused) == (None, {0: "frozen", 1: "frozen"})
+        assert (await ledger.read(1)).offset == 1
+        await amend(made.client, made.keys, EPOCH, 3, frozen=False)
+        assert (await ledger.add([make_entry("b", 1, None, bytes(16))])).offset == 3
+
+
+async def test_a_board_leaves_when_it_was_not_used(any_store: str) -> None:
+    """Told how long to wait until then; once it has left, there is no way back."""
+    async with life(any_store) as made:
+        wait = await leave(made.client, made.keys, EPOCH, 0.5)
+        assert wait is not None
+        assert 0 < wait <= 0.5
+        assert await leave(made.client, made.keys, "0badbad0", 0.5) == float("inf")
+
+        async def left() -> bool:
+            return await leave(made.client, made.keys, EPOCH, 0.5) is None
+
+        await eventually(left)
+        assert await left()
+        with pytest.raises(EpochLostError):
+            await made.ledger().add([make_entry("a")])
+
+
+async def test_a_use_at_the_last_moment_keeps_it(any_store: str) -> None:
+    """Of use and end at once, one goes first: what was counted or noted is never on a board that is gone."""
+    for number in range(20):
+        async with life(any_store) as made:
+            ledger = made.ledger()
+            await ledger.open()
+            await asyncio.sleep(0.03)
+            use = ledger.add([make_entry("a")]) if number % 2 else ledger.use()
+            works = [use, leave(made.client, made.keys, EPOCH, 0.02)]
+            if number % 4 < 2:
+                works.reverse()
+            outcomes = await asyncio.gather(*works, return_exceptions=True)
+            ended = any(outcome is None for outcome in outcomes) and any(
+                isinstance(outcome, EpochLostError) for outcome in outcomes
+            )
+            assert ended == (await made.client.exists(made.keys.meta) == 0)
+
+
+async def test_use_is_noted_seldom(any_store: str) -> None:
+    """Once in a quarter of the time after which the board would leave, at most a minute."""
+    assert (quiet(1), quiet(86_400)) == (0.25, 60)
+    async with life(any_store) as made:
+        ledger = made.ledger()
+        await ledger.use()
+        await made.client.hset(made.keys.meta, "used", 1)
+        for _ in range(10):
+            await ledger.use()
+        assert await made.client.hget(made.keys.meta, "used") == b"1"
+
+        async def noted() -> bool:
+            await ledger.use()
+            return bool(await made.client.hget(made.keys.meta, "used") != b"1")
+
+        await eventually(noted)
+
+
+async def test_what_is_refused_is_no_use(any_store: str) -> None:
+    """Only an event that counts keeps a board."""
+    async with life(any_store) as made:
+        ledger = made.ledger()
+        await ledger.add([make_entry("a", 1, None, bytes(16))])
+        await made.client.hset(made.keys.meta, "used", 1)
+        await ledger.add([make_entry("a", 1, None, bytes(16))])
+        assert await made.client.hget(made.keys.meta, "used") == b"1"
+        await ledger.add([make_entry("a", 1, None, bytes([1] * 16))])
+        assert await made.client.hget(made.keys.meta, "used") != b"1"

@@ -1,0 +1,233 @@
+"""Deleting a board: all of it goes and nothing else, whatever its id, and also when who deletes it dies on the way."""
+
+import asyncio
+import re
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any, Final
+
+import msgspec
+import pytest
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
+
+from live.boards.admin import Keeper
+from live.boards.definition import read_board
+from live.domain.board import BOARD_ID, Board, Boards
+from live.domain.event import Extra, make_entry
+from live.domain.producer import Scope
+from live.errors import StoreUnavailableError
+from live.settings import LONGEST, Duration
+from live.store.board import beginnings
+from live.store.board.beginnings import bear, leave, wipe
+from live.store.board.keys import Keys, SystemKeys
+from live.store.board.ledger import Ledger
+from live.store.connection.client import Store, connect
+from live.store.registry.presence import Presence
+from live.store.registry.producers import ProducerStore
+from tests.support import StoreProcess, fresh_settings
+
+HOUR: Final = 3_600_000
+EPOCH: Final = "00c0ffee"
+# Between them, boards of these kinds have every key that there is.
+KINDS: Final[list[dict[str, Any]]] = [
+    {"ties": "first", "ranks": "dense"},
+    {"window": {"sliding": "3h"}},
+    {"window": {"calendar": "hour", "keep": 900}, "clock": "event", "ties": "last"},
+    {"window": "forever", "votes": {"per_actor": 9, "registered": True}},
+    {"window": {"calendar": "day"}, "operator": "best", "cap": 5},
+]
+IDS: Final = st.one_of(
+    st.sampled_from(["boards", "producers", "once", "rate", "definitions", "trail", "slot", "gone", "meta"]),
+    st.from_regex(re.compile(BOARD_ID.pattern, re.ASCII), fullmatch=True),
+)
+
+
+class World:
+    """A key prefix with boards on it, and what belongs to the system."""
+
+    def __init__(self, store: str) -> None:
+        self.settings = fresh_settings(store, dedupe_window=Duration(3600))
+        self.client: Store = connect(store, self.settings)
+        self.keeper = Keeper(self.client, self.settings, Boards([]))
+
+    async def fill(self, board: Board, epoch: str = EPOCH) -> Keys:
+        """A board with something in each of its keys."""
+        keys = Keys(self.settings.key_prefix, board.id)
+        if await bear(self.client, keys, board, epoch) is not None:
+            return keys
+        ledger = Ledger(self.client, board, self.settings, born=epoch)
+        extra = Extra(metadata=b'{"a":1}', actor="ann")
+        if board.votes is not None:
+            await ledger.enter("k1", b"{}")
+        times = [1_700_000_000_000 + hour * HOUR for hour in range(12)] if board.clock == "event" else [None]
+        for number, time in enumerate(times):
+            entries = [make_entry(f"k{i}", i, time, bytes([number, i] * 8)) for i in range(1, 4)]
+            await ledger.add([(*entry[:4], extra) for entry in entries])
+        await ledger.hide("k2", hidden=True)
+        await Presence(self.client, self.settings.key_prefix).report({board.id: 1})
+        await self.client.sadd(keys.seen(int(await self.client.hget(keys.meta, "bucket") or 0) - 3600), "old")
+        return keys
+
+    async def everything(self) -> dict[bytes, bytes | None]:
+        """Every key of the prefix, with what it holds."""
+        found = [key async for key in self.client.scan_iter(match=f"{self.settings.key_prefix}:*", count=1000)]
+        return {key: await self.client.dump(key) for key in found}
+
+
+@asynccontextmanager
+async def world(store: str) -> AsyncIterator[World]:
+    """A world of its own."""
+    made = World(store)
+    try:
+        yield made
+    finally:
+        await made.client.aclose()
+
+
+def near(board: str) -> list[str]:
+    """Ids that begin or end as another one does."""
+    found = {board[:-1], f"{board}0", f"{board}-slot", f"a{board}", "boards", "producers", "once", "rate"} - {board}
+    return [name for name in sorted(found) if BOARD_ID.fullmatch(name)]
+
+
+@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(board=IDS, kind=st.integers(0, len(KINDS) - 1))
+@example(board="boards", kind=0)
+@example(board="producers", kind=2)
+def test_a_board_of_any_id_goes_alone(valkey_url: str, board: str, kind: int) -> None:
+    """Definitions, trail, producers and boards of similar ids hold what they held, byte for byte."""
+
+    async def attempt() -> None:
+        async with world(valkey_url) as made:
+            await ProducerStore(made.client, made.settings.key_prefix).add("shop", Scope())
+            await made.keeper.put("other", {"title": "Other"}, "ann")
+            for name in near(board):
+                await made.fill(read_board(name, KINDS[(kind + 1) % len(KINDS)]))
+            before = await made.everything()
+            keys = await made.fill(read_board(board, KINDS[kind]))
+            assert await made.everything() != before
+            await wipe(made.client, keys, EPOCH)
+            assert await made.everything() == before
+
+    asyncio.run(attempt())
+
+
+async def test_the_board_called_boards_comes_and_goes(any_store: str) -> None:
+    """The other boards, the trail and the producers' keys stay."""
+    async with world(any_store) as made:
+        producers = ProducerStore(made.client, made.settings.key_prefix)
+        await producers.add("shop", Scope())
+        await made.keeper.put("other", {"title": "Other"}, "ann")
+        for name in ("boards", "producers"):
+            await made.keeper.put(name, {"source": ["kiss"]}, "ann")
+            await made.keeper.delete(name, "ann")
+        assert list((await made.keeper.definitions.load()).boards) == ["other"]
+        assert [deed.what for deed in await made.keeper.definitions.trail(9)] == ["deleted", "created"] * 2 + [
+            "created"
+        ]
+        assert list((await producers.load()).records) == ["shop"]
+
+
+@pytest.mark.parametrize("kind", range(len(KINDS)))
+async def test_another_process_finishes_what_one_has_begun(
+    any_store: str, kind: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whichever step was the last before the first one died."""
+    monkeypatch.setattr(beginnings, "_SLOTS_A_STEP", 2)
+    monkeypatch.setattr(beginnings, "_KEYS_A_STEP", 40)
+    step = beginnings._wipe_step
+    for most in range(1, 50):
+        async with world(any_store) as made:
+            keys = await made.fill(read_board("b", KINDS[kind]))
+            done = 0
+
+            async def die(*arguments: Any, most: int = most) -> list[str] | None:
+                nonlocal done
+                if done == most:
+                    raise StoreUnavailableError("this process is dead")
+                done += 1
+                return await step(*arguments)
+
+            with monkeypatch.context() as patch:
+                patch.setattr(beginnings, "_wipe_step", die)
+                try:
+                    await wipe(made.client, keys, EPOCH)
+                except StoreUnavailableError:
+                    assert await made.everything() != {}
+                else:
+                    assert await made.everything() == {}
+                    return
+            await wipe(made.client, keys, EPOCH)
+            assert await made.everything() == {}
+    pytest.fail("it never ended")
+
+
+async def test_a_board_that_left_by_itself_leaves_nothing(any_store: str) -> None:
+    """What is left of one that nobody used is found by who removes it."""
+    async with world(any_store) as made:
+        board = msgspec.structs.replace(read_board("b", KINDS[2]), idle_ttl=1)
+        keys = await made.fill(board)
+        assert await leave(made.client, keys, EPOCH, -1) is None
+        assert await made.everything() != {}
+        await wipe(made.client, keys, EPOCH)
+        assert await made.everything() == {}
+
+
+def test_every_bucket_of_identities_is_named() -> None:
+    """From the newest, which may be ahead of the clock, to the oldest that the longest dedupe window leaves."""
+    now, span = 1_700_000_000, 3600
+    newest = now // span * span
+    named = list(beginnings._buckets(span, newest, now))
+    assert named[-1] == newest
+    assert named[0] <= now - LONGEST - 4 * span
+    ahead = newest + 30 * LONGEST // span * span
+    named = list(beginnings._buckets(span, ahead, now))
+    assert {newest, ahead, ahead - LONGEST // span * span} <= set(named)
+    assert len(named) == len(set(named))
+
+
+async def test_what_an_older_version_has_stored_is_found(own_store: StoreProcess) -> None:
+    """Under its new name, from the first call on; a store without any is left as it is."""
+    made = World(own_store.url)
+    prefix = made.settings.key_prefix
+    producers = ProducerStore(made.client, prefix)
+    await producers.add("shop", Scope())
+    await made.keeper.put("june", {"title": "June"}, "ann")
+    names = SystemKeys(prefix)
+    for old, new in names.moved:
+        await made.client.rename(new, old)
+    await made.client.aclose()
+
+    again = World(own_store.url)
+    again.client = connect(own_store.url, made.settings)
+    keeper = Keeper(again.client, made.settings, Boards([]))
+    assert list((await ProducerStore(again.client, prefix).load()).records) == ["shop"]
+    assert list((await keeper.definitions.load()).boards) == ["june"]
+    assert [deed.board for deed in await keeper.definitions.trail(9)] == ["june"]
+    assert await again.client.exists(*(old for old, _ in names.moved)) == 0
+    await again.client.aclose()
+
+
+async def test_many_processes_move_at_once(own_store: StoreProcess) -> None:
+    """One of them does, and all go on."""
+    made = World(own_store.url)
+    await ProducerStore(made.client, made.settings.key_prefix).add("shop", Scope())
+    old, new = SystemKeys(made.settings.key_prefix).moved[-1]
+    await made.client.rename(new, old)
+    clients = [connect(own_store.url, made.settings) for _ in range(20)]
+    found = await asyncio.gather(*(ProducerStore(client, made.settings.key_prefix).load() for client in clients))
+    assert all(list(registered.records) == ["shop"] for registered in found)
+    await asyncio.gather(*(client.aclose() for client in (made.client, *clients)))
+
+
+async def test_an_older_version_that_still_writes_is_named(own_store: StoreProcess) -> None:
+    """Nothing is accepted while two names hold producers: one of them may have a key that was revoked."""
+    made = World(own_store.url)
+    await ProducerStore(made.client, made.settings.key_prefix).add("shop", Scope())
+    old, new = SystemKeys(made.settings.key_prefix).moved[-1]
+    await made.client.copy(new, old)
+    again = connect(own_store.url, made.settings)
+    with pytest.raises(StoreUnavailableError, match="an older version of the server"):
+        await ProducerStore(again, made.settings.key_prefix).load()
+    await asyncio.gather(made.client.aclose(), again.aclose())

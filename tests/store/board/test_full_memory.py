@@ -1,0 +1,282 @@
+"""A store whose `maxmemory` is reached: events are refused, and all that frees memory or only reads goes on."""
+
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+import msgspec
+import pytest
+
+from live.boards.admin import Keeper
+from live.domain.board import Board, Boards, Votes
+from live.domain.board_file import BoardChoice, WindowChoice, make_board
+from live.domain.event import make_entry
+from live.domain.producer import Scope
+from live.domain.window import Forever, Periods, Rolling, Sliding
+from live.errors import EpochLostError, StoreUnavailableError
+from live.settings import Duration, Settings
+from live.store.board.keys import Keys
+from live.store.board.ledger import Ledger
+from live.store.board.state import SCRIPTS, Scripts
+from live.store.connection.client import Store, connect
+from live.store.connection.scripts import Script
+from live.store.registry.presence import Presence
+from live.store.registry.producers import ProducerStore
+from tests.clocks import set_clock, with_clock
+from tests.support import (
+    REDIS_SERVER,
+    ServerProcess,
+    StoreProcess,
+    drifted,
+    eventually,
+    fresh_settings,
+    post,
+    run_server,
+    valkey,
+)
+
+HOUR = 3600
+LATER = 100 * HOUR * 1000
+CHANGING = [
+    Board(id="rolling", title="rolling", window=Rolling(24 * HOUR, HOUR), clock="event"),
+    Board(id="dense", title="dense", window=Rolling(24 * HOUR, HOUR), clock="event", ranks="dense", ties="first"),
+    Board(id="sliding", title="sliding", window=Sliding(7 * HOUR), clock="event"),
+    Board(id="tied", title="tied", window=Sliding(7 * HOUR), clock="event", ties="first", ranks="dense"),
+    Board(id="hours", title="hours", window=Periods(unit="hour", keep=9), clock="event"),
+    Board(id="best", title="best", window=Periods(unit="hour", keep=9), clock="event", operator="best", cap=50),
+    Board(id="today", title="today", window=Periods(unit="hour", keep=9)),
+    Board(id="sum", title="sum", window=Periods(unit="hour", last=9), clock="event"),
+]
+VOTING = Board(id="vote", title="vote", window=Forever(), clock="event", votes=Votes(per_key=99, registered=True))
+
+
+@pytest.fixture(params=["valkey", "redis"])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[StoreProcess]:
+    """Each of the stores that we support, in turn, whose memory the test may limit."""
+    if request.param == "redis" and REDIS_SERVER is None:
+        pytest.skip("redis-server is not installed")
+    process = valkey(tmp_path) if request.param == "valkey" else StoreProcess(str(REDIS_SERVER), tmp_path)
+    process.start()
+    yield process
+    process.kill()
+
+
+@asynccontextmanager
+async def client_of(store: StoreProcess) -> AsyncIterator[tuple[Store, Settings]]:
+    """A client and its settings."""
+    settings = fresh_settings(store.url, rotation_step=500, max_events=3000, batch_size=3000)
+    client = connect(store.url, settings)
+    try:
+        yield client, settings
+    finally:
+        await client.aclose()
+
+
+async def fill_up(client: Store) -> None:
+    """Have the store hold more than it may."""
+    await client.config_set("maxmemory", 1)
+
+
+async def is_refused(ledger: Ledger) -> bool:
+    """Whether an event is refused for want of memory."""
+    patient, ledger._settings = (
+        ledger._settings,
+        msgspec.structs.replace(ledger._settings, write_deadline=Duration(0.3)),
+    )
+    with pytest.raises(StoreUnavailableError, match="maxmemory"):
+        await ledger.add([make_entry("more", 1, LATER)])
+    ledger._settings = patient
+    return True
+
+
+async def all_left(ledger: Ledger) -> int | str:
+    """Rotate until nothing is due; gives how many steps that took, or why a step was refused."""
+    steps = 0
+    try:
+        while await ledger.rotate() is None:
+            steps += 1
+    except StoreUnavailableError as error:
+        return str(error)
+    return steps
+
+
+async def old_and_new(client: Any, settings: Settings, board: Board, scripts: Scripts = SCRIPTS) -> Ledger:
+    """A board of which almost all is due to leave."""
+    ledger = Ledger(client, board, settings, with_clock(scripts, settings))
+    for hour in range(3):
+        await set_clock(client, settings, hour * HOUR * 1000)
+        members = [f"{number}-{'x' * 200}" for number in range(2000)]
+        for amount in (1, 2):
+            time = None if board.clock == "server" else hour * HOUR * 1000
+            await ledger.add([make_entry(member, amount, time) for member in members])
+    await set_clock(client, settings, LATER)
+    if board.clock == "event":
+        await ledger.add([make_entry("new", 1, LATER)])
+    return ledger
+
+
+@pytest.mark.parametrize("board", CHANGING, ids=lambda board: board.id)
+async def test_what_leaves_the_window_is_let_go(store: StoreProcess, board: Board) -> None:
+    """Slots, events and periods leave in steps as always; the board is right, and its memory is free."""
+    async with client_of(store) as (client, settings):
+        ledger = await old_and_new(client, settings, board)
+        before = (await client.info("memory"))["used_memory"]
+        await fill_up(client)
+        if board.clock == "event":
+            assert await is_refused(ledger)
+        steps = await all_left(ledger)
+        assert isinstance(steps, int), steps
+        assert steps >= 3
+        new = ["new"] if board.clock == "event" else []
+        assert [record.key for record in (await ledger.read(9)).records] == new
+        assert len(await client.keys(f"{ledger.keys.channel}:slot:*")) == len(new)
+        if not board.window.tables:
+            assert await drifted(client, ledger.keys) == []
+
+        async def freed() -> bool:  # what is unlinked is freed a moment later
+            return bool((await client.info("memory"))["used_memory"] < before)
+
+        await eventually(freed)
+        await client.config_set("maxmemory", 0)
+        await ledger.add([make_entry("new", 1, LATER)])
+        assert [record.key for record in (await ledger.read(9)).records] == ["new"]
+
+
+@pytest.mark.parametrize("name", ["age", "turn"])
+async def test_a_script_that_writes_first_is_caught(store: StoreProcess, name: str) -> None:
+    """Without its flags, the store refuses it at its first write."""
+    source = Script(name).source
+    bare = msgspec.structs.replace(SCRIPTS, **{name: Script(name, source.partition("\n")[2])})
+    board = next(board for board in CHANGING if board.id == {"age": "sliding", "turn": "today"}[name])
+    async with client_of(store) as (client, settings):
+        ledger = await old_and_new(client, settings, board, bare)
+        await fill_up(client)
+        with pytest.raises(AssertionError, match="maxmemory"):
+            assert isinstance(steps := await all_left(ledger), int), steps
+
+
+async def test_a_new_process_reads_and_rotates(store: StoreProcess) -> None:
+    """A board that is there is opened, read in every way, and rotated; one that is not there is not made."""
+    async with client_of(store) as (client, settings):
+        await old_and_new(client, settings, CHANGING[0])
+        await fill_up(client)
+        ledger = Ledger(client, CHANGING[0], settings, with_clock(SCRIPTS, settings))
+        assert isinstance(await all_left(ledger), int)
+        assert (await ledger.read(9)).rank_count == 1
+        assert await ledger.find("new", 1) is not None
+        assert len(await ledger.places([("new", 1), ("none", 1)])) == 2
+        await ledger.confirm()
+        assert await Presence(client, settings.key_prefix).count("rolling") == 0
+        with pytest.raises(StoreUnavailableError, match="maxmemory"):
+            await Ledger(client, CHANGING[1], settings).open()
+
+
+async def test_an_operator_can_act(store: StoreProcess) -> None:
+    """Hide and show a record, withdraw a key, freeze, remove and expire boards, revoke an API key."""
+    async with client_of(store) as (client, settings):
+        ledger = await old_and_new(client, settings, CHANGING[0])
+        voting = Ledger(client, VOTING, settings)
+        await voting.enter("ada", b"{}")
+        keeper = Keeper(client, settings, Boards([]))
+        for name in ("one", "two"):
+            await keeper.put(name, {"idle_ttl": "1s"}, "ann")
+        producers = ProducerStore(client, settings.key_prefix)
+        await producers.add("shop", Scope())
+        epochs = {name: made.epoch for name, made in (await keeper.definitions.load()).boards.items()}
+        await fill_up(client)
+
+        for hidden in (True, False):
+            await ledger.hide("new", hidden=hidden)
+            assert await ledger.is_hidden("new") is hidden
+        await voting.withdraw("ada")
+        assert await voting.entrant("ada") is None
+        with pytest.raises(StoreUnavailableError, match="maxmemory"):
+            await voting.enter("bob", b"{}")
+        assert (await producers.revoke("shop")).secrets == ()
+        await keeper.patch("two", {"frozen": True}, "ann")
+        assert await client.hget(f"{settings.key_prefix}:{{two}}:meta", "frozen") == b"1"
+        await keeper.delete("one", "ann")
+
+        async def expired() -> bool:
+            return await keeper.expire("two", epochs["two"], 1) is None
+
+        await eventually(expired)
+        assert (await keeper.definitions.load()).boards == {}
+        assert await client.keys(f"{settings.key_prefix}:{{one}}*") == []
+        assert await client.keys(f"{settings.key_prefix}:{{two}}*") == []
+
+
+async def test_a_board_in_use_is_not_taken_for_idle(store: StoreProcess) -> None:
+    """Its use is noted, in place of the last."""
+    async with client_of(store) as (client, settings):
+        keeper = Keeper(client, settings, Boards([]))
+        await keeper.put("one", {"idle_ttl": "1s"}, "ann")
+        made = (await keeper.definitions.load()).boards["one"]
+        board = Board(id="one", title="one", idle_ttl=1)
+        meta = f"{settings.key_prefix}:{{one}}:meta"
+        used = int(await client.line.call("HGET", meta, "used"))
+        await fill_up(client)
+        await Ledger(client, board, settings, born=made.epoch).use()
+        assert int(await client.line.call("HGET", meta, "used")) > used
+        await client.delete(meta)
+        with pytest.raises(EpochLostError):
+            await Ledger(client, board, settings, born=made.epoch).use()
+
+
+async def test_a_server_gets_well_by_itself(store: StoreProcess) -> None:
+    """While memory is full it is not ready and takes no event; when enough has left the window, it is and does."""
+    settings = fresh_settings(store.url)
+    board = make_board(BoardChoice(id="posts", window=WindowChoice(sliding="8s")))
+    admin: Any = connect(store.url, settings)
+    base = (await admin.info("memory"))["used_memory"]
+    async with run_server(settings, [board]) as url, httpx.AsyncClient(base_url=url) as client:
+        for first in range(0, 20_000, 1000):
+            events = [{"key": f"{first + number}-{'x' * 100}"} for number in range(1000)]
+            await post(client, *events)
+        assert (await client.get("/readyz")).status_code == 200
+        used = (await admin.info("memory"))["used_memory"]
+        await admin.config_set("maxmemory", base + (used - base) // 2)
+        assert (await client.get("/readyz")).status_code == 503
+        full = await client.post("/v1/events", json={"key": "a"})
+        assert (full.status_code, full.json()["code"]) == (503, "store_unavailable")
+        assert (await client.get("/v1/boards/posts")).status_code == 200
+
+        async def ready() -> bool:
+            return (await client.get("/readyz")).status_code == 200
+
+        await eventually(ready, 30)
+        assert (await post(client, {"key": "a"}))["accepted"] == 1
+    await admin.aclose()
+
+
+async def test_a_server_starts_on_a_full_store(store: StoreProcess, tmp_path: Path) -> None:
+    """It shows what there is, lets go of what has left the window, and is not ready; with room again, it is."""
+    boards = tmp_path / "boards.toml"
+    boards.write_text('[[board]]\nid = "posts"\nwindow = {sliding = "6s"}\n', encoding="utf-8")
+    settings = fresh_settings(store.url, boards=boards)
+    log = Keys(settings.key_prefix, "posts").log
+    admin: Any = connect(store.url, settings)
+    server = ServerProcess(settings, tmp_path)
+    try:
+        server.start()
+        async with httpx.AsyncClient(base_url=server.url) as client:
+            await post(client, *({"key": f"k{number}"} for number in range(500)))
+        server.kill()
+        await fill_up(admin)
+        server.start()
+        async with httpx.AsyncClient(base_url=server.url) as client:
+            assert (await client.get("/v1/boards/posts")).status_code == 200
+            assert (await client.get("/readyz")).status_code == 503
+
+            async def empty() -> bool:
+                return not await admin.exists(log)
+
+            await eventually(empty)
+            await admin.config_set("maxmemory", 0)
+            assert (await client.get("/readyz")).status_code == 200
+            assert (await post(client, {"key": "a"}))["accepted"] == 1
+    finally:
+        server.kill()
+        await admin.aclose()

@@ -1,0 +1,96 @@
+"""Names of keys: one hash tag a board, and a pattern that matches its slots and nothing else."""
+
+import itertools
+
+import pytest
+from redis.asyncio import Redis
+from redis.crc import key_slot
+
+from live.store.board.keys import Keys, SystemKeys
+from tests.support import fresh_settings
+
+
+def all_of(keys: Keys) -> list[str]:
+    """Every key that a board can have, and its channel."""
+    return [
+        *keys.table().all, *keys.table(0).all, *keys.table(-3600).all, keys.meta, keys.slots, keys.writers, keys.log,
+        keys.entrants, keys.hidden, keys.viewers, keys.gone, keys.slot(0), keys.slot(-3600), keys.seen(0), keys.channel,
+    ]  # fmt: skip
+
+
+def test_the_names_are_those_of_the_plan() -> None:
+    """An operator finds a board by its id."""
+    keys = Keys("live", "posts")
+    tables = [
+        f"live:{{posts}}:{name}{suffix}"
+        for suffix in ("", ":0", ":-3600")
+        for name in ("ranking", "reached", "levels", "metadata", "votes")
+    ]
+    assert all_of(keys) == [
+        *tables,
+        "live:{posts}:meta",
+        "live:{posts}:slots",
+        "live:{posts}:writers",
+        "live:{posts}:log",
+        "live:{posts}:entrants",
+        "live:{posts}:hidden",
+        "live:{posts}:viewers",
+        "live:{posts}:gone",
+        "live:{posts}:slot:0",
+        "live:{posts}:slot:-3600",
+        "live:{posts}:seen:0",
+        "live:{posts}",
+    ]
+    assert len(set(all_of(keys))) == len(all_of(keys))
+
+
+@pytest.mark.parametrize("board", ["posts", "a", "0", "a-b_c", "x" * 64])
+def test_a_board_lives_on_one_cluster_slot(board: str) -> None:
+    """All its keys hash as the board's id alone, whatever the prefix."""
+    slots = {key_slot(key.encode()) for prefix in ("live", "t-1") for key in all_of(Keys(prefix, board))}
+    assert slots == {key_slot(board.encode())}
+
+
+def test_boards_spread_over_the_cluster() -> None:
+    """Different boards do not all live in one place."""
+    assert len({key_slot(Keys("live", f"board-{number}").ranking.encode()) for number in range(100)}) > 90
+
+
+def test_no_two_boards_share_a_name() -> None:
+    """Neither boards whose ids begin alike, nor prefixes that do."""
+    names = [all_of(Keys(prefix, board)) for prefix in ("a", "a-b") for board in ("c", "b-c", "slot", "meta", "c-0")]
+    for one, other in itertools.combinations(names, 2):
+        assert not set(one) & set(other)
+
+
+async def test_the_pattern_finds_the_slots_of_one_board(valkey_url: str) -> None:
+    """Neither another board's, nor another prefix's, nor the board's other keys."""
+    prefix = fresh_settings(valkey_url).key_prefix
+    client = Redis.from_url(valkey_url)
+    own, *others = (Keys(prefix, "ab"), Keys(prefix, "a"), Keys(prefix, "abc"), Keys(f"{prefix}x", "ab"))
+    for keys in (own, *others):
+        for key in all_of(keys):
+            await client.set(key, 1)
+
+    found = {key.decode() async for key in client.scan_iter(match=own.slot_pattern, count=10_000)}
+
+    assert found == {own.slot(0), own.slot(-3600)}
+    await client.aclose()
+
+
+def test_a_table_is_that_of_the_board_or_of_a_slot() -> None:
+    """The one table has the names that the board's ranking always had."""
+    keys = Keys("live", "posts")
+    assert keys.table().ranking == keys.ranking
+    assert (keys.table().suffix, keys.table(5).suffix) == ("", ":5")
+    assert keys.table("5").all == keys.table(5).all
+    assert keys.table(5).order == keys.table(5).all[:3]
+
+
+@pytest.mark.parametrize("board", ["boards", "producers", "once", "rate", "a", "x" * 64])
+def test_no_board_has_a_name_of_the_system(board: str) -> None:
+    """Nor lives in a Cluster slot because of one: a tag of the system holds a colon."""
+    names = SystemKeys("live")
+    system = {names.definitions, names.trail, names.producers}
+    assert not system & set(all_of(Keys("live", board)))
+    assert all(":" in name.partition("{")[2].partition("}")[0] for name in system)

@@ -1,0 +1,179 @@
+"""The places of many keys: against the whole board, and against the lookup of each alone."""
+
+import random
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+
+from live.domain.board import Board
+from live.domain.event import Extra, make_entry
+from live.domain.ranking import Page, Record, neighbourhood
+from live.domain.window import Forever, Periods
+from live.errors import EpochLostError
+from live.store.board.ledger import Ledger
+from live.store.board.state import Scripts
+from live.store.connection.scripts import Script
+from live.store.connection.sources import load
+from tests.mutation import compiled, mutated
+from tests.reference import Reference
+from tests.support import open_ledger
+
+HOUR = 3_600_000
+KINDS = [
+    (ties, order, ranks)
+    for ties in ("first", "last", "key")
+    for order in ("desc", "asc")
+    for ranks in ("ordinal", "dense", "competition")
+]
+
+
+def board_of(ties: str, order: str, ranks: str, **choices: Any) -> Board:
+    """A board of all time."""
+    return Board(**{
+        "id": "posts", "title": "posts", "window": Forever(), "clock": "event", "ties": ties, "sort_order": order,
+        "ranks": ranks, **choices,
+    })  # fmt: skip
+
+
+async def look_up(ledger: Ledger, *wanted: tuple[str, int]) -> list[Page]:
+    """The pages of keys."""
+    return [ledger.page(spot) for spot in await ledger.places(wanted)]
+
+
+def shown(records: Any) -> list[tuple[str, int, int]]:
+    """Key, score and rank of each."""
+    return [(record.key, record.score, record.rank) for record in records]
+
+
+@pytest.mark.parametrize(("ties", "order", "ranks"), KINDS)
+@settings(
+    max_examples=12, deadline=None, suppress_health_check=list(HealthCheck), phases=[Phase.explicit, Phase.generate]
+)
+@given(
+    amounts=st.lists(st.tuples(st.integers(0, 11), st.integers(1, 2)), min_size=1, max_size=30),
+    around=st.integers(0, 4),
+)
+async def test_every_place_is_that_of_the_whole_board(
+    valkey_url: str, ties: str, order: str, ranks: str, amounts: list[tuple[int, int]], around: int
+) -> None:
+    """With many ties, each key's record and neighbours are a part of what brute force makes of all events."""
+    board = board_of(ties, order, ranks)
+    reference = Reference(board, HOUR)
+    batch = [make_entry(f"k{number}", amount, 1000) for number, amount in amounts]
+    reference.add(batch, 2000)
+    whole = reference.ranking(2000)
+    async with open_ledger(valkey_url, board) as ledger:
+        await ledger.add(batch)
+        wanted = [(f"k{number}", around) for number in range(13)]
+        for (key, _), page in zip(wanted, await look_up(ledger, *wanted), strict=True):
+            assert page.rank_count == len(whole)
+            assert page.total_score == sum(score for _, score, _ in whole)
+            place = next((place for place, row in enumerate(whole) if row[0] == key), None)
+            if place is None:
+                assert page.records == ()
+            else:
+                assert page.start == max(0, place - around)
+                assert shown(page.records) == whole[page.start : place + around + 1]
+
+
+async def test_many_keys_are_read_in_calls_of_bounded_work(valkey_url: str) -> None:
+    """Hundreds of keys with few and many neighbours: in order, and each as it is found alone."""
+    chance = random.Random(2)
+    async with open_ledger(valkey_url, board_of("first", "desc", "competition")) as ledger:
+        for _ in range(5):
+            await ledger.add([make_entry(f"k{chance.randrange(400)}", chance.randint(1, 9), 1000) for _ in range(300)])
+        wanted = [(f"k{chance.randrange(500)}", chance.choice([0, 1, 5, 50])) for _ in range(600)]
+        await ledger._client.config_resetstat()
+        pages = await look_up(ledger, *wanted)
+        calls = (await ledger._client.info("commandstats"))["cmdstat_evalsha"]["calls"]
+        assert 600 * 20 / 1500 < calls <= 600 * 70 / 1500
+        for (key, around), page in zip(wanted, pages, strict=True):
+            alone = await ledger.find(key, around)
+            assert shown(page.records) == ([] if alone is None else shown(alone.records))
+            assert alone is None or (page.start, page.offset, page.epoch) == (alone.start, alone.offset, alone.epoch)
+        assert await look_up(ledger) == []
+
+
+async def test_metadata_comes_with_the_neighbours(valkey_url: str) -> None:
+    """Where records have some, and tags before their names."""
+    async with open_ledger(valkey_url, board_of("last", "desc", "ordinal", operator="best")) as ledger:
+        await ledger.add([make_entry(key, 5, 1000, None, Extra(None, b'{"n":"%s"}' % key.encode())) for key in "abc"])
+        (page,) = await look_up(ledger, ("b", 1))
+        found = await ledger.find("b", 1)
+        assert found is not None
+        assert page.records == found.records
+        assert [bytes(record.metadata) for record in page.records] == [b'{"n":"c"}', b'{"n":"b"}', b'{"n":"a"}']  # type: ignore[arg-type]
+
+
+async def test_a_hidden_key_has_no_place(valkey_url: str) -> None:
+    """Nor is it anybody's neighbour; when it is shown again, it is both."""
+    async with open_ledger(valkey_url, board_of("first", "desc", "dense")) as ledger:
+        await ledger.add([make_entry(key, 5, 1000) for key in "abc"])
+        await ledger.hide("b", hidden=True)
+        hidden, other = await look_up(ledger, ("b", 1), ("a", 1))
+        assert (hidden.records, hidden.rank_count) == ((), 2)
+        assert shown(other.records) == [("a", 5, 1), ("c", 5, 1)]
+        await ledger.hide("b", hidden=False)
+        (again,) = await look_up(ledger, ("b", 1))
+        assert shown(again.records) == [("a", 5, 1), ("b", 5, 1), ("c", 5, 1)]
+
+
+async def test_a_process_that_is_behind_learns_of_the_period(valkey_url: str) -> None:
+    """The board went on to another period by somebody else: what is read is that of now."""
+    board = board_of("key", "desc", "ordinal", window=Periods(unit="hour", keep=3))
+    async with open_ledger(valkey_url, board) as ledger:
+        other = Ledger(ledger._client, board, ledger._settings)
+        await ledger.add([make_entry("a", 5, 1000)])
+        (first,) = await look_up(other, ("a", 1))
+        await ledger.add([make_entry("b", 5, HOUR + 1000)])
+        gone, there = await look_up(other, ("a", 1), ("b", 1))
+        assert (shown(first.records), shown(gone.records), shown(there.records)) == ([("a", 5, 1)], [], [("b", 5, 1)])
+        assert (first.slot, there.slot) == (0, 3600)
+
+
+async def test_a_board_that_is_lost_has_no_places(valkey_url: str) -> None:
+    """Another life of the board, or none, is not told as if it were this one."""
+    async with open_ledger(valkey_url, board_of("key", "desc", "ordinal")) as ledger:
+        await ledger.add([make_entry("a", 5, 1000)])
+        await ledger._client.hset(ledger.keys.meta, "epoch", "another")
+        with pytest.raises(EpochLostError):
+            await ledger.places([("a", 1)])
+        await ledger._client.delete(ledger.keys.meta)
+        with pytest.raises(EpochLostError):
+            await ledger.places([("a", 1)])
+
+
+async def test_a_spot_is_the_same_whatever_the_offset(valkey_url: str) -> None:
+    """What changes elsewhere makes no other spot; what changes near does, and so does the number of records."""
+    async with open_ledger(valkey_url, board_of("key", "desc", "ordinal")) as ledger:
+        await ledger.add([make_entry(key, amount, 1000) for key, amount in zip("abcd", (9, 7, 5, 3), strict=True)])
+        (before,) = await ledger.places([("a", 1)])
+        for key, amount, same in (("d", 1, True), ("b", 1, False), ("b", -1, True), ("e", 1, False), ("e", -1, True)):
+            await ledger.add([make_entry(key, amount, 1000)])
+            (after,) = await ledger.places([("a", 1)])
+            assert after.is_same(before) is same
+            assert ledger.page(after).offset > ledger.page(before).offset
+
+
+async def test_a_wrong_order_would_be_noticed(valkey_url: str) -> None:
+    """A run of equal scores that is not turned round is no part of the board."""
+    right = "if order ~= 'turned' then return rows end"
+    source = mutated(load("places"), {right: "if rows then return rows end"})
+    mutant = compiled(valkey_url, Script("places", source))
+    async with open_ledger(valkey_url, board_of("key", "desc", "ordinal")) as ledger:
+        ledger._scripts = Scripts(places=mutant)
+        await ledger.add([make_entry(key, 5, 1000) for key in "abcd"])
+        found = await ledger.find("b", 1)
+        assert found is not None
+        (page,) = await look_up(ledger, ("b", 1))
+        assert shown(page.records) != shown(found.records)
+
+
+def test_a_neighbourhood_is_cut_from_more() -> None:
+    """The gap is to the one above, whether it is shown or not; the first has none."""
+    records = [Record(key, score, rank) for rank, (key, score) in enumerate((("a", 9), ("b", 7), ("c", 7)), 1)]
+    assert neighbourhood(records, "a", 0) == (records[0], None, records[:1])
+    assert neighbourhood(records, "b", 0) == (records[1], 2, records[1:2])
+    assert neighbourhood(records, "c", 1) == (records[2], 0, records[1:])

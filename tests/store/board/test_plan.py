@@ -1,0 +1,387 @@
+"""Plans: which slot each entry goes to, and which are refused, given where the clock stands."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from live.domain.board import Board, Votes
+from live.domain.event import MAX_SCORE, Entry, Extra, Likes, make_entry
+from live.domain.window import EVER, Forever, Periods, Sliding
+from live.store.board.plan import Clock, Group, Plan, begin_plan, known_again, make_plan, voter_digests
+from tests.support import rolling_board
+
+SERVER = rolling_board("4h", "1h")
+EVENT = rolling_board("4h", "1h", clock="event")
+HOUR = 3600
+DAY = 24 * HOUR
+NEW_YEAR = 1_767_225_600  # 1 January 2026 00:00 UTC
+
+
+def like(key: str, amount: int = 1, at: int | None = None, identity: bytes | None = None) -> Entry:
+    """A like of a key; `at` in seconds."""
+    return make_entry(key, amount, None if at is None else at * 1000, identity)
+
+
+def vote(key: str, actor: str | None, amount: int = 1, at: int | None = None) -> Entry:
+    """A vote of an actor; `at` in seconds."""
+    return make_entry(key, amount, None if at is None else at * 1000, None, Extra(actor))
+
+
+def clock_at(seconds: int | None) -> Clock:
+    """Where a board stands whose newest slot has just begun; None before its first event."""
+    return Clock(seconds, 0 if seconds is None else seconds * 1000, None if seconds is None else seconds * 1000)
+
+
+def plan(entries: Sequence[Entry], current: int | None, *, by_event: bool = False, newest: int | None = None) -> Plan:
+    """Plan all of some entries; `newest` in milliseconds."""
+    return make_plan(EVENT if by_event else SERVER, entries, range(len(entries)), clock_at(current), newest)
+
+
+def plan_on(board: Board, entries: Sequence[Entry], now: int) -> Plan:
+    """Plan all of some entries on another board, whose clock says `now` (seconds)."""
+    newest = board.window.slot_at(now).start
+    return make_plan(board, entries, range(len(entries)), Clock(newest, now * 1000, now * 1000), None)
+
+
+def amounts(made: Plan) -> dict[int, dict[str, int]]:
+    """What a plan adds to each slot."""
+    return {start: group.amounts for start, group in made.slots.items()}
+
+
+def forever(**choices: Any) -> Board:
+    """A board of all time."""
+    return Board(**{"id": "b", "title": "b", "window": Forever(), **choices})
+
+
+def test_an_entry_without_a_time_goes_to_the_newest_slot() -> None:
+    """On the server's clock, now is when the store says it is; the plan holds until that slot ends."""
+    made = plan([like("a"), like("b", 2)], 10 * HOUR)
+    assert made == Plan(
+        10 * HOUR, 10 * HOUR, 10 * HOUR * 1000, till=11 * HOUR * 1000,
+        slots={10 * HOUR: Group({"a": 1, "b": 2}, {"a": -1, "b": -2})},
+    )  # fmt: skip
+
+
+def test_equal_keys_of_a_slot_are_added_up() -> None:
+    """Each key stands once in a slot, in the order in which it came first."""
+    made = plan([like("b", 2), like("a"), like("b", -5), like("a", 0)], 0)
+    assert list(made.slots[0].amounts.items()) == [("b", -3), ("a", 1)]
+
+
+def test_a_time_chooses_the_slot() -> None:
+    """The same key in two slots is two sums; the latest time is kept for the script to judge."""
+    made = plan([like("a", 1, 9 * HOUR), like("a", 2, 10 * HOUR - 1), like("a", 4, 10 * HOUR)], 10 * HOUR)
+    assert amounts(made) == {9 * HOUR: {"a": 3}, 10 * HOUR: {"a": 4}}
+    assert made.latest == 10 * HOUR * 1000
+
+
+@pytest.mark.parametrize(("at", "slot"), [(6 * HOUR, 6 * HOUR), (6 * HOUR - 1, None), (7 * HOUR - 1, 6 * HOUR)])
+def test_what_has_left_the_window_is_late(at: int, slot: int | None) -> None:
+    """The slot that is exactly a window old still counts (I2); the one before has gone (I4)."""
+    made = plan([like("a", 1, at)], 10 * HOUR)
+    assert amounts(made) == ({} if slot is None else {slot: {"a": 1}})
+    assert made.refused == ({0: "late"} if slot is None else {})
+
+
+def test_an_event_clock_moves_with_the_batch() -> None:
+    """What comes after a newer event is judged by it; what came before is not."""
+    entries = [like("a", 1, 0), like("b", 1, 9 * HOUR), like("c", 1, 5 * HOUR), like("d", 1, 4 * HOUR)]
+    made = plan(entries, None, by_event=True)
+    assert (made.current, made.reached, made.latest) == (None, 9 * HOUR, 9 * HOUR * 1000)
+    assert amounts(made) == {0: {"a": 1}, 9 * HOUR: {"b": 1}, 5 * HOUR: {"c": 1}}
+    assert made.refused == {3: "late"}
+
+
+def test_the_servers_clock_is_not_moved_by_events() -> None:
+    """A time in the future lands in its slot, and makes nothing late."""
+    made = plan([like("a", 1, 20 * HOUR), like("b")], 10 * HOUR)
+    assert (made.reached, made.refused) == (10 * HOUR, {})
+
+
+def test_an_event_clock_wants_times() -> None:
+    """An entry without one is refused for itself."""
+    assert plan([like("a"), like("b", 1, 0)], None, by_event=True).refused == {0: "time_required"}
+    assert plan([like("a")], 9 * HOUR, by_event=True).refused == {0: "time_required"}
+
+
+def test_a_time_beyond_the_newest_allowed_is_early() -> None:
+    """The very millisecond that is allowed passes; an early one moves no clock."""
+    made = plan([make_entry("a", 1, 5001), make_entry("b", 1, 5000)], 0, by_event=True, newest=5000)
+    assert made.refused == {0: "early"}
+    assert (made.reached, made.latest, amounts(made)) == (0, 5000, {0: {"b": 1}})
+
+
+def test_times_before_1970_have_slots() -> None:
+    """A log of any age can be replayed."""
+    made = make_plan(EVENT, [make_entry("a", 1, -1)], [0], clock_at(None), None)
+    assert (amounts(made), made.reached, made.latest) == ({-HOUR: {"a": 1}}, -HOUR, -1)
+
+
+def test_only_the_entries_asked_for_are_planned() -> None:
+    """Indexes are those of the whole batch."""
+    made = make_plan(EVENT, [like("a", 1, 0), like("b"), like("c", 1, 0)], [1, 2], clock_at(None), None)
+    assert amounts(made) == {0: {"c": 1}}
+    assert made.slots[0].orders == {"c": -3}
+    assert made.refused == {1: "time_required"}
+
+
+def test_a_sum_that_no_script_can_read_exactly_is_refused() -> None:
+    """Amounts that each fit may not fit together; what makes room does."""
+    full = {1: "score_out_of_range"}
+    assert plan([like("a", MAX_SCORE)], 0).refused == {}
+    assert plan([like("a", MAX_SCORE), like("a")], 0).refused == full
+    assert plan([like("a", -MAX_SCORE), like("a", -1)], 0).refused == full
+    assert plan([like("a", MAX_SCORE), like("a"), like("a", -1), like("b")], 0).refused == full
+
+
+@pytest.mark.parametrize(
+    ("newest", "now", "current"),
+    [(None, 10 * HOUR + 5, 10 * HOUR), (9 * HOUR, 10 * HOUR, 10 * HOUR), (12 * HOUR, 10 * HOUR, 12 * HOUR)],
+)
+def test_the_servers_clock_says_which_slot_is_the_newest(newest: int | None, now: int, current: int) -> None:
+    """The slot that holds now, as soon as it has begun; one that was reached stays, though the clock were set back."""
+    made = begin_plan(SERVER, Clock(newest, now * 1000))
+    assert (made.current, made.reached, made.till) == (current, current, (current + HOUR) * 1000)
+
+
+def test_a_window_without_slots_holds_for_ever() -> None:
+    """No time of the store can make such a plan wrong."""
+    for board in (forever(), forever(window=Sliding(60))):
+        made = begin_plan(board, Clock(None, 5))
+        assert (made.current, made.till) == (EVER.start, None)
+    assert begin_plan(EVENT, Clock(None, 7)) == Plan(None, None, 7)
+    assert begin_plan(EVENT, Clock(0, 7, 99)) == Plan(0, 0, 99)
+
+
+def test_an_identity_is_planned_once() -> None:
+    """The first of equal ones that is not refused is counted; those that are counted are told by their index."""
+    entries = [
+        like("a", 1, -DAY, b"1"), like("a", 1, 10 * HOUR, b"1"), like("b", 1, None, b"1"), like("b", 1, None, b"2")
+    ]  # fmt: skip
+    made = plan(entries, 10 * HOUR)
+    assert made.refused == {0: "late", 2: "duplicate"}
+    assert made.identities == {b"1": 1, b"2": 3}
+    assert (list(made.asked), made.looked_up) == ([b"1"], [])
+    assert known_again(entries, range(4), made, [1]) == dict.fromkeys([0, 1, 2], "duplicate")
+    assert known_again(entries, range(4), made, [2]) == {3: "duplicate"}
+    assert known_again(entries, [0, 3], made, [1, 2]) == {0: "duplicate", 3: "duplicate"}
+
+
+@pytest.mark.parametrize(
+    ("amounts_", "total", "order"),
+    [([1], 1, -1), ([1, 1], 2, -2), ([1, 0], 1, -1), ([0, 1], 1, -2), ([0], 0, 0), ([1, -1], 0, -2),
+     ([3, -1, 0], 2, -2)],
+)  # fmt: skip
+def test_the_last_change_of_a_sum_is_when_it_was_reached(amounts_: list[int], total: int, order: int) -> None:
+    """Every change leaves the score in between; what changes nothing does not count as reaching it."""
+    made = plan_on(forever(), [like("a", amount) for amount in amounts_], 0)
+    assert made.slots[0] == Group({"a": total}, {"a": order})
+
+
+@pytest.mark.parametrize(
+    ("operator", "order", "values", "value", "number"),
+    [
+        ("set", "desc", [5], 5, 1), ("set", "desc", [5, 5], 5, 1), ("set", "desc", [5, 4], 4, -2),
+        ("set", "desc", [5, 4, 5], 5, -3), ("set", "desc", [0], 0, 1),
+        ("best", "desc", [5], 5, 1), ("best", "desc", [5, 4], 5, 1), ("best", "desc", [5, 6], 6, 2),
+        ("best", "desc", [5, 6, 6], 6, 2), ("best", "desc", [-5, 0], 0, 2),
+        ("best", "asc", [5, 4], 4, 2), ("best", "asc", [5, 6], 5, 1), ("best", "asc", [5, 5], 5, 1),
+    ],
+)  # fmt: skip
+def test_a_value_was_reached_with_the_event_that_brought_it(
+    operator: str, order: str, values: list[int], value: int, number: int
+) -> None:
+    """The one that is set last, or the best, for the first time; negative where others stood there in between."""
+    made = plan_on(forever(operator=operator, sort_order=order), [like("a", amount) for amount in values], 0)
+    assert made.slots[0].amounts == {"a": value}
+    assert made.slots[0].orders == {"a": number}
+
+
+def test_metadata_is_that_of_the_event_that_decides() -> None:
+    """None is none: what the record had before is dropped with what it was."""
+    entries = [
+        make_entry("a", 5, extra=Extra(metadata=b'{"n":1}')), make_entry("a", 7, extra=Extra(metadata=b'{"n":2}')),
+        make_entry("a", 6, extra=Extra(metadata=b'{"n":3}')), make_entry("b", 1), make_entry("c", 1, extra=Extra("x")),
+    ]  # fmt: skip
+    best = plan_on(forever(operator="best"), entries, 0).slots[0]
+    assert best.metadata == {"a": b'{"n":2}', "b": b"", "c": b""}
+    assert plan_on(forever(operator="set"), entries, 0).slots[0].metadata["a"] == b'{"n":3}'
+    again = [make_entry("a", 5, extra=Extra(metadata=b'{"n":%d}' % number)) for number in (1, 2)]
+    assert plan_on(forever(operator="set"), again, 0).slots[0].metadata["a"] == b'{"n":2}'
+    assert plan_on(forever(operator="best"), again, 0).slots[0].metadata["a"] == b'{"n":1}'
+    assert plan_on(forever(), entries, 0).slots[0].metadata == {}
+
+
+def test_a_vote_names_its_voter_and_its_pair() -> None:
+    """Each by a keyed hash of 16 bytes; the script's refusals are by the place among the votes."""
+    votes = Votes(per_key=1)
+    entries = [vote("a", "ann"), vote("b", None), vote("a", "bob", -2)]
+    made = make_plan(forever(votes=votes), entries, range(3), clock_at(0), None, b"secret")
+    assert made.refused == {1: "actor_required"}
+    assert made.voters == [0, 2]
+
+    ann, bob = voter_digests(b"secret", "ann", "a"), voter_digests(b"secret", "bob", "a")
+    assert made.slots[0].votes == [(*ann, 1), (*bob, -2)]
+    assert plan_on(forever(votes=votes), [like("a")], 0).refused == {0: "actor_required"}
+    assert plan_on(forever(), [vote("a", "ann")], 0).slots[0].votes == []
+
+
+@pytest.mark.parametrize(
+    ("now", "code", "till"),
+    [(99, "not_open", 100_000), (100, None, 200_000), (199, None, 200_000), (200, "closed", None)],
+)
+@pytest.mark.parametrize("at", [None, 150])
+def test_a_contest_opens_and_closes_by_the_servers_clock(
+    now: int, code: str | None, till: int | None, at: int | None
+) -> None:
+    """Whatever the event says; the plan holds no longer than until that changes."""
+    board = forever(votes=Votes(opens=100_000, closes=200_000))
+    made = plan_on(board, [vote("a", "ann", at=at)], now)
+    assert (made.refused, made.till) == ({} if code is None else {0: code}, till)
+
+
+@pytest.mark.parametrize(("at", "code"), [(99, "not_open"), (100, None), (199, None), (200, "closed")])
+def test_a_contest_on_event_times_goes_by_them(at: int, code: str | None) -> None:
+    """Wherever the board's clock stands; the plan holds for ever."""
+    board = forever(votes=Votes(opens=100_000, closes=200_000), clock="event")
+    for now in (0, 150, 500):
+        made = plan_on(board, [vote("a", "ann", at=at)], now)
+        assert (made.refused, made.till) == ({} if code is None else {0: code}, None)
+
+
+def test_a_sliding_window_logs_its_events() -> None:
+    """Each with its time, none with one of nothing; where only keys are known, those of a batch as one."""
+    board = forever(window=Sliding(60))
+    made = plan_on(board, [like("a", 2), like("b", 0), like("a", -1, 50), like("c", 1, 100)], 100)
+    assert made.events == [("", 2, "a"), (50_000, -1, "a"), (100_000, 1, "c")]
+    assert made.latest == 100_000
+    assert plan_on(board, Likes(["a", "b", "a"]), 100).events == [("", 2, "a"), ("", 1, "b")]
+    assert plan_on(forever(), [like("a")], 100).events == []
+
+
+@pytest.mark.parametrize("clock", ["server", "event"])
+def test_a_sliding_window_lets_go_to_the_millisecond(clock: str) -> None:
+    """An event as old as the window is late; the plan holds until the oldest that it takes would be."""
+    board = forever(window=Sliding(60), clock=clock)
+    now = Clock(EVER.start, 100_000, 100_000)
+    made = make_plan(board, [make_entry("a", 1, 40_000), make_entry("b", 1, 40_001)], range(2), now, None)
+    assert (made.refused, made.till) == ({0: "late"}, 100_001)
+    made = make_plan(board, [make_entry("a", 1, 90_000), make_entry("b", 1, 70_000)], range(2), now, None)
+    assert (made.refused, made.till) == ({}, 130_000)
+
+
+def test_a_sliding_window_on_event_times_moves_with_the_batch() -> None:
+    """What is late depends on the newest before it; an early one moves nothing."""
+    board = forever(window=Sliding(60), clock="event")
+    entries = [like("a", 1, 0), like("b", 1, 60), like("a", 1, 0), like("c", 1, 500)]
+    made = make_plan(board, entries, range(4), Clock(None, 0), 100_000)
+    assert made.refused == {2: "late", 3: "early"}
+    assert (made.reached, made.latest) == (EVER.start, 60_000)
+
+
+def test_a_period_takes_late_events_as_long_as_its_grace() -> None:
+    """To the second of its end, and the plan holds until then; the one that goes on needs none."""
+    board = forever(window=Periods(unit="day", grace=2 * HOUR))
+    yesterday = like("a", 1, NEW_YEAR - 5)
+    made = plan_on(board, [yesterday, like("b", 1, NEW_YEAR + 5)], NEW_YEAR + 2 * HOUR - 1)
+    assert amounts(made) == {NEW_YEAR - DAY: {"a": 1}, NEW_YEAR: {"b": 1}}
+    assert made.till == (NEW_YEAR + 2 * HOUR) * 1000
+    assert plan_on(board, [like("b", 1, NEW_YEAR + 5)], NEW_YEAR + HOUR).till == (NEW_YEAR + DAY) * 1000
+    assert plan_on(board, [yesterday], NEW_YEAR + 2 * HOUR).refused == {0: "late"}
+    assert plan_on(forever(window=Periods(unit="day")), [yesterday], NEW_YEAR).refused == {0: "late"}
+
+
+def test_a_period_that_is_not_kept_is_late_within_its_grace() -> None:
+    """There is no ranking that it could go to."""
+    board = forever(window=Periods(unit="hour", keep=1, grace=DAY))
+    made = plan_on(board, [like("a", 1, NEW_YEAR - HOUR), like("b", 1, NEW_YEAR - HOUR - 1)], NEW_YEAR)
+    assert (amounts(made), made.refused) == ({NEW_YEAR - HOUR: {"a": 1}}, {1: "late"})
+
+
+def test_periods_that_are_added_up_count_as_long_as_they_are_among_the_last() -> None:
+    """They have no grace, and need none."""
+    board = forever(window=Periods(unit="day", last=3))
+    entries = [like("a", 1, NEW_YEAR - 2 * DAY), like("b", 1, NEW_YEAR - 2 * DAY - 1)]
+    made = plan_on(board, entries, NEW_YEAR + HOUR)
+    assert (amounts(made), made.refused) == ({NEW_YEAR - 2 * DAY: {"a": 1}}, {1: "late"})
+    assert made.till == (NEW_YEAR + DAY) * 1000
+
+
+GROUPED: list[Entry] = [like("a", 1, 9 * HOUR), like("b", 2, 9 * HOUR), like("c", 3)]
+
+
+def test_the_script_takes_a_plan_as_groups() -> None:
+    """For each slot its start, its suffix, how many keys, then the keys, their amounts, and what hangs on them."""
+    made = plan(GROUPED, 10 * HOUR)
+    assert made.groups(SERVER) == [9 * HOUR, "", 2, "a", "b", 1, 2, 0, 0, 10 * HOUR, "", 1, "c", 3, 0, 0]
+    first = rolling_board("4h", "1h", ties="first")
+    assert made.groups(first) == [9 * HOUR, "", 2, "a", "b", 1, 2, -1, -2, 0, 0, 10 * HOUR, "", 1, "c", 3, -3, 0, 0]
+
+
+def test_the_script_takes_all_that_hangs_on_a_group() -> None:
+    """Tables by the start of their period, metadata by the number of its key, votes, and the events of a log."""
+    days = forever(window=Periods(unit="day"), ties="key")
+    assert plan_on(days, [like("a")], NEW_YEAR).groups(days) == [NEW_YEAR, f":{NEW_YEAR}", 1, "a", 1, 0, 0]
+    last = forever(window=Periods(unit="day", last=2), ties="key")
+    assert plan_on(last, [like("a")], NEW_YEAR).groups(last) == [NEW_YEAR, "", 1, "a", 1, 0, 0]
+    best = forever(operator="best", ties="last")
+    entries = [like("a", 3), make_entry("b", 4, extra=Extra(metadata=b"{}"))]
+    assert plan_on(best, entries, 0).groups(best) == [0, "", 2, "a", "b", 3, 4, 1, 2, 2, 1, b"", 2, b"{}", 0]
+    contest = forever(votes=Votes(), ties="key")
+    made = plan_on(contest, [vote("a", "ann")], 0)
+    assert made.groups(contest) == [0, "", 1, "a", 1, 0, 1, *made.slots[0].votes[0]]
+    sliding = forever(window=Sliding(60), ties="key")
+    made = plan_on(sliding, [like("a", 2), like("b", 1, 5)], 5)
+    assert made.groups(sliding) == [0, "", 2, "a", "b", 2, 1, 0, 0, 2, "", 2, "a", 5000, 1, "b"]
+
+
+@given(st.lists(st.sampled_from("abcdef"), max_size=20), st.sampled_from(["key", "first", "last"]))
+def test_likes_are_planned_as_entries_of_one_like(keys: list[str], ties: Any) -> None:
+    """The short way gives what the long one does."""
+    for board in (SERVER, forever(ties=ties), forever(ties=ties, window=Periods(unit="day"))):
+        short = plan_on(board, Likes(keys), 10 * HOUR)
+        long = plan_on(board, [like(key) for key in keys], 10 * HOUR)
+        assert (amounts(short) if keys else {}, short.till) == (amounts(long), long.till)
+        if board.ties != "key" and keys:
+            assert short.slots[short.current or 0].orders == long.slots[long.current or 0].orders
+
+
+times = st.none() | st.integers(-20 * HOUR * 1000, 20 * HOUR * 1000)
+batches = st.lists(st.builds(make_entry, st.sampled_from("abc"), st.integers(-5, 5), times), max_size=12)
+WINDOWS = [SERVER.window, Periods(unit="day", grace=HOUR), Periods(unit="hour", last=5), Forever(), Sliding(7200)]
+BOARDS = [msgspec.structs.replace(board, window=window) for board in (SERVER, EVENT) for window in WINDOWS]
+
+
+@given(batches, st.none() | st.integers(-10, 10), st.none() | st.integers(-(10**8), 10**8), st.sampled_from(BOARDS))
+def test_a_batch_is_planned_as_its_entries_one_by_one(
+    entries: list[Entry], hour: int | None, newest: int | None, board: Board
+) -> None:
+    """A batch gets the answers that its entries would get one after another, and the same sums."""
+    by_event = board.clock == "event"
+    now = None if hour is None and by_event else (hour or 0) * HOUR
+    start = None if now is None else board.window.slot_at(now).start
+    clock = Clock(start, (now or 0) * 1000, None if now is None else now * 1000)
+    whole = make_plan(board, entries, range(len(entries)), clock, newest)
+
+    slots: dict[int, dict[str, int]] = {}
+    refused: dict[int, str] = {}
+    tills: list[int] = []
+    for index in range(len(entries)):
+        alone = make_plan(board, entries, [index], clock, newest)
+        if by_event:
+            times_ = [time for time in (clock.latest, alone.latest) if time is not None]
+            clock = Clock(alone.reached, clock.now, max(times_, default=None))
+        refused |= alone.refused
+        tills += [] if alone.till is None else [alone.till]
+        for slot, group in alone.slots.items():
+            for key, amount in group.amounts.items():
+                sums = slots.setdefault(slot, {})
+                sums[key] = sums.get(key, 0) + amount
+    assert (amounts(whole), whole.refused) == (slots, refused)
+    assert whole.reached == (clock.newest if by_event else whole.current)
+    if entries and not by_event:
+        assert whole.till == min(tills, default=None)

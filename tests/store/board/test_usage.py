@@ -1,0 +1,112 @@
+"""What boards hold and take: counted without opening them, and reckoned within a tenth for another load."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from live.boards.definition import read_board
+from live.domain.event import Entry, Extra, make_entry
+from live.store.board.keys import Keys
+from live.store.board.ledger import Ledger
+from live.store.board.usage import Memory, count, keys_of, measure
+from live.store.connection.client import connect
+from tests.support import fresh_settings
+
+FEW = 3000
+HOUR = 3_600_000
+
+KINDS: dict[str, dict[str, Any]] = {
+    "rolling": {"ties": "key", "clock": "event"},
+    "tagged": {"ties": "first", "clock": "event"},
+    "dense": {"ranks": "dense", "window": "forever"},
+    "calendar": {"window": {"calendar": "hour"}, "clock": "event"},
+    "sliding": {"window": {"sliding": "24h"}},
+    "best": {"window": "forever", "operator": "best"},
+    "votes": {"window": "forever", "votes": {"per_actor": 5}},
+    "identified": {"window": "forever"},
+}
+
+
+def load(kind: str, members: range) -> Sequence[Entry]:
+    """Events for some members, alike however many there are."""
+    entries = []
+    for member in members:
+        for turn in range(3 if kind in {"rolling", "tagged", "sliding"} else 1):
+            time = None if KINDS[kind].get("clock") != "event" else turn * HOUR if kind != "calendar" else HOUR
+            extra = Extra(f"actor{member:09}", b'{"colour":"blue"}' if kind == "best" else None)
+            identity = member.to_bytes(16, "big") if kind == "identified" else None
+            entries.append(make_entry(f"member{member:09}", 1 + member % 1000, time, identity, extra))
+    if kind == "votes":
+        return [(key, 1, time, identity, extra) for key, _, time, identity, extra in entries]
+    return entries
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_what_a_load_takes_is_reckoned_within_a_tenth(any_store: str, kind: str) -> None:
+    """From a quarter of it, by members; a board of each kind."""
+    settings = fresh_settings(any_store)
+    client = connect(any_store, settings)
+    board = read_board("b", KINDS[kind])
+    ledger = Ledger(client, board, settings)
+
+    async def fill(members: range) -> Memory:
+        entries = load(kind, members)
+        for first in range(0, len(entries), 1000):
+            assert not (await ledger.add(entries[first : first + 1000])).refused
+        names = (await keys_of(client, settings.key_prefix, ["b"]))["b"]
+        return await measure(client, settings.key_prefix, "b", names)
+
+    few = await fill(range(FEW))
+    assert few.members == FEW
+    assert (few.per_event is not None) == (kind in {"sliding", "votes", "identified"})
+    for before, times in ((1, 2), (2, 3), (3, 4)):
+        predicted = few.predict(times * FEW, None)
+        many = await fill(range(before * FEW, times * FEW))
+        assert many.members == times * FEW
+        assert predicted == pytest.approx(many.bytes, rel=0.1)
+    assert (await count(client, settings.key_prefix, board)).records == 4 * FEW
+    await client.aclose()
+
+
+async def test_events_are_reckoned_by_themselves(valkey_url: str) -> None:
+    """Identities of four times the events, from as many members as before."""
+    settings = fresh_settings(valkey_url)
+    client = connect(valkey_url, settings)
+    ledger = Ledger(client, read_board("b", {"window": "forever"}), settings)
+
+    async def fill(events: range) -> Memory:
+        for first in range(events.start, events.stop, 1000):
+            numbers = range(first, first + 1000)
+            await ledger.add([make_entry(f"member{i % 1000:09}", 1, None, i.to_bytes(16, "big")) for i in numbers])
+        return await measure(client, settings.key_prefix, "b", (await keys_of(client, settings.key_prefix, ["b"]))["b"])
+
+    few = await fill(range(5000))
+    assert (few.members, few.events) == (1000, 5000)
+    assert few.predict(None, 20_000) == pytest.approx((await fill(range(5000, 20_000))).bytes, rel=0.1)
+    await client.aclose()
+
+
+async def test_counting_opens_nothing(any_store: str) -> None:
+    """A board that no process has met is told as such, and nothing is reckoned from it."""
+    settings = fresh_settings(any_store)
+    client = connect(any_store, settings)
+    census = await count(client, settings.key_prefix, read_board("b", {"title": "B"}))
+    assert (census.epoch, census.records, census.offset, census.title) == (None, 0, 0, "B")
+    assert not await client.exists(Keys(settings.key_prefix, "b").meta)
+    memory = await measure(client, settings.key_prefix, "b", [])
+    assert (memory.bytes, memory.per_member, memory.per_event, memory.predict(5, None)) == (0, None, None, None)
+    await client.aclose()
+
+
+async def test_keys_are_told_apart(valkey_url: str) -> None:
+    """Those of a board whose name only begins the same are not its own."""
+    settings = fresh_settings(valkey_url)
+    client = connect(valkey_url, settings)
+    for name in ("b", "bb"):
+        await Ledger(client, read_board(name, {}), settings).add([make_entry("a", 1)])
+    found = await keys_of(client, settings.key_prefix, ["b", "none"])
+    assert found["none"] == []
+    assert Keys(settings.key_prefix, "b").meta in found["b"]
+    assert all("{b}" in name for name in found["b"])
+    await client.aclose()

@@ -1,0 +1,103 @@
+"""Who has voted: what is stored of it can't be forged, and quotas are exact."""
+
+import asyncio
+from collections import Counter
+from typing import Final
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from live.domain.board import Board, Votes
+from live.domain.event import Extra, make_entry
+from live.domain.window import Forever
+from live.errors import SetupError
+from live.store.board.ledger import Ledger
+from live.store.board.plan import voter_digests
+from tests.decoded import decode_json
+from tests.support import open_ledger
+
+T0: Final = 3_600_000_000
+QUOTAS: Final = Board(
+    id="b", title="b", window=Forever(), clock="event", ties="key", votes=Votes(per_key=1, per_actor=2)
+)
+tricky = st.text(st.sampled_from(["a", "b", "\n", ":", "1", "2", "\0", "\u00e9"]), min_size=1, max_size=5)
+texts = st.one_of(tricky, st.text(min_size=1, max_size=20))
+
+
+@given(st.tuples(texts, texts), st.tuples(texts, texts), st.binary(min_size=16, max_size=16))
+def test_different_voters_and_pairs_have_different_digests(
+    one: tuple[str, str], other: tuple[str, str], secret: bytes
+) -> None:
+    """Whatever the texts hold; and no voter is taken for a pair."""
+    try:
+        first, second = voter_digests(secret, *one), voter_digests(secret, *other)
+    except UnicodeEncodeError:
+        return  # a lone surrogate, which no decoder lets in
+    assert (first[0] == second[0]) == (one[0] == other[0])
+    assert (first[1] == second[1]) == (one == other)
+    assert not {first[0], second[0]} & {first[1], second[1]}
+    assert first != voter_digests(secret + b"x", *one)
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
+@given(st.lists(st.tuples(tricky, tricky, st.sampled_from([1, 1, 1, -1])), max_size=30))
+def test_quotas_equal_a_plain_count(valkey_url: str, votes: list[tuple[str, str, int]]) -> None:
+    """With actors and keys made to be taken for each other."""
+    asyncio.run(_count(valkey_url, votes))
+
+
+async def _count(store: str, votes: list[tuple[str, str, int]]) -> None:
+    mine, its, sums, expected = Counter[str](), Counter[tuple[str, str]](), Counter[str](), {}
+    for index, (actor, key, change) in enumerate(votes):
+        if change > 0 and (mine[actor] >= 2 or its[actor, key] >= 1):
+            expected[index] = "quota_exceeded"
+        elif its[actor, key] + change < 0:
+            expected[index] = "vote_missing"
+        else:
+            mine[actor] += change
+            its[actor, key] += change
+            sums[key] += change
+    async with open_ledger(store, QUOTAS) as ledger:
+        entries = [make_entry(key, change, T0, None, Extra(actor)) for actor, key, change in votes]
+        if entries:
+            assert (await ledger.add(entries)).refused == expected
+        page = await ledger.read(100)
+        assert {record.key: record.score for record in page.records} == {key: n for key, n in sums.items() if n}
+
+
+@pytest.mark.parametrize("actor", ["alice\\nAda", "\\u0000", "a\\u007f", "\\u0085"])
+def test_control_characters_in_an_actor_are_refused(actor: str) -> None:
+    """Alone, and in an array of which the others are good."""
+    event = f'{{"key":"k","actor":"{actor}"}}'
+    for body, index in ((event, 0), (f'[{{"key":"a","actor":"ann"}},{event}]', 1)):
+        (rejection,) = decode_json(body.encode(), 10).rejections
+        assert (rejection.index, rejection.code) == (index, "event_invalid")
+        assert "`actor` holds the control character U+" in rejection.detail
+
+
+async def test_a_board_has_a_secret_of_its_own_from_its_first_moment(any_store: str) -> None:
+    """Every process is handed out the same one."""
+    async with open_ledger(any_store, QUOTAS) as one:
+        other = Ledger(one._client, QUOTAS, one._settings)
+        await one.open()
+        await other.open()
+        assert len(one.secret) == 16
+        assert one.secret == other.secret
+    async with open_ledger(any_store, QUOTAS) as another:
+        await another.open()
+        assert another.secret != one.secret
+
+
+async def test_votes_that_an_older_version_stored_are_not_counted_twice(any_store: str) -> None:
+    """The board is refused with a message; one on which nobody has voted is taken over."""
+    async with open_ledger(any_store, QUOTAS) as ledger:
+        await ledger.open()
+        await ledger._client.hdel(ledger.keys.meta, "secret")  # as an older version made it
+        empty = Ledger(ledger._client, QUOTAS, ledger._settings)
+        await empty.open()
+        assert len(empty.secret) == 16
+        await empty.add([make_entry("a", 1, T0, None, Extra("ann"))])
+        await ledger._client.hdel(ledger.keys.meta, "secret")
+        with pytest.raises(SetupError, match="votes that an older version of Live Board stored"):
+            await Ledger(ledger._client, QUOTAS, ledger._settings).open()

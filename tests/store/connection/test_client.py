@@ -1,0 +1,241 @@
+"""The way to a store: which addresses are good, what counts as away, and what is said of unsafe settings."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import cast
+
+import pytest
+from redis.asyncio import Redis
+from redis.exceptions import ResponseError
+
+from live.errors import SetupError, StoreUnavailableError
+from live.settings import Duration, Settings
+from live.store.connection.client import connect, redact, store_errors, unsafe_settings
+from tests.support import StoreProcess, eventually, fresh_settings, valkey
+
+NO_FILE = "the store has no append-only file (appendonly no): a crash loses acknowledged events"
+NOT_ALWAYS = "the store's appendfsync is everysec, not always: a power cut loses acknowledged events"
+NOT_ON_REWRITE = "the store does not fsync during a rewrite (no-appendfsync-on-rewrite yes): set it to no"
+
+
+@pytest.fixture
+async def own_client(own_store: StoreProcess) -> AsyncIterator[Redis]:
+    """A client of a store that the test may spoil."""
+    client = connect(own_store.url, fresh_settings(own_store.url, store_timeout=Duration(0.3)))
+    yield client
+    await client.aclose()
+
+
+@contextmanager
+def running(folder: Path, *options: str) -> Iterator[str]:
+    """A store with options of its own; gives its URL."""
+    store = valkey(folder, *options)
+    store.start()
+    try:
+        yield store.url
+    finally:
+        store.kill()
+
+
+async def told(url: str) -> list[str]:
+    """What is said of a store's settings."""
+    client = connect(url, Settings())
+    try:
+        return await unsafe_settings(client)
+    finally:
+        await client.aclose()
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "redis://h:abc/0",
+        "http://h",
+        "h:6379",
+        "",
+        "redis:/h",
+        "redis://[::1",
+        "REDIS://h",
+        "unix//x",
+        "unix://data/x",
+        "://h",
+    ],
+)
+def test_an_address_that_is_none_is_refused(url: str) -> None:
+    """With one clear message that names it."""
+    with pytest.raises(SetupError) as caught:
+        connect(url, Settings())
+    assert repr(url) in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        ("redis://h:1/0", "redis://h:1/0"),
+        ("redis://:secret@h:1/0", "redis://:***@h:1/0"),
+        ("rediss://me:secret@h", "rediss://me:***@h"),
+        ("redis://me:sec/ret@h", "redis://me:***@h"),
+        ("redis://me:sec@ret@h", "redis://me:***@h"),
+        ("redis://me@h", "redis://me@h"),
+        ("unix:///run/valkey.sock", "unix:///run/valkey.sock"),
+        ("unix:///run/valkey.sock?password=secret", "unix:///run/valkey.sock?password=***"),
+        ("redis://h/0?db=1&password=sec@ret&protocol=2", "redis://h/0?db=1&password=***&protocol=2"),
+        ("redis://:secret@[::1", "redis://:***@[::1"),
+    ],
+)
+def test_no_password_is_shown(url: str, shown: str) -> None:
+    """Wherever it stands in the address, and even where the address is no good."""
+    assert redact(url) == shown
+
+
+def test_a_refusal_shows_no_password() -> None:
+    """The message of a wrong address is printed and logged."""
+    with pytest.raises(SetupError) as caught:
+        connect("redis://me:secret@h:abc", Settings())
+    assert "secret" not in str(caught.value)
+
+
+async def test_a_store_that_is_not_there_is_away(tmp_path: Path) -> None:
+    """No socket, no answer: never a bare error of the library."""
+    client = connect(f"unix://{tmp_path}/none.sock", Settings())
+    with pytest.raises(StoreUnavailableError):
+        async with store_errors():
+            await client.ping()
+    await client.aclose()
+
+
+async def test_a_store_that_is_silent_is_away(own_store: StoreProcess, own_client: Redis) -> None:
+    """It has store_timeout to answer."""
+    await own_client.ping()
+    with own_store.frozen(), pytest.raises(StoreUnavailableError):
+        async with store_errors():
+            await own_client.ping()
+
+
+async def test_the_pool_is_bounded_and_waits(valkey_url: str) -> None:
+    """More calls at once than connections wait for their turn, and all are answered."""
+    client = connect(valkey_url, fresh_settings(valkey_url, store_connections=4))
+    name = fresh_settings(valkey_url).key_prefix
+    assert sorted(await asyncio.gather(*(client.incr(name) for _ in range(100)))) == list(range(1, 101))
+    connections = await client.client_list()
+    assert len(connections) <= 4 + 20  # those of others are few
+    await client.aclose()
+
+
+@pytest.mark.parametrize(
+    ("spoil", "call", "answer"),
+    [
+        ("CONFIG SET maxmemory 1", "SET a 1", "when used memory > 'maxmemory'"),
+        ("REPLICAOF 127.0.0.1 1", "SET a 1", "read only replica"),
+        ("CONFIG SET replica-serve-stale-data no\nREPLICAOF 127.0.0.1 1", "GET a", "MASTER is down"),
+        ("CONFIG SET min-replicas-to-write 1", "SET a 1", "NOREPLICAS"),
+    ],
+    ids=["out of memory", "a replica", "a stale replica", "without replicas"],
+)
+async def test_a_store_that_can_not_work_now_is_away(own_client: Redis, spoil: str, call: str, answer: str) -> None:
+    """Its answer is an error, and the error goes by: the client is told to come again."""
+    for command in spoil.splitlines():
+        await own_client.execute_command(*command.split())  # type: ignore[no-untyped-call]
+    with pytest.raises(StoreUnavailableError, match=answer):
+        async with store_errors():
+            await own_client.execute_command(*call.split())  # type: ignore[no-untyped-call]
+
+
+async def test_a_store_that_is_busy_with_a_script_is_away(own_store: StoreProcess, own_client: Redis) -> None:
+    """Somebody else's endless script is no fault of ours."""
+    await own_client.config_set("busy-reply-threshold", 10)
+    other = Redis.from_url(own_store.url)
+    endless = asyncio.ensure_future(cast("Awaitable[str]", other.eval("while true do end", 0)))
+
+    async def ask() -> str | None:
+        try:
+            async with store_errors():
+                await own_client.ping()
+        except StoreUnavailableError as error:
+            return str(error)
+        return None
+
+    assert (await eventually(ask)).startswith("BUSY")
+    await own_client.script_kill()
+    with pytest.raises(ResponseError):
+        await endless
+    await other.aclose()
+
+
+async def test_a_cancellation_is_never_lost(valkey_url: str) -> None:
+    """A task that is told to end does, wherever in a call it stands; otherwise a process under load would not stop."""
+    client = connect(valkey_url, fresh_settings(valkey_url))
+    over = asyncio.Event()  # lets even a task that does not listen end with the test
+
+    async def ask_for_ever() -> None:
+        while not over.is_set():
+            async with store_errors():
+                await client.ping()
+
+    for number in range(60):
+        asking = asyncio.create_task(ask_for_ever())
+        await asyncio.sleep(0.005 + number * 0.0003)
+        asking.cancel()
+        ended, _ = await asyncio.wait({asking}, timeout=5)
+        if not ended:
+            break
+    over.set()
+    assert ended
+    await client.aclose()
+
+
+async def test_a_store_that_refuses_is_away_too(valkey_url: str) -> None:
+    """An answer that is an error, such as a wrong type, is no way to work; what the store said is kept."""
+    settings = fresh_settings(valkey_url)
+    client = connect(valkey_url, settings)
+    await client.set(settings.key_prefix, "text")
+    with pytest.raises(StoreUnavailableError, match="WRONGTYPE"):
+        async with store_errors():
+            await client.hget(settings.key_prefix, "field")
+    await client.aclose()
+
+
+async def test_a_durable_store_is_not_spoken_of(any_store: str) -> None:
+    """Append-only, fsync always, no eviction: nothing is said."""
+    assert await told(any_store) == []
+
+
+@pytest.mark.parametrize(
+    ("options", "lines"),
+    [
+        (["--appendonly", "no"], [NO_FILE]),
+        (["--appendfsync", "everysec"], [NOT_ALWAYS]),
+        (["--no-appendfsync-on-rewrite", "yes"], [NOT_ON_REWRITE]),
+        (["--appendfsync", "everysec", "--no-appendfsync-on-rewrite", "yes"], [NOT_ALWAYS, NOT_ON_REWRITE]),
+    ],
+)
+async def test_each_unsafe_setting_is_told_on_a_line(tmp_path: Path, options: list[str], lines: list[str]) -> None:
+    """With what it is, what it should be, and what it costs."""
+    with running(tmp_path, *options) as url:
+        assert await told(url) == lines
+
+
+async def test_a_store_that_evicts_is_refused(tmp_path: Path) -> None:
+    """A slot that is dropped makes rankings wrong for ever, so nothing is served (I7)."""
+    with running(tmp_path, "--maxmemory-policy", "allkeys-lru") as url, pytest.raises(SetupError) as caught:
+        await told(url)
+    assert "maxmemory-policy is allkeys-lru" in str(caught.value)
+    assert "noeviction" in str(caught.value)
+
+
+async def test_a_store_that_tells_nothing_is_spoken_of(own_store: StoreProcess, own_client: Redis) -> None:
+    """Managed stores forbid CONFIG: the operator is told what to look at."""
+    await own_client.acl_setuser(
+        "me", enabled=True, passwords=["+pw"], keys=["*"], categories=["+@all"], commands=["-config"]
+    )
+    (line,) = await told(own_store.url.replace("unix://", "unix://me:pw@"))
+    assert line.startswith("the store does not tell its settings (")
+    assert "check appendonly, appendfsync, maxmemory-policy" in line
+
+
+async def test_a_store_that_is_away_tells_nothing(tmp_path: Path) -> None:
+    """Being away is not the same as keeping its settings to itself."""
+    with pytest.raises(StoreUnavailableError):
+        await told(f"unix://{tmp_path}/none.sock")

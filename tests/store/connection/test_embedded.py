@@ -1,0 +1,188 @@
+"""The embedded store: a real server of our own, durable, kept running, one owner at a time."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import redis
+
+from live.errors import SetupError
+from live.store.connection.embedded import EmbeddedStore, available_memory
+from tests.support import DEADLINE
+
+
+def until(condition: Callable[[], object]) -> None:
+    """Wait for a condition."""
+    end = time.monotonic() + DEADLINE
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.02)
+
+
+def answers(client: redis.Redis) -> bool:
+    """Whether the server is there."""
+    try:
+        return bool(client.ping())
+    except redis.exceptions.ConnectionError:
+        return False
+
+
+def test_it_is_durable_and_private(tmp_path: Path) -> None:
+    """Append-only with an fsync before each answer, no eviction, on a socket for its owner alone."""
+    store = EmbeddedStore(tmp_path / "d")
+    store.start()
+    client = redis.Redis.from_url(store.url)
+    try:
+        settings = client.config_get("*")
+        assert (settings["appendonly"], settings["appendfsync"]) == ("yes", "always")
+        assert settings["maxmemory-policy"] == "noeviction"
+        assert settings["port"] == "0"
+        assert (tmp_path / "d" / "valkey.sock").stat().st_mode & 0o777 == 0o700
+        assert (tmp_path / "d").stat().st_mode & 0o077 == 0
+    finally:
+        client.close()
+        store.stop()
+
+
+def test_it_keeps_its_data_and_ends_with_its_owner(tmp_path: Path) -> None:
+    """What was written is there after a stop and a start; a stop leaves no process."""
+    store = EmbeddedStore(tmp_path / "d")
+    store.start()
+    client = redis.Redis.from_url(store.url)
+    client.set("a", "1")
+    pid = store.pid
+    store.stop()
+    assert not Path(f"/proc/{pid}").exists()
+
+    again = EmbeddedStore(tmp_path / "d")
+    again.start()
+    assert client.get("a") == b"1"
+    client.close()
+    again.stop()
+
+
+@pytest.mark.fault
+def test_it_comes_back_when_it_is_killed(tmp_path: Path) -> None:
+    """A server that dies is started again, with everything that it had acknowledged."""
+    store = EmbeddedStore(tmp_path / "d")
+    store.start()
+    client = redis.Redis.from_url(store.url)
+    client.set("a", "1")
+    assert store.pid is not None
+    os.kill(store.pid, signal.SIGKILL)
+    until(lambda: not answers(client))
+    until(lambda: answers(client))
+
+    assert client.get("a") == b"1"
+    client.close()
+    store.stop()
+
+
+def test_one_owner_at_a_time(tmp_path: Path) -> None:
+    """A directory that is in use is refused at once, naming the process that uses it."""
+    store = EmbeddedStore(tmp_path / "d")
+    store.start()
+    try:
+        with pytest.raises(SetupError, match=f"in use by process {os.getpid()}"):
+            EmbeddedStore(tmp_path / "d").start()
+    finally:
+        store.stop()
+
+
+@pytest.mark.fault
+def test_the_server_of_a_killed_owner_ends(tmp_path: Path) -> None:
+    """`kill -9` of the owner ends its server too; the next owner waits for that, and finds the data."""
+    script = (
+        "import sys, time, redis; from pathlib import Path; from live.store.connection.embedded import EmbeddedStore\n"
+        "store = EmbeddedStore(Path(sys.argv[1])); store.start()\n"
+        "redis.Redis.from_url(store.url).set('a', '1'); print(store.pid, flush=True); time.sleep(60)"
+    )
+    owner = subprocess.Popen([sys.executable, "-c", script, str(tmp_path / "d")], stdout=subprocess.PIPE)
+    assert owner.stdout is not None
+    pid = int(owner.stdout.readline())
+    owner.kill()
+    owner.wait()
+    owner.stdout.close()
+
+    store = EmbeddedStore(tmp_path / "d")
+    store.start()
+    client = redis.Redis.from_url(store.url)
+    assert client.get("a") == b"1"
+    assert store.pid != pid
+    client.close()
+    store.stop()
+
+
+def test_data_that_is_damaged_is_explained_at_once(tmp_path: Path) -> None:
+    """A server that can't load its data ends, and so does the start, with what the server said."""
+    store = EmbeddedStore(tmp_path / "d")
+    store.start()
+    client = redis.Redis.from_url(store.url)
+    for number in range(200):
+        client.set(f"k{number}", "v" * 50)
+    client.close()
+    store.stop()
+    log = next((tmp_path / "d" / "appendonlydir").glob("*.incr.aof"))
+    data = log.read_bytes()
+    log.write_bytes(data[: len(data) // 2] + b"garbage!" + data[len(data) // 2 :])
+
+    started = time.monotonic()
+    with pytest.raises(SetupError, match=r"(?s)did not start.*Bad file format"):
+        EmbeddedStore(tmp_path / "d").start()
+    assert time.monotonic() - started < DEADLINE
+
+
+def test_a_path_that_is_too_long_is_explained(tmp_path: Path) -> None:
+    """The kernel's limit on socket paths is met with a sentence, not with an error number."""
+    with pytest.raises(SetupError, match="choose a shorter --data-dir"):
+        EmbeddedStore(tmp_path / ("d" * 120)).start()
+
+
+def test_a_directory_that_cannot_be_used_is_explained(tmp_path: Path) -> None:
+    """A file where the directory should be is named."""
+    (tmp_path / "file").write_text("")
+
+    with pytest.raises(SetupError, match="can't use the data directory"):
+        EmbeddedStore(tmp_path / "file").start()
+
+
+def test_it_fills_no_more_memory_than_it_may(tmp_path: Path) -> None:
+    """That which is asked for, or half of what there is; beyond it refuses, and evicts nothing."""
+    for asked, given in ((32 * 1024**2, 32 * 1024**2), (0, available_memory() // 2)):
+        store = EmbeddedStore(tmp_path / "d", asked)
+        store.start()
+        client = redis.Redis.from_url(store.url)
+        try:
+            assert client.config_get("maxmemory") == {"maxmemory": str(given)}
+        finally:
+            client.close()
+            store.stop()
+
+
+GROUPS = [
+    ("0::/a/b", {"a/memory.max": "3000000", "a/b/memory.max": "max"}, 3_000_000),
+    ("0::/a/b", {"a/memory.max": "3000000", "a/b/memory.max": "2000000"}, 2_000_000),
+    ("0::/", {"memory.max": "5000000"}, 5_000_000),
+    ("0::/docker/1", {}, 8_192_000),
+    ("0::/docker/1", {"memory.max": "4000000"}, 4_000_000),
+    ("4:memory:/a\n3:cpu:/", {"memory/a/memory.limit_in_bytes": "1000000"}, 1_000_000),
+    ("4:memory:/", {"memory/memory.limit_in_bytes": "9223372036854771712"}, 8_192_000),
+]
+
+
+@pytest.mark.parametrize(("line", "files", "expected"), GROUPS)
+def test_the_memory_of_the_container_counts(tmp_path: Path, line: str, files: dict[str, str], expected: int) -> None:
+    """The least of all groups that the process is in, in both versions of them, and of the machine."""
+    (tmp_path / "proc" / "self").mkdir(parents=True)
+    (tmp_path / "proc" / "meminfo").write_text("MemTotal:        8000 kB\nMemFree:  1 kB\n")
+    (tmp_path / "proc" / "self" / "cgroup").write_text(line + "\n")
+    for name, content in files.items():
+        path = tmp_path / "groups" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(content)
+    assert available_memory(tmp_path / "proc", tmp_path / "groups") == expected

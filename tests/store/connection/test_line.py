@@ -1,0 +1,381 @@
+"""The line to the store: replies in order, a lost connection told and made again, on real stores."""
+
+import asyncio
+import math
+import shutil
+import socket
+import subprocess
+import time
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import uvloop
+from redis.exceptions import ConnectionError as LostConnectionError
+from redis.exceptions import NoPermissionError, NoScriptError, ResponseError
+
+from live.errors import StoreUnavailableError
+from live.settings import Duration
+from live.store.connection.client import Store, connect, may_have_run, store_errors
+from live.store.connection.line import SILENCE, Line, SharedLine
+from tests.fanout.proxy import proxied
+from tests.support import REDIS_SERVER, StoreProcess, eventually, fresh_settings, valkey
+
+PATIENCE = 0.3
+
+
+@asynccontextmanager
+async def connected(url: str, patience: float = 5) -> AsyncIterator[Store]:
+    """A client, and so a line."""
+    client = connect(url, fresh_settings(url, store_timeout=Duration(patience)))
+    try:
+        yield client
+    finally:
+        await client.aclose()
+
+
+async def outcomes(*calls: asyncio.Task[Any]) -> list[Any]:
+    """What became of calls: replies and errors."""
+    return list(await asyncio.gather(*calls, return_exceptions=True))
+
+
+def send(line: SharedLine, *words: str | int) -> asyncio.Task[Any]:
+    """Begin a call."""
+    return asyncio.create_task(line.call(*words))
+
+
+async def connections(client: Store) -> int:
+    """How many connections a store has ever taken."""
+    return int((await client.info("stats"))["total_connections_received"])
+
+
+async def test_a_thousand_calls_at_once_get_their_own_replies(any_store: str) -> None:
+    """Short and long ones, text and bytes, in any order of awaiting."""
+    async with connected(any_store) as client:
+        texts = [bytes([number % 256]) * (number * 37 % 5000) + b"%d" % number for number in range(1000)]
+        assert await asyncio.gather(*(client.line.call("ECHO", text) for text in texts)) == texts
+
+
+async def test_replies_of_every_kind(any_store: str) -> None:
+    """Nothing, numbers, nested arrays, and a megabyte that comes in pieces."""
+    async with connected(any_store) as client:
+        call = client.line.call
+        assert await call("EVAL", "return {1, {'a', false}, {}}", 0) == [1, [b"a", None], []]
+        assert await call("GET", fresh_settings(any_store).key_prefix) is None
+        assert await call("PING") == b"PONG"
+        assert await call("ECHO", "€" * 400_000) == ("€" * 400_000).encode()
+
+
+async def test_an_error_is_one_calls_alone(any_store: str) -> None:
+    """Each kind is the exception that redis-py has for it; the calls beside it get their replies."""
+    async with connected(any_store) as client:
+        line = client.line
+        names = ["ECHO a", f"EVALSHA {'0' * 40} 0", "ECHO b", "NOSUCH", "ECHO c"]
+        a, script, b, command, c = await outcomes(*(send(line, *name.split()) for name in names))
+        assert [a, b, c] == [b"a", b"b", b"c"]
+        assert isinstance(script, NoScriptError)
+        assert type(command) is ResponseError
+        assert "unknown command" in str(command)
+        assert not may_have_run(command)
+
+
+async def test_a_command_that_is_not_allowed(own_store: StoreProcess) -> None:
+    """What the user may not do is told by a type of its own; with the password in the URL the rest works."""
+    async with connected(own_store.url) as admin:
+        await admin.acl_setuser("me", enabled=True, passwords=["+p w"], keys=["*"], commands=["+echo", "+client"])
+    async with connected(own_store.url.replace("unix://", "unix://me:p%20w@")) as client:
+        assert await client.line.call("ECHO", "a") == b"a"
+        with pytest.raises(NoPermissionError):
+            await client.line.call("GET", "a")
+    async with connected(own_store.url.replace("unix://", "unix://me:wrong@")) as client:
+        with pytest.raises(StoreUnavailableError, match="invalid username-password"):
+            async with store_errors():
+                await client.line.call("ECHO", "a")
+
+
+async def test_a_call_that_is_cancelled_shifts_no_reply(any_store: str) -> None:
+    """Its reply comes all the same, and belongs to nobody."""
+    async with connected(any_store) as client:
+        await client.line.call("PING")
+        calls = [send(client.line, "ECHO", number) for number in range(200)]
+        await asyncio.sleep(0)  # all are sent, none is answered
+        for call in calls[::2]:
+            call.cancel()
+        got = await outcomes(*calls)
+        assert got[1::2] == [b"%d" % number for number in range(1, 200, 2)]
+        assert all(isinstance(reply, asyncio.CancelledError) for reply in got[::2])
+        assert await client.line.call("ECHO", "after") == b"after"
+
+
+async def test_a_lost_connection_fails_what_is_under_way(own_store: StoreProcess) -> None:
+    """All calls that wait, at once; whether they were carried out nobody knows. The next call connects again."""
+    async with connected(own_store.url) as client:
+        await client.line.call("PING")
+        waiting = [send(client.line, *call) for call in (("BLPOP", "none", 0), ("ECHO", 1), ("ECHO", 2))]
+        killer: Any = client
+        await eventually(lambda: _blocked(client))
+        await killer.execute_command("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
+        for lost in await outcomes(*waiting):
+            assert isinstance(lost, LostConnectionError)
+            assert may_have_run(lost)
+        assert await client.line.call("ECHO", "again") == b"again"
+
+
+async def _blocked(client: Store) -> bool:
+    return int((await client.info("clients"))["blocked_clients"]) == 1
+
+
+LOOPS = {"asyncio": asyncio.new_event_loop, "uvloop": uvloop.new_event_loop}
+
+
+@pytest.fixture
+def sleepy_store(tmp_path: Path) -> Iterator[StoreProcess]:
+    """A store of the test's own that sleeps when it is told to."""
+    with running(valkey(tmp_path, "--enable-debug-command", "yes")) as store:
+        yield store
+
+
+@pytest.fixture(params=LOOPS)
+def run(request: pytest.FixtureRequest) -> Callable[[Coroutine[Any, Any, None]], None]:
+    """Run a coroutine on each event loop that the server may run on."""
+
+    def run(scenario: Coroutine[Any, Any, None]) -> None:
+        with asyncio.Runner(loop_factory=LOOPS[request.param]) as runner:
+            runner.run(scenario)
+
+    return run
+
+
+async def one_late_reply(store: StoreProcess, folder: Path) -> None:
+    """A reply that comes too late fails its own call; a call that waits behind it gets its own reply in time."""
+    async with (
+        proxied(store.url, folder) as proxy,
+        connected(proxy.url, 1) as client,
+        connected(store.url) as other,
+    ):
+        await client.line.call("PING")
+        before = await connections(other)
+        proxy.passing.clear()
+        late, some = send(client.line, "ECHO", "late"), asyncio.create_task(client.line.calls([("ECHO", 1)] * 3))
+        await asyncio.sleep(0.6)
+        behind = send(client.line, "ECHO", "behind")
+        assert [type(error) for error in await outcomes(late, some)] == [TimeoutError] * 2
+        proxy.passing.set()
+        assert await outcomes(behind) == [b"behind"]
+        assert await client.line.calls([("ECHO", 4), ("ECHO", 5)]) == [b"4", b"5"]
+        assert await connections(other) == before
+
+
+async def a_slow_store(store: StoreProcess, _folder: Path) -> None:
+    """A command that holds the store up fails its own call only."""
+    async with connected(store.url, 1) as client, connected(store.url) as other:
+        await client.line.call("PING")
+        before = await connections(other)
+        slow = send(client.line, "DEBUG", "SLEEP", "1.25")
+        await asyncio.sleep(0.95)
+        behind = send(client.line, "ECHO", "behind")
+        (error,) = await outcomes(slow)
+        assert isinstance(error, TimeoutError)
+        assert may_have_run(error)
+        assert await outcomes(behind) == [b"behind"]
+        assert await client.line.call("ECHO", "after") == b"after"
+        assert await connections(other) == before
+
+
+async def a_finished_call(store: StoreProcess, _folder: Path) -> None:
+    """A line whose calls were all answered stays, however long ago that was."""
+    async with connected(store.url, 0.1) as client, connected(store.url) as other:
+        assert await client.line.call("ECHO", "a") == b"a"
+        before = await connections(other)
+        for _ in range(8):
+            await asyncio.sleep(0.07)
+            assert await client.line.call("ECHO", "b") == b"b"
+        await asyncio.sleep(0.5)
+        assert await client.line.call("ECHO", "c") == b"c"
+        assert await connections(other) == before
+
+
+async def a_process_that_is_held_up(store: StoreProcess, _folder: Path) -> None:
+    """Replies that came while this process did something else are read before they are called late."""
+    async with connected(store.url, 0.2) as client, connected(store.url) as other:
+        await client.line.call("PING")
+        before = await connections(other)
+        calls = [send(client.line, "ECHO", number) for number in range(5)]
+        await asyncio.sleep(0)
+        time.sleep(0.2 * (SILENCE + 2))  # noqa: ASYNC251 - it is to block the loop
+        assert await outcomes(*calls) == [b"%d" % number for number in range(5)]
+        assert await connections(other) == before
+
+
+SCENARIOS = [one_late_reply, a_slow_store, a_finished_call, a_process_that_is_held_up]
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.__name__)
+def test_a_reply_in_time_is_never_lost(
+    run: Callable[[Coroutine[Any, Any, None]], None],
+    sleepy_store: StoreProcess,
+    tmp_path: Path,
+    scenario: Callable[[StoreProcess, Path], Coroutine[Any, Any, None]],
+) -> None:
+    """Whatever another call waits for, on both event loops."""
+    run(scenario(sleepy_store, tmp_path))
+
+
+class Impatient(Line):
+    """Drops the connection when a call is late."""
+
+    def _fail(self, kind: type[Exception], reason: str, before: float = math.inf) -> None:
+        late = any(call.sent <= before and not call.future.done() for call in self._calls)
+        super()._fail(kind, reason, before)
+        if late:
+            self.abort()
+
+
+@pytest.mark.parametrize("scenario", [one_late_reply, a_slow_store], ids=lambda scenario: scenario.__name__)
+def test_a_line_that_loses_replies_is_caught(
+    monkeypatch: pytest.MonkeyPatch,
+    sleepy_store: StoreProcess,
+    tmp_path: Path,
+    scenario: Callable[[StoreProcess, Path], Coroutine[Any, Any, None]],
+) -> None:
+    """By an assertion of the test above."""
+    monkeypatch.setattr("live.store.connection.line.Line", Impatient)
+    with pytest.raises(AssertionError), asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(scenario(sleepy_store, tmp_path))
+
+
+async def test_a_frozen_store_fails_calls_in_time(own_store: StoreProcess) -> None:
+    """Each by itself. A store that wakes soon answers on the same connection."""
+    async with connected(own_store.url, PATIENCE) as client, connected(own_store.url) as other:
+        loop = asyncio.get_running_loop()
+        await client.line.call("PING")
+        before = await connections(other)
+        with own_store.frozen():
+            started = loop.time()
+            lost = await outcomes(*(send(client.line, "ECHO", number) for number in range(50)))
+            assert PATIENCE * 0.9 < loop.time() - started < PATIENCE + 1
+            assert {type(error) for error in lost} == {TimeoutError}
+            assert all(may_have_run(error) for error in lost)
+        assert await client.line.call("ECHO", "awake") == b"awake"
+        assert await connections(other) == before
+
+
+async def test_a_silent_store_is_given_up(own_store: StoreProcess) -> None:
+    """A peer that is gone says nothing for good: the connection is dropped, and the next call makes another."""
+    async with connected(own_store.url, PATIENCE) as client, connected(own_store.url) as other:
+        await client.line.call("PING")
+        before = await connections(other)
+        dead = client.line._line
+        assert dead is not None
+        with own_store.frozen():
+            started = time.monotonic()
+            errors = []
+            while not dead.ended:
+                errors += await outcomes(send(client.line, "ECHO", "still"))
+            assert time.monotonic() - started > SILENCE * PATIENCE * 0.9
+            assert {type(error) for error in errors} <= {TimeoutError, LostConnectionError}
+        assert await client.line.call("ECHO", "awake") == b"awake"
+        assert await connections(other) == before + 1
+
+
+async def test_nothing_to_ask_is_answered_with_nothing(any_store: str) -> None:
+    """Without a word to the store."""
+    async with connected(any_store) as client:
+        assert await client.line.calls([]) == []
+
+
+async def test_all_that_wait_share_one_attempt_to_connect(own_store: StoreProcess) -> None:
+    """A hundred calls at once open one connection, and one more when it was lost."""
+    async with connected(own_store.url) as client, connected(own_store.url) as other:
+        await other.ping()
+        for made in (1, 2):
+            before = await connections(other)
+            assert len(await asyncio.gather(*(client.line.call("PING") for _ in range(100)))) == 100
+            assert await connections(other) == before + 1, f"connection {made}"
+            assert client.line._line is not None
+            client.line._line.abort()
+
+
+async def test_a_store_that_is_not_there_is_told_and_met_later(own_store: StoreProcess) -> None:
+    """Every call that waited hears it; nothing can have run. Each later call tries again."""
+    own_store.kill()
+    async with connected(own_store.url) as client:
+        lost = await outcomes(*(send(client.line, "PING") for _ in range(10)))
+        assert all(isinstance(error, LostConnectionError) for error in lost)
+        assert not any(may_have_run(error) for error in lost)
+        own_store.start()
+        assert await client.line.call("PING") == b"PONG"
+
+
+async def test_a_closed_line_leaves_nothing_behind(own_store: StoreProcess) -> None:
+    """Calls under way end, the store sees the connection go; to close while connecting is good too."""
+    async with connected(own_store.url) as other:
+        async with connected(own_store.url) as client:
+            await client.line.call("PING")
+            call = send(client.line, "BLPOP", "none", 0)
+            await eventually(lambda: _blocked(other))
+        (lost,) = await outcomes(call)
+        assert isinstance(lost, LostConnectionError)
+
+        async with connected(own_store.url) as client:
+            call = send(client.line, "PING")
+            await asyncio.sleep(0)
+        (lost,) = await outcomes(call)
+        assert lost == b"PONG" or isinstance(lost, asyncio.CancelledError | LostConnectionError)
+
+        async def alone() -> bool:
+            return len(await other.client_list()) == 1
+
+        await eventually(alone)
+
+
+def make_certificate(folder: Path) -> tuple[Path, Path]:
+    """A key and a certificate for localhost that it has signed itself."""
+    key, certificate = folder / "key.pem", folder / "certificate.pem"
+    subprocess.run(
+        ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2",  # noqa: S607
+         "-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost", "-keyout", key, "-out", certificate],
+        check=True, capture_output=True,
+    )  # fmt: skip
+    return key, certificate
+
+
+@pytest.fixture
+async def tls_store(tmp_path: Path) -> AsyncIterator[str]:
+    """A store that speaks TLS only and wants a password; gives its URL."""
+    if shutil.which("openssl") is None or REDIS_SERVER is None:
+        pytest.skip("openssl or redis-server is not installed")
+    key, certificate = make_certificate(tmp_path)
+    with socket.socket() as probe:
+        probe.bind(("localhost", 0))
+        port = probe.getsockname()[1]
+    options = ["--tls-port", str(port), "--tls-cert-file", str(certificate), "--tls-key-file", str(key),
+               "--tls-auth-clients", "no", "--bind", "127.0.0.1"]  # fmt: skip
+    with running(StoreProcess(REDIS_SERVER, tmp_path, *options)) as store:
+        async with connected(store.url) as client:
+            await client.config_set("requirepass", "secret")
+        yield f"rediss://:secret@localhost:{port}/1?ssl_ca_certs={certificate}"
+
+
+@contextmanager
+def running(store: StoreProcess) -> Iterator[StoreProcess]:
+    """Run a store while in the context."""
+    store.start()
+    try:
+        yield store
+    finally:
+        store.kill()
+
+
+async def test_the_line_speaks_tls(tls_store: str) -> None:
+    """With a password and a database, as redis-py has opened it; a certificate that nobody vouches for is refused."""
+    async with connected(tls_store) as client:
+        echoes = [client.line.call("ECHO", "x" * size) for size in range(0, 100_000, 5000)]
+        assert [len(echo) for echo in await asyncio.gather(*echoes)] == list(range(0, 100_000, 5000))
+        assert b"db=1" in await client.line.call("CLIENT", "INFO")
+    async with connected(tls_store.partition("?")[0]) as client:
+        with pytest.raises(StoreUnavailableError, match="certificate"):
+            async with store_errors():
+                await client.line.call("PING")

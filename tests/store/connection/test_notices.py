@@ -1,0 +1,170 @@
+"""Change notices: one for each change, and no gap that goes unsaid."""
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+
+import pytest
+from redis.asyncio import Redis
+
+from live.domain.event import make_entry
+from live.settings import Duration
+from live.store.board.ledger import Ledger
+from live.store.connection.client import connect
+from live.store.connection.notices import Away, Changed, Channels, Gap, Notice, listen
+from tests.support import StoreProcess, eventually, fresh_settings, rolling_board
+
+
+@asynccontextmanager
+async def listening(
+    store: str, others: Sequence[str] = ()
+) -> AsyncIterator[tuple[list[Notice], Ledger, Redis, Channels]]:
+    """Everything that is heard of one board, and of other channels; and its ledger."""
+    settings = fresh_settings(store, store_timeout=Duration(0.5))
+    client = connect(store, settings)
+    ledger = Ledger(client, rolling_board(), settings)
+    channels = Channels({ledger.keys.channel: "posts"} | {f"{settings.key_prefix}:{name}": name for name in others})
+    heard: list[Notice] = []
+
+    async def hear() -> None:
+        async for notice in listen(client, channels):
+            heard.append(notice)  # noqa: PERF401 - it is read while it grows
+
+    hearing = asyncio.create_task(hear())
+    try:
+        yield heard, ledger, client, channels
+    finally:
+        hearing.cancel()
+        await asyncio.gather(hearing, return_exceptions=True)
+        await client.aclose()
+
+
+async def until(heard: list[Notice], *wanted: Notice) -> None:
+    """Wait until exactly these have been heard."""
+
+    async def there() -> bool:
+        return heard == list(wanted)
+
+    await eventually(there)
+
+
+async def test_each_change_is_announced_once(any_store: str) -> None:
+    """A batch is one notice, whatever its size; the first thing to hear is that everything may have changed."""
+    async with listening(any_store) as (heard, ledger, _, _):
+        await until(heard, Gap())
+        await ledger.add([make_entry("a", 1, None), make_entry("b", 1, None)])
+        await ledger.add([make_entry("a", 1, None)])
+
+        await until(heard, Gap(), Changed("posts"), Changed("posts"))
+
+
+async def test_a_cut_connection_is_a_gap(any_store: str) -> None:
+    """redis-py subscribes again in silence; that silence is broken here."""
+    async with listening(any_store) as (heard, ledger, client, _):
+        await until(heard, Gap())
+        await client.client_kill_filter(_type="pubsub")
+
+        async def again() -> bool:
+            return heard.count(Gap()) == 2
+
+        await eventually(again)
+        await ledger.add([make_entry("a", 1, None)])
+
+        async def changed() -> bool:
+            return heard[-1] == Changed("posts")
+
+        await eventually(changed)
+
+
+async def test_a_connection_is_one_gap_whatever_is_listened_to(any_store: str) -> None:
+    """It comes when a thousand channels are all confirmed, at first and after a cut; a change after it is heard."""
+    async with listening(any_store, [f"b{number}" for number in range(999)]) as (heard, ledger, client, _):
+        await until(heard, Gap())
+        await client.client_kill_filter(_type="pubsub")
+        await until(heard, Gap(), Gap())
+        await ledger.add([make_entry("a", 1, None)])
+        await until(heard, Gap(), Gap(), Changed("posts"))
+
+
+async def test_without_a_channel_there_is_a_gap_too(any_store: str) -> None:
+    """A process without boards is connected all the same, and hears the first that comes, and that comes back."""
+    async with listening(any_store) as (heard, ledger, client, channels):
+        await until(heard, Gap())
+        channels.remove(ledger.keys.channel)
+        await client.client_kill_filter(_type="normal", skipme=True)
+        await until(heard, Gap(), Gap())
+        for _ in range(2):
+            heard.clear()
+            channels.add(ledger.keys.channel, "posts")
+            await until(heard, Gap("posts"))
+            await ledger.add([make_entry("a", 1, None)])
+            await until(heard, Gap("posts"), Changed("posts"))
+            channels.remove(ledger.keys.channel)
+
+
+@pytest.mark.fault
+async def test_a_silent_store_is_away(own_store: StoreProcess) -> None:
+    """A store that neither answers nor hangs up is noticed by a ping with a deadline, and heard again when it wakes."""
+    async with listening(own_store.url) as (heard, _, _, _):
+        await until(heard, Gap())
+        with own_store.frozen():
+
+            async def away() -> bool:
+                return isinstance(heard[-1], Away)
+
+            await eventually(away)
+
+        async def back() -> bool:
+            return heard[-1] == Gap()
+
+        await eventually(back)
+
+
+@pytest.mark.fault
+async def test_a_store_that_restarts_is_heard_again(own_store: StoreProcess) -> None:
+    """Killed and started again, it is away for a while and then a gap."""
+    async with listening(own_store.url) as (heard, _, _, _):
+        await until(heard, Gap())
+        own_store.kill()
+
+        async def away() -> bool:
+            return isinstance(heard[-1], Away)
+
+        await eventually(away)
+        own_store.start()
+
+        async def back() -> bool:
+            return heard[-1] == Gap()
+
+        await eventually(back)
+
+
+async def test_what_is_listened_to_may_change(any_store: str) -> None:
+    """One more channel is heard from a gap on, one less no longer; a new connection keeps to it."""
+    settings = fresh_settings(any_store, store_timeout=Duration(0.5))
+    client = connect(any_store, settings)
+    ledgers = {name: Ledger(client, rolling_board(board=name), settings) for name in ("one", "two")}
+    channels = Channels({ledgers["one"].keys.channel: "one"})
+    heard: list[Notice] = []
+
+    async def hear() -> None:
+        async for notice in listen(client, channels):
+            heard.append(notice)  # noqa: PERF401 - it is read while it grows
+
+    hearing = asyncio.create_task(hear())
+    await until(heard, Gap())
+    channels.add(ledgers["two"].keys.channel, "two")
+    await until(heard, Gap(), Gap("two"))
+    channels.remove(ledgers["one"].keys.channel)
+    await ledgers["one"].add([make_entry("a", 1, None)])
+    await ledgers["two"].add([make_entry("a", 1, None)])
+    await until(heard, Gap(), Gap("two"), Changed("two"))
+    await client.client_kill_filter(_type="pubsub")
+
+    async def again() -> bool:
+        return heard.count(Gap()) == 2
+
+    await eventually(again)
+    hearing.cancel()
+    await asyncio.gather(hearing, return_exceptions=True)
+    await client.aclose()

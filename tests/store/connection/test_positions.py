@@ -1,0 +1,149 @@
+"""Offsets that processes share: at once, even from a process that is killed, and never too high."""
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from live.store.connection.positions import SharedPositions
+
+WRITER = """
+import sys
+from pathlib import Path
+from live.store.connection.positions import SharedPositions
+
+positions = SharedPositions(Path(sys.argv[1]), "live")
+for line in sys.stdin:
+    positions.note("posts", "e1", int(line))
+    print(positions.offset_of("posts", "e1"), flush=True)
+"""
+
+
+@contextmanager
+def shared(folder: Path, count: int = 1) -> Iterator[list[SharedPositions]]:
+    """What several processes have, closed at the end."""
+    made = [SharedPositions(folder, "live") for _ in range(count)]
+    try:
+        yield made
+    finally:
+        for positions in made:
+            positions.close()
+
+
+def files(folder: Path) -> list[Path]:
+    """The files that hold positions."""
+    return list((folder / "positions-live").iterdir())
+
+
+def own_file(positions: SharedPositions) -> Path:
+    """The file that a process writes."""
+    assert positions._own is not None
+    return positions._own.path
+
+
+def test_offsets_only_grow_within_an_epoch(tmp_path: Path) -> None:
+    """A new epoch begins at its own offset."""
+    with shared(tmp_path, 2) as (one, two):
+        one.note("posts", "e1", 5)
+        two.note("posts", "e1", 9)
+        one.hear()
+        assert one.offset_of("posts", "e1") == 9
+        one.note("posts", "e1", 7)
+        assert one.offset_of("posts", "e1") == 9
+        one.note("posts", "e2", 1)
+        assert (one.offset_of("posts", "e2"), one.offset_of("posts", "e1"), one.offset_of("b", "e1")) == (1, -1, -1)
+
+
+def test_a_process_that_starts_later_reads_all_boards(tmp_path: Path) -> None:
+    """Also more boards than a file holds at first, and those of processes that have ended, whose files it deletes."""
+    expected = {f"b{number}": ("e", number) for number in range(500)}
+    with shared(tmp_path, 2) as (one, two):
+        for board, (epoch, offset) in expected.items():
+            (one if offset % 2 else two).note(board, epoch, offset)
+    assert len(files(tmp_path)) == 2
+    with shared(tmp_path) as (three,):
+        assert three.known == expected
+        three.hear()
+        assert files(tmp_path) == [own_file(three)]
+    with shared(tmp_path) as (four,):
+        assert four.known == expected
+
+
+@pytest.mark.parametrize("end", [signal.SIGSTOP, signal.SIGKILL])
+def test_an_offset_is_shared_at_once(tmp_path: Path, end: signal.Signals) -> None:
+    """Another process reads it, though the one that wrote it can do nothing any more."""
+    command = [sys.executable, "-c", WRITER, str(tmp_path)]
+    with (
+        shared(tmp_path) as (reader,),
+        subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as writer,
+    ):
+        assert writer.stdin is not None
+        assert writer.stdout is not None
+        for offset in (1, 2, 300):
+            writer.stdin.write(f"{offset}\n")
+            writer.stdin.flush()
+            assert writer.stdout.readline() == f"{offset}\n"
+        os.kill(writer.pid, end)
+        reader.hear()
+        assert reader.offset_of("posts", "e1") == 300
+        writer.kill()
+        writer.wait()
+        reader.hear()
+        assert files(tmp_path) == [own_file(reader)]
+
+
+def test_a_reader_creates_no_file(tmp_path: Path) -> None:
+    """A command that only looks leaves the data directory as it is."""
+    with shared(tmp_path / "d") as (reader,):
+        reader.hear()
+        reader.forget()
+    assert not (tmp_path / "d").exists()
+
+
+def test_nothing_forgotten_comes_back(tmp_path: Path) -> None:
+    """Neither from our own file nor from the file of a process that has ended."""
+    with shared(tmp_path) as (ended,):
+        ended.note("gone", "e1", 7)
+    with shared(tmp_path) as (one,):
+        one.note("posts", "e1", 5)
+        one.forget()
+        one.hear()
+        assert one.known == {}
+        one.note("posts", "e2", 1)
+        with shared(tmp_path) as (two,):
+            assert two.known == {"posts": ("e2", 1)}
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"\xff" * 1000, bytes(4096)])
+def test_a_damaged_file_is_no_knowledge(tmp_path: Path, content: bytes) -> None:
+    """A crash of the machine can damage the files; nothing in them is needed to go on."""
+    (tmp_path / "positions-live").mkdir()
+    (tmp_path / "positions-live" / "0123").write_bytes(content)
+    with shared(tmp_path) as (positions,):
+        assert positions.known == {}
+        positions.hear()
+        positions.note("posts", "e1", 1)
+        assert positions.offset_of("posts", "e1") == 1
+
+
+def test_a_full_disk_is_an_error_and_not_the_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Space is allocated before it is mapped: a write to a hole would end the process. The next attempt may succeed."""
+
+    def full(_descriptor: int, _offset: int, _size: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    with shared(tmp_path) as (positions,):
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "posix_fallocate", full)
+            with pytest.raises(OSError, match="No space left"):
+                positions.note("posts", "e1", 1)
+        assert positions.offset_of("posts", "e1") == 1
+        assert files(tmp_path) == []
+        positions.note("posts", "e1", 2)
+        with shared(tmp_path) as (other,):
+            assert other.offset_of("posts", "e1") == 2

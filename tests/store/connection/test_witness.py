@@ -1,0 +1,132 @@
+"""What must survive the store: shared by processes, private, and never undone by anybody but an operator."""
+
+import multiprocessing
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from live.errors import EpochLostError, SetupError
+from live.store.connection.witness import Facts, Witness
+
+
+def witness(folder: Path) -> Witness:
+    """One as a server process has it."""
+    made = Witness(folder, "live")
+    made.active = True
+    return made
+
+
+def test_a_process_that_comes_later_knows_it_all(tmp_path: Path) -> None:
+    """In files for their owner alone."""
+    one = witness(tmp_path / "d")
+    one.meet_store("abc")
+    one.require_keys()
+    one.meet_board("posts", "e1")
+    one.see_version("definitions", "7", 0)
+    one.note("posts", "e1", 5)
+    two = witness(tmp_path / "d")
+    assert two.facts == Facts(store="abc", keys_required=True, epochs={"posts": "e1"}, definitions=7)
+    assert two.offset_of("posts", "e1") == 5
+    assert (two.offset_of("posts", "e2"), two.offset_of("other", "e1")) == (-1, -1)
+    assert (tmp_path / "d").stat().st_mode & 0o077 == 0
+    assert all(path.stat().st_mode & 0o077 == 0 for path in (tmp_path / "d").rglob("*"))
+
+
+def test_what_was_met_stays(tmp_path: Path) -> None:
+    """Neither another store nor another epoch takes the place of the first."""
+    one = witness(tmp_path)
+    for identity, epoch in (("abc", "e1"), ("def", "e2")):
+        one.meet_store(identity)
+        one.meet_board("posts", epoch)
+    assert (one.facts.store, one.facts.epochs) == ("abc", {"posts": "e1"})
+
+
+def test_a_loss_that_one_process_finds_stops_all(tmp_path: Path) -> None:
+    """Also those that are started after it; and what they knew beside it is kept."""
+    one, two = witness(tmp_path), witness(tmp_path)
+    one.meet_store("abc")
+    two.refresh()
+    one.see_offset("posts", "e1", 3, 5)
+    two.require_keys()
+    for process in (one, two, witness(tmp_path)):
+        with pytest.raises(EpochLostError, match="went back from offset 5 to 3"):
+            process.require_whole()
+        assert process.facts.keys_required or process is one
+
+
+def test_an_operator_accepts(tmp_path: Path) -> None:
+    """What was lost is written down; whether keys are required stays; a process that knew the old store stays shut."""
+    one, other = witness(tmp_path), witness(tmp_path)
+    one.meet_store("abc")
+    one.meet_board("posts", "e1")
+    one.require_keys()
+    one.lose("it was emptied")
+    other.refresh()
+    with one.accepting("it was emptied"):
+        one.meet_store("def")
+    assert one.lost == ""
+    assert (one.facts.store, one.facts.epochs, one.facts.keys_required) == ("def", {}, True)
+    assert [(deed.lost, deed.store, deed.epochs) for deed in one.facts.accepted] == [
+        ("it was emptied", "abc", {"posts": "e1"})
+    ]
+    other.refresh()
+    assert "start this one again" in other.lost
+    assert witness(tmp_path).lost == ""
+
+
+def test_an_acceptance_that_ends_early_accepts_nothing(tmp_path: Path) -> None:
+    """The loss is there as before, in memory and in the file."""
+    one = witness(tmp_path)
+    one.meet_store("abc")
+    one.lose("it was emptied")
+
+    def fail() -> None:
+        with one.accepting("it was emptied"):
+            one.meet_store("def")
+            raise RuntimeError("the disk is full")
+
+    with pytest.raises(RuntimeError, match="disk"):
+        fail()
+    for process in (one, witness(tmp_path)):
+        assert (process.facts.store, process.lost) == ("abc", "it was emptied")
+
+
+def test_a_command_that_only_looks_changes_nothing(tmp_path: Path) -> None:
+    """It stops no server, whatever it finds, and makes no file."""
+    look = Witness(tmp_path / "d", "live")
+    look.meet_store("abc")
+    look.lose("another store")
+    look.see_offset("posts", "e1", 1, 5)
+    look.see_version("producers", "1", 5)
+    look.require_whole()
+    assert not (tmp_path / "d").exists()
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b'{"store": 5}', b"\xff"])
+def test_a_file_that_cannot_be_read_opens_no_door(tmp_path: Path, content: bytes) -> None:
+    """It is not taken for an empty one."""
+    (tmp_path / "witness-live.json").write_bytes(content)
+    with pytest.raises(SetupError, match="which tells whether the store lost data"):
+        Witness(tmp_path, "live")
+
+
+def work(folder: Path, number: int) -> None:
+    """A process that has something to say."""
+    mine = witness(folder)
+    for turn in range(20):
+        mine.meet_board(f"b{number}-{turn}", "e")
+        mine.note(f"b{number}", "e", turn)
+
+
+def test_many_processes_write_at_once(tmp_path: Path) -> None:
+    """Nothing that one of them says is lost."""
+    context = multiprocessing.get_context("spawn")
+    processes = [context.Process(target=work, args=(tmp_path, number)) for number in range(3)]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join()
+    found = msgspec.json.decode((tmp_path / "witness-live.json").read_bytes(), type=Facts)
+    assert set(found.epochs) == {f"b{number}-{turn}" for number in range(3) for turn in range(20)}
+    assert witness(tmp_path).positions.known == {f"b{number}": ("e", 19) for number in range(3)}

@@ -1,0 +1,104 @@
+"""Answers kept under an idempotency key: claimed by one body, one answer for all, for as long as was promised."""
+
+import asyncio
+import hashlib
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from live.errors import ProblemError, StoreUnavailableError
+from live.settings import Duration
+from live.store.connection.client import Store, connect
+from live.store.registry.idempotency import Answers
+from tests.support import StoreProcess, eventually, fresh_settings
+
+BODY, OTHER = hashlib.sha256(b"body").digest(), hashlib.sha256(b"other").digest()
+
+
+@pytest.fixture
+async def client(any_store: str) -> AsyncIterator[Store]:
+    """A client of each kind of store."""
+    client = connect(any_store, fresh_settings(any_store))
+    yield client
+    await client.aclose()
+
+
+def answers(client: Store, **changes: Any) -> Answers:
+    """Answers under a key prefix of their own."""
+    return Answers(client, fresh_settings("", **changes))
+
+
+async def test_the_answer_is_kept_to_the_byte(client: Store) -> None:
+    """A claim gives nothing until there is an answer, and then always that one; other processes know it too."""
+    settings = fresh_settings("")
+    mine, theirs = Answers(client, settings), Answers(client, settings)
+    answer = bytes(range(256))
+    assert [await mine.begin("shop", "k", BODY), await theirs.begin("shop", "k", BODY)] == [None, None]
+    assert (await mine.finish("shop", "k", answer))[0] == answer
+    assert (await theirs.finish("shop", "k", b"late"))[0] == answer
+    assert await theirs.begin("shop", "k", BODY) == answer
+
+
+async def test_a_claim_is_for_one_body(client: Store) -> None:
+    """Another is refused, before the first has its answer and after; the claim stands."""
+    mine = answers(client)
+    await mine.begin("shop", "k", BODY)
+    for _ in range(2):
+        with pytest.raises(ProblemError, match="idempotency_key_reused"):
+            await mine.begin("shop", "k", OTHER)
+        await mine.finish("shop", "k", b"answer")
+    assert await mine.begin("shop", "k", BODY) == b"answer"
+
+
+async def test_keys_are_a_producers_own(client: Store) -> None:
+    """Another producer's key of the same name is another, and no two names meet where they are put together."""
+    mine = answers(client)
+    await mine.begin("shop", "k", BODY)
+    await mine.finish("shop", "k", b"answer")
+    for producer, key in (("site", "k"), ("", "k"), ("shop", "kk"), ("sho", "pk"), ("shopk", ""), ("", "shopk")):
+        assert await mine.begin(producer, key, OTHER) is None
+
+
+async def test_of_many_at_once_one_answer_is_kept(client: Store) -> None:
+    """Whoever comes first; all get that one."""
+    mine = answers(client)
+    assert set(await asyncio.gather(*(mine.begin("shop", "k", BODY) for _ in range(20)))) == {None}
+    kept = await asyncio.gather(*(mine.finish("shop", "k", b"%d" % number) for number in range(20)))
+    assert len(set(kept)) == 1
+
+
+async def test_an_answer_is_kept_for_the_dedupe_window(client: Store) -> None:
+    """From the last time that it was asked for; what is claimed and never answered goes as well."""
+    mine = answers(client, dedupe_window=Duration(1000))
+    name = mine._name("shop", "k")
+    await mine.begin("shop", "k", BODY)
+    for renew in (mine.begin("shop", "k", BODY), mine.finish("shop", "k", b"answer"), mine.begin("shop", "k", BODY)):
+        await client.expire(name, 5)
+        await renew
+        assert 995 < await client.ttl(name) <= 1000
+
+
+async def test_then_it_is_gone(client: Store) -> None:
+    """The key is free for another body."""
+    mine = answers(client, dedupe_window=Duration(0.2))
+    await mine.begin("shop", "k", BODY)
+
+    async def free() -> bool:
+        return not await client.exists(mine._name("shop", "k"))
+
+    await eventually(free)
+    assert await mine.begin("shop", "k", OTHER) is None
+
+
+async def test_a_store_that_is_away_says_what_may_have_been_counted(own_store: StoreProcess) -> None:
+    """Before the body is counted nothing has been; to keep its answer comes after."""
+    client = connect(own_store.url, fresh_settings("", store_timeout=Duration(0.2)))
+    mine = answers(client)
+    with own_store.frozen():
+        with pytest.raises(StoreUnavailableError) as before:
+            await mine.begin("shop", "k", BODY)
+        with pytest.raises(StoreUnavailableError) as after:
+            await mine.finish("shop", "k", b"answer")
+    assert (before.value.unknown, after.value.unknown) == (False, True)
+    await client.aclose()

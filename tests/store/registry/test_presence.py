@@ -1,0 +1,264 @@
+"""How many watch: counted over all processes, right again after a crash, and gone with the board."""
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from live.boards.admin import Keeper
+from live.domain.board import Boards
+from live.errors import StoreUnavailableError
+from live.store.board.audit import Auditor
+from live.store.board.keys import Keys
+from live.store.board.ledger import Ledger
+from live.store.board.usage import keys_of, measure
+from live.store.connection.client import Store, connect
+from live.store.connection.line import SharedLine, Word
+from live.store.connection.scripts import Script
+from live.store.registry.presence import BEAT, PRESENT, Presence
+from tests.mutation import compiled, is_caught, mutated
+from tests.support import StoreProcess, fresh_settings, rolling_board
+
+TTL = round(3000 * BEAT)
+EARLIER = -TTL // 3  # milliseconds: a beat ago
+MUTANTS = {
+    "the age is not looked at": ("math.abs(now - tonumber(at)) < ttl", "true"),
+    "every report is old": ("math.abs(now - tonumber(at)) < ttl", "false"),
+    "what lies ahead stays for ever": ("math.abs(now - tonumber(at))", "now - tonumber(at)"),
+    "a crashed process is never dropped": ("old[#old + 1] = held[i]\n", "\n"),
+    "its own count is added to the last": ("held[i] ~= process", "true"),
+    "to look is to report": ("if process == '' then", "if false then"),
+    "a process that has gone stays": ("old[#old + 1] = process", "local _ = 0"),
+    "a board that is no more is counted": ("if redis.call('EXISTS', meta) == 0", "if false"),
+    "the key stays": ("redis.call('PEXPIRE', viewers, ttl)", "local _ = 0"),
+}
+
+
+class Watched:
+    """Boards that are open in a store, and processes whose viewers watch them."""
+
+    def __init__(self, client: Store, prefix: str, script: Script) -> None:
+        self.client: Any = client
+        self.prefix = prefix
+        self.keys = Keys(prefix, "posts")
+        self._script = script
+
+    def process(self) -> Presence:
+        """One more process."""
+        return Presence(self.client, self.prefix, self._script)
+
+    async def held(self, process: Presence) -> bytes | None:
+        """What the store holds of a process."""
+        found: bytes | None = await self.client.hget(self.keys.viewers, process._process)
+        return found
+
+    async def say(self, name: str, count: int, shift: int) -> None:
+        """Write what a process said so many milliseconds from now, by the store's clock."""
+        seconds, micros = await self.client.time()
+        await self.client.hset(self.keys.viewers, name, f"{count} {seconds * 1000 + micros // 1000 + shift}")
+
+
+@asynccontextmanager
+async def watched(store: str, script: Script = PRESENT, boards: Sequence[str] = ("posts",)) -> AsyncIterator[Watched]:
+    """Boards that are open."""
+    settings = fresh_settings(store)
+    client = connect(store, settings)
+    try:
+        for board in boards:
+            await Ledger(client, rolling_board(board=board), settings).open()
+        yield Watched(client, settings.key_prefix, script)
+    finally:
+        await client.aclose()
+
+
+async def whole_story(store: str, script: Script) -> None:
+    """Two processes, a third that has crashed, one that goes, and the end of the board."""
+    async with watched(store, script) as made:
+        one, two = made.process(), made.process()
+        assert await one.count("posts") == 0
+        assert not await made.client.exists(made.keys.viewers)
+        assert await one.report({"posts": 3}) == {"posts": 3}
+        assert await two.report({"posts": 4}) == {"posts": 7}
+        assert await one.report({"posts": 2}) == {"posts": 6}
+        assert 0 < await made.client.pttl(made.keys.viewers) <= TTL
+
+        await made.say("late", 10, EARLIER)
+        await made.say("crashed", 100, -TTL)
+        await made.say("ahead", 1000, TTL + 60_000)  # the clock has been set back since
+        assert await one.count("posts") == 16
+        assert await made.client.hlen(made.keys.viewers) == 5, "to look is to write nothing"
+        assert await two.report({"posts": 4}) == {"posts": 16}
+        assert not {b"crashed", b"ahead"} & set(await made.client.hkeys(made.keys.viewers))
+
+        assert await one.report({"posts": 0}) == {"posts": 14}
+        assert await made.held(one) is None
+        await made.client.hdel(made.keys.viewers, "late")
+        await two.leave()
+        assert not await made.client.exists(made.keys.viewers)
+
+        await made.client.delete(made.keys.meta)
+        assert await one.report({"posts": 1}) == {}
+        assert await one.count("posts") == 0
+        assert not await made.client.exists(made.keys.viewers)
+
+
+async def test_viewers_are_counted_over_all_processes(any_store: str) -> None:
+    """Those of a process that crashed no more, and none where there is no board."""
+    await whole_story(any_store, PRESENT)
+
+
+@pytest.mark.parametrize("mutant", MUTANTS)
+def test_a_wrong_script_is_caught(valkey_url: str, mutant: str) -> None:
+    """Each with one mistake made in it."""
+    right, wrong = MUTANTS[mutant]
+    script = compiled(valkey_url, Script("present", mutated(PRESENT.source, {right: wrong})))
+    assert is_caught(lambda: asyncio.run(whole_story(valkey_url, script))), f"nothing noticed that {mutant}"
+
+
+async def test_each_report_renews_the_key(valkey_url: str) -> None:
+    """It stays for as long as somebody watches, and expires when every process has crashed."""
+    async with watched(valkey_url) as made:
+        one, two = made.process(), made.process()
+        await one.report({"posts": 1})
+        await two.report({"posts": 1})
+        await made.client.pexpire(made.keys.viewers, TTL // 2)
+        await two.report({"posts": 0})
+        assert await made.client.pttl(made.keys.viewers) <= TTL // 2, "who goes has nothing to renew"
+        await one.report({"posts": 1})
+        assert await made.client.pttl(made.keys.viewers) > TTL // 2
+
+
+class Counting(Script):
+    """A script that notes which boards it is run for."""
+
+    def __init__(self) -> None:
+        super().__init__("present")
+        self.boards: list[str] = []
+
+    def command(self, keys: Sequence[str], arguments: Sequence[Word]) -> tuple[Word, ...]:
+        self.boards.append(keys[1].partition("{")[2].partition("}")[0])
+        return super().command(keys, arguments)
+
+
+async def test_nothing_is_told_of_boards_that_nobody_watches(valkey_url: str) -> None:
+    """Neither before nor now: the store hears of the end once, and of each board that is watched once a report."""
+    script = Counting()
+    async with watched(valkey_url, script, ("a", "b", "c")) as made:
+        process = made.process()
+        await process.count("a")  # so that the store knows the script
+        script.boards.clear()
+        runs = []
+        for counts in ({"a": 0, "b": 0}, {"a": 1, "b": 2, "c": 0}, {"a": 0, "b": 2}, {"a": 0, "b": 2}, {"c": 1}):
+            await process.report(counts)
+            runs.append("".join(script.boards))
+            script.boards.clear()
+        assert runs == ["", "ab", "ab", "b", "c"]
+        await process.leave()
+        await process.leave()
+        assert script.boards == ["b", "c"]
+        assert all([await process.count(board) == 0 for board in "abc"])
+
+
+async def test_what_the_store_has_forgotten_is_not_taken_back(valkey_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that a process does not remember boards that are long gone."""
+    script = Counting()
+    async with watched(valkey_url, script) as made:
+        process = made.process()
+        await process.count("posts")
+        script.boards.clear()
+        await process.report({"posts": 1})
+        monkeypatch.setattr("live.store.registry.presence._TTL", 0.0)
+        assert await process.report({"posts": 0}) == {}
+        assert script.boards == ["posts"]
+
+
+async def test_an_end_that_the_store_did_not_hear_is_told_again(own_store: StoreProcess) -> None:
+    """The answer may be lost, or the report; either way the next one sets it right."""
+    async with watched(own_store.url) as made:
+        process = made.process()
+        assert await process.report({"posts": 5}) == {"posts": 5}
+        own_store.kill()
+        with pytest.raises(StoreUnavailableError):
+            await process.report({"posts": 0})
+        with pytest.raises(StoreUnavailableError):
+            await process.count("posts")
+        own_store.start()
+        assert await process.count("posts") == 5
+        assert await process.report({"posts": 0}) == {"posts": 0}
+        assert await made.held(process) is None
+
+
+class Pieces(SharedLine):
+    """A line that notes how many commands were sent in each piece, and how many pieces were under way at once."""
+
+    def __init__(self, store: Store) -> None:
+        super().__init__(store.connection_pool, 5)
+        self.sizes: list[int] = []
+        self.under_way = self.most = 0
+
+    async def calls(self, commands: Sequence[tuple[Word, ...]]) -> list[Any]:
+        self.sizes.append(len(commands))
+        self.under_way += 1
+        self.most = max(self.most, self.under_way)
+        try:
+            return await super().calls(commands)
+        finally:
+            self.under_way -= 1
+
+
+async def test_many_boards_are_told_in_pieces(any_store: str) -> None:
+    """One after the other, also of a store that has forgotten the script: it is not held up."""
+    boards = [f"b{number}" for number in range(150)]
+    async with watched(any_store, boards=boards) as made:
+        made.client.line = line = Pieces(made.client)
+        process = made.process()
+        counts = {board: number % 7 + 1 for number, board in enumerate(boards)}
+        for _ in range(2):
+            line.sizes.clear()
+            assert await process.report({**counts, "none": 3}) == counts
+            assert (line.sizes, line.most) == ([64, 64, 23], 1)
+            await made.client.script_flush()
+        await made.client.delete(Keys(made.prefix, "b7").viewers)
+        await made.client.set(Keys(made.prefix, "b7").viewers, "no hash")
+        with pytest.raises(StoreUnavailableError, match="WRONGTYPE"):
+            await process.report(counts)
+
+
+async def test_a_removed_board_leaves_nothing(any_store: str) -> None:
+    """Its viewers go with it; and who has not heard of its end, and reports, writes nothing."""
+    settings = fresh_settings(any_store)
+    client = connect(any_store, settings)
+    keeper = Keeper(client, settings, Boards([]))
+    await keeper.put("brief", {}, "ann")
+    process = Presence(client, settings.key_prefix)
+    assert await process.report({"brief": 2}) == {"brief": 2}
+    assert (
+        Keys(settings.key_prefix, "brief").viewers in (await keys_of(client, settings.key_prefix, ["brief"]))["brief"]
+    )
+    await keeper.delete("brief", "ann")
+    assert (await keys_of(client, settings.key_prefix, ["brief"]))["brief"] == []
+    assert await process.report({"brief": 2}) == {}
+    assert (await keys_of(client, settings.key_prefix, ["brief"]))["brief"] == []
+
+    await keeper.put("brief", {}, "ann")
+    assert await process.count("brief") == 0
+    assert await process.report({"brief": 1}) == {"brief": 1}
+    await client.aclose()
+
+
+async def test_viewers_are_measured_and_are_no_drift(any_store: str) -> None:
+    """They count as what does not grow with a board, and the audit has nothing against them."""
+    async with watched(any_store) as made:
+        await made.process().report({"posts": 1})
+        names = (await keys_of(made.client, made.prefix, ["posts"]))["posts"]
+        assert made.keys.viewers in names
+        with_them, without = (
+            await measure(made.client, made.prefix, "posts", names),
+            await measure(made.client, made.prefix, "posts", [name for name in names if name != made.keys.viewers]),
+        )
+        assert with_them.bytes > without.bytes
+        assert {part.kind for part in with_them.parts} == {"fixed"}
+        report = await Auditor(made.client, "posts", made.prefix, lambda *_: None).audit(repair=False)
+        assert report.clean

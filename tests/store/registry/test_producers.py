@@ -1,0 +1,166 @@
+"""The producers in the store: nobody's change is lost, and every change is noticed."""
+
+import asyncio
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from live.domain.producer import Scope, digest_of
+from live.errors import SetupError, StoreUnavailableError
+from live.store.connection.client import connect
+from live.store.connection.scripts import Script
+from live.store.registry.producers import REGISTER, ProducerStore
+from tests.mutation import compiled, mutated
+from tests.support import StoreProcess, fresh_settings
+
+ADDER = """
+import asyncio, sys
+from live.domain.producer import Scope
+from live.settings import Settings
+from live.store.connection.client import connect
+from live.store.registry.producers import ProducerStore
+
+async def main(url, prefix, first):
+    client = connect(url, Settings())
+    for i in range(20):
+        await ProducerStore(client, prefix).add(f"p{int(first) + i}", Scope())
+    try:
+        await ProducerStore(client, prefix).add("shared", Scope())
+        print("added")
+    except Exception as error:
+        print(type(error).__name__)
+    await client.aclose()
+
+asyncio.run(main(*sys.argv[1:]))
+"""
+
+
+@asynccontextmanager
+async def producer_store(url: str, register: Script = REGISTER) -> AsyncIterator[tuple[ProducerStore, Any]]:
+    """Producers under a prefix of their own, and the client."""
+    settings = fresh_settings(url)
+    client = connect(url, settings)
+    try:
+        yield ProducerStore(client, settings.key_prefix, register), client
+    finally:
+        await client.aclose()
+
+
+async def test_a_producer_is_kept_without_its_secret(any_store: str) -> None:
+    """What is in the store proves the secret, and does not tell it."""
+    async with producer_store(any_store) as (producers, client):
+        assert (await producers.load()).records == {}
+        record, secret = await producers.add("shop", Scope(boards=("posts",)))
+        assert (await producers.load()).records == {"shop": record}
+        assert record.secrets[0].digest == digest_of(secret.encode())
+        assert abs(record.created - int((await client.time())[0])) <= 1
+        held = b"".join((await client.hgetall(producers.key)).values())
+        assert secret.encode() not in held
+        assert secret.encode()[:10] not in held
+
+
+async def test_every_change_changes_the_version(any_store: str) -> None:
+    """Also the first one in a store that has lost everything."""
+    async with producer_store(any_store) as (producers, client):
+        versions = [await producers.version()]
+        record, _ = await producers.add("a", Scope())
+        versions.append(await producers.version())
+        await producers.add("a", Scope())
+        versions.append(await producers.version())
+        await producers.revoke("a", record.secrets[0].fingerprint)
+        versions.append(await producers.version())
+        await producers.revoke("a")
+        versions.append((await producers.load()).version)
+        assert versions[0] == ""
+        assert len(set(versions)) == 5
+        await client.delete(producers.key)
+        await asyncio.sleep(1.1)
+        await producers.add("a", Scope())
+        assert await producers.version() not in versions[:2]
+
+
+async def test_revoked_producers_stay_on_record(any_store: str) -> None:
+    """Without their secrets, so that keys go on being required."""
+    async with producer_store(any_store) as (producers, _):
+        await producers.add("a", Scope())
+        await producers.revoke("a")
+        loaded = (await producers.load()).records["a"]
+        assert loaded.secrets == ()
+        assert loaded.revoked is not None
+
+
+async def test_what_is_refused_changes_nothing(any_store: str) -> None:
+    """A third secret, an unknown producer, an unknown fingerprint, a wrong id."""
+    async with producer_store(any_store) as (producers, _):
+        await producers.add("a", Scope())
+        await producers.add("a", Scope())
+        before = await producers.load()
+        for wrong in (
+            producers.add("a", Scope()), producers.add("A", Scope()), producers.revoke("b"), producers.revoke("a", "x"),
+        ):  # fmt: skip
+            with pytest.raises(SetupError):
+                await wrong
+        assert await producers.load() == before
+
+
+async def add_at_once(producers: ProducerStore) -> tuple[list[Any], int]:
+    """Add secrets to one producer, all at once; gives what became of them, and how many are live."""
+    tasks = [producers.add("a", Scope()) for _ in range(12)]
+    results = await asyncio.gather(*tasks, return_exceptions=True)
+    return results, len((await producers.load()).records["a"].secrets)
+
+
+async def test_changes_at_once_do_not_lose_one_another(any_store: str) -> None:
+    """Of twelve that add, two get through and the others are told so."""
+    async with producer_store(any_store) as (producers, _):
+        results, live = await add_at_once(producers)
+        assert live == 2
+        assert sum(isinstance(result, SetupError) for result in results) == 10
+
+
+async def test_a_script_that_does_not_compare_is_caught(valkey_url: str) -> None:
+    """The test above fails with it."""
+    right = "if (redis.call('HGET', producers, producer) or '') ~= known then"
+    mutant = compiled(valkey_url, Script("register", mutated(REGISTER.source, {right: "if false then"})))
+    async with producer_store(valkey_url, mutant) as (producers, _):
+        results, _ = await add_at_once(producers)
+        assert sum(isinstance(result, SetupError) for result in results) != 10
+
+
+async def test_two_processes_add_at_once(any_store: str) -> None:
+    """Every producer of both is there, and the one that they share has both secrets."""
+    settings = fresh_settings(any_store)
+    processes = [
+        await asyncio.create_subprocess_exec(
+            sys.executable, "-c", ADDER, any_store, settings.key_prefix, first, stdout=subprocess.PIPE
+        )
+        for first in ("0", "20")
+    ]
+    assert [(await process.communicate())[0] for process in processes] == [b"added\n"] * 2
+    client = connect(any_store, settings)
+    records = (await ProducerStore(client, settings.key_prefix).load()).records
+    await client.aclose()
+    assert set(records) == {"shared", *(f"p{i}" for i in range(40))}
+    assert len(records["shared"].secrets) == 2
+
+
+async def test_a_record_that_can_not_be_read_is_told(valkey_url: str) -> None:
+    """Nobody is let in on half of the producers."""
+    async with producer_store(valkey_url) as (producers, client):
+        await producers.add("a", Scope())
+        await client.hset(producers.key, "b", '{"id": 1}')
+        with pytest.raises(StoreUnavailableError, match="the record of producer 'b' can't be read"):
+            await producers.load()
+
+
+async def test_a_store_that_is_away_is_told(own_store: StoreProcess) -> None:
+    """By the one error for it."""
+    async with producer_store(own_store.url) as (producers, _):
+        own_store.kill()
+        for call in (producers.load(), producers.version(), producers.add("a", Scope()), producers.revoke("a")):
+            with pytest.raises(StoreUnavailableError):
+                await call

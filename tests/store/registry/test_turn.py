@@ -1,0 +1,37 @@
+"""A turn: one process at a time has it, and another when that one is gone."""
+
+import asyncio
+
+import pytest
+
+from live.errors import StoreUnavailableError
+from live.store.connection.client import connect
+from live.store.registry.turn import Turn
+from tests.support import StoreProcess, eventually, fresh_settings
+
+
+async def test_one_process_has_its_turn(any_store: str) -> None:
+    """Whoever asked first keeps it by asking; when it does not, another has it for good."""
+    settings = fresh_settings(any_store)
+    client = connect(any_store, settings)
+    turns = [Turn(client, f"{settings.key_prefix}:{{:turn}}", 0.5) for _ in range(3)]
+    for _ in range(10):
+        assert [await turn.ask() for turn in turns] == [True, False, False]
+        await asyncio.sleep(0.1)
+
+    async def second() -> bool:
+        return await turns[1].ask()
+
+    await eventually(second)
+    assert [await turn.ask() for turn in turns] == [False, True, False]
+    await client.aclose()
+
+
+async def test_without_a_store_it_is_nobodys_turn(own_store: StoreProcess) -> None:
+    """It can't be known."""
+    settings = fresh_settings(own_store.url)
+    client = connect(own_store.url, settings)
+    own_store.kill()
+    with pytest.raises(StoreUnavailableError):
+        await Turn(client, f"{settings.key_prefix}:{{:turn}}").ask()
+    await client.aclose()
