@@ -23,7 +23,7 @@ from live.domain.board_file import load_boards
 from live.errors import SetupError, StoreUnavailableError
 from live.logs import configure_logs
 from live.network.hosts import is_loopback
-from live.protocols.http import HttpProtocol
+from live.protocols.http.connection import HttpProtocol
 from live.settings import Settings, as_environment
 from live.store.board.ledger import Ledger
 from live.store.connection.client import Store, connect, redact, unsafe_settings

@@ -30,8 +30,8 @@ from live.ingest.intake import Intake
 from live.logs import configure_logs
 from live.network.client import ClientResolver
 from live.network.parameters import require_known
-from live.protocols.attendant import Attendant
 from live.protocols.connection_limits import ConnectionLimits
+from live.protocols.viewer_reaper import Attendant
 from live.settings import Settings, load_settings
 from live.store.board.keys import SystemKeys
 from live.store.connection.client import connect

@@ -1,4 +1,4 @@
-"""POST /v1/events under any ASGI server; our own takes the same requests in `live.protocols.http`."""
+"""POST /v1/events under any ASGI server; our own takes the same requests in `live.protocols.http.connection`."""
 
 from collections.abc import AsyncIterator
 

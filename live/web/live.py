@@ -1,4 +1,4 @@
-"""GET /v1/boards/{board}/live under any ASGI server; our own goes on in `live.protocols.viewers`."""
+"""GET /v1/boards/{board}/live under any ASGI server; our own goes on in `live.protocols.websocket.viewer`."""
 
 import asyncio
 

@@ -16,8 +16,8 @@ from live.domain.board import Board, Boards
 from live.errors import EpochLostError, ProblemError
 from live.fanout.hub import Hub
 from live.ingest.intake import Intake
-from live.protocols.attendant import Attendant
 from live.protocols.connection_limits import ConnectionLimits
+from live.protocols.viewer_reaper import Attendant
 from live.settings import Settings
 from live.store.board.ledger import Ledger
 from live.store.connection.client import Store

@@ -6,8 +6,8 @@ from typing import Any, TypeVar
 
 from starlette.types import Receive, Scope
 
-from live.protocols.app_requests import LENDING
-from live.protocols.http import HttpProtocol
+from live.protocols.http.app_requests import LENDING
+from live.protocols.http.connection import HttpProtocol
 
 _T = TypeVar("_T")
 

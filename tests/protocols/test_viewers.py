@@ -8,8 +8,8 @@ import pytest
 from websockets.asyncio.client import connect
 from websockets.frames import Opcode
 
-from live.protocols.attendant import Attendant
-from live.protocols.viewers import ViewerSocket
+from live.protocols.viewer_reaper import Attendant
+from live.protocols.websocket.viewer import ViewerSocket
 from tests.protocols.sockets import HANDSHAKE, RawSocket, close, frame, text
 from tests.protocols.watching import WATCH, Served, apply_next, follow, on_uvloop, served, watch
 from tests.protocols.wire import connected, request
@@ -155,7 +155,7 @@ async def test_a_client_of_the_library_closes(server: Served) -> None:
 @on_uvloop
 async def test_a_viewer_that_does_not_answer_a_close_is_let_go(ours: Served, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its connection ends all the same, in a while."""
-    monkeypatch.setattr("live.protocols.viewers._CLOSE_TIMEOUT", 0.3)
+    monkeypatch.setattr("live.protocols.websocket.viewer._CLOSE_TIMEOUT", 0.3)
     async with watch(ours.url) as socket:
         await socket.receive()
         await socket.send(frame(Opcode.TEXT, b"a", mask=False))

@@ -11,7 +11,7 @@ import httptools
 import msgspec
 import pytest
 
-from live.protocols.http import HttpProtocol
+from live.protocols.http.connection import HttpProtocol
 from tests.protocols.sockets import HANDSHAKE, RawSocket, close, frame
 from tests.protocols.watching import WATCH, Served, apply_next, follow, long, on_uvloop, served, until, watch
 from tests.protocols.wire import Wire, connected, request

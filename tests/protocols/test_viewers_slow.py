@@ -14,7 +14,7 @@ import pytest
 from websockets.frames import Opcode
 
 from live.metrics import SLOW_VIEWERS
-from live.protocols.viewers import ViewerSocket
+from live.protocols.websocket.viewer import ViewerSocket
 from live.settings import Duration
 from tests.protocols.sockets import RawSocket, frame
 from tests.protocols.watching import Served, apply_next, follow, long, on_uvloop, served, until, watch
@@ -131,7 +131,7 @@ async def test_a_viewer_that_takes_nothing_is_too_slow(valkey_url: str) -> None:
 @on_uvloop
 async def test_one_that_reads_in_the_end_is_told_why(valkey_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Behind the frame that waited comes the reason, and nothing else."""
-    monkeypatch.setattr("live.protocols.attendant._LAST_WORDS", 20.0)
+    monkeypatch.setattr("live.protocols.viewer_reaper._LAST_WORDS", 20.0)
     async with served(valkey_url, slow_timeout=Duration(0.3)) as server:
         await server.fill()
         async with watch(server.url, "?limit=100", WINDOW) as socket:

@@ -11,7 +11,7 @@ import pytest
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed
 
-from live.protocols.viewers import ViewerSocket
+from live.protocols.websocket.viewer import ViewerSocket
 from live.settings import Duration
 from tests.protocols.watching import WATCH, Served, on_uvloop, served, until
 from tests.support import ModelViewer

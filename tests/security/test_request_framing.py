@@ -9,7 +9,7 @@ import h11
 import pytest
 
 from live.errors import ProblemError
-from live.protocols.requests import MAX_HEAD, Piece, RequestHead, RequestReader
+from live.protocols.http.requests import MAX_HEAD, Piece, RequestHead, RequestReader
 from tests.protocols.wire import chunks
 
 pytestmark = pytest.mark.security

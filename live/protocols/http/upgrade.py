@@ -13,12 +13,12 @@ from live.fanout.subscription import Subscription
 from live.ingest.intake import Intake
 from live.ingest.session import Session
 from live.network.client import Client
-from live.protocols.attendant import Attendant
 from live.protocols.connection_limits import ConnectionLimits, Limited
-from live.protocols.handshake import fields_of, shake_hands
-from live.protocols.requests import RequestHead
-from live.protocols.viewers import ViewerSocket
-from live.protocols.websocket import ProducerSocket
+from live.protocols.http.requests import RequestHead
+from live.protocols.viewer_reaper import Attendant
+from live.protocols.websocket.handshake import fields_of, shake_hands
+from live.protocols.websocket.producer import ProducerSocket
+from live.protocols.websocket.viewer import ViewerSocket
 
 PRODUCERS_PATH: Final = b"/v1/events/live"
 _VIEWERS_PATH: Final = re.compile(rb"/v1/boards/([^/]+)/live")

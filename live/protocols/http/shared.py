@@ -6,11 +6,11 @@ from uvicorn.server import ServerState
 
 from live.ingest.intake import Intake
 from live.network.client import ClientResolver
-from live.protocols.attendant import Attendant
 from live.protocols.connection_limits import ConnectionLimits
-from live.protocols.heads import Heads
-from live.protocols.posts import KnownHeads
-from live.protocols.upgrades import Upgrades
+from live.protocols.http.hot_post import KnownHeads
+from live.protocols.http.response_heads import Heads
+from live.protocols.http.upgrade import Upgrades
+from live.protocols.viewer_reaper import Attendant
 
 
 class Shared(NamedTuple):

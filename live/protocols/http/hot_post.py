@@ -10,8 +10,8 @@ from live.ingest.committer import Committed
 from live.ingest.intake import Head, Intake
 from live.ingest.replies import Reply, problem_reply
 from live.network.client import ClientResolver
-from live.protocols.peer import Peer
-from live.protocols.requests import RequestHead
+from live.protocols.http.peer import Peer
+from live.protocols.http.requests import RequestHead
 from live.settings import Settings
 
 _PATH: Final = b"/v1/events"

@@ -13,7 +13,7 @@ import httptools
 import msgspec
 
 from live.errors import ProblemError
-from live.protocols.chunks import ChunkReader
+from live.protocols.http.chunks import ChunkReader
 
 MAX_HEAD: Final = 64 * 1024
 _END: Final = b"\r\n\r\n"

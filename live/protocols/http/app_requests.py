@@ -14,7 +14,7 @@ from uvicorn.server import ServerState
 
 from live.errors import ProblemError
 from live.network.client import EXTENSION, Client
-from live.protocols.requests import RequestHead
+from live.protocols.http.requests import RequestHead
 
 LENDING: Final = "live.lending"  # the ASGI extension by which a request becomes a viewer's: its `connection` is weak
 

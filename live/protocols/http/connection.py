@@ -17,13 +17,13 @@ from uvicorn.server import ServerState
 from live.errors import ProblemError, StoreUnavailableError
 from live.network.client import Client
 from live.network.hosts import below_root
-from live.protocols.app_requests import AppRequest
 from live.protocols.connection_limits import SMALL, Place, too_many_connections
-from live.protocols.flow import Flow
-from live.protocols.peer import Peer, held_by_kernel
-from live.protocols.posts import Post, is_short, refusal
-from live.protocols.requests import MAX_HEAD, Piece, RequestHead, RequestReader
-from live.protocols.shared import Shared
+from live.protocols.http.app_requests import AppRequest
+from live.protocols.http.flow import Flow
+from live.protocols.http.hot_post import Post, is_short, refusal
+from live.protocols.http.peer import Peer, held_by_kernel
+from live.protocols.http.requests import MAX_HEAD, Piece, RequestHead, RequestReader
+from live.protocols.http.shared import Shared
 
 HEALTH_PATHS: Final = (b"/healthz", b"/readyz", b"/metrics")
 _MOST_AHEAD: Final = 64  # requests of a connection that are under way; more are not read

@@ -19,8 +19,8 @@ from websockets.server import ServerProtocol
 from live.errors import BAD_REQUEST, CLOSE_CODES, LEAVING
 from live.fanout.frames import status_frame
 from live.fanout.viewer import Seat
-from live.protocols.attendant import Attendant
-from live.protocols.handshake import QUIET
+from live.protocols.viewer_reaper import Attendant
+from live.protocols.websocket.handshake import QUIET
 
 LARGEST_MESSAGE: Final = 1024  # bytes that a viewer may send at once; it has nothing to say
 MOST_FRAMES: Final = 256  # that a viewer may send from one of our pings to the next: pings of its own, and its pong

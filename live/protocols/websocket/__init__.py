@@ -1,0 +1,1 @@
+"""WebSockets of producers and of viewers."""
