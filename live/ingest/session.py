@@ -4,10 +4,10 @@ import asyncio
 from collections.abc import Callable
 from typing import Final
 
+from live.auth.client import Client
 from live.errors import ProblemError
 from live.ingest.intake import Head, Headers, Intake, PlainShare
 from live.ingest.replies import Reply, problem_reply
-from live.network.client import Client
 
 _PAUSE: Final = 0.05  # seconds until a message that may not be counted yet is tried again
 _JSON: Final = {b"content-type": b"application/json"}

@@ -17,6 +17,7 @@ from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp
 
 from live.auth.authenticator import Gate
+from live.auth.client import ClientResolver
 from live.auth.rate_limiter import Rates
 from live.boards.admin import Keeper
 from live.boards.readiness import Readiness
@@ -28,7 +29,6 @@ from live.errors import EpochLostError, ProblemError, StoreUnavailableError
 from live.fanout.hub import Hub
 from live.ingest.intake import Intake
 from live.logs import configure_logs
-from live.network.client import ClientResolver
 from live.network.parameters import require_known
 from live.protocols.connection_limits import ConnectionLimits
 from live.protocols.viewer_reaper import Attendant

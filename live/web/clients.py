@@ -6,8 +6,8 @@ from starlette.requests import HTTPConnection
 from starlette.types import ASGIApp, Receive, Scope, Send
 from starlette.websockets import WebSocket
 
+from live.auth.client import EXTENSION, Client, ClientResolver
 from live.errors import ProblemError
-from live.network.client import EXTENSION, Client, ClientResolver
 from live.network.hosts import below_root
 from live.web.problems import problem_response
 

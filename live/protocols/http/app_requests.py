@@ -12,8 +12,8 @@ from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 from uvicorn.protocols.utils import get_local_addr, get_remote_addr, is_ssl
 from uvicorn.server import ServerState
 
+from live.auth.client import EXTENSION, Client
 from live.errors import ProblemError
-from live.network.client import EXTENSION, Client
 from live.protocols.http.requests import RequestHead
 
 LENDING: Final = "live.lending"  # the ASGI extension by which a request becomes a viewer's: its `connection` is weak

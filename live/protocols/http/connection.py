@@ -14,8 +14,8 @@ from uvicorn._types import ASGI3Application
 from uvicorn.config import Config
 from uvicorn.server import ServerState
 
+from live.auth.client import Client
 from live.errors import ProblemError, StoreUnavailableError
-from live.network.client import Client
 from live.network.hosts import below_root
 from live.protocols.connection_limits import SMALL, Place, too_many_connections
 from live.protocols.http.app_requests import AppRequest

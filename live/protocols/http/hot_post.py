@@ -3,13 +3,13 @@
 from collections.abc import Callable, Sequence
 from typing import Final, Protocol
 
+from live.auth.client import ClientResolver
 from live.domain.event import Entry
 from live.domain.producer import Producer
 from live.ingest.bodies import too_large
 from live.ingest.committer import Committed
 from live.ingest.intake import Head, Intake
 from live.ingest.replies import Reply, problem_reply
-from live.network.client import ClientResolver
 from live.protocols.http.peer import Peer
 from live.protocols.http.requests import RequestHead
 from live.settings import Settings

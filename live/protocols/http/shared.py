@@ -4,8 +4,8 @@ from typing import Any, NamedTuple
 
 from uvicorn.server import ServerState
 
+from live.auth.client import ClientResolver
 from live.ingest.intake import Intake
-from live.network.client import ClientResolver
 from live.protocols.connection_limits import ConnectionLimits
 from live.protocols.http.hot_post import KnownHeads
 from live.protocols.http.response_heads import Heads

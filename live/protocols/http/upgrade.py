@@ -9,10 +9,10 @@ from urllib.parse import unquote_to_bytes
 from starlette.datastructures import QueryParams
 from uvicorn.server import ServerState
 
+from live.auth.client import Client
 from live.fanout.subscription import Subscription
 from live.ingest.intake import Intake
 from live.ingest.session import Session
-from live.network.client import Client
 from live.protocols.connection_limits import ConnectionLimits, Limited
 from live.protocols.http.requests import RequestHead
 from live.protocols.viewer_reaper import Attendant

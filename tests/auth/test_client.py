@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
+from live.auth.client import Client, ClientResolver
 from live.errors import ProblemError
-from live.network.client import Client, ClientResolver
 from live.serve import unsafe_hosts
 from live.settings import Settings, load_settings
 
