@@ -46,7 +46,7 @@ class TimedLedger(Ledger):
 
 
 def rotation(scale: Scale, tell: Tell) -> list[Row]:
-    """Rotate a slot at the pace of `live.store.board.rotation`, beside a writer that adds one event at a time to another board.
+    """Rotate a slot at the pace of the server, beside a writer that adds one event at a time to another board.
 
     A step is timed by its caller, from the call to the answer (with fsync, and with whatever the store does in
     between), and by the store's SLOWLOG (the script alone). An add is timed by the writer, first while nothing rotates,

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from live import cloudevent, decoding
+from live.domain import cloudevent, decoding
 from live.domain.decoding import Body, finish
 
 

@@ -1,4 +1,4 @@
-"""GET /v1/events/live under any ASGI server; our own takes producers' sockets in `live.protocols.websocket.producer`."""
+"""GET /v1/events/live under any ASGI server; our own one uses `live.protocols.websocket.producer`."""
 
 import asyncio
 from collections.abc import Sequence

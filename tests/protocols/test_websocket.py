@@ -13,7 +13,7 @@ from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.frames import Opcode
 
-from live.protocols.websocket.producer import producer as module
+from live.protocols.websocket import producer as module
 from live.settings import Duration
 from tests.protocols.keys import bearer, with_keys
 from tests.protocols.sockets import HANDSHAKE, PATH, RawSocket, close, frame, raw_socket, text
