@@ -4,6 +4,7 @@ import asyncio
 import re
 from collections import Counter
 from collections.abc import Awaitable
+from dataclasses import dataclass, field
 from typing import Any
 
 from hypothesis import strategies as st
@@ -45,6 +46,17 @@ def simulated_scripts(store: str, clock: str, mutant: Mutant | None) -> Scripts:
     if mutant is not None:
         compiled(store, getattr(scripts, mutant.script))
     return scripts
+
+
+@dataclass
+class Verdict:
+    """What becomes of a batch: `counted` holds for each entry its index, and its member, amount and slot."""
+
+    newest: int | None
+    bucket: int
+    refused: dict[int, str] = field(default_factory=dict)
+    counted: list[tuple[int, tuple[str, int, int]]] = field(default_factory=list)
+    identities: list[bytes] = field(default_factory=list)
 
 
 class LedgerMachine(RuleBasedStateMachine):
@@ -118,27 +130,58 @@ class LedgerMachine(RuleBasedStateMachine):
         assert dict(added.refused) == expected, f"refused {added.refused}, not {expected}"
 
     def expect(self, entries: list[Entry]) -> dict[int, str]:
-        """Count entries one by one; gives what is refused."""
-        expected, met, newest = dict[int, str](), set[bytes | None](), self.current
+        """Count entries; gives what is refused.
+
+        A member's entries count together if all of them fit into its range. If not, they count one after another.
+        """
+        beyond: dict[int, str] = {}
+        while True:
+            verdict = self.judge(entries, beyond)
+            more = self.beyond_range(verdict)
+            if not more:
+                break
+            beyond |= dict.fromkeys(more, "score_out_of_range")
+        self.accepted += [counted for _, counted in verdict.counted]
+        self.newest, self.bucket = verdict.newest, verdict.bucket
+        for identity in verdict.identities:
+            self.counted[identity] = self.bucket
+        return verdict.refused
+
+    def judge(self, entries: list[Entry], beyond: dict[int, str]) -> Verdict:
+        """What becomes of entries one by one, of which some are known to be beyond their range."""
         bucket = max(self.now // DEDUPE * DEDUPE, self.bucket)
-        for index, entry in enumerate(entries):
-            key, amount, time, identity, _ = entry
-            code = self.refusal(entry, newest)
-            slot = newest if time is None else time // 1000 // SLOT * SLOT
-            if self.known(identity, bucket) or (identity is not None and identity in met):
+        verdict, newest = Verdict(self.newest, self.bucket), self.current
+        for index, (key, amount, time, identity, _) in enumerate(entries):
+            code = self.refusal(time, newest) or beyond.get(index)
+            if self.known(identity, bucket) or (identity is not None and identity in verdict.identities):
                 code = "duplicate"  # whatever else could be said of it
-            elif code is None and not self.fits(key, amount, slot):
-                code = "score_out_of_range"
             if code is not None:
-                expected[index] = code
+                verdict.refused[index] = code
                 continue
+            slot = newest if time is None else time // 1000 // SLOT * SLOT
             assert slot is not None
-            met.add(identity)
-            self.accepted.append((key, amount, slot))
+            verdict.counted.append((index, (key, amount, slot)))
             if identity is not None:
-                self.counted[identity] = self.bucket = bucket
-            newest = self.newest = self.moved(newest, slot)
-        return expected
+                verdict.identities.append(identity)
+                verdict.bucket = bucket
+            newest = verdict.newest = self.moved(newest, slot)
+        return verdict
+
+    def beyond_range(self, verdict: Verdict) -> list[int]:
+        """The entries that take a value beyond its range one after another, where all of them together do."""
+        held, after = dict[tuple[str, int], int](), dict[tuple[str, int], int]()
+        for key, amount, slot in self.accepted:
+            held[key, slot] = held.get((key, slot), 0) + amount
+        for _, (key, amount, slot) in verdict.counted:
+            after[key, slot] = after.get((key, slot), held.get((key, slot), 0)) + amount
+        found = []
+        for index, (key, amount, slot) in verdict.counted:
+            value = held.get((key, slot), 0) + amount
+            if abs(after[key, slot]) > self.board.most and abs(value) > self.board.most:
+                found.append(index)
+            else:
+                held[key, slot] = value
+        return found
 
     def moved(self, newest: int | None, slot: int) -> int | None:
         """The newest slot once something was counted in a slot."""
@@ -146,18 +189,12 @@ class LedgerMachine(RuleBasedStateMachine):
             return slot if newest is None else max(newest, slot)
         return newest
 
-    def fits(self, key: str, amount: int, slot: int | None) -> bool:
-        """Whether a member's value in a slot stays in its range."""
-        held = sum(counted for name, counted, start in self.accepted if (name, start) == (key, slot))
-        return abs(held + amount) <= self.board.most
-
     def known(self, identity: bytes | None, bucket: int) -> bool:
         """Whether an identity was put into this bucket or the one before."""
         return identity is not None and self.counted.get(identity, 0) >= bucket - DEDUPE
 
-    def refusal(self, entry: Entry, newest: int | None) -> str | None:
-        """Why the model refuses an entry, whoever sent it before."""
-        time = entry[2]
+    def refusal(self, time: int | None, newest: int | None) -> str | None:
+        """Why the model refuses an entry of a time, whoever sent it before."""
         if time is None:
             return "time_required" if self.board.clock == "event" else None
         if newest is not None and time // 1000 // SLOT * SLOT < newest - WINDOW:
@@ -177,6 +214,13 @@ class LedgerMachine(RuleBasedStateMachine):
         if self.run(self.client.hget(ledger.keys.meta, "offset")) != before:
             self.newest = self.current
         return more
+
+    def rotate_all(self, process: int) -> None:
+        """Rotate until nothing is due."""
+        for _ in range(500):
+            if not self.step(self.ledgers[process]):
+                return
+        raise AssertionError("rotation does not come to an end")
 
     @rule(seconds=st.integers(1, WINDOW + 3 * SLOT))
     def advance(self, seconds: int) -> None:
@@ -199,8 +243,7 @@ class LedgerMachine(RuleBasedStateMachine):
         self.add([("a", 1, 0, identity)], process)
         for number, pause in enumerate(pauses):
             self.set_time(self.now + pause)
-            while self.step(self.ledgers[process]):  # a board of which nothing is let go takes events for a while only
-                pass
+            self.rotate_all(process)  # a board that keeps its old slots takes events for a while only
             self.add([("b", 1, 0, b"%d" % (number + 5) * 16)], 1 - process)
             self.add([("a", 1, 0, identity)], process)
 
@@ -231,11 +274,7 @@ class LedgerMachine(RuleBasedStateMachine):
     @rule(size=st.integers(1, 9))
     def settle(self, size: int) -> None:
         """With nothing due any more, the board is what a plain count over its window says, on pages of any size."""
-        for _ in range(500):
-            if not self.step(self.ledgers[0]):
-                break
-        else:
-            raise AssertionError("rotation does not come to an end")
+        self.rotate_all(0)
         expected = self.expected()
         walked: list[tuple[str, int]] = []
         after: tuple[int, bytes] | None = None

@@ -308,6 +308,7 @@ class BoardMachine(RuleBasedStateMachine):
         count = page.rank_count
         while page.records:
             forth += page.records
+            assert len(forth) <= count, "the walk goes round"
             back, after = page.first, page.last
             page = self.run(ledger.read(size, after=after, period=period))
         assert len(forth) == count
