@@ -184,6 +184,7 @@ async def run_server(
         finally:
             server.should_exit = True
             await serving
+            assert not server.server_state.connections, "these connections outlived the server"
 
 
 @contextmanager

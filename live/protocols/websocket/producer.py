@@ -267,7 +267,7 @@ class ProducerSocket(asyncio.Protocol):
     def _read_or_not(self) -> None:
         """Read on, or leave the peer's next messages in its own buffers."""
         pause = self._write_paused or self._is_ahead() or (bool(self._messages) and self._is_over())
-        if self._stopped:
+        if self._stopped and not self._is_over():
             if not (pause or self._going_on):
                 self._going_on = True
                 self._loop.call_soon(self._go_on)
