@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 from tests.support import REDIS_SERVER, StoreProcess, valkey
 
@@ -14,8 +14,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--effort", type=int, default=1, help="how many times as long the tests in tests/security run")
 
 
-# An example may meet a busy machine: no test asserts an absolute time.
-settings.register_profile("patient", deadline=None)
+# A test may meet a busy machine: none asserts an absolute time.
+settings.register_profile("patient", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("patient")
 
 
