@@ -11,7 +11,7 @@ import structlog
 from live.boards.definition import DefinitionError, read_board
 from live.domain.board import Boards
 from live.errors import StoreUnavailableError
-from live.store.board.beginnings import bear, renew
+from live.store.board.beginnings import create, renew
 from live.store.board.keys import Keys
 from live.store.connection.client import Store
 from live.store.connection.loss import LossWatch
@@ -76,4 +76,4 @@ async def _go_on(client: Store, prefix: str, definitions: DefinitionStore, board
     keys = Keys(prefix, board)
     if not await renew(client, keys, changed.epoch):
         with suppress(DefinitionError):  # made by a later version of the server
-            await bear(client, keys, read_board(board, changed.choices), changed.epoch)
+            await create(client, keys, read_board(board, changed.choices), changed.epoch)

@@ -18,7 +18,7 @@ from live.domain.board_file import part_mistakes
 from live.domain.producer import Producer
 from live.errors import ProblemError, StoreUnavailableError
 from live.settings import Settings
-from live.store.board.beginnings import amend, bear, leave, wipe
+from live.store.board.beginnings import amend, create, leave, wipe
 from live.store.board.keys import Keys
 from live.store.board.state import quiet
 from live.store.connection.client import Store
@@ -184,7 +184,7 @@ class Keeper:
         )
         if not await self.definitions.keep(found.version, board, reserved, None):
             return False
-        while (other := await bear(self._client, keys, made, reserved.epoch)) is not None:
+        while (other := await create(self._client, keys, made, reserved.epoch)) is not None:
             epoch, at_run_time = other
             if (await self.definitions.load()).boards.get(board) != reserved:
                 return False

@@ -14,7 +14,7 @@ from live.domain.board import Board, Boards
 from live.domain.event import make_entry
 from live.errors import EpochLostError, ProblemError
 from live.settings import Settings
-from live.store.board.beginnings import bear
+from live.store.board.beginnings import create
 from live.store.board.keys import Keys
 from live.store.board.ledger import Ledger
 from live.store.connection.client import Store, connect
@@ -132,20 +132,20 @@ async def test_an_abandoned_making_is_taken_over(any_store: str) -> None:
             epoch="0badbad0", choices=KISS, state="making", since=await made.keeper.definitions.now() - ABANDONED - 1
         )
         await made.define(abandoned)
-        assert await bear(made.client, made.keys, board, abandoned.epoch) is None
+        assert await create(made.client, made.keys, board, abandoned.epoch) is None
         assert await made.keeper.put("b", KISS, "ann")
         definition = await made.definition()
         assert definition is not None
         assert definition.epoch != abandoned.epoch
         await made.keeper.finish("b", abandoned)
-        assert await bear(made.client, made.keys, board, abandoned.epoch) == (definition.epoch, True)
+        assert await create(made.client, made.keys, board, abandoned.epoch) == (definition.epoch, True)
         await (await made.ledger()).open()
 
 
 async def test_a_life_that_nobody_knows_is_cleared_away(any_store: str) -> None:
     """Who makes a board finds what a maker has left that lost its place and died."""
     async with house(any_store) as made:
-        assert await bear(made.client, made.keys, read_board("b", KISS), "0badbad0") is None
+        assert await create(made.client, made.keys, read_board("b", KISS), "0badbad0") is None
         assert await made.keeper.put("b", KISS, "ann")
         await (await made.ledger()).open()
 

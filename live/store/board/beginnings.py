@@ -10,7 +10,7 @@ from live.store.board.keys import Keys
 from live.store.connection.client import Store, store_errors
 from live.store.connection.scripts import Script
 
-BEAR: Final = Script("bear")
+CREATE: Final = Script("create")
 AMEND: Final = Script("amend")
 WIPE: Final = Script("wipe")
 LEAVE: Final = Script("leave")
@@ -20,14 +20,14 @@ _SLOTS_A_STEP: Final = 100
 _KEYS_A_STEP: Final = 500
 
 
-async def bear(client: Store, keys: Keys, board: Board, epoch: str) -> tuple[str, bool] | None:
+async def create(client: Store, keys: Keys, board: Board, epoch: str) -> tuple[str, bool] | None:
     """Give a board its life; otherwise gives the epoch of what lives there, and whether that was made at run time.
 
     Raises:
         StoreUnavailableError: the store is away.
     """
     async with store_errors():
-        reply = await BEAR(client, [keys.meta], [epoch, board.shape.encode(), secrets.token_bytes(16)])
+        reply = await CREATE(client, [keys.meta], [epoch, board.shape.encode(), secrets.token_bytes(16)])
     return None if reply[0] == b"ok" or reply[1].decode() == epoch else (reply[1].decode(), reply[2] == b"1")
 
 

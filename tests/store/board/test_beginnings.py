@@ -10,7 +10,7 @@ import pytest
 from live.domain.board import Board
 from live.domain.event import make_entry
 from live.errors import EpochLostError
-from live.store.board.beginnings import amend, bear, leave, wipe
+from live.store.board.beginnings import amend, create, leave, wipe
 from live.store.board.keys import Keys
 from live.store.board.ledger import Ledger
 from live.store.board.state import quiet
@@ -41,7 +41,7 @@ class Life:
 async def life(store: str) -> AsyncIterator[Life]:
     """A board that is born."""
     made = Life(store)
-    assert await bear(made.client, made.keys, made.board, EPOCH) is None
+    assert await create(made.client, made.keys, made.board, EPOCH) is None
     try:
         yield made
     finally:
@@ -51,8 +51,8 @@ async def life(store: str) -> AsyncIterator[Life]:
 async def test_a_board_is_born_once(any_store: str) -> None:
     """Whoever wants to give it another life is told which one it has."""
     async with life(any_store) as made:
-        assert await bear(made.client, made.keys, made.board, EPOCH) is None
-        assert await bear(made.client, made.keys, made.board, "0badbad0") == (EPOCH, True)
+        assert await create(made.client, made.keys, made.board, EPOCH) is None
+        assert await create(made.client, made.keys, made.board, "0badbad0") == (EPOCH, True)
         await made.ledger().open()
         with pytest.raises(EpochLostError):
             await Ledger(made.client, made.board, made.settings, born="0badbad0").open()

@@ -19,7 +19,7 @@ from live.domain.producer import Scope
 from live.errors import StoreUnavailableError
 from live.settings import LONGEST, Duration
 from live.store.board import beginnings
-from live.store.board.beginnings import bear, leave, wipe
+from live.store.board.beginnings import create, leave, wipe
 from live.store.board.keys import Keys, SystemKeys
 from live.store.board.ledger import Ledger
 from live.store.connection.client import Store, connect
@@ -54,7 +54,7 @@ class World:
     async def fill(self, board: Board, epoch: str = EPOCH) -> Keys:
         """A board with something in each of its keys."""
         keys = Keys(self.settings.key_prefix, board.id)
-        if await bear(self.client, keys, board, epoch) is not None:
+        if await create(self.client, keys, board, epoch) is not None:
             return keys
         ledger = Ledger(self.client, board, self.settings, born=epoch)
         extra = Extra(metadata=b'{"a":1}', actor="ann")
