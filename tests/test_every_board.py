@@ -16,7 +16,7 @@ from live.domain.board import Board
 from live.domain.board_file import BoardChoice, make_board
 from live.domain.event import Entry, Extra, make_entry
 from live.store.board.audit import Auditor
-from live.store.board.beginnings import amend
+from live.store.board.beginnings import update
 from live.store.board.ledger import Ledger
 from live.store.connection.client import connect
 from tests.ledger_machine import simulated_scripts
@@ -264,7 +264,7 @@ class BoardMachine(RuleBasedStateMachine):
         """A frozen board takes nothing, and still knows what it has counted."""
         self.reference.frozen = frozen
         self.revision += 1
-        self.run(amend(self.client, self.ledgers[0].keys, self.ledgers[0].epoch or "", self.revision, frozen=frozen))
+        self.run(update(self.client, self.ledgers[0].keys, self.ledgers[0].epoch or "", self.revision, frozen=frozen))
 
     @rule(key=keys, process=st.integers(0, 1))
     def register(self, key: str, process: int) -> None:

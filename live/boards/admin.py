@@ -18,7 +18,7 @@ from live.domain.board_file import part_mistakes
 from live.domain.producer import Producer
 from live.errors import ProblemError, StoreUnavailableError
 from live.settings import Settings
-from live.store.board.beginnings import amend, create, leave, wipe
+from live.store.board.beginnings import create, leave, update, wipe
 from live.store.board.keys import Keys
 from live.store.board.state import quiet
 from live.store.connection.client import Store
@@ -197,7 +197,7 @@ class Keeper:
         while (found := await self.definitions.load()).boards.get(board) == reserved:
             if await self.definitions.keep(found.version, board, live, (who, "created", choices)):
                 if made.frozen:
-                    await amend(self._client, keys, live.epoch, live.revision, frozen=True)
+                    await update(self._client, keys, live.epoch, live.revision, frozen=True)
                 return True
         await wipe(self._client, keys, reserved.epoch)
         return False
@@ -223,7 +223,7 @@ class Keeper:
         if not await self.definitions.keep(found.version, board, changed, (who, _what(old, new), choices)):
             return False
         keys = Keys(self._prefix, board)
-        await amend(self._client, keys, changed.epoch, changed.revision, frozen=new.frozen)
+        await update(self._client, keys, changed.epoch, changed.revision, frozen=new.frozen)
         return True
 
     def _checked(self, found: Definitions, board: str, choices: dict[str, Any], old: Board | None) -> Board:

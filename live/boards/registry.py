@@ -21,7 +21,7 @@ from live.fanout.hub import Hub
 from live.ingest.committer import Committer
 from live.metrics import forget_board
 from live.settings import Settings
-from live.store.board.beginnings import amend
+from live.store.board.beginnings import update
 from live.store.board.ledger import Ledger
 from live.store.board.rotation import rotate_for_ever
 from live.store.connection.client import Store
@@ -134,7 +134,7 @@ class Roster:
                 ledger = Ledger(self._client, board, self._settings, born=definition.epoch)
                 await ledger.open()
                 if board.frozen or definition.revision > 1:  # whoever changed it may have died before
-                    await amend(self._client, ledger.keys, definition.epoch, definition.revision, frozen=board.frozen)
+                    await update(self._client, ledger.keys, definition.epoch, definition.revision, frozen=board.frozen)
             except (DefinitionError, SetupError, EpochLostError) as error:
                 if isinstance(error, EpochLostError):
                     await self._explain_missing(ledger, definition, error)

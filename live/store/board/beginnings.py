@@ -11,7 +11,7 @@ from live.store.connection.client import Store, store_errors
 from live.store.connection.scripts import Script
 
 CREATE: Final = Script("create")
-AMEND: Final = Script("amend")
+UPDATE: Final = Script("update")
 WIPE: Final = Script("wipe")
 LEAVE: Final = Script("leave")
 RENEW: Final = Script("renew")
@@ -31,14 +31,14 @@ async def create(client: Store, keys: Keys, board: Board, epoch: str) -> tuple[s
     return None if reply[0] == b"ok" or reply[1].decode() == epoch else (reply[1].decode(), reply[2] == b"1")
 
 
-async def amend(client: Store, keys: Keys, epoch: str, revision: int, *, frozen: bool) -> None:
+async def update(client: Store, keys: Keys, epoch: str, revision: int, *, frozen: bool) -> None:
     """Bring a board in line with its definition; nothing happens to one that knows a later revision, or is no more.
 
     Raises:
         StoreUnavailableError: the store is away.
     """
     async with store_errors():
-        await AMEND(client, [keys.meta], [epoch, revision, "1" if frozen else "", keys.channel])
+        await UPDATE(client, [keys.meta], [epoch, revision, "1" if frozen else "", keys.channel])
 
 
 async def renew(client: Store, keys: Keys, epoch: str) -> bool:

@@ -10,7 +10,7 @@ import pytest
 from live.domain.board import Board
 from live.domain.event import make_entry
 from live.errors import EpochLostError
-from live.store.board.beginnings import amend, create, leave, wipe
+from live.store.board.beginnings import create, leave, update, wipe
 from live.store.board.keys import Keys
 from live.store.board.ledger import Ledger
 from live.store.board.state import quiet
@@ -83,15 +83,15 @@ async def test_amendments_go_by_their_revision(any_store: str) -> None:
     """Each moves the board on once; an old one that comes late changes nothing."""
     async with life(any_store) as made:
         ledger = made.ledger()
-        await amend(made.client, made.keys, EPOCH, 2, frozen=True)
-        await amend(made.client, made.keys, EPOCH, 1, frozen=False)
-        await amend(made.client, made.keys, EPOCH, 2, frozen=False)
-        await amend(made.client, made.keys, "0badbad0", 9, frozen=False)
+        await update(made.client, made.keys, EPOCH, 2, frozen=True)
+        await update(made.client, made.keys, EPOCH, 1, frozen=False)
+        await update(made.client, made.keys, EPOCH, 2, frozen=False)
+        await update(made.client, made.keys, "0badbad0", 9, frozen=False)
         assert (await ledger.read(1)).offset == 1
         added = await ledger.add([make_entry("a"), make_entry("b", 1, None, bytes(16))])
         assert (added.offset, added.refused) == (None, {0: "frozen", 1: "frozen"})
         assert (await ledger.read(1)).offset == 1
-        await amend(made.client, made.keys, EPOCH, 3, frozen=False)
+        await update(made.client, made.keys, EPOCH, 3, frozen=False)
         assert (await ledger.add([make_entry("b", 1, None, bytes(16))])).offset == 3
 
 
