@@ -18,7 +18,7 @@ from live.domain.board_file import part_mistakes
 from live.domain.producer import Producer
 from live.errors import ProblemError, StoreUnavailableError
 from live.settings import Settings
-from live.store.board.beginnings import create, leave, update, wipe
+from live.store.board.beginnings import create, delete_keys, leave, update
 from live.store.board.keys import Keys
 from live.store.board.state import quiet
 from live.store.connection.client import Store
@@ -119,7 +119,7 @@ class Keeper:
         Raises:
             StoreUnavailableError: the store is away.
         """
-        await wipe(self._client, Keys(self._prefix, board), left.epoch)
+        await delete_keys(self._client, Keys(self._prefix, board), left.epoch)
         while True:
             found = await self.definitions.load()
             if found.boards.get(board) != left or await self.definitions.keep(found.version, board, None, None):
@@ -192,14 +192,14 @@ class Keeper:
                 await self.finish(board, reserved)
                 detail = f"the store holds a board {board} of a boards file; take another id"
                 raise ProblemError("board_in_file", detail)
-            await wipe(self._client, keys, epoch)  # what a making or leaving has left that nobody could finish
+            await delete_keys(self._client, keys, epoch)  # what a making or leaving has left that nobody could finish
         live = msgspec.structs.replace(reserved, state="live")
         while (found := await self.definitions.load()).boards.get(board) == reserved:
             if await self.definitions.keep(found.version, board, live, (who, "created", choices)):
                 if made.frozen:
                     await update(self._client, keys, live.epoch, live.revision, frozen=True)
                 return True
-        await wipe(self._client, keys, reserved.epoch)
+        await delete_keys(self._client, keys, reserved.epoch)
         return False
 
     async def _change(

@@ -12,7 +12,7 @@ from live.store.connection.scripts import Script
 
 CREATE: Final = Script("create")
 UPDATE: Final = Script("update")
-WIPE: Final = Script("wipe")
+DELETE_KEYS: Final = Script("delete_keys")
 LEAVE: Final = Script("leave")
 RENEW: Final = Script("renew")
 
@@ -68,7 +68,7 @@ async def leave(client: Store, keys: Keys, epoch: str, idle: float) -> float | N
     return float("inf")  # another life, of which others take care
 
 
-async def wipe(client: Store, keys: Keys, epoch: str) -> None:
+async def delete_keys(client: Store, keys: Keys, epoch: str) -> None:
     """Drop everything that a board owned, in steps; a board of another epoch is left alone.
 
     Every key is named: what is dropped follows from the board's own state and its list of slots. The state goes first,
@@ -79,25 +79,27 @@ async def wipe(client: Store, keys: Keys, epoch: str) -> None:
         StoreUnavailableError: the store is away.
     """
     starts: list[str] = []
-    while (left := await _wipe_step(client, keys, epoch, starts)) is not None:
+    while (left := await _delete_step(client, keys, epoch, starts)) is not None:
         span, bucket, now, *found = left
         starts = list(dict.fromkeys(found))[:_SLOTS_A_STEP]
         if not starts:
             buckets = [keys.seen(start) for start in _buckets(int(span), int(bucket or 0), int(now))] if span else []
             for first in range(0, len(buckets), _KEYS_A_STEP):
-                if await _wipe_step(client, keys, epoch, [], buckets[first : first + _KEYS_A_STEP]) is None:
+                if await _delete_step(client, keys, epoch, [], buckets[first : first + _KEYS_A_STEP]) is None:
                     return
-            await _wipe_step(client, keys, epoch, [], [*keys.fixed, keys.slots, keys.gone])
+            await _delete_step(client, keys, epoch, [], [*keys.fixed, keys.slots, keys.gone])
             return
 
 
-async def _wipe_step(
+async def _delete_step(
     client: Store, keys: Keys, epoch: str, starts: Sequence[str], more: Sequence[str] = ()
 ) -> list[str] | None:
     """Drop some slots, and more keys; gives what the script tells, or None when another board lives here."""
     old = [key for start in starts for key in keys.of_slot(start)]
     async with store_errors():
-        reply = await WIPE(client, [keys.meta, keys.gone, keys.slots, *old, *more], [epoch, _SLOTS_A_STEP, *starts])
+        reply = await DELETE_KEYS(
+            client, [keys.meta, keys.gone, keys.slots, *old, *more], [epoch, _SLOTS_A_STEP, *starts]
+        )
     return [word.decode() for word in reply[1:]] if reply[0] == b"ok" else None
 
 

@@ -10,7 +10,7 @@ import pytest
 from live.domain.board import Board
 from live.domain.event import make_entry
 from live.errors import EpochLostError
-from live.store.board.beginnings import create, leave, update, wipe
+from live.store.board.beginnings import create, delete_keys, leave, update
 from live.store.board.keys import Keys
 from live.store.board.ledger import Ledger
 from live.store.board.state import quiet
@@ -63,7 +63,7 @@ async def test_a_ledger_gives_no_second_life(any_store: str) -> None:
     async with life(any_store) as made:
         met = made.ledger()
         await met.add([make_entry("a")])
-        await wipe(made.client, made.keys, EPOCH)
+        await delete_keys(made.client, made.keys, EPOCH)
         for ledger in (met, made.ledger()):
             for work in (ledger.add([make_entry("a")]), ledger.rotate(), ledger.read(1), ledger.use()):
                 with pytest.raises(EpochLostError):
@@ -75,7 +75,7 @@ async def test_another_life_is_not_wiped(any_store: str) -> None:
     """Who removes a board late finds the next one under its id, and leaves it alone."""
     async with life(any_store) as made:
         await made.ledger().add([make_entry("a")])
-        await wipe(made.client, made.keys, "0badbad0")
+        await delete_keys(made.client, made.keys, "0badbad0")
         assert (await made.ledger().read(1)).rank_count == 1
 
 

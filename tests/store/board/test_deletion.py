@@ -19,7 +19,7 @@ from live.domain.producer import Scope
 from live.errors import StoreUnavailableError
 from live.settings import LONGEST, Duration
 from live.store.board import beginnings
-from live.store.board.beginnings import create, leave, wipe
+from live.store.board.beginnings import create, delete_keys, leave
 from live.store.board.keys import Keys, SystemKeys
 from live.store.board.ledger import Ledger
 from live.store.connection.client import Store, connect
@@ -107,7 +107,7 @@ def test_a_board_of_any_id_goes_alone(valkey_url: str, board: str, kind: int) ->
             before = await made.everything()
             keys = await made.fill(read_board(board, KINDS[kind]))
             assert await made.everything() != before
-            await wipe(made.client, keys, EPOCH)
+            await delete_keys(made.client, keys, EPOCH)
             assert await made.everything() == before
 
     asyncio.run(attempt())
@@ -136,7 +136,7 @@ async def test_another_process_finishes_what_one_has_begun(
     """Whichever step was the last before the first one died."""
     monkeypatch.setattr(beginnings, "_SLOTS_A_STEP", 2)
     monkeypatch.setattr(beginnings, "_KEYS_A_STEP", 40)
-    step = beginnings._wipe_step
+    step = beginnings._delete_step
     for most in range(1, 50):
         async with world(any_store) as made:
             keys = await made.fill(read_board("b", KINDS[kind]))
@@ -150,15 +150,15 @@ async def test_another_process_finishes_what_one_has_begun(
                 return await step(*arguments)
 
             with monkeypatch.context() as patch:
-                patch.setattr(beginnings, "_wipe_step", die)
+                patch.setattr(beginnings, "_delete_step", die)
                 try:
-                    await wipe(made.client, keys, EPOCH)
+                    await delete_keys(made.client, keys, EPOCH)
                 except StoreUnavailableError:
                     assert await made.everything() != {}
                 else:
                     assert await made.everything() == {}
                     return
-            await wipe(made.client, keys, EPOCH)
+            await delete_keys(made.client, keys, EPOCH)
             assert await made.everything() == {}
     pytest.fail("it never ended")
 
@@ -170,7 +170,7 @@ async def test_a_board_that_left_by_itself_leaves_nothing(any_store: str) -> Non
         keys = await made.fill(board)
         assert await leave(made.client, keys, EPOCH, -1) is None
         assert await made.everything() != {}
-        await wipe(made.client, keys, EPOCH)
+        await delete_keys(made.client, keys, EPOCH)
         assert await made.everything() == {}
 
 
