@@ -18,7 +18,7 @@ from live.domain.board_file import part_mistakes
 from live.domain.producer import Producer
 from live.errors import ProblemError, StoreUnavailableError
 from live.settings import Settings
-from live.store.board.beginnings import create, delete_keys, leave, update
+from live.store.board.beginnings import create, delete_keys, expire, update
 from live.store.board.keys import Keys
 from live.store.board.state import quiet
 from live.store.connection.client import Store
@@ -107,7 +107,7 @@ class Keeper:
         Raises:
             StoreUnavailableError: the store is away.
         """
-        wait = await leave(self._client, Keys(self._prefix, board), epoch, idle_ttl + quiet(idle_ttl))
+        wait = await expire(self._client, Keys(self._prefix, board), epoch, idle_ttl + quiet(idle_ttl))
         if wait is None:
             with suppress(ProblemError):  # another process was first
                 await self.delete(board, "server", what="expired", epoch=epoch)

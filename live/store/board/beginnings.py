@@ -13,7 +13,7 @@ from live.store.connection.scripts import Script
 CREATE: Final = Script("create")
 UPDATE: Final = Script("update")
 DELETE_KEYS: Final = Script("delete_keys")
-LEAVE: Final = Script("leave")
+EXPIRE: Final = Script("expire")
 RENEW: Final = Script("renew")
 
 _SLOTS_A_STEP: Final = 100
@@ -52,14 +52,14 @@ async def renew(client: Store, keys: Keys, epoch: str) -> bool:
     return bool(reply[0] == b"ok")
 
 
-async def leave(client: Store, keys: Keys, epoch: str, idle: float) -> float | None:
+async def expire(client: Store, keys: Keys, epoch: str, idle: float) -> float | None:
     """End the life of a board that nobody has used for so many seconds; None when it is over, else seconds to wait.
 
     Raises:
         StoreUnavailableError: the store is away.
     """
     async with store_errors():
-        reply = await LEAVE(client, [keys.meta, keys.gone], [epoch, round(idle * 1000)])
+        reply = await EXPIRE(client, [keys.meta, keys.gone], [epoch, round(idle * 1000)])
     match reply:
         case [b"left"]:
             return None

@@ -10,7 +10,7 @@ import pytest
 from live.domain.board import Board
 from live.domain.event import make_entry
 from live.errors import EpochLostError
-from live.store.board.beginnings import create, delete_keys, leave, update
+from live.store.board.beginnings import create, delete_keys, expire, update
 from live.store.board.keys import Keys
 from live.store.board.ledger import Ledger
 from live.store.board.state import quiet
@@ -98,13 +98,13 @@ async def test_amendments_go_by_their_revision(any_store: str) -> None:
 async def test_a_board_leaves_when_it_was_not_used(any_store: str) -> None:
     """Told how long to wait until then; once it has left, there is no way back."""
     async with life(any_store) as made:
-        wait = await leave(made.client, made.keys, EPOCH, 0.5)
+        wait = await expire(made.client, made.keys, EPOCH, 0.5)
         assert wait is not None
         assert 0 < wait <= 0.5
-        assert await leave(made.client, made.keys, "0badbad0", 0.5) == float("inf")
+        assert await expire(made.client, made.keys, "0badbad0", 0.5) == float("inf")
 
         async def left() -> bool:
-            return await leave(made.client, made.keys, EPOCH, 0.5) is None
+            return await expire(made.client, made.keys, EPOCH, 0.5) is None
 
         await eventually(left)
         assert await left()
@@ -120,7 +120,7 @@ async def test_a_use_at_the_last_moment_keeps_it(any_store: str) -> None:
             await ledger.open()
             await asyncio.sleep(0.03)
             use = ledger.add([make_entry("a")]) if number % 2 else ledger.use()
-            works = [use, leave(made.client, made.keys, EPOCH, 0.02)]
+            works = [use, expire(made.client, made.keys, EPOCH, 0.02)]
             if number % 4 < 2:
                 works.reverse()
             outcomes = await asyncio.gather(*works, return_exceptions=True)

@@ -19,7 +19,7 @@ from live.domain.producer import Scope
 from live.errors import StoreUnavailableError
 from live.settings import LONGEST, Duration
 from live.store.board import beginnings
-from live.store.board.beginnings import create, delete_keys, leave
+from live.store.board.beginnings import create, delete_keys, expire
 from live.store.board.keys import Keys, SystemKeys
 from live.store.board.ledger import Ledger
 from live.store.connection.client import Store, connect
@@ -168,7 +168,7 @@ async def test_a_board_that_left_by_itself_leaves_nothing(any_store: str) -> Non
     async with world(any_store) as made:
         board = msgspec.structs.replace(read_board("b", KINDS[2]), idle_ttl=1)
         keys = await made.fill(board)
-        assert await leave(made.client, keys, EPOCH, -1) is None
+        assert await expire(made.client, keys, EPOCH, -1) is None
         assert await made.everything() != {}
         await delete_keys(made.client, keys, EPOCH)
         assert await made.everything() == {}
