@@ -41,9 +41,9 @@ ADDITIVE = {"rolling", "sliding", "last"}
 MUTANTS = {
     "the log keeps what has left": Mutant("age", "redis.call('ZREM', log, unpack(due))", "local _ = 0"),
     "an event leaves too early": Mutant("age", "digits(now - window), 'LIMIT'", "digits(now - window + 1), 'LIMIT'"),
-    "a period is dropped too early": Mutant("turn", "tonumber(oldest) < kept", "tonumber(oldest) <= kept"),
+    "a period is dropped too early": Mutant("rotate_period", "tonumber(oldest) < kept", "tonumber(oldest) <= kept"),
     "a period does not turn": Mutant(
-        "turn", "redis.call('HSET', meta, 'newest', current, 'offset', offset)", "local _ = 0"
+        "rotate_period", "redis.call('HSET', meta, 'newest', current, 'offset', offset)", "local _ = 0"
     ),
     "grace is not looked at again": Mutant(
         "add", "not fits(clock, current, newest, state[5], till)", "not fits(clock, current, newest, state[5], '')"

@@ -56,7 +56,7 @@ class Rotating(Life):
         kept = 0 if slot is None else board.window.oldest(slot)
         if board.window.tables:
             old = (keys.slot(start), *keys.table(start).all)
-            return await self._scripts.turn(
+            return await self._scripts.rotate_period(
                 self._client,
                 [keys.meta, keys.slots, *old],
                 [self.epoch or "", board.clock, current, till, kept, start, keys.channel],
