@@ -39,8 +39,10 @@ WINDOWS: dict[str, Any] = {
 }
 ADDITIVE = {"rolling", "sliding", "last"}
 MUTANTS = {
-    "the log keeps what has left": Mutant("age", "redis.call('ZREM', log, unpack(due))", "local _ = 0"),
-    "an event leaves too early": Mutant("age", "digits(now - window), 'LIMIT'", "digits(now - window + 1), 'LIMIT'"),
+    "the log keeps what has left": Mutant("expire_events", "redis.call('ZREM', log, unpack(due))", "local _ = 0"),
+    "an event leaves too early": Mutant(
+        "expire_events", "digits(now - window), 'LIMIT'", "digits(now - window + 1), 'LIMIT'"
+    ),
     "a period is dropped too early": Mutant("rotate_period", "tonumber(oldest) < kept", "tonumber(oldest) <= kept"),
     "a period does not turn": Mutant(
         "rotate_period", "redis.call('HSET', meta, 'newest', current, 'offset', offset)", "local _ = 0"

@@ -42,7 +42,8 @@ class NaiveScripts:
     def __init__(self) -> None:
         self.rotate = self
         right = Scripts()
-        self.add, self.open, self.read, self.age, self.turn = right.add, right.open, right.read, right.age, right.turn
+        self.add, self.open, self.read = right.add, right.open, right.read
+        self.expire_events, self.rotate_period = right.expire_events, right.rotate_period
 
     async def __call__(self, client: Any, keys: list[str], arguments: list[str]) -> list[bytes]:
         """Take the place of the script `rotate`."""

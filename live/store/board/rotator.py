@@ -30,7 +30,7 @@ class Rotating(Life):
             return float("inf")
         for _ in range(MOST_REPLANS):
             async with store_errors():
-                reply = await (self._age(window) if isinstance(window, Sliding) else self._let_go())
+                reply = await (self._expire_events(window) if isinstance(window, Sliding) else self._let_go())
             match reply:
                 case [b"moved", _, cursor]:
                     self._leaving = (self._leaving[0], cursor.decode())
@@ -79,10 +79,10 @@ class Rotating(Life):
             ],
         )
 
-    async def _age(self, window: Sliding) -> list[Any]:
+    async def _expire_events(self, window: Sliding) -> list[Any]:
         """Take the oldest events out of a sliding window."""
         board, keys = self.board, self.keys
-        return await self._scripts.age(
+        return await self._scripts.expire_events(
             self._client,
             [*self._table(None).order, keys.meta, keys.slots, keys.slot(EVER.start), keys.log, keys.hidden, keys.taken],
             [

@@ -144,12 +144,14 @@ async def test_what_leaves_the_window_is_let_go(store: StoreProcess, board: Boar
         assert [record.key for record in (await ledger.read(9)).records] == ["new"]
 
 
-@pytest.mark.parametrize("name", ["age", "rotate_period"])
+@pytest.mark.parametrize("name", ["expire_events", "rotate_period"])
 async def test_a_script_that_writes_first_is_caught(store: StoreProcess, name: str) -> None:
     """Without its flags, the store refuses it at its first write."""
     source = Script(name).source
     bare = msgspec.structs.replace(SCRIPTS, **{name: Script(name, source.partition("\n")[2])})
-    board = next(board for board in CHANGING if board.id == {"age": "sliding", "rotate_period": "today"}[name])
+    board = next(
+        board for board in CHANGING if board.id == {"expire_events": "sliding", "rotate_period": "today"}[name]
+    )
     async with client_of(store) as (client, settings):
         ledger = await old_and_new(client, settings, board, bare)
         await fill_up(client)
