@@ -8,7 +8,7 @@ from live.domain.producer import Producer
 from live.errors import ProblemError
 from live.store.connection.client import connect
 from live.store.connection.scripts import Script
-from live.store.registry.leases import TAKE, LeaseStore
+from live.store.registry.leases import GCRA, LeaseStore
 from tests.mutation import Mutant, compiled, mutated
 from tests.support import fresh_settings
 
@@ -64,12 +64,12 @@ class Simulation:
 
     def _script(self, mutant: Mutant | None) -> Script:
         """The script, asking a list for the time; the store's expiry goes by the real time, so there is none."""
-        source = TAKE.source
+        source = GCRA.source
         right = {"redis.call('TIME')": f"redis.call('LRANGE', '{self._time_key}', 0, -1)"}
         right[", 'PX', string.format('%.0f', expiry))"] = ")"
         if mutant is not None:
             right = {mutant.right: mutant.wrong, **right}
-        return Script("take", mutated(source, right))
+        return Script("gcra", mutated(source, right))
 
     async def go_on(self, seconds: float) -> None:
         """Let time pass, for the store and for each process."""

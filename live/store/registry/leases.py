@@ -8,7 +8,7 @@ from live.domain.producer import Producer
 from live.store.connection.client import Store, store_errors
 from live.store.connection.scripts import Script
 
-TAKE: Final = Script("take")
+GCRA: Final = Script("gcra")
 
 _MICROSECONDS: Final = 1_000_000
 
@@ -28,10 +28,10 @@ class Lease(msgspec.Struct, frozen=True):
 class LeaseStore:
     """The way to the credit of every producer under one key prefix."""
 
-    def __init__(self, client: Store, prefix: str, take: Script = TAKE) -> None:
+    def __init__(self, client: Store, prefix: str, gcra: Script = GCRA) -> None:
         self._client = client
         self._prefix = prefix
-        self._take = take
+        self._gcra = gcra
 
     async def take(self, producer: Producer, debt: int, need: int, spare: int) -> Lease:
         """Pay a debt, and take credit for `need` requests that wait and for `spare` events to come.
@@ -40,7 +40,7 @@ class LeaseStore:
             StoreUnavailableError: the store is away; the debt may be paid.
         """
         async with store_errors():
-            reply = await self._take(
+            reply = await self._gcra(
                 self._client,
                 [f"{self._prefix}:{{rate:{producer.rate_key}}}"],
                 [repr(producer.rate), producer.burst, debt, need, spare],

@@ -30,7 +30,7 @@ from live.store.connection.line import SharedLine, Word
 from live.store.connection.scripts import Script
 from live.store.connection.sources import load
 from live.store.registry.definitions import DEFINE
-from live.store.registry.leases import TAKE, LeaseStore
+from live.store.registry.leases import GCRA, LeaseStore
 from live.store.registry.presence import PRESENT, Presence
 from live.store.registry.producers import REGISTER, ProducerStore
 from live.store.registry.turn import HOLD, Turn
@@ -41,7 +41,7 @@ FOLDER = Path(live.store.__file__).parent / "lua"
 SOURCES = {path.stem: path.read_text(encoding="utf-8") for path in sorted(FOLDER.glob("*.lua"))}
 PARTS = {path.stem: path.read_text(encoding="utf-8") for path in sorted((FOLDER / "lib").glob("*.lua"))}
 BEGINNINGS = (CREATE, UPDATE, EXPIRE, DELETE_KEYS, RENEW, DEFINE)
-OTHERS = (AUDIT, SETTLE, REGISTER, TAKE, PRESENT, HOLD)
+OTHERS = (AUDIT, SETTLE, REGISTER, GCRA, PRESENT, HOLD)
 USED = {script.name: script for script in (*msgspec.structs.astuple(SCRIPTS), *BEGINNINGS, *OTHERS)}
 HOUR = 3_600_000
 BOARDS = [
