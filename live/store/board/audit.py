@@ -16,7 +16,7 @@ from live.store.connection.line import Word
 from live.store.connection.scripts import Script
 
 AUDIT: Final = Script("audit")
-SETTLE: Final = Script("settle")
+FIX_TOTALS: Final = Script("fix_totals")
 
 _PIECE: Final = 200  # members compared in one script call, at most
 _FIELDS: Final = 20_000  # fields of slots looked up in one script call: a few milliseconds of the store
@@ -210,7 +210,7 @@ class Auditor:
             if repair:
                 high = sums.total >> HIGH
                 arguments: list[Word] = [offset, sums.total - (high << HIGH), high, self._keys.channel, table.suffix]
-                await SETTLE(self._client, [self._keys.meta], arguments)
+                await FIX_TOTALS(self._client, [self._keys.meta], arguments)
                 self._report.repaired = True
 
     async def _check_log(self) -> None:

@@ -20,7 +20,7 @@ from live.domain.producer import Scope
 from live.domain.window import Forever, Periods, Sliding
 from live.errors import EpochLostError
 from live.settings import Settings
-from live.store.board.audit import AUDIT, SETTLE, Auditor
+from live.store.board.audit import AUDIT, FIX_TOTALS, Auditor
 from live.store.board.beginnings import CREATE, DELETE_KEYS, EXPIRE, RENEW, UPDATE, renew
 from live.store.board.keys import Keys, SystemKeys, Table
 from live.store.board.ledger import Ledger
@@ -41,7 +41,7 @@ FOLDER = Path(live.store.__file__).parent / "lua"
 SOURCES = {path.stem: path.read_text(encoding="utf-8") for path in sorted(FOLDER.glob("*.lua"))}
 PARTS = {path.stem: path.read_text(encoding="utf-8") for path in sorted((FOLDER / "lib").glob("*.lua"))}
 BEGINNINGS = (CREATE, UPDATE, EXPIRE, DELETE_KEYS, RENEW, DEFINE)
-OTHERS = (AUDIT, SETTLE, REGISTER, GCRA, PRESENT, HOLD)
+OTHERS = (AUDIT, FIX_TOTALS, REGISTER, GCRA, PRESENT, HOLD)
 USED = {script.name: script for script in (*msgspec.structs.astuple(SCRIPTS), *BEGINNINGS, *OTHERS)}
 HOUR = 3_600_000
 BOARDS = [
