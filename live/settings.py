@@ -1,4 +1,4 @@
-"""One table of settings: name, type, default, meaning. Each is the environment variable LIVE_<NAME>."""
+"""All settings: name, type, default and meaning. Each one is read from the environment variable LIVE_<NAME>."""
 
 import os
 import re
@@ -69,102 +69,114 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     host: Annotated[str, _said("address to listen on")] = "127.0.0.1"
     port: Annotated[int, _said("port to listen on; 0 takes a free one", ge=0, le=65535)] = 8000
     store: Annotated[
-        str, _said("the store: `redis://…`, `rediss://…` or `unix://…`; empty starts the embedded Valkey")
+        str,
+        _said("address of the store: `redis://…`, `rediss://…` or `unix://…`; without one, an embedded Valkey starts"),
     ] = ""
     data_dir: Annotated[
-        Path, _said("where the embedded Valkey keeps its data, and every server what it knows of its store")
+        Path, _said("directory for the embedded Valkey's data and for the server's own record of its store")
     ] = Path("live-data")
     store_memory: Annotated[
-        Size, _said("most memory that the embedded Valkey fills with data; 0 takes half of what there is")
+        Size, _said("memory limit of the embedded Valkey; 0 uses half of the machine's or container's memory")
     ] = Size(0)
-    max_boards: Annotated[int, _said("boards of the server, those of the boards file among them", ge=1)] = 1000
-    boards: Annotated[Path | None, _said("TOML file of boards; without one there is the board `posts`")] = None
-    workers: Annotated[int, _said("server processes", ge=1, le=64)] = 1
+    max_boards: Annotated[int, _said("maximum number of boards, including those in the boards file", ge=1)] = 1000
+    boards: Annotated[
+        Path | None, _said("TOML file that defines the boards; without one, the server has a single board, `posts`")
+    ] = None
+    workers: Annotated[int, _said("number of server processes", ge=1, le=64)] = 1
     role: Annotated[
         Literal["all", "ingest", "viewers"],
-        _said("what this process serves: `ingest` takes events, `viewers` shows boards, `all` does both"),
+        _said("what this process serves: `ingest` accepts events, `viewers` serves boards, `all` does both"),
     ] = "all"
-    demo: Annotated[bool, _said("add made-up likes in one of all processes, so that a newcomer sees a board move")] = (
-        False
-    )
-    open: Annotated[bool, _said("accept events without a key, from anywhere")] = False
+    demo: Annotated[bool, _said("generate sample likes in one of the processes, so that the board moves")] = False
+    open: Annotated[bool, _said("accept events without an API key, from any address")] = False
     allowed_hosts: Annotated[
         tuple[HostPattern, ...],
-        _said("names that clients may call this server by, comma-separated, `*.example.org` too; `*` allows any name"),
+        _said(
+            "host names of this server, comma-separated, such as `board.example.org` or `*.example.org`; `*` allows any"
+        ),
     ] = ()
     trusted_proxies: Annotated[
         tuple[ProxyNetwork, ...],
-        _said("addresses and networks, comma-separated, whose `Forwarded` and `X-Forwarded-…` fields are believed"),
+        _said("proxies, as comma-separated addresses and networks, whose `Forwarded` and `X-Forwarded-…` are trusted"),
     ] = ()
-    root_path: Annotated[RootPath, _said("path below which a proxy serves this server, such as `/live`")] = RootPath()
+    root_path: Annotated[RootPath, _said("path prefix under which a proxy serves this server, such as `/live`")] = (
+        RootPath()
+    )
     anonymous_admin: Annotated[
         bool,
         _said(
             "let programs on this machine change boards without an API key, as long as they may post without one; "
-            "never through a proxy, and by the names of this machine only"
+            "this never applies through a proxy or under another host name"
         ),
     ] = False
     admin_roles: Annotated[
         tuple[Literal["all", "ingest", "viewers"], ...],
-        _said("roles, comma-separated, whose processes change boards and records, for those with an admin API key"),
+        _said("roles, comma-separated, whose processes serve the administration routes"),
     ] = ("all", "ingest")
-    rate: Annotated[int, _said("events a second of a producer without a rate of its own; 0 is no limit", ge=0)] = (
-        100_000
-    )
-    burst: Annotated[int, _said("events that such a producer may send at once", ge=1)] = 200_000
-    key_prefix: Annotated[str, _said("first part of every key in the store", pattern="^[a-z0-9_-]{1,32}$")] = "live"
+    rate: Annotated[
+        int, _said("events per second for a producer that has no rate of its own; 0 means no limit", ge=0)
+    ] = 100_000
+    burst: Annotated[int, _said("events that such a producer may send in one burst", ge=1)] = 200_000
+    key_prefix: Annotated[str, _said("prefix of every store key", pattern="^[a-z0-9_-]{1,32}$")] = "live"
     log_level: Annotated[
         Literal["debug", "info", "warning", "error"],
-        _said("least severe line logged; warnings that repeat are counted, one line every 10 s"),
+        _said("lowest severity to log; repeated warnings are counted and logged once every 10 seconds"),
     ] = "info"
 
-    max_connections: Annotated[int, _said("HTTP connections of one process, viewers not among them", ge=1)] = 4096
+    max_connections: Annotated[int, _said("maximum HTTP connections per process, not counting viewers", ge=1)] = 4096
     max_address_connections: Annotated[
-        int, _said("HTTP connections of one process from one address (or one IPv6 /64 network)", ge=1)
+        int, _said("maximum HTTP connections per process from one address (or one IPv6 /64 network)", ge=1)
     ] = 2048
     max_unread: Annotated[
-        int, _said("bytes of answers that wait in one process for clients to read them", ge=65536)
+        int, _said("maximum bytes of responses per process that clients have not read yet", ge=65536)
     ] = 256 * 1024 * 1024
-    request_timeout: Annotated[Duration, _said("how long a request may take to arrive, from its first byte")] = (
+    request_timeout: Annotated[Duration, _said("time limit for receiving a request, counted from its first byte")] = (
         Duration(8)
     )
-    idle_timeout: Annotated[Duration, _said("how long a connection may be idle between requests")] = Duration(60)
-    max_body: Annotated[int, _said("bytes of a POST body, unpacked", ge=1)] = 1024 * 1024
-    max_events: Annotated[int, _said("events in one body", ge=1, le=3000)] = 1000
-    max_future: Annotated[Duration, _said("how far ahead of the store's clock an event's time may be")] = Duration(60)
-    max_waiting: Annotated[int, _said("events of a board that wait for the store before POST answers 503", ge=1)] = (
-        100_000
+    idle_timeout: Annotated[Duration, _said("how long a connection may stay idle between requests")] = Duration(60)
+    max_body: Annotated[int, _said("maximum bytes of a POST body, after decompression", ge=1)] = 1024 * 1024
+    max_events: Annotated[int, _said("maximum events per body", ge=1, le=3000)] = 1000
+    max_future: Annotated[Duration, _said("how far an event's time may be ahead of the store's clock")] = Duration(60)
+    max_waiting: Annotated[
+        int, _said("maximum events per board that may wait for the store; beyond this, POST returns 503", ge=1)
+    ] = 100_000
+    dedupe_window: Annotated[Duration, _said("minimum time for which an event's id is remembered")] = Duration(86400)
+    batch_size: Annotated[int, _said("maximum events per script call", ge=1, le=3000)] = 1000
+
+    commit_delay: Annotated[Duration, _said("group-commit delay: how long a script call may wait for more events")] = (
+        Duration(0.001)
     )
-    dedupe_window: Annotated[Duration, _said("how long, at least, an event's id is known again")] = Duration(86400)
-    batch_size: Annotated[int, _said("events in one script call", ge=1, le=3000)] = 1000
 
-    commit_delay: Annotated[
-        Duration, _said("how long a script call may wait for the producers that the last one has answered")
-    ] = Duration(0.001)
-
-    store_connections: Annotated[int, _said("connections to the store a process may open", ge=4)] = 16
+    store_connections: Annotated[int, _said("maximum connections to the store per process", ge=4)] = 16
     store_timeout: Annotated[
-        Duration, _said("wait for one reply of the store; after three times that in silence the connection is dropped")
+        Duration,
+        _said(
+            "how long to wait for a reply of the store; after three times this without data, the connection is closed"
+        ),
     ] = Duration(1)
-    write_deadline: Annotated[Duration, _said("how long a write is retried before POST answers 503")] = Duration(2)
+    write_deadline: Annotated[Duration, _said("how long a write is retried before POST returns 503")] = Duration(2)
 
     rotation_interval: Annotated[
-        Duration, _said("longest pause before a process looks for due slots; it knows when the next one is due")
+        Duration,
+        _said("longest pause between two checks for due slots; a process also wakes up when the next slot is due"),
     ] = Duration(30)
-    rotation_step: Annotated[int, _said("fields of a slot subtracted in one script call", ge=1, le=2000)] = 128
+    rotation_step: Annotated[int, _said("members of a slot to subtract per script call", ge=1, le=2000)] = 128
 
-    conflation_interval: Annotated[Duration, _said("least time between two frames to a viewer")] = Duration(0.1)
-    max_limit: Annotated[int, _said("records in one page of a board", ge=1, le=3000)] = 1000
-    max_live_limit: Annotated[int, _said("records that a viewer may watch", ge=1, le=3000)] = 100
-    history_size: Annotated[int, _said("states of a board that are known again to a viewer who comes back", ge=0)] = 100
-    max_viewers: Annotated[int, _said("viewers of one process", ge=0)] = 20_000
-    max_board_viewers: Annotated[int, _said("viewers of one board in one process", ge=0)] = 20_000
-    max_address_viewers: Annotated[int, _said("viewers of one process from one address", ge=0)] = 10_000
-    slow_timeout: Annotated[Duration, _said("how long a viewer may take nothing of what waits for it")] = Duration(15)
+    conflation_interval: Annotated[Duration, _said("minimum time between two messages to a viewer")] = Duration(0.1)
+    max_limit: Annotated[int, _said("maximum records per page of a board", ge=1, le=3000)] = 1000
+    max_live_limit: Annotated[int, _said("maximum records that a viewer may watch", ge=1, le=3000)] = 100
+    history_size: Annotated[int, _said("snapshots kept per board so that reconnecting viewers can resume", ge=0)] = 100
+    max_viewers: Annotated[int, _said("maximum viewers per process", ge=0)] = 20_000
+    max_board_viewers: Annotated[int, _said("maximum viewers of one board per process", ge=0)] = 20_000
+    max_address_viewers: Annotated[int, _said("maximum viewers per process from one address", ge=0)] = 10_000
+    slow_timeout: Annotated[Duration, _said("a viewer that reads nothing for this long is disconnected")] = Duration(15)
     allowed_origins: Annotated[
-        tuple[Origin, ...], _said("further origins whose pages may watch, comma-separated; the own one always may")
+        tuple[Origin, ...],
+        _said("additional origins whose pages may watch boards, comma-separated; the server's own origin always may"),
     ] = ()
-    shutdown_timeout: Annotated[Duration, _said("how long open requests may take to end at a stop")] = Duration(5)
+    shutdown_timeout: Annotated[
+        Duration, _said("how long open requests may take to finish when the server shuts down")
+    ] = Duration(5)
 
 
 def _parse_size(text: str) -> Size:
