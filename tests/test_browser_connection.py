@@ -30,7 +30,7 @@ UPDATE = {
     "type": "update", "epoch": "e", "since": 7, "offset": 9, "rank_count": 2, "total_score": 6,
     "changed": [{"key": "b", "score": 5, "rank": 1}], "removed": [],
 }  # fmt: skip
-LEAVING = {"type": "status", "stale": True, "reason": "the server stops", "retry_after": 0.7}
+LEAVING = {"type": "status", "stale": True, "reason": "the server is shutting down", "retry_after": 0.7}
 
 
 class Server:
@@ -240,5 +240,5 @@ async def test_an_event_source_stops_when_the_board_is_gone(valkey_url: str) -> 
             await page.evaluate(LISTEN, "/v1/boards/june/stream")
             await heard(page, lambda message: message["type"] == "sync")
             await client.delete("/v1/boards/june")
-        await heard(page, lambda message: message.get("reason") == "the board is gone")
+        await heard(page, lambda message: message.get("reason") == "board deleted")
         await page.wait_for_function("() => source.readyState === EventSource.CLOSED", timeout=PATIENCE)

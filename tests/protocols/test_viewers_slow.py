@@ -281,7 +281,7 @@ async def last_words(socket: RawSocket) -> float:
     retry_after = 0.0
     while (received := await socket.receive())[0] is not Opcode.CLOSE:
         retry_after = msgspec.json.decode(received[1]).get("retry_after", 0.0)
-    assert received[1] == (3001).to_bytes(2) + b"the server stops"
+    assert received[1] == (3001).to_bytes(2) + b"the server is shutting down"
     return retry_after
 
 

@@ -221,7 +221,7 @@ async def test_a_board_that_is_removed_ends_its_streams(valkey_url: str) -> None
             await stream.until("sync")
             assert (await client.delete("/v1/boards/june")).status_code == 204
             status = await stream.until("status")
-            assert status.message == {"type": "status", "stale": True, "reason": "the board is gone"}
+            assert status.message == {"type": "status", "stale": True, "reason": "board deleted"}
             assert await stream.next() is None
         assert (await client.get("/v1/boards/june/stream")).status_code == 404
 
@@ -249,7 +249,7 @@ async def test_a_server_that_stops_ends_its_streams(valkey_url: str, tmp_path: P
                     retry = int(event["retry"])
                 elif event["event"] == "status":
                     status = event.message
-            assert (status["stale"], status["reason"]) == (True, "the server stops")
+            assert (status["stale"], status["reason"]) == (True, "the server is shutting down")
             assert retry == round(status["retry_after"] * 1000)
             times.append(retry)
         assert len(set(times)) == 2

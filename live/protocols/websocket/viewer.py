@@ -178,7 +178,7 @@ class ViewerSocket(asyncio.Protocol):
     def end(self, code: int) -> None:
         """Close; when the server stops, say when to come back."""
         if code == LEAVING and self._closing is None and not self.waiting:
-            self.write(status_frame("the server stops", self._attendant.return_after()).wire)
+            self.write(status_frame("the server is shutting down", self._attendant.return_after()).wire)
         self.close(code)
 
     # The end
