@@ -1,10 +1,12 @@
-"""The README lists every word of the contract: settings, codes, close codes, metrics, commands."""
+"""The documentation lists every word of the contract, and what it refers to exists."""
 
 import re
 from pathlib import Path
+from typing import Final
 
 import msgspec
 import pytest
+import typer
 from prometheus_client import Counter, Gauge, Histogram
 
 from live import metrics
@@ -12,13 +14,14 @@ from live.cli.main import app
 from live.domain.board_file import BoardChoice, parse_boards
 from live.domain.window import Forever, Periods, Rolling, Sliding
 from live.errors import CLOSE_CODES, PROBLEMS, REFUSALS
-from live.settings import Settings, environment_name
+from live.settings import OTHER_VARIABLES, Settings, environment_name
 
-ROOT = Path(__file__).parent.parent
-README = (ROOT / "README.md").read_text(encoding="utf-8")
-WORDS = set(re.findall(r"[A-Za-z0-9_]+", README))
-SETTINGS = [environment_name(name) for name in Settings.__struct_fields__]
-METRICS = [
+ROOT: Final = Path(__file__).parent.parent
+DOCS: Final = {path.stem: path.read_text(encoding="utf-8") for path in sorted((ROOT / "docs").glob("*.md"))}
+PAGES: Final = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").glob("*.md"))]
+README: Final = (ROOT / "README.md").read_text(encoding="utf-8")
+SETTINGS: Final = [environment_name(name) for name in Settings.__struct_fields__]
+METRICS: Final = [
     family.name + ("_total" if isinstance(value, Counter) else "")
     for value in vars(metrics).values()
     if isinstance(value, Counter | Gauge | Histogram)
@@ -26,67 +29,89 @@ METRICS = [
 ]
 
 
-@pytest.mark.parametrize("variable", SETTINGS)
-def test_every_setting_is_documented(variable: str) -> None:
-    """Each by the name of its environment variable."""
-    assert variable in WORDS
+def rows(page: str) -> list[list[str]]:
+    """The cells of every row of the tables on a page."""
+    lines = [line for line in DOCS[page].splitlines() if line.startswith("| ")]
+    return [[cell.strip() for cell in line.strip("|").split(" | ")] for line in lines]
+
+
+def first_cells(page: str) -> set[str]:
+    """Every code word in the first cell of a row."""
+    return {word for row in rows(page) for word in re.findall(r"`([^`]+)`", row[0])}
 
 
 @pytest.mark.parametrize("field", msgspec.structs.fields(Settings), ids=lambda field: field.name)
-def test_the_meaning_of_a_setting_is_the_tables(field: msgspec.structs.FieldInfo) -> None:
-    """The README says of a setting what --help says."""
+def test_every_setting_is_in_the_table_of_settings(field: msgspec.structs.FieldInfo) -> None:
+    """With the meaning that --help gives."""
     meaning = next(part.description for part in field.type.__metadata__ if isinstance(part, msgspec.Meta))
-    assert meaning is not None
-    assert " ".join(meaning.split()) in " ".join(README.split())
+    (row,) = (row for row in rows("settings") if row[0] == f"`{environment_name(field.name)}`")
+    assert row[2].rstrip(" |") == meaning
 
 
-def test_no_setting_is_documented_that_is_not_there() -> None:
-    """A variable that was renamed is renamed in the README too."""
-    known = {*SETTINGS, "LIVE_", "LIVE_KEY"}  # the last is read by the commands that send events
-    assert {word for word in WORDS if word.startswith("LIVE_")} <= known
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: path.name)
+def test_a_page_names_only_settings_that_exist(path: Path) -> None:
+    """A renamed setting is renamed on every page."""
+    named = set(re.findall(r"\bLIVE_[A-Z_]+\b", path.read_text(encoding="utf-8")))
+    assert named <= {*SETTINGS, *OTHER_VARIABLES, "LIVE_"}
 
 
 @pytest.mark.parametrize("code", PROBLEMS)
-def test_every_problem_is_documented(code: str) -> None:
-    """Each with its HTTP status on the same line."""
-    assert any(re.search(rf"\b{code}\b.*\b{PROBLEMS[code].status}\b|\b{PROBLEMS[code].status}\b.*\b{code}\b", line)
-               for line in README.splitlines())  # fmt: skip
+def test_every_problem_code_is_documented(code: str) -> None:
+    """With its HTTP status."""
+    assert [str(PROBLEMS[code].status), f"`{code}`"] in [row[:2] for row in rows("http-api")]
 
 
 @pytest.mark.parametrize("code", REFUSALS)
-def test_every_refusal_is_documented(code: str) -> None:
-    """Each by its code."""
-    assert code in WORDS
+def test_every_refusal_code_is_documented(code: str) -> None:
+    """In the first column of a table."""
+    assert code in first_cells("http-api")
 
 
 @pytest.mark.parametrize("code", CLOSE_CODES)
 def test_every_close_code_is_documented(code: int) -> None:
-    """Each by its number, with its reason on the same line."""
-    assert any(str(code) in line and CLOSE_CODES[code].reason in line for line in README.splitlines())
+    """With its reason, and with whether to reconnect."""
+    (row,) = (row for row in rows("live-protocol") if row[0] == str(code))
+    assert row[1].startswith(CLOSE_CODES[code].reason)
+    assert row[2].startswith("yes") is CLOSE_CODES[code].reconnect
 
 
 @pytest.mark.parametrize("name", METRICS)
 def test_every_metric_is_documented(name: str) -> None:
-    """Each by the name under which Prometheus stores it."""
-    assert name in WORDS
+    """By the name under which Prometheus stores it."""
+    assert name in first_cells("operations")
 
 
-def test_no_metric_is_documented_that_is_not_there() -> None:
-    """Names of histograms may carry what Prometheus appends to them."""
-    documented = {word for word in WORDS if re.fullmatch(r"live_[a-z_]+", word)}
-    assert {re.sub(r"_(bucket|count|sum)$", "", word) for word in documented} <= set(METRICS)
+def test_no_metric_is_documented_that_does_not_exist() -> None:
+    """In the table of metrics, each row is a metric."""
+    assert {name for name in first_cells("operations") if name.startswith("live_")} == set(METRICS)
 
 
-@pytest.mark.parametrize("name", [str(command.name or command.callback.__name__) for command in app.registered_commands
-                                  if command.callback is not None])  # fmt: skip
-def test_every_command_is_documented(name: str) -> None:
-    """Each as one would type it."""
-    assert re.search(rf"\blive {name}\b", README)
+def commands() -> list[str]:
+    """Every command as you type it."""
+    group = typer.main.get_command(app)
+    assert isinstance(group, typer.core.TyperGroup)
+    names = []
+    for name, command in group.commands.items():
+        inner = getattr(command, "commands", {})
+        names += [f"live {name} {other}" for other in inner] or [f"live {name}"]
+    return names
 
 
-def test_the_boards_of_the_readme_are_boards() -> None:
-    """Its example is a file that a server takes, and shows every kind of window, operator and feed."""
-    (text,) = (block for block in re.findall(r"```toml\n(.*?)```", README, re.DOTALL) if "[[board]]" in block)
+@pytest.mark.parametrize("command", commands())
+def test_every_command_is_documented(command: str) -> None:
+    """In the table of commands."""
+    assert any(word == command or word.startswith(f"{command} ") for word in first_cells("commands"))
+
+
+@pytest.mark.parametrize("choice", BoardChoice.__struct_fields__)
+def test_every_choice_of_a_board_is_documented(choice: str) -> None:
+    """In the table of choices."""
+    assert choice in first_cells("boards")
+
+
+def test_the_example_file_shows_every_kind_of_board() -> None:
+    """A server accepts it."""
+    (text,) = re.findall(r"```toml\n(.*?)```", DOCS["boards"], re.DOTALL)
     boards = parse_boards(text)
     assert {type(board.window) for board in boards} == {Rolling, Sliding, Periods, Forever}
     assert {board.operator for board in boards} == {"incr", "best"}
@@ -95,31 +120,41 @@ def test_the_boards_of_the_readme_are_boards() -> None:
     assert any(board.score for board in boards)
 
 
-@pytest.mark.parametrize("choice", BoardChoice.__struct_fields__)
-def test_every_choice_is_documented(choice: str) -> None:
-    """Each by its name, in the table of choices."""
-    assert re.search(rf"^\|.*`{choice}`.*\|", README, re.MULTILINE)
+def anchors(path: Path) -> set[str]:
+    """The anchors of a page's headings, as GitHub and the site both make them."""
+    titles = re.findall(r"^#+ (.*)$", without_code(path.read_text(encoding="utf-8")), re.MULTILINE)
+    return {re.sub(r"[^a-z0-9 _-]", "", title.lower()).replace(" ", "-") for title in titles}
 
 
-@pytest.mark.parametrize("name", ["README.md", "SECURITY.md", "docs/security.md"])
-def test_what_a_document_names_is_there(name: str) -> None:
-    """Its links lead to files and headings, and its settings are settings."""
-    path = ROOT / name
-    text = path.read_text(encoding="utf-8")
-    assert set(re.findall(r"\bLIVE_[A-Z_]+\b", text)) <= {*SETTINGS, "LIVE_KEY"}
-    for link in re.findall(r"\]\((?!https?:)([^)]+)\)", text):
+def without_code(text: str) -> str:
+    """A page without its code blocks, in which `#` begins a comment."""
+    return re.sub(r"^```.*?^```$", "", text, flags=re.DOTALL | re.MULTILINE)
+
+
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: path.name)
+def test_every_internal_link_resolves(path: Path) -> None:
+    """To a file, and to a heading where it names one. Pages of the site link to no file outside of it."""
+    for link in re.findall(r"\]\((?!https?:)([^)]+)\)", path.read_text(encoding="utf-8")):
         file, _, heading = link.partition("#")
-        target = (path.parent / file) if file else path
-        assert target.exists(), link
-        headings = re.findall(r"^#+ (.*)$", target.read_text(encoding="utf-8"), re.MULTILINE) if heading else []
-        assert not heading or heading in {
-            re.sub(r"[^a-z0-9 -]", "", title.lower()).replace(" ", "-") for title in headings
-        }
+        target = (path.parent / file).resolve() if file else path
+        assert target.is_file(), link
+        assert path.parent == ROOT or target.parent == ROOT / "docs", f"{link} leads out of the site"
+        assert not heading or heading in anchors(target), link
+
+
+def test_every_page_is_reachable() -> None:
+    """From the list of pages."""
+    assert {f"{name}.md" for name in DOCS} - {"index.md"} == set(re.findall(r"\]\(([a-z-]+\.md)\)", DOCS["index"]))
+
+
+def test_the_readme_is_short() -> None:
+    """A newcomer reads it in a few minutes; the rest is in docs."""
+    assert len(README.splitlines()) <= 130
 
 
 def test_the_readme_says_what_is_public() -> None:
-    """Boards and metrics are, in plain words, before anybody opens a server to others."""
+    """In plain words, so that nobody opens a server to others without knowing it."""
     public = README.split("## What is public")[1].split("## ")[0]
-    assert "may read every board" in public
+    assert "can read every board" in public
     assert "`/metrics`" in public
     assert "docs/security.md" in public
