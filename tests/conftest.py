@@ -1,5 +1,7 @@
 """Real stores for every test, started once a session."""
 
+import gc
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,9 +16,21 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--effort", type=int, default=1, help="how many times as long the tests in tests/security run")
 
 
+def pytest_xdist_auto_num_workers() -> int:
+    """Two workers a core: most tests wait for servers and deadlines most of the time."""
+    return 2 * (os.cpu_count() or 1)
+
+
 # A test may meet a busy machine: none asserts an absolute time.
 settings.register_profile("patient", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("patient")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _leaks_show_in_their_file() -> Iterator[None]:
+    """Collect garbage after each file: a socket that was left open fails a test of that file, and no other."""
+    yield
+    gc.collect()
 
 
 @pytest.fixture(scope="session")

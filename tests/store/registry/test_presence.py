@@ -212,6 +212,7 @@ async def test_many_boards_are_told_in_pieces(any_store: str) -> None:
     """One after the other, also of a store that has forgotten the script: it is not held up."""
     boards = [f"b{number}" for number in range(150)]
     async with watched(any_store, boards=boards) as made:
+        await made.client.line.close()
         made.client.line = line = Pieces(made.client)
         process = made.process()
         counts = {board: number % 7 + 1 for number, board in enumerate(boards)}
