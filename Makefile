@@ -3,7 +3,7 @@ VENV := .venv
 PYTHON ?= python3
 RUN := $(VENV)/bin
 
-.PHONY: run test attack check bench format pin clean
+.PHONY: run test attack check bench docs format pin clean
 
 run: $(VENV)/run  ## a board that moves, at the address it prints
 	@$(RUN)/live serve --demo --admin-key
@@ -23,6 +23,10 @@ bench: $(VENV)/test  ## the measures, as one table
 	@sh tests/install-system.sh bench
 	$(RUN)/python -m bench
 
+docs: $(VENV)/docs  ## the documentation as a site
+	$(RUN)/zensical build --strict --clean
+	@echo "Read it with: $(RUN)/python -m http.server --bind 127.0.0.1 --directory build/site 8080"
+
 format: $(VENV)/test
 	$(RUN)/ruff check --fix live tests bench image
 	$(RUN)/ruff format live tests bench image
@@ -31,7 +35,7 @@ pin: $(VENV)/test  ## the hashes of what the image installs, from constraints.tx
 	$(RUN)/python image/pin.py
 
 clean:
-	rm -rf $(VENV) .tools build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) .tools .cache build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
 
 $(VENV)/bin/pip:
 	@sh tests/install-system.sh venv $(PYTHON)
@@ -44,7 +48,12 @@ $(VENV)/run: $(VENV)/bin/pip pyproject.toml constraints.txt
 
 $(VENV)/test: $(VENV)/bin/pip pyproject.toml constraints.txt tests/tools/requirements.txt tests/tools/package.json
 	@echo "Installing what the tests need; this takes a minute, once."
-	@$(RUN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[test]'
+	@$(RUN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[docs,test]'
 	@sh tests/install-system.sh test
 	@sh tests/install-tools.sh $(RUN)/python
-	@touch $@ $(VENV)/run
+	@touch $@ $(VENV)/run $(VENV)/docs
+
+$(VENV)/docs: $(VENV)/bin/pip pyproject.toml constraints.txt
+	@echo "Installing what builds the documentation, once."
+	@$(RUN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[docs]'
+	@touch $@

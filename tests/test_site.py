@@ -1,0 +1,85 @@
+"""The documentation as a site: it builds without a warning, and a browser fetches nothing from another host."""
+
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from threading import Thread
+from typing import Final
+
+import pytest
+from playwright.async_api import async_playwright
+
+from tests.support import CHROMIUM
+
+ROOT: Final = Path(__file__).parent.parent
+PAGES: Final = sorted(path.stem for path in (ROOT / "docs").glob("*.md"))
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The built site."""
+    folder = tmp_path_factory.mktemp("site")
+    shutil.copy(ROOT / "zensical.toml", folder)
+    shutil.copytree(ROOT / "docs", folder / "docs")
+    zensical = Path(sys.executable).parent / "zensical"
+    built = subprocess.run(
+        [zensical, "build", "--strict"], cwd=folder, capture_output=True, text=True, check=False, timeout=60
+    )
+    assert built.returncode == 0, built.stdout + built.stderr
+    return folder / "build" / "site"
+
+
+def test_every_page_is_in_the_site_and_in_its_navigation(site: Path) -> None:
+    """A page that is missing there would never be found."""
+    assert sorted(path.stem for path in site.glob("*.html")) == sorted([*PAGES, "404"])
+    index = (site / "index.html").read_text(encoding="utf-8")
+    assert [page for page in PAGES if f'href="{page}.html"' not in index] == []
+
+
+class Quiet(SimpleHTTPRequestHandler):
+    """Serves files and logs nothing."""
+
+    def log_message(self, *_arguments: object) -> None:
+        pass
+
+
+@contextmanager
+def served(folder: Path) -> Iterator[str]:
+    """The address of a web server for a folder."""
+    with ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=folder)) as server:
+        thread = Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{server.server_port}/"
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+@pytest.mark.browser
+@pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed")
+async def test_a_browser_needs_only_the_files_of_the_site(site: Path) -> None:
+    """On every page, and to search."""
+    fetched: list[str] = []
+    with served(site) as url:
+        async with async_playwright() as playwright:
+            chromium = await playwright.chromium.launch(
+                executable_path=CHROMIUM, args=["--no-sandbox", "--disable-gpu"]
+            )
+            page = await chromium.new_page()
+            page.on("request", lambda request: fetched.append(request.url))
+            for name in PAGES:
+                await page.goto(f"{url}{name}.html")
+                assert await page.locator("article h1").count() == 1
+            await page.goto(f"{url}index.html")
+            await page.keyboard.press("/")
+            await page.keyboard.type("subtracting slots")
+            await page.locator("a", has_text="Glossary").first.wait_for(timeout=10_000)
+            await chromium.close()
+    assert len(fetched) > len(PAGES)
+    assert [one for one in fetched if not one.startswith((url, f"blob:{url}", "data:"))] == []
