@@ -52,6 +52,7 @@ from live.web import (
     producers,
     record_changes,
     records,
+    reference,
     stream,
 )
 from live.web.clients import Clients
@@ -114,6 +115,8 @@ def _routes(settings: Settings) -> list[BaseRoute]:
         Route("/metrics", operations.metrics),
         Route("/openapi.json", documents.openapi),
         Route("/asyncapi.json", documents.asyncapi),
+        Route("/docs", reference.show),
+        Mount(f"/static/{pages.static_version()}", _Immutable(directory=assets("static")), name="static"),
     ]
     if settings.role != "viewers":
         routes += [
@@ -141,7 +144,6 @@ def _routes(settings: Settings) -> list[BaseRoute]:
             Route("/", pages.index),
             Route("/boards/{board}", pages.board_page),
             Route("/embed/{board}", pages.embedded_board),
-            Mount(f"/static/{pages.static_version()}", _Immutable(directory=assets("static")), name="static"),
         ]
     return routes
 

@@ -287,11 +287,13 @@ def _operations() -> Json:
     well = {"200": {"description": "The process is well.", "content": json_of(state)}}
     contract = {"200": {"description": "The document.", "content": json_of({"type": "object"})}}
     metrics = text("text/plain", "Metrics in the text format of Prometheus.")
+    page = text("text/html", "A page.")
     told = {
         "/healthz": ("getHealth", "operations", "Ask whether the process runs.", "It does if it answers.", well),
         "/readyz": ("getReadiness", "operations", "Ask whether the process can count.", "It asks the store.", well),
         "/metrics": ("getMetrics", "operations", "Read the metrics.", "Everybody may read them.", metrics),
         "/openapi.json": ("getOpenapi", "documents", "Read the HTTP contract.", "As OpenAPI 3.1.", contract),
         "/asyncapi.json": ("getAsyncapi", "documents", "Read the messages on sockets.", "As AsyncAPI 3.0.", contract),
+        "/docs": ("showReference", "documents", "Read the API reference.", "This contract, for people.", page),
     }
     return {path: {"get": operation(*parts, (), is_page=True)} for path, parts in told.items()}

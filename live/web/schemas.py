@@ -1,6 +1,7 @@
 """The schemas of the contract: made from the structs that decode and encode, with what their types can't say."""
 
 from collections.abc import Iterable, Mapping
+from inspect import cleandoc
 from typing import Any, Final
 
 import msgspec
@@ -128,6 +129,8 @@ def components_of(structs: Iterable[type]) -> Json:
     _, components = msgspec.json.schema_components(structs, ref_template=REFERENCE)
     for name, schema in components.items():
         schema["title"] = name
+        if "description" in schema:
+            schema["description"] = cleandoc(schema["description"])  # a docstring
         for field, told in schema.get("properties", {}).items():
             _clean(told)
             told["description"] = MEANINGS.get(f"{name}.{field}") or MEANINGS[field]

@@ -1,0 +1,160 @@
+"""/docs: the API reference, as a client without script and as a browser gets it."""
+
+import re
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from html import unescape
+from typing import Any
+
+import httpx
+import pytest
+
+from live.web.openapi import openapi_document
+from live.web.reference import groups
+from tests.support import CHROMIUM, fresh_settings, rolling_board, run_server
+from tests.test_browser import browser
+
+in_browser = pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed")
+
+
+@asynccontextmanager
+async def server(store: str, **changes: Any) -> AsyncIterator[str]:
+    """The address of a server."""
+    async with run_server(fresh_settings(store, **changes), [rolling_board()]) as url:
+        yield url
+
+
+async def page_of(url: str) -> str:
+    """The reference as HTML."""
+    async with httpx.AsyncClient(base_url=url) as client:
+        response = await client.get("/docs")
+        assert response.status_code == 200
+        assert "script-src 'self'" in response.headers["content-security-policy"]
+        return response.text
+
+
+async def test_every_operation_and_schema_is_on_the_page(valkey_url: str) -> None:
+    """With every parameter, every status and every property."""
+    async with server(valkey_url) as url:
+        html = unescape(await page_of(url))
+    document = openapi_document()
+    for path, item in document["paths"].items():
+        for method, told in item.items():
+            part = html.split(f'<h3 id="{told["operationId"]}">')[1].split("</article>")[0]
+            assert f"<b>{method.upper()}</b> {path}<" in part
+            for name in [parameter["name"] for parameter in told["parameters"]]:
+                assert f"<code>{name}</code>" in part
+            assert re.findall(r'class="status"><code>(\d+)', part) == sorted(told["responses"])
+    for name, schema in document["components"]["schemas"].items():
+        part = html.split(f'<h3 id="{name}">')[1].split("</article>")[0]
+        assert re.findall(r"<dt><code>(.*?)</code>", part) == list(schema.get("properties", {}))
+
+
+async def test_every_link_leads_to_something(valkey_url: str) -> None:
+    """Links on the page have a target, and the others are served by this server."""
+    async with server(valkey_url) as url, httpx.AsyncClient(base_url=url) as client:
+        html = (await client.get("/docs")).text
+        assert '<a href="/docs">' in (await client.get("/")).text
+        ids = re.findall(r' id="([^"]+)"', html)
+        assert len(set(ids)) == len(ids)
+        links = set(re.findall(r'(?:href|src)="([^"]+)"', html))
+        assert {link[1:] for link in links if link.startswith("#")} <= set(ids)
+        for link in links:
+            if not link.startswith("#"):
+                assert (await client.get(link)).status_code == 200
+
+
+@pytest.mark.parametrize("role", ["ingest", "viewers"])
+async def test_every_role_serves_the_reference(valkey_url: str, role: str) -> None:
+    """With its style sheets."""
+    async with server(valkey_url, role=role) as url, httpx.AsyncClient(base_url=url) as client:
+        html = (await client.get("/docs")).text
+        for path in re.findall(r'href="(/static/[^"]+\.css)"', html):
+            assert (await client.get(path)).status_code == 200
+
+
+async def test_links_go_below_the_root_path(valkey_url: str) -> None:
+    """Where a proxy serves the board below a path."""
+    async with server(valkey_url, root_path="/below") as url:
+        html = await page_of(url)
+    assert 'href="/below/openapi.json"' in html
+    assert not re.findall(r'(?:href|src)="/(?!below/)', html)
+
+
+def test_html_in_a_description_is_text() -> None:
+    """Nothing that the contract says becomes markup."""
+    meanings = [operation.meaning for group in groups() for operation in group.operations]
+    assert meanings
+    assert all(str(meaning).startswith("<p>") for meaning in meanings)
+
+
+@in_browser
+@pytest.mark.browser
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [320, 1280])
+async def test_a_browser_without_script_shows_it_on_any_screen(valkey_url: str, scheme: Any, width: int) -> None:
+    """No request leaves the server, nothing is wider than the screen, and text has contrast."""
+    faults: list[str] = []
+    async with server(valkey_url) as url, browser() as chromium:
+        context = await chromium.new_context(
+            viewport={"width": width, "height": 800}, color_scheme=scheme, java_script_enabled=False
+        )
+        page = await context.new_page()
+        page.on("console", lambda message: faults.append(message.text))
+        page.on("request", lambda request: faults.append(request.url) if url not in request.url else None)
+        await page.goto(f"{url}/docs")
+        for summary in await page.locator("summary").all():
+            await summary.click()
+        wide = await page.evaluate("document.documentElement.scrollWidth")
+        ratios = await page.evaluate(CONTRAST)
+    assert faults == []
+    assert wide <= width
+    assert len(ratios) > 5
+    assert {colours: ratio for colours, ratio in ratios.items() if ratio < 4.5} == {}
+
+
+@in_browser
+@pytest.mark.browser
+async def test_it_works_by_keyboard(valkey_url: str) -> None:
+    """The first Tab offers to skip the list of operations; Enter opens what is closed."""
+    async with server(valkey_url) as url, browser() as chromium:
+        page = await chromium.new_page()
+        await page.goto(f"{url}/docs")
+        await page.keyboard.press("Tab")
+        skip = page.get_by_role("link", name="Skip to the reference")
+        assert await skip.evaluate("link => link === document.activeElement")
+        assert await skip.is_visible()
+        await page.keyboard.press("Enter")
+        await page.keyboard.press("Tab")
+        first = "document.activeElement.closest('article').querySelector('h3').id"
+        assert await page.evaluate(first) == "postEvents"
+        summary = page.locator("summary").first
+        await summary.focus()
+        await page.keyboard.press("Enter")
+        assert await page.locator("details").first.get_attribute("open") is not None
+
+
+# The contrast of every pair of text and ground on the page, by WCAG 2.2; the colours are opaque.
+CONTRAST = """
+(() => {
+  const luminance = colour => {
+    const [r, g, b] = colour.match(/[\\d.]+/g).slice(0, 3).map(part => {
+      const value = part / 255;
+      return value <= 0.04045 ? value / 12.92 : ((value + 0.055) / 1.055) ** 2.4;
+    });
+    return 0.2126 * r + 0.7152 * g + 0.0722 * b;
+  };
+  const ground = element => {
+    const colour = getComputedStyle(element).backgroundColor;
+    return colour === "rgba(0, 0, 0, 0)" && element.parentElement ? ground(element.parentElement) : colour;
+  };
+  const found = {};
+  for (const element of document.querySelectorAll("body *")) {
+    if (![...element.childNodes].some(node => node.nodeType === 3 && node.data.trim())) continue;
+    const colours = [getComputedStyle(element).color, ground(element)];
+    const [low, high] = colours.map(luminance).sort((a, b) => a - b);
+    found[colours.join(" on ")] = (high + 0.05) / (low + 0.05);
+  }
+  return found;
+})()
+"""
