@@ -1,3 +1,3 @@
-"""A real-time live board: events in over HTTP, an exact rolling ranking out to every browser."""
+"""A real-time ranking server: events in over HTTP, an exact ranking out to every browser."""
 
 __version__ = "0.1.0"

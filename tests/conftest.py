@@ -41,7 +41,7 @@ def valkey_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 @pytest.fixture(scope="session")
 def redis_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """Debian's Redis 7.0 with the durable settings."""
+    """Debian's Redis, or the store server that `TEST_STORE_SERVER` names, with the durable settings."""
     if REDIS_SERVER is None:
         pytest.skip("redis-server is not installed")
     yield from _running(StoreProcess(REDIS_SERVER, tmp_path_factory.mktemp("redis")))

@@ -33,7 +33,7 @@ from live.store.connection.client import connect
 from live.web.app import make_app
 
 DEADLINE: Final = 10.0
-REDIS_SERVER: Final = shutil.which("redis-server")
+REDIS_SERVER: Final = os.environ.get("TEST_STORE_SERVER") or shutil.which("redis-server")
 CHROMIUM: Final = shutil.which("chromium")
 REAL_INPUT: Final = Path(__file__).parent.parent.parent / "shared" / "data" / "site-requests.ndjson.gz"
 

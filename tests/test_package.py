@@ -10,6 +10,7 @@ from pathlib import Path
 import httpx
 import pytest
 
+from live import __version__
 from tests.support import ServerProcess, fresh_settings
 
 ROOT = Path(__file__).parent.parent
@@ -37,7 +38,8 @@ def test_the_wheel_holds_everything_and_nothing_else(wheel: Path) -> None:
         for path in (ROOT / folder).glob(pattern):
             inside = path.relative_to(ROOT).as_posix()
             assert (inside if folder == "live" else f"live/{inside}") in names
-    assert not [name for name in names if not name.startswith(("live/", "live_board-"))]
+    assert "live/py.typed" in names
+    assert not [name for name in names if not name.startswith(("live/", f"live_board-{__version__}.dist-info/"))]
 
 
 @pytest.mark.timeout(300)
