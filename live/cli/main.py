@@ -24,10 +24,9 @@ from live.cli.terminal import (
     progress_bar,
     setting_help,
 )
-from live.client.sender import check_address, check_key
 from live.domain.board_file import load_boards
 from live.errors import SetupError
-from live.replay.options import Options as ReplayOptions
+from live.replay.options import make_options as make_replay_options
 from live.serve import serve as serve_board
 from live.settings import Settings, check_variables, load_settings
 from live.store.board.audit import Auditor, Progress, Report
@@ -142,10 +141,9 @@ def replay(  # noqa: PLR0913 - a flag each
     """
     with clear_errors():
         check_variables()
-        options = ReplayOptions(
-            path=file, url=check_address(to), board=board, speed=parse_speed(speed), restart=restart,
-            key=check_key(key), ids=not no_ids,
-        )  # fmt: skip
+        options = make_replay_options(
+            path=file, url=to, board=board, speed=speed, restart=restart, key=key, ids=not no_ids
+        )
         with progress_bar(f"Sending {file.name}", quiet=as_json) as show:
             outcome = asyncio.run(replaying.replay(options, show))
     if as_json:
@@ -262,23 +260,6 @@ def print_report(report: Report) -> None:
         out.print(f"  {drift.key}: {score}, the slots hold {drift.held:,}", markup=False)
     for slot in report.stray_slots:
         out.print(f"  {slot}: rotation does not know this slot", markup=False)
-
-
-def parse_speed(text: str) -> float | None:
-    """A factor on the events' own pace; None for `max`.
-
-    Raises:
-        SetupError: it is neither.
-    """
-    if text == "max":
-        return None
-    try:
-        speed = float(text)
-    except ValueError:
-        speed = 0
-    if not 0 < speed < float("inf"):
-        raise SetupError(f"--speed {text!r}: give a number such as 60, or max")
-    return speed
 
 
 def main() -> None:

@@ -1,4 +1,4 @@
-"""Pure arithmetic of the load test: quantiles, promises, and when a like was seen."""
+"""The arithmetic of the load test: quantiles, promises, and when each like was seen. No I/O."""
 
 import re
 from bisect import bisect_left
@@ -14,7 +14,7 @@ _MOST_SAMPLES: Final = 500_000
 
 
 class Quantiles(msgspec.Struct, frozen=True):
-    """Of a set of times, in milliseconds."""
+    """Quantiles of a set of times, in milliseconds."""
 
     p50: float
     p90: float
@@ -31,7 +31,7 @@ class Promise(msgspec.Struct, frozen=True):
 
 
 class Acknowledged(msgspec.Struct, frozen=True, gc=False):
-    """A like that counts: where the board stood then, when it was sent and when the answer came (seconds)."""
+    """A like that was counted: the board's offset, when it was sent and when the answer came (seconds)."""
 
     offset: int
     sent: float
@@ -39,26 +39,26 @@ class Acknowledged(msgspec.Struct, frozen=True, gc=False):
 
 
 class Seen(msgspec.Struct, gc=False):
-    """The frames of one viewer: their offsets, rising, and when each came (seconds)."""
+    """The messages of one viewer: their offsets, rising, and when each arrived (seconds)."""
 
     offsets: list[int] = []
     times: list[float] = []
 
 
 def parse_promise(text: str) -> Promise:
-    """Read `p99=250ms`.
+    """Read a promise such as `p99=250ms`.
 
     Raises:
-        ValueError: it is of another form.
+        ValueError: it has another form.
     """
     match = _PROMISE.fullmatch(text)
     if match is None:
-        raise ValueError(f"--slo {text!r}: write p50, p90, p99 or max, and a time, like p99=250ms")
+        raise ValueError(f"--slo {text!r}: expected p50, p90, p99 or max, and a time, like p99=250ms")
     return Promise(text, match[1], parse_duration(match[2]) * 1000)
 
 
 def quantiles(seconds: Sequence[float]) -> Quantiles | None:
-    """Nearest-rank quantiles; None of nothing."""
+    """Nearest-rank quantiles; None if there are no times."""
     if not seconds:
         return None
     ordered = sorted(seconds)
@@ -72,8 +72,8 @@ def quantiles(seconds: Sequence[float]) -> Quantiles | None:
 def seen_after(acknowledged: Sequence[Acknowledged], viewers: Sequence[Seen]) -> list[float]:
     """How long after its acknowledgement each like was seen by each viewer, in seconds.
 
-    A viewer sees a like with its first frame at the like's offset or beyond. Of very many pairs it takes likes evenly.
-    A like that a viewer never saw is left out here; the report counts viewers that did not converge.
+    A viewer sees a like with its first message at the like's offset or beyond. If there are very many pairs, this takes
+    an even sample. It leaves out likes that a viewer never saw; the report counts viewers that did not converge.
     """
     pairs = len(acknowledged) * len(viewers)
     stride = max(1, pairs // _MOST_SAMPLES)

@@ -1,21 +1,20 @@
-"""The sending side of the load test: keep-alive connections that like at a steady rate."""
+"""The sending side of the load test: keep-alive connections that send likes at a steady rate."""
 
 import asyncio
 import random
 import time
 from itertools import accumulate
+from typing import Final
 
-import aiohttp
-import msgspec
-
-from live.client.sender import KEY_REFUSED, authorization, key_refused
+from live.client.answers import Answer
+from live.client.errors import AccessRefusedError, RequestRefusedError
+from live.client.events import Event, encode_event
+from live.client.sender import Body, Sender, open_session
 from live.errors import SetupError
 from live.load.measure import Acknowledged
 
-
-class _Answer(msgspec.Struct):
-    accepted: int
-    offsets: dict[str, int]
+_TIMEOUT: Final = 10.0
+_JSON: Final = {"Content-Type": "application/json"}
 
 
 class Producers:
@@ -25,59 +24,54 @@ class Producers:
         self.acknowledged: list[Acknowledged] = []
         self.sent = self.accepted = self.rejected = self.failed = 0
         self.last_offset = 0
-        self._url = f"{url}/v1/events"
+        self._url = url
         self._board = board
         self._key = key
-        self._keys = [f"post-{number}" for number in range(1, keys + 1)]
+        self._members = [f"post-{number}" for number in range(1, keys + 1)]
         self._weights = list(accumulate(1 / rank for rank in range(1, keys + 1)))
         self._chance = random.Random(7)  # noqa: S311 - the same likes every time
 
     async def run(self, producers: int, rate: float, seconds: float) -> None:
-        """Send `rate` likes a second, in all, for a time.
+        """Send `rate` likes a second, in all, for so many seconds.
 
         Raises:
-            SetupError: the server does not take the key, or wants one.
+            SetupError: the server requires an API key, or does not accept this one.
         """
-        connector = aiohttp.TCPConnector(limit=producers)
-        timeout = aiohttp.ClientTimeout(total=10)
-        async with aiohttp.ClientSession(
-            connector=connector, timeout=timeout, headers=authorization(self._key)
-        ) as session:
+        async with open_session(self._key, connections=producers) as session:
+            sender = Sender(session, self._url, self._key, timeout=_TIMEOUT)
             started = time.perf_counter()
             try:
                 async with asyncio.TaskGroup() as tasks:
                     for number in range(producers):
                         first = started + number / rate
-                        tasks.create_task(self._produce(session, first, producers / rate, started + seconds))
-            except* SetupError as group:
-                raise group.exceptions[0] from None
+                        tasks.create_task(self._produce(sender, first, producers / rate, started + seconds))
+            except* AccessRefusedError as group:
+                raise SetupError(str(group.exceptions[0])) from None
 
-    async def _produce(self, session: aiohttp.ClientSession, first: float, pause: float, end: float) -> None:
-        """Like at fixed times; one that is late sends at once, and does not try to catch up on what it missed."""
+    async def _produce(self, sender: Sender, first: float, pause: float, end: float) -> None:
+        """Send likes at fixed times; a late one is sent at once, and likes that were missed are not made up for."""
         due = first
         while due < end:
             await asyncio.sleep(max(0.0, due - time.perf_counter()))
-            await self._like(session)
+            await self._like(sender)
             due = max(due + pause, time.perf_counter())
 
-    async def _like(self, session: aiohttp.ClientSession) -> None:
-        key = self._chance.choices(self._keys, cum_weights=self._weights)[0]
-        body = msgspec.json.encode({"key": key, "board": self._board})
+    async def _like(self, sender: Sender) -> None:
+        member = self._chance.choices(self._members, cum_weights=self._weights)[0]
+        body = Body(encode_event(Event(member, board=self._board)), _JSON, 1, repeatable=True)
         sent = time.perf_counter()
         self.sent += 1
         try:
-            async with session.post(self._url, data=body, headers={"Content-Type": "application/json"}) as response:
-                text = await response.read()
-        except (aiohttp.ClientError, TimeoutError):
+            answer = await sender.attempt(body)
+        except AccessRefusedError:
+            raise
+        except RequestRefusedError:
             self.failed += 1
             return
         at = time.perf_counter()
-        if response.status in KEY_REFUSED:
-            raise key_refused(response.status, text, self._key)
-        if response.status != 200:  # noqa: PLR2004
+        if not isinstance(answer, Answer):
             self.failed += 1
             return
-        answer = msgspec.json.decode(text, type=_Answer)
         self.accepted += answer.accepted
         self.rejected += 1 - answer.accepted
         if answer.accepted:

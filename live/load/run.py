@@ -1,4 +1,4 @@
-"""Runs a load test: viewers connect, producers like for a while, then the two sides are compared."""
+"""Runs a load test: viewers connect, producers send likes for a while, then the two sides are compared."""
 
 import asyncio
 import time
@@ -7,20 +7,20 @@ from collections.abc import Callable
 import aiohttp
 import msgspec
 
-from live.client.sender import check_address, check_key
+from live.client.target import parse_api_key, parse_url
 from live.domain.window import parse_duration
 from live.errors import SetupError
 from live.load.measure import Promise, Quantiles, parse_promise, quantiles, seen_after
 from live.load.producers import Producers
 from live.load.viewers import Viewers
 
-_SETTLE = 3.0  # seconds that the last frames get to arrive
+_SETTLE = 3.0  # seconds for the last messages to arrive
 
 Progress = Callable[[float, float], None]
 
 
 class Options(msgspec.Struct, frozen=True, kw_only=True):
-    """What to load, how much, for how many seconds; `key` is the producers', if they have one."""
+    """What to load, how much, and for how many seconds; `key` is the API key, if the server requires one."""
 
     url: str
     board: str
@@ -36,8 +36,8 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
 class Report(msgspec.Struct, frozen=True, kw_only=True):
     """What a load test measured; times in milliseconds.
 
-    `acknowledged` runs from sending a like to its durable answer, `received` from that answer to the frame that shows
-    it at a viewer (0 when the frame came first). `converged` counts viewers that have seen the last acknowledged like.
+    `acknowledged` is from sending a like to its durable answer, `received` from that answer to the message that shows
+    it at a viewer (0 if the message came first). `converged` counts viewers that have seen the last acknowledged like.
     """
 
     producers: int
@@ -72,11 +72,11 @@ def make_options(  # noqa: PLR0913 - one for each flag
     """Options from flags.
 
     Raises:
-        SetupError: the address, the key, the duration or the promise can't be read.
+        SetupError: the address, the API key, the duration or the promise is malformed.
     """
     try:
         return Options(
-            url=check_address(url), key=check_key(key), board=board, producers=producers, viewers=viewers, rate=rate,
+            url=parse_url(url), key=parse_api_key(key), board=board, producers=producers, viewers=viewers, rate=rate,
             duration=parse_duration(duration), keys=keys, promise=parse_promise(slo) if slo else None,
         )  # fmt: skip
     except ValueError as error:
@@ -87,7 +87,7 @@ async def run(options: Options, progress: Progress) -> Report:
     """Run the test.
 
     Raises:
-        SetupError: the server can't be reached, has no such board, or does not let the producers send.
+        SetupError: the server can't be reached, has no such board, or does not allow the producers to send.
     """
     await _check_board(options)
     viewers = Viewers(options.url, options.board)
@@ -111,11 +111,11 @@ def describe(report: Report) -> list[str]:
     """The report as lines for people."""
     counted = (
         f"{report.accepted:,} of {report.sent:,} likes counted in {report.seconds:.1f} s "
-        f"({report.likes_per_second:,.0f} a second), {report.rejected:,} refused, {report.failed:,} failed"
+        f"({report.likes_per_second:,.0f} per second), {report.rejected:,} rejected, {report.failed:,} failed"
     )
     seen = (
-        f"{report.converged:,} of {report.viewers:,} viewers saw the last one; {report.frames:,} frames, "
-        f"{report.bytes_per_viewer_second:,.0f} bytes a viewer and second"
+        f"{report.converged:,} of {report.viewers:,} viewers saw the last one; {report.frames:,} messages, "
+        f"{report.bytes_per_viewer_second:,.0f} bytes per viewer and second"
     )
     lines = [counted, seen]
     for name, values in (("sent to acknowledged", report.acknowledged), ("acknowledged to seen", report.received)):
@@ -147,7 +147,7 @@ def _report(options: Options, producers: Producers, viewers: Viewers, seconds: f
     promise = options.promise
     kept = None
     if promise is not None:
-        # A test that saw nothing has kept no promise.
+        # A test in which nothing was seen does not keep a promise.
         kept = received is not None and getattr(received, promise.quantile) <= promise.milliseconds
         kept = kept and producers.failed == 0 and viewers.converged(producers.last_offset) == options.viewers
     return Report(

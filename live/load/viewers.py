@@ -1,21 +1,21 @@
-"""The watching side of the load test: WebSockets that note when each frame came."""
+"""The watching side of the load test: WebSockets that record when each message arrives."""
 
 import asyncio
 import time
-from urllib.parse import quote, urlsplit, urlunsplit
 
 import msgspec
-from websockets.asyncio.client import ClientConnection, connect
+from websockets.asyncio.client import ClientConnection
 from websockets.exceptions import ConnectionClosed, WebSocketException
 
+from live.client.watching import live_url, open_viewer
 from live.errors import SetupError
 from live.load.measure import Seen
 
-_AT_ONCE = 100  # handshakes under way
+_AT_ONCE = 100  # concurrent handshakes
 
 
 class _Head(msgspec.Struct):
-    """The part of a message that says where the board stands; a status has none."""
+    """The offset in a message; a status has none."""
 
     offset: int | None = None
 
@@ -24,16 +24,14 @@ class Viewers:
     """Open connections that watch one board."""
 
     def __init__(self, url: str, board: str) -> None:
-        parts = urlsplit(url)
-        scheme = "wss" if parts.scheme == "https" else "ws"
-        self._url = urlunsplit((scheme, parts.netloc, f"{parts.path}/v1/boards/{quote(board)}/live", "", ""))
+        self._url = live_url(url, board)
         self.seen: list[Seen] = []
         self.frames = self.bytes = 0
         self._connections: list[ClientConnection] = []
         self._watching: list[asyncio.Task[None]] = []
 
     async def connect(self, viewers: int) -> None:
-        """Open the connections, and wait until each has its first frame.
+        """Open the connections, and wait until each has received its first message.
 
         Raises:
             SetupError: the server refuses one.
@@ -47,7 +45,7 @@ class Viewers:
             raise SetupError(f"a viewer could not connect to {self._url}: {group.exceptions[0]!r}") from None
 
     async def await_offset(self, offset: int, patience: float) -> None:
-        """Wait until every viewer has seen an offset, or patience ends."""
+        """Wait until every viewer has seen an offset, for `patience` seconds at most."""
         deadline = time.perf_counter() + patience
         while self.converged(offset) < len(self.seen) and time.perf_counter() < deadline:  # noqa: ASYNC110 - cold
             await asyncio.sleep(0.02)
@@ -65,7 +63,7 @@ class Viewers:
 
     async def _open(self, gate: asyncio.Semaphore) -> None:
         async with gate:
-            connection = await connect(self._url, compression=None, ping_interval=None, close_timeout=1)
+            connection = await open_viewer(self._url, ping_interval=None)
             self._connections.append(connection)
             seen = Seen([], [])
             self.seen.append(seen)
@@ -77,7 +75,7 @@ class Viewers:
             while True:
                 self._note(seen, await connection.recv(decode=False))
         except ConnectionClosed:
-            return  # it did not converge, and is counted so
+            return  # it did not converge, and the report says so
 
     def _note(self, seen: Seen, message: bytes) -> None:
         now = time.perf_counter()

@@ -1,1 +1,1 @@
-"""`live replay`: sends a file of events to a running server, in batches, going on where it stopped."""
+"""`live replay`: sends a file of events to a running server, in batches, and continues where it stopped."""

@@ -1,4 +1,4 @@
-"""From a file to batches of events, each a line of JSON, with an id that stays the same however often it is sent."""
+"""Reads a file into batches of events; each event is a line of JSON, with an id that stays the same in every run."""
 
 import csv
 import gzip
@@ -11,11 +11,11 @@ from typing import IO, Any, Final, cast
 import msgspec
 from msgspec import UNSET, UnsetType
 
+from live.client.events import with_identity
+from live.client.sender import MAX_BYTES, MAX_EVENTS
 from live.replay.options import Options
 
-MOST_EVENTS: Final = 1000
-_MOST_BYTES: Final = 512 * 1024
-_SAME_TIME: Final = 0.1  # seconds of a replay that keeps a pace in which events share a batch
+_SAME_TIME: Final = 0.1  # seconds of a paced replay whose events share a batch
 
 
 class Batch(msgspec.Struct):
@@ -24,22 +24,18 @@ class Batch(msgspec.Struct):
     events: list[bytes] = []
     size: int = 0
     read: int = 0  # bytes of the file read, for the progress bar
-    at: float | None = None  # time of its first event that has one, when the replay keeps a pace
+    at: float | None = None  # in a paced replay, the time of the first event that has one
 
     def due_later(self, at: float | None, speed: float) -> bool:
-        """Whether an event of this time is due so much after the batch that it has to wait for the next one."""
+        """Whether an event of this time is due so long after the batch that it belongs into the next one."""
         return self.at is not None and at is not None and at - self.at > _SAME_TIME * speed
 
     def add(self, event: bytes, at: float | None) -> bool:
-        """Take in one event; gives whether the batch is full."""
+        """Add an event; returns whether the batch is full."""
         self.at = at if self.at is None else self.at
         self.events.append(event)
         self.size += len(event)
-        return len(self.events) == MOST_EVENTS or self.size >= _MOST_BYTES
-
-    def body(self) -> bytes:
-        """The batch as it is sent, before it is packed."""
-        return b"\n".join(self.events)
+        return len(self.events) == MAX_EVENTS or self.size >= MAX_BYTES
 
 
 def batches(options: Options, run: str | None, skip: int) -> Iterator[Batch]:
@@ -74,21 +70,17 @@ _identity = msgspec.json.Decoder(_Identity)
 
 
 def with_id(event: bytes, run: str, number: int) -> bytes:
-    """The event with an id made of the run and its number in the file, unless it has one of its own.
+    """The event with an id made of the run and its number in the file, unless it has an id.
 
-    It is put behind what stands there, so that whatever is wrong with the event is still seen by the server.
+    The id is appended to the text as it is, so that the server still sees whatever is wrong with the event.
     """
     try:
         own = _identity.decode(event)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return event  # for the server to refuse by name
+        return event  # the server rejects it, and says why
     if own.id is not UNSET or b'"' not in event:
         return event
-    if own.source is UNSET:
-        identity = f',"source":"replay:{run}","id":"{number}"}}'
-    else:  # its source may number events itself
-        identity = f',"id":"replay:{run}:{number}"}}'
-    return event.rstrip()[:-1] + identity.encode()
+    return with_identity(event, f"replay:{run}", number, has_source=own.source is not UNSET)
 
 
 def _events(raw: IO[bytes], path: Path) -> Iterator[bytes]:
@@ -100,17 +92,17 @@ def _events(raw: IO[bytes], path: Path) -> Iterator[bytes]:
     text = io.TextIOWrapper(stream, encoding="utf-8-sig", newline="")
     try:
         for row in csv.DictReader(text):
-            # Cells beyond the header have no name: for the server to refuse.
+            # Cells beyond the header have no name: the server rejects them.
             event: dict[str, Any] = {name or "": value for name, value in row.items() if value}
             if "amount" in event:
                 event["amount"] = _amount(event["amount"])
             yield msgspec.json.encode(event)
     finally:
-        text.detach()  # else it closes the file, whose place is still asked for
+        text.detach()  # otherwise it closes the file, whose position is still needed
 
 
 def _amount(text: str) -> int | str:
-    """A whole number of a CSV file; anything else is left for the server to refuse by name."""
+    """A whole number of a CSV file; anything else stays as it is, and the server rejects it."""
     digits = text.removeprefix("-")
     return int(text) if digits.isascii() and digits.isdecimal() and len(digits) < 20 else text  # noqa: PLR2004
 
@@ -119,9 +111,9 @@ def _with_board(event: bytes, board: str) -> bytes:
     try:
         fields = msgspec.json.decode(event, type=dict[str, msgspec.Raw])
     except (msgspec.DecodeError, RecursionError):
-        return event  # for the server to refuse by name
+        return event  # the server rejects it, and says why
     if msgspec.json.encode(fields).count(b'"') != event.count(b'"'):
-        return event  # a field stands twice: the same
+        return event  # it has a duplicate field: the same
     fields["board"] = msgspec.Raw(msgspec.json.encode(board))
     return msgspec.json.encode(fields)
 

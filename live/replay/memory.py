@@ -1,4 +1,4 @@
-"""What is remembered of a replay from one run of the command to the next: how far it came, and under which name."""
+"""What the command remembers of a replay from one run to the next: how far it came, and the name in its ids."""
 
 import hashlib
 import os
@@ -8,17 +8,17 @@ from typing import Annotated
 
 import msgspec
 
-from live.client.sender import producer_of
+from live.client.sender import MAX_EVENTS
+from live.client.target import producer_of
 from live.errors import SetupError
-from live.replay.batches import MOST_EVENTS
 from live.replay.options import Options
 
 
 class Note(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    """What stands in the file.
+    """The content of the file.
 
     `run` is part of the ids that events are given, so that they stay the same from run to run. The first `sent` events
-    were acknowledged; those up to `reach` may have been counted without our knowing, with the key of `producer`.
+    were acknowledged. Those up to `reach` may have been counted without an answer, with an API key of `producer`.
     """
 
     run: Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{16}$")]
@@ -28,7 +28,7 @@ class Note(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
 
 
 def note_path(options: Options) -> Path:
-    """Where it is kept how much of this file, as it now is, has been sent to this server and board."""
+    """Where the progress of this file, in its present state, to this server and board is kept."""
     stat = options.path.stat()
     name = f"{options.path.resolve()}\0{stat.st_size}\0{stat.st_mtime_ns}\0{options.url}\0{options.board or ''}"
     folder = Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state") / "live-board"
@@ -36,10 +36,10 @@ def note_path(options: Options) -> Path:
 
 
 class Memory:
-    """How far a replay came, kept in a file.
+    """The progress of a replay, kept in a file.
 
     Raises:
-        SetupError: the file can't be read, or says that events may count twice with the key that is given now.
+        SetupError: the file can't be read, or events could count twice with the present API key.
     """
 
     def __init__(self, options: Options) -> None:
@@ -53,7 +53,7 @@ class Memory:
 
     @property
     def run(self) -> str | None:
-        """The name of the replay, for ids; None without."""
+        """The name of the replay in its ids; None without ids."""
         return self._note.run if self._ids else None
 
     @property
@@ -62,19 +62,19 @@ class Memory:
         return self._note.sent
 
     def begin(self) -> None:
-        """Note the name, before anything is sent under it."""
+        """Save the name, before anything is sent under it."""
         self._note.producer = self._producer
         self.acknowledged(self.sent)
 
     def acknowledged(self, sent: int) -> None:
-        """Note how many events were sent by now; the next batch may count before anything more can be noted."""
+        """Save how many events were sent by now; the next batch may count before anything more can be saved."""
         self._note.sent = sent
-        self._note.reach = max(self._doubted, sent + MOST_EVENTS) if self._ids else 0
+        self._note.reach = max(self._doubted, sent + MAX_EVENTS) if self._ids else 0
         self._write()
 
-    def settle(self, doubtful: object) -> None:
-        """Note, at the end of a run, whether the batch behind those that were acknowledged may have been counted."""
-        if doubtful:
+    def settle(self, *, in_doubt: bool) -> None:
+        """Save, at the end of a run, whether the batch after the acknowledged ones may have been counted."""
+        if in_doubt:
             return
         self._note.reach = self._doubted
         if self._note.sent or self._doubted:
@@ -87,7 +87,7 @@ class Memory:
         self._path.unlink(missing_ok=True)
 
     def _write(self) -> None:
-        """Wholly or not at all, whatever happens meanwhile."""
+        """Replace the file atomically."""
         try:
             self._path.parent.mkdir(parents=True, exist_ok=True)
             fresh = self._path.with_suffix(".new")
@@ -97,7 +97,7 @@ class Memory:
                 os.fsync(file.fileno())
             fresh.replace(self._path)
         except OSError as error:
-            raise SetupError(f"can't note in {self._path} that {self.sent} events were sent: {error}") from None
+            raise SetupError(f"can't save in {self._path} that {self.sent} events were sent: {error}") from None
 
 
 def _read(path: Path) -> Note | None:
@@ -107,13 +107,13 @@ def _read(path: Path) -> Note | None:
         return None
     except (msgspec.DecodeError, UnicodeDecodeError):
         raise SetupError(
-            f"{path} does not say how much was sent before; --restart begins with the first event"
+            f"{path} is damaged, so it is unknown how much was sent; to start at the first event, add --restart"
         ) from None
 
 
 def _other_producer(note: Note) -> SetupError:
-    whose = f"with a key of producer {note.producer!r}" if note.producer else "without a key"
+    key = f"with an API key of producer {note.producer!r}" if note.producer else "without an API key"
     return SetupError(
-        f"the events behind the first {note.sent:,} were sent {whose}, and may have been counted: with another "
-        f"producer's key they would count twice. Go on {whose}, or give --no-ids if that does not matter."
+        f"the events after the first {note.sent:,} were sent {key} and may have been counted; with the API key of "
+        f"another producer they would count twice. Continue {key}, or add --no-ids if that does not matter."
     )

@@ -1,14 +1,18 @@
-"""What a replay is told."""
+"""The options of a replay."""
 
 from pathlib import Path
 
 import msgspec
 
+from live.client.target import parse_api_key, parse_url
+from live.errors import SetupError
+
 
 class Options(msgspec.Struct, frozen=True, kw_only=True):
-    """What to replay where: `speed` is a factor on the events' own time, None for as fast as it goes.
+    """What to replay, and where to.
 
-    `key` is the producer's, if it has one. With `ids`, each event without an id of its own is given one.
+    `speed` is a factor on the pace of the events' own times; None sends as fast as the server counts. `key` is the API
+    key, for a server that requires one. With `ids`, each event without an id is given one.
     """
 
     path: Path
@@ -18,3 +22,37 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     restart: bool = False
     key: str | None = None
     ids: bool = True
+
+
+def make_options(
+    *, path: Path, url: str, board: str | None, speed: str, restart: bool, key: str | None, ids: bool
+) -> Options:
+    """Options from flags.
+
+    Raises:
+        SetupError: the address, the API key or the speed is malformed.
+    """
+    try:
+        return Options(
+            path=path, url=parse_url(url), board=board, speed=parse_speed(speed), restart=restart,
+            key=parse_api_key(key), ids=ids,
+        )  # fmt: skip
+    except ValueError as error:
+        raise SetupError(str(error)) from None
+
+
+def parse_speed(text: str) -> float | None:
+    """A factor on the pace of the events' own times; None for `max`.
+
+    Raises:
+        ValueError: it is neither.
+    """
+    if text == "max":
+        return None
+    try:
+        speed = float(text)
+    except ValueError:
+        speed = 0
+    if not 0 < speed < float("inf"):
+        raise ValueError(f"--speed {text!r}: expected a number such as 60, or max")
+    return speed

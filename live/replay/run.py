@@ -1,4 +1,4 @@
-"""Runs a replay from the first event that was not acknowledged to the last."""
+"""Runs a replay from the first event without an acknowledgement to the last."""
 
 import asyncio
 import csv
@@ -10,20 +10,22 @@ from typing import Any
 
 import msgspec
 
+from live.client.answers import Answer
+from live.client.errors import LiveBoardError, OutcomeUnknownError, ServerUnavailableError
+from live.client.sender import Sender, SendingStoppedError, ndjson, open_session, stopped_within
 from live.errors import SetupError
 from live.replay.batches import Batch, batches
 from live.replay.memory import Memory
 from live.replay.options import Options
-from live.replay.sending import Answer, Sender, open_sender
 
 Progress = Callable[[int, int, int], None]
 
 
 class Outcome(msgspec.Struct, kw_only=True):
-    """What became of the file.
+    """What became of the events of a file.
 
-    `resumed_at` is how many events had been sent before, `stopped` that some are left. `lost` is how many answers were
-    lost, so that a batch was sent again; where it had counted, its events are among the `duplicate`.
+    `resumed_at` is how many events earlier runs had sent. `stopped` says that the replay was interrupted. `lost` is how
+    many answers were lost, so that a batch was sent again; events that had been counted are among the `duplicate`.
     """
 
     sent: int = 0
@@ -37,80 +39,96 @@ class Outcome(msgspec.Struct, kw_only=True):
 
 
 async def replay(options: Options, progress: Progress) -> Outcome:
-    """Send the file; `progress` is told bytes read, bytes in all and events sent.
+    """Send the file; `progress` receives the bytes read, the bytes in all and the number of events sent.
 
-    What was sent is noted after each answer. A batch whose answer is lost is sent again, by this run or by the next:
-    its events have ids, so they count once. Without ids nobody would know, and the replay ends there.
+    Progress is saved after each answer. If an answer is lost, this run or the next one sends the batch again: its
+    events have ids, so each counts once. Without ids that would be uncertain, and the replay ends there.
 
     Raises:
-        SetupError: the file can't be read, the server refuses it, or stays away.
+        SetupError: the file can't be read, or the server refuses it or stays unavailable.
     """
     stop = asyncio.Event()
-    # A batch under way is finished first, so that a replay that was stopped leaves nothing in doubt.
+    # A batch that is under way is finished first, so that an interrupted replay leaves nothing in doubt.
     asyncio.get_running_loop().add_signal_handler(signal.SIGINT, stop.set)
     try:
         total = options.path.stat().st_size
         memory = Memory(options)
         outcome = Outcome(resumed_at=memory.sent, sent=memory.sent)
-        async with open_sender(options, stop) as sender:
+        # A connection for each batch: on one that is kept, a server that stops can't be told from a lost answer.
+        async with open_session(options.key, keep_alive=False) as session:
+            sender = Sender(session, options.url, options.key, stop=stop)
             try:
                 memory.begin()
-                outcome.stopped = not await _send_all(options, sender, memory, outcome, progress)
+                outcome.stopped = not await _send_all(options, sender, stop, memory, outcome, progress)
             finally:
                 outcome.lost = sender.lost
-                memory.settle(sender.doubtful)
+                memory.settle(in_doubt=sender.in_doubt)
     except (OSError, EOFError, UnicodeDecodeError, csv.Error, zlib.error) as error:
         raise SetupError(f"can't read {options.path}: {error}") from None
+    except LiveBoardError as error:
+        raise SetupError(f"{error}{_advice(error)}") from None
     if not outcome.stopped:
         memory.forget()
         progress(total, total, outcome.sent)
     return outcome
 
 
-async def _send_all(options: Options, sender: Sender, memory: Memory, outcome: Outcome, progress: Progress) -> bool:
-    """Send batch after batch; gives whether all were sent, rather than that somebody stopped it."""
+async def _send_all(
+    options: Options, sender: Sender, stop: asyncio.Event, memory: Memory, outcome: Outcome, progress: Progress
+) -> bool:
+    """Send batch after batch; returns false if the replay was interrupted."""
     total = options.path.stat().st_size
-    pace = _Pace(options.speed, sender)
+    pace = _Pace(options.speed, stop)
     for batch in batches(options, memory.run, skip=memory.sent):
         if not await pace.keep(batch):
             return False
-        answer = await sender.send(batch)
-        if answer is None:
+        try:
+            answer = await sender.send(ndjson(batch.events, repeatable=options.ids))
+        except SendingStoppedError:
             return False
         _note(outcome, answer, len(batch.events))
         memory.acknowledged(outcome.sent)
         progress(batch.read, total, outcome.sent)
-        if sender.is_stopped():
+        if stop.is_set():
             return False
     return True
 
 
 class _Pace:
-    """Keeps the pace of the events, at a factor; None is as fast as it goes."""
+    """Keeps the pace of the events' own times, by a factor; None is as fast as the server counts."""
 
-    def __init__(self, speed: float | None, sender: Sender) -> None:
+    def __init__(self, speed: float | None, stop: asyncio.Event) -> None:
         self._speed = speed
-        self._sender = sender
-        self._started: tuple[float, float] | None = None  # when the replay and the events' time began
+        self._stop = stop
+        self._started: tuple[float, float] | None = None  # when the replay started, and the time of its first event
 
     async def keep(self, batch: Batch) -> bool:
-        """Wait until the first event of the batch is due; False when somebody stopped the replay meanwhile."""
+        """Wait until the first event of the batch is due; returns false if the replay was interrupted meanwhile."""
         if self._speed is None or batch.at is None:
             return True
         now = asyncio.get_running_loop().time()
         if self._started is None:
             self._started = (now, batch.at)
         began, first = self._started
-        return not await self._sender.pause(began + (batch.at - first) / self._speed - now)
+        return not await stopped_within(self._stop, began + (batch.at - first) / self._speed - now)
 
 
 def _note(outcome: Outcome, answer: Answer, events: int) -> None:
     codes = Counter(outcome.rejected)
-    codes.update(rejection["code"] for rejection in answer.rejected)
+    codes.update(rejection.code for rejection in answer.rejected)
     for rejection in answer.rejected[: max(0, 3 - len(outcome.examples))]:
-        rejection["event"] = outcome.sent + rejection.pop("index")
-        outcome.examples.append(rejection)
+        example = msgspec.to_builtins(rejection)
+        example["event"] = outcome.sent + example.pop("index")
+        outcome.examples.append(example)
     outcome.rejected = dict(codes)
     outcome.accepted += answer.accepted
     outcome.duplicate += answer.duplicate
     outcome.sent += events
+
+
+def _advice(error: LiveBoardError) -> str:
+    """What to add to an error for somebody who runs the command."""
+    if isinstance(error, ServerUnavailableError):
+        once = " Events of the last batch that were counted count once." if error.in_doubt else ""
+        return f"; run the command again to continue from here.{once}"
+    return ". The next run sends them again." if isinstance(error, OutcomeUnknownError) else ""

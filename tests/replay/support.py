@@ -83,20 +83,36 @@ class Proxy:
         self.went_silent = asyncio.Event()
         self._server = urlsplit(server)
         self._chance = random.Random(seed)
+        self._tasks: set[asyncio.Task[None]] = set()
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Take one connection."""
+        task = asyncio.create_task(self._forth(reader, writer))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def end(self) -> None:
+        """Leave all connections."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def _forth(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         upstream_reader, upstream_writer = await asyncio.open_connection(self._server.hostname, self._server.port)
         returning = asyncio.create_task(self._back(upstream_reader, writer))
-        with suppress(ConnectionError):
-            while piece := await reader.read(1 << 20):
-                if self._chance.random() < self.share:
-                    self.lost_requests += 1
-                    break
-                upstream_writer.write(piece)
-        upstream_writer.close()
-        await returning
-        writer.close()
+        try:
+            with suppress(ConnectionError):
+                while piece := await reader.read(1 << 20):
+                    if self._chance.random() < self.share:
+                        self.lost_requests += 1
+                        break
+                    upstream_writer.write(piece)
+            upstream_writer.close()
+            await returning
+        finally:
+            returning.cancel()
+            upstream_writer.close()
+            writer.close()
 
     async def _back(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         held = False
@@ -125,3 +141,4 @@ async def lossy(server: str, share: float = 0.0, seed: int = 5) -> AsyncIterator
         yield proxy
     finally:
         listening.close()
+        await proxy.end()

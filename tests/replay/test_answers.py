@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from live.client.answers import parse_retry_after
 from live.errors import SetupError
-from live.replay import sending
 from live.replay.run import Outcome
 from tests.replay.support import many, send, write
 
@@ -70,7 +70,7 @@ async def test_a_batch_that_is_refused_is_not_sent_again(tmp_path: Path, status:
     """What the server said is told."""
     path = write(tmp_path / "e.ndjson", many(3))
     async with answering((status, b"no such luck")) as url:
-        with pytest.raises(SetupError, match=f"refused a batch with {status}: no such luck"):
+        with pytest.raises(SetupError, match=f"refused the request with {status}: no such luck"):
             await send(path, url)
 
 
@@ -84,12 +84,12 @@ async def test_a_server_that_says_when_to_come_again_is_obeyed(tmp_path: Path) -
             await send(path, url)
         assert asyncio.get_running_loop().time() - began > 0.9
     async with answering((503, b""), retry_after="3600") as url:
-        with pytest.raises(SetupError, match="stays away"):
+        with pytest.raises(SetupError, match="stays unavailable"):
             await send(path, url)
 
 
 @pytest.mark.parametrize(("told", "seconds"), [("7", 7), ("9" * 400, 86400), ("", None), ("soon", None), ("-1", None)])
 def test_a_pause_is_read(told: str, seconds: float | None) -> None:
     """Anything else than a number of seconds or a date says nothing; a date that is past is now."""
-    assert sending._told(told) == seconds
-    assert sending._told("Wed, 21 Oct 2015 07:28:00 GMT") == 0
+    assert parse_retry_after(told) == seconds
+    assert parse_retry_after("Wed, 21 Oct 2015 07:28:00 GMT") == 0

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from live.client import sender
 from live.domain.producer import Scope
 from live.errors import SetupError
-from live.replay import sending
 from live.replay.options import Options
 from live.settings import Settings
 from live.store.connection.client import connect
@@ -75,8 +75,8 @@ async def test_without_the_right_key_it_is_told_what_to_do(tmp_path: Path, url: 
     """One line, exit 2; and with the key the file is sent whole."""
     path = str(write(tmp_path / "e.ndjson", many(10)))
     for environment, told in (
-        ({}, "live: the server takes events from producers with a key only (401: "),
-        ({"LIVE_KEY": f"shop.{SECRET}"}, "live: the server does not take this key of producer 'shop' (401: "),
+        ({}, "live: the server requires an API key (401: "),
+        ({"LIVE_KEY": f"shop.{SECRET}"}, "live: the server does not accept this API key of producer 'shop' (401: "),
     ):
         status, printed = await run_replay(path, "--to", url, **environment)
         assert (status, printed.count("\n")) == (2, 1)
@@ -92,7 +92,7 @@ async def test_a_key_for_something_else_is_told(tmp_path: Path, url: str, settin
     other = await add_key(settings, "boss", Scope(verbs=("admin",)))
     elsewhere = await add_key(settings, "else", Scope(boards=("other",)))
     await asyncio.sleep(2)  # until the running server knows them
-    with pytest.raises(SetupError, match=r"does not let producer 'boss' send events \(403: .*--verbs post"):
+    with pytest.raises(SetupError, match=r"does not allow this for producer 'boss' \(403: .*--verbs post"):
         await send(path, url, key=other)
     assert (await send(path, url, key=elsewhere)).rejected == {"board_forbidden": 10}
 
@@ -101,14 +101,14 @@ async def test_another_key_of_the_same_producer_goes_on(tmp_path: Path, url: str
     """A producer that changes over in the middle counts nothing twice; nor does another, when nothing is in doubt."""
     path = tmp_path / "e.ndjson"
     path.write_bytes(b'{"key":"a"}\n' * 1000 + b'{"key":"\xff"}\n')
-    with pytest.raises(SetupError, match="the server refused a batch with 400"):
+    with pytest.raises(SetupError, match="the server refused the request with 400"):
         await send(path, url, key=key)
     note = noted(Options(path=path, url=url))
     assert note is not None
     assert (note.sent, note.reach, note.producer) == (1000, 0, "shop")
     for other in (await add_key(settings, "shop", Scope()), await add_key(settings, "tram", Scope())):
         await asyncio.sleep(2)  # until the running server knows it
-        with pytest.raises(SetupError, match="the server refused a batch with 400"):
+        with pytest.raises(SetupError, match="the server refused the request with 400"):
             await send(path, url, key=other)
     assert await scores(url) == {"a": 1000}
 
@@ -127,11 +127,11 @@ async def test_a_key_is_not_shown_when_something_else_answers(
         await writer.drain()
         writer.close()
 
-    monkeypatch.setattr(sending, "_PATIENCE", 0.3)
+    monkeypatch.setattr(sender, "PATIENCE", 0.3)
     path = write(tmp_path / "e.ndjson", many(3))
     server = await asyncio.start_server(babble, "127.0.0.1", 0)
     async with server:
         with pytest.raises(SetupError) as told:
             await send(path, f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}", key=f"shop.{SECRET}")
     assert SECRET not in str(told.value)
-    assert "stays away" in str(told.value) or "is not a Live Board" in str(told.value)
+    assert "stays unavailable" in str(told.value) or "is not a Live Board" in str(told.value)

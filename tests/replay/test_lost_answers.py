@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from live.client import sender
 from live.domain.board_file import BoardChoice, make_board
 from live.errors import SetupError
-from live.replay import sending
 from live.replay.batches import with_id
 from live.replay.options import Options
 from live.replay.run import Outcome, replay
@@ -27,7 +27,7 @@ RUN = "0123456789abcdef"
 @pytest.fixture(autouse=True)
 def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is lost is sent again soon."""
-    monkeypatch.setattr(sending, "_LONGEST_PAUSE", 0.1)
+    monkeypatch.setattr(sender, "_LONGEST_PAUSE", 0.1)
 
 
 async def test_a_file_counts_once_through_a_line_that_loses_at_random(tmp_path: Path, url: str) -> None:
@@ -122,7 +122,7 @@ async def test_an_answer_that_never_comes_is_lost_too(
     tmp_path: Path, url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """After a time the batch is sent again; one that is away for too long ends the replay, and the next goes on."""
-    monkeypatch.setattr(sending, "_TIMEOUT", 0.5)
+    monkeypatch.setattr(sender, "_TIMEOUT", 0.5)
     path = write(tmp_path / "e.ndjson", many(1500))
     async with lossy(url) as proxy:
         proxy.silent = True
@@ -131,9 +131,9 @@ async def test_an_answer_that_never_comes_is_lost_too(
         proxy.silent = False
         assert await sending_it == Outcome(sent=1500, accepted=500, duplicate=1000, lost=1)
 
-        monkeypatch.setattr(sending, "_PATIENCE", 0.1)
+        monkeypatch.setattr(sender, "PATIENCE", 0.1)
         proxy.silent = True
-        with pytest.raises(SetupError, match=r"stays away \(TimeoutError\).* counts once"):
+        with pytest.raises(SetupError, match=r"stays unavailable \(TimeoutError\).* count once"):
             await send(path, proxy.url)
         proxy.silent = False
         assert (await send(path, proxy.url)).sent == 1500
@@ -183,7 +183,7 @@ async def test_another_producer_does_not_go_on_with_what_is_in_doubt(url: str, t
         proxy.silent = True
         await cut_off(proxy, options)
         proxy.silent = False
-        with pytest.raises(SetupError, match=r"were sent without a key, .* would count twice"):
+        with pytest.raises(SetupError, match=r"were sent without an API key .* would count twice"):
             await send(path, proxy.url, key="shop.secret")
         note = noted(options)
         assert note is not None
@@ -194,7 +194,7 @@ async def test_another_producer_does_not_go_on_with_what_is_in_doubt(url: str, t
 @pytest.mark.timeout(60)
 async def test_who_is_told_to_send_less_does(valkey_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A 429 is not a server that is away, however long it goes on."""
-    monkeypatch.setattr(sending, "_PATIENCE", 0.2)
+    monkeypatch.setattr(sender, "PATIENCE", 0.2)
     path = write(tmp_path / "e.ndjson", many(4500))
     async with run_server(fresh_settings(valkey_url, rate=1000, burst=1000), [rolling_board()]) as url:
         assert await send(path, url) == Outcome(sent=4500, accepted=4500)

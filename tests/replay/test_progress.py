@@ -28,7 +28,7 @@ async def test_a_server_that_refuses_everything_is_told(tmp_path: Path, url: str
     """With its answer; what came before stays noted."""
     path = tmp_path / "e.ndjson"
     path.write_bytes(b'{"key":"a"}\n' * 1000 + b'{"key":"\xff"}\n')
-    with pytest.raises(SetupError, match=r"the server refused a batch with 400: .*not UTF-8"):
+    with pytest.raises(SetupError, match=r"the server refused the request with 400: .*not UTF-8"):
         await send(path, url)
     assert await scores(url) == {"a": 1000}
     note = noted(Options(path=path, url=url))

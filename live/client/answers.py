@@ -1,0 +1,93 @@
+"""What the answer to a POST of events means: counted, not taken, possibly counted, or refused."""
+
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from typing import Final, NamedTuple
+
+import msgspec
+
+from live.client.errors import NotALiveBoardError, RequestRefusedError
+from live.client.target import ACCESS_REFUSED, access_refused
+from live.domain.event import Rejection
+
+_OK: Final = 200
+_TOO_MANY: Final = 429
+_NOT_TAKEN: Final = frozenset({408, _TOO_MANY, 503})  # nothing was counted: try again
+_LOST: Final = frozenset({500, 502, 504})  # a fault, or a proxy's word: the server may have counted
+_MAX_PAUSE: Final = 86_400.0
+_MAX_SHOWN: Final = 300
+
+
+class Answer(msgspec.Struct, frozen=True):
+    """What became of the events of one request.
+
+    Attributes:
+        accepted: how many were counted, and are on disk.
+        duplicate: how many the server had counted before, by their ids.
+        rejected: the others, each with its index in the request, a stable `code` and a `detail`.
+        offsets: by board, the offset at which it shows these events.
+    """
+
+    accepted: int
+    duplicate: int
+    rejected: tuple[Rejection, ...]
+    offsets: dict[str, int]
+
+
+class Setback(NamedTuple):
+    """Why an attempt failed that may be repeated.
+
+    `retry_after` is how many seconds the server asks to wait. With `lost` the events may have been counted. With
+    `paced` the server works, and wants fewer events.
+    """
+
+    problem: str
+    retry_after: float | None = None
+    lost: bool = False
+    paced: bool = False
+
+
+_decode_answer = msgspec.json.Decoder(Answer).decode
+
+
+def read_answer(status: int, body: bytes, retry_after: str, url: str, api_key: str | None) -> Answer | Setback:
+    """Read the answer to a POST of events; `retry_after` is the header field, or empty.
+
+    Raises:
+        AccessRefusedError: the API key is missing or not accepted.
+        RequestRefusedError: the server refuses this request for another reason.
+        NotALiveBoardError: the answer is not one of Live Board.
+    """
+    if status == _OK:
+        try:
+            return _decode_answer(body)
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            raise NotALiveBoardError(f"what answers at {url} is not a Live Board") from None
+    setback = read_setback(status, body, retry_after)
+    if setback is not None:
+        return setback
+    if status in ACCESS_REFUSED:
+        raise access_refused(status, body, api_key)
+    raise RequestRefusedError(status, body)
+
+
+def read_setback(status: int, body: bytes, retry_after: str) -> Setback | None:
+    """Why the same request may work later; None if the status says that it will not."""
+    problem = f"{status}: {body[:_MAX_SHOWN].decode(errors='replace')}"
+    pause = parse_retry_after(retry_after)
+    if status in _LOST or b'"outcome_unknown"' in body:
+        return Setback(problem, pause, lost=True)
+    if status in _NOT_TAKEN:
+        return Setback(problem, pause, paced=status == _TOO_MANY)
+    return None
+
+
+def parse_retry_after(value: str) -> float | None:
+    """The seconds in a Retry-After field, which may hold a date; at most a day. None if it holds neither."""
+    if value.isdecimal():
+        return min(float(value), _MAX_PAUSE)
+    try:
+        date = parsedate_to_datetime(value)
+    except ValueError:
+        return None
+    return min(max(0.0, (date.replace(tzinfo=date.tzinfo or UTC) - datetime.now(UTC)).total_seconds()), _MAX_PAUSE)

@@ -1,0 +1,75 @@
+"""Everything that the client raises. A wrong argument raises ValueError; all else is a `LiveBoardError`."""
+
+from typing import Final
+
+import msgspec
+
+_MAX_SHOWN: Final = 300  # characters of an answer that is not a problem document
+
+
+class LiveBoardError(Exception):
+    """The parent of all errors of the client. The message says what is wrong and, where possible, what to do."""
+
+
+class NotALiveBoardError(LiveBoardError):
+    """Something answers at the address, but it is not a Live Board server."""
+
+
+class ServerUnavailableError(LiveBoardError):
+    """The server could not be reached, or could not count, for longer than the client's patience.
+
+    `in_doubt` is true if an answer was lost: the last events may have been counted. Send them again with the same ids,
+    and each counts once.
+    """
+
+    def __init__(self, message: str, *, in_doubt: bool = False) -> None:
+        super().__init__(message)
+        self.in_doubt = in_doubt
+
+
+class OutcomeUnknownError(LiveBoardError):
+    """An answer was lost, and the events have no ids: they may have been counted or not, so they are not sent again."""
+
+
+class WatchEndedError(LiveBoardError):
+    """The server closed a watcher's connection for good; `code` is the close code, from 3500 to 3999."""
+
+    def __init__(self, code: int, reason: str) -> None:
+        super().__init__(f"the server closed the connection: {reason or 'no reason given'} ({code})")
+        self.code = code
+        self.reason = reason
+
+
+class RequestRefusedError(LiveBoardError):
+    """The server refused a request as a whole, and would refuse it again.
+
+    `status` is the HTTP status. `code` is the stable code of the problem, such as `board_not_found`, and `detail` says
+    more; both are empty if something other than Live Board answered.
+    """
+
+    def __init__(self, status: int, body: bytes, message: str = "") -> None:
+        problem = read_problem(body)
+        text = body[:_MAX_SHOWN].decode(errors="replace")
+        super().__init__(message or f"the server refused the request with {status}: {text}")
+        self.status = status
+        self.code = problem.code
+        self.detail = problem.detail
+
+
+class AccessRefusedError(RequestRefusedError):
+    """The server refused a request with 401 or 403: the API key is missing, unknown, revoked, or not for this."""
+
+
+class Problem(msgspec.Struct):
+    """The part of a problem document (RFC 9457) that the client uses."""
+
+    code: str = ""
+    detail: str = ""
+
+
+def read_problem(body: bytes) -> Problem:
+    """Read a problem document; one without content if the body is something else."""
+    try:
+        return msgspec.json.decode(body, type=Problem)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return Problem()

@@ -1,0 +1,70 @@
+"""Events as a client sends them, and the ids that make each of them count once."""
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any, Final
+
+import msgspec
+
+MAX_EVENT_BYTES: Final = 64 * 1024  # the server refuses a longer one
+_encode = msgspec.json.Encoder().encode
+
+
+class Event(msgspec.Struct, frozen=True, omit_defaults=True):
+    """`member` received `amount`; what is None is left out.
+
+    Attributes:
+        member: what is ranked: 1 to 1,024 bytes of UTF-8 in NFC. The wire format calls it `key`.
+        amount: a whole number within ±2^53; a negative one takes back.
+        type: which boards the event feeds, by their `source`; the server's default is `like`.
+        board: the one board to feed, in place of `type`.
+        time: an aware datetime; by default the event counts at the time it arrives.
+        id: unique within its `source`: an event with an id counts once, however often it is sent.
+        source: who numbers the ids.
+        category: narrows the boards down to those that take this category.
+        actor: who acted; required on boards that count votes.
+        fields: whole numbers by name, for boards whose score is made of fields.
+        metadata: a JSON object of up to 4,096 bytes, kept with the record, on boards that do not add amounts up.
+    """
+
+    member: str = msgspec.field(name="key")
+    amount: int = 1
+    type: str | None = None
+    board: str | None = None
+    time: datetime | None = None
+    id: str | None = None
+    source: str | None = None
+    category: str | None = None
+    actor: str | None = None
+    fields: Mapping[str, int] | None = None
+    metadata: Mapping[str, Any] | None = None
+
+
+_decode_event = msgspec.json.Decoder(Event).decode
+
+
+def encode_event(event: Event) -> bytes:
+    """The event as a line of JSON.
+
+    Raises:
+        ValueError: it is longer than 64 KiB.
+        TypeError: a value has no form in JSON.
+    """
+    line = _encode(event)
+    if len(line) > MAX_EVENT_BYTES:
+        raise ValueError(f"the event has {len(line):,} bytes of JSON; at most {MAX_EVENT_BYTES:,} are allowed")
+    return line
+
+
+def decode_event(line: bytes) -> Event:
+    """The event of a line that `encode_event` made."""
+    return _decode_event(line)
+
+
+def with_identity(line: bytes, run: str, number: int, *, has_source: bool) -> bytes:
+    """A JSON object with an id made of `run` and `number` appended, so that it is the same whenever it is sent.
+
+    A `source` of its own may number events too, so then the id itself names the run.
+    """
+    identity = f',"id":"{run}:{number}"}}' if has_source else f',"source":"{run}","id":"{number}"}}'
+    return line.rstrip()[:-1] + identity.encode()

@@ -1,0 +1,254 @@
+"""Sends events in batches while the program goes on."""
+
+import asyncio
+import logging
+import secrets
+from collections import Counter, deque
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from types import TracebackType
+from typing import Final, Self
+
+import msgspec
+
+from live.client.answers import Answer
+from live.client.events import Event, decode_event, encode_event, with_identity
+from live.client.sender import MAX_BYTES, MAX_EVENTS, Sender, ndjson
+from live.domain.event import Rejection
+
+LINGER: Final = 0.01  # seconds
+MAX_PENDING: Final = 10_000
+_log = logging.getLogger("live.client")
+
+OnRejected = Callable[[Event, Rejection], None]
+
+
+class Totals(msgspec.Struct, frozen=True, kw_only=True):
+    """What became of the events of a producer so far.
+
+    Attributes:
+        accepted: how many were counted.
+        duplicate: how many the server had counted before: those of a batch whose first answer was lost, and those with
+            ids of their own that were sent earlier.
+        rejected: how many were refused, by code.
+        lost: how many answers were lost, so that a batch was sent again.
+    """
+
+    accepted: int = 0
+    duplicate: int = 0
+    rejected: dict[str, int] = {}
+    lost: int = 0
+
+
+class Producer:
+    """Sends events in batches of up to 1,000, in the order given; use it as an asynchronous context manager.
+
+    Each event without an id gets one, so that each counts once, even if an answer is lost and its batch is sent again.
+    A batch is sent when it is full, when its first event is `linger` seconds old, or on `flush`; meanwhile the next
+    one gathers. On 429 the producer waits for as long as the server asks.
+
+    If a batch can't be sent, the producer fails: `send`, `flush` and the end of the context raise its error, and
+    `unsent` gives the events that are left.
+    """
+
+    def __init__(
+        self,
+        sender: Sender,
+        *,
+        linger: float = LINGER,
+        max_pending: int = MAX_PENDING,
+        on_rejected: OnRejected | None = None,
+    ) -> None:
+        self._sender = sender
+        self._lines = _Lines(linger)
+        self._max_pending = max_pending
+        self._on_rejected = on_rejected or _log_rejected
+        self._totals = Totals()
+        self._settled = 0  # events that were answered
+        self._progress = asyncio.Event()  # replaced after each batch
+        self._failure: Exception | None = None
+        self._sending: asyncio.Task[None] | None = None
+
+    async def __aenter__(self) -> Self:
+        self.start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        try:
+            if kind is None or issubclass(kind, Exception):  # otherwise the program is ending: don't keep it waiting
+                await self.flush()
+        finally:
+            await self.stop()
+
+    def start(self) -> None:
+        """Start to send; the context manager does so."""
+        self._sending = asyncio.create_task(self._run())
+
+    async def stop(self) -> None:
+        """Stop at once, without waiting for an answer; `unsent` gives what is left."""
+        if self._sending is not None:
+            self._sending.cancel()
+            with suppress(asyncio.CancelledError):
+                await self._sending
+
+    @property
+    def totals(self) -> Totals:
+        """What became of the events that have been answered."""
+        return msgspec.structs.replace(self._totals, lost=self._sender.lost)
+
+    @property
+    def settled(self) -> int:
+        """How many events have been answered."""
+        return self._settled
+
+    @property
+    def pending(self) -> int:
+        """How many events have no answer yet."""
+        return self._lines.added - self._settled
+
+    def unsent(self) -> list[Event]:
+        """The events that have no answer yet, with their ids: sent again with the same API key, each counts once."""
+        return [decode_event(line) for line in self._lines.pending()]
+
+    async def send(self, event: Event) -> None:
+        """Take an event to be sent; waits while `max_pending` events have no answer yet.
+
+        Raises:
+            ValueError: the event is longer than 64 KiB of JSON.
+            TypeError: a value has no form in JSON.
+            LiveBoardError: the producer has failed; `LiveBoard.post` lists how.
+        """
+        line = self.encode(event)
+        if self.pending >= self._max_pending:
+            await self.await_settled(self._lines.added - self._max_pending + 1)
+        self.check()
+        self.put(line)
+
+    def encode(self, event: Event) -> bytes:
+        """An event as `put` takes it, with an id; may be called from any thread.
+
+        Raises:
+            ValueError: the event is longer than 64 KiB of JSON.
+            TypeError: a value has no form in JSON.
+        """
+        return self._lines.encode(event)
+
+    def put(self, line: bytes) -> None:
+        """Take an encoded event, however many are pending."""
+        self._lines.add(line)
+
+    async def flush(self) -> Totals:
+        """Wait until every event that was sent so far has been answered.
+
+        Raises:
+            LiveBoardError: the producer has failed.
+        """
+        await self.await_settled(self._lines.added)
+        self.check()
+        return self.totals
+
+    async def await_settled(self, count: int) -> None:
+        """Wait until so many events in all have been answered.
+
+        Raises:
+            LiveBoardError: the producer has failed.
+        """
+        while self._settled < count:
+            self.check()
+            self._lines.hurry()
+            await self._progress.wait()
+
+    def check(self) -> None:
+        """Raise the error that the producer has failed with, if any."""
+        if self._failure is not None:
+            raise self._failure
+        if self._sending is None or self._sending.done():
+            raise RuntimeError("the producer is closed, or was not entered with `async with`")
+
+    async def _run(self) -> None:
+        try:
+            while True:
+                batch = await self._lines.take()
+                self._settle(batch, await self._sender.send(ndjson(batch, repeatable=True)))
+        except Exception as error:  # noqa: BLE001 - raised by whatever is called next
+            self._failure = error
+        finally:
+            self._progress.set()
+
+    def _settle(self, batch: Sequence[bytes], answer: Answer) -> None:
+        codes = Counter(self._totals.rejected)
+        codes.update(rejection.code for rejection in answer.rejected)
+        self._totals = Totals(
+            accepted=self._totals.accepted + answer.accepted,
+            duplicate=self._totals.duplicate + answer.duplicate,
+            rejected=dict(codes),
+        )
+        self._lines.answered()
+        self._settled += len(batch)
+        for rejection in answer.rejected:
+            self._on_rejected(decode_event(batch[rejection.index]), rejection)
+        self._progress.set()
+        self._progress = asyncio.Event()
+
+
+class _Lines:
+    """Encoded events in order: those that wait, and the batch that is being sent."""
+
+    def __init__(self, linger: float) -> None:
+        self.added = 0
+        self._linger = linger
+        self._run = f"client:{secrets.token_hex(8)}"
+        self._numbers = iter(range(2**63))
+        self._waiting: deque[bytes] = deque()
+        self._size = 0
+        self._batch: list[bytes] = []
+        self._some = asyncio.Event()
+        self._enough = asyncio.Event()
+
+    def encode(self, event: Event) -> bytes:
+        line = encode_event(event)
+        if event.id is not None:
+            return line
+        return with_identity(line, self._run, next(self._numbers), has_source=event.source is not None)
+
+    def add(self, line: bytes) -> None:
+        self.added += 1
+        self._waiting.append(line)
+        self._size += len(line)
+        self._some.set()
+        if len(self._waiting) >= MAX_EVENTS or self._size >= MAX_BYTES:
+            self._enough.set()
+
+    def hurry(self) -> None:
+        """Let nothing linger that waits now."""
+        self._enough.set()
+
+    async def take(self) -> Sequence[bytes]:
+        """The next batch, once it is full or old enough."""
+        await self._some.wait()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(self._linger):
+                await self._enough.wait()
+        size = 0
+        while self._waiting and len(self._batch) < MAX_EVENTS and size < MAX_BYTES:
+            line = self._waiting.popleft()
+            self._batch.append(line)
+            size += len(line)
+        self._size -= size
+        if not self._waiting:
+            self._some.clear()
+        if len(self._waiting) < MAX_EVENTS and self._size < MAX_BYTES:
+            self._enough.clear()
+        return self._batch
+
+    def answered(self) -> None:
+        self._batch = []
+
+    def pending(self) -> Sequence[bytes]:
+        return [*self._batch, *self._waiting]
+
+
+def _log_rejected(event: Event, rejection: Rejection) -> None:
+    _log.warning("the server rejected %r: %s: %s", event, rejection.code, rejection.detail)

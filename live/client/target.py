@@ -1,0 +1,80 @@
+"""Where a client sends to and with which API key; both are checked before anything is sent."""
+
+from typing import Final
+from urllib.parse import urlsplit, urlunsplit
+
+from live.client.errors import AccessRefusedError, read_problem
+from live.domain.producer import parse_bearer
+
+ACCESS_REFUSED: Final = frozenset({401, 403})
+_FORBIDDEN: Final = 403
+
+
+def parse_url(url: str) -> str:
+    """The base URL of a server, without a slash at its end.
+
+    Raises:
+        ValueError: it is not an HTTP address.
+    """
+    try:
+        parts = urlsplit(url)
+        valid = parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.port != 0
+    except ValueError:  # the port is not a number
+        valid = False
+    if not valid:
+        raise ValueError(f"{url!r} is not an address such as http://127.0.0.1:8000")
+    return url.rstrip("/")
+
+
+def parse_api_key(api_key: str | None) -> str | None:
+    """An API key without the white space of the file that it may come from; None stays None.
+
+    Raises:
+        ValueError: it is malformed. The message does not repeat it, because it may be a secret.
+    """
+    if api_key is None:
+        return None
+    api_key = api_key.strip()
+    if parse_bearer(f"Bearer {api_key}".encode()) is None:
+        raise ValueError("the API key is not of the form ID.SECRET, as `live keys add` prints it")
+    return api_key
+
+
+def producer_of(api_key: str | None) -> str:
+    """The public part of an API key, which is the producer's id; empty without an API key."""
+    return "" if api_key is None else api_key.partition(".")[0]
+
+
+def authorization(api_key: str | None) -> dict[str, str]:
+    """The header fields that carry an API key."""
+    return {} if api_key is None else {"Authorization": f"Bearer {api_key}"}
+
+
+def socket_url(url: str, path: str, query: str = "") -> str:
+    """The address of a WebSocket below a base URL."""
+    parts = urlsplit(url)
+    scheme = "wss" if parts.scheme == "https" else "ws"
+    return urlunsplit((scheme, parts.netloc, parts.path + path, query, ""))
+
+
+def access_refused(status: int, body: bytes, api_key: str | None) -> AccessRefusedError:
+    """The error for an answer of 401 or 403, with advice. It never shows the secret."""
+    detail = read_problem(body).detail
+    producer = producer_of(api_key)
+    if status == _FORBIDDEN:
+        who = f"producer {producer!r}" if producer else "requests without an API key"
+        problem = f"the server does not allow this for {who}"
+        advice = (
+            f"to create an API key that may send events, run `live keys add {producer or 'ID'} --verbs post` "
+            "where the server's store is"
+        )
+    elif api_key is None:
+        problem = "the server requires an API key"
+        advice = "set LIVE_KEY or pass ID.SECRET; to create one, run `live keys add ID` where the server's store is"
+    else:
+        problem = f"the server does not accept this API key of producer {producer!r}"
+        advice = (
+            f"where the server's store is, `live keys list` lists the API keys and `live keys add {producer}` creates "
+            "another; the server accepts a new one within two seconds"
+        )
+    return AccessRefusedError(status, body, f"{problem} ({status}{f': {detail}' if detail else ''}): {advice}")

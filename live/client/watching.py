@@ -1,0 +1,176 @@
+"""Watches the top of a board over a WebSocket, across any number of cuts."""
+
+import asyncio
+import logging
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import aclosing, asynccontextmanager
+from typing import Final
+from urllib.parse import quote, urlencode
+
+from websockets.asyncio.client import ClientConnection, connect
+from websockets.exceptions import ConnectionClosed, InvalidStatus, WebSocketException
+from websockets.http11 import Response
+
+from live.client.answers import read_setback
+from live.client.backoff import Backoff
+from live.client.errors import RequestRefusedError, ServerUnavailableError, WatchEndedError
+from live.client.sender import PATIENCE
+from live.client.target import socket_url
+from live.client.top import GapError, Status, Top, TopState
+
+_FIRST_PAUSE: Final = 0.5
+_LONGEST_PAUSE: Final = 20.0
+_STABLE: Final = 5.0  # seconds after which a connection counts as stable, so that the pauses start over
+_MAX_MESSAGE: Final = 16 << 20
+_FINAL: Final = range(3500, 4000)  # close codes after which a client must not return
+_log = logging.getLogger("live.client")
+
+
+def live_url(url: str, board: str, **query: object) -> str:
+    """The address of a board's live route; parameters that are None are left out."""
+    given = {name: value for name, value in query.items() if value is not None}
+    return socket_url(url, f"/v1/boards/{quote(board, safe='')}/live", urlencode(given))
+
+
+async def open_viewer(address: str, *, ping_interval: float | None = 20.0) -> ClientConnection:
+    """A connection to a live route; with `ping_interval` (seconds), a server that does not answer is noticed."""
+    return await connect(
+        address, compression=None, ping_interval=ping_interval, close_timeout=1, max_size=_MAX_MESSAGE, proxy=None
+    )
+
+
+class Watcher:
+    """Follows one board.
+
+    `limit` is how many records to watch, `interval` the least time between two messages, such as `1s`, and `patience`
+    for how many seconds the server may be away. The open connection is in `sockets`, for whoever ends the program while
+    nobody reads.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        board: str,
+        *,
+        limit: int | None = None,
+        interval: str | None = None,
+        patience: float | None = None,
+        sockets: set[ClientConnection] | None = None,
+    ) -> None:
+        self._url = url
+        self._board = board
+        self._wish = {"limit": limit, "interval": interval}
+        self._patience = PATIENCE if patience is None else patience
+        self._sockets: set[ClientConnection] = set() if sockets is None else sockets
+        self._state = TopState(board)
+        self._backoff = Backoff(_FIRST_PAUSE, _LONGEST_PAUSE)
+        self._problem = ""  # why the last connection ended
+        self._earliest = 0.0  # when the server wants us back; this and the next on the loop's clock
+        self._heard = 0.0  # until when the server was there
+
+    async def tops(self) -> AsyncGenerator[Top]:
+        """The top, at first and then whenever it changes or becomes stale.
+
+        Raises:
+            WatchEndedError: the server closed the connection for good, for example because the board was deleted.
+            RequestRefusedError: the server refuses the connection, for example because there is no such board.
+            ServerUnavailableError: the patience is over.
+        """
+        self._heard = _now()
+        while True:
+            async with aclosing(self._connection()) as tops:
+                async for top in tops:
+                    yield top
+            pause = self._next_pause()
+            _log.info("connecting to %s again in %.1f s: %s", self._url, pause, self._problem)
+            self._state.mark(f"connection lost: {self._problem}")
+            if (stale := self._state.changed()) is not None:
+                yield stale
+            await asyncio.sleep(pause)
+
+    async def _connection(self) -> AsyncGenerator[Top]:
+        """What one connection brings; ends without an error if it makes sense to connect again."""
+        connected = None
+        try:
+            async with self._socket() as socket:
+                self._state.connected()
+                connected = _now()
+                while True:
+                    status = self._state.receive(await socket.recv(decode=False))
+                    self._heard = _now()
+                    if status is not None:
+                        self._note(status)
+                    if (top := self._state.changed()) is not None:
+                        yield top
+        except GapError:
+            self._problem = "a message was missed"
+        except InvalidStatus as error:
+            self._refused(error.response)
+        except ConnectionClosed as closed:
+            self._closed(closed)
+        except (OSError, WebSocketException) as error:
+            self._problem = f"{type(error).__name__} {error}".strip()
+        if connected is not None and _now() - connected > _STABLE:
+            self._backoff.reset()
+
+    @asynccontextmanager
+    async def _socket(self) -> AsyncIterator[ClientConnection]:
+        socket = await open_viewer(self._address())
+        self._sockets.add(socket)
+        try:
+            yield socket
+        finally:
+            await socket.close()
+            self._sockets.discard(socket)
+
+    def _address(self) -> str:
+        """Where to connect, with the position of the top, so that the server can continue from there."""
+        top = self._state.top
+        position = {} if top is None else {"epoch": top.epoch, "offset": top.offset}
+        return live_url(self._url, self._board, **self._wish, **position)
+
+    def _note(self, status: Status) -> None:
+        if status.retry_after is not None:
+            self._earliest = _now() + self._backoff.after(status.retry_after)
+
+    def _refused(self, response: Response) -> None:
+        """Take a refusal of the handshake.
+
+        Raises:
+            RequestRefusedError: the server would refuse it again.
+        """
+        body = bytes(response.body or b"")
+        setback = read_setback(response.status_code, body, response.headers.get("Retry-After", ""))
+        if setback is None:
+            raise RequestRefusedError(response.status_code, body)
+        self._problem = setback.problem
+        if setback.retry_after is not None:
+            self._earliest = _now() + self._backoff.after(setback.retry_after)
+
+    def _closed(self, closed: ConnectionClosed) -> None:
+        """Take a close.
+
+        Raises:
+            WatchEndedError: it is for good.
+        """
+        received = closed.rcvd
+        if received is not None and received.code in _FINAL:
+            raise WatchEndedError(received.code, received.reason) from None
+        self._heard = _now()
+        self._problem = str(closed)
+
+    def _next_pause(self) -> float:
+        """How many seconds to wait before the next connection: as the server said, or else by the back-off.
+
+        Raises:
+            ServerUnavailableError: that would be beyond the patience.
+        """
+        now = _now()
+        pause = self._earliest - now if self._earliest > now else self._backoff.next()
+        if now + pause > self._heard + self._patience:
+            raise ServerUnavailableError(f"{self._url} stays unavailable ({self._problem})")
+        return pause
+
+
+def _now() -> float:
+    return asyncio.get_running_loop().time()

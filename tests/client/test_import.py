@@ -1,0 +1,24 @@
+"""The client is light: whoever imports it does not load the server."""
+
+import json
+import subprocess
+import sys
+
+import live.client
+
+LOADED = "import sys, json, live.client; print(json.dumps(sorted(sys.modules)))"
+
+
+def test_the_client_does_not_load_the_server() -> None:
+    """Of our own it loads its package, the domain and the errors; none of the server's libraries."""
+    printed = subprocess.run([sys.executable, "-c", LOADED], capture_output=True, check=True).stdout
+    modules = set(json.loads(printed))
+    own = {name for name in modules if name.startswith("live.")}
+    assert {name.split(".")[1] for name in own} == {"client", "domain", "errors"}
+    assert not modules & {"redis", "starlette", "uvicorn", "prometheus_client", "jinja2", "typer", "structlog", "rich"}
+
+
+def test_what_is_public_is_documented() -> None:
+    """Every name that the package offers has a docstring."""
+    for name in live.client.__all__:
+        assert getattr(live.client, name).__doc__, name

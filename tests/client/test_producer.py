@@ -1,0 +1,325 @@
+"""`Producer` and `SyncProducer`: batches in which each event counts once, through whatever faults."""
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from live.client import (
+    AccessRefusedError,
+    Event,
+    LiveBoard,
+    Producer,
+    Rejection,
+    ServerUnavailableError,
+    SyncProducer,
+    Totals,
+    sender,
+)
+from live.domain.board_file import BoardChoice, make_board
+from tests.client.support import scores, sums
+from tests.replay.support import free_port, lossy
+from tests.support import ServerProcess, StoreProcess, eventually, fresh_settings, rolling_board, run_server
+
+
+@pytest.fixture
+async def url(valkey_url: str) -> AsyncIterator[str]:
+    """The address of a server with one board."""
+    async with run_server(fresh_settings(valkey_url), [rolling_board()]) as address:
+        yield address
+
+
+def many(count: int) -> list[Event]:
+    """Events with a source and an id, with a source alone, and with neither."""
+    events = []
+    for number in range(count):
+        source = None if number % 3 == 0 else "shop"
+        own = str(number) if number % 3 == 1 else None
+        events.append(Event(f"m{number % 7}", 1 + number % 5, source=source, id=own))
+    return events
+
+
+async def test_events_are_sent_in_batches_and_in_order(valkey_url: str) -> None:
+    """On a board that keeps the last amount, the last one sent stays."""
+    boards = [make_board(BoardChoice(id="last", source=("like",), operator="set", window="forever"))]
+    settled: set[int] = set()
+    async with run_server(fresh_settings(valkey_url), boards) as url, LiveBoard(url) as live:
+        async with live.producer(max_pending=2500) as producer:
+            for number in range(1, 5001):
+                await producer.send(Event(f"m{number % 3}", number))
+                assert producer.pending <= 2500
+                settled.add(producer.settled)
+            assert await producer.flush() == Totals(accepted=5000)
+            assert producer.pending == 0
+        async for top in LiveBoard(url).watch("last"):
+            assert {record.key: record.score for record in top.records} == {"m0": 4998, "m1": 4999, "m2": 5000}
+            break
+    assert settled <= {0, 1000, 2000, 3000, 4000}
+
+
+async def test_a_single_event_does_not_wait_for_others(url: str) -> None:
+    """It is sent after `linger` at the latest, and at once on `flush`."""
+    async with LiveBoard(url) as live, live.producer(linger=0.01) as quick, live.producer(linger=1000) as slow:
+        await quick.send(Event("a"))
+
+        async def counted() -> bool:
+            return quick.totals.accepted == 1
+
+        await eventually(counted)
+        await slow.send(Event("b"))
+        assert (await slow.flush()).accepted == 1
+        await slow.send(Event("b"))
+    assert await scores(url) == {"a": 1, "b": 2}
+
+
+async def test_each_event_counts_once_through_a_line_that_loses_at_random(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With ids of their own, and without."""
+    monkeypatch.setattr(sender, "_LONGEST_PAUSE", 0.02)
+    events = many(20_000)
+    async with lossy(url, share=0.3) as proxy, LiveBoard(proxy.url) as live:
+        async with live.producer() as producer:
+            for event in events:
+                await producer.send(event)
+        totals = producer.totals
+    assert proxy.lost_answers > 2
+    assert proxy.lost_requests > 2
+    assert totals.accepted + totals.duplicate == 20_000
+    assert totals.duplicate >= 1000
+    assert 0 < totals.lost <= proxy.lost_requests + proxy.lost_answers
+    assert await scores(url) == sums(events)
+
+
+@pytest.mark.fault
+async def test_each_event_counts_once_though_server_and_store_are_killed(
+    own_store: StoreProcess, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In turn, while events are sent."""
+    monkeypatch.setattr(sender, "_LONGEST_PAUSE", 0.1)
+    server = ServerProcess(fresh_settings(own_store.url, port=free_port(), rate=0), tmp_path)
+    server.start()
+    events = many(60_000)
+    kills = 0
+
+    async def disturb() -> None:
+        nonlocal kills
+        while True:
+            before = producer.settled
+
+            async def moved(before: int = before) -> bool:
+                return producer.settled > before + 3000
+
+            await eventually(moved)
+            if kills % 2:
+                server.kill()
+                await asyncio.to_thread(server.start)
+            else:
+                own_store.kill()
+                await asyncio.to_thread(own_store.start)
+            kills += 1
+
+    async with LiveBoard(server.url) as live, live.producer() as producer:
+        disturbing = asyncio.create_task(disturb())
+        for event in events:
+            await producer.send(event)
+            assert not disturbing.done(), disturbing
+        disturbing.cancel()
+        await asyncio.wait({disturbing})
+        if own_store.process is None or own_store.process.poll() is not None:
+            own_store.start()
+        if server.process is None or server.process.poll() is not None:
+            server.start()
+        await producer.flush()
+    assert kills >= 4
+    assert producer.totals.accepted + producer.totals.duplicate == 60_000
+    assert await scores(server.url) == sums(events)
+    assert server.stop() == 0
+
+
+async def test_a_rate_limit_is_obeyed(valkey_url: str) -> None:
+    """For as long as the server asks, whatever the patience is."""
+    settings = fresh_settings(valkey_url, rate=1000, burst=1000)
+    async with run_server(settings, [rolling_board()]) as url, LiveBoard(url, patience=0.1) as live:
+        async with live.producer() as producer:
+            for _ in range(3500):
+                await producer.send(Event("a"))
+        assert producer.totals == Totals(accepted=3500)
+
+
+async def test_rejected_events_are_reported(url: str, caplog: pytest.LogCaptureFixture) -> None:
+    """To the callback, or in the log; the others count."""
+    rejected: list[tuple[Event, Rejection]] = []
+    async with LiveBoard(url) as live:
+        async with live.producer(on_rejected=lambda *pair: rejected.append(pair)) as producer:
+            for event in (Event("a"), Event("b", type="none"), Event(""), Event("a")):
+                await producer.send(event)
+        assert producer.totals == Totals(accepted=2, rejected={"type_unknown": 1, "key_invalid": 1})
+        assert sorted((event.member, rejection.code) for event, rejection in rejected) == [
+            ("", "key_invalid"), ("b", "type_unknown")
+        ]  # fmt: skip
+        assert not caplog.records
+        async with live.producer() as producer:
+            await producer.send(Event("b", type="none"))
+    (line,) = caplog.records
+    assert "type_unknown" in line.getMessage()
+    assert "'b'" in line.getMessage()
+
+
+async def test_a_callback_that_fails_is_not_passed_over(url: str) -> None:
+    """Its error is raised to whoever uses the producer."""
+
+    def fail(event: Event, _rejection: Rejection) -> None:
+        raise LookupError(event.member)
+
+    async with LiveBoard(url) as live:
+        with pytest.raises(LookupError, match=r"^b$"):
+            async with live.producer(on_rejected=fail) as producer:
+                await producer.send(Event("b", type="none"))
+
+
+async def send_all(producer: Producer, events: list[Event]) -> None:
+    """Open a producer, send events, and close it."""
+    async with producer:
+        for event in events:
+            await producer.send(event)
+
+
+async def test_a_producer_that_fails_gives_back_what_is_unsent(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sent by another one with their ids, the events count once, though the first may have been counted already."""
+    monkeypatch.setattr(sender, "_TIMEOUT", 0.5)
+    events = many(2500)
+    async with lossy(url) as proxy:
+        proxy.silent = True
+        async with LiveBoard(proxy.url, patience=0) as live:
+            producer = live.producer(max_pending=1500)
+            with pytest.raises(ServerUnavailableError) as raised:
+                await send_all(producer, events)
+            assert raised.value.in_doubt
+            with pytest.raises(ServerUnavailableError):
+                await producer.send(Event("late"))
+    unsent = producer.unsent()
+    assert len(unsent) == 1500
+    assert all(event.id for event in unsent)
+    assert await scores(url) == sums(events[:1000])
+    async with LiveBoard(url) as live:
+        another = live.producer()
+        await send_all(another, [*unsent, *events[1500:]])
+    assert another.totals == Totals(accepted=1500, duplicate=1000)
+    assert await scores(url) == sums(events)
+
+
+async def test_a_program_that_is_ending_is_not_kept_waiting() -> None:
+    """A task that is cancelled leaves its producer at once, though the server is away."""
+    entered = asyncio.Event()
+
+    async def produce() -> None:
+        async with LiveBoard("http://127.0.0.1:9") as live, live.producer() as producer:
+            await producer.send(Event("a"))
+            entered.set()
+            await producer.flush()
+
+    task = asyncio.create_task(produce())
+    await entered.wait()
+    task.cancel()
+    async with asyncio.timeout(5):
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+
+async def test_a_producer_that_is_not_open_says_so(url: str) -> None:
+    """Before its context and after it."""
+    async with LiveBoard(url) as live:
+        producer = live.producer()
+        with pytest.raises(RuntimeError, match="not entered"):
+            await producer.send(Event("a"))
+        async with producer:
+            pass
+        with pytest.raises(RuntimeError, match="closed"):
+            await producer.send(Event("a"))
+
+
+def produce(url: str, events: list[Event], threads: int) -> Totals:
+    """Send events with one producer from some threads, as a program without asyncio does."""
+    with SyncProducer(url, max_pending=3000) as producer:
+
+        def send(share: list[Event]) -> None:
+            for event in share:
+                producer.send(event)
+
+        with ThreadPoolExecutor(threads) as pool:
+            for done in [pool.submit(send, events[number::threads]) for number in range(threads)]:
+                done.result()
+        assert producer.flush().accepted == producer.totals.accepted
+    assert producer.unsent() == []
+    assert threading.active_count() < 50
+    return producer.totals
+
+
+@pytest.mark.parametrize("threads", [1, 4])
+async def test_threads_send_events_once(url: str, monkeypatch: pytest.MonkeyPatch, threads: int) -> None:
+    """Through a line that loses at random."""
+    monkeypatch.setattr(sender, "_LONGEST_PAUSE", 0.02)
+    events = many(10_000)
+    async with lossy(url, share=0.2) as proxy:
+        totals = await asyncio.to_thread(produce, proxy.url, events, threads)
+    assert totals.accepted + totals.duplicate == 10_000
+    assert await scores(url) == sums(events)
+
+
+async def test_a_thread_keeps_the_order(valkey_url: str) -> None:
+    """On a board that keeps the last amount, the last one sent stays."""
+    boards = [make_board(BoardChoice(id="last", source=("like",), operator="set", window="forever"))]
+    events = [Event(f"m{number % 3}", number) for number in range(1, 5001)]
+    async with run_server(fresh_settings(valkey_url), boards) as url:
+        assert (await asyncio.to_thread(produce, url, events, 1)).accepted == 5000
+        async with LiveBoard(url) as live:
+            async for top in live.watch("last"):
+                assert {record.key: record.score for record in top.records} == {"m0": 4998, "m1": 4999, "m2": 5000}
+                break
+
+
+async def test_a_thread_is_told_of_errors(url: str) -> None:
+    """Malformed events when they are sent; what fails later at the next call and at the end of the context."""
+
+    def send_with(producer: SyncProducer) -> None:
+        with producer:
+            with pytest.raises(ValueError, match="bytes of JSON"):
+                producer.send(Event("a" * 70_000))
+            for _ in range(100):
+                producer.send(Event("a"))
+
+    def fail() -> int:
+        producer = SyncProducer(url, "shop.sesame", max_pending=10)
+        with pytest.raises(AccessRefusedError):
+            send_with(producer)
+        with pytest.raises(AccessRefusedError):
+            producer.send(Event("a"))
+        with pytest.raises(AccessRefusedError):
+            producer.flush()
+        return len(producer.unsent())
+
+    assert await asyncio.to_thread(fail) == 10
+
+
+async def test_an_interrupted_thread_is_not_kept_waiting() -> None:
+    """KeyboardInterrupt ends the producer at once, though the server is away."""
+
+    def interrupt(producer: SyncProducer) -> None:
+        with producer:
+            producer.send(Event("a"))
+            raise KeyboardInterrupt
+
+    def interrupted() -> int:
+        producer = SyncProducer("http://127.0.0.1:9")
+        with pytest.raises(RuntimeError, match="not entered"):
+            producer.send(Event("a"))
+        with pytest.raises(KeyboardInterrupt):
+            interrupt(producer)
+        return len(producer.unsent())
+
+    async with asyncio.timeout(5):
+        assert await asyncio.to_thread(interrupted) == 1

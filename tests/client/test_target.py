@@ -1,0 +1,66 @@
+"""Addresses and API keys are checked before anything is sent, and no message repeats a secret."""
+
+import pytest
+
+from live.client.target import access_refused, authorization, parse_api_key, parse_url, producer_of, socket_url
+
+
+@pytest.mark.parametrize("url", ["http://127.0.0.1:8000", "https://board.example", "http://[::1]:80", "http://h/live"])
+def test_an_address_has_no_slash_at_its_end(url: str) -> None:
+    """So that a path can be appended."""
+    assert parse_url(url) == parse_url(f"{url}/") == url
+
+
+@pytest.mark.parametrize(
+    "url", ["", "h", "h:80", "ftp://h", "http://", "http://:80", "http://h:0", "http://h:99999", "http://h:x"]
+)
+def test_a_malformed_address_is_refused(url: str) -> None:
+    """The message shows a correct one."""
+    with pytest.raises(ValueError, match=r"is not an address such as http://127\.0\.0\.1:8000"):
+        parse_url(url)
+
+
+def test_an_api_key_is_sent_as_it_was_made() -> None:
+    """The line end of a file is not part of it; without an API key there is no header."""
+    assert parse_api_key(" shop.a.b_c-\n") == "shop.a.b_c-"
+    assert parse_api_key(None) is None
+    assert authorization("shop.a") == {"Authorization": "Bearer shop.a"}
+    assert authorization(None) == {}
+    assert (producer_of("shop.a.b"), producer_of(None)) == ("shop", "")
+
+
+def test_a_server_below_a_path_is_watched_there() -> None:
+    """Just as events are sent there, and with TLS where they are."""
+    assert socket_url("http://h:1/live", "/x") == "ws://h:1/live/x"
+    assert socket_url("https://h", "/x", "a=1") == "wss://h/x?a=1"
+
+
+@pytest.mark.parametrize(
+    "key", ["", "sesame", "shop.", ".sesame", "Shop.sesame", "shop.ses ame", "shop.sesame\r\nX: y", "shop.sésame"]
+)
+def test_a_malformed_api_key_is_not_repeated(key: str) -> None:
+    """It may be a secret all the same."""
+    with pytest.raises(ValueError, match=r"is not of the form ID\.SECRET") as raised:
+        parse_api_key(key)
+    assert "sesame" not in str(raised.value)
+    assert raised.value.__cause__ is None
+
+
+@pytest.mark.parametrize("body", [b"", b"<html>", b'{"detail":1}', b"\xff", b'{"detail":"so"}'])
+@pytest.mark.parametrize(
+    ("status", "key", "advice"),
+    [
+        (401, None, "set LIVE_KEY or pass ID.SECRET"),
+        (401, "shop.sesame", "`live keys add shop`"),
+        (403, "shop.sesame", "`live keys add shop --verbs post`"),
+        (403, None, "`live keys add ID --verbs post`"),
+    ],
+)
+def test_a_refused_api_key_comes_with_advice(status: int, key: str | None, advice: str, body: bytes) -> None:
+    """Whatever the answer looks like."""
+    error = access_refused(status, body, key)
+    assert advice in str(error)
+    assert (error.status, error.detail) == (status, "so" if b"so" in body else "")
+    assert str(status) in str(error)
+    assert "sesame" not in str(error)
+    assert (": so)" in str(error)) == (b"so" in body)

@@ -1,0 +1,78 @@
+"""What messages do to the top, and when to try again."""
+
+import math
+
+import pytest
+
+from live.client.backoff import Backoff
+from live.client.top import GapError, Status, TopState
+
+SYNC = b"""{"type":"sync","board":"b","epoch":"e","offset":1,"rank_count":2,"total_score":5,"recovered":false,
+"records":[{"key":"x","score":3,"rank":1},{"key":"y","score":2,"rank":2}]}"""
+UPDATE = b"""{"type":"update","epoch":"e","since":%d,"offset":4,"rank_count":2,"total_score":7,
+"changed":[{"key":"z","score":4,"rank":1}],"removed":["y"],"period":"2026"}"""
+
+
+def test_an_update_follows_from_the_top_before() -> None:
+    """It removes, moves and adds; a message of an unknown type changes nothing."""
+    state = TopState("b")
+    state.receive(SYNC)
+    before = state.changed()
+    assert state.receive(b'{"type":"news"}') is None
+    assert state.changed() is None
+    state.receive(UPDATE % 1)
+    top = state.changed()
+    assert before is not None
+    assert top is not None
+    assert [(record.key, record.score, record.rank) for record in top.records] == [("z", 4, 1), ("x", 3, 2)]
+    assert (top.offset, top.total_score, top.period, top.stale) == (4, 7, "2026", None)
+    assert [record.key for record in before.records] == ["x", "y"], "a top that was given away does not change"
+
+
+@pytest.mark.parametrize("message", [UPDATE % 2, UPDATE.replace(b'"e"', b'"other"') % 1])
+def test_an_update_that_does_not_follow_is_a_gap(message: bytes) -> None:
+    """From another offset, of another epoch, or before any sync."""
+    state = TopState("b")
+    with pytest.raises(GapError):
+        state.receive(message)
+    state.receive(SYNC)
+    with pytest.raises(GapError):
+        state.receive(message)
+
+
+def test_a_top_is_stale_until_the_server_or_a_new_connection_says_otherwise() -> None:
+    """Records that come meanwhile do not make it live."""
+    state = TopState("b")
+    state.receive(SYNC)
+    assert state.receive(b'{"type":"status","stale":true,"reason":"so"}') == Status(stale=True, reason="so")
+    state.receive(UPDATE % 1)
+    assert stale(state) == "so"
+    state.receive(b'{"type":"status","stale":false}')
+    assert stale(state) is None
+    state.mark("connection lost")
+    state.connected()
+    assert stale(state) == "connection lost", "until the first message of the new connection"
+    state.receive(SYNC)
+    assert stale(state) is None
+
+
+def stale(state: TopState) -> str | None:
+    """Why the top may be out of date."""
+    assert state.top is not None
+    return state.top.stale
+
+
+def test_pauses_grow_and_are_spread() -> None:
+    """Each is random up to a limit that doubles; a success starts over."""
+    pauses = [[] for _ in range(6)]  # type: list[list[float]]
+    for _ in range(2000):
+        backoff = Backoff(1, 8)
+        for pause in pauses:
+            pause.append(backoff.next())
+        assert 3 <= backoff.after(3) <= 4
+        backoff.reset()
+        assert backoff.next() <= 1
+    for pause, limit in zip(pauses, [1, 2, 4, 8, 8, 8], strict=True):
+        assert 0 <= min(pause) < limit * 0.1
+        assert limit * 0.9 < max(pause) <= limit
+        assert math.isclose(sum(pause) / 2000, limit / 2, rel_tol=0.1)

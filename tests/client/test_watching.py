@@ -1,0 +1,202 @@
+"""`LiveBoard.watch`: whatever happens to the connection, the last top is the one of the API."""
+
+import asyncio
+import random
+from collections.abc import AsyncIterator
+from contextlib import aclosing, asynccontextmanager
+from pathlib import Path
+
+import httpx
+import pytest
+
+from live.client import (
+    Event,
+    LiveBoard,
+    RequestRefusedError,
+    ServerUnavailableError,
+    Top,
+    WatchEndedError,
+    sender,
+    watching,
+)
+from live.domain.board_file import BoardChoice, make_board
+from live.settings import Duration
+from tests.client.support import cutting, same, shown
+from tests.replay.support import free_port
+from tests.support import ServerProcess, eventually, fresh_settings, rolling_board, run_server
+
+
+@pytest.fixture(autouse=True)
+def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A watcher that was cut off returns soon."""
+    monkeypatch.setattr(watching, "_FIRST_PAUSE", 0.02)
+    monkeypatch.setattr(watching, "_LONGEST_PAUSE", 0.05)
+    monkeypatch.setattr(sender, "_LONGEST_PAUSE", 0.05)
+
+
+class Seen:
+    """All that one watcher was given."""
+
+    def __init__(self) -> None:
+        self.tops: list[Top] = []
+        self.task: asyncio.Task[None] | None = None
+
+    @property
+    def last(self) -> Top:
+        """The present top."""
+        return self.tops[-1]
+
+    async def until_same(self, url: str, limit: int = 50, board: str = "posts") -> None:
+        """Wait until the top is the one of the API, and live."""
+
+        async def agrees() -> bool:
+            assert self.task is not None
+            assert not self.task.done(), self.task
+            page = await shown(url, limit, board)
+            return bool(self.tops) and same(self.last, page)
+
+        await eventually(agrees)
+
+
+@asynccontextmanager
+async def watcher(url: str, board: str = "posts", limit: int = 50) -> AsyncIterator[Seen]:
+    """A watcher while in the context; its errors are raised at the end."""
+    seen = Seen()
+
+    async def watch() -> None:
+        async with LiveBoard(url) as live:
+            async for top in live.watch(board, limit=limit):
+                seen.tops.append(top)
+
+    seen.task = asyncio.create_task(watch())
+    try:
+        yield seen
+    finally:
+        seen.task.cancel()
+        await asyncio.wait({seen.task})
+    if not seen.task.cancelled():
+        seen.task.result()
+
+
+@pytest.mark.parametrize("ranks", ["ordinal", "dense", "competition"])
+async def test_a_watcher_yields_the_ordered_top(valkey_url: str, ranks: str) -> None:
+    """Over random events, equal to the API's page, with ties by every rule."""
+    chance = random.Random(4)
+    board = make_board(BoardChoice(id="posts", ranks=ranks))  # type: ignore[arg-type]
+    settings = fresh_settings(valkey_url, conflation_interval=Duration(0.005))
+    async with run_server(settings, [board]) as url, LiveBoard(url) as live, watcher(url, limit=5) as seen:
+        for _ in range(40):
+            await live.post(*[Event(f"m{chance.randrange(9)}", chance.randint(-2, 3)) for _ in range(4)])
+            await seen.until_same(url, 5)
+        offsets = [top.offset for top in seen.tops]
+        assert offsets == sorted(set(offsets)), "each state once"
+        assert len({top.epoch for top in seen.tops}) == 1
+        assert not any(top.stale for top in seen.tops)
+
+
+@pytest.mark.fault
+async def test_a_watcher_that_is_cut_off_a_hundred_times_yields_the_top_of_the_api(valkey_url: str) -> None:
+    """While events come: it continues from its position, and says meanwhile that its top is stale."""
+    chance = random.Random(9)
+    settings = fresh_settings(valkey_url, conflation_interval=Duration(0.005), rate=0)
+    async with (
+        run_server(settings, [rolling_board()]) as url,
+        cutting(url) as cutter,
+        LiveBoard(url) as live,
+        live.producer() as producer,
+        watcher(cutter.url, limit=10) as seen,
+    ):
+        for number in range(100):
+            for _ in range(20):
+                await producer.send(Event(f"m{chance.randrange(30)}", chance.randint(-2, 3)))
+            if chance.random() < 0.5:
+                await producer.flush()
+
+            async def connected() -> bool:
+                return bool(seen.tops) and seen.last.stale is None
+
+            await eventually(connected)
+            cutter.cut()
+
+            async def noticed(number: int = number) -> bool:
+                return sum("connection lost" in (top.stale or "") for top in seen.tops) > number
+
+            await eventually(noticed)
+        await producer.flush()
+        await seen.until_same(url, 10)
+    assert cutter.connections > 100
+
+
+async def test_a_watcher_that_returns_is_told_what_it_missed(valkey_url: str) -> None:
+    """Its address says where it stands."""
+    async with run_server(fresh_settings(valkey_url), [rolling_board()]) as url, LiveBoard(url) as live:
+        await live.post(Event("a"))
+        follower = watching.Watcher(url, "posts", limit=3)
+        assert follower._address() == f"ws{url[4:]}/v1/boards/posts/live?limit=3"
+        async with aclosing(follower.tops()) as tops:
+            top = await anext(tops)
+        position = f"epoch={top.epoch}&offset={top.offset}"
+        assert follower._address() == f"ws{url[4:]}/v1/boards/posts/live?limit=3&{position}"
+
+
+async def test_a_server_that_restarts_is_found_again(valkey_url: str, tmp_path: Path) -> None:
+    """After the pause that it asked for in its last message, and with the events that came meanwhile."""
+    server = ServerProcess(fresh_settings(valkey_url, port=free_port()), tmp_path)
+    server.start()
+    async with LiveBoard(server.url) as live, watcher(server.url) as seen:
+        await live.post(Event("a"))
+        await seen.until_same(server.url)
+        assert server.stop() == 0
+        await asyncio.to_thread(server.start)
+        await live.post(Event("b", 2))
+        await seen.until_same(server.url)
+        assert [record.key for record in seen.last.records] == ["b", "a"]
+        assert "the server" in str({top.stale for top in seen.tops})
+    assert server.stop() == 0
+
+
+async def test_the_pause_that_the_server_asks_for_is_kept(valkey_url: str) -> None:
+    """It is announced before the close; a refusal may ask for one too."""
+    follower = watching.Watcher("http://127.0.0.1:9", "posts", patience=60)
+    follower._heard = asyncio.get_running_loop().time()
+    status = follower._state.receive(b'{"type":"status","stale":true,"reason":"x","retry_after":7.5}')
+    assert status is not None
+    follower._note(status)
+    assert 7.4 < follower._next_pause() <= 7.52
+    settings = fresh_settings(valkey_url, max_viewers=1)
+    async with (
+        run_server(settings, [rolling_board()]) as url,
+        LiveBoard(url, patience=0) as hasty,
+        watcher(url) as seen,
+    ):
+        await seen.until_same(url)
+        with pytest.raises(ServerUnavailableError, match="too_many_viewers"):
+            await anext(hasty.watch("posts"))
+
+
+async def test_what_ends_a_watch_is_raised(valkey_url: str) -> None:
+    """No such board, a board that is deleted, a server that is away for too long; nothing is tried for ever."""
+    settings = fresh_settings(valkey_url, anonymous_admin=True)
+    async with (
+        run_server(settings, [rolling_board()]) as url,
+        LiveBoard(url, patience=0.2) as live,
+        httpx.AsyncClient(base_url=url) as admin,
+    ):
+        with pytest.raises(RequestRefusedError) as raised:
+            await anext(live.watch("no/such board"))
+        assert (raised.value.status, raised.value.code) in {(404, "board_not_found"), (404, "not_found")}
+        with pytest.raises(RequestRefusedError, match="limit"):
+            await anext(live.watch("posts", limit=0))
+        assert (await admin.put("/v1/boards/june", json={})).is_success
+        async with aclosing(live.watch("june")) as tops:
+            assert (await anext(tops)).records == ()
+            assert (await admin.delete("/v1/boards/june")).is_success
+            with pytest.raises(WatchEndedError) as ended:
+                async for _ in tops:
+                    pass
+        assert ended.value.code == 3502
+        async with aclosing(live.watch("posts")) as tops:
+            await anext(tops)
+    async with LiveBoard("http://127.0.0.1:9", patience=0.1) as away:
+        with pytest.raises(ServerUnavailableError, match="stays unavailable"):
+            await anext(away.watch("posts"))
