@@ -6,6 +6,7 @@ from typing import Final
 
 from live.auth.client import Client
 from live.errors import ProblemError
+from live.ingest.committer import Committed
 from live.ingest.intake import Head, Headers, Intake, PlainShare
 from live.ingest.replies import Reply, problem_reply
 
@@ -73,6 +74,10 @@ class Session:
         """Have a message counted as soon as there is room for it."""
         while not self.submit(body, share, done):  # noqa: ASYNC110 - room comes without a word
             await asyncio.sleep(_PAUSE)
+
+    def reply_to_plain(self, body: bytes, outcome: Committed | Exception) -> Reply:
+        """The answer to a message whose one event was submitted with its share."""
+        return self._intake.reply_to_plain(self.head, body, outcome)
 
     def _look_again(self) -> None:
         """Ask again who it is, if keys have changed."""

@@ -54,8 +54,8 @@ class Limited(Protocol):
     def refuse(self, problem: ProblemError) -> None:
         """Answer the request that has begun with a problem, and close."""
 
-    def settle(self) -> None:
-        """The client has taken its answers: see whether the connection is idle now."""
+    def answers_read(self) -> None:
+        """The client has read its answers: check whether the connection is idle now."""
 
     def leave(self) -> None:
         """Close a connection on which nothing is under way."""
@@ -215,7 +215,7 @@ class ConnectionLimits:
             if size:
                 self.unread(connection)
             elif connection not in self._owing and connection not in self._lingering:
-                connection.settle()
+                connection.answers_read()
         elif now - since > self._settings.slow_timeout:
             self._drop(connection, "unread")
 

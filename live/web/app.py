@@ -32,6 +32,7 @@ from live.ingest.intake import Intake
 from live.logs import configure_logs
 from live.network.parameters import require_known
 from live.protocols.connection_limits import ConnectionLimits
+from live.protocols.http.parts import Parts
 from live.protocols.viewer_reaper import Attendant
 from live.settings import Settings, load_settings
 from live.store.board.keys import SystemKeys
@@ -82,10 +83,7 @@ def make_app(settings: Settings, all_boards: Boards) -> ASGIApp:
         work = asyncio.create_task(_work(parts))
         work.add_done_callback(_report)
         try:
-            # What our own protocols need.
-            yield {
-                "intake": parts.intake, "limits": parts.limits, "attendant": parts.attendant, "clients": clients,
-            }  # fmt: skip
+            yield {"parts": _connection_parts(parts, clients)}
         finally:
             work.cancel()
             with suppress(asyncio.CancelledError):
@@ -211,6 +209,19 @@ def make_parts(settings: Settings, all_boards: Boards, clients: ClientResolver) 
         presence=presence,
         losses=losses,
         templates=pages.make_templates(settings.root_path),
+    )
+
+
+def _connection_parts(parts: Live, clients: ClientResolver) -> Parts:
+    """What our own protocols need."""
+    return Parts(
+        settings=parts.settings,
+        gate=parts.intake.gate,
+        rates=parts.intake.rates,
+        clients=clients,
+        intake=parts.intake,
+        limits=parts.limits,
+        attendant=parts.attendant,
     )
 
 

@@ -13,7 +13,7 @@ from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.frames import Opcode
 
-from live.protocols.websocket import producer as module
+from live.protocols.websocket import heartbeat
 from live.settings import Duration
 from tests.protocols.keys import bearer, with_keys
 from tests.protocols.sockets import HANDSHAKE, PATH, RawSocket, close, frame, raw_socket, text
@@ -403,7 +403,7 @@ async def test_a_silent_socket_is_no_idle_connection(valkey_url: str) -> None:
 
 async def test_a_peer_that_is_gone_is_let_go(ours: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """It answers no ping: its connection is dropped."""
-    monkeypatch.setattr(module, "_PING_INTERVAL", 0.2)
+    monkeypatch.setattr(heartbeat, "_INTERVAL", 0.2)
     async with raw_socket(ours) as socket:
         assert await socket.receive() == (Opcode.PING, b"")
         assert await socket.wire.rest() == b""
@@ -411,7 +411,7 @@ async def test_a_peer_that_is_gone_is_let_go(ours: str, monkeypatch: pytest.Monk
 
 async def test_a_peer_that_is_held_back_is_not_taken_for_gone(valkey_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """While the server does not read, it can't have an answer to its ping."""
-    monkeypatch.setattr(module, "_PING_INTERVAL", 0.1)
+    monkeypatch.setattr(heartbeat, "_INTERVAL", 0.1)
     settings = fresh_settings(valkey_url, rate=10, burst=1)
     async with (
         run_server(settings, [rolling_board()]) as url,

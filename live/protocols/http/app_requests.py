@@ -16,7 +16,7 @@ from live.auth.client import EXTENSION, Client
 from live.errors import ProblemError
 from live.protocols.http.requests import RequestHead
 
-LENDING: Final = "live.lending"  # the ASGI extension by which a request becomes a viewer's: its `connection` is weak
+LENDING: Final = "live.lending"  # the ASGI extension that turns a request into a viewer's; `connection` is a weakref
 
 _log: Final = logging.getLogger("uvicorn.error")
 
@@ -29,14 +29,14 @@ class Serving(Protocol):
 
     @property
     def flow(self) -> FlowControl:
-        """When the connection is read and written."""
+        """Flow control of the connection."""
 
     def response_done(self) -> None:
-        """The response to the first request in line is complete."""
+        """The response to the first request in the pipeline is complete."""
 
 
 class _Outlet:
-    """The transport as a cycle sees it: it writes to it, but does not decide how the connection ends."""
+    """The transport as a cycle sees it: the cycle writes, but does not decide how the connection ends."""
 
     __slots__ = ("_transport", "ended")
 
@@ -52,24 +52,32 @@ class _Outlet:
         return self.ended or self._transport.is_closing()
 
     def close(self) -> None:
-        """Do nothing: the connection knows when a cycle is complete, and `AppRequest.run` when it broke off."""
+        """Do nothing: the connection notices a complete cycle, and `AppRequest` one that broke off."""
 
 
 class _Cycle(RequestResponseCycle):
     async def send(self, message: ASGISendEvent) -> None:
         if self.waiting_for_100_continue and self.more_body:
-            self.keep_alive = False  # the client may send the body or leave it out: only it knows what comes next
+            self.keep_alive = False  # the client may or may not send the body, so what follows is ambiguous
         await super().send(message)
 
 
 class AppRequest:
     """One request to the application."""
 
-    __slots__ = ("_connection", "_outlet", "cycle")
+    __slots__ = ("_app", "_connection", "_outlet", "cycle")
+
+    reply = None  # the application writes the answer by itself
 
     def __init__(
-        self, connection: Serving, head: RequestHead, client: Client | ProblemError, state: dict[str, Any]
+        self,
+        connection: Serving,
+        app: ASGI3Application,
+        head: RequestHead,
+        client: Client | ProblemError,
+        state: dict[str, Any],
     ) -> None:
+        self._app = app
         self._connection = connection
         self._outlet = _Outlet(connection.transport)
         self.cycle = _Cycle(
@@ -99,23 +107,23 @@ class AppRequest:
 
     @property
     def started(self) -> bool:
-        """Whether the answer has begun, so that no other can be given."""
+        """Whether the answer has begun, so that no other answer is possible."""
         return self.cycle.response_started
 
     @property
     def is_full(self) -> bool:
-        """Whether the application has to take some of the body before more of it is read."""
+        """Whether the application must take some of the body before more of it is read."""
         return len(self.cycle.body) > HIGH_WATER_LIMIT and not self.cycle.response_complete
 
-    def begin(self, app: ASGI3Application) -> None:
-        """Serve the request, now that it is the first in line."""
+    def begin(self) -> None:
+        """Have the application serve the request, now that every request before it is answered."""
         tasks = self._connection.server_state.tasks
-        task = asyncio.get_running_loop().create_task(self._run(app))
+        task = asyncio.get_running_loop().create_task(self._run())
         tasks.add(task)
         task.add_done_callback(tasks.discard)
 
     def receive(self, data: bytes, *, last: bool) -> None:
-        """Take in a piece of the body; after the response it is thrown away."""
+        """Take in a piece of the body; it is dropped once the response is complete."""
         if not self.cycle.response_complete:
             self.cycle.body += data
             self.cycle.message_event.set()
@@ -123,19 +131,19 @@ class AppRequest:
             self.end()
 
     def end(self) -> None:
-        """The request has come whole."""
+        """The request is complete."""
         self.cycle.more_body = False
         self.cycle.message_event.set()
 
     def disconnect(self) -> None:
-        """The client is gone, or gets another answer: let the application know."""
+        """Tell the application that the client left, or got another answer."""
         self._outlet.ended = self.cycle.disconnected = True
         self.cycle.message_event.set()
 
-    async def _run(self, app: ASGI3Application) -> None:
-        await self.cycle.run_asgi(app)
+    async def _run(self) -> None:
+        await self.cycle.run_asgi(self._app)
         if not (self.cycle.response_complete or self.cycle.disconnected):
-            self._connection.transport.close()  # what was sent of the response is all that there will be
+            self._connection.transport.close()  # the response is incomplete, and stays so
 
 
 def _scope_of(
@@ -144,7 +152,7 @@ def _scope_of(
     path, _, query = head.target.partition(b"?")
     transport = connection.transport
     extensions: dict[str, Any] = {
-        LENDING: {"connection": weakref.ref(connection)},  # a cycle would be left to the collector
+        LENDING: {"connection": weakref.ref(connection)},  # weak: no reference cycle is left to the collector
         EXTENSION: client,
     }
     return {

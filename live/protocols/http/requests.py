@@ -104,6 +104,8 @@ class RequestReader:
         Raises:
             ProblemError: `malformed_request` or `headers_too_large`; nothing can be read after it.
         """
+        if self._at >= len(self._data):
+            return None
         if self._left:
             return self._next_piece()
         if self._chunks is not None:

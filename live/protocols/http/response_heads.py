@@ -1,4 +1,4 @@
-"""Answers as bytes: the head is the same for one kind of answer but for its length, until the clock moves on."""
+"""Replies as bytes. Replies of one kind share all of their head but the length, until `date` changes."""
 
 from collections.abc import Iterable
 from typing import Final
@@ -9,8 +9,8 @@ from uvicorn.server import ServerState
 from live.ingest.replies import POLICY_HEADER, SECURITY_HEADERS, Reply, fixed_headers
 
 
-class Heads:
-    """Makes answers, with the header fields that uvicorn gives to every answer (`date`) ahead."""
+class ResponseHeads:
+    """Writes replies, beginning with the header fields that uvicorn gives every response (`date`)."""
 
     def __init__(self, state: ServerState) -> None:
         self._state = state
@@ -20,7 +20,7 @@ class Heads:
         self._last_bytes = b""
 
     def bytes_of(self, reply: Reply, *, keep_alive: bool) -> bytes:
-        """The whole answer; made once for one reply to many."""
+        """The complete response; encoded once for a reply that many requests share."""
         if self._state.default_headers is not self._default:
             self._default = self._state.default_headers
             self._known.clear()

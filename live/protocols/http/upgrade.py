@@ -1,9 +1,9 @@
-"""What a connection goes over to that asks for WebSocket: a producer's socket, or a viewer's."""
+"""Requests for a WebSocket: their answer, and the socket that takes the connection over."""
 
 import asyncio
 import re
-from collections.abc import Callable, Sequence
-from typing import Final
+from collections.abc import Callable
+from typing import Any, Final, NamedTuple, TypeAlias, cast
 from urllib.parse import unquote_to_bytes
 
 from starlette.datastructures import QueryParams
@@ -11,84 +11,95 @@ from uvicorn.server import ServerState
 
 from live.auth.client import Client
 from live.fanout.subscription import Subscription
-from live.ingest.intake import Intake
 from live.ingest.session import Session
-from live.protocols.connection_limits import ConnectionLimits, Limited
+from live.protocols.connection_limits import Limited
+from live.protocols.http.parts import Parts
+from live.protocols.http.peer import Peer
 from live.protocols.http.requests import RequestHead
-from live.protocols.viewer_reaper import Attendant
 from live.protocols.websocket.handshake import fields_of, shake_hands
 from live.protocols.websocket.producer import ProducerSocket
 from live.protocols.websocket.viewer import ViewerSocket
 
-PRODUCERS_PATH: Final = b"/v1/events/live"
+_PRODUCERS_PATH: Final = b"/v1/events/live"
 _VIEWERS_PATH: Final = re.compile(rb"/v1/boards/([^/]+)/live")
 
-Headers = Sequence[tuple[bytes, bytes]]
-Take = Callable[[asyncio.Transport, Limited], None]
-Begin = Callable[[Headers, Client], Take]
+TakeOver: TypeAlias = Callable[[asyncio.Transport, Limited], None]
+_Admit: TypeAlias = Callable[[Client], TakeOver]
+
+
+class Upgrade(NamedTuple):
+    """The response to a request for a WebSocket; `take_over` starts the socket, None where the handshake failed."""
+
+    response: bytes
+    take_over: TakeOver | None
 
 
 class Upgrades:
-    """The two routes that speak WebSocket without ASGI; a process serves them by its role."""
+    """The two routes that speak WebSocket without ASGI; the role of the process decides which of them it serves."""
 
-    def __init__(self, intake: Intake, limits: ConnectionLimits, attendant: Attendant, state: ServerState) -> None:
-        self._intake = intake
-        self._limits = limits
-        self._attendant = attendant
-        self._state = state
+    def __init__(self, parts: Parts, state: ServerState) -> None:
+        self._parts = parts
+        self._connections = cast("set[Any]", state.connections)  # uvicorn only calls `shutdown` on them
 
-    def find(self, target: bytes) -> Begin | None:
-        """What begins the socket of a target; None where there is none.
+    def respond(self, head: RequestHead, peer: Peer) -> Upgrade | None:
+        """The response to a request; None where no WebSocket is served without ASGI.
 
-        Called with header fields and the client it raises ProblemError or StoreUnavailableError, or gives what
-        takes the connection over once hands are shaken.
+        Raises:
+            ProblemError: the host, the origin, the API key or the query is refused, or the limits leave no room.
+            StoreUnavailableError: the API keys can't be checked now.
         """
-        role, (path, _, query) = self._intake.settings.role, target.partition(b"?")
+        admit = self._find(head)
+        if admit is None:
+            return None
+        client = self._parts.clients.resolve(peer.address, head.fields, tls=peer.tls)
+        client.require_origin(self._parts.settings.allowed_origins)
+        take_over = admit(client)
+        response, is_open = shake_hands(head.target, fields_of(head.fields))
+        return Upgrade(response, take_over if is_open else None)
+
+    def drain(self) -> None:
+        """The server stops: disconnect the viewers."""
+        self._parts.attendant.hub.drain()
+
+    def _find(self, head: RequestHead) -> _Admit | None:
+        """The function that admits a client to the socket of a target; None where there is no socket."""
+        role, (path, _, query) = self._parts.settings.role, head.target.partition(b"?")
         path = unquote_to_bytes(path)
-        if path == PRODUCERS_PATH and role != "viewers":
-            return self._begin_producer
+        if path == _PRODUCERS_PATH and role != "viewers":
+            return lambda client: self._admit_producer(head, client)
         match = _VIEWERS_PATH.fullmatch(path)
         if match is None or role == "ingest":
             return None
         board, asked = match[1].decode("utf-8", "replace"), QueryParams(query.decode())
-        return lambda _headers, client: self._begin_viewer(board, asked, client.address)
+        return lambda client: self._admit_viewer(board, asked, client.address)
 
-    def shake_hands(self, begin: Begin, head: RequestHead, client: Client) -> tuple[bytes, Take | None]:
-        """The answer to a request for a WebSocket, and what takes the connection over; None where it is refused.
+    def _admit_producer(self, head: RequestHead, client: Client) -> TakeOver:
+        parts, connections = self._parts, self._connections
+        session = Session(parts.intake, head.fields, client)
 
-        Raises:
-            ProblemError: `origin_forbidden`, or what `begin` raises.
-            StoreUnavailableError: whose API key is good can't be known now.
-        """
-        client.require_origin(self._intake.settings.allowed_origins)
-        take = begin(head.fields, client)
-        answer, is_open = shake_hands(head.target, fields_of(head.fields))
-        return answer, take if is_open else None
+        def take_over(transport: asyncio.Transport, place: Limited) -> None:
+            def closed() -> None:
+                connections.discard(socket)
+                parts.limits.closed(place)
 
-    def drain(self) -> None:
-        """The server stops: let viewers go."""
-        self._attendant.hub.drain()
-
-    def _begin_producer(self, headers: Headers, client: Client) -> Take:
-        session = Session(self._intake, headers, client)
-
-        def take(transport: asyncio.Transport, place: Limited) -> None:
-            socket = ProducerSocket(self._intake, session, self._state, lambda: self._limits.closed(place))
-            self._limits.busy(place)
+            socket = ProducerSocket(session, parts.settings.max_body, closed)
+            parts.limits.busy(place)
+            connections.add(socket)
             transport.set_protocol(socket)
             socket.connection_made(transport)
 
-        return take
+        return take_over
 
-    def _begin_viewer(self, board: str, query: QueryParams, address: str) -> Take:
-        asked = Subscription.parse(query, self._intake.settings)
-        feed = self._attendant.hub.admit(board, asked, address)
+    def _admit_viewer(self, board: str, query: QueryParams, address: str) -> TakeOver:
+        attendant = self._parts.attendant
+        asked = Subscription.parse(query, self._parts.settings)
+        feed = attendant.hub.admit(board, asked, address)
 
-        def take(transport: asyncio.Transport, place: Limited) -> None:
-            self._limits.closed(place)
-            socket = ViewerSocket(self._attendant, address)
+        def take_over(transport: asyncio.Transport, place: Limited) -> None:
+            self._parts.limits.closed(place)
+            socket = ViewerSocket(attendant, address)
             transport.set_protocol(socket)
             socket.connection_made(transport)
-            socket.seat = self._attendant.hub.seat(feed, asked, address, socket)
+            socket.seat = attendant.hub.seat(feed, asked, address, socket)
 
-        return take
+        return take_over

@@ -1,4 +1,4 @@
-"""The opening handshake of WebSocket (RFC 6455, section 4) on a connection that has spoken HTTP until now."""
+"""The opening handshake of WebSocket (RFC 6455, section 4) on an HTTP connection."""
 
 import logging
 from collections.abc import Sequence
@@ -9,17 +9,18 @@ from websockets.http11 import Request
 from websockets.protocol import State
 from websockets.server import ServerProtocol
 
+BAD_TEXT: Final = 1007  # the close code for text that is not UTF-8
 QUIET: Final = logging.getLogger("live.websocket")  # `websockets` would log each connection that opens
 QUIET.setLevel(logging.WARNING)
 
 
 def fields_of(headers: Sequence[tuple[bytes, bytes]]) -> Headers:
-    """The header fields of a request as `websockets` takes them."""
+    """The header fields of a request in the form that `websockets` expects."""
     return Headers((name.decode("latin-1"), value.decode("latin-1")) for name, value in headers)
 
 
 def shake_hands(target: bytes, fields: Headers) -> tuple[bytes, bool]:
-    """The answer to a request for an upgrade, and whether it is to go on as a WebSocket."""
+    """The response to a request for an upgrade, and whether the connection goes on as a WebSocket."""
     handshake = ServerProtocol(logger=QUIET)
     handshake.send_response(handshake.accept(Request(target.decode("latin-1"), fields)))
     return b"".join(handshake.data_to_send()), handshake.state is State.OPEN

@@ -20,7 +20,7 @@ from live.errors import BAD_REQUEST, CLOSE_CODES, LEAVING
 from live.fanout.frames import status_frame
 from live.fanout.viewer import Seat
 from live.protocols.viewer_reaper import Attendant
-from live.protocols.websocket.handshake import QUIET
+from live.protocols.websocket.handshake import BAD_TEXT, QUIET
 
 LARGEST_MESSAGE: Final = 1024  # bytes that a viewer may send at once; it has nothing to say
 MOST_FRAMES: Final = 256  # that a viewer may send from one of our pings to the next: pings of its own, and its pong
@@ -29,7 +29,6 @@ _DATA: Final = (Opcode.TEXT, Opcode.BINARY, Opcode.CONT)
 _PING: Final = Frame(Opcode.PING, b"").serialize(mask=False)
 _PONG: Final = b"\x8a\x80"  # how the answer to it begins: no payload, masked
 _PONG_SIZE: Final = 6
-_BAD_TEXT: Final = 1007
 _SEND_BUFFER: Final = 16 * 1024  # bytes that the kernel holds for a viewer; it takes twice as much for its own needs
 _CLOSE_TIMEOUT: Final = 5.0
 _ACKED: Final = struct.Struct("120xQ")  # where the kernel's `tcp_info` has the bytes that were acknowledged
@@ -153,7 +152,7 @@ class ViewerSocket(asyncio.Protocol):
         try:
             (self._text or b"").decode()
         except UnicodeDecodeError:
-            self._close(_BAD_TEXT, "not UTF-8", _CLOSE_TIMEOUT)
+            self._close(BAD_TEXT, "not UTF-8", _CLOSE_TIMEOUT)
         else:
             self.close(BAD_REQUEST)
 

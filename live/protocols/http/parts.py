@@ -1,0 +1,23 @@
+"""What the application passes to its connections."""
+
+from typing import NamedTuple
+
+from live.auth.authenticator import Gate
+from live.auth.client import ClientResolver
+from live.auth.rate_limiter import Rates
+from live.ingest.intake import Intake
+from live.protocols.connection_limits import ConnectionLimits
+from live.protocols.viewer_reaper import Attendant
+from live.settings import Settings
+
+
+class Parts(NamedTuple):
+    """The parts that connections use; the application puts them as `parts` into the state of its lifespan."""
+
+    settings: Settings
+    gate: Gate
+    rates: Rates
+    clients: ClientResolver
+    intake: Intake
+    limits: ConnectionLimits
+    attendant: Attendant

@@ -1,0 +1,203 @@
+"""The order of answers on one connection, without a connection."""
+
+from collections.abc import Sequence
+
+import pytest
+
+from live.errors import ProblemError
+from live.ingest.replies import Reply, json_reply
+from live.protocols.http.pipeline import Pipeline, Refusal
+from live.protocols.http.requests import Piece
+
+
+class Exchange:
+    """A request that answers when it is told to."""
+
+    def __init__(self, *, keep_alive: bool = True) -> None:
+        self.keep_alive = keep_alive
+        self.reply: Reply | None = None
+        self.is_full = False
+        self.body = b""
+        self.is_complete = self.began = self.disconnected = False
+
+    @property
+    def started(self) -> bool:
+        """Whether the answer has begun."""
+        return self.reply is not None
+
+    def begin(self) -> None:
+        """Note that it was its turn."""
+        self.began = True
+
+    def receive(self, data: bytes, *, last: bool) -> None:
+        """Keep the body."""
+        self.body += data
+        self.is_complete = last
+
+    def disconnect(self) -> None:
+        """Note that nobody waits for the answer."""
+        self.disconnected = True
+
+
+def filled(count: int) -> tuple[Pipeline, Sequence[Exchange]]:
+    """A pipeline with so many complete requests."""
+    pipeline = Pipeline()
+    exchanges = [Exchange() for _ in range(count)]
+    for exchange in exchanges:
+        pipeline.add(exchange, has_body=False)
+    return pipeline, exchanges
+
+
+def answer(exchange: Exchange, body: bytes = b"{}") -> Reply:
+    """Answer a request."""
+    exchange.reply = json_reply(body)
+    return exchange.reply
+
+
+def test_replies_wait_for_the_replies_to_earlier_requests() -> None:
+    """A reply that is known early is sent late."""
+    pipeline, (first, second, third) = filled(3)
+    two = answer(second)
+    assert pipeline.take_answered() == []
+    one = answer(first)
+    assert pipeline.take_answered() == [(one, True), (two, True)]
+    assert pipeline
+    three = answer(third)
+    assert pipeline.take_answered() == [(three, True)]
+    assert not pipeline
+
+
+def test_nothing_follows_the_last_reply() -> None:
+    """A reply without keep-alive is the last, even when others are known."""
+    pipeline, (first, second) = filled(2)
+    first.keep_alive = False
+    one = answer(first)
+    answer(second)
+    assert pipeline.take_answered() == [(one, False)]
+
+
+def test_a_body_goes_to_the_request_that_it_belongs_to() -> None:
+    """Also when earlier requests have no answers yet."""
+    pipeline, (first,) = filled(1)
+    exchange = Exchange()
+    assert not pipeline.add(exchange, has_body=True)
+    assert pipeline.arriving is exchange
+    pipeline.receive(Piece(b"a", last=False))
+    assert not exchange.is_complete
+    pipeline.receive(Piece(b"b", last=True))
+    assert (exchange.body, exchange.is_complete, first.body) == (b"ab", True, b"")
+    assert pipeline.arriving is None
+
+
+def test_a_body_that_the_application_does_not_read_stops_the_reading() -> None:
+    """Its pieces would pile up in memory."""
+    pipeline, exchange = Pipeline(), Exchange()
+    assert pipeline.add(exchange, has_body=True)
+    seen = [pipeline.has_room]
+    exchange.is_full = True
+    assert [*seen, pipeline.has_room] == [True, False]
+
+
+def test_a_bounded_number_of_requests_is_read_ahead() -> None:
+    """A client that sends without reading answers fills its own buffers, not ours."""
+    pipeline = Pipeline()
+    count = 0
+    while pipeline.has_room:
+        pipeline.add(Exchange(), has_body=False)
+        count += 1
+        assert count < 1000
+    assert count > 1
+    pipeline.take_first()
+    assert pipeline.has_room
+
+
+def test_the_client_owes_a_body_only_while_no_complete_request_waits_for_us() -> None:
+    """Its deadline runs while it sends, not while we work."""
+    pipeline, exchange = Pipeline(), Exchange()
+    seen = [pipeline.awaits_answer]
+    pipeline.add(exchange, has_body=True)
+    seen.append(pipeline.awaits_answer)
+    pipeline.receive(Piece(b"", last=True))
+    seen.append(pipeline.awaits_answer)
+    pipeline.add(Exchange(), has_body=True)
+    seen.append(pipeline.awaits_answer)
+    answer(exchange)
+    pipeline.take_answered()
+    seen.append(pipeline.awaits_answer)
+    assert seen == [False, False, True, True, False]
+
+
+def test_a_request_that_is_cut_off_gets_no_answer() -> None:
+    """The requests before it do."""
+    pipeline, (first,) = filled(1)
+    exchange = Exchange()
+    pipeline.add(exchange, has_body=True)
+    assert pipeline.cut_off()
+    assert exchange.disconnected
+    assert not first.disconnected
+    one = answer(first)
+    assert pipeline.take_answered() == [(one, True)]
+    assert not pipeline
+
+
+def test_a_request_with_an_answer_is_not_withdrawn() -> None:
+    """It would get two answers."""
+    pipeline, exchange = Pipeline(), Exchange()
+    pipeline.add(exchange, has_body=True)
+    answer(exchange)
+    assert not pipeline.cut_off()
+    assert not exchange.disconnected
+    assert len(pipeline.take_answered()) == 1
+
+
+def test_after_a_stop_the_last_request_ends_the_connection() -> None:
+    """The earlier ones keep it open."""
+    pipeline, (first, second) = filled(2)
+    assert pipeline.stop()
+    assert not pipeline.has_room
+    assert pipeline.is_closed
+    assert (first.keep_alive, second.keep_alive) == (True, False)
+
+
+def test_a_stop_with_nothing_to_answer_says_so() -> None:
+    """The caller has to end the connection."""
+    assert not Pipeline().stop()
+
+
+def test_a_body_is_read_to_its_end_after_a_stop() -> None:
+    """Its request is answered."""
+    pipeline, exchange = Pipeline(), Exchange()
+    pipeline.add(exchange, has_body=True)
+    assert pipeline.stop()
+    assert (pipeline.has_room, pipeline.is_closed) == (True, False)
+    pipeline.receive(Piece(b"a", last=True))
+    assert (exchange.is_complete, pipeline.is_closed) == (True, True)
+
+
+def test_a_client_that_leaves_disconnects_every_request() -> None:
+    """Nothing of it stays in the pipeline."""
+    pipeline, exchanges = filled(3)
+    pipeline.disconnect()
+    assert all(exchange.disconnected for exchange in exchanges)
+    assert not pipeline
+    assert pipeline.is_closed
+
+
+def test_the_exchange_at_the_front_begins() -> None:
+    """Only that one: the application writes to the connection by itself."""
+    pipeline, (first, second) = filled(2)
+    pipeline.begin_first()
+    assert (first.began, second.began) == (True, False)
+
+
+@pytest.mark.parametrize("waiting", [0, 1])
+def test_a_refusal_waits_for_earlier_answers_and_ends_the_connection(waiting: int) -> None:
+    """It is answered in its turn like any other request."""
+    pipeline, exchanges = filled(waiting)
+    refusal = Refusal(ProblemError("malformed_request", "not HTTP"))
+    pipeline.add(refusal, has_body=False)
+    for exchange in exchanges:
+        assert pipeline.take_answered() == []
+        answer(exchange)
+    (*_, (reply, keep_alive)) = pipeline.take_answered()
+    assert (reply.status, keep_alive) == (400, False)
