@@ -7,7 +7,6 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from socket import IPPROTO_TCP, SO_LINGER, SO_RCVBUF, SOL_SOCKET, TCP_MAXSEG, socket
-from statistics import median
 from typing import Any, Final, cast
 from urllib.parse import urlsplit
 
@@ -32,7 +31,8 @@ RATE: Final = 1024  # bytes a second
 SHAKE: Final = request("GET", WATCH + "?limit=10", *HANDSHAKE)
 PING: Final = Frame(Opcode.PING, b"").serialize(mask=False)
 PONG: Final = Frame(Opcode.PONG, b"").serialize(mask=True)
-POSTS: Final = 200
+POSTS: Final = 100
+ROUNDS: Final = 8  # at most
 
 
 async def knock(url: str, **options: int) -> socket:
@@ -162,8 +162,9 @@ async def test_healthy_viewers_do_not_feel_slow_ones(own_store: StoreProcess, tm
         await server.change()
         await server.come(HEALTHY)
         await server.p99()
-        alone, beside = [], []
-        for _ in range(3):
+        alone, beside = list[float](), list[float]()
+        # Other work on this machine slows down single rounds. Slow viewers, if they are felt, slow down every round.
+        while len(beside) < ROUNDS and (len(beside) < 2 or min(beside) > 1.2 * min(alone)):
             alone.append(await server.p99())
             stalled = [await knock(server.url, window=4096) for _ in range(STALLED)]
             trickling = [Trickle(await knock(server.url, window=4096, segment=1400)) for _ in range(TRICKLING)]
@@ -176,8 +177,7 @@ async def test_healthy_viewers_do_not_feel_slow_ones(own_store: StoreProcess, tm
                 await trickle.leave()
             for own in stalled:
                 hang_up(own)
-        # Whatever else this machine does makes single rounds slower, with them or without; they would make every one.
-        assert min(beside) <= 1.2 * median(alone)
+        assert min(beside) <= 1.2 * min(alone)
 
 
 @pytest.mark.timeout(240)
