@@ -1,4 +1,4 @@
-"""The gate: who is it that sends? Answers without I/O, from what was last read of the producers in the store."""
+"""Who sends a request? Answers without I/O, from the API keys that were last read from the store."""
 
 import asyncio
 import time
@@ -31,7 +31,7 @@ class _Known(NamedTuple):
     digests: tuple[bytes, ...]
 
 
-class Gate:
+class Authenticator:
     """Tells producers by their keys; `generation` changes when an answer to the same question may have changed."""
 
     def __init__(self, client: Store, settings: Settings) -> None:

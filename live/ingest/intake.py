@@ -14,7 +14,7 @@ from typing import Any, Final, Protocol, TypeVar
 import msgspec
 from msgspec import UNSET
 
-from live.auth.authenticator import Gate
+from live.auth.authenticator import Authenticator
 from live.auth.client import Client
 from live.auth.rate_limiter import Rates
 from live.domain.board import Boards
@@ -75,12 +75,12 @@ class Intake:
         settings: Settings,
         boards: Boards,
         committers: dict[str, Committer],
-        gate: Gate,
+        authenticator: Authenticator,
         rates: Rates,
         answers: Answers,
     ) -> None:
         self.settings = settings
-        self.gate = gate
+        self.authenticator = authenticator
         self.rates = rates
         self._boards = boards
         self._committers = committers
@@ -93,7 +93,7 @@ class Intake:
     def take_over(self, boards: Boards, committers: dict[str, Committer]) -> None:
         """Take events for these boards from now on; whoever remembers what was said of a head has to ask again."""
         self._boards, self._committers = boards, committers
-        self.gate.generation += 1
+        self.authenticator.generation += 1
 
     def welcome(self, authorization: bytes | None, client: Client) -> Producer:
         """Who sends.
@@ -102,7 +102,7 @@ class Intake:
             ProblemError: `credentials_required`, `credentials_invalid`, `origin_forbidden` or `scope_forbidden`.
             StoreUnavailableError: whose key is good can't be known now.
         """
-        producer = self.gate.identify(authorization, client)
+        producer = self.authenticator.identify(authorization, client)
         producer.require("post")
         return producer
 
@@ -114,7 +114,7 @@ class Intake:
                 `rate_exceeded`.
             StoreUnavailableError: whose key is good can't be known now.
         """
-        producer = self.gate.identify(authorization, client, "admin")
+        producer = self.authenticator.identify(authorization, client, "admin")
         producer.require("admin")
         await self.rates.admit(producer)
         return producer

@@ -81,11 +81,11 @@ class Session:
 
     def _look_again(self) -> None:
         """Ask again who it is, if keys have changed."""
-        if self._generation != self._intake.gate.generation:
+        if self._generation != self._intake.authenticator.generation:
             self.head = self._look()
 
     def _look(self) -> Head:
-        generation = self._intake.gate.generation
+        generation = self._intake.authenticator.generation
         producer = self._intake.welcome(self._authorization, self._client)
         head = self._intake.read_head(producer, (), _JSON)
         self._generation = generation

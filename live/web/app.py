@@ -17,7 +17,7 @@ from starlette.routing import BaseRoute, Mount, Route, WebSocketRoute
 from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp
 
-from live.auth.authenticator import Gate
+from live.auth.authenticator import Authenticator
 from live.auth.client import ClientResolver
 from live.auth.rate_limiter import Rates
 from live.boards.admin import Keeper
@@ -78,7 +78,9 @@ def make_app(settings: Settings, all_boards: Boards) -> ASGIApp:
     async def lifespan(app: Starlette) -> AsyncIterator[dict[str, object]]:
         parts = app.state.live = make_parts(settings, all_boards, clients)
         with suppress(StoreUnavailableError, EpochLostError):
-            await parts.intake.gate.open()  # so that the first request of a producer does not meet a closed gate
+            await (
+                parts.intake.authenticator.open()
+            )  # so that the first request of a producer does not meet a closed gate
             await parts.roster.look()
         work = asyncio.create_task(_work(parts))
         work.add_done_callback(_report)
@@ -190,11 +192,11 @@ def make_parts(settings: Settings, all_boards: Boards, clients: ClientResolver) 
     client = connect(settings.store, settings)
     losses = LossWatch(client, settings.key_prefix)
     losses.guard_connections()
-    answers, gate, rates = Answers(client, settings), Gate(client, settings), Rates(client, settings)
+    answers, authenticator, rates = Answers(client, settings), Authenticator(client, settings), Rates(client, settings)
     presence = Presence(client, settings.key_prefix)
     hub, keeper = Hub(client, (), settings, presence), Keeper(client, settings, all_boards)
     roster = Roster(client, settings, all_boards, hub, keeper)
-    intake = Intake(settings, roster.boards, roster.committers, gate, rates, answers)
+    intake = Intake(settings, roster.boards, roster.committers, authenticator, rates, answers)
     roster.tell = intake.take_over
     return Live(
         settings=settings,
@@ -216,7 +218,7 @@ def _connection_parts(parts: Live, clients: ClientResolver) -> Parts:
     """What our own protocols need."""
     return Parts(
         settings=parts.settings,
-        gate=parts.intake.gate,
+        authenticator=parts.intake.authenticator,
         rates=parts.intake.rates,
         clients=clients,
         intake=parts.intake,
@@ -232,7 +234,7 @@ async def _work(parts: Live) -> None:
         if parts.settings.role != "ingest":
             tasks.create_task(parts.hub.run())
             tasks.create_task(parts.attendant.run())
-        tasks.create_task(parts.intake.gate.run())
+        tasks.create_task(parts.intake.authenticator.run())
         tasks.create_task(parts.limits.run())
         tasks.create_task(parts.losses.run())
         if parts.settings.demo:

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Final
 
-from live.auth.authenticator import Gate
+from live.auth.authenticator import Authenticator
 from live.auth.client import ClientResolver
 from live.domain.producer import Producer
 from live.ingest.intake import Head, Intake
@@ -20,9 +20,9 @@ class HeadCache:
     A result holds for the same bytes from the same peer, until API keys or boards change.
     """
 
-    def __init__(self, intake: Intake, gate: Gate, clients: ClientResolver) -> None:
+    def __init__(self, intake: Intake, authenticator: Authenticator, clients: ClientResolver) -> None:
         self._intake = intake
-        self._gate = gate
+        self._authenticator = authenticator
         self._clients = clients
         self._known: dict[tuple[bytes, Peer], tuple[Producer, Head]] = {}
         self._generation = -1
@@ -36,10 +36,10 @@ class HeadCache:
             ProblemError: the host is not allowed, or the producer is unknown or may not post.
             StoreUnavailableError: the API keys can't be checked now.
         """
-        intake, gate, name = self._intake, self._gate, (head.raw, peer)
-        if self._generation != gate.generation:
+        intake, authenticator, name = self._intake, self._authenticator, (head.raw, peer)
+        if self._generation != authenticator.generation:
             self._known.clear()
-            self._generation = gate.generation
+            self._generation = authenticator.generation
         known = self._known.get(name)
         if known is not None:
             return known[0], lambda: known[1]
@@ -49,7 +49,7 @@ class HeadCache:
 
         def judge() -> Head:
             judged = intake.read_head(producer, head.fields, named)
-            if judged.once is None and len(head.raw) <= _LARGEST_KNOWN and self._generation == gate.generation:
+            if judged.once is None and len(head.raw) <= _LARGEST_KNOWN and self._generation == authenticator.generation:
                 if len(self._known) >= _MOST_KNOWN:
                     del self._known[next(iter(self._known))]
                 self._known[name] = (producer, judged)

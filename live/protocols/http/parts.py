@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-from live.auth.authenticator import Gate
+from live.auth.authenticator import Authenticator
 from live.auth.client import ClientResolver
 from live.auth.rate_limiter import Rates
 from live.ingest.intake import Intake
@@ -15,7 +15,7 @@ class Parts(NamedTuple):
     """The parts that connections use; the application puts them as `parts` into the state of its lifespan."""
 
     settings: Settings
-    gate: Gate
+    authenticator: Authenticator
     rates: Rates
     clients: ClientResolver
     intake: Intake

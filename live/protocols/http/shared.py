@@ -40,7 +40,7 @@ class Shared(NamedTuple):
             intake=parts.intake,
             limits=parts.limits,
             heads=ResponseHeads(server_state),
-            head_cache=HeadCache(parts.intake, parts.gate, parts.clients),
+            head_cache=HeadCache(parts.intake, parts.authenticator, parts.clients),
             upgrades=Upgrades(parts, server_state),
             root_path=parts.settings.root_path.encode(),
         )
