@@ -3,7 +3,7 @@
 import asyncio
 from typing import Final, Self
 
-from live.auth.rate_limiter import Rates
+from live.auth.rate_limiter import RateLimiter
 from live.domain.producer import Producer
 from live.errors import ProblemError
 from live.store.connection.client import connect
@@ -60,7 +60,7 @@ class Simulation:
         self.skew = 0.0  # by how much the store's clock is ahead of that of the processes
         self._time_key = f"{self.settings.key_prefix}:time"
         leases = LeaseStore(self.client, self.settings.key_prefix, compiled(store, self._script(mutant)))
-        self.processes = [Rates(self.client, self.settings, leases, lambda: self.now) for _ in range(processes)]
+        self.processes = [RateLimiter(self.client, self.settings, leases, lambda: self.now) for _ in range(processes)]
 
     def _script(self, mutant: Mutant | None) -> Script:
         """The script, asking a list for the time; the store's expiry goes by the real time, so there is none."""
@@ -90,29 +90,29 @@ class Simulation:
 
     async def send(self, process: int, producer: Producer, events: int = 1) -> bool:
         """One request; whether it was admitted. What it leads to is done when it returns."""
-        rates = self.processes[process]
+        rate_limiter = self.processes[process]
         try:
-            await rates.admit(producer)
+            await rate_limiter.admit(producer)
         except ProblemError as problem:
             if problem.code != "rate_exceeded":
                 raise
             return False
-        rates.charge(producer, events)
-        await settled(rates)
+        rate_limiter.charge(producer, events)
+        await settled(rate_limiter)
         return True
 
     async def __aenter__(self) -> Self:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        for rates in self.processes:
-            await rates.close()
+        for rate_limiter in self.processes:
+            await rate_limiter.close()
         await self.client.delete(self._time_key)
         await self.client.aclose()
 
 
-async def settled(rates: Rates) -> None:
+async def settled(rate_limiter: RateLimiter) -> None:
     """Wait until nothing is under way."""
-    for account in list(rates._accounts.values()):
+    for account in list(rate_limiter._accounts.values()):
         if account.task is not None:
             await asyncio.wait([account.task])

@@ -1,4 +1,4 @@
-"""Rates: each producer may send so many events a second, in all processes together; few requests wait for the store.
+"""The rate limiter: each producer may send so many events a second, in all processes together; few requests wait for the store.
 
 A process borrows credit for about a tenth of a second from the store, and spends it by itself. Each event of a lease
 has a time at which it would be due if all came evenly; credit that is not spent until then lapses. So at no time do all
@@ -65,7 +65,7 @@ class _Account:
                 waiter.set_exception(make_error())
 
 
-class Rates:
+class RateLimiter:
     """The rates of all producers, as one process sees them."""
 
     def __init__(

@@ -16,7 +16,7 @@ from msgspec import UNSET
 
 from live.auth.authenticator import Authenticator
 from live.auth.client import Client
-from live.auth.rate_limiter import Rates
+from live.auth.rate_limiter import RateLimiter
 from live.domain.board import Boards
 from live.domain.cloudevent import decode_binary
 from live.domain.decoding import STEP, Body, Steps, decode_json, decode_plain, finish
@@ -76,12 +76,12 @@ class Intake:
         boards: Boards,
         committers: dict[str, Committer],
         authenticator: Authenticator,
-        rates: Rates,
+        rate_limiter: RateLimiter,
         answers: Answers,
     ) -> None:
         self.settings = settings
         self.authenticator = authenticator
-        self.rates = rates
+        self.rate_limiter = rate_limiter
         self._boards = boards
         self._committers = committers
         self._answers = answers
@@ -116,7 +116,7 @@ class Intake:
         """
         producer = self.authenticator.identify(authorization, client, "admin")
         producer.require("admin")
-        await self.rates.admit(producer)
+        await self.rate_limiter.admit(producer)
         return producer
 
     def read_head(self, producer: Producer, headers: Headers, named: Mapping[bytes, bytes]) -> Head:
@@ -200,7 +200,7 @@ class Intake:
         named = dict(reversed(headers))
         try:
             producer = self.welcome(named.get(b"authorization"), client)
-            await self.rates.admit(producer)
+            await self.rate_limiter.admit(producer)
             head = self.read_head(producer, headers, named)
             whole = await self.collect(body)
         except (ProblemError, StoreUnavailableError) as error:
@@ -244,10 +244,10 @@ class Intake:
                 next(steps)
             except StopIteration as end:
                 decoded: Body = end.value
-                self.rates.charge(head.producer, max(work, len(decoded.events) + len(decoded.rejections)))
+                self.rate_limiter.charge(head.producer, max(work, len(decoded.events) + len(decoded.rejections)))
                 return decoded
             except ProblemError:
-                self.rates.charge(head.producer, work + len(body) // _BYTES_OF_AN_EVENT)
+                self.rate_limiter.charge(head.producer, work + len(body) // _BYTES_OF_AN_EVENT)
                 raise
             work += STEP
             yield
@@ -294,7 +294,7 @@ class Intake:
             reply = _encode(answer)
             if all(rejection.code != "board_unavailable" for rejection in answer.rejected):  # or it may be had yet
                 reply, size = await self._answers.finish(producer, once, reply)
-                self.rates.charge(head.producer, 1 + size // _STORED_FOR_AN_EVENT)
+                self.rate_limiter.charge(head.producer, 1 + size // _STORED_FOR_AN_EVENT)
         except Exception as error:  # noqa: BLE001 - `problem_reply` logs what is not foreseen
             return problem_reply(error)
         return json_reply(reply)

@@ -39,7 +39,7 @@ class Session:
         """
         self._look_again()
         try:
-            return self._intake.rates.admit_now(self.head.producer)
+            return self._intake.rate_limiter.admit_now(self.head.producer)
         except ProblemError:
             return False  # it has sent too much: it waits
 
@@ -53,7 +53,7 @@ class Session:
         while True:
             self._look_again()
             try:
-                await self._intake.rates.admit(self.head.producer)
+                await self._intake.rate_limiter.admit(self.head.producer)
             except ProblemError:
                 await asyncio.sleep(_PAUSE)
             else:

@@ -19,7 +19,7 @@ from starlette.types import ASGIApp
 
 from live.auth.authenticator import Authenticator
 from live.auth.client import ClientResolver
-from live.auth.rate_limiter import Rates
+from live.auth.rate_limiter import RateLimiter
 from live.boards.admin import Keeper
 from live.boards.readiness import Readiness
 from live.boards.registry import Roster
@@ -92,7 +92,7 @@ def make_app(settings: Settings, all_boards: Boards) -> ASGIApp:
                 await work
             with suppress(StoreUnavailableError):
                 await parts.presence.leave()
-            await parts.intake.rates.close()
+            await parts.intake.rate_limiter.close()
             await parts.client.aclose()
 
     app = Starlette(
@@ -192,11 +192,15 @@ def make_parts(settings: Settings, all_boards: Boards, clients: ClientResolver) 
     client = connect(settings.store, settings)
     losses = LossWatch(client, settings.key_prefix)
     losses.guard_connections()
-    answers, authenticator, rates = Answers(client, settings), Authenticator(client, settings), Rates(client, settings)
+    answers, authenticator, rate_limiter = (
+        Answers(client, settings),
+        Authenticator(client, settings),
+        RateLimiter(client, settings),
+    )
     presence = Presence(client, settings.key_prefix)
     hub, keeper = Hub(client, (), settings, presence), Keeper(client, settings, all_boards)
     roster = Roster(client, settings, all_boards, hub, keeper)
-    intake = Intake(settings, roster.boards, roster.committers, authenticator, rates, answers)
+    intake = Intake(settings, roster.boards, roster.committers, authenticator, rate_limiter, answers)
     roster.tell = intake.take_over
     return Live(
         settings=settings,
@@ -219,7 +223,7 @@ def _connection_parts(parts: Live, clients: ClientResolver) -> Parts:
     return Parts(
         settings=parts.settings,
         authenticator=parts.intake.authenticator,
-        rates=parts.intake.rates,
+        rate_limiter=parts.intake.rate_limiter,
         clients=clients,
         intake=parts.intake,
         limits=parts.limits,

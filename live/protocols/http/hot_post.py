@@ -52,7 +52,7 @@ class Post:
         shared = self._shared
         try:
             producer, judge = shared.head_cache.judge(head, peer)
-            if shared.rates.admit_now(producer):
+            if shared.rate_limiter.admit_now(producer):
                 self._head = judge()
             else:
                 self._ask(producer, judge)
@@ -109,7 +109,7 @@ class Post:
 
         async def admit() -> Reply | None:
             try:
-                await self._shared.rates.admit(producer)
+                await self._shared.rate_limiter.admit(producer)
                 self._head = judge()
             except Exception as error:  # noqa: BLE001 - as above
                 return problem_reply(error)

@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 from live.auth.authenticator import Authenticator
 from live.auth.client import ClientResolver
-from live.auth.rate_limiter import Rates
+from live.auth.rate_limiter import RateLimiter
 from live.ingest.intake import Intake
 from live.protocols.connection_limits import ConnectionLimits
 from live.protocols.viewer_reaper import Attendant
@@ -16,7 +16,7 @@ class Parts(NamedTuple):
 
     settings: Settings
     authenticator: Authenticator
-    rates: Rates
+    rate_limiter: RateLimiter
     clients: ClientResolver
     intake: Intake
     limits: ConnectionLimits

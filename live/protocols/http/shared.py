@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 from uvicorn.server import ServerState
 
 from live.auth.client import ClientResolver
-from live.auth.rate_limiter import Rates
+from live.auth.rate_limiter import RateLimiter
 from live.ingest.intake import Intake
 from live.protocols.connection_limits import ConnectionLimits
 from live.protocols.http.head_cache import HeadCache
@@ -19,7 +19,7 @@ class Shared(NamedTuple):
     """The shared parts; made with the first connection, because only that knows the server."""
 
     settings: Settings
-    rates: Rates
+    rate_limiter: RateLimiter
     clients: ClientResolver
     intake: Intake
     limits: ConnectionLimits
@@ -35,7 +35,7 @@ class Shared(NamedTuple):
         parts.attendant.serve(server_state)
         shared = app_state["shared"] = cls(
             settings=parts.settings,
-            rates=parts.rates,
+            rate_limiter=parts.rate_limiter,
             clients=parts.clients,
             intake=parts.intake,
             limits=parts.limits,
