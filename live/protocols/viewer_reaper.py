@@ -1,4 +1,4 @@
-"""The attendant of a process: looks after the connections of all viewers, with one task for all.
+"""The viewer reaper of a process: looks after the connections of all viewers, with one task for all.
 
 It pings each in its turn, lets go of those that are silent or slow, and tells when to come back.
 """
@@ -21,7 +21,7 @@ _RETURNS_A_SECOND: Final = 500  # viewers that are asked to come back within the
 _LONGEST_SPREAD: Final = 30.0
 
 
-class Attended(Protocol):
+class ReapedSocket(Protocol):
     """The connection of a viewer; `turn` is ours, `waits_since` when it last took something of what waits for it."""
 
     seat: Seat | None
@@ -39,28 +39,28 @@ class Attended(Protocol):
         """Say why, and wait a while for the viewer to say so too."""
 
 
-class Attendant:
+class ViewerReaper:
     """Looks after all viewers of a process."""
 
     def __init__(self, hub: Hub, slow_timeout: float) -> None:
         self.hub = hub
         self._slow_timeout = slow_timeout
-        self._turns: list[set[Attended]] = [set() for _ in range(_TURNS)]
+        self._turns: list[set[ReapedSocket]] = [set() for _ in range(_TURNS)]
         self._next = 0
-        self._waiting: set[Attended] = set()
+        self._waiting: set[ReapedSocket] = set()
         self._connections: set[object] = set()
 
     def serve(self, state: ServerState) -> None:
         """Take part in a server's stop."""
         self._connections = cast("set[object]", state.connections)  # uvicorn asks no more of them than `shutdown`
 
-    def add(self, socket: Attended) -> None:
+    def add(self, socket: ReapedSocket) -> None:
         """Look after a viewer; its turn is one that has passed, so that it is pinged in a whole round."""
         socket.turn = self._next - 1
         self._turns[socket.turn].add(socket)
         self._connections.add(socket)
 
-    def discard(self, socket: Attended) -> None:
+    def discard(self, socket: ReapedSocket) -> None:
         """A viewer is gone."""
         self._turns[socket.turn].discard(socket)
         self._waiting.discard(socket)
@@ -68,11 +68,11 @@ class Attendant:
         if socket.seat is not None:
             self.hub.leave(socket.seat, socket.address)
 
-    def watch(self, socket: Attended) -> None:
+    def watch(self, socket: ReapedSocket) -> None:
         """It has something waiting: see that this ends in time."""
         self._waiting.add(socket)
 
-    def watch_no_more(self, socket: Attended) -> None:
+    def watch_no_more(self, socket: ReapedSocket) -> None:
         """Nothing waits any more."""
         self._waiting.discard(socket)
 

@@ -33,7 +33,7 @@ from live.logs import configure_logs
 from live.network.parameters import require_known
 from live.protocols.connection_limits import ConnectionLimits
 from live.protocols.http.parts import Parts
-from live.protocols.viewer_reaper import Attendant
+from live.protocols.viewer_reaper import ViewerReaper
 from live.settings import Settings, load_settings
 from live.store.board.keys import SystemKeys
 from live.store.connection.client import connect
@@ -211,7 +211,7 @@ def make_parts(settings: Settings, all_boards: Boards, clients: ClientResolver) 
         intake=intake,
         limits=ConnectionLimits(settings, clients.trusts),
         hub=hub,
-        attendant=Attendant(hub, settings.slow_timeout),
+        reaper=ViewerReaper(hub, settings.slow_timeout),
         presence=presence,
         losses=losses,
         templates=pages.make_templates(settings.root_path),
@@ -227,7 +227,7 @@ def _connection_parts(parts: Live, clients: ClientResolver) -> Parts:
         clients=clients,
         intake=parts.intake,
         limits=parts.limits,
-        attendant=parts.attendant,
+        reaper=parts.reaper,
     )
 
 
@@ -237,7 +237,7 @@ async def _work(parts: Live) -> None:
         tasks.create_task(parts.roster.run())
         if parts.settings.role != "ingest":
             tasks.create_task(parts.hub.run())
-            tasks.create_task(parts.attendant.run())
+            tasks.create_task(parts.reaper.run())
         tasks.create_task(parts.intake.authenticator.run())
         tasks.create_task(parts.limits.run())
         tasks.create_task(parts.losses.run())

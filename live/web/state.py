@@ -17,7 +17,7 @@ from live.errors import EpochLostError, ProblemError
 from live.fanout.hub import Hub
 from live.ingest.intake import Intake
 from live.protocols.connection_limits import ConnectionLimits
-from live.protocols.viewer_reaper import Attendant
+from live.protocols.viewer_reaper import ViewerReaper
 from live.settings import Settings
 from live.store.board.ledger import Ledger
 from live.store.connection.client import Store
@@ -40,7 +40,7 @@ class Live(msgspec.Struct, frozen=True):
     intake: Intake
     limits: ConnectionLimits
     hub: Hub
-    attendant: Attendant
+    reaper: ViewerReaper
     presence: Presence
     losses: LossWatch
     templates: Environment

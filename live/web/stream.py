@@ -61,7 +61,7 @@ class EventStream(Response):
 
     async def _send_events(self, viewer: Reader, send: Send) -> bool:
         """Send one after another, each when the last was taken; False when that takes too long."""
-        data = _retry(self._live.attendant.return_after())  # spread, should all be cut at once
+        data = _retry(self._live.reaper.return_after())  # spread, should all be cut at once
         try:
             while True:
                 await self._put(send, data)
@@ -83,7 +83,7 @@ class EventStream(Response):
         reason = CLOSE_CODES[code].reason
         if code != LEAVING:
             return status_frame(reason).event
-        retry_after = self._live.attendant.return_after()
+        retry_after = self._live.reaper.return_after()
         return _retry(retry_after) + status_frame(reason, retry_after).event
 
 

@@ -91,4 +91,4 @@ def _seconds(text: str) -> float:
 def _problem(live: Live, code: int) -> ProblemError:
     if code == BOARD_GONE:
         return ProblemError("board_not_found", "it was removed just now")
-    return ProblemError("stopping", "another will take its place", retry_after=math.ceil(live.attendant.return_after()))
+    return ProblemError("stopping", "another will take its place", retry_after=math.ceil(live.reaper.return_after()))

@@ -8,7 +8,7 @@ import pytest
 from websockets.asyncio.client import connect
 from websockets.frames import Opcode
 
-from live.protocols.viewer_reaper import Attendant
+from live.protocols.viewer_reaper import ViewerReaper
 from live.protocols.websocket.viewer import ViewerSocket
 from tests.protocols.sockets import HANDSHAKE, RawSocket, close, frame, text
 from tests.protocols.watching import WATCH, Served, apply_next, follow, on_uvloop, served, watch
@@ -45,8 +45,8 @@ async def left(server: Served) -> None:
 
     await eventually(is_left)
     assert not any(feed._topics for feed in server.live.hub.feeds.values())
-    assert not server.live.attendant._waiting
-    assert not any(server.live.attendant._turns)
+    assert not server.live.reaper._waiting
+    assert not any(server.live.reaper._turns)
 
 
 @on_uvloop
@@ -191,15 +191,15 @@ async def test_the_silent_are_let_go(ours: Served) -> None:
     """Who answers a ping stays, in one piece or in several; who has not by the next one is dropped."""
     pong = frame(Opcode.PONG, b"")
     async with watch(ours.url) as whole, watch(ours.url) as piecemeal, watch(ours.url) as silent:
-        await pinged(ours.live.attendant, whole, piecemeal, silent)
+        await pinged(ours.live.reaper, whole, piecemeal, silent)
         await whole.send(pong)
         await piecemeal.send(*[pong[at : at + 1] for at in range(len(pong))])
 
         async def are_heard() -> bool:
-            return sum(viewer.heard for viewer in viewers(ours.live.attendant)) == 2
+            return sum(viewer.heard for viewer in viewers(ours.live.reaper)) == 2
 
         await eventually(are_heard)
-        await pinged(ours.live.attendant, whole, piecemeal)
+        await pinged(ours.live.reaper, whole, piecemeal)
         await silent.wire.rest()
         assert ours.watching == 2
     await left(ours)
@@ -211,8 +211,8 @@ async def test_a_client_of_the_library_answers_pings(ours: Served) -> None:
     async with connect(ours.url.replace("http", "ws") + WATCH, ping_interval=None) as socket:
         await socket.recv()
         for _ in range(3):
-            (viewer,) = viewers(ours.live.attendant)
-            ping_all(ours.live.attendant)
+            (viewer,) = viewers(ours.live.reaper)
+            ping_all(ours.live.reaper)
             assert not viewer.heard
 
             async def is_heard(viewer: ViewerSocket = viewer) -> bool:
@@ -222,19 +222,19 @@ async def test_a_client_of_the_library_answers_pings(ours: Served) -> None:
             assert viewer._parser is None, "the answer to a ping needs no parser"
 
 
-def viewers(attendant: Attendant) -> list[ViewerSocket]:
+def viewers(reaper: ViewerReaper) -> list[ViewerSocket]:
     """All that are looked after."""
-    return [viewer for turn in attendant._turns for viewer in turn if isinstance(viewer, ViewerSocket)]
+    return [viewer for turn in reaper._turns for viewer in turn if isinstance(viewer, ViewerSocket)]
 
 
-def ping_all(attendant: Attendant) -> None:
+def ping_all(reaper: ViewerReaper) -> None:
     """A whole round."""
-    for _ in attendant._turns:
-        attendant.look()
+    for _ in reaper._turns:
+        reaper.look()
 
 
-async def pinged(attendant: Attendant, *expecting: RawSocket) -> None:
+async def pinged(reaper: ViewerReaper, *expecting: RawSocket) -> None:
     """Ping all, and see that some have it."""
-    ping_all(attendant)
+    ping_all(reaper)
     for socket in expecting:
         assert [received async for received in messages(socket, 1, Opcode.PING)] == [b""]

@@ -97,7 +97,7 @@ async def empty(server: Served) -> None:
     limits = server.live.limits
     await server.client.aclose()
     await until(lambda: not (server.watching or limits._open or limits._owing or limits._idle))
-    assert not server.live.attendant._connections
+    assert not server.live.reaper._connections
 
 
 @WAYS

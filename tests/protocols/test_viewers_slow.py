@@ -58,8 +58,8 @@ async def has_converged(server: Served, socket: RawSocket, model: ModelViewer) -
 
 
 def viewers(server: Served) -> list[ViewerSocket]:
-    """All that the attendant looks after."""
-    return [viewer for turn in server.live.attendant._turns for viewer in turn if isinstance(viewer, ViewerSocket)]
+    """All that the reaper looks after."""
+    return [viewer for turn in server.live.reaper._turns for viewer in turn if isinstance(viewer, ViewerSocket)]
 
 
 def held(viewer: ViewerSocket) -> tuple[int, int]:
@@ -121,7 +121,7 @@ async def test_a_viewer_that_takes_nothing_is_too_slow(valkey_url: str) -> None:
         await server.fill()
         async with watch(server.url, "?limit=100", WINDOW), watch(server.url, "?limit=100") as healthy:
             model = ModelViewer()
-            await until(lambda: bool(server.live.attendant._waiting))
+            await until(lambda: bool(server.live.reaper._waiting))
             await until(lambda: server.watching == 1)
             assert SLOW_VIEWERS._value.get() == before + 1
             await has_converged(server, healthy, model)
@@ -149,7 +149,7 @@ async def test_one_that_takes_a_little_is_not_too_slow(valkey_url: str) -> None:
     async with served(valkey_url, slow_timeout=Duration(1)) as server:
         await server.fill()
         async with watch(server.url, "?limit=100", WINDOW) as socket:
-            await until(lambda: bool(server.live.attendant._waiting))
+            await until(lambda: bool(server.live.reaper._waiting))
             (viewer,) = viewers(server)
             begun = asyncio.get_running_loop().time()
             taken = b""
@@ -168,10 +168,10 @@ async def test_the_answer_to_a_ping_waits_for_a_frame_that_is_half_sent(valkey_u
     async with served(valkey_url) as server:
         await server.fill()
         async with watch(server.url, "?limit=100", WINDOW) as socket:
-            await until(lambda: bool(server.live.attendant._waiting))
+            await until(lambda: bool(server.live.reaper._waiting))
             await socket.send(frame(Opcode.PING, b"one"), frame(Opcode.PING, b"two"))
-            for _ in server.live.attendant._turns:
-                server.live.attendant.look()
+            for _ in server.live.reaper._turns:
+                server.live.reaper.look()
             assert all(viewer._parser is None for viewer in viewers(server))
             ModelViewer().receive((await socket.receive())[1])
             await until(lambda: all(viewer._parser is not None for viewer in viewers(server)))
@@ -191,8 +191,8 @@ async def test_who_is_behind_is_not_silent(valkey_url: str) -> None:
             assert not any(viewer.waiting for viewer in viewers(server))
             taken = b""
             for _ in range(3):
-                for _ in server.live.attendant._turns:
-                    server.live.attendant.look()
+                for _ in server.live.reaper._turns:
+                    server.live.reaper.look()
                 before = held(of(server, reads))[1]
                 while held(of(server, reads))[1] == before:
                     taken += await reads.wire.reader.readexactly(100)
@@ -200,8 +200,8 @@ async def test_who_is_behind_is_not_silent(valkey_url: str) -> None:
 
             def is_alone() -> bool:
                 viewer.heard = True
-                for _ in server.live.attendant._turns:
-                    server.live.attendant.look()
+                for _ in server.live.reaper._turns:
+                    server.live.reaper.look()
                     viewer.heard = True
                 return server.watching == 1
 

@@ -71,7 +71,7 @@ async def test_viewers_over_tls_hold_the_top(valkey_url: str, certificate: Path)
             last = await server.post({"key": f"k{number}", "amount": number + 1})
             for socket, model in zip((small, large), models, strict=True):
                 await follow(socket, model, last)
-            assert not server.live.attendant._waiting, "nothing waits"
+            assert not server.live.reaper._waiting, "nothing waits"
         assert [model.syncs for model in models] == [1, 1]
         last = await server.fill()
         for socket, model, size in zip((small, large), models, (3, 100), strict=True):
@@ -85,7 +85,7 @@ async def test_a_slow_viewer_over_tls_skips(valkey_url: str, certificate: Path) 
     async with served(valkey_url, certificate=certificate) as server:
         await server.fill()
         async with watching(server, certificate, "?limit=100") as socket:
-            (viewer,) = (viewer for turn in server.live.attendant._turns for viewer in turn)
+            (viewer,) = (viewer for turn in server.live.reaper._turns for viewer in turn)
             assert isinstance(viewer, ViewerSocket)
             await until(lambda: viewer.seat is not None)
             number = 0

@@ -7,7 +7,7 @@ from live.auth.client import ClientResolver
 from live.auth.rate_limiter import RateLimiter
 from live.ingest.intake import Intake
 from live.protocols.connection_limits import ConnectionLimits
-from live.protocols.viewer_reaper import Attendant
+from live.protocols.viewer_reaper import ViewerReaper
 from live.settings import Settings
 
 
@@ -20,4 +20,4 @@ class Parts(NamedTuple):
     clients: ClientResolver
     intake: Intake
     limits: ConnectionLimits
-    attendant: Attendant
+    reaper: ViewerReaper

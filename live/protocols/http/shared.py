@@ -32,7 +32,7 @@ class Shared(NamedTuple):
     def of(cls, app_state: dict[str, Any], server_state: ServerState) -> "Shared":
         """The shared parts of a process, from the state of the application's lifespan."""
         parts: Parts = app_state["parts"]
-        parts.attendant.serve(server_state)
+        parts.reaper.serve(server_state)
         shared = app_state["shared"] = cls(
             settings=parts.settings,
             rate_limiter=parts.rate_limiter,

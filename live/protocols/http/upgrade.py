@@ -59,7 +59,7 @@ class Upgrades:
 
     def drain(self) -> None:
         """The server stops: disconnect the viewers."""
-        self._parts.attendant.hub.drain()
+        self._parts.reaper.hub.drain()
 
     def _find(self, head: RequestHead) -> _Admit | None:
         """The function that admits a client to the socket of a target; None where there is no socket."""
@@ -91,15 +91,15 @@ class Upgrades:
         return take_over
 
     def _admit_viewer(self, board: str, query: QueryParams, address: str) -> TakeOver:
-        attendant = self._parts.attendant
+        reaper = self._parts.reaper
         asked = Subscription.parse(query, self._parts.settings)
-        feed = attendant.hub.admit(board, asked, address)
+        feed = reaper.hub.admit(board, asked, address)
 
         def take_over(transport: asyncio.Transport, place: Limited) -> None:
             self._parts.limits.closed(place)
-            socket = ViewerSocket(attendant, address)
+            socket = ViewerSocket(reaper, address)
             transport.set_protocol(socket)
             socket.connection_made(transport)
-            socket.seat = attendant.hub.seat(feed, asked, address, socket)
+            socket.seat = reaper.hub.seat(feed, asked, address, socket)
 
         return take_over

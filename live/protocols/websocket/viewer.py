@@ -1,7 +1,7 @@
 """A viewer's connection after its handshake: frames straight from the hub to the socket, without ASGI.
 
 There may be tens of thousands, so each is small: no task, no queue, no timer, and a parser only for what is not the
-answer to a ping. One attendant looks after them all.
+answer to a ping. One reaper looks after them all.
 """
 
 import asyncio
@@ -19,7 +19,7 @@ from websockets.server import ServerProtocol
 from live.errors import BAD_REQUEST, CLOSE_CODES, LEAVING
 from live.fanout.frames import status_frame
 from live.fanout.viewer import Seat
-from live.protocols.viewer_reaper import Attendant
+from live.protocols.viewer_reaper import ViewerReaper
 from live.protocols.websocket.handshake import BAD_TEXT, QUIET
 
 LARGEST_MESSAGE: Final = 1024  # bytes that a viewer may send at once; it has nothing to say
@@ -38,10 +38,10 @@ class ViewerSocket(asyncio.Protocol):
     """One viewer's connection."""
 
     __slots__ = (
-        "_attendant",
         "_closing",
         "_frames",
         "_parser",
+        "_reaper",
         "_taken",
         "_text",
         "_transport",
@@ -53,14 +53,14 @@ class ViewerSocket(asyncio.Protocol):
         "waits_since",
     )
 
-    def __init__(self, attendant: Attendant, address: str) -> None:
+    def __init__(self, reaper: ViewerReaper, address: str) -> None:
         self.address = address
         self.seat: Seat | None = None
         self.fd = -1
         self.heard = True  # since the last ping
         self.turn = 0
         self.waits_since: float | None = None
-        self._attendant = attendant
+        self._reaper = reaper
         self._frames = 0  # since the last ping of ours
         self._parser: ServerProtocol | None = None
         self._taken = -1  # bytes, when it was last asked for
@@ -86,13 +86,13 @@ class ViewerSocket(asyncio.Protocol):
             self.pause_writing()  # of an answer of HTTP so large that the one before us was told already
         if not is_tls:
             self.fd = own.fileno()
-        self._attendant.add(self)
+        self._reaper.add(self)
 
     def connection_lost(self, _error: Exception | None) -> None:
         """Let go of the file descriptor: it is closed when this returns, and may be another's then."""
         if self._closing is not None:
             self._closing.cancel()
-        self._attendant.discard(self)
+        self._reaper.discard(self)
         self.seat = self._transport = None
 
     def pause_writing(self) -> None:
@@ -102,14 +102,14 @@ class ViewerSocket(asyncio.Protocol):
         """
         self.waits_since = time.monotonic()
         self.takes()
-        self._attendant.watch(self)
+        self._reaper.watch(self)
         if self._transport is not None and not self._transport.is_closing():
             self._transport.pause_reading()
 
     def resume_writing(self) -> None:
         """Nothing waits any more."""
         self.waits_since = None
-        self._attendant.watch_no_more(self)
+        self._reaper.watch_no_more(self)
         if self._transport is not None and not self._transport.is_closing():
             self._transport.resume_reading()
         if self.seat is not None and self._closing is None:
@@ -177,7 +177,7 @@ class ViewerSocket(asyncio.Protocol):
     def end(self, code: int) -> None:
         """Close; when the server stops, say when to come back."""
         if code == LEAVING and self._closing is None and not self.waiting:
-            self.write(status_frame("the server is shutting down", self._attendant.return_after()).wire)
+            self.write(status_frame("the server is shutting down", self._reaper.return_after()).wire)
         self.close(code)
 
     # The end
@@ -209,7 +209,7 @@ class ViewerSocket(asyncio.Protocol):
 
     def shutdown(self) -> None:
         """The server stops."""
-        self._attendant.hub.drain()
+        self._reaper.hub.drain()
 
     def ping(self) -> None:
         """Ask whether the viewer is there; end one that did not answer the last time.
