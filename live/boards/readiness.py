@@ -3,7 +3,7 @@
 import asyncio
 from typing import Final
 
-from live.boards.registry import Roster
+from live.boards.registry import BoardRegistry
 from live.errors import EpochLostError, ProblemError
 from live.store.board.keys import SystemKeys
 from live.store.board.ledger import Ledger
@@ -16,10 +16,10 @@ _EXPIRY: Final = 60_000  # milliseconds
 class Readiness:
     """Checks the store for all that ask at the same time at once: a check costs one write and a few reads."""
 
-    def __init__(self, client: Store, prefix: str, roster: Roster) -> None:
+    def __init__(self, client: Store, prefix: str, registry: BoardRegistry) -> None:
         self._client = client
         self._key = SystemKeys(prefix).ready
-        self._roster = roster
+        self._registry = registry
         self._next = 0  # the board to begin with
         self._check: asyncio.Task[None] | None = None
 
@@ -41,7 +41,7 @@ class Readiness:
         try:
             async with store_errors():
                 await self._client.line.call("SET", self._key, 1, "PX", _EXPIRY)
-            ledgers = list(self._roster.ledgers.values())
+            ledgers = list(self._registry.ledgers.values())
             first = self._next if self._next < len(ledgers) else 0
             self._next = first + _BOARDS
             await asyncio.gather(*(self._require_board(ledger) for ledger in ledgers[first : self._next]))
@@ -52,6 +52,6 @@ class Readiness:
         try:
             await ledger.confirm()
         except EpochLostError as error:
-            meant = await self._roster.explain(ledger.board.id, error)
+            meant = await self._registry.explain(ledger.board.id, error)
             if not isinstance(meant, ProblemError):  # it was removed a moment ago
                 raise meant from None

@@ -1,6 +1,6 @@
-"""The roster of a process: which boards it runs, those of the boards file and those made at run time.
+"""The board registry of a process: which boards it runs, those of the boards file and those made at run time.
 
-Everything that belongs to a board is started and stopped here, and here alone. What reads the roster reads whole
+Everything that belongs to a board is started and stopped here, and here alone. What reads the registry reads whole
 objects that are put in place of the last ones, never changed.
 """
 
@@ -33,7 +33,7 @@ _PAUSE: Final = 1.0  # seconds between two looks at the store
 _LONGEST_WAIT: Final = 60.0  # seconds between two looks at whether a board is used, for its `idle_ttl` may change
 
 
-class Roster:
+class BoardRegistry:
     """The boards that run in this process; `tell` is called with them, and their committers, when they are others."""
 
     def __init__(self, client: Store, settings: Settings, in_file: Boards, hub: Hub, keeper: Keeper) -> None:
@@ -202,7 +202,7 @@ class Roster:
         self.tell(self.boards, self.committers)
 
     def _start(self, board: str) -> None:
-        """Begin to count and to rotate a board, once the roster runs."""
+        """Begin to count and to rotate a board, once the registry runs."""
         if self._group is not None:
             self._group.create_task(self.committers[board].run())
             rotation = rotate_for_ever([self.ledgers[board]], self._settings.rotation_interval)

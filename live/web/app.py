@@ -22,7 +22,7 @@ from live.auth.client import ClientResolver
 from live.auth.rate_limiter import RateLimiter
 from live.boards.admin import Keeper
 from live.boards.readiness import Readiness
-from live.boards.registry import Roster
+from live.boards.registry import BoardRegistry
 from live.demo import like_for_ever
 from live.domain.board import Boards
 from live.domain.board_file import load_boards
@@ -81,7 +81,7 @@ def make_app(settings: Settings, all_boards: Boards) -> ASGIApp:
             await (
                 parts.intake.authenticator.open()
             )  # so that the first request of a producer does not meet a closed gate
-            await parts.roster.look()
+            await parts.registry.look()
         work = asyncio.create_task(_work(parts))
         work.add_done_callback(_report)
         try:
@@ -199,15 +199,15 @@ def make_parts(settings: Settings, all_boards: Boards, clients: ClientResolver) 
     )
     presence = Presence(client, settings.key_prefix)
     hub, keeper = Hub(client, (), settings, presence), Keeper(client, settings, all_boards)
-    roster = Roster(client, settings, all_boards, hub, keeper)
-    intake = Intake(settings, roster.boards, roster.committers, authenticator, rate_limiter, answers)
-    roster.tell = intake.take_over
+    registry = BoardRegistry(client, settings, all_boards, hub, keeper)
+    intake = Intake(settings, registry.boards, registry.committers, authenticator, rate_limiter, answers)
+    registry.tell = intake.take_over
     return Live(
         settings=settings,
         client=client,
-        roster=roster,
+        registry=registry,
         keeper=keeper,
-        readiness=Readiness(client, settings.key_prefix, roster),
+        readiness=Readiness(client, settings.key_prefix, registry),
         intake=intake,
         limits=ConnectionLimits(settings, clients.trusts),
         hub=hub,
@@ -234,7 +234,7 @@ def _connection_parts(parts: Live, clients: ClientResolver) -> Parts:
 async def _work(parts: Live) -> None:
     """Everything that runs beside the requests."""
     async with asyncio.TaskGroup() as tasks:
-        tasks.create_task(parts.roster.run())
+        tasks.create_task(parts.registry.run())
         if parts.settings.role != "ingest":
             tasks.create_task(parts.hub.run())
             tasks.create_task(parts.reaper.run())
@@ -248,7 +248,7 @@ async def _work(parts: Live) -> None:
 def _start_demo(parts: Live, tasks: asyncio.TaskGroup) -> None:
     """Like on the first board that runs on the server's clock, in one of all processes."""
     turn = Turn(parts.client, SystemKeys(parts.settings.key_prefix).demo)
-    for committer in parts.roster.committers.values():
+    for committer in parts.registry.committers.values():
         if committer.ledger.board.clock == "server":
             tasks.create_task(like_for_ever(committer, turn))
             return
@@ -264,7 +264,7 @@ def _report(work: "asyncio.Task[None]") -> None:
 
 async def _answer_error(request: Request, error: Exception) -> Response:
     if isinstance(error, EpochLostError) and "board" in request.path_params:
-        error = await live_of(request).roster.explain(request.path_params["board"], error)
+        error = await live_of(request).registry.explain(request.path_params["board"], error)
     if request.url.path.startswith("/v1/"):
         return await answer_problem(request, error)
     page = pages.problem_page(request, error)

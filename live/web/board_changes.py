@@ -53,7 +53,7 @@ async def delete_board(request: Request) -> Response:
     """Remove a board with everything it owns."""
     live, producer = live_of(request), await admin_of(request)
     await live.keeper.delete(request.path_params["board"], producer.id or _ANONYMOUS)
-    await live.roster.look()
+    await live.registry.look()
     return Response(status_code=HTTPStatus.NO_CONTENT, headers={"Cache-Control": "no-store"})
 
 
@@ -99,7 +99,7 @@ async def _choices(live: Live, request: Request) -> dict[str, Any]:
 
 async def _shown(live: Live, board: str, status: HTTPStatus) -> Response:
     """The board as it is now, in this process too."""
-    await live.roster.look()
+    await live.registry.look()
     shown = live.boards.by_id.get(board)
     if shown is None:
         raise StoreUnavailableError(f"board {board} can't be run here", unknown=True)

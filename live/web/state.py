@@ -11,7 +11,7 @@ from starlette.requests import HTTPConnection
 
 from live.boards.admin import Keeper
 from live.boards.readiness import Readiness
-from live.boards.registry import Roster
+from live.boards.registry import BoardRegistry
 from live.domain.board import Board, Boards
 from live.errors import EpochLostError, ProblemError
 from live.fanout.hub import Hub
@@ -34,7 +34,7 @@ class Live(msgspec.Struct, frozen=True):
 
     settings: Settings
     client: Store
-    roster: Roster
+    registry: BoardRegistry
     keeper: Keeper
     readiness: Readiness
     intake: Intake
@@ -48,12 +48,12 @@ class Live(msgspec.Struct, frozen=True):
     @property
     def boards(self) -> Boards:
         """The boards that there are now."""
-        return self.roster.boards
+        return self.registry.boards
 
     @property
     def ledgers(self) -> Mapping[str, Ledger]:
         """The ledger of each board that there is now."""
-        return self.roster.ledgers
+        return self.registry.ledgers
 
     def board(self, board_id: str) -> Board:
         """The board of an id.
@@ -94,7 +94,7 @@ class Live(msgspec.Struct, frozen=True):
             for ledger, answer in zip(piece, answers, strict=True):
                 error: BaseException | None = answer if isinstance(answer, BaseException) else None
                 if isinstance(error, EpochLostError):
-                    error = await self.roster.explain(ledger.board.id, error)
+                    error = await self.registry.explain(ledger.board.id, error)
                     if isinstance(error, ProblemError):
                         continue
                 if error is not None:

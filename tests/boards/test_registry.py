@@ -1,4 +1,4 @@
-"""The roster: a process runs what is defined, starts and stops it whole, and outlives what it can't run."""
+"""The board registry: a process runs what is defined, starts and stops it whole, and outlives what it can't run."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -9,7 +9,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from live.boards.admin import Keeper
-from live.boards.registry import Roster
+from live.boards.registry import BoardRegistry
 from live.domain.board import Boards
 from live.domain.event import make_entry
 from live.errors import EpochLostError, ProblemError
@@ -34,9 +34,9 @@ class Process:
         self.client = connect(settings.store, settings)
         self.hub = Hub(self.client, (), settings, Presence(self.client, settings.key_prefix))
         self.keeper = Keeper(self.client, settings, in_file)
-        self.roster = Roster(self.client, settings, in_file, self.hub, self.keeper)
+        self.registry = BoardRegistry(self.client, settings, in_file, self.hub, self.keeper)
         self.told: list[list[str]] = []
-        self.roster.tell = self.tell
+        self.registry.tell = self.tell
 
     def tell(self, boards: Boards, committers: dict[str, Committer]) -> None:
         assert list(boards.by_id) == list(committers) == list(self.hub.feeds)
@@ -47,7 +47,7 @@ class Process:
 async def process(settings: Settings) -> AsyncIterator[Process]:
     """A process that runs while in the context."""
     made = Process(settings)
-    tasks = [asyncio.create_task(made.roster.run()), asyncio.create_task(made.hub.run())]
+    tasks = [asyncio.create_task(made.registry.run()), asyncio.create_task(made.hub.run())]
     try:
         yield made
         assert not any(task.done() for task in tasks)
@@ -68,14 +68,14 @@ async def drain(viewer: Reader) -> None:
 async def test_boards_are_swapped_as_a_whole(any_store: str) -> None:
     """What was read before stays as it was; what is read after has all of the board."""
     async with process(fresh_settings(any_store)) as made:
-        before = made.roster.boards, made.roster.ledgers, made.roster.committers
+        before = made.registry.boards, made.registry.ledgers, made.registry.committers
         await made.keeper.put("b", KISS, "ann")
-        await made.roster.look()
+        await made.registry.look()
         assert [len(held) for held in (before[0].by_id, *before[1:])] == [1, 1, 1]
-        assert (await made.roster.committers["b"].commit([make_entry("a")])).offset == 1
-        assert [board.id for board in made.roster.boards.fed_by("kiss", None)] == ["b"]
+        assert (await made.registry.committers["b"].commit([make_entry("a")])).offset == 1
+        assert [board.id for board in made.registry.boards.fed_by("kiss", None)] == ["b"]
         await made.keeper.delete("b", "ann")
-        await made.roster.look()
+        await made.registry.look()
         assert made.told == [["posts", "b"], ["posts"]]
 
 
@@ -83,13 +83,13 @@ async def test_what_a_removed_board_still_holds_is_refused(any_store: str) -> No
     """Whether its process has heard or not, and whoever still has its committer."""
     async with process(fresh_settings(any_store)) as made:
         await made.keeper.put("b", KISS, "ann")
-        await made.roster.look()
-        committer = made.roster.committers["b"]
+        await made.registry.look()
+        committer = made.registry.committers["b"]
         await committer.commit([make_entry("a")])
         await made.keeper.delete("b", "ann")
         unheard = await asyncio.gather(*(committer.commit([make_entry("a"), make_entry("b")]) for _ in range(20)))
         assert all(done.offset is None and done.refused == dict.fromkeys((0, 1), "board_unknown") for done in unheard)
-        assert "b" not in made.roster.committers
+        assert "b" not in made.registry.committers
         assert (await committer.commit([make_entry("a")])).refused == {0: "board_unknown"}
 
 
@@ -97,14 +97,14 @@ async def test_a_board_that_is_lost_is_not_one_that_was_removed(any_store: str) 
     """As long as it is defined, the store has lost it, and says so."""
     async with process(fresh_settings(any_store)) as made:
         await made.keeper.put("b", KISS, "ann")
-        await made.roster.look()
-        await made.roster.committers["b"].commit([make_entry("a")])
-        await made.client.delete(made.roster.ledgers["b"].keys.meta)
+        await made.registry.look()
+        await made.registry.committers["b"].commit([make_entry("a")])
+        await made.client.delete(made.registry.ledgers["b"].keys.meta)
         with pytest.raises(EpochLostError):
-            await made.roster.committers["b"].commit([make_entry("a")])
+            await made.registry.committers["b"].commit([make_entry("a")])
         error = EpochLostError("lost")
-        assert await made.roster.explain("b", error) is error
-        gone = await made.roster.explain("c", error)
+        assert await made.registry.explain("b", error) is error
+        gone = await made.registry.explain("c", error)
         assert isinstance(gone, ProblemError)
         assert gone.code == "board_not_found"
 
@@ -115,15 +115,15 @@ async def test_another_life_takes_the_viewers_along(any_store: str) -> None:
     async with process(settings) as made:
         other = Keeper(made.client, settings, Boards([rolling_board()]))
         await made.keeper.put("b", KISS, "ann")
-        await made.roster.look()
-        old = made.roster.ledgers["b"]
+        await made.registry.look()
+        old = made.registry.ledgers["b"]
         with made.hub.watch("b", Subscription(size=5)) as viewer:
             assert (await viewer.next_frame()).type == "sync"
-            async with made.roster._looking:  # a process that is between two looks
+            async with made.registry._looking:  # a process that is between two looks
                 await other.delete("b", "ann")
                 await other.put("b", KISS, "ann")
-            await made.roster.look()
-            new = made.roster.ledgers["b"]
+            await made.registry.look()
+            new = made.registry.ledgers["b"]
             assert new is not old
 
             async def synced() -> bool:
@@ -131,10 +131,10 @@ async def test_another_life_takes_the_viewers_along(any_store: str) -> None:
                 return frame.type == "sync" and new.born in frame.text
 
             await eventually(synced)
-            assert (await made.roster.committers["b"].commit([make_entry("a")])).offset == 1
+            assert (await made.registry.committers["b"].commit([make_entry("a")])).offset == 1
             assert (await viewer.next_frame()).type == "update"
             await made.keeper.delete("b", "ann")
-            await made.roster.look()
+            await made.registry.look()
             with pytest.raises(FeedEndedError):
                 await drain(viewer)
         assert made.hub.feeds.keys() == {"posts"}
@@ -153,32 +153,32 @@ async def test_what_can_not_be_run_is_passed_over(any_store: str) -> None:
             "odd": Definition(epoch=found.boards["odd"].epoch, choices={"clock": "event"}),
         }
         with capture_logs() as logs:
-            async with made.roster._looking:
+            async with made.registry._looking:
                 for name, definition in strange.items():
                     version = await made.keeper.definitions.version()
                     assert await made.keeper.definitions.keep(version, name, definition, None)
-            await made.roster.look()
-            await made.roster.look()
+            await made.registry.look()
+            await made.registry.look()
         said = [line["board"] for line in logs if line["event"] == "a board that is defined can't be run"]
         assert sorted(said) == ["later", "lifeless", "odd"]
-        assert made.roster.ledgers.keys() >= {"posts", "b"}
-        assert not made.roster.ledgers.keys() & {"later", "lifeless"}
+        assert made.registry.ledgers.keys() >= {"posts", "b"}
+        assert not made.registry.ledgers.keys() & {"later", "lifeless"}
 
 
 async def test_a_board_of_the_file_goes_before(any_store: str) -> None:
     """One that was made at run time under its id is not run, which is said once."""
     settings = fresh_settings(any_store)
     async with process(settings) as made:
-        held = made.roster.ledgers["posts"]
+        held = made.registry.ledgers["posts"]
         with capture_logs() as logs:
-            async with made.roster._looking:
+            async with made.registry._looking:
                 version = await made.keeper.definitions.version()
                 definition = Definition(epoch="1", choices=KISS)
                 assert await made.keeper.definitions.keep(version, "posts", definition, None)
-            await made.roster.look()
-            await made.roster.look()
+            await made.registry.look()
+            await made.registry.look()
         assert [line["board"] for line in logs if "goes before" in line["event"]] == ["posts"]
-        assert made.roster.ledgers["posts"] is held
+        assert made.registry.ledgers["posts"] is held
 
 
 async def test_a_change_that_was_not_finished_is_finished(any_store: str) -> None:
@@ -188,24 +188,24 @@ async def test_a_change_that_was_not_finished_is_finished(any_store: str) -> Non
         found = await made.keeper.definitions.load()
         frozen = Definition(epoch=found.boards["b"].epoch, choices={**KISS, "frozen": True}, revision=2)
         assert await made.keeper.definitions.keep(found.version, "b", frozen, None)
-        await made.roster.look()
-        assert (await made.roster.committers["b"].commit([make_entry("a")])).refused == {0: "frozen"}
+        await made.registry.look()
+        assert (await made.registry.committers["b"].commit([make_entry("a")])).refused == {0: "frozen"}
 
 
 async def test_a_store_that_is_away_changes_nothing(own_store: StoreProcess) -> None:
     """The boards go on as they were; when it is back, what was changed is taken over."""
     async with process(fresh_settings(own_store.url, store_timeout=Duration(0.3))) as made:
         await made.keeper.put("b", KISS, "ann")
-        await made.roster.look()
+        await made.registry.look()
         with capture_logs() as logs:
             own_store.kill()
             await asyncio.sleep(2.5)
-            assert made.roster.ledgers.keys() == {"posts", "b"}
+            assert made.registry.ledgers.keys() == {"posts", "b"}
             own_store.start()
         assert len([line for line in logs if line["event"] == "the definitions of boards can't be looked up"]) == 1
         await made.keeper.delete("b", "ann")
 
         async def heard() -> bool:
-            return made.roster.ledgers.keys() == {"posts"}
+            return made.registry.ledgers.keys() == {"posts"}
 
         await eventually(heard)
