@@ -29,7 +29,7 @@ _PATIENCE: Final = 15.0  # longer than that, so that what was abandoned is taken
 _PAUSE: Final = 0.05
 
 
-class Keeper:
+class BoardAdmin:
     """Changes the boards of one key prefix; those of the boards file are not its own."""
 
     def __init__(self, client: Store, settings: Settings, in_file: Boards) -> None:

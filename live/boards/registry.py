@@ -13,7 +13,7 @@ from typing import Final
 import msgspec
 import structlog
 
-from live.boards.admin import Keeper
+from live.boards.admin import BoardAdmin
 from live.boards.definition import DefinitionError, read_board
 from live.domain.board import Board, Boards
 from live.errors import EpochLostError, ProblemError, SetupError, StoreUnavailableError
@@ -36,7 +36,7 @@ _LONGEST_WAIT: Final = 60.0  # seconds between two looks at whether a board is u
 class BoardRegistry:
     """The boards that run in this process; `tell` is called with them, and their committers, when they are others."""
 
-    def __init__(self, client: Store, settings: Settings, in_file: Boards, hub: Hub, keeper: Keeper) -> None:
+    def __init__(self, client: Store, settings: Settings, in_file: Boards, hub: Hub, board_admin: BoardAdmin) -> None:
         self.boards = in_file
         self.ledgers: Mapping[str, Ledger] = {}
         self.committers: dict[str, Committer] = {}
@@ -45,7 +45,7 @@ class BoardRegistry:
         self._settings = settings
         self._in_file = in_file
         self._hub = hub
-        self._keeper = keeper
+        self._board_admin = board_admin
         self._made: dict[str, Definition] = {}
         self._version: str | None = None  # None: never read
         self._looking = asyncio.Lock()
@@ -80,7 +80,7 @@ class BoardRegistry:
             StoreUnavailableError: the store is away.
         """
         async with self._looking:
-            definitions = self._keeper.definitions
+            definitions = self._board_admin.definitions
             if self._version is not None and await definitions.version() == self._version:
                 return
             found = await definitions.load()
@@ -105,7 +105,7 @@ class BoardRegistry:
                 with suppress(EpochLostError):
                     await ledger.use()
             elif time.monotonic() >= self._idle_until.get(name, 0):
-                wait = await self._keeper.expire(name, definition.epoch, ledger.board.idle_ttl)
+                wait = await self._board_admin.expire(name, definition.epoch, ledger.board.idle_ttl)
                 self._idle_until[name] = time.monotonic() + min(_LONGEST_WAIT, wait or 0)
 
     async def explain(self, board: str, error: EpochLostError) -> Exception:
@@ -160,8 +160,8 @@ class BoardRegistry:
         """Finish the removal of a board that is defined and not there; if nobody removes it, it was lost."""
         name, idle_ttl = ledger.board.id, ledger.board.idle_ttl
         if idle_ttl is not None and await ledger.has_left():
-            await self._keeper.expire(name, definition.epoch, idle_ttl)
-        elif (await self._keeper.definitions.load()).boards.get(name) == definition:
+            await self._board_admin.expire(name, definition.epoch, idle_ttl)
+        elif (await self._board_admin.definitions.load()).boards.get(name) == definition:
             ledger.lose(error)
 
     def _severed(self, boards: Mapping[str, Board]) -> set[tuple[str, str]]:

@@ -20,7 +20,7 @@ from starlette.types import ASGIApp
 from live.auth.authenticator import Authenticator
 from live.auth.client import ClientResolver
 from live.auth.rate_limiter import RateLimiter
-from live.boards.admin import Keeper
+from live.boards.admin import BoardAdmin
 from live.boards.readiness import Readiness
 from live.boards.registry import BoardRegistry
 from live.demo import like_for_ever
@@ -198,15 +198,15 @@ def make_parts(settings: Settings, all_boards: Boards, clients: ClientResolver) 
         RateLimiter(client, settings),
     )
     presence = Presence(client, settings.key_prefix)
-    hub, keeper = Hub(client, (), settings, presence), Keeper(client, settings, all_boards)
-    registry = BoardRegistry(client, settings, all_boards, hub, keeper)
+    hub, board_admin = Hub(client, (), settings, presence), BoardAdmin(client, settings, all_boards)
+    registry = BoardRegistry(client, settings, all_boards, hub, board_admin)
     intake = Intake(settings, registry.boards, registry.committers, authenticator, rate_limiter, answers)
     registry.tell = intake.take_over
     return Live(
         settings=settings,
         client=client,
         registry=registry,
-        keeper=keeper,
+        board_admin=board_admin,
         readiness=Readiness(client, settings.key_prefix, registry),
         intake=intake,
         limits=ConnectionLimits(settings, clients.trusts),

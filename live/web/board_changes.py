@@ -37,7 +37,7 @@ async def put_board(request: Request) -> Response:
     """Make a board, or give it other choices."""
     live, producer = live_of(request), await admin_of(request)
     board = request.path_params["board"]
-    made = await live.keeper.put(board, await _choices(live, request), producer.id or _ANONYMOUS, producer)
+    made = await live.board_admin.put(board, await _choices(live, request), producer.id or _ANONYMOUS, producer)
     return await _shown(live, board, HTTPStatus.CREATED if made else HTTPStatus.OK)
 
 
@@ -45,14 +45,14 @@ async def patch_board(request: Request) -> Response:
     """Change some choices of a board."""
     live, producer = live_of(request), await admin_of(request)
     board = request.path_params["board"]
-    await live.keeper.patch(board, await _choices(live, request), producer.id or _ANONYMOUS, producer)
+    await live.board_admin.patch(board, await _choices(live, request), producer.id or _ANONYMOUS, producer)
     return await _shown(live, board, HTTPStatus.OK)
 
 
 async def delete_board(request: Request) -> Response:
     """Remove a board with everything it owns."""
     live, producer = live_of(request), await admin_of(request)
-    await live.keeper.delete(request.path_params["board"], producer.id or _ANONYMOUS)
+    await live.board_admin.delete(request.path_params["board"], producer.id or _ANONYMOUS)
     await live.registry.look()
     return Response(status_code=HTTPStatus.NO_CONTENT, headers={"Cache-Control": "no-store"})
 
@@ -61,7 +61,7 @@ async def get_trail(request: Request) -> Response:
     """Who changed which boards; a key for some boards sees what was done to these."""
     live, producer = live_of(request), await admin_of(request)
     limit = whole_number(request.query_params, "limit", 100, 1, _MOST_DEEDS)
-    deeds = await live.keeper.definitions.trail(limit)
+    deeds = await live.board_admin.definitions.trail(limit)
     seen = [deed for deed in deeds if producer.refusal(deed.board) is None]
     return Response(
         msgspec.json.encode(Trail(seen)), headers={"Cache-Control": "no-store"}, media_type="application/json"

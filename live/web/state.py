@@ -9,7 +9,7 @@ import msgspec
 from jinja2 import Environment
 from starlette.requests import HTTPConnection
 
-from live.boards.admin import Keeper
+from live.boards.admin import BoardAdmin
 from live.boards.readiness import Readiness
 from live.boards.registry import BoardRegistry
 from live.domain.board import Board, Boards
@@ -35,7 +35,7 @@ class Live(msgspec.Struct, frozen=True):
     settings: Settings
     client: Store
     registry: BoardRegistry
-    keeper: Keeper
+    board_admin: BoardAdmin
     readiness: Readiness
     intake: Intake
     limits: ConnectionLimits

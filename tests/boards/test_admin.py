@@ -1,4 +1,4 @@
-"""The keeper: what is left half done is taken over, nothing is revived, and nothing is taken that is another's."""
+"""The board admin: what is left half done is taken over, nothing is revived, and nothing is taken that is another's."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -8,7 +8,7 @@ from typing import Any, Final
 import msgspec
 import pytest
 
-from live.boards.admin import ABANDONED, Keeper
+from live.boards.admin import ABANDONED, BoardAdmin
 from live.boards.definition import read_board
 from live.domain.board import Board, Boards
 from live.domain.event import make_entry
@@ -25,21 +25,21 @@ KISS: Final[dict[str, Any]] = {"source": ["kiss"], "window": "forever"}
 
 
 class House:
-    """A keeper, and a look at what it does."""
+    """A board admin, and a look at what it does."""
 
     def __init__(self, client: Store, settings: Settings) -> None:
         self.client = client
         self.settings = settings
-        self.keeper = Keeper(client, settings, Boards([rolling_board()]))
+        self.board_admin = BoardAdmin(client, settings, Boards([rolling_board()]))
         self.keys = Keys(settings.key_prefix, "b")
 
     async def define(self, definition: Definition) -> None:
         """Leave a definition behind, as who died on the way would have."""
-        found = await self.keeper.definitions.load()
-        assert await self.keeper.definitions.keep(found.version, "b", definition, None)
+        found = await self.board_admin.definitions.load()
+        assert await self.board_admin.definitions.keep(found.version, "b", definition, None)
 
     async def definition(self) -> Definition | None:
-        return (await self.keeper.definitions.load()).boards.get("b")
+        return (await self.board_admin.definitions.load()).boards.get("b")
 
     async def owned(self) -> list[bytes]:
         """Every key of the board."""
@@ -60,7 +60,7 @@ class House:
 
 @asynccontextmanager
 async def house(store: str) -> AsyncIterator[House]:
-    """A keeper on a key prefix of its own."""
+    """A board admin on a key prefix of its own."""
     settings = fresh_settings(store)
     client = connect(store, settings)
     try:
@@ -72,15 +72,15 @@ async def house(store: str) -> AsyncIterator[House]:
 async def test_a_board_goes_with_everything_it_owns(any_store: str) -> None:
     """Thousands of keys in steps, of every kind; and nothing of a board whose name only begins the same."""
     async with house(any_store) as made:
-        assert await made.keeper.put("b", {"window": {"calendar": "hour", "keep": 900}, "clock": "event"}, "ann")
-        assert await made.keeper.put("b2", KISS, "ann")
+        assert await made.board_admin.put("b", {"window": {"calendar": "hour", "keep": 900}, "clock": "event"}, "ann")
+        assert await made.board_admin.put("b2", KISS, "ann")
         ledger = await made.ledger()
         await ledger.add([make_entry(f"k{i}", 1, i * 3_600_000, bytes([i % 256] * 16)) for i in range(1, 800, 300)])
         for number in range(3000):
             await made.client.hset(ledger.keys.slot(number), "a", 1)
         await made.client.zadd(ledger.keys.slots, {str(number): number for number in range(3000)})
         assert len(await made.owned()) > 3000
-        await made.keeper.delete("b", "ann")
+        await made.board_admin.delete("b", "ann")
         assert await made.owned() == []
         assert await made.client.exists(Keys(made.settings.key_prefix, "b2").meta)
         with pytest.raises(EpochLostError):
@@ -93,9 +93,11 @@ async def test_a_board_goes_with_everything_it_owns(any_store: str) -> None:
 async def test_of_many_puts_at_once_one_makes(any_store: str) -> None:
     """The others change what it has made; the last one's choices stand, and there is one board."""
     async with house(any_store) as made:
-        outcomes = await asyncio.gather(*(made.keeper.put("b", {**KISS, "title": f"t{i}"}, f"p{i}") for i in range(8)))
+        outcomes = await asyncio.gather(
+            *(made.board_admin.put("b", {**KISS, "title": f"t{i}"}, f"p{i}") for i in range(8))
+        )
         assert sorted(outcomes) == [False] * 7 + [True]
-        deeds = await made.keeper.definitions.trail(100)
+        deeds = await made.board_admin.definitions.trail(100)
         assert [deed.what for deed in deeds] == ["changed"] * 7 + ["created"]
         definition = await made.definition()
         assert definition is not None
@@ -112,9 +114,9 @@ async def test_puts_and_deletes_in_a_heap_leave_a_whole_board_or_none(any_store:
 
             async def delete() -> None:
                 with suppress(ProblemError):  # there may be none
-                    await made.keeper.delete("b", "ann")
+                    await made.board_admin.delete("b", "ann")
 
-            works: list[Any] = [made.keeper.put("b", KISS, "ann") for _ in range(3)] + [delete() for _ in range(3)]
+            works: list[Any] = [made.board_admin.put("b", KISS, "ann") for _ in range(3)] + [delete() for _ in range(3)]
             await asyncio.gather(*works)
             definition = await made.definition()
             if definition is None:
@@ -129,15 +131,18 @@ async def test_an_abandoned_making_is_taken_over(any_store: str) -> None:
     async with house(any_store) as made:
         board = read_board("b", KISS)
         abandoned = Definition(
-            epoch="0badbad0", choices=KISS, state="making", since=await made.keeper.definitions.now() - ABANDONED - 1
+            epoch="0badbad0",
+            choices=KISS,
+            state="making",
+            since=await made.board_admin.definitions.now() - ABANDONED - 1,
         )
         await made.define(abandoned)
         assert await create(made.client, made.keys, board, abandoned.epoch) is None
-        assert await made.keeper.put("b", KISS, "ann")
+        assert await made.board_admin.put("b", KISS, "ann")
         definition = await made.definition()
         assert definition is not None
         assert definition.epoch != abandoned.epoch
-        await made.keeper.finish("b", abandoned)
+        await made.board_admin.finish("b", abandoned)
         assert await create(made.client, made.keys, board, abandoned.epoch) == (definition.epoch, True)
         await (await made.ledger()).open()
 
@@ -146,18 +151,18 @@ async def test_a_life_that_nobody_knows_is_cleared_away(any_store: str) -> None:
     """Who makes a board finds what a maker has left that lost its place and died."""
     async with house(any_store) as made:
         assert await create(made.client, made.keys, read_board("b", KISS), "0badbad0") is None
-        assert await made.keeper.put("b", KISS, "ann")
+        assert await made.board_admin.put("b", KISS, "ann")
         await (await made.ledger()).open()
 
 
 async def test_an_abandoned_leaving_is_finished(any_store: str) -> None:
     """By whoever meets it; then the id is free."""
     async with house(any_store) as made:
-        await made.keeper.put("b", KISS, "ann")
+        await made.board_admin.put("b", KISS, "ann")
         held = await made.definition()
         assert held is not None
         await made.define(msgspec.structs.replace(held, state="leaving"))
-        assert (await made.refused(made.keeper.patch("b", {}, "ann")))[0] == "board_not_found"
+        assert (await made.refused(made.board_admin.patch("b", {}, "ann")))[0] == "board_not_found"
         assert await made.owned() == []
         assert await made.definition() is None
 
@@ -166,14 +171,14 @@ async def test_a_board_of_a_file_is_not_touched(any_store: str) -> None:
     """Neither one of ours, nor what the store holds of another server's."""
     async with house(any_store) as made:
         for work in (
-            made.keeper.put("posts", KISS, "ann"),
-            made.keeper.patch("posts", {}, "ann"),
-            made.keeper.delete("posts", "ann"),
+            made.board_admin.put("posts", KISS, "ann"),
+            made.board_admin.patch("posts", {}, "ann"),
+            made.board_admin.delete("posts", "ann"),
         ):
             assert (await made.refused(work))[0] == "board_in_file"
         other = Ledger(made.client, Board(id="b", title="b"), made.settings)
         await other.open()
-        assert (await made.refused(made.keeper.put("b", KISS, "ann")))[0] == "board_in_file"
+        assert (await made.refused(made.board_admin.put("b", KISS, "ann")))[0] == "board_in_file"
         assert await made.definition() is None
         await other.add([make_entry("a")])
 
@@ -182,46 +187,46 @@ async def test_a_part_of_a_union_may_go(any_store: str) -> None:
     """It must be there when the union is made, and can go before the union does."""
     async with house(any_store) as made:
         union = {"union": ["b", "posts"], "window": {"rolling": "24h", "slot": "1h"}}
-        code, detail = await made.refused(made.keeper.put("u", union, "ann"))
+        code, detail = await made.refused(made.board_admin.put("u", union, "ann"))
         assert (code, "no board `b`" in detail) == ("board_invalid", True)
-        await made.keeper.put("b", {}, "ann")
-        assert await made.keeper.put("u", union, "ann")
-        await made.keeper.delete("b", "ann")
-        await made.keeper.patch("u", {"title": "left"}, "ann")
-        await made.keeper.delete("u", "ann")
+        await made.board_admin.put("b", {}, "ann")
+        assert await made.board_admin.put("u", union, "ann")
+        await made.board_admin.delete("b", "ann")
+        await made.board_admin.patch("u", {"title": "left"}, "ann")
+        await made.board_admin.delete("u", "ann")
 
 
 async def test_the_trail_tells_what_was_done(any_store: str) -> None:
     """A change that changes nothing leaves no trace."""
     async with house(any_store) as made:
-        await made.keeper.put("b", KISS, "ann")
-        await made.keeper.put("b", KISS, "bob")
-        await made.keeper.patch("b", {"title": "B"}, "bob")
-        await made.keeper.patch("b", {"frozen": True}, "cat")
-        await made.keeper.patch("b", {"frozen": None}, "cat")
-        await made.keeper.delete("b", "dan")
-        deeds = await made.keeper.definitions.trail(10)
+        await made.board_admin.put("b", KISS, "ann")
+        await made.board_admin.put("b", KISS, "bob")
+        await made.board_admin.patch("b", {"title": "B"}, "bob")
+        await made.board_admin.patch("b", {"frozen": True}, "cat")
+        await made.board_admin.patch("b", {"frozen": None}, "cat")
+        await made.board_admin.delete("b", "dan")
+        deeds = await made.board_admin.definitions.trail(10)
         told = [(deed.who, deed.what, deed.board) for deed in reversed(deeds)]
         assert told == [
             ("ann", "created", "b"), ("bob", "changed", "b"), ("cat", "frozen", "b"), ("cat", "thawed", "b"),
             ("dan", "deleted", "b"),
         ]  # fmt: skip
         assert deeds[2].choices == {**KISS, "title": "B", "frozen": True}
-        now = await made.keeper.definitions.now() * 1000
+        now = await made.board_admin.definitions.now() * 1000
         assert all(now - 60_000 < deed.at < now + 2000 for deed in deeds)
-        assert len(await made.keeper.definitions.trail(2)) == 2
+        assert len(await made.board_admin.definitions.trail(2)) == 2
 
 
 async def test_there_are_no_more_boards_than_may_be(any_store: str) -> None:
     """Those of the file count, many makers at once do not pass the limit, and who deletes one makes room."""
     async with house(any_store) as made:
         settings = msgspec.structs.replace(made.settings, max_boards=4)
-        keepers = [Keeper(made.client, settings, Boards([rolling_board()])) for _ in range(2)]
+        keepers = [BoardAdmin(made.client, settings, Boards([rolling_board()])) for _ in range(2)]
         puts = [keepers[number % 2].put(f"b{number}", KISS, "ann") for number in range(8)]
         outcomes = await asyncio.gather(*puts, return_exceptions=True)
         refused = [outcome.code for outcome in outcomes if isinstance(outcome, ProblemError)]
         assert (outcomes.count(True), refused) == (3, ["too_many_boards"] * 5)
-        kept = sorted((await made.keeper.definitions.load()).boards)
+        kept = sorted((await made.board_admin.definitions.load()).boards)
         assert len(kept) == 3
         assert not await keepers[0].put(kept[0], {**KISS, "title": "Changed"}, "ann")
         await keepers[0].delete(kept[0], "ann")

@@ -8,7 +8,7 @@ from typing import Any, Final
 import pytest
 from structlog.testing import capture_logs
 
-from live.boards.admin import Keeper
+from live.boards.admin import BoardAdmin
 from live.boards.registry import BoardRegistry
 from live.domain.board import Boards
 from live.domain.event import make_entry
@@ -33,8 +33,8 @@ class Process:
         in_file = Boards([rolling_board()])
         self.client = connect(settings.store, settings)
         self.hub = Hub(self.client, (), settings, Presence(self.client, settings.key_prefix))
-        self.keeper = Keeper(self.client, settings, in_file)
-        self.registry = BoardRegistry(self.client, settings, in_file, self.hub, self.keeper)
+        self.board_admin = BoardAdmin(self.client, settings, in_file)
+        self.registry = BoardRegistry(self.client, settings, in_file, self.hub, self.board_admin)
         self.told: list[list[str]] = []
         self.registry.tell = self.tell
 
@@ -69,12 +69,12 @@ async def test_boards_are_swapped_as_a_whole(any_store: str) -> None:
     """What was read before stays as it was; what is read after has all of the board."""
     async with process(fresh_settings(any_store)) as made:
         before = made.registry.boards, made.registry.ledgers, made.registry.committers
-        await made.keeper.put("b", KISS, "ann")
+        await made.board_admin.put("b", KISS, "ann")
         await made.registry.look()
         assert [len(held) for held in (before[0].by_id, *before[1:])] == [1, 1, 1]
         assert (await made.registry.committers["b"].commit([make_entry("a")])).offset == 1
         assert [board.id for board in made.registry.boards.fed_by("kiss", None)] == ["b"]
-        await made.keeper.delete("b", "ann")
+        await made.board_admin.delete("b", "ann")
         await made.registry.look()
         assert made.told == [["posts", "b"], ["posts"]]
 
@@ -82,11 +82,11 @@ async def test_boards_are_swapped_as_a_whole(any_store: str) -> None:
 async def test_what_a_removed_board_still_holds_is_refused(any_store: str) -> None:
     """Whether its process has heard or not, and whoever still has its committer."""
     async with process(fresh_settings(any_store)) as made:
-        await made.keeper.put("b", KISS, "ann")
+        await made.board_admin.put("b", KISS, "ann")
         await made.registry.look()
         committer = made.registry.committers["b"]
         await committer.commit([make_entry("a")])
-        await made.keeper.delete("b", "ann")
+        await made.board_admin.delete("b", "ann")
         unheard = await asyncio.gather(*(committer.commit([make_entry("a"), make_entry("b")]) for _ in range(20)))
         assert all(done.offset is None and done.refused == dict.fromkeys((0, 1), "board_unknown") for done in unheard)
         assert "b" not in made.registry.committers
@@ -96,7 +96,7 @@ async def test_what_a_removed_board_still_holds_is_refused(any_store: str) -> No
 async def test_a_board_that_is_lost_is_not_one_that_was_removed(any_store: str) -> None:
     """As long as it is defined, the store has lost it, and says so."""
     async with process(fresh_settings(any_store)) as made:
-        await made.keeper.put("b", KISS, "ann")
+        await made.board_admin.put("b", KISS, "ann")
         await made.registry.look()
         await made.registry.committers["b"].commit([make_entry("a")])
         await made.client.delete(made.registry.ledgers["b"].keys.meta)
@@ -113,8 +113,8 @@ async def test_another_life_takes_the_viewers_along(any_store: str) -> None:
     """A board that was removed and made again between two looks; its feed goes on, at the beginning."""
     settings = fresh_settings(any_store, conflation_interval=Duration(0.01))
     async with process(settings) as made:
-        other = Keeper(made.client, settings, Boards([rolling_board()]))
-        await made.keeper.put("b", KISS, "ann")
+        other = BoardAdmin(made.client, settings, Boards([rolling_board()]))
+        await made.board_admin.put("b", KISS, "ann")
         await made.registry.look()
         old = made.registry.ledgers["b"]
         with made.hub.watch("b", Subscription(size=5)) as viewer:
@@ -133,7 +133,7 @@ async def test_another_life_takes_the_viewers_along(any_store: str) -> None:
             await eventually(synced)
             assert (await made.registry.committers["b"].commit([make_entry("a")])).offset == 1
             assert (await viewer.next_frame()).type == "update"
-            await made.keeper.delete("b", "ann")
+            await made.board_admin.delete("b", "ann")
             await made.registry.look()
             with pytest.raises(FeedEndedError):
                 await drain(viewer)
@@ -144,9 +144,9 @@ async def test_what_can_not_be_run_is_passed_over(any_store: str) -> None:
     """A definition of a later version, one without a life, one of other data: said once, and the rest goes on."""
     settings = fresh_settings(any_store)
     async with process(settings) as made:
-        await made.keeper.put("b", KISS, "ann")
-        await made.keeper.put("odd", KISS, "ann")
-        found = await made.keeper.definitions.load()
+        await made.board_admin.put("b", KISS, "ann")
+        await made.board_admin.put("odd", KISS, "ann")
+        found = await made.board_admin.definitions.load()
         strange = {
             "later": Definition(epoch="1", choices={"colour": "red"}),
             "lifeless": Definition(epoch="2", choices=KISS),
@@ -155,8 +155,8 @@ async def test_what_can_not_be_run_is_passed_over(any_store: str) -> None:
         with capture_logs() as logs:
             async with made.registry._looking:
                 for name, definition in strange.items():
-                    version = await made.keeper.definitions.version()
-                    assert await made.keeper.definitions.keep(version, name, definition, None)
+                    version = await made.board_admin.definitions.version()
+                    assert await made.board_admin.definitions.keep(version, name, definition, None)
             await made.registry.look()
             await made.registry.look()
         said = [line["board"] for line in logs if line["event"] == "a board that is defined can't be run"]
@@ -172,9 +172,9 @@ async def test_a_board_of_the_file_goes_before(any_store: str) -> None:
         held = made.registry.ledgers["posts"]
         with capture_logs() as logs:
             async with made.registry._looking:
-                version = await made.keeper.definitions.version()
+                version = await made.board_admin.definitions.version()
                 definition = Definition(epoch="1", choices=KISS)
-                assert await made.keeper.definitions.keep(version, "posts", definition, None)
+                assert await made.board_admin.definitions.keep(version, "posts", definition, None)
             await made.registry.look()
             await made.registry.look()
         assert [line["board"] for line in logs if "goes before" in line["event"]] == ["posts"]
@@ -184,10 +184,10 @@ async def test_a_board_of_the_file_goes_before(any_store: str) -> None:
 async def test_a_change_that_was_not_finished_is_finished(any_store: str) -> None:
     """Whoever froze a board and died before the store knew: the next process that hears sees to it."""
     async with process(fresh_settings(any_store)) as made:
-        await made.keeper.put("b", KISS, "ann")
-        found = await made.keeper.definitions.load()
+        await made.board_admin.put("b", KISS, "ann")
+        found = await made.board_admin.definitions.load()
         frozen = Definition(epoch=found.boards["b"].epoch, choices={**KISS, "frozen": True}, revision=2)
-        assert await made.keeper.definitions.keep(found.version, "b", frozen, None)
+        assert await made.board_admin.definitions.keep(found.version, "b", frozen, None)
         await made.registry.look()
         assert (await made.registry.committers["b"].commit([make_entry("a")])).refused == {0: "frozen"}
 
@@ -195,7 +195,7 @@ async def test_a_change_that_was_not_finished_is_finished(any_store: str) -> Non
 async def test_a_store_that_is_away_changes_nothing(own_store: StoreProcess) -> None:
     """The boards go on as they were; when it is back, what was changed is taken over."""
     async with process(fresh_settings(own_store.url, store_timeout=Duration(0.3))) as made:
-        await made.keeper.put("b", KISS, "ann")
+        await made.board_admin.put("b", KISS, "ann")
         await made.registry.look()
         with capture_logs() as logs:
             own_store.kill()
@@ -203,7 +203,7 @@ async def test_a_store_that_is_away_changes_nothing(own_store: StoreProcess) -> 
             assert made.registry.ledgers.keys() == {"posts", "b"}
             own_store.start()
         assert len([line for line in logs if line["event"] == "the definitions of boards can't be looked up"]) == 1
-        await made.keeper.delete("b", "ann")
+        await made.board_admin.delete("b", "ann")
 
         async def heard() -> bool:
             return made.registry.ledgers.keys() == {"posts"}

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from live.boards.admin import Keeper
+from live.boards.admin import BoardAdmin
 from live.cli.main import app
 from live.domain.board import Boards
 from live.domain.event import make_entry
@@ -22,8 +22,8 @@ async def fill(settings: Settings) -> None:
     """A board of the file with two records, and one made at run time that is frozen."""
     client = connect(settings.store, settings)
     await Ledger(client, rolling_board(), settings).add([make_entry("a"), make_entry("b")])
-    keeper = Keeper(client, settings, Boards([rolling_board()]))
-    await keeper.put("ice", {"title": "Ice", "window": "forever", "frozen": True}, "ann")
+    board_admin = BoardAdmin(client, settings, Boards([rolling_board()]))
+    await board_admin.put("ice", {"title": "Ice", "window": "forever", "frozen": True}, "ann")
     await client.aclose()
 
 
