@@ -1,4 +1,6 @@
-"""The rate limiter: each producer may send so many events a second, in all processes together; few requests wait for the store.
+"""The rate limiter: each producer may send a number of events a second, over all processes.
+
+Few requests wait for the store.
 
 A process borrows credit for about a tenth of a second from the store, and spends it by itself. Each event of a lease
 has a time at which it would be due if all came evenly; credit that is not spent until then lapses. So at no time do all

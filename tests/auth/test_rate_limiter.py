@@ -1,4 +1,4 @@
-"""The rate limiter: requests share leases, a flood stays outside, refusals say when to come back, and no memory grows."""
+"""The rate limiter: requests share leases, a flood is refused, refusals say when to retry, and no memory grows."""
 
 import asyncio
 import time

@@ -14,7 +14,7 @@ from typing import Any
 import httpx
 import pytest
 
-from live.auth.authenticator import Gate
+from live.auth.authenticator import Authenticator
 from live.domain.producer import Record, digest_of
 from live.settings import Settings
 from live.store.connection.client import connect
@@ -72,10 +72,10 @@ class Commands:
 
         async def identify() -> str:
             client = connect(self.settings.store, self.settings)
-            gate = Gate(client, self.settings)
+            authenticator = Authenticator(client, self.settings)
             try:
-                await gate.open()
-                return gate.identify(f"Bearer {key}".encode(), make_client()).id
+                await authenticator.open()
+                return authenticator.identify(f"Bearer {key}".encode(), make_client()).id
             finally:
                 await client.aclose()
 

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from live.boards.admin import Keeper
+from live.boards.admin import BoardAdmin
 from live.boards.definition import read_board
 from live.domain.board import BOARD_ID, Board, Boards
 from live.domain.event import Extra, make_entry
@@ -49,7 +49,7 @@ class World:
     def __init__(self, store: str) -> None:
         self.settings = fresh_settings(store, dedupe_window=Duration(3600))
         self.client: Store = connect(store, self.settings)
-        self.keeper = Keeper(self.client, self.settings, Boards([]))
+        self.board_admin = BoardAdmin(self.client, self.settings, Boards([]))
 
     async def fill(self, board: Board, epoch: str = EPOCH) -> Keys:
         """A board with something in each of its keys."""
@@ -101,7 +101,7 @@ def test_a_board_of_any_id_goes_alone(valkey_url: str, board: str, kind: int) ->
     async def attempt() -> None:
         async with world(valkey_url) as made:
             await ProducerStore(made.client, made.settings.key_prefix).add("shop", Scope())
-            await made.keeper.put("other", {"title": "Other"}, "ann")
+            await made.board_admin.put("other", {"title": "Other"}, "ann")
             for name in near(board):
                 await made.fill(read_board(name, KINDS[(kind + 1) % len(KINDS)]))
             before = await made.everything()
@@ -118,12 +118,12 @@ async def test_the_board_called_boards_comes_and_goes(any_store: str) -> None:
     async with world(any_store) as made:
         producers = ProducerStore(made.client, made.settings.key_prefix)
         await producers.add("shop", Scope())
-        await made.keeper.put("other", {"title": "Other"}, "ann")
+        await made.board_admin.put("other", {"title": "Other"}, "ann")
         for name in ("boards", "producers"):
-            await made.keeper.put(name, {"source": ["kiss"]}, "ann")
-            await made.keeper.delete(name, "ann")
-        assert list((await made.keeper.definitions.load()).boards) == ["other"]
-        assert [deed.what for deed in await made.keeper.definitions.trail(9)] == ["deleted", "created"] * 2 + [
+            await made.board_admin.put(name, {"source": ["kiss"]}, "ann")
+            await made.board_admin.delete(name, "ann")
+        assert list((await made.board_admin.definitions.load()).boards) == ["other"]
+        assert [deed.what for deed in await made.board_admin.definitions.trail(9)] == ["deleted", "created"] * 2 + [
             "created"
         ]
         assert list((await producers.load()).records) == ["shop"]
@@ -193,7 +193,7 @@ async def test_what_an_older_version_has_stored_is_found(own_store: StoreProcess
     prefix = made.settings.key_prefix
     producers = ProducerStore(made.client, prefix)
     await producers.add("shop", Scope())
-    await made.keeper.put("june", {"title": "June"}, "ann")
+    await made.board_admin.put("june", {"title": "June"}, "ann")
     names = SystemKeys(prefix)
     for old, new in names.moved:
         await made.client.rename(new, old)
@@ -201,10 +201,10 @@ async def test_what_an_older_version_has_stored_is_found(own_store: StoreProcess
 
     again = World(own_store.url)
     again.client = connect(own_store.url, made.settings)
-    keeper = Keeper(again.client, made.settings, Boards([]))
+    board_admin = BoardAdmin(again.client, made.settings, Boards([]))
     assert list((await ProducerStore(again.client, prefix).load()).records) == ["shop"]
-    assert list((await keeper.definitions.load()).boards) == ["june"]
-    assert [deed.board for deed in await keeper.definitions.trail(9)] == ["june"]
+    assert list((await board_admin.definitions.load()).boards) == ["june"]
+    assert [deed.board for deed in await board_admin.definitions.trail(9)] == ["june"]
     assert await again.client.exists(*(old for old, _ in names.moved)) == 0
     await again.client.aclose()
 

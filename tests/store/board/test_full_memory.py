@@ -9,7 +9,7 @@ import httpx
 import msgspec
 import pytest
 
-from live.boards.admin import Keeper
+from live.boards.admin import BoardAdmin
 from live.domain.board import Board, Boards, Votes
 from live.domain.board_file import BoardChoice, WindowChoice, make_board
 from live.domain.event import make_entry
@@ -181,12 +181,12 @@ async def test_an_operator_can_act(store: StoreProcess) -> None:
         ledger = await old_and_new(client, settings, CHANGING[0])
         voting = Ledger(client, VOTING, settings)
         await voting.enter("ada", b"{}")
-        keeper = Keeper(client, settings, Boards([]))
+        board_admin = BoardAdmin(client, settings, Boards([]))
         for name in ("one", "two"):
-            await keeper.put(name, {"idle_ttl": "1s"}, "ann")
+            await board_admin.put(name, {"idle_ttl": "1s"}, "ann")
         producers = ProducerStore(client, settings.key_prefix)
         await producers.add("shop", Scope())
-        epochs = {name: made.epoch for name, made in (await keeper.definitions.load()).boards.items()}
+        epochs = {name: made.epoch for name, made in (await board_admin.definitions.load()).boards.items()}
         await fill_up(client)
 
         for hidden in (True, False):
@@ -197,15 +197,15 @@ async def test_an_operator_can_act(store: StoreProcess) -> None:
         with pytest.raises(StoreUnavailableError, match="maxmemory"):
             await voting.enter("bob", b"{}")
         assert (await producers.revoke("shop")).secrets == ()
-        await keeper.patch("two", {"frozen": True}, "ann")
+        await board_admin.patch("two", {"frozen": True}, "ann")
         assert await client.hget(f"{settings.key_prefix}:{{two}}:meta", "frozen") == b"1"
-        await keeper.delete("one", "ann")
+        await board_admin.delete("one", "ann")
 
         async def expired() -> bool:
-            return await keeper.expire("two", epochs["two"], 1) is None
+            return await board_admin.expire("two", epochs["two"], 1) is None
 
         await eventually(expired)
-        assert (await keeper.definitions.load()).boards == {}
+        assert (await board_admin.definitions.load()).boards == {}
         assert await client.keys(f"{settings.key_prefix}:{{one}}*") == []
         assert await client.keys(f"{settings.key_prefix}:{{two}}*") == []
 
@@ -213,9 +213,9 @@ async def test_an_operator_can_act(store: StoreProcess) -> None:
 async def test_a_board_in_use_is_not_taken_for_idle(store: StoreProcess) -> None:
     """Its use is noted, in place of the last."""
     async with client_of(store) as (client, settings):
-        keeper = Keeper(client, settings, Boards([]))
-        await keeper.put("one", {"idle_ttl": "1s"}, "ann")
-        made = (await keeper.definitions.load()).boards["one"]
+        board_admin = BoardAdmin(client, settings, Boards([]))
+        await board_admin.put("one", {"idle_ttl": "1s"}, "ann")
+        made = (await board_admin.definitions.load()).boards["one"]
         board = Board(id="one", title="one", idle_ttl=1)
         meta = f"{settings.key_prefix}:{{one}}:meta"
         used = int(await client.line.call("HGET", meta, "used"))

@@ -12,7 +12,7 @@ import msgspec
 import pytest
 
 import live.store
-from live.boards.admin import Keeper
+from live.boards.admin import BoardAdmin
 from live.boards.definition import read_board
 from live.domain.board import Board, Boards, Votes
 from live.domain.event import Extra, make_entry
@@ -236,13 +236,13 @@ async def watch(presence: Presence) -> None:
 
 async def live_and_leave(client: Store, settings: Settings) -> None:
     """Make a board at run time, freeze it, read it, and let it go."""
-    keeper = Keeper(client, settings, Boards([]))
-    await keeper.put("brief", {"idle_ttl": "1s"}, "ann")
-    await keeper.patch("brief", {"frozen": True}, "ann")
-    definition = (await keeper.definitions.load()).boards["brief"]
+    board_admin = BoardAdmin(client, settings, Boards([]))
+    await board_admin.put("brief", {"idle_ttl": "1s"}, "ann")
+    await board_admin.patch("brief", {"frozen": True}, "ann")
+    definition = (await board_admin.definitions.load()).boards["brief"]
     await Ledger(client, read_board("brief", definition.choices), settings, born=definition.epoch).use()
-    assert await keeper.expire("brief", definition.epoch, 1) is not None
-    await keeper.delete("brief", "ann")
+    assert await board_admin.expire("brief", definition.epoch, 1) is not None
+    await board_admin.delete("brief", "ann")
     await renew(client, Keys(settings.key_prefix, "brief"), "1")
 
 

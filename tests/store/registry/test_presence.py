@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from live.boards.admin import Keeper
+from live.boards.admin import BoardAdmin
 from live.domain.board import Boards
 from live.errors import StoreUnavailableError
 from live.store.board.audit import Auditor
@@ -231,19 +231,19 @@ async def test_a_removed_board_leaves_nothing(any_store: str) -> None:
     """Its viewers go with it; and who has not heard of its end, and reports, writes nothing."""
     settings = fresh_settings(any_store)
     client = connect(any_store, settings)
-    keeper = Keeper(client, settings, Boards([]))
-    await keeper.put("brief", {}, "ann")
+    board_admin = BoardAdmin(client, settings, Boards([]))
+    await board_admin.put("brief", {}, "ann")
     process = Presence(client, settings.key_prefix)
     assert await process.report({"brief": 2}) == {"brief": 2}
     assert (
         Keys(settings.key_prefix, "brief").viewers in (await keys_of(client, settings.key_prefix, ["brief"]))["brief"]
     )
-    await keeper.delete("brief", "ann")
+    await board_admin.delete("brief", "ann")
     assert (await keys_of(client, settings.key_prefix, ["brief"]))["brief"] == []
     assert await process.report({"brief": 2}) == {}
     assert (await keys_of(client, settings.key_prefix, ["brief"]))["brief"] == []
 
-    await keeper.put("brief", {}, "ann")
+    await board_admin.put("brief", {}, "ann")
     assert await process.count("brief") == 0
     assert await process.report({"brief": 1}) == {"brief": 1}
     await client.aclose()
