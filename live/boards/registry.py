@@ -101,7 +101,7 @@ class BoardRegistry:
             ledger = self.ledgers[name]
             if ledger.board.idle_ttl is None or ledger.born != definition.epoch:
                 continue
-            if self._hub.feeds[name].viewers:
+            if self._hub.channels[name].viewers:
                 with suppress(EpochLostError):
                     await ledger.use()
             elif time.monotonic() >= self._idle_until.get(name, 0):

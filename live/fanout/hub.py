@@ -1,4 +1,4 @@
-"""The hub of one process: hears that boards changed, and has their feeds tell the viewers."""
+"""The hub of one process: hears that boards changed, and has their channels tell the viewers."""
 
 import asyncio
 import time
@@ -10,7 +10,7 @@ from typing import Final
 import structlog
 
 from live.errors import BOARD_GONE, LEAVING, ProblemError, StoreUnavailableError
-from live.fanout.feed import Feed, reason_of
+from live.fanout.channel import Channel, reason_of
 from live.fanout.subscription import Subscription
 from live.fanout.ticks import Ticks
 from live.fanout.viewer import Reader, Seat, Sink, Viewer
@@ -29,16 +29,16 @@ _BOARDS_A_CALL: Final = 64
 
 
 class Hub:
-    """All feeds of the process, and the one connection that hears their notices."""
+    """All channels of the process, and the one connection that hears their notices."""
 
     def __init__(self, client: Store, ledgers: Iterable[Ledger], settings: Settings, presence: Presence) -> None:
-        self.feeds: dict[str, Feed] = {}
+        self.channels: dict[str, Channel] = {}
         self.viewers = 0
         self._client = client
         self._settings = settings
         self._presence = presence
-        self._channels = Channels({})
-        self._ticks: Ticks[Feed] = Ticks(self._tick)
+        self._notices = Channels({})
+        self._ticks: Ticks[Channel] = Ticks(self._tick)
         self._addresses: Counter[str] = Counter()
         self._draining = False
         self._group: asyncio.TaskGroup | None = None
@@ -50,24 +50,24 @@ class Hub:
     def add(self, ledger: Ledger) -> None:
         """Feed one more board; one that is fed already goes on with this ledger."""
         board = ledger.board.id
-        if board in self.feeds:
-            self.feeds[board].renew(ledger)
+        if board in self.channels:
+            self.channels[board].renew(ledger)
             return
-        self.feeds[board] = Feed(ledger, self._settings, self._ticks)
-        self._channels.add(ledger.keys.channel, board)
+        self.channels[board] = Channel(ledger, self._settings, self._ticks)
+        self._notices.add(ledger.keys.channel, board)
 
     def remove(self, board: str) -> None:
         """Let go of a board that is no more, and of its viewers."""
-        feed = self.feeds.pop(board)
-        self._channels.remove(feed.ledger.keys.channel)
-        feed.end(BOARD_GONE)
+        channel = self.channels.pop(board)
+        self._notices.remove(channel.ledger.keys.channel)
+        channel.end(BOARD_GONE)
 
     def drain(self) -> None:
         """Let all viewers go, and take no more: the process stops."""
         if not self._draining:
             self._draining = True
-            for feed in self.feeds.values():
-                feed.end(LEAVING)
+            for channel in self.channels.values():
+                channel.end(LEAVING)
 
     # Viewers
 
@@ -78,17 +78,17 @@ class Hub:
         Raises:
             ProblemError: `too_many_viewers`, or `board_not_found`.
         """
-        feed = self.admit(board, asked, address)
-        reader = Reader(feed, feed.topic_of(asked), feed.position_of(asked))
+        channel = self.admit(board, asked, address)
+        reader = Reader(channel, channel.topic_of(asked), channel.position_of(asked))
         self._enter(reader, address)
         try:
             yield reader
         finally:
             self.leave(reader, address)
 
-    def seat(self, feed: Feed, asked: Subscription, address: str, sink: Sink) -> Seat:
-        """Be, until `leave`, a viewer whose frames are written to its connection, on a feed that `admit` gave."""
-        seat = Seat(feed, feed.topic_of(asked), feed.position_of(asked), sink)
+    def seat(self, channel: Channel, asked: Subscription, address: str, sink: Sink) -> Seat:
+        """Be, until `leave`, a viewer whose frames are written to its connection, on a channel that `admit` gave."""
+        seat = Seat(channel, channel.topic_of(asked), channel.position_of(asked), sink)
         self._enter(seat, address)
         return seat
 
@@ -98,40 +98,40 @@ class Hub:
         self._addresses[address] -= 1
         if not self._addresses[address]:
             del self._addresses[address]
-        viewer.feed.leave(viewer)
+        viewer.channel.leave(viewer)
 
-    def admit(self, board: str, asked: Subscription, address: str) -> Feed:
-        """The feed of a board, when there is room for one more viewer from an address ('' for an unknown one).
+    def admit(self, board: str, asked: Subscription, address: str) -> Channel:
+        """The channel of a board, when there is room for one more viewer from an address ('' for an unknown one).
 
         Raises:
             ProblemError: `too_many_viewers`, `stopping`, or `board_not_found`.
         """
         if self._draining:
             raise ProblemError("stopping", "another will take its place", retry_after=1)
-        feed = self.feeds.get(board)
-        if feed is None:
+        channel = self.channels.get(board)
+        if channel is None:
             raise ProblemError("board_not_found", "GET /v1/boards lists the boards that there are")
         for viewers, setting, whose in (
             (self.viewers, "max_viewers", "watch"),
-            (feed.viewers, "max_board_viewers", "watch this board"),
+            (channel.viewers, "max_board_viewers", "watch this board"),
             (self._addresses[address] if address else 0, "max_address_viewers", "watch from your address"),
         ):
             most = getattr(self._settings, setting)
             if viewers >= most:
                 detail = f"{viewers} viewers {whose}; the setting {setting} allows {most}"
                 raise ProblemError("too_many_viewers", detail, retry_after=5)
-        feed.require_room(asked)
-        return feed
+        channel.require_room(asked)
+        return channel
 
     def _enter(self, viewer: Viewer, address: str) -> None:
         self.viewers += 1
         self._addresses[address] += 1
-        viewer.feed.enter(viewer)
+        viewer.channel.enter(viewer)
 
     # Work
 
     async def run(self) -> None:
-        """Hear notices and refresh feeds, for ever."""
+        """Hear notices and refresh channels, for ever."""
         try:
             async with asyncio.TaskGroup() as tasks:
                 self._group = tasks
@@ -142,64 +142,68 @@ class Hub:
         finally:
             self._ticks.stop()
 
-    def _tick(self, feeds: list[Feed], now: int) -> None:
+    def _tick(self, channels: list[Channel], now: int) -> None:
         """Refresh what is due, so many boards with one call to the store."""
         assert self._group is not None, "nothing ticks before the hub runs"  # noqa: S101
-        begun = [feed for feed in feeds if feed.begin_tick(now)]
+        begun = [channel for channel in channels if channel.begin_tick(now)]
         for first in range(0, len(begun), _BOARDS_A_CALL):
             self._group.create_task(self._refresh(begun[first : first + _BOARDS_A_CALL]))
 
-    async def _refresh(self, feeds: list[Feed]) -> None:
+    async def _refresh(self, channels: list[Channel]) -> None:
         started = time.perf_counter()
-        reading = [feed for feed in feeds if feed.wanted]
-        pages = await read_tops(self._client, [(feed.ledger, feed.wanted) for feed in reading]) if reading else []
-        for feed, page in zip(reading, pages, strict=True):
-            feed.take(page)
-        for feed in feeds:
-            await feed.spread()
-            if feed.end_tick() and self._group is not None:
-                self._group.create_task(feed.look_up())
+        reading = [channel for channel in channels if channel.wanted]
+        pages = (
+            await read_tops(self._client, [(channel.ledger, channel.wanted) for channel in reading]) if reading else []
+        )
+        for channel, page in zip(reading, pages, strict=True):
+            channel.take(page)
+        for channel in channels:
+            await channel.spread()
+            if channel.end_tick() and self._group is not None:
+                self._group.create_task(channel.look_up())
         if reading:
             TICK_SECONDS.observe(time.perf_counter() - started)
 
     async def _hear(self) -> None:
-        async for notice in listen(self._client, self._channels):
+        async for notice in listen(self._client, self._notices):
             match notice:
-                case Changed(board) if board in self.feeds:
-                    self.feeds[board].changed()
+                case Changed(board) if board in self.channels:
+                    self.channels[board].changed()
                 case Gap(None):
                     STORE_STALE.set(0)
-                    for feed in self.feeds.values():
-                        feed.look_again()
-                case Gap(board) if board in self.feeds:
-                    self.feeds[board].look_again()
+                    for channel in self.channels.values():
+                        channel.look_again()
+                case Gap(board) if board in self.channels:
+                    self.channels[board].look_again()
                 case Away(reason):
                     STORE_STALE.set(1)
                     log.warning("the store is away", reason=reason)
-                    for feed in self.feeds.values():
-                        feed.set_stale(reason_of(StoreUnavailableError(reason)))
+                    for channel in self.channels.values():
+                        channel.set_stale(reason_of(StoreUnavailableError(reason)))
 
     async def _check_for_ever(self) -> None:
         """Compare where boards stand with what was read: a notice may get lost without a trace."""
         while True:
             await asyncio.sleep(_CHECK_INTERVAL)
-            await _check(self._client, [feed for feed in self.feeds.values() if feed.viewers])
+            await _check(self._client, [channel for channel in self.channels.values() if channel.viewers])
 
     async def _count_for_ever(self) -> None:
         """Tell the store how many watch here, and the viewers how many watch anywhere."""
         while True:
             with suppress(StoreUnavailableError):  # it is said again at the next beat
-                totals = await self._presence.report({board: feed.viewers for board, feed in self.feeds.items()})
+                totals = await self._presence.report(
+                    {board: channel.viewers for board, channel in self.channels.items()}
+                )
                 for board, count in totals.items():
-                    if board in self.feeds:
-                        self.feeds[board].set_viewer_count(count)
+                    if board in self.channels:
+                        self.channels[board].set_viewer_count(count)
             await asyncio.sleep(BEAT)
 
 
-async def _check(client: Store, feeds: list[Feed]) -> None:
-    settled = [(feed, feed.position) for feed in feeds if feed.is_settled]
+async def _check(client: Store, channels: list[Channel]) -> None:
+    settled = [(channel, channel.position) for channel in channels if channel.is_settled]
     with suppress(StoreUnavailableError):  # who reads next finds out, and says so
-        positions = await read_positions(client, [feed.ledger for feed, _ in settled]) if settled else []
-        for (feed, known), position in zip(settled, positions, strict=True):
-            if position != known == feed.position and feed.is_settled:
-                feed.look_again()
+        positions = await read_positions(client, [channel.ledger for channel, _ in settled]) if settled else []
+        for (channel, known), position in zip(settled, positions, strict=True):
+            if position != known == channel.position and channel.is_settled:
+                channel.look_again()

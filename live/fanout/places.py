@@ -1,4 +1,4 @@
-"""The keys that the viewers of a feed asked for: one for each topic, key and number of neighbours."""
+"""The keys that the viewers of a channel asked for: one for each topic, key and number of neighbours."""
 
 from collections.abc import Callable, Collection, Sequence
 from typing import Final
@@ -15,7 +15,7 @@ _BATCH: Final = 200  # that are read at once; then those who asked are told, and
 
 
 class Places:
-    """The places of a feed, while somebody asks for them."""
+    """The places of a channel, while somebody asks for them."""
 
     def __init__(self) -> None:
         self._places: dict[tuple[Topic, str, int], Place] = {}

@@ -1,4 +1,4 @@
-"""The ticks: feeds are refreshed at common instants, the multiples of their interval.
+"""The ticks: channels are refreshed at common instants, the multiples of their interval.
 
 So a viewer gets at most one frame an interval, and the reads of many boards go to the store in one piece.
 """
@@ -40,9 +40,9 @@ class Ticks(Generic[_T]):
         """The time."""
         return int((self._loop or asyncio.get_running_loop()).time() * _MILLI)
 
-    def add(self, time: int, feed: _T) -> None:
+    def add(self, time: int, channel: _T) -> None:
         """Something is due at a time, or now where that is past."""
-        self._due.setdefault(time, set()).add(feed)
+        self._due.setdefault(time, set()).add(channel)
         self._arm()
 
     def _arm(self) -> None:

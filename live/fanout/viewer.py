@@ -14,7 +14,7 @@ from live.metrics import BYTES_SENT, FRAMES_SENT, RECOVERIES
 _SENT: Final = {kind: FRAMES_SENT.labels(kind) for kind in ("sync", "update", "status", "viewers", "around")}
 
 
-class FeedEndedError(Exception):
+class ChannelEndedError(Exception):
     """There is nothing more to watch: `code` is one of `CLOSE_CODES`."""
 
     def __init__(self, code: int) -> None:
@@ -23,7 +23,7 @@ class FeedEndedError(Exception):
 
 
 class Source(Protocol):
-    """The feed of a board, as its viewers see it; `ended` is the code with which they are let go, if they are."""
+    """The channel of a board, as its viewers see it; `ended` is the code with which they are let go, if they are."""
 
     ended: int | None
 
@@ -40,10 +40,10 @@ class Source(Protocol):
 class Viewer:
     """One open connection that watches the top of a board."""
 
-    __slots__ = ("_alone", "feed", "lane", "topic")
+    __slots__ = ("_alone", "channel", "lane", "topic")
 
-    def __init__(self, feed: Source, topic: Topic, position: Position) -> None:
-        self.feed = feed
+    def __init__(self, channel: Source, topic: Topic, position: Position) -> None:
+        self.channel = channel
         self.topic = topic
         self.lane: Lane | None = None
         self._alone: Position | None = position
@@ -60,7 +60,7 @@ class Viewer:
         """The next frame for it, or None when it is up to date."""
         position = self.position
         returns = position.returns
-        frame = self.feed.due_frame(self.topic, position)
+        frame = self.channel.due_frame(self.topic, position)
         if returns and not position.returns and frame is not None:
             RECOVERIES.labels("true" if b'"recovered":true' in frame.payload else "false").inc()
         return frame
@@ -79,8 +79,8 @@ class Reader(Viewer):
 
     __slots__ = ("_woken",)
 
-    def __init__(self, feed: Source, topic: Topic, position: Position) -> None:
-        super().__init__(feed, topic, position)
+    def __init__(self, channel: Source, topic: Topic, position: Position) -> None:
+        super().__init__(channel, topic, position)
         self._woken = asyncio.Event()
 
     def wake(self) -> None:
@@ -88,7 +88,7 @@ class Reader(Viewer):
         self._woken.set()
 
     def end(self, _code: int) -> None:
-        """Have a look: the feed has ended."""
+        """Have a look: the channel has ended."""
         self._woken.set()
 
     async def next_frame(self) -> Frame:
@@ -98,8 +98,8 @@ class Reader(Viewer):
             FeedEndedError: there will be none.
         """
         while True:
-            if self.feed.ended is not None:
-                raise FeedEndedError(self.feed.ended)
+            if self.channel.ended is not None:
+                raise ChannelEndedError(self.channel.ended)
             frame = self.due_frame()
             if frame is not None:
                 count_frames(frame, 1, len(frame.payload))
@@ -114,8 +114,8 @@ class Reader(Viewer):
             FeedEndedError: it never will.
         """
         while True:
-            if self.feed.ended is not None:
-                raise FeedEndedError(self.feed.ended)
+            if self.channel.ended is not None:
+                raise ChannelEndedError(self.channel.ended)
             page = self.topic.page_elsewhere(self.position)
             if page is not None:
                 return page
@@ -154,8 +154,8 @@ class Seat(Viewer):
 
     __slots__ = ("_sink",)
 
-    def __init__(self, feed: Source, topic: Topic, position: Position, sink: Sink) -> None:
-        super().__init__(feed, topic, position)
+    def __init__(self, channel: Source, topic: Topic, position: Position, sink: Sink) -> None:
+        super().__init__(channel, topic, position)
         self._sink = sink
 
     @property

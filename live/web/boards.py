@@ -111,8 +111,10 @@ async def _wait(request: Request, live: Live, ledger: Ledger, wait: Wait) -> Res
     page = await wait.page(request, live, board.id)
     if page is None:
         return _unchanged(wait.tag)
-    feed = live.hub.feeds.get(board.id)
-    viewers = None if feed is None else feed.viewer_count  # as the hub has heard: thousands may be answered at once
+    channel = live.hub.channels.get(board.id)
+    viewers = (
+        None if channel is None else channel.viewer_count
+    )  # as the hub has heard: thousands may be answered at once
     return _answer(request, board, page, await live.presence.count(board.id) if viewers is None else viewers)
 
 

@@ -9,7 +9,7 @@ from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from live.errors import BAD_REQUEST, CLOSE_CODES, ProblemError
 from live.fanout.subscription import Subscription
-from live.fanout.viewer import FeedEndedError, Reader
+from live.fanout.viewer import ChannelEndedError, Reader
 from live.metrics import SLOW_VIEWERS
 from live.web.clients import client_of
 from live.web.problems import problem_response, upgrade_required
@@ -51,7 +51,7 @@ async def _send(websocket: WebSocket, viewer: Reader, slow_timeout: float) -> No
     while True:
         try:
             frame = await viewer.next_frame()
-        except FeedEndedError as end:
+        except ChannelEndedError as end:
             await websocket.close(end.code, CLOSE_CODES[end.code].reason)
             return
         try:

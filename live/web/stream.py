@@ -10,7 +10,7 @@ from starlette.types import Receive, Scope, Send
 from live.errors import CLOSE_CODES, LEAVING
 from live.fanout.frames import status_frame
 from live.fanout.subscription import Subscription
-from live.fanout.viewer import FeedEndedError, Reader
+from live.fanout.viewer import ChannelEndedError, Reader
 from live.metrics import SLOW_VIEWERS
 from live.web.clients import client_of
 from live.web.state import Live, live_of
@@ -66,7 +66,7 @@ class EventStream(Response):
             while True:
                 await self._put(send, data)
                 data = await _next_event(viewer)
-        except FeedEndedError as end:
+        except ChannelEndedError as end:
             await send({"type": "http.response.body", "body": self._last_words(end.code)})
         except TimeoutError:
             return False

@@ -11,7 +11,7 @@ from live.domain.ranking import Page
 from live.domain.window import parse_duration
 from live.errors import BOARD_GONE, ProblemError, StoreUnavailableError
 from live.fanout.subscription import Subscription
-from live.fanout.viewer import FeedEndedError, Reader
+from live.fanout.viewer import ChannelEndedError, Reader
 from live.network.parameters import whole_number
 from live.settings import Settings
 from live.web.clients import client_of
@@ -65,11 +65,11 @@ class Wait(msgspec.Struct, frozen=True):
             lend(request.scope)
             try:
                 return await unless_left(request.receive, self._next_page(viewer))
-            except FeedEndedError as end:
+            except ChannelEndedError as end:
                 raise _problem(live, end.code) from None
             except TimeoutError:
-                feed = live.hub.feeds.get(board)
-                if feed is None or feed.stale is not None:
+                channel = live.hub.channels.get(board)
+                if channel is None or channel.stale is not None:
                     raise StoreUnavailableError("the board could not be read while a client waited") from None
                 return None
 

@@ -15,7 +15,7 @@ from live.domain.event import make_entry
 from live.errors import EpochLostError, ProblemError
 from live.fanout.hub import Hub
 from live.fanout.subscription import Subscription
-from live.fanout.viewer import FeedEndedError, Reader
+from live.fanout.viewer import ChannelEndedError, Reader
 from live.ingest.committer import Committer
 from live.settings import Duration, Settings
 from live.store.connection.client import connect
@@ -39,7 +39,7 @@ class Process:
         self.registry.tell = self.tell
 
     def tell(self, boards: Boards, committers: dict[str, Committer]) -> None:
-        assert list(boards.by_id) == list(committers) == list(self.hub.feeds)
+        assert list(boards.by_id) == list(committers) == list(self.hub.channels)
         self.told.append(list(committers))
 
 
@@ -110,7 +110,7 @@ async def test_a_board_that_is_lost_is_not_one_that_was_removed(any_store: str) 
 
 
 async def test_another_life_takes_the_viewers_along(any_store: str) -> None:
-    """A board that was removed and made again between two looks; its feed goes on, at the beginning."""
+    """A board that was removed and made again between two looks; its channel goes on, at the beginning."""
     settings = fresh_settings(any_store, conflation_interval=Duration(0.01))
     async with process(settings) as made:
         other = BoardAdmin(made.client, settings, Boards([rolling_board()]))
@@ -135,9 +135,9 @@ async def test_another_life_takes_the_viewers_along(any_store: str) -> None:
             assert (await viewer.next_frame()).type == "update"
             await made.board_admin.delete("b", "ann")
             await made.registry.look()
-            with pytest.raises(FeedEndedError):
+            with pytest.raises(ChannelEndedError):
                 await drain(viewer)
-        assert made.hub.feeds.keys() == {"posts"}
+        assert made.hub.channels.keys() == {"posts"}
 
 
 async def test_what_can_not_be_run_is_passed_over(any_store: str) -> None:

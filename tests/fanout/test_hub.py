@@ -13,7 +13,7 @@ from live.domain.event import make_entry
 from live.errors import ProblemError
 from live.fanout.hub import Hub
 from live.fanout.subscription import Subscription
-from live.fanout.viewer import FeedEndedError, Reader
+from live.fanout.viewer import ChannelEndedError, Reader
 from live.metrics import REGISTRY
 from live.settings import Duration
 from live.store.board.ledger import Ledger
@@ -119,12 +119,12 @@ async def test_viewers_are_counted_and_bounded(valkey_url: str) -> None:
     """One more than max_viewers is refused; who leaves makes room."""
     async with running_hub(valkey_url, max_viewers=2) as (hub, _):
         with hub.watch("posts", top(5)), hub.watch("posts", top(6)):
-            assert hub.feeds["posts"].viewers == 2
+            assert hub.channels["posts"].viewers == 2
             with pytest.raises(ProblemError, match="too_many_viewers"), hub.watch("posts", top(5)):
                 pass
-        assert hub.feeds["posts"].viewers == 0
+        assert hub.channels["posts"].viewers == 0
         with hub.watch("posts", top(5)):
-            assert hub.feeds["posts"].viewers == 1
+            assert hub.channels["posts"].viewers == 1
 
 
 @pytest.mark.fault
@@ -171,7 +171,7 @@ async def test_a_quiet_board_sends_nothing(valkey_url: str) -> None:
                 await asyncio.wait_for(viewer.next_frame(), 0.3)
 
         async def idle() -> bool:
-            return hub.feeds["posts"].viewers == 0
+            return hub.channels["posts"].viewers == 0
 
         await eventually(idle)
         assert (await ledger.read(1)).offset == 0
@@ -188,7 +188,7 @@ async def test_boards_come_and_go_while_it_runs(valkey_url: str) -> None:
                 added = await other.add([make_entry("a", number)])
                 await follow(viewer, model, added.offset or 0)
             hub.remove("other")
-            with pytest.raises(FeedEndedError):
+            with pytest.raises(ChannelEndedError):
                 await follow(viewer, model, 10**9)
             added = await ledger.add([make_entry("a")])
             await follow(stays, ModelViewer(), added.offset or 0)
@@ -253,14 +253,14 @@ async def test_many_boards_are_looked_at_once_after_a_cut(valkey_url: str) -> No
         await asyncio.gather(*(follow(viewer, model, 0) for viewer, model in zip(viewers, models, strict=True)))
         await heard_again(hub)
         before = REGISTRY.get_sample_value("live_conflated_total")
-        reads = [hub.feeds[one.board.id]._reads for one in ledgers]
+        reads = [hub.channels[one.board.id]._reads for one in ledgers]
         await ledger._client.client_kill_filter(_type="pubsub")
         missed = [(await one.add([make_entry("a")])).offset or 0 for one in ledgers]
         changes = zip(viewers, models, missed, strict=True)
         await asyncio.gather(*(follow(viewer, model, offset) for viewer, model, offset in changes))
         await heard_again(hub)
         assert REGISTRY.get_sample_value("live_conflated_total") == before
-        again = [hub.feeds[one.board.id]._reads - count for one, count in zip(ledgers, reads, strict=True)]
+        again = [hub.channels[one.board.id]._reads - count for one, count in zip(ledgers, reads, strict=True)]
         assert sum(again) <= 2 * len(again)  # once for the connection, once for the change where that was heard
         assert all(model.records[0].score == 1 for model in models)
 
@@ -269,8 +269,8 @@ async def heard_again(hub: Hub) -> None:
     """Wait until the hub is subscribed to every board, and has read what it heard of."""
 
     async def settled() -> bool:
-        return hub._channels.ear is not None and not any(
-            topic.dirty for feed in hub.feeds.values() for topic in feed._topics.values()
+        return hub._notices.ear is not None and not any(
+            topic.dirty for channel in hub.channels.values() for topic in channel._topics.values()
         )
 
     await eventually(settled)

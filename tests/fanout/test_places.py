@@ -153,7 +153,7 @@ async def test_all_who_ask_for_a_key_share_what_they_are_told(valkey_url: str) -
     """One object for a key and number of neighbours, one read for all keys; who leaves is forgotten."""
     async with running_hub(valkey_url, **FAST) as (hub, ledger):
         await ledger.add([make_entry(key, amount) for key, amount in zip("abcd", (9, 7, 5, 3), strict=True)])
-        feed = hub.feeds["posts"]
+        channel = hub.channels["posts"]
         with hub.watch("posts", wish("b")) as one, hub.watch("posts", wish("b")) as two:
             with hub.watch("posts", wish("b", 2)) as wide, hub.watch("posts", wish("none")) as none:
                 frame = await told(one)
@@ -161,14 +161,14 @@ async def test_all_who_ask_for_a_key_share_what_they_are_told(valkey_url: str) -
                 assert rows(read(frame)) == [("a", 9, 1), ("b", 7, 2), ("c", 5, 3)]
                 assert len(read(await told(wide)).records) == 4
                 assert read(await told(none)).rank is None
-                assert len(feed._places._places) == 3
+                assert len(channel._places._places) == 3
                 await ledger.add([make_entry("c", 1)])  # a neighbour
                 frame = await told(one)
                 assert await told(two) is frame
                 assert rows(read(frame)) == [("a", 9, 1), ("b", 7, 2), ("c", 6, 3)]
-            assert len(feed._places._places) == 1
-        assert not feed._places._places
-        assert not feed._places.are_waiting
+            assert len(channel._places._places) == 1
+        assert not channel._places._places
+        assert not channel._places.are_waiting
 
 
 async def test_a_hidden_key_has_no_place(valkey_url: str) -> None:
@@ -297,7 +297,7 @@ async def test_a_read_that_fails_is_made_good(valkey_url: str, monkeypatch: pyte
             failed.append(len(wanted))
             raise StoreUnavailableError("away")
 
-        places = hub.feeds["posts"]._places
+        places = hub.channels["posts"]._places
 
         async def at_rest() -> bool:
             return not places._reading and not places._due
@@ -336,11 +336,11 @@ async def test_keys_are_bounded(valkey_url: str, monkeypatch: pytest.MonkeyPatch
     """One more than are looked up is refused; not one that is looked up anyway, nor a viewer without a key."""
     monkeypatch.setattr(places, "_MOST", 2)
     async with running_hub(valkey_url, **FAST) as (hub, _):
-        feed = hub.feeds["posts"]
+        channel = hub.channels["posts"]
         with hub.watch("posts", wish("a")), hub.watch("posts", wish("b")):
-            feed.require_room(wish("a"))
-            feed.require_room(wish(None))
+            channel.require_room(wish("a"))
+            channel.require_room(wish(None))
             for other in (wish("c"), wish("a", 2), wish("a", interval=1000)):
                 with pytest.raises(ProblemError, match="too_many_viewers"):
-                    feed.require_room(other)
-        feed.require_room(wish("c"))
+                    channel.require_room(other)
+        channel.require_room(wish("c"))

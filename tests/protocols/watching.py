@@ -56,7 +56,7 @@ class Served(NamedTuple):
     def watching(self) -> int:
         """How many viewers the hub knows."""
         hub = self.live.hub
-        assert hub.viewers == sum(feed.viewers for feed in hub.feeds.values()) == hub._addresses.total()
+        assert hub.viewers == sum(channel.viewers for channel in hub.channels.values()) == hub._addresses.total()
         return hub.viewers
 
 

@@ -20,7 +20,7 @@ from websockets.exceptions import WebSocketException
 
 from live.domain.board import Board
 from live.domain.producer import Scope
-from live.fanout.feed import Feed
+from live.fanout.channel import Feed
 from live.settings import Settings
 from live.store.board.keys import Keys, SystemKeys
 from live.store.connection.client import connect

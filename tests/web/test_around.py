@@ -17,7 +17,7 @@ from websockets.exceptions import InvalidStatus
 from live.domain.board import Board
 from live.domain.ranking import Page, Record
 from live.domain.window import Forever
-from live.fanout.feed import Feed
+from live.fanout.channel import Channel
 from live.fanout.frames import Around
 from live.fanout.place import Place
 from live.settings import Duration
@@ -170,19 +170,19 @@ async def stage(store: str, *, plain: bool = False, **changes: Any) -> AsyncIter
 def counting(monkeypatch: pytest.MonkeyPatch) -> Iterator[Counter[str]]:
     """Count ticks in which the board is read, and calls of the script."""
     counts: Counter[str] = Counter()
-    call, take = Script.__call__, Feed.take
+    call, take = Script.__call__, Channel.take
 
     async def counted_call(self: Script, *arguments: Any) -> Any:
         counts[self.name] += 1
         return await call(self, *arguments)
 
-    def counted_take(self: Feed, page: Page | Exception) -> None:
+    def counted_take(self: Channel, page: Page | Exception) -> None:
         counts["ticks"] += 1
         take(self, page)
 
     with monkeypatch.context() as patch:
         patch.setattr(Script, "__call__", counted_call)
-        patch.setattr(Feed, "take", counted_take)
+        patch.setattr(Channel, "take", counted_take)
         yield counts
 
 

@@ -93,13 +93,13 @@ class Upgrades:
     def _admit_viewer(self, board: str, query: QueryParams, address: str) -> TakeOver:
         reaper = self._parts.reaper
         asked = Subscription.parse(query, self._parts.settings)
-        feed = reaper.hub.admit(board, asked, address)
+        channel = reaper.hub.admit(board, asked, address)
 
         def take_over(transport: asyncio.Transport, place: Limited) -> None:
             self._parts.limits.closed(place)
             socket = ViewerSocket(reaper, address)
             transport.set_protocol(socket)
             socket.connection_made(transport)
-            socket.seat = reaper.hub.seat(feed, asked, address, socket)
+            socket.seat = reaper.hub.seat(channel, asked, address, socket)
 
         return take_over

@@ -1,4 +1,4 @@
-"""The feed of one board in one process: reads the top once a tick, and takes every viewer there."""
+"""The channel of one board in one process: reads the top once a tick, and takes every viewer there."""
 
 import asyncio
 import time
@@ -24,10 +24,10 @@ _MOST_AT_ONCE: Final = 256  # frames between two turns of the event loop
 _RETRY: Final = 500  # milliseconds between two reads that fail
 
 
-class Feed:
+class Channel:
     """One board in this process: its viewers, and a topic for each size and pace that they watch."""
 
-    def __init__(self, ledger: Ledger, settings: Settings, ticks: "Ticks[Feed]") -> None:
+    def __init__(self, ledger: Ledger, settings: Settings, ticks: "Ticks[Channel]") -> None:
         self.ledger = ledger
         self.stale: str | None = None
         self.ended: int | None = None  # the code with which viewers are let go
