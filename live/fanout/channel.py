@@ -109,7 +109,7 @@ class Channel:
         self._gauge.dec()
         topic = viewer.topic
         if isinstance(viewer, Seat):
-            viewer.leave_lane()
+            viewer.leave_cohort()
         topic.loose.discard(viewer)
         topic.viewers -= 1
         self._places.leave(viewer)
@@ -273,17 +273,17 @@ class Channel:
         """Take every viewer of topics to where they stand; the event loop has its turn in between."""
         sent = 0
         for topic in topics:
-            for lane in list(topic.lanes):
-                while (frame := self.due_frame(topic, lane.position)) is not None:
-                    sent += len(lane)
-                    count_frames(frame, len(lane), len(frame.wire))
-                    for seat in lane.send(frame):
+            for cohort in list(topic.cohorts):
+                while (frame := self.due_frame(topic, cohort.position)) is not None:
+                    sent += len(cohort)
+                    count_frames(frame, len(cohort), len(frame.wire))
+                    for seat in cohort.send(frame):
                         assert isinstance(seat, Seat), "only seats are in lanes"  # noqa: S101
-                        seat.fall_out(lane.position)
+                        seat.fall_out(cohort.position)
                 if sent >= _MOST_AT_ONCE:
                     sent = 0
                     await asyncio.sleep(0)
-            topic.drop_empty_lanes()
+            topic.drop_empty_cohorts()
             for viewer in list(topic.loose):
                 if viewer in topic.loose:
                     viewer.wake()

@@ -3,14 +3,14 @@
 from typing import Protocol
 
 from live.domain.ranking import Page, Ranks
+from live.fanout.cohort import MOST, Cohort
 from live.fanout.frames import Frame, is_surely_smaller, sync_frame, update_frame
 from live.fanout.history import History
-from live.fanout.lane import MOST, Lane
 from live.fanout.position import Position
 
 
 class Loose(Protocol):
-    """A viewer that stands in no lane."""
+    """A viewer that stands in no cohort."""
 
     @property
     def position(self) -> Position:
@@ -34,8 +34,8 @@ class Topic:
         self.viewers = 0
         self.dirty = False  # whether there may be more to see than `advance` was given
         self.due = 0  # when it is to be given more: milliseconds of the loop's clock
-        self.lanes: list[Lane] = []
-        self.loose: set[Loose] = set()  # those that stand in no lane
+        self.cohorts: list[Cohort] = []
+        self.loose: set[Loose] = set()  # those that stand in no cohort
         self._board = board
         self._ranks = ranks
         self._history = history
@@ -51,8 +51,8 @@ class Topic:
         self._ranks = ranks
         self._old = self._page = None
         self._drop_frames()
-        for lane in self.lanes:
-            lane.position.begin_anew()
+        for cohort in self.cohorts:
+            cohort.position.begin_anew()
         for viewer in self.loose:
             viewer.position.begin_anew()
 
@@ -61,18 +61,18 @@ class Topic:
         """Whether it waits for its first page."""
         return self._page is None
 
-    def lane_at(self, position: Position) -> Lane:
-        """A lane at a position that has room."""
-        for lane in self.lanes:
-            if len(lane) < MOST and lane.position.is_same(position):
-                return lane
-        lane = Lane(position)
-        self.lanes.append(lane)
-        return lane
+    def cohort_at(self, position: Position) -> Cohort:
+        """A cohort at a position that has room."""
+        for cohort in self.cohorts:
+            if len(cohort) < MOST and cohort.position.is_same(position):
+                return cohort
+        cohort = Cohort(position)
+        self.cohorts.append(cohort)
+        return cohort
 
-    def drop_empty_lanes(self) -> None:
-        """Forget lanes that nobody stands in."""
-        self.lanes = [lane for lane in self.lanes if lane]
+    def drop_empty_cohorts(self) -> None:
+        """Forget cohorts that nobody stands in."""
+        self.cohorts = [cohort for cohort in self.cohorts if cohort]
 
     def advance(self, page: Page, read: int = 1) -> None:
         """Take a page that came of a read of this number; one that is not newer changes nothing."""

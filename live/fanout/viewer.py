@@ -5,8 +5,8 @@ from typing import Final, Protocol
 
 from live.domain.ranking import Page
 from live.errors import CLOSE_CODES
+from live.fanout.cohort import Cohort
 from live.fanout.frames import Frame
-from live.fanout.lane import Lane
 from live.fanout.position import Position
 from live.fanout.topic import Topic
 from live.metrics import BYTES_SENT, FRAMES_SENT, RECOVERIES
@@ -40,19 +40,19 @@ class Source(Protocol):
 class Viewer:
     """One open connection that watches the top of a board."""
 
-    __slots__ = ("_alone", "channel", "lane", "topic")
+    __slots__ = ("_alone", "channel", "cohort", "topic")
 
     def __init__(self, channel: Source, topic: Topic, position: Position) -> None:
         self.channel = channel
         self.topic = topic
-        self.lane: Lane | None = None
+        self.cohort: Cohort | None = None
         self._alone: Position | None = position
 
     @property
     def position(self) -> Position:
-        """Where it stands, by itself or with its lane."""
-        if self.lane is not None:
-            return self.lane.position
+        """Where it stands, by itself or with its cohort."""
+        if self.cohort is not None:
+            return self.cohort.position
         assert self._alone is not None, "a viewer stands in a lane or alone"  # noqa: S101
         return self._alone
 
@@ -145,7 +145,7 @@ class Sink(Protocol):
 
 
 class Seat(Viewer):
-    """A viewer that is written to: in a lane, with others, while it takes every frame whole; else alone.
+    """A viewer that is written to: in a cohort, with others, while it takes every frame whole; else alone.
 
     One that asked for a key is told of it beside the others, so it is always alone.
     While something waits to be sent it gets no more, and no backlog: when it is writable again, it gets what brings it
@@ -177,32 +177,32 @@ class Seat(Viewer):
 
     def wake(self) -> None:
         """Send what is due, and join those that stand at the same position."""
-        if self.lane is not None or self._sink.waiting:
+        if self.cohort is not None or self._sink.waiting:
             return
         while (frame := self.due_frame()) is not None:
             count_frames(frame, 1, len(frame.wire))
             if not self._sink.write(frame.wire):
                 return
         if self.position.epoch is not None and self.position.place is None:
-            self.join(self.topic.lane_at(self.position))
+            self.join(self.topic.cohort_at(self.position))
 
-    def join(self, lane: Lane) -> None:
-        """Stand in a lane."""
-        self.lane, self._alone = lane, None
-        lane.add(self)
+    def join(self, cohort: Cohort) -> None:
+        """Stand in a cohort."""
+        self.cohort, self._alone = cohort, None
+        cohort.add(self)
         self.topic.loose.discard(self)
 
     def fall_out(self, position: Position) -> None:
-        """Stand alone, at a position that the lane had."""
-        self.lane, self._alone = None, position.copy()
+        """Stand alone, at a position that the cohort had."""
+        self.cohort, self._alone = None, position.copy()
         self.topic.loose.add(self)
 
-    def leave_lane(self) -> None:
-        """Be gone from the lane, and from the file descriptors that are written to."""
-        if self.lane is not None:
-            lane = self.lane
-            lane.discard(self)
-            self.fall_out(lane.position)
+    def leave_cohort(self) -> None:
+        """Be gone from the cohort, and from the file descriptors that are written to."""
+        if self.cohort is not None:
+            cohort = self.cohort
+            cohort.discard(self)
+            self.fall_out(cohort.position)
 
 
 def count_frames(frame: Frame, viewers: int, size: int) -> None:

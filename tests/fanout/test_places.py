@@ -12,9 +12,9 @@ from live.domain.event import make_entry
 from live.domain.ranking import Page, Record
 from live.errors import ProblemError, StoreUnavailableError
 from live.fanout import places
+from live.fanout.cohort import Cohort, Member
 from live.fanout.frames import Around, Frame
 from live.fanout.hub import Hub
-from live.fanout.lane import Lane, Member
 from live.fanout.place import Place
 from live.fanout.position import Position
 from live.fanout.subscription import Subscription
@@ -222,15 +222,15 @@ async def arrived(sink: Sink, *types: str) -> None:
 
 
 async def test_a_seat_with_a_key_stands_alone(valkey_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It never joins a lane; while something waits it gets nothing, and then the latest of both."""
+    """It never joins a cohort; while something waits it gets nothing, and then the latest of both."""
     joined: list[Member] = []
-    add = Lane.add
+    add = Cohort.add
 
-    def noted(self: Lane, member: Member) -> None:
+    def noted(self: Cohort, member: Member) -> None:
         joined.append(member)
         add(self, member)
 
-    monkeypatch.setattr(Lane, "add", noted)
+    monkeypatch.setattr(Cohort, "add", noted)
     async with running_hub(valkey_url, **FAST) as (hub, ledger):
         await ledger.add([make_entry("a", 1)])
         (seat, sink), (other, plain) = sit(hub, wish()), sit(hub, wish(None))

@@ -60,7 +60,7 @@ async def top(server: Served, size: int) -> object:
 
 @on_uvloop
 async def test_viewers_over_tls_hold_the_top(valkey_url: str, certificate: Path) -> None:
-    """Small frames and large ones; each small one is sent at once, and the viewer stays in its lane."""
+    """Small frames and large ones; each small one is sent at once, and the viewer stays in its cohort."""
     async with (
         served(valkey_url, certificate=certificate) as server,
         watching(server, certificate, "?limit=3") as small,

@@ -201,7 +201,7 @@ class ViewerSocket(asyncio.Protocol):
         if self._closing is not None or self._transport is None:
             return
         if self.seat is not None:
-            self.seat.leave_lane()
+            self.seat.leave_cohort()
         self._closing = asyncio.get_running_loop().call_later(patience, self.abort)
         # What the kernel holds may outlive the connection, but not for minutes.
         own = self._transport.get_extra_info("socket")
@@ -221,7 +221,7 @@ class ViewerSocket(asyncio.Protocol):
         if self.heard:
             self.heard, self._taken, self._frames = False, -1, 0
             if not self.write(_PING) and self.seat is not None:
-                self.seat.leave_lane()
+                self.seat.leave_cohort()
         elif not self.takes():
             self.abort()
 
@@ -245,7 +245,7 @@ class ViewerSocket(asyncio.Protocol):
             if data:
                 self._transport.write(data)
         if self.waiting and self.seat is not None:
-            self.seat.leave_lane()
+            self.seat.leave_cohort()
         if b"" not in said:
             return
         if self._parser.close_rcvd is None and self._transport.can_write_eof():

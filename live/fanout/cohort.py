@@ -1,6 +1,6 @@
-"""A lane: viewers that stand at one position and have nothing waiting, so that a frame goes straight to the sockets.
+"""A cohort: viewers that stand at one position and have nothing waiting, so that a frame goes straight to the sockets.
 
-The loop over a lane is the hottest of the fan-out. It writes the same bytes to one file descriptor after another, with
+The loop over a cohort is the hottest of the fan-out. It writes the same bytes to one file descriptor after another, with
 no look-up, check or await between two of them; who can't take a frame whole is taken out, and looked after apart.
 """
 
@@ -10,12 +10,12 @@ from typing import Final, Protocol
 from live.fanout.frames import Frame
 from live.fanout.position import Position
 
-MOST: Final = 256  # members of a lane; the event loop has its turn between two lanes
+MOST: Final = 256  # members of a cohort; the event loop has its turn between two cohorts
 _BROKEN: Final = -1
 
 
 class Member(Protocol):
-    """A viewer, as its lane sees it; `fd` is -1 where frames must go through `write`."""
+    """A viewer, as its cohort sees it; `fd` is -1 where frames must go through `write`."""
 
     @property
     def fd(self) -> int:
@@ -28,7 +28,7 @@ class Member(Protocol):
         """The connection is broken."""
 
 
-class Lane:
+class Cohort:
     """Members at one position; it moves for all of them."""
 
     __slots__ = ("_direct", "_indirect", "position")

@@ -1,4 +1,4 @@
-"""Lanes over real sockets: every byte of every frame, or a viewer that is out of the lane."""
+"""Cohorts over real sockets: every byte of every frame, or a viewer that is out of the cohort."""
 
 from collections.abc import Iterator
 from contextlib import suppress
@@ -6,8 +6,8 @@ from socket import SO_SNDBUF, SOL_SOCKET, socketpair
 
 import pytest
 
+from live.fanout.cohort import Cohort, Member
 from live.fanout.frames import Frame
-from live.fanout.lane import Lane, Member
 from live.fanout.position import Position
 
 SMALL, LARGE = Frame("update", b'{"n":1}'), Frame("sync", bytes(range(256)) * 2000)
@@ -79,40 +79,40 @@ def ends() -> Iterator[list[End]]:
         end.close()
 
 
-def lane_of(ends: list[End], kind: type[Lane] = Lane) -> Lane:
-    """A lane of these."""
-    lane = kind(Position("e", 1))
+def lane_of(ends: list[End], kind: type[Cohort] = Cohort) -> Cohort:
+    """A cohort of these."""
+    cohort = kind(Position("e", 1))
     for end in ends:
-        lane.add(end)
-    return lane
+        cohort.add(end)
+    return cohort
 
 
 def test_all_get_the_same_bytes(ends: list[End]) -> None:
     """Directly, and through the connection where there is no descriptor."""
     ends.append(End(direct=False))
-    lane = lane_of(ends)
-    assert lane.send(SMALL) == []
-    assert lane.send(SMALL) == []
+    cohort = lane_of(ends)
+    assert cohort.send(SMALL) == []
+    assert cohort.send(SMALL) == []
     assert [end.read() for end in ends] == [SMALL.wire * 2] * 4
-    assert len(lane) == 4
+    assert len(cohort) == 4
 
 
 def test_a_frame_that_does_not_fit_is_sent_to_its_end(ends: list[End]) -> None:
-    """What is left goes through the connection, and the viewer leaves the lane until that is done."""
-    lane = lane_of(ends)
-    assert lane.send(LARGE) == ends
-    assert len(lane) == 0
-    assert lane.send(SMALL) == []
+    """What is left goes through the connection, and the viewer leaves the cohort until that is done."""
+    cohort = lane_of(ends)
+    assert cohort.send(LARGE) == ends
+    assert len(cohort) == 0
+    assert cohort.send(SMALL) == []
     assert [end.read() for end in ends] == [LARGE.wire] * 3
 
 
 def test_only_who_is_behind_leaves(ends: list[End]) -> None:
     """One that takes nothing holds nobody up, and gets the frame behind what waits."""
-    lane = lane_of(ends)
+    cohort = lane_of(ends)
     before = ends[1].fill()
-    assert lane.send(SMALL) == [ends[1]]
-    assert len(lane) == 2
-    assert lane.send(SMALL) == []
+    assert cohort.send(SMALL) == [ends[1]]
+    assert len(cohort) == 2
+    assert cohort.send(SMALL) == []
     assert [end.read() for end in ends] == [SMALL.wire * 2, b"." * before + SMALL.wire, SMALL.wire * 2]
 
 
@@ -125,43 +125,43 @@ class Quick(End):
 
 
 def test_who_takes_the_rest_at_once_stays() -> None:
-    """The lane goes on with it."""
+    """The cohort goes on with it."""
     end = Quick()
-    lane = lane_of([end])
+    cohort = lane_of([end])
     before = end.fill()
-    assert lane.send(SMALL) == []
-    assert len(lane) == 1
+    assert cohort.send(SMALL) == []
+    assert len(cohort) == 1
     assert end.taken + end.read() == b"." * before + SMALL.wire
     end.close()
 
 
 def test_the_broken_are_aborted(ends: list[End]) -> None:
     """A viewer that has gone is no member any more; the others get every frame."""
-    lane = lane_of(ends)
+    cohort = lane_of(ends)
     ends[0].peer.close()
     ends[2].own.close()
-    assert lane.send(SMALL) == []
+    assert cohort.send(SMALL) == []
     assert [end.aborted for end in ends] == [True, False, True]
-    assert len(lane) == 1
+    assert len(cohort) == 1
     assert ends[1].read() == SMALL.wire
 
 
 @pytest.mark.parametrize("direct", [True, False])
 def test_who_leaves_gets_nothing(*, direct: bool) -> None:
     """Nor does whoever has its descriptor after it; leaving twice is leaving."""
-    gone, lane = End(direct=direct), Lane(Position("e", 1))
-    lane.add(gone)
-    lane.discard(gone)
-    lane.discard(gone)
+    gone, cohort = End(direct=direct), Cohort(Position("e", 1))
+    cohort.add(gone)
+    cohort.discard(gone)
+    cohort.discard(gone)
     gone.close()
     heir = End(direct=direct)
-    assert lane.send(SMALL) == []
-    assert (heir.read(), len(lane)) == (b"", 0)
+    assert cohort.send(SMALL) == []
+    assert (heir.read(), len(cohort)) == (b"", 0)
     heir.close()
 
 
-class KeepsTheSlow(Lane):
-    """A lane as one would write it first: what does not fit is handed on, and the viewer stays."""
+class KeepsTheSlow(Cohort):
+    """A cohort as one would write it first: what does not fit is handed on, and the viewer stays."""
 
     __slots__ = ()
 
@@ -171,8 +171,8 @@ class KeepsTheSlow(Lane):
         return []
 
 
-class DropsTheRest(Lane):
-    """A lane that takes a short write for a whole one."""
+class DropsTheRest(Cohort):
+    """A cohort that takes a short write for a whole one."""
 
     __slots__ = ()
 
@@ -180,8 +180,8 @@ class DropsTheRest(Lane):
         return [self._direct.pop(fd) for fd, _ in short]
 
 
-class KeepsTheGone(Lane):
-    """A lane that does not let go of descriptors."""
+class KeepsTheGone(Cohort):
+    """A cohort that does not let go of descriptors."""
 
     __slots__ = ()
 
@@ -189,35 +189,35 @@ class KeepsTheGone(Lane):
         pass
 
 
-def what_a_viewer_gets(kind: type[Lane]) -> bytes:
+def what_a_viewer_gets(kind: type[Cohort]) -> bytes:
     """Of a large frame, and a small one that is due when there is room again, but not for all of the first."""
     end = End()
-    lane = lane_of([end], kind)
-    lane.send(LARGE)
+    cohort = lane_of([end], kind)
+    cohort.send(LARGE)
     found = end.peer.recv(1 << 20)
-    lane.send(SMALL)
+    cohort.send(SMALL)
     found += end.read()
     end.close()
     return found
 
 
 def test_mistakes_with_short_writes_would_be_seen() -> None:
-    """The viewer gets the large frame alone, for it is out of the lane; with a mistake, something else."""
-    assert what_a_viewer_gets(Lane) == LARGE.wire
+    """The viewer gets the large frame alone, for it is out of the cohort; with a mistake, something else."""
+    assert what_a_viewer_gets(Cohort) == LARGE.wire
     assert SMALL.wire in what_a_viewer_gets(KeepsTheSlow)[: len(LARGE.wire)]
     assert len(what_a_viewer_gets(DropsTheRest)) < len(LARGE.wire)
 
 
 def test_a_mistake_with_descriptors_would_be_seen() -> None:
-    """A lane that keeps one writes to whoever has it next."""
-    for kind, foreign in [(Lane, b""), (KeepsTheGone, SMALL.wire)]:
-        gone, lane = End(), kind(Position("e", 1))
-        lane.add(gone)
-        lane.discard(gone)
+    """A cohort that keeps one writes to whoever has it next."""
+    for kind, foreign in [(Cohort, b""), (KeepsTheGone, SMALL.wire)]:
+        gone, cohort = End(), kind(Position("e", 1))
+        cohort.add(gone)
+        cohort.discard(gone)
         gone.close()
         heirs = [End() for _ in range(3)]
         assert any(gone.fd in {heir.own.fileno(), heir.peer.fileno()} for heir in heirs)
-        lane.send(SMALL)
+        cohort.send(SMALL)
         got = b"".join(heir.read() + heir.read_own() for heir in heirs)
         assert got == foreign
         for heir in heirs:
