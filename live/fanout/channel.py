@@ -14,7 +14,7 @@ from live.fanout.places import Places
 from live.fanout.position import Position
 from live.fanout.subscription import Subscription
 from live.fanout.ticks import Ticks
-from live.fanout.topic import Topic
+from live.fanout.variant import Variant
 from live.fanout.viewer import Seat, Viewer, count_frames
 from live.metrics import CONFLATED, SEND_LAG_SECONDS, VIEWERS
 from live.settings import Settings
@@ -25,7 +25,7 @@ _RETRY: Final = 500  # milliseconds between two reads that fail
 
 
 class Channel:
-    """One board in this process: its viewers, and a topic for each size and pace that they watch."""
+    """One board in this process: its viewers, and a variant for each size and pace that they watch."""
 
     def __init__(self, ledger: Ledger, settings: Settings, ticks: "Ticks[Channel]") -> None:
         self.ledger = ledger
@@ -38,11 +38,11 @@ class Channel:
         self._ticks = ticks
         self._history = History(settings.history_size)
         self._viewers: set[Viewer] = set()
-        self._topics: dict[tuple[int, int], Topic] = {}
+        self._variants: dict[tuple[int, int], Variant] = {}
         self._places = Places()
         self._reads = 0
         self._renewed = False
-        self._taking: list[Topic] = []  # the topics of the tick that is under way
+        self._taking: list[Variant] = []  # the variants of the tick that is under way
         self._busy = False
         self._poked = False
         self._heard: float | None = None  # when the first change was heard, or suspected, that is not shown yet
@@ -58,19 +58,23 @@ class Channel:
     @property
     def is_settled(self) -> bool:
         """Whether it was read, and neither is being read nor waits for its tick."""
-        return self.position is not None and not self._busy and not any(topic.dirty for topic in self._topics.values())
+        return (
+            self.position is not None
+            and not self._busy
+            and not any(variant.dirty for variant in self._variants.values())
+        )
 
     # Viewers
 
-    def topic_of(self, asked: Subscription) -> Topic:
-        """The topic of a size and pace."""
+    def variant_of(self, asked: Subscription) -> Variant:
+        """The variant of a size and pace."""
         interval = asked.pace(self._interval)
-        topic = self._topics.get((asked.size, interval))
-        if topic is None:
+        variant = self._variants.get((asked.size, interval))
+        if variant is None:
             board = self.ledger.board
-            topic = Topic(board.id, asked.size, interval, self._history, board.ranks)
-            self._topics[asked.size, interval] = topic
-        return topic
+            variant = Variant(board.id, asked.size, interval, self._history, board.ranks)
+            self._variants[asked.size, interval] = variant
+        return variant
 
     def require_room(self, asked: Subscription) -> None:
         """Refuse a viewer that asks for one more key than are looked up.
@@ -78,60 +82,60 @@ class Channel:
         Raises:
             ProblemError: `too_many_viewers`.
         """
-        self._places.require_room(self._topics.get((asked.size, asked.pace(self._interval))), asked)
+        self._places.require_room(self._variants.get((asked.size, asked.pace(self._interval))), asked)
 
     def position_of(self, asked: Subscription) -> Position:
         """Where a viewer stands that begins, or comes back."""
-        return Position(asked.epoch, asked.offset, self._reads, self._places.find(self.topic_of(asked), asked))
+        return Position(asked.epoch, asked.offset, self._reads, self._places.find(self.variant_of(asked), asked))
 
     def enter(self, viewer: Viewer) -> None:
         """Take in a viewer; it is woken as soon as there is something for it."""
-        topic = viewer.topic
+        variant = viewer.variant
         if not self._viewers:
             self.stale = self._heard = None  # whatever was told last; what holds now comes with the read
             self._changed = False
         self._viewers.add(viewer)
         self._gauge.inc()
-        topic.viewers += 1
-        topic.loose.add(viewer)
+        variant.viewers += 1
+        variant.loose.add(viewer)
         is_new = self._places.enter(viewer)
         viewer.wake()
         if viewer.position.epoch is None or viewer.position.returns:  # what there is does not serve it
-            self._mark(topic)
+            self._mark(variant)
         if is_new:
             self._call_soon()
 
     def leave(self, viewer: Viewer) -> None:
-        """Let a viewer go; a topic without viewers is not kept up to date."""
+        """Let a viewer go; a variant without viewers is not kept up to date."""
         if viewer not in self._viewers:
             return
         self._viewers.discard(viewer)
         self._gauge.dec()
-        topic = viewer.topic
+        variant = viewer.variant
         if isinstance(viewer, Seat):
             viewer.leave_cohort()
-        topic.loose.discard(viewer)
-        topic.viewers -= 1
+        variant.loose.discard(viewer)
+        variant.viewers -= 1
         self._places.leave(viewer)
-        if not topic.viewers:
-            del self._topics[topic.size, topic.interval]
+        if not variant.viewers:
+            del self._variants[variant.size, variant.interval]
 
     def renew(self, ledger: Ledger) -> None:
         """Go on with the board as it is defined now, or with another life of it: every viewer gets the whole top."""
         self.ledger = ledger
         before, self._interval = self._interval, interval_of(ledger.board, self._default)
         self._renewed = True
-        for topic in self._topics.values():
-            topic.interval = topic.interval // before * self._interval
-        self._topics = {(topic.size, topic.interval): topic for topic in self._topics.values()}
+        for variant in self._variants.values():
+            variant.interval = variant.interval // before * self._interval
+        self._variants = {(variant.size, variant.interval): variant for variant in self._variants.values()}
         self._begin_anew()
         self.look_again()
 
     def _begin_anew(self) -> None:
         """Forget what was read: every viewer gets the whole top, and nobody is told of changes since before."""
         self._history.clear()
-        for topic in self._topics.values():
-            topic.forget(self.ledger.board.ranks)
+        for variant in self._variants.values():
+            variant.forget(self.ledger.board.ranks)
         self._places.forget()
 
     def end(self, code: int) -> None:
@@ -155,8 +159,8 @@ class Channel:
             return  # whoever comes has it read
         if self._heard is None:
             self._heard = time.monotonic()
-        for topic in self._topics.values():
-            self._mark(topic)
+        for variant in self._variants.values():
+            self._mark(variant)
 
     def set_stale(self, reason: str | None) -> None:
         """Tell the viewers that what they see is stale for a reason, or (None) no longer."""
@@ -170,9 +174,9 @@ class Channel:
             self.viewer_count = count
             self._poke()
 
-    def due_frame(self, topic: Topic, position: Position) -> Frame | None:
+    def due_frame(self, variant: Variant, position: Position) -> Frame | None:
         """The frame that is due at a position, which moves with it; None when there is none."""
-        frame = topic.next_frame(position) or position.next_around()
+        frame = variant.next_frame(position) or position.next_around()
         if frame is not None:
             return frame
         if position.stale != self.stale:
@@ -190,9 +194,9 @@ class Channel:
         if self._busy or self.ended is not None:
             return False
         self._busy = True
-        self._taking = [topic for topic in self._topics.values() if topic.dirty and topic.due <= now]
-        for topic in self._taking:  # one that comes while we read may want more than we ask for
-            topic.dirty = False
+        self._taking = [variant for variant in self._variants.values() if variant.dirty and variant.due <= now]
+        for variant in self._taking:  # one that comes while we read may want more than we ask for
+            variant.dirty = False
         if self._taking:
             self._reads += 1
             self._asked_for, self._renewed = self._heard, False
@@ -202,14 +206,14 @@ class Channel:
     @property
     def wanted(self) -> int:
         """How many records are to be read at this tick."""
-        return max((topic.size for topic in self._taking), default=0)
+        return max((variant.size for variant in self._taking), default=0)
 
     def take(self, page: Page | Exception) -> None:
         """Take what was read, or why it could not be."""
         if isinstance(page, Exception):
-            for topic in self._taking:
-                topic.dirty = True
-                topic.due = self._ticks.now() + _RETRY
+            for variant in self._taking:
+                variant.dirty = True
+                variant.due = self._ticks.now() + _RETRY
             self.stale = reason_of(page)
             self._asked_for = None
         elif not self._renewed:  # or it was read by a definition that is over, and what renewed us has it read again
@@ -220,12 +224,12 @@ class Channel:
             if self.stale is not None:
                 self.stale = None
                 self._poked = True
-            for topic in self._taking:
-                topic.advance(page, self._reads)
+            for variant in self._taking:
+                variant.advance(page, self._reads)
 
     async def spread(self) -> None:
-        """Take every viewer to where its topic stands."""
-        told = list(self._topics.values()) if self._poked or self.stale is not None else self._taking
+        """Take every viewer to where its variant stands."""
+        told = list(self._variants.values()) if self._poked or self.stale is not None else self._taking
         self._poked = False
         await self._spread(told)
         if self._asked_for is not None:
@@ -238,7 +242,7 @@ class Channel:
         if self.stale is None and self.position is not None:
             self._places.mark(self._taking, *self.position)
         self._taking = []
-        waiting = [topic.due for topic in self._topics.values() if topic.dirty]
+        waiting = [variant.due for variant in self._variants.values() if variant.dirty]
         if self._poked and self._viewers:
             waiting.append(self._ticks.now())
         if waiting:
@@ -250,14 +254,14 @@ class Channel:
         if not await self._places.look_up(lambda: self.ledger):
             self._ticks.add(self._ticks.now() + _RETRY, self)
 
-    def _mark(self, topic: Topic) -> None:
-        """See to it that a topic is read at its next tick; at once if it waits for its first page."""
+    def _mark(self, variant: Variant) -> None:
+        """See to it that a variant is read at its next tick; at once if it waits for its first page."""
         now = self._ticks.now()
-        if not topic.dirty:
-            topic.dirty = True
-            topic.due = now if topic.is_empty else self._ticks.after(now, topic.interval)
+        if not variant.dirty:
+            variant.dirty = True
+            variant.due = now if variant.is_empty else self._ticks.after(now, variant.interval)
         if not self._busy:
-            self._ticks.add(topic.due, self)
+            self._ticks.add(variant.due, self)
 
     def _poke(self) -> None:
         """See to it that viewers are told what is not read."""
@@ -269,12 +273,12 @@ class Channel:
         if not self._busy:
             self._ticks.add(self._ticks.now(), self)
 
-    async def _spread(self, topics: Iterable[Topic]) -> None:
-        """Take every viewer of topics to where they stand; the event loop has its turn in between."""
+    async def _spread(self, variants: Iterable[Variant]) -> None:
+        """Take every viewer of variants to where they stand; the event loop has its turn in between."""
         sent = 0
-        for topic in topics:
-            for cohort in list(topic.cohorts):
-                while (frame := self.due_frame(topic, cohort.position)) is not None:
+        for variant in variants:
+            for cohort in list(variant.cohorts):
+                while (frame := self.due_frame(variant, cohort.position)) is not None:
                     sent += len(cohort)
                     count_frames(frame, len(cohort), len(frame.wire))
                     for seat in cohort.send(frame):
@@ -283,9 +287,9 @@ class Channel:
                 if sent >= _MOST_AT_ONCE:
                     sent = 0
                     await asyncio.sleep(0)
-            topic.drop_empty_cohorts()
-            for viewer in list(topic.loose):
-                if viewer in topic.loose:
+            variant.drop_empty_cohorts()
+            for viewer in list(variant.loose):
+                if viewer in variant.loose:
                     viewer.wake()
                     sent += 1
                 if sent >= _MOST_AT_ONCE:

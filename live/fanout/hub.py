@@ -79,7 +79,7 @@ class Hub:
             ProblemError: `too_many_viewers`, or `board_not_found`.
         """
         channel = self.admit(board, asked, address)
-        reader = Reader(channel, channel.topic_of(asked), channel.position_of(asked))
+        reader = Reader(channel, channel.variant_of(asked), channel.position_of(asked))
         self._enter(reader, address)
         try:
             yield reader
@@ -88,7 +88,7 @@ class Hub:
 
     def seat(self, channel: Channel, asked: Subscription, address: str, sink: Sink) -> Seat:
         """Be, until `leave`, a viewer whose frames are written to its connection, on a channel that `admit` gave."""
-        seat = Seat(channel, channel.topic_of(asked), channel.position_of(asked), sink)
+        seat = Seat(channel, channel.variant_of(asked), channel.position_of(asked), sink)
         self._enter(seat, address)
         return seat
 

@@ -21,7 +21,7 @@ class Asker(Protocol):
 
 
 class Place:
-    """What the viewers of a topic are told of one key, with `around` neighbours on each side.
+    """What the viewers of a variant are told of one key, with `around` neighbours on each side.
 
     `frame` is None before the first read; after that it is another only when it says another thing.
     """

@@ -1,4 +1,4 @@
-"""The keys that the viewers of a channel asked for: one for each topic, key and number of neighbours."""
+"""The keys that the viewers of a channel asked for: one for each variant, key and number of neighbours."""
 
 from collections.abc import Callable, Collection, Sequence
 from typing import Final
@@ -6,7 +6,7 @@ from typing import Final
 from live.errors import EpochLostError, ProblemError, StoreUnavailableError
 from live.fanout.place import Place
 from live.fanout.subscription import Subscription
-from live.fanout.topic import Topic
+from live.fanout.variant import Variant
 from live.fanout.viewer import Viewer
 from live.store.board.ledger import Ledger
 
@@ -18,7 +18,7 @@ class Places:
     """The places of a channel, while somebody asks for them."""
 
     def __init__(self) -> None:
-        self._places: dict[tuple[Topic, str, int], Place] = {}
+        self._places: dict[tuple[Variant, str, int], Place] = {}
         self._due: dict[Place, tuple[str, int] | None] = {}  # at which position, or any; first come, first read
         self._reading = False
         self._renewals = 0
@@ -28,21 +28,21 @@ class Places:
         """Whether some are to be read, and nobody does."""
         return bool(self._due) and not self._reading
 
-    def require_room(self, topic: Topic | None, asked: Subscription) -> None:
-        """Refuse one more key than are looked up; `topic` is None for one that nobody watches yet.
+    def require_room(self, variant: Variant | None, asked: Subscription) -> None:
+        """Refuse one more key than are looked up; `variant` is None for one that nobody watches yet.
 
         Raises:
             ProblemError: `too_many_viewers`.
         """
-        if asked.key is None or (topic, asked.key, asked.around) in self._places or len(self._places) < _MOST:
+        if asked.key is None or (variant, asked.key, asked.around) in self._places or len(self._places) < _MOST:
             return
         raise ProblemError("too_many_viewers", f"{_MOST} keys of this board are watched already", retry_after=5)
 
-    def find(self, topic: Topic, asked: Subscription) -> Place | None:
+    def find(self, variant: Variant, asked: Subscription) -> Place | None:
         """The place that a viewer asks for who is about to enter, if it asks for one."""
         if asked.key is None:
             return None
-        name = (topic, asked.key, asked.around)
+        name = (variant, asked.key, asked.around)
         return self._places.setdefault(name, Place(asked.key, asked.around))
 
     def enter(self, viewer: Viewer) -> bool:
@@ -63,7 +63,7 @@ class Places:
         place.askers.discard(viewer)
         if not place.askers:
             self._due.pop(place, None)
-            del self._places[viewer.topic, place.key, place.around]
+            del self._places[viewer.variant, place.key, place.around]
 
     def forget(self) -> None:
         """The board was changed, or has another life: look at everything again."""
@@ -71,9 +71,11 @@ class Places:
         for place in self._places.values():
             place.forget()
 
-    def mark(self, topics: Collection[Topic], epoch: str, offset: int) -> None:
-        """The places of these topics are to be read, as they stand at a position of the board or later."""
-        self._due.update((place, (epoch, offset)) for (topic, _, _), place in self._places.items() if topic in topics)
+    def mark(self, variants: Collection[Variant], epoch: str, offset: int) -> None:
+        """The places of these variants are to be read, as they stand at a position of the board or later."""
+        self._due.update(
+            (place, (epoch, offset)) for (variant, _, _), place in self._places.items() if variant in variants
+        )
 
     async def look_up(self, ledger_of: Callable[[], Ledger]) -> bool:
         """Read those that are to be read, and tell who asked, until there are none; False when the store is away."""

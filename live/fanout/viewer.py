@@ -8,7 +8,7 @@ from live.errors import CLOSE_CODES
 from live.fanout.cohort import Cohort
 from live.fanout.frames import Frame
 from live.fanout.position import Position
-from live.fanout.topic import Topic
+from live.fanout.variant import Variant
 from live.metrics import BYTES_SENT, FRAMES_SENT, RECOVERIES
 
 _SENT: Final = {kind: FRAMES_SENT.labels(kind) for kind in ("sync", "update", "status", "viewers", "around")}
@@ -27,7 +27,7 @@ class Source(Protocol):
 
     ended: int | None
 
-    def due_frame(self, topic: Topic, position: Position) -> Frame | None:
+    def due_frame(self, variant: Variant, position: Position) -> Frame | None:
         """The frame that is due at a position, which moves with it; None when there is none."""
 
     def enter(self, viewer: "Viewer") -> None:
@@ -40,11 +40,11 @@ class Source(Protocol):
 class Viewer:
     """One open connection that watches the top of a board."""
 
-    __slots__ = ("_alone", "channel", "cohort", "topic")
+    __slots__ = ("_alone", "channel", "cohort", "variant")
 
-    def __init__(self, channel: Source, topic: Topic, position: Position) -> None:
+    def __init__(self, channel: Source, variant: Variant, position: Position) -> None:
         self.channel = channel
-        self.topic = topic
+        self.variant = variant
         self.cohort: Cohort | None = None
         self._alone: Position | None = position
 
@@ -60,7 +60,7 @@ class Viewer:
         """The next frame for it, or None when it is up to date."""
         position = self.position
         returns = position.returns
-        frame = self.channel.due_frame(self.topic, position)
+        frame = self.channel.due_frame(self.variant, position)
         if returns and not position.returns and frame is not None:
             RECOVERIES.labels("true" if b'"recovered":true' in frame.payload else "false").inc()
         return frame
@@ -79,8 +79,8 @@ class Reader(Viewer):
 
     __slots__ = ("_woken",)
 
-    def __init__(self, channel: Source, topic: Topic, position: Position) -> None:
-        super().__init__(channel, topic, position)
+    def __init__(self, channel: Source, variant: Variant, position: Position) -> None:
+        super().__init__(channel, variant, position)
         self._woken = asyncio.Event()
 
     def wake(self) -> None:
@@ -116,7 +116,7 @@ class Reader(Viewer):
         while True:
             if self.channel.ended is not None:
                 raise ChannelEndedError(self.channel.ended)
-            page = self.topic.page_elsewhere(self.position)
+            page = self.variant.page_elsewhere(self.position)
             if page is not None:
                 return page
             self._woken.clear()
@@ -154,8 +154,8 @@ class Seat(Viewer):
 
     __slots__ = ("_sink",)
 
-    def __init__(self, channel: Source, topic: Topic, position: Position, sink: Sink) -> None:
-        super().__init__(channel, topic, position)
+    def __init__(self, channel: Source, variant: Variant, position: Position, sink: Sink) -> None:
+        super().__init__(channel, variant, position)
         self._sink = sink
 
     @property
@@ -184,18 +184,18 @@ class Seat(Viewer):
             if not self._sink.write(frame.wire):
                 return
         if self.position.epoch is not None and self.position.place is None:
-            self.join(self.topic.cohort_at(self.position))
+            self.join(self.variant.cohort_at(self.position))
 
     def join(self, cohort: Cohort) -> None:
         """Stand in a cohort."""
         self.cohort, self._alone = cohort, None
         cohort.add(self)
-        self.topic.loose.discard(self)
+        self.variant.loose.discard(self)
 
     def fall_out(self, position: Position) -> None:
         """Stand alone, at a position that the cohort had."""
         self.cohort, self._alone = None, position.copy()
-        self.topic.loose.add(self)
+        self.variant.loose.add(self)
 
     def leave_cohort(self) -> None:
         """Be gone from the cohort, and from the file descriptors that are written to."""

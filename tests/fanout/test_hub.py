@@ -219,8 +219,8 @@ async def test_a_board_of_another_pace_keeps_its_viewers(valkey_url: str) -> Non
             hub.add(ledger)
             added = await ledger.add([make_entry("a")])
             with hub.watch("posts", top(5)) as comes:
-                assert comes.topic is there.topic
-                assert (there.topic.interval, slower.topic.interval) == (20, 80)
+                assert comes.variant is there.variant
+                assert (there.variant.interval, slower.variant.interval) == (20, 80)
                 for viewer in (there, slower, comes):
                     await follow(viewer, ModelViewer(), added.offset or 0)
 
@@ -270,7 +270,7 @@ async def heard_again(hub: Hub) -> None:
 
     async def settled() -> bool:
         return hub._notices.ear is not None and not any(
-            topic.dirty for channel in hub.channels.values() for topic in channel._topics.values()
+            variant.dirty for channel in hub.channels.values() for variant in channel._variants.values()
         )
 
     await eventually(settled)

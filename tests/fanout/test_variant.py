@@ -1,4 +1,4 @@
-"""A topic: which frame takes which viewer to where the board stands."""
+"""A variant: which frame takes which viewer to where the board stands."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -7,7 +7,7 @@ from live.domain.ranking import Page, Record
 from live.fanout.frames import Frame
 from live.fanout.history import History
 from live.fanout.position import Position
-from live.fanout.topic import Topic
+from live.fanout.variant import Variant
 from tests.support import ModelViewer
 
 
@@ -20,9 +20,9 @@ def page(offset: int, epoch: str = "one", **scores: int) -> Page:
     )
 
 
-def topic_of(size: int) -> Topic:
-    """A topic of a board without a history."""
-    return Topic("posts", size, 100, History(0))
+def variant_of(size: int) -> Variant:
+    """A variant of a board without a history."""
+    return Variant("posts", size, 100, History(0))
 
 
 def types(*frames: Frame | None) -> list[str | None]:
@@ -33,28 +33,28 @@ def types(*frames: Frame | None) -> list[str | None]:
 def test_before_the_first_page_there_is_nothing_to_send() -> None:
     """A viewer that comes first waits."""
     position = Position()
-    assert topic_of(5).next_frame(position) is None
+    assert variant_of(5).next_frame(position) is None
     assert position.offset == -1
 
 
 def test_a_viewer_gets_a_sync_and_then_updates() -> None:
     """And nothing while the board stands still."""
-    topic, position = topic_of(5), Position()
-    topic.advance(page(1, a=1))
-    assert types(topic.next_frame(position), topic.next_frame(position)) == ["sync", None]
-    topic.advance(page(2, a=2))
-    assert types(topic.next_frame(position), topic.next_frame(position)) == ["update", None]
+    variant, position = variant_of(5), Position()
+    variant.advance(page(1, a=1))
+    assert types(variant.next_frame(position), variant.next_frame(position)) == ["sync", None]
+    variant.advance(page(2, a=2))
+    assert types(variant.next_frame(position), variant.next_frame(position)) == ["update", None]
     assert (position.epoch, position.offset) == ("one", 2)
 
 
 def test_all_viewers_share_a_frame() -> None:
     """Each message is encoded once, however many get it."""
-    topic = topic_of(5)
+    variant = variant_of(5)
     positions = [Position() for _ in range(3)]
-    topic.advance(page(1, a=1))
-    syncs = [topic.next_frame(position) for position in positions]
-    topic.advance(page(2, a=2))
-    updates = [topic.next_frame(position) for position in positions]
+    variant.advance(page(1, a=1))
+    syncs = [variant.next_frame(position) for position in positions]
+    variant.advance(page(2, a=2))
+    updates = [variant.next_frame(position) for position in positions]
     assert all(frame is syncs[0] for frame in syncs)
     assert all(frame is updates[0] for frame in updates)
     assert types(syncs[0], updates[0]) == ["sync", "update"]
@@ -62,62 +62,62 @@ def test_all_viewers_share_a_frame() -> None:
 
 def test_a_viewer_that_was_slow_skips_to_the_latest() -> None:
     """One page behind gets the update, two pages behind the whole top: there is no backlog."""
-    topic, quick, slow = topic_of(5), Position(), Position()
-    topic.advance(page(1, a=1))
-    topic.next_frame(quick), topic.next_frame(slow)
-    topic.advance(page(2, a=2))
-    topic.next_frame(quick)
-    topic.advance(page(5, a=3))
-    assert types(topic.next_frame(quick), topic.next_frame(slow)) == ["update", "sync"]
+    variant, quick, slow = variant_of(5), Position(), Position()
+    variant.advance(page(1, a=1))
+    variant.next_frame(quick), variant.next_frame(slow)
+    variant.advance(page(2, a=2))
+    variant.next_frame(quick)
+    variant.advance(page(5, a=3))
+    assert types(variant.next_frame(quick), variant.next_frame(slow)) == ["update", "sync"]
     assert quick.offset == slow.offset == 5
 
 
 def test_a_new_viewer_gets_a_sync_beside_updates() -> None:
-    """Who comes when the topic has long been running starts with the whole top."""
-    topic, old = topic_of(5), Position()
-    topic.advance(page(1, a=1))
-    topic.next_frame(old)
-    topic.advance(page(2, a=2))
-    assert types(topic.next_frame(Position()), topic.next_frame(old)) == ["sync", "update"]
+    """Who comes when the variant has long been running starts with the whole top."""
+    variant, old = variant_of(5), Position()
+    variant.advance(page(1, a=1))
+    variant.next_frame(old)
+    variant.advance(page(2, a=2))
+    assert types(variant.next_frame(Position()), variant.next_frame(old)) == ["sync", "update"]
 
 
 def test_a_page_that_is_not_newer_changes_nothing() -> None:
     """Two reads may overtake each other on their way."""
-    topic, position = topic_of(5), Position()
-    topic.advance(page(3, a=3))
-    topic.next_frame(position)
+    variant, position = variant_of(5), Position()
+    variant.advance(page(3, a=3))
+    variant.next_frame(position)
     for late in (page(3, a=3), page(2, a=2)):
-        topic.advance(late)
-        assert topic.next_frame(position) is None
-    topic.advance(page(4, a=4))
-    assert types(topic.next_frame(position)) == ["update"]
+        variant.advance(late)
+        assert variant.next_frame(position) is None
+    variant.advance(page(4, a=4))
+    assert types(variant.next_frame(position)) == ["update"]
 
 
 def test_another_epoch_begins_with_a_sync() -> None:
     """Offsets of different epochs say nothing to each other, even where they are equal or lower."""
     for offset in (1, 2, 3):
-        topic, position = topic_of(5), Position()
-        topic.advance(page(2, "one", a=2))
-        topic.next_frame(position)
-        topic.advance(page(offset, "two", b=1))
-        assert types(topic.next_frame(position), topic.next_frame(position)) == ["sync", None]
+        variant, position = variant_of(5), Position()
+        variant.advance(page(2, "one", a=2))
+        variant.next_frame(position)
+        variant.advance(page(offset, "two", b=1))
+        assert types(variant.next_frame(position), variant.next_frame(position)) == ["sync", None]
         assert (position.epoch, position.offset) == ("two", offset)
 
 
 def test_a_page_is_for_those_who_stand_elsewhere() -> None:
     """Cut to the size; nothing for who has it, and for who may have seen more than we have read."""
-    topic = topic_of(2)
-    assert topic.page_elsewhere(Position()) is None
-    topic.advance(page(3, a=3, b=2, c=1), read=5)
+    variant = variant_of(2)
+    assert variant.page_elsewhere(Position()) is None
+    variant.advance(page(3, a=3, b=2, c=1), read=5)
     for elsewhere in (Position(), Position("one", 2, 5), Position("two", 3, 5), Position("one", 4, 4)):
-        found = topic.page_elsewhere(elsewhere)
+        found = variant.page_elsewhere(elsewhere)
         assert found is not None
         assert [record.key for record in found.records] == ["a", "b"]
-    assert topic.page_elsewhere(Position("one", 3, 4)) is None
+    assert variant.page_elsewhere(Position("one", 3, 4)) is None
     ahead = Position("one", 4, 5)
-    assert topic.page_elsewhere(ahead) is None
-    topic.advance(page(3, a=3), read=6)  # begun after it came, and still not there: it never was
-    assert topic.page_elsewhere(ahead) is not None
+    assert variant.page_elsewhere(ahead) is None
+    variant.advance(page(3, a=3), read=6)  # begun after it came, and still not there: it never was
+    assert variant.page_elsewhere(ahead) is not None
 
 
 steps = st.lists(
@@ -133,18 +133,18 @@ steps = st.lists(
 @given(steps, st.integers(1, 4))
 def test_whoever_asks_whenever_holds_the_top(schedule: list[dict[str, int] | int | str], size: int) -> None:
     """Viewers that come and ask at any times, on a board that changes at any times, hold the latest top when asked."""
-    topic = topic_of(size)
+    variant = variant_of(size)
     positions, models = [Position() for _ in range(4)], [ModelViewer() for _ in range(4)]
     offset, epoch, latest = 0, 0, None
     for step in schedule:
         if isinstance(step, dict):
             offset += 1
             latest = page(offset, str(epoch), **step)
-            topic.advance(latest)
+            variant.advance(latest)
         elif isinstance(step, str):
             offset, epoch = 0, epoch + 1
         else:
-            while (frame := topic.next_frame(positions[step])) is not None:
+            while (frame := variant.next_frame(positions[step])) is not None:
                 models[step].receive(frame.text)
             if latest is not None:
                 assert models[step].records == list(latest.records[:size])

@@ -20,7 +20,7 @@ class Loose(Protocol):
         """There may be something to send."""
 
 
-class Topic:
+class Variant:
     """A board's top `size`; `advance` gives it a newer page, `next_frame` moves a viewer on.
 
     A viewer that stands where the last page stood gets the update, which is encoded once for all; one that returns to a
