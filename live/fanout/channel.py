@@ -15,7 +15,7 @@ from live.fanout.position import Position
 from live.fanout.subscription import Subscription
 from live.fanout.ticks import Ticks
 from live.fanout.variant import Variant
-from live.fanout.viewer import Seat, Viewer, count_frames
+from live.fanout.viewer import PushViewer, Viewer, count_frames
 from live.metrics import CONFLATED, SEND_LAG_SECONDS, VIEWERS
 from live.settings import Settings
 from live.store.board.ledger import Ledger
@@ -112,7 +112,7 @@ class Channel:
         self._viewers.discard(viewer)
         self._gauge.dec()
         variant = viewer.variant
-        if isinstance(viewer, Seat):
+        if isinstance(viewer, PushViewer):
             viewer.leave_cohort()
         variant.loose.discard(viewer)
         variant.viewers -= 1
@@ -281,9 +281,9 @@ class Channel:
                 while (frame := self.due_frame(variant, cohort.position)) is not None:
                     sent += len(cohort)
                     count_frames(frame, len(cohort), len(frame.wire))
-                    for seat in cohort.send(frame):
-                        assert isinstance(seat, Seat), "only seats are in lanes"  # noqa: S101
-                        seat.fall_out(cohort.position)
+                    for member in cohort.send(frame):
+                        assert isinstance(member, PushViewer), "only push viewers are in cohorts"  # noqa: S101
+                        member.fall_out(cohort.position)
                 if sent >= _MOST_AT_ONCE:
                     sent = 0
                     await asyncio.sleep(0)

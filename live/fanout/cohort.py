@@ -1,7 +1,7 @@
-"""A cohort: viewers that stand at one position and have nothing waiting, so that a frame goes straight to the sockets.
+"""A cohort: viewers at one position with nothing waiting, so that a frame goes straight to their sockets.
 
-The loop over a cohort is the hottest of the fan-out. It writes the same bytes to one file descriptor after another, with
-no look-up, check or await between two of them; who can't take a frame whole is taken out, and looked after apart.
+The loop over a cohort is the hottest one of the fan-out. It writes the same bytes to one file descriptor after another,
+with no lookup, check or await in between. A viewer that can't take a whole frame leaves the cohort.
 """
 
 from os import write

@@ -13,7 +13,7 @@ from live.errors import BOARD_GONE, LEAVING, ProblemError, StoreUnavailableError
 from live.fanout.channel import Channel, reason_of
 from live.fanout.subscription import Subscription
 from live.fanout.ticks import Ticks
-from live.fanout.viewer import Reader, Seat, Sink, Viewer
+from live.fanout.viewer import PullViewer, PushViewer, Sink, Viewer
 from live.metrics import STORE_STALE, TICK_SECONDS
 from live.settings import Settings
 from live.store.board.ledger import Ledger
@@ -72,25 +72,25 @@ class Hub:
     # Viewers
 
     @contextmanager
-    def watch(self, board: str, asked: Subscription, address: str = "") -> Iterator[Reader]:
+    def watch(self, board: str, asked: Subscription, address: str = "") -> Iterator[PullViewer]:
         """Be a viewer that asks for its frames while in the context.
 
         Raises:
             ProblemError: `too_many_viewers`, or `board_not_found`.
         """
         channel = self.admit(board, asked, address)
-        reader = Reader(channel, channel.variant_of(asked), channel.position_of(asked))
+        reader = PullViewer(channel, channel.variant_of(asked), channel.position_of(asked))
         self._enter(reader, address)
         try:
             yield reader
         finally:
             self.leave(reader, address)
 
-    def seat(self, channel: Channel, asked: Subscription, address: str, sink: Sink) -> Seat:
+    def add_push_viewer(self, channel: Channel, asked: Subscription, address: str, sink: Sink) -> PushViewer:
         """Be, until `leave`, a viewer whose frames are written to its connection, on a channel that `admit` gave."""
-        seat = Seat(channel, channel.variant_of(asked), channel.position_of(asked), sink)
-        self._enter(seat, address)
-        return seat
+        viewer = PushViewer(channel, channel.variant_of(asked), channel.position_of(asked), sink)
+        self._enter(viewer, address)
+        return viewer
 
     def leave(self, viewer: Viewer, address: str) -> None:
         """A viewer is gone."""

@@ -1,4 +1,4 @@
-"""Those who watch a board: a seat has its frames written to a socket, a reader asks for one after another."""
+"""Viewers of a board: a push viewer has frames written to its socket, a pull viewer asks for one after another."""
 
 import asyncio
 from typing import Final, Protocol
@@ -74,7 +74,7 @@ class Viewer:
         raise NotImplementedError
 
 
-class Reader(Viewer):
+class PullViewer(Viewer):
     """A viewer that asks: `next_frame` waits for what it is to be sent next."""
 
     __slots__ = ("_woken",)
@@ -144,7 +144,7 @@ class Sink(Protocol):
         """There is nothing more to watch; close with this code."""
 
 
-class Seat(Viewer):
+class PushViewer(Viewer):
     """A viewer that is written to: in a cohort, with others, while it takes every frame whole; else alone.
 
     One that asked for a key is told of it beside the others, so it is always alone.

@@ -12,7 +12,7 @@ from uvicorn.server import ServerState
 
 from live.errors import SLOW
 from live.fanout.hub import Hub
-from live.fanout.viewer import Seat
+from live.fanout.viewer import PushViewer
 from live.metrics import SLOW_VIEWERS
 
 _TURNS: Final = 20  # seconds, or turns, from one ping of a viewer to the next
@@ -24,7 +24,7 @@ _LONGEST_SPREAD: Final = 30.0
 class ReapedSocket(Protocol):
     """The connection of a viewer; `turn` is ours, `waits_since` when it last took something of what waits for it."""
 
-    seat: Seat | None
+    viewer: PushViewer | None
     address: str
     turn: int
     waits_since: float | None
@@ -65,8 +65,8 @@ class ViewerReaper:
         self._turns[socket.turn].discard(socket)
         self._waiting.discard(socket)
         self._connections.discard(socket)
-        if socket.seat is not None:
-            self.hub.leave(socket.seat, socket.address)
+        if socket.viewer is not None:
+            self.hub.leave(socket.viewer, socket.address)
 
     def watch(self, socket: ReapedSocket) -> None:
         """It has something waiting: see that this ends in time."""

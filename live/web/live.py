@@ -9,7 +9,7 @@ from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from live.errors import BAD_REQUEST, CLOSE_CODES, ProblemError
 from live.fanout.subscription import Subscription
-from live.fanout.viewer import ChannelEndedError, Reader
+from live.fanout.viewer import ChannelEndedError, PullViewer
 from live.metrics import SLOW_VIEWERS
 from live.web.clients import client_of
 from live.web.problems import problem_response, upgrade_required
@@ -47,7 +47,7 @@ async def refuse_plain(request: Request) -> Response:
     return upgrade_required()
 
 
-async def _send(websocket: WebSocket, viewer: Reader, slow_timeout: float) -> None:
+async def _send(websocket: WebSocket, viewer: PullViewer, slow_timeout: float) -> None:
     while True:
         try:
             frame = await viewer.next_frame()

@@ -10,7 +10,7 @@ from starlette.types import Receive, Scope, Send
 from live.errors import CLOSE_CODES, LEAVING
 from live.fanout.frames import status_frame
 from live.fanout.subscription import Subscription
-from live.fanout.viewer import ChannelEndedError, Reader
+from live.fanout.viewer import ChannelEndedError, PullViewer
 from live.metrics import SLOW_VIEWERS
 from live.web.clients import client_of
 from live.web.state import Live, live_of
@@ -59,7 +59,7 @@ class EventStream(Response):
                     connection.abort()
                     await until_left(receive)
 
-    async def _send_events(self, viewer: Reader, send: Send) -> bool:
+    async def _send_events(self, viewer: PullViewer, send: Send) -> bool:
         """Send one after another, each when the last was taken; False when that takes too long."""
         data = _retry(self._live.reaper.return_after())  # spread, should all be cut at once
         try:
@@ -92,7 +92,7 @@ def _retry(seconds: float) -> bytes:
     return f"retry: {round(seconds * 1000)}\n\n".encode()
 
 
-async def _next_event(viewer: Reader) -> bytes:
+async def _next_event(viewer: PullViewer) -> bytes:
     try:
         async with asyncio.timeout(_KEEP_ALIVE):
             return (await viewer.next_frame()).event

@@ -11,7 +11,7 @@ from live.domain.ranking import Page
 from live.domain.window import parse_duration
 from live.errors import BOARD_GONE, ProblemError, StoreUnavailableError
 from live.fanout.subscription import Subscription
-from live.fanout.viewer import ChannelEndedError, Reader
+from live.fanout.viewer import ChannelEndedError, PullViewer
 from live.network.parameters import whole_number
 from live.settings import Settings
 from live.web.clients import client_of
@@ -73,7 +73,7 @@ class Wait(msgspec.Struct, frozen=True):
                     raise StoreUnavailableError("the board could not be read while a client waited") from None
                 return None
 
-    async def _next_page(self, viewer: Reader) -> Page:
+    async def _next_page(self, viewer: PullViewer) -> Page:
         async with asyncio.timeout(self.seconds):
             return await viewer.next_page()
 

@@ -15,7 +15,7 @@ from live.domain.event import make_entry
 from live.errors import EpochLostError, ProblemError
 from live.fanout.hub import Hub
 from live.fanout.subscription import Subscription
-from live.fanout.viewer import ChannelEndedError, Reader
+from live.fanout.viewer import ChannelEndedError, PullViewer
 from live.ingest.committer import Committer
 from live.settings import Duration, Settings
 from live.store.connection.client import connect
@@ -59,7 +59,7 @@ async def process(settings: Settings) -> AsyncIterator[Process]:
         await made.client.aclose()
 
 
-async def drain(viewer: Reader) -> None:
+async def drain(viewer: PullViewer) -> None:
     """Take frames for as long as there are any."""
     while True:
         await viewer.next_frame()

@@ -13,7 +13,7 @@ from live.domain.event import make_entry
 from live.errors import ProblemError
 from live.fanout.hub import Hub
 from live.fanout.subscription import Subscription
-from live.fanout.viewer import ChannelEndedError, Reader
+from live.fanout.viewer import ChannelEndedError, PullViewer
 from live.metrics import REGISTRY
 from live.settings import Duration
 from live.store.board.ledger import Ledger
@@ -44,7 +44,7 @@ def top(size: int) -> Subscription:
     return Subscription(size=size)
 
 
-async def follow(viewer: Reader, model: ModelViewer, offset: int) -> None:
+async def follow(viewer: PullViewer, model: ModelViewer, offset: int) -> None:
     """Take frames until the model stands at an offset."""
     async with asyncio.timeout(10):
         while model.offset < offset or model.stale:

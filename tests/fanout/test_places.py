@@ -19,7 +19,7 @@ from live.fanout.place import Place
 from live.fanout.position import Position
 from live.fanout.subscription import Subscription
 from live.fanout.ticks import Ticks
-from live.fanout.viewer import Reader, Seat
+from live.fanout.viewer import PullViewer, PushViewer
 from live.settings import Duration
 from live.store.board.ledger import Ledger
 from live.store.board.placing import Spot
@@ -40,7 +40,7 @@ def read(frame: Frame | None) -> Around:
     return msgspec.json.decode(frame.payload, type=Around)
 
 
-async def told(viewer: Reader) -> Frame:
+async def told(viewer: PullViewer) -> Frame:
     """The next that is said of the key."""
     async with asyncio.timeout(10):
         while (frame := await viewer.next_frame()).type != "around":
@@ -203,10 +203,10 @@ async def test_a_slow_pace_holds_for_places_too(valkey_url: str, monkeypatch: py
                 await asyncio.wait_for(told(slow), 0.1)
 
 
-def sit(hub: Hub, asked: Subscription) -> tuple[Seat, Sink]:
+def sit(hub: Hub, asked: Subscription) -> tuple[PushViewer, Sink]:
     """A viewer that is written to."""
     sink = Sink()
-    return hub.seat(hub.admit("posts", asked, ""), asked, "", sink), sink
+    return hub.add_push_viewer(hub.admit("posts", asked, ""), asked, "", sink), sink
 
 
 async def arrived(sink: Sink, *types: str) -> None:
@@ -233,14 +233,14 @@ async def test_a_seat_with_a_key_stands_alone(valkey_url: str, monkeypatch: pyte
     monkeypatch.setattr(Cohort, "add", noted)
     async with running_hub(valkey_url, **FAST) as (hub, ledger):
         await ledger.add([make_entry("a", 1)])
-        (seat, sink), (other, plain) = sit(hub, wish()), sit(hub, wish(None))
+        (viewer, sink), (other, plain) = sit(hub, wish()), sit(hub, wish(None))
         await arrived(sink, "sync", "around")
         await arrived(plain, "sync")
         sink.waiting = True
         for _ in range(3):
             await ledger.add([make_entry("a", 1)])
             await arrived(plain, "update")
-        place = seat.position.place
+        place = viewer.position.place
         assert place is not None
 
         async def read_too() -> bool:
@@ -249,12 +249,12 @@ async def test_a_seat_with_a_key_stands_alone(valkey_url: str, monkeypatch: pyte
         await eventually(read_too)
         assert sink.types() == []
         sink.waiting = False
-        seat.wake()
+        viewer.wake()
         await arrived(sink, "sync", "around")
         await ledger.add([make_entry("a", 1)])
         await arrived(sink, "update", "around")
         assert set(joined) == {other}
-        hub.leave(seat, "")
+        hub.leave(viewer, "")
         hub.leave(other, "")
 
 

@@ -4,7 +4,7 @@ from live.domain.ranking import Page
 from live.fanout.history import History
 from live.fanout.position import Position
 from live.fanout.variant import Variant
-from tests.fanout.test_topic import page, types
+from tests.fanout.test_variant import page, types
 from tests.support import ModelViewer
 
 KEPT = 3

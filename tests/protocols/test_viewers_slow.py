@@ -206,7 +206,7 @@ async def test_who_is_behind_is_not_silent(valkey_url: str) -> None:
                 return server.watching == 1
 
             await until(is_alone)
-            assert viewer.seat is not None
+            assert viewer.viewer is not None
             reads.wire.reader._buffer[:0] = taken  # type: ignore[attr-defined] # to be read once more, as frames
             await apply_next(reads, ModelViewer())
 

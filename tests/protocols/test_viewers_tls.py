@@ -87,7 +87,7 @@ async def test_a_slow_viewer_over_tls_skips(valkey_url: str, certificate: Path) 
         async with watching(server, certificate, "?limit=100") as socket:
             (viewer,) = (viewer for turn in server.live.reaper._turns for viewer in turn)
             assert isinstance(viewer, ViewerSocket)
-            await until(lambda: viewer.seat is not None)
+            await until(lambda: viewer.viewer is not None)
             number = 0
             while not viewer.waiting or number < 100:
                 number += 1

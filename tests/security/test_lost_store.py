@@ -20,7 +20,7 @@ from websockets.exceptions import WebSocketException
 
 from live.domain.board import Board
 from live.domain.producer import Scope
-from live.fanout.channel import Feed
+from live.fanout.channel import Channel
 from live.settings import Settings
 from live.store.board.keys import Keys, SystemKeys
 from live.store.connection.client import connect
@@ -403,7 +403,7 @@ async def test_without_these_parts_a_store_that_went_back_would_pass(
 ) -> None:
     """Taken away, each is missed by what is asserted above."""
     if part == "feed":
-        monkeypatch.setattr(Feed, "_begin_anew", lambda _feed: None)
+        monkeypatch.setattr(Channel, "_begin_anew", lambda _feed: None)
     else:
         monkeypatch.setattr(Witness, "lose", lambda _witness, _reason: None)
     settings = fresh_settings(own_store.url)

@@ -100,6 +100,6 @@ class Upgrades:
             socket = ViewerSocket(reaper, address)
             transport.set_protocol(socket)
             socket.connection_made(transport)
-            socket.seat = reaper.hub.seat(channel, asked, address, socket)
+            socket.viewer = reaper.hub.add_push_viewer(channel, asked, address, socket)
 
         return take_over

@@ -18,7 +18,7 @@ from websockets.server import ServerProtocol
 
 from live.errors import BAD_REQUEST, CLOSE_CODES, LEAVING
 from live.fanout.frames import status_frame
-from live.fanout.viewer import Seat
+from live.fanout.viewer import PushViewer
 from live.protocols.viewer_reaper import ViewerReaper
 from live.protocols.websocket.handshake import BAD_TEXT, QUIET
 
@@ -48,14 +48,14 @@ class ViewerSocket(asyncio.Protocol):
         "address",
         "fd",
         "heard",
-        "seat",
         "turn",
+        "viewer",
         "waits_since",
     )
 
     def __init__(self, reaper: ViewerReaper, address: str) -> None:
         self.address = address
-        self.seat: Seat | None = None
+        self.viewer: PushViewer | None = None
         self.fd = -1
         self.heard = True  # since the last ping
         self.turn = 0
@@ -93,7 +93,7 @@ class ViewerSocket(asyncio.Protocol):
         if self._closing is not None:
             self._closing.cancel()
         self._reaper.discard(self)
-        self.seat = self._transport = None
+        self.viewer = self._transport = None
 
     def pause_writing(self) -> None:
         """Something waits to be sent.
@@ -112,8 +112,8 @@ class ViewerSocket(asyncio.Protocol):
         self._reaper.watch_no_more(self)
         if self._transport is not None and not self._transport.is_closing():
             self._transport.resume_reading()
-        if self.seat is not None and self._closing is None:
-            self.seat.wake()
+        if self.viewer is not None and self._closing is None:
+            self.viewer.wake()
 
     def data_received(self, data: bytes) -> None:
         """Take the answer to a ping; let the parser read anything else."""
@@ -200,8 +200,8 @@ class ViewerSocket(asyncio.Protocol):
         """Send nothing more but what waits and the last words, and end when there was time for them."""
         if self._closing is not None or self._transport is None:
             return
-        if self.seat is not None:
-            self.seat.leave_cohort()
+        if self.viewer is not None:
+            self.viewer.leave_cohort()
         self._closing = asyncio.get_running_loop().call_later(patience, self.abort)
         # What the kernel holds may outlive the connection, but not for minutes.
         own = self._transport.get_extra_info("socket")
@@ -220,8 +220,8 @@ class ViewerSocket(asyncio.Protocol):
             return  # it has `slow_timeout`
         if self.heard:
             self.heard, self._taken, self._frames = False, -1, 0
-            if not self.write(_PING) and self.seat is not None:
-                self.seat.leave_cohort()
+            if not self.write(_PING) and self.viewer is not None:
+                self.viewer.leave_cohort()
         elif not self.takes():
             self.abort()
 
@@ -244,8 +244,8 @@ class ViewerSocket(asyncio.Protocol):
         for data in said:
             if data:
                 self._transport.write(data)
-        if self.waiting and self.seat is not None:
-            self.seat.leave_cohort()
+        if self.waiting and self.viewer is not None:
+            self.viewer.leave_cohort()
         if b"" not in said:
             return
         if self._parser.close_rcvd is None and self._transport.can_write_eof():
