@@ -10,7 +10,7 @@ from live.domain.ranking import Page
 from live.errors import EpochLostError
 from live.fanout.frames import Frame, status_frame, viewers_frame
 from live.fanout.history import History
-from live.fanout.places import Places
+from live.fanout.lookups import RankLookups
 from live.fanout.position import Position
 from live.fanout.subscription import Subscription
 from live.fanout.ticks import Ticks
@@ -39,7 +39,7 @@ class Channel:
         self._history = History(settings.history_size)
         self._viewers: set[Viewer] = set()
         self._variants: dict[tuple[int, int], Variant] = {}
-        self._places = Places()
+        self._lookups = RankLookups()
         self._reads = 0
         self._renewed = False
         self._taking: list[Variant] = []  # the variants of the tick that is under way
@@ -82,11 +82,11 @@ class Channel:
         Raises:
             ProblemError: `too_many_viewers`.
         """
-        self._places.require_room(self._variants.get((asked.size, asked.pace(self._interval))), asked)
+        self._lookups.require_room(self._variants.get((asked.size, asked.pace(self._interval))), asked)
 
     def position_of(self, asked: Subscription) -> Position:
         """Where a viewer stands that begins, or comes back."""
-        return Position(asked.epoch, asked.offset, self._reads, self._places.find(self.variant_of(asked), asked))
+        return Position(asked.epoch, asked.offset, self._reads, self._lookups.find(self.variant_of(asked), asked))
 
     def enter(self, viewer: Viewer) -> None:
         """Take in a viewer; it is woken as soon as there is something for it."""
@@ -98,7 +98,7 @@ class Channel:
         self._gauge.inc()
         variant.viewers += 1
         variant.loose.add(viewer)
-        is_new = self._places.enter(viewer)
+        is_new = self._lookups.enter(viewer)
         viewer.wake()
         if viewer.position.epoch is None or viewer.position.returns:  # what there is does not serve it
             self._mark(variant)
@@ -116,7 +116,7 @@ class Channel:
             viewer.leave_cohort()
         variant.loose.discard(viewer)
         variant.viewers -= 1
-        self._places.leave(viewer)
+        self._lookups.leave(viewer)
         if not variant.viewers:
             del self._variants[variant.size, variant.interval]
 
@@ -136,7 +136,7 @@ class Channel:
         self._history.clear()
         for variant in self._variants.values():
             variant.forget(self.ledger.board.ranks)
-        self._places.forget()
+        self._lookups.forget()
 
     def end(self, code: int) -> None:
         """Let the viewers go, with one of `CLOSE_CODES`."""
@@ -240,18 +240,18 @@ class Channel:
         """The next may come; whether there are keys to `look_up`."""
         self._busy = False
         if self.stale is None and self.position is not None:
-            self._places.mark(self._taking, *self.position)
+            self._lookups.mark(self._taking, *self.position)
         self._taking = []
         waiting = [variant.due for variant in self._variants.values() if variant.dirty]
         if self._poked and self._viewers:
             waiting.append(self._ticks.now())
         if waiting:
             self._ticks.add(min(waiting), self)
-        return self._places.are_waiting
+        return self._lookups.are_waiting
 
     async def look_up(self) -> None:
         """Look up the keys that are due, beside the ticks: nobody else waits for it."""
-        if not await self._places.look_up(lambda: self.ledger):
+        if not await self._lookups.look_up(lambda: self.ledger):
             self._ticks.add(self._ticks.now() + _RETRY, self)
 
     def _mark(self, variant: Variant) -> None:

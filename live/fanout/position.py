@@ -1,7 +1,7 @@
 """Where a viewer stands."""
 
 from live.fanout.frames import Frame
-from live.fanout.place import Place
+from live.fanout.lookup import RankLookup
 
 
 class Position:
@@ -9,26 +9,28 @@ class Position:
 
     `epoch` is None for nothing yet. One that `returns` had its position from before, maybe from another process, and
     is believed until a read that began after its return (`asked` is the number of the last before it) tells otherwise.
-    One with a `place` is of a viewer that asked for a key; it stands by itself for ever, so no copy has one.
+    One with a `lookup` is of a viewer that asked for a key; it stands by itself for ever, so no copy has one.
     """
 
-    __slots__ = ("_around", "asked", "epoch", "offset", "place", "returns", "stale", "viewers")
+    __slots__ = ("_around", "asked", "epoch", "lookup", "offset", "returns", "stale", "viewers")
 
-    def __init__(self, epoch: str | None = None, offset: int = -1, asked: int = 0, place: Place | None = None) -> None:
+    def __init__(
+        self, epoch: str | None = None, offset: int = -1, asked: int = 0, lookup: RankLookup | None = None
+    ) -> None:
         self.epoch = epoch
         self.offset = offset
         self.returns = epoch is not None
         self.asked = asked
         self.stale: str | None = None
         self.viewers: int | None = None
-        self.place = place
-        self._around: Frame | None = None  # what was told of the place
+        self.lookup = lookup
+        self._around: Frame | None = None  # what was told of the lookup
 
     def next_around(self) -> Frame | None:
-        """What is to be told of the place, if that is another thing than what was; the records come first."""
-        if self.place is None or self.epoch is None or self.place.frame is self._around:
+        """What is to be told of the lookup, if that is another thing than what was; the records come first."""
+        if self.lookup is None or self.epoch is None or self.lookup.frame is self._around:
             return None
-        self._around = self.place.frame
+        self._around = self.lookup.frame
         return self._around
 
     def copy(self) -> "Position":

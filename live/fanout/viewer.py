@@ -183,7 +183,7 @@ class PushViewer(Viewer):
             count_frames(frame, 1, len(frame.wire))
             if not self._sink.write(frame.wire):
                 return
-        if self.position.epoch is not None and self.position.place is None:
+        if self.position.epoch is not None and self.position.lookup is None:
             self.join(self.variant.cohort_at(self.position))
 
     def join(self, cohort: Cohort) -> None:

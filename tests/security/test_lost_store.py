@@ -122,7 +122,7 @@ async def codes(url: str, headers: dict[str, str]) -> set[tuple[int, str]]:
         return {(response.status_code, response.json().get("code", "")) for response in responses}
 
 
-class Place:
+class RankLookup:
     """A store of its own, and real servers on it."""
 
     def __init__(self, folder: Path, workers: int, *, keyed: bool) -> None:
@@ -193,10 +193,10 @@ class Place:
 
 
 @contextmanager
-def place(folder: Path, workers: int, *, keyed: bool) -> Iterator[Place]:
-    """A place that is cleared away."""
+def lookup(folder: Path, workers: int, *, keyed: bool) -> Iterator[RankLookup]:
+    """A lookup that is cleared away."""
     (folder / "store").mkdir()
-    made = Place(folder, workers, keyed=keyed)
+    made = RankLookup(folder, workers, keyed=keyed)
     try:
         yield made
     finally:
@@ -213,7 +213,7 @@ async def test_an_emptied_store_is_not_taken_for_a_new_one(
     tmp_path: Path, workers: int, effort: int, *, keyed: bool
 ) -> None:
     """By the process that runs, by the worker that replaces one, by the server that is started after it."""
-    with place(tmp_path, workers, keyed=keyed) as made:
+    with lookup(tmp_path, workers, keyed=keyed) as made:
         await made.begin()
         await made.flush()
         assert await hammer(made.server.url, made.headers, HAMMER * effort) == []
@@ -247,7 +247,7 @@ async def test_an_emptied_store_is_not_taken_for_a_new_one(
         made.server.start()  # it is accepted for good
 
 
-async def emptied(made: Place) -> None:
+async def emptied(made: RankLookup) -> None:
     """Nobody has put anything into the store but what expires: rates, and claims of idempotency keys."""
     client = connect(made.store.url, made.settings)
     found = [key async for key in client.scan_iter(count=1000)]
@@ -257,7 +257,7 @@ async def emptied(made: Place) -> None:
 
 async def test_without_its_memory_a_server_would_open_the_door(tmp_path: Path) -> None:
     """The same as above with the memory taken away is caught by what is asserted there."""
-    with place(tmp_path, 1, keyed=True) as made:
+    with lookup(tmp_path, 1, keyed=True) as made:
         await made.begin()
         await made.flush()
         made.server.stop()
@@ -269,7 +269,7 @@ async def test_without_its_memory_a_server_would_open_the_door(tmp_path: Path) -
 
 async def test_the_store_of_somebody_else_is_not_taken(tmp_path: Path) -> None:
     """A server that is pointed to another store says so and changes nothing there."""
-    with place(tmp_path, 1, keyed=False) as made:
+    with lookup(tmp_path, 1, keyed=False) as made:
         await made.begin()
         made.server.stop()
         (tmp_path / "other").mkdir()
@@ -291,7 +291,7 @@ async def test_the_store_of_somebody_else_is_not_taken(tmp_path: Path) -> None:
 
 async def test_a_board_that_lost_its_state_stops_everything(tmp_path: Path) -> None:
     """One made at run time, of which only the state is gone; a deletion by another process is no loss."""
-    with place(tmp_path, 2, keyed=True) as made:
+    with lookup(tmp_path, 2, keyed=True) as made:
         await made.begin()
         async with http(made.server.url, made.headers) as client:
             assert (await client.put("/v1/boards/gone", json={"source": ["kiss"]})).status_code == 201

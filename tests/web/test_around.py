@@ -19,7 +19,7 @@ from live.domain.ranking import Page, Record
 from live.domain.window import Forever
 from live.fanout.channel import Channel
 from live.fanout.frames import Around
-from live.fanout.place import Place
+from live.fanout.lookup import RankLookup
 from live.settings import Duration
 from live.store.connection.scripts import Script
 from tests.support import ModelViewer, eventually, fresh_settings, post, run_server
@@ -31,7 +31,7 @@ KEYS = [f"k{number}" for number in range(50)]
 
 
 class Shown(msgspec.Struct):
-    """A page, as far as places are made of it."""
+    """A page, as far as lookups are made of it."""
 
     epoch: str
     offset: int
@@ -106,16 +106,16 @@ class Stage:
         """What a viewer is to be told of the board as it was."""
         page = self.boards[offset]
         bare = Around(epoch=page.epoch, offset=offset, key=follower.key, rank_count=len(page.records), records=[])
-        place = next((place for place, record in enumerate(page.records) if record.key == follower.key), None)
-        if place is None:
+        lookup = next((lookup for lookup, record in enumerate(page.records) if record.key == follower.key), None)
+        if lookup is None:
             return bare
-        own, above = page.records[place], page.records[place - 1].score if place else None
+        own, above = page.records[lookup], page.records[lookup - 1].score if lookup else None
         return msgspec.structs.replace(
             bare,
             score=own.score,
             rank=own.rank,
             gap=None if above is None else above - own.score,
-            records=page.records[max(0, place - follower.around) : place + follower.around + 1],
+            records=page.records[max(0, lookup - follower.around) : lookup + follower.around + 1],
         )
 
     async def agree(self, deadline: float = 10.0) -> None:
@@ -233,9 +233,9 @@ async def test_two_hundred_viewers_of_fifty_keys(
 
 async def test_who_is_blind_for_neighbours_is_caught(valkey_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The check above fails where only what becomes of the key itself is told."""
-    take = Place.take
+    take = RankLookup.take
 
-    def blind(self: Place, spot: Any, page_of: Any) -> bool:
+    def blind(self: RankLookup, spot: Any, page_of: Any) -> bool:
         told, now = self._told, self._around(page_of(spot))
         own = (now.score, now.rank, now.gap, now.rank_count)
         if told is not None and own == (told.score, told.rank, told.gap, told.rank_count):
@@ -248,7 +248,7 @@ async def test_who_is_blind_for_neighbours_is_caught(valkey_url: str, monkeypatc
             stage_.follow(key, 3)
         await stage_.agree()
         with monkeypatch.context() as patch:
-            patch.setattr(Place, "take", blind)
+            patch.setattr(RankLookup, "take", blind)
             await stage_.post({"key": KEYS[9], "amount": 5})
             with pytest.raises(AssertionError, match="still False"):
                 await stage_.agree(1.0)

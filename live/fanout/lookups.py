@@ -4,7 +4,7 @@ from collections.abc import Callable, Collection, Sequence
 from typing import Final
 
 from live.errors import EpochLostError, ProblemError, StoreUnavailableError
-from live.fanout.place import Place
+from live.fanout.lookup import RankLookup
 from live.fanout.subscription import Subscription
 from live.fanout.variant import Variant
 from live.fanout.viewer import Viewer
@@ -14,12 +14,12 @@ _MOST: Final = 10_000  # that are read in every tick
 _BATCH: Final = 200  # that are read at once; then those who asked are told, and the event loop has its turn
 
 
-class Places:
-    """The places of a channel, while somebody asks for them."""
+class RankLookups:
+    """The rank lookups of a channel, while somebody asks for them."""
 
     def __init__(self) -> None:
-        self._places: dict[tuple[Variant, str, int], Place] = {}
-        self._due: dict[Place, tuple[str, int] | None] = {}  # at which position, or any; first come, first read
+        self._lookups: dict[tuple[Variant, str, int], RankLookup] = {}
+        self._due: dict[RankLookup, tuple[str, int] | None] = {}  # at which position, or any; first come, first read
         self._reading = False
         self._renewals = 0
 
@@ -34,47 +34,47 @@ class Places:
         Raises:
             ProblemError: `too_many_viewers`.
         """
-        if asked.key is None or (variant, asked.key, asked.around) in self._places or len(self._places) < _MOST:
+        if asked.key is None or (variant, asked.key, asked.around) in self._lookups or len(self._lookups) < _MOST:
             return
         raise ProblemError("too_many_viewers", f"{_MOST} keys of this board are watched already", retry_after=5)
 
-    def find(self, variant: Variant, asked: Subscription) -> Place | None:
-        """The place that a viewer asks for who is about to enter, if it asks for one."""
+    def find(self, variant: Variant, asked: Subscription) -> RankLookup | None:
+        """The lookup that a viewer asks for who is about to enter, if it asks for one."""
         if asked.key is None:
             return None
         name = (variant, asked.key, asked.around)
-        return self._places.setdefault(name, Place(asked.key, asked.around))
+        return self._lookups.setdefault(name, RankLookup(asked.key, asked.around))
 
     def enter(self, viewer: Viewer) -> bool:
-        """Keep what a viewer asks for up to date; True when it is a place that was never read."""
-        place = viewer.position.place
-        if place is None:
+        """Keep what a viewer asks for up to date; True when it is a lookup that was never read."""
+        lookup = viewer.position.lookup
+        if lookup is None:
             return False
-        place.askers.add(viewer)
-        if place.frame is None:
-            self._due[place] = None
-        return place.frame is None
+        lookup.askers.add(viewer)
+        if lookup.frame is None:
+            self._due[lookup] = None
+        return lookup.frame is None
 
     def leave(self, viewer: Viewer) -> None:
         """A viewer is gone; what nobody asks for is not looked up."""
-        place = viewer.position.place
-        if place is None:
+        lookup = viewer.position.lookup
+        if lookup is None:
             return
-        place.askers.discard(viewer)
-        if not place.askers:
-            self._due.pop(place, None)
-            del self._places[viewer.variant, place.key, place.around]
+        lookup.askers.discard(viewer)
+        if not lookup.askers:
+            self._due.pop(lookup, None)
+            del self._lookups[viewer.variant, lookup.key, lookup.around]
 
     def forget(self) -> None:
         """The board was changed, or has another life: look at everything again."""
         self._renewals += 1
-        for place in self._places.values():
-            place.forget()
+        for lookup in self._lookups.values():
+            lookup.forget()
 
     def mark(self, variants: Collection[Variant], epoch: str, offset: int) -> None:
-        """The places of these variants are to be read, as they stand at a position of the board or later."""
+        """The lookups of these variants are to be read, as they stand at a position of the board or later."""
         self._due.update(
-            (place, (epoch, offset)) for (variant, _, _), place in self._places.items() if variant in variants
+            (lookup, (epoch, offset)) for (variant, _, _), lookup in self._lookups.items() if variant in variants
         )
 
     async def look_up(self, ledger_of: Callable[[], Ledger]) -> bool:
@@ -91,22 +91,22 @@ class Places:
             self._reading = False
         return True
 
-    def _next_batch(self) -> list[Place]:
-        batch: list[Place] = []
+    def _next_batch(self) -> list[RankLookup]:
+        batch: list[RankLookup] = []
         while self._due and len(batch) < _BATCH:
-            place = next(iter(self._due))
-            position = self._due.pop(place)
-            if position is None or not place.is_read_at(*position):  # or it was read since it became due
-                batch.append(place)
+            lookup = next(iter(self._due))
+            position = self._due.pop(lookup)
+            if position is None or not lookup.is_read_at(*position):  # or it was read since it became due
+                batch.append(lookup)
         return batch
 
-    async def _read(self, batch: Sequence[Place], ledger: Ledger) -> None:
+    async def _read(self, batch: Sequence[RankLookup], ledger: Ledger) -> None:
         renewals, spots = self._renewals, None
         try:
-            spots = await ledger.places([place.wanted for place in batch])
+            spots = await ledger.places([lookup.wanted for lookup in batch])
         finally:
             if spots is None or renewals != self._renewals:  # not read, or by a definition that is over
-                self._due.update((place, None) for place in batch if place.askers)
+                self._due.update((lookup, None) for lookup in batch if lookup.askers)
         if renewals == self._renewals:
-            for place in [place for place, spot in zip(batch, spots, strict=True) if place.take(spot, ledger.page)]:
-                await place.tell()
+            for lookup in [lookup for lookup, spot in zip(batch, spots, strict=True) if lookup.take(spot, ledger.page)]:
+                await lookup.tell()

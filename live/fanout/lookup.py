@@ -20,7 +20,7 @@ class Asker(Protocol):
         """There may be something to send."""
 
 
-class Place:
+class RankLookup:
     """What the viewers of a variant are told of one key, with `around` neighbours on each side.
 
     `frame` is None before the first read; after that it is another only when it says another thing.

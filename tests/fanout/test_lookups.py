@@ -11,11 +11,11 @@ from live.domain.board import DEFAULT_BOARD
 from live.domain.event import make_entry
 from live.domain.ranking import Page, Record
 from live.errors import ProblemError, StoreUnavailableError
-from live.fanout import places
+from live.fanout import lookups
 from live.fanout.cohort import Cohort, Member
 from live.fanout.frames import Around, Frame
 from live.fanout.hub import Hub
-from live.fanout.place import Place
+from live.fanout.lookup import RankLookup
 from live.fanout.position import Position
 from live.fanout.subscription import Subscription
 from live.fanout.ticks import Ticks
@@ -80,24 +80,24 @@ class Sink:
 
 
 class Board:
-    """What a place reads."""
+    """What a lookup reads."""
 
     def __init__(self) -> None:
         self.offset = 0
 
-    def take(self, place: Place, count: int, *records: tuple[str, int], epoch: str = "one") -> bool:
-        """Read the place anew, at a later offset."""
+    def take(self, lookup: RankLookup, count: int, *records: tuple[str, int], epoch: str = "one") -> bool:
+        """Read the lookup anew, at a later offset."""
         self.offset += 1
         found = tuple(Record(key, score, rank) for rank, (key, score) in enumerate(records, 1))
         head = [epoch, self.offset, count]
         page = Page(epoch=epoch, offset=self.offset, rank_count=count, total_score=None, start=0, records=found)
-        return place.take(Spot(head, list(records), DEFAULT_BOARD, None), lambda _: page)
+        return lookup.take(Spot(head, list(records), DEFAULT_BOARD, None), lambda _: page)
 
 
 def test_a_frame_is_another_only_when_it_says_another_thing() -> None:
     """The key, its neighbours, the number of records and the epoch matter; the offset does not."""
-    place, board = Place("b", 1), Board()
-    assert place.frame is None
+    lookup, board = RankLookup("b", 1), Board()
+    assert lookup.frame is None
     steps: Sequence[tuple[bool, int, list[tuple[str, int]], str]] = [
         (True, 0, [], "one"),
         (False, 0, [], "one"),
@@ -111,41 +111,41 @@ def test_a_frame_is_another_only_when_it_says_another_thing() -> None:
         (True, 2, [], "two"),
     ]
     for news, count, records, epoch in steps:
-        before = place.frame
-        assert board.take(place, count, *records, epoch=epoch) is news
-        assert (place.frame is not before) is news
-    assert read(place.frame) == Around(epoch="two", offset=board.offset, key="b", rank_count=2, records=[])
+        before = lookup.frame
+        assert board.take(lookup, count, *records, epoch=epoch) is news
+        assert (lookup.frame is not before) is news
+    assert read(lookup.frame) == Around(epoch="two", offset=board.offset, key="b", rank_count=2, records=[])
 
 
 def test_the_gap_is_known_without_neighbours() -> None:
     """And what changes of a neighbour that is not shown is nothing to tell, unless the gap is another."""
-    place, board = Place("b", 0), Board()
-    assert place.wanted == ("b", 1)
-    assert board.take(place, 3, ("a", 9), ("b", 7), ("c", 6))
-    around = read(place.frame)
+    lookup, board = RankLookup("b", 0), Board()
+    assert lookup.wanted == ("b", 1)
+    assert board.take(lookup, 3, ("a", 9), ("b", 7), ("c", 6))
+    around = read(lookup.frame)
     assert (around.gap, rows(around)) == (2, [("b", 7, 2)])
-    assert not board.take(place, 3, ("z", 9), ("b", 7), ("c", 1))
-    assert board.take(place, 3, ("z", 8), ("b", 7), ("c", 1))
+    assert not board.take(lookup, 3, ("z", 9), ("b", 7), ("c", 1))
+    assert board.take(lookup, 3, ("z", 8), ("b", 7), ("c", 1))
 
 
 def test_what_was_read_is_looked_at_again_when_the_board_is_another() -> None:
     """The same rows may mean another thing, or not."""
-    place, board = Place("a", 0), Board()
-    assert board.take(place, 1, ("a", 1))
-    frame = place.frame
-    place.forget()
-    assert not board.take(place, 1, ("a", 1))
-    assert place.frame is frame
+    lookup, board = RankLookup("a", 0), Board()
+    assert board.take(lookup, 1, ("a", 1))
+    frame = lookup.frame
+    lookup.forget()
+    assert not board.take(lookup, 1, ("a", 1))
+    assert lookup.frame is frame
 
 
 def test_the_records_come_first() -> None:
-    """A place is not told to a viewer that has seen no records."""
-    place = Place("a", 0)
-    Board().take(place, 1, ("a", 1))
-    position = Position(place=place)
+    """A lookup is not told to a viewer that has seen no records."""
+    lookup = RankLookup("a", 0)
+    Board().take(lookup, 1, ("a", 1))
+    position = Position(lookup=lookup)
     assert position.next_around() is None
     position.epoch = "one"
-    assert position.next_around() is place.frame
+    assert position.next_around() is lookup.frame
     assert position.next_around() is None
 
 
@@ -161,14 +161,14 @@ async def test_all_who_ask_for_a_key_share_what_they_are_told(valkey_url: str) -
                 assert rows(read(frame)) == [("a", 9, 1), ("b", 7, 2), ("c", 5, 3)]
                 assert len(read(await told(wide)).records) == 4
                 assert read(await told(none)).rank is None
-                assert len(channel._places._places) == 3
+                assert len(channel._lookups._lookups) == 3
                 await ledger.add([make_entry("c", 1)])  # a neighbour
                 frame = await told(one)
                 assert await told(two) is frame
                 assert rows(read(frame)) == [("a", 9, 1), ("b", 7, 2), ("c", 6, 3)]
-            assert len(channel._places._places) == 1
-        assert not channel._places._places
-        assert not channel._places.are_waiting
+            assert len(channel._lookups._lookups) == 1
+        assert not channel._lookups._lookups
+        assert not channel._lookups.are_waiting
 
 
 async def test_a_hidden_key_has_no_place(valkey_url: str) -> None:
@@ -240,11 +240,11 @@ async def test_a_seat_with_a_key_stands_alone(valkey_url: str, monkeypatch: pyte
         for _ in range(3):
             await ledger.add([make_entry("a", 1)])
             await arrived(plain, "update")
-        place = viewer.position.place
-        assert place is not None
+        lookup = viewer.position.lookup
+        assert lookup is not None
 
         async def read_too() -> bool:
-            return read(place.frame).score == 4
+            return read(lookup.frame).score == 4
 
         await eventually(read_too)
         assert sink.types() == []
@@ -297,10 +297,10 @@ async def test_a_read_that_fails_is_made_good(valkey_url: str, monkeypatch: pyte
             failed.append(len(wanted))
             raise StoreUnavailableError("away")
 
-        places = hub.channels["posts"]._places
+        lookups = hub.channels["posts"]._lookups
 
         async def at_rest() -> bool:
-            return not places._reading and not places._due
+            return not lookups._reading and not lookups._due
 
         with hub.watch("posts", wish()) as old:
             assert read(await told(old)).score == 1
@@ -334,7 +334,7 @@ async def test_a_board_that_is_defined_anew_has_other_places(valkey_url: str) ->
 
 async def test_keys_are_bounded(valkey_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """One more than are looked up is refused; not one that is looked up anyway, nor a viewer without a key."""
-    monkeypatch.setattr(places, "_MOST", 2)
+    monkeypatch.setattr(lookups, "_MOST", 2)
     async with running_hub(valkey_url, **FAST) as (hub, _):
         channel = hub.channels["posts"]
         with hub.watch("posts", wish("a")), hub.watch("posts", wish("b")):
