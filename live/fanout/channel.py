@@ -12,8 +12,8 @@ from live.fanout.frames import Frame, status_frame, viewers_frame
 from live.fanout.history import History
 from live.fanout.lookups import RankLookups
 from live.fanout.position import Position
+from live.fanout.schedule import Schedule
 from live.fanout.subscription import Subscription
-from live.fanout.ticks import Ticks
 from live.fanout.variant import Variant
 from live.fanout.viewer import PushViewer, Viewer, count_frames
 from live.metrics import CONFLATED, SEND_LAG_SECONDS, VIEWERS
@@ -27,7 +27,7 @@ _RETRY: Final = 500  # milliseconds between two reads that fail
 class Channel:
     """One board in this process: its viewers, and a variant for each size and pace that they watch."""
 
-    def __init__(self, ledger: Ledger, settings: Settings, ticks: "Ticks[Channel]") -> None:
+    def __init__(self, ledger: Ledger, settings: Settings, schedule: "Schedule[Channel]") -> None:
         self.ledger = ledger
         self.stale: str | None = None
         self.ended: int | None = None  # the code with which viewers are let go
@@ -35,7 +35,7 @@ class Channel:
         self.position: tuple[str, int] | None = None  # of the last read
         self._default = settings.conflation_interval
         self._interval = interval_of(ledger.board, self._default)
-        self._ticks = ticks
+        self._schedule = schedule
         self._history = History(settings.history_size)
         self._viewers: set[Viewer] = set()
         self._variants: dict[tuple[int, int], Variant] = {}
@@ -213,7 +213,7 @@ class Channel:
         if isinstance(page, Exception):
             for variant in self._taking:
                 variant.dirty = True
-                variant.due = self._ticks.now() + _RETRY
+                variant.due = self._schedule.now() + _RETRY
             self.stale = reason_of(page)
             self._asked_for = None
         elif not self._renewed:  # or it was read by a definition that is over, and what renewed us has it read again
@@ -244,24 +244,24 @@ class Channel:
         self._taking = []
         waiting = [variant.due for variant in self._variants.values() if variant.dirty]
         if self._poked and self._viewers:
-            waiting.append(self._ticks.now())
+            waiting.append(self._schedule.now())
         if waiting:
-            self._ticks.add(min(waiting), self)
+            self._schedule.add(min(waiting), self)
         return self._lookups.are_waiting
 
     async def look_up(self) -> None:
         """Look up the keys that are due, beside the ticks: nobody else waits for it."""
         if not await self._lookups.look_up(lambda: self.ledger):
-            self._ticks.add(self._ticks.now() + _RETRY, self)
+            self._schedule.add(self._schedule.now() + _RETRY, self)
 
     def _mark(self, variant: Variant) -> None:
         """See to it that a variant is read at its next tick; at once if it waits for its first page."""
-        now = self._ticks.now()
+        now = self._schedule.now()
         if not variant.dirty:
             variant.dirty = True
-            variant.due = now if variant.is_empty else self._ticks.after(now, variant.interval)
+            variant.due = now if variant.is_empty else self._schedule.after(now, variant.interval)
         if not self._busy:
-            self._ticks.add(variant.due, self)
+            self._schedule.add(variant.due, self)
 
     def _poke(self) -> None:
         """See to it that viewers are told what is not read."""
@@ -271,7 +271,7 @@ class Channel:
 
     def _call_soon(self) -> None:
         if not self._busy:
-            self._ticks.add(self._ticks.now(), self)
+            self._schedule.add(self._schedule.now(), self)
 
     async def _spread(self, variants: Iterable[Variant]) -> None:
         """Take every viewer of variants to where they stand; the event loop has its turn in between."""

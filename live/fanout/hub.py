@@ -11,8 +11,8 @@ import structlog
 
 from live.errors import BOARD_GONE, LEAVING, ProblemError, StoreUnavailableError
 from live.fanout.channel import Channel, reason_of
+from live.fanout.schedule import Schedule
 from live.fanout.subscription import Subscription
-from live.fanout.ticks import Ticks
 from live.fanout.viewer import PullViewer, PushViewer, Sink, Viewer
 from live.metrics import STORE_STALE, TICK_SECONDS
 from live.settings import Settings
@@ -38,7 +38,7 @@ class Hub:
         self._settings = settings
         self._presence = presence
         self._notices = Channels({})
-        self._ticks: Ticks[Channel] = Ticks(self._tick)
+        self._schedule: Schedule[Channel] = Schedule(self._tick)
         self._addresses: Counter[str] = Counter()
         self._draining = False
         self._group: asyncio.TaskGroup | None = None
@@ -53,7 +53,7 @@ class Hub:
         if board in self.channels:
             self.channels[board].renew(ledger)
             return
-        self.channels[board] = Channel(ledger, self._settings, self._ticks)
+        self.channels[board] = Channel(ledger, self._settings, self._schedule)
         self._notices.add(ledger.keys.channel, board)
 
     def remove(self, board: str) -> None:
@@ -135,12 +135,12 @@ class Hub:
         try:
             async with asyncio.TaskGroup() as tasks:
                 self._group = tasks
-                self._ticks.start()
+                self._schedule.start()
                 tasks.create_task(self._hear())
                 tasks.create_task(self._check_for_ever())
                 tasks.create_task(self._count_for_ever())
         finally:
-            self._ticks.stop()
+            self._schedule.stop()
 
     def _tick(self, channels: list[Channel], now: int) -> None:
         """Refresh what is due, so many boards with one call to the store."""

@@ -17,8 +17,8 @@ from live.fanout.frames import Around, Frame
 from live.fanout.hub import Hub
 from live.fanout.lookup import RankLookup
 from live.fanout.position import Position
+from live.fanout.schedule import Schedule
 from live.fanout.subscription import Subscription
-from live.fanout.ticks import Ticks
 from live.fanout.viewer import PullViewer, PushViewer
 from live.settings import Duration
 from live.store.board.ledger import Ledger
@@ -186,7 +186,7 @@ async def test_a_hidden_key_has_no_place(valkey_url: str) -> None:
 
 async def test_a_slow_pace_holds_for_places_too(valkey_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """One that comes is told at once; then it waits for its turn, as for the records."""
-    monkeypatch.setattr(Ticks, "after", lambda _, now, interval: now + interval)  # no turn comes by chance
+    monkeypatch.setattr(Schedule, "after", lambda _, now, interval: now + interval)  # no turn comes by chance
     async with running_hub(valkey_url, **FAST) as (hub, ledger):
         await ledger.add([make_entry("a", 1)])
         with (

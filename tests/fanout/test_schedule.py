@@ -5,7 +5,7 @@ import asyncio
 from hypothesis import given
 from hypothesis import strategies as st
 
-from live.fanout.ticks import Ticks
+from live.fanout.schedule import Schedule
 from tests.support import eventually
 
 
@@ -15,7 +15,7 @@ class Called:
     def __init__(self) -> None:
         self.calls: list[list[str]] = []
         self.times: list[int] = []
-        self.ticks: Ticks[str] = Ticks(self._call)
+        self.schedule: Schedule[str] = Schedule(self._call)
         self.again = 0  # how often "eager" asks for more
 
     def _call(self, due: list[str], now: int) -> None:
@@ -23,7 +23,7 @@ class Called:
         self.times.append(now)
         if "eager" in due and self.again:
             self.again -= 1
-            self.ticks.add(self.ticks.now(), "eager")
+            self.schedule.add(self.schedule.now(), "eager")
 
     async def until(self, name: str, count: int) -> None:
         """Wait until something was due so often."""
@@ -37,7 +37,7 @@ class Called:
 @given(st.integers(0, 10**12), st.integers(1, 60_000))
 def test_the_next_tick_is_a_multiple(now: int, interval: int) -> None:
     """Later than now, and by no more than an interval: so all who have it are called together."""
-    after = Called().ticks.after(now, interval)
+    after = Called().schedule.after(now, interval)
     assert after % interval == 0
     assert now < after <= now + interval
 
@@ -45,61 +45,61 @@ def test_the_next_tick_is_a_multiple(now: int, interval: int) -> None:
 async def test_nothing_is_called_before_the_start() -> None:
     """What was asked for until then is made good."""
     called = Called()
-    called.ticks.add(called.ticks.now() - 5, "early")
+    called.schedule.add(called.schedule.now() - 5, "early")
     await asyncio.sleep(0.02)
     assert called.calls == []
-    called.ticks.start()
+    called.schedule.start()
     await called.until("early", 1)
-    called.ticks.stop()
+    called.schedule.stop()
 
 
 async def test_each_is_called_at_its_time() -> None:
     """One that is added later may be due earlier; once for each time, however often it was added."""
     called = Called()
-    ticks = called.ticks
-    ticks.start()
-    now = ticks.now()
+    schedule = called.schedule
+    schedule.start()
+    now = schedule.now()
     for _ in range(3):
-        ticks.add(now + 60, "late")
-    ticks.add(now + 20, "soon")
+        schedule.add(now + 60, "late")
+    schedule.add(now + 20, "soon")
     await called.until("late", 1)
     assert called.calls == [["soon"], ["late"]]
     assert called.times[0] >= now + 20
     assert called.times[1] >= now + 60
-    ticks.stop()
+    schedule.stop()
 
 
 async def test_what_is_due_together_is_called_together() -> None:
     """Once each, also what was due at several times that have passed."""
     called = Called()
-    now = called.ticks.now()
+    now = called.schedule.now()
     for time, name in ((now - 3, "a"), (now - 2, "b"), (now - 1, "a")):
-        called.ticks.add(time, name)
-    called.ticks.start()
+        called.schedule.add(time, name)
+    called.schedule.start()
     await called.until("a", 1)
     assert called.calls == [["a", "b"]]
-    called.ticks.stop()
+    called.schedule.stop()
 
 
 async def test_what_is_called_may_ask_for_more() -> None:
     """At once, and beside others that are due."""
     called = Called()
     called.again = 5
-    called.ticks.start()
-    now = called.ticks.now()
-    called.ticks.add(now, "eager")
-    called.ticks.add(now, "other")
+    called.schedule.start()
+    now = called.schedule.now()
+    called.schedule.add(now, "eager")
+    called.schedule.add(now, "other")
     await called.until("eager", 6)
     assert sum("other" in due for due in called.calls) == 1
-    called.ticks.stop()
+    called.schedule.stop()
 
 
 async def test_after_the_stop_nothing_is_called() -> None:
     """Neither what was waiting, nor what comes later."""
     called = Called()
-    called.ticks.start()
-    called.ticks.add(called.ticks.now() + 10, "waiting")
-    called.ticks.stop()
-    called.ticks.add(called.ticks.now(), "later")
+    called.schedule.start()
+    called.schedule.add(called.schedule.now() + 10, "waiting")
+    called.schedule.stop()
+    called.schedule.add(called.schedule.now(), "later")
     await asyncio.sleep(0.05)
     assert called.calls == []

@@ -11,7 +11,7 @@ _MILLI: Final = 1000
 _T = TypeVar("_T")
 
 
-class Ticks(Generic[_T]):
+class Schedule(Generic[_T]):
     """What is due when, in milliseconds of the loop's clock; `call` is given what is, and when, once `start` was."""
 
     def __init__(self, call: Callable[[list[_T], int], None]) -> None:
