@@ -275,7 +275,7 @@ async def test_a_large_body_is_refused_however_its_head_is_known(valkey_url: str
 @pytest.mark.parametrize("rate", [0, 1000])
 async def test_a_store_that_is_away_is_told_alike(own_store: StoreProcess, rate: int) -> None:
     """503 with Retry-After, on a connection that lives on."""
-    async with both_ways(own_store.url, rate=rate, write_deadline=Duration(0.2)) as servers:
+    async with both_ways(own_store.url, rate=rate, write_deadline=Duration(1)) as servers:
         await servers.same(post(ONE))
         own_store.kill()
         for url in servers:

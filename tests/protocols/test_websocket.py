@@ -313,7 +313,7 @@ async def test_a_fast_producer_is_slowed_and_loses_nothing(valkey_url: str, *, p
 @WAYS
 async def test_a_store_that_is_away_is_told(own_store: StoreProcess, *, plain: bool) -> None:
     """Each message is refused as a POST would be; the socket lives, and counts again when the store is back."""
-    settings = fresh_settings(own_store.url, write_deadline=Duration(0.2), store_timeout=Duration(0.2))
+    settings = fresh_settings(own_store.url, write_deadline=Duration(1), store_timeout=Duration(1))
     async with run_server(settings, [rolling_board()], plain=plain) as url, raw_socket(url) as socket:
         await socket.send(text(ONE))
         assert (await socket.answer())["accepted"] == 1
