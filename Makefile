@@ -18,6 +18,8 @@ check: $(VENV)/test  ## style and types
 	$(RUN)/ruff check live tests bench image
 	$(RUN)/ruff format --check live tests bench image
 	$(RUN)/mypy
+	@if test -x .tools/node_modules/.bin/tsc; then .tools/node_modules/.bin/tsc --project tests/tools/tsconfig.json; \
+	else echo 'Skipped: the types of static/*.js, which need Node.js.' >&2; fi
 
 bench: $(VENV)/test  ## the measures, as one table
 	@sh tests/install-system.sh bench

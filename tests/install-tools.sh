@@ -1,6 +1,6 @@
 #!/bin/sh
-# Installs into .tools what reads /openapi.json in the tests. It is kept apart because its versions do not go together
-# with those of the server. `$1` is a Python interpreter.
+# Installs into .tools what reads /openapi.json in the tests, and the type checker of the page's JavaScript. The Python
+# tools are kept apart because their versions conflict with those of the server. `$1` is a Python interpreter.
 set -eu
 cd "$(dirname "$0")/.."
 

@@ -1,0 +1,1 @@
+"""Tests of the page's JavaScript without a browser."""

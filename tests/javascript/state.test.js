@@ -1,0 +1,43 @@
+// @ts-check
+import assert from "node:assert/strict";
+import { readFileSync } from "node:fs";
+import { test } from "node:test";
+
+import { applied, Gap } from "./state.js";
+
+/**
+ * Messages that the server would send one after another, and the records after each of them.
+ *
+ * @type {{messages: (import("./state.js").Sync | import("./state.js").Update)[],
+ *         records: import("./state.js").BoardRecord[][]}[]}
+ */
+const walks = JSON.parse(readFileSync(new URL("walks.json", import.meta.url), "utf8"));
+
+test("messages lead to the records that the server holds", () => {
+  assert.ok(walks.length > 10);
+  for (const { messages, records } of walks) {
+    /** @type {import("./state.js").Board | null} */
+    let board = null;
+    messages.forEach((message, step) => {
+      board = applied(board, message);
+      assert.deepEqual(board.records, records[step]);
+      assert.equal(board.offset, message.offset);
+      assert.equal(board.rankCount, message.rank_count);
+    });
+  }
+});
+
+test("an update changes neither the message nor the board before it", () => {
+  const [sync, update] = walks[0].messages;
+  const before = applied(null, sync);
+  const copies = JSON.stringify([before, update]);
+  applied(before, update);
+  assert.equal(JSON.stringify([before, update]), copies);
+});
+
+test("an update from another position is a gap", () => {
+  const [sync, update] = walks[0].messages;
+  assert.throws(() => applied(null, update), Gap);
+  assert.throws(() => applied(applied(null, { ...sync, offset: sync.offset + 9 }), update), Gap);
+  assert.throws(() => applied(applied(null, { ...sync, epoch: "other" }), update), Gap);
+});
