@@ -52,7 +52,7 @@ KeyOption = Annotated[
     str | None,
     typer.Option(
         "--key", envvar="LIVE_KEY", metavar="ID.SECRET",
-        help="The producer's key; on the command line others on this machine can see it.",
+        help="The API key. Prefer LIVE_KEY: other users of this machine can see the command line.",
     ),
 ]  # fmt: skip
 
@@ -116,17 +116,15 @@ def replay(  # noqa: PLR0913 - a flag each
     file: Annotated[Path, typer.Argument(help="Events as NDJSON or CSV (with a header line); .gz too.")],
     *,
     to: UrlOption = "http://127.0.0.1:8000",
-    board: Annotated[str | None, typer.Option("--board", help="Give every event to this board.")] = None,
-    speed: Annotated[str, typer.Option("--speed", help="Times the events' own pace, or `max`.")] = "max",
-    restart: Annotated[
-        bool, typer.Option("--restart", help="Begin at the first event again; all of them count again.")
-    ] = False,
+    board: Annotated[str | None, typer.Option("--board", help="Send every event to this board.")] = None,
+    speed: Annotated[str, typer.Option("--speed", help="A factor on the pace of the events, or `max`.")] = "max",
+    restart: Annotated[bool, typer.Option("--restart", help="Start over; all events count again.")] = False,
     no_ids: Annotated[
         bool,
         typer.Option(
             "--no-ids",
-            help="Give no ids to events that have none: it saves the store about 40 bytes an event, which it holds for "
-            "up to two of its dedupe windows, but the replay ends when an answer is lost.",
+            help="Add no ids. This saves the store about 40 bytes per event for up to two dedupe windows, but the "
+            "replay stops when an answer is lost.",
         ),
     ] = False,
     key: KeyOption = None,
@@ -134,8 +132,8 @@ def replay(  # noqa: PLR0913 - a flag each
 ) -> None:
     """Send a file of events to a running server, in batches.
 
-    Stopped or killed on the way, the same command goes on behind the last batch that was acknowledged.
-    Each event is given an id, so what is sent again because its answer was lost counts once.
+    If it is interrupted, the same command continues after the last acknowledged batch.
+    Each event gets an id, so an event that is sent again because an answer was lost counts once.
 
     Example: live replay likes.ndjson.gz --board posts --speed 60
     """
@@ -150,14 +148,16 @@ def replay(  # noqa: PLR0913 - a flag each
         print_json(outcome)
         return
     if outcome.stopped:
-        out.print("Stopped; the same command goes on from here.")
+        out.print("Interrupted; run the same command to continue from here.")
     if outcome.resumed_at:
-        out.print(f"Went on behind the first {outcome.resumed_at:,} events.")
-    out.print(f"{outcome.sent:,} events sent: {outcome.accepted:,} counted now, {outcome.duplicate:,} known already.")
+        out.print(f"Continued after the first {outcome.resumed_at:,} events.")
+    out.print(
+        f"{outcome.sent:,} events sent: {outcome.accepted:,} counted, {outcome.duplicate:,} had been counted before."
+    )
     if outcome.lost:
-        out.print(f"{outcome.lost:,} answers were lost, and their batches sent again; each event counted once.")
+        out.print(f"{outcome.lost:,} answers were lost and their batches sent again. Each event counted once.")
     for code, count in sorted(outcome.rejected.items()):
-        out.print(f"{count:,} refused as {code}")
+        out.print(f"{count:,} rejected as {code}")
     for example in outcome.examples:
         out.print(f"  event {example['event']}: {example['detail']}", markup=False)
 
@@ -166,19 +166,23 @@ def replay(  # noqa: PLR0913 - a flag each
 def load(  # noqa: PLR0913 - a flag each
     *,
     to: UrlOption = "http://127.0.0.1:8000",
-    board: Annotated[str, typer.Option("--board", help="The board to like on and to watch.")] = "posts",
+    board: Annotated[str, typer.Option("--board", help="The board that receives the likes and is watched.")] = "posts",
     producers: Annotated[int, typer.Option("--producers", min=1, max=1000, help="Connections that send.")] = 8,
     viewers: Annotated[int, typer.Option("--viewers", min=0, max=20_000, help="Connections that watch.")] = 100,
-    rate: Annotated[float, typer.Option("--rate", min=0.1, max=100_000, help="Likes a second, in all.")] = 200,
+    rate: Annotated[float, typer.Option("--rate", min=0.1, max=100_000, help="Likes per second, in total.")] = 200,
     duration: Annotated[str, typer.Option("--duration", help="How long to send, such as 30s.")] = "10s",
-    keys: Annotated[int, typer.Option("--keys", min=1, help="Keys to like; few get most (Zipf).")] = 1000,
-    slo: Annotated[str | None, typer.Option("--slo", help="A promise such as p99=250ms; exit 1 if missed.")] = None,
+    members: Annotated[
+        int, typer.Option("--members", min=1, help="Members that receive likes; a few receive most (Zipf).")
+    ] = 1000,
+    slo: Annotated[
+        str | None, typer.Option("--slo", help="An objective such as p99=250ms; exit 1 if it is missed.")
+    ] = None,
     key: KeyOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Load a running server: producers that like, viewers that watch, and how long a like takes to be seen.
+    """Load-test a running server with producers and viewers, and measure how long a like takes to become visible.
 
-    The promise is about the time from the acknowledgement of a like to the frame that shows it.
+    The objective is for the time from the acknowledgement of a like to the message that shows it.
 
     Example: live load --producers 8 --viewers 200 --rate 500 --duration 20s --slo p99=250ms
     """
@@ -186,7 +190,7 @@ def load(  # noqa: PLR0913 - a flag each
         check_variables()
         options = load_test.make_options(
             url=to, key=key, board=board, producers=producers, viewers=viewers, rate=rate,
-            duration=duration, keys=keys, slo=slo,
+            duration=duration, members=members, slo=slo,
         )  # fmt: skip
         with progress_bar("Loading", quiet=as_json) as show:
             report = asyncio.run(load_test.run(options, show))

@@ -61,10 +61,11 @@ def decode_event(line: bytes) -> Event:
     return _decode_event(line)
 
 
-def with_identity(line: bytes, run: str, number: int, *, has_source: bool) -> bytes:
-    """A JSON object with an id made of `run` and `number` appended, so that it is the same whenever it is sent.
+def with_identity(line: bytes, run: bytes, number: int, *, has_source: bool) -> bytes:
+    """A JSON object, without white space at its end, with an id made of `run` and `number` appended.
 
     A `source` of its own may number events too, so then the id itself names the run.
     """
-    identity = f',"id":"{run}:{number}"}}' if has_source else f',"source":"{run}","id":"{number}"}}'
-    return line.rstrip()[:-1] + identity.encode()
+    if has_source:
+        return b'%b,"id":"%b:%d"}' % (line[:-1], run, number)
+    return b'%b,"source":"%b","id":"%d"}' % (line[:-1], run, number)

@@ -199,7 +199,7 @@ class _Lines:
     def __init__(self, linger: float) -> None:
         self.added = 0
         self._linger = linger
-        self._run = f"client:{secrets.token_hex(8)}"
+        self._run = f"client:{secrets.token_hex(8)}".encode()
         self._numbers = iter(range(2**63))
         self._waiting: deque[bytes] = deque()
         self._size = 0

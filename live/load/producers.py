@@ -20,15 +20,15 @@ _JSON: Final = {"Content-Type": "application/json"}
 class Producers:
     """Producers that share a rate; each waits for its answer before it sends again."""
 
-    def __init__(self, url: str, board: str, keys: int, key: str | None = None) -> None:
+    def __init__(self, url: str, board: str, members: int, key: str | None = None) -> None:
         self.acknowledged: list[Acknowledged] = []
         self.sent = self.accepted = self.rejected = self.failed = 0
         self.last_offset = 0
         self._url = url
         self._board = board
         self._key = key
-        self._members = [f"post-{number}" for number in range(1, keys + 1)]
-        self._weights = list(accumulate(1 / rank for rank in range(1, keys + 1)))
+        self._members = [f"post-{number}" for number in range(1, members + 1)]
+        self._weights = list(accumulate(1 / rank for rank in range(1, members + 1)))
         self._chance = random.Random(7)  # noqa: S311 - the same likes every time
 
     async def run(self, producers: int, rate: float, seconds: float) -> None:

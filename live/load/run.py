@@ -28,7 +28,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     viewers: int
     rate: float
     duration: float
-    keys: int
+    members: int
     promise: Promise | None
     key: str | None = None
 
@@ -65,7 +65,7 @@ def make_options(  # noqa: PLR0913 - one for each flag
     viewers: int,
     rate: float,
     duration: str,
-    keys: int,
+    members: int,
     slo: str | None,
     key: str | None = None,
 ) -> Options:
@@ -77,7 +77,7 @@ def make_options(  # noqa: PLR0913 - one for each flag
     try:
         return Options(
             url=parse_url(url), key=parse_api_key(key), board=board, producers=producers, viewers=viewers, rate=rate,
-            duration=parse_duration(duration), keys=keys, promise=parse_promise(slo) if slo else None,
+            duration=parse_duration(duration), members=members, promise=parse_promise(slo) if slo else None,
         )  # fmt: skip
     except ValueError as error:
         raise SetupError(str(error)) from None
@@ -91,7 +91,7 @@ async def run(options: Options, progress: Progress) -> Report:
     """
     await _check_board(options)
     viewers = Viewers(options.url, options.board)
-    producers = Producers(options.url, options.board, options.keys, options.key)
+    producers = Producers(options.url, options.board, options.members, options.key)
     try:
         await viewers.connect(options.viewers)
         started = time.perf_counter()

@@ -40,13 +40,14 @@ class Batch(msgspec.Struct):
 
 def batches(options: Options, run: str | None, skip: int) -> Iterator[Batch]:
     """The events of the file from number `skip` on; with a `run`, each has an id."""
+    source = None if run is None else f"replay:{run}".encode()
     with options.path.open("rb") as raw:
         batch = Batch(events=[])
         for number, event in enumerate(_events(raw, options.path)):
             if number < skip:
                 continue
             line = event if options.board is None else _with_board(event, options.board)
-            line = line if run is None else with_id(line, run, number)
+            line = line if source is None else with_id(line, source, number)
             at = None if options.speed is None else _time_of(line)
             if options.speed is not None and batch.due_later(at, options.speed):
                 batch.read = raw.tell()
@@ -69,8 +70,8 @@ class _Identity(msgspec.Struct):
 _identity = msgspec.json.Decoder(_Identity)
 
 
-def with_id(event: bytes, run: str, number: int) -> bytes:
-    """The event with an id made of the run and its number in the file, unless it has an id.
+def with_id(event: bytes, run: bytes, number: int) -> bytes:
+    """The event with an id made of the name of the run and its number in the file, unless it has an id.
 
     The id is appended to the text as it is, so that the server still sees whatever is wrong with the event.
     """
@@ -80,7 +81,7 @@ def with_id(event: bytes, run: str, number: int) -> bytes:
         return event  # the server rejects it, and says why
     if own.id is not UNSET or b'"' not in event:
         return event
-    return with_identity(event, f"replay:{run}", number, has_source=own.source is not UNSET)
+    return with_identity(event.rstrip(), run, number, has_source=own.source is not UNSET)
 
 
 def _events(raw: IO[bytes], path: Path) -> Iterator[bytes]:

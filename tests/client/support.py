@@ -1,4 +1,4 @@
-"""What tests of the client need: the board as the API shows it, and a proxy that cuts connections."""
+"""Helpers for tests of the client: the board as the API shows it, and a proxy that cuts connections."""
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
@@ -16,7 +16,7 @@ _PIECE: Final = 1 << 16
 
 
 class Shown(msgspec.Struct):
-    """The part of the API's page that a `Top` has too."""
+    """The fields that the API's page and a `Top` share."""
 
     epoch: str
     offset: int
@@ -34,13 +34,13 @@ async def shown(url: str, limit: int = 50, board: str = "posts") -> Shown:
 
 
 def same(top: Top, page: Shown) -> bool:
-    """Whether a live top is just what the API gives."""
+    """Whether a top is live and equal to the page of the API."""
     held = Shown(top.epoch, top.offset, top.rank_count, top.total_score, top.records)
     return held == page and top.stale is None
 
 
 def sums(events: Sequence[Event]) -> dict[str, int]:
-    """What a board holds that has counted each event once."""
+    """The scores of a board that has counted each event once."""
     totals: dict[str, int] = {}
     for event in events:
         totals[event.member] = totals.get(event.member, 0) + event.amount
@@ -68,13 +68,13 @@ class Cutter:
             writer.transport.abort()
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Take a connection, and pass on what comes, both ways, until one side ends."""
+        """Accept a connection, and forward data both ways until one side closes."""
         task = asyncio.create_task(self._serve(reader, writer))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
     async def end(self) -> None:
-        """Leave all connections."""
+        """Close all connections."""
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)

@@ -1,4 +1,4 @@
-"""The load test against a real server: it counts what the server counted, and its exit status keeps its word."""
+"""The load test against a real server: it counts what the server counted, and its exit status tells the result."""
 
 import asyncio
 import os
@@ -35,7 +35,7 @@ def options(url: str, **changes: Any) -> Options:
         "viewers": 10,
         "rate": 100.0,
         "duration": "500ms",
-        "keys": 20,
+        "members": 20,
         "slo": None,
     }
     return make_options(url=url, **{**values, **changes})
@@ -47,13 +47,13 @@ async def load(url: str, **changes: Any) -> Report:
 
 
 def test_a_server_below_a_path_is_watched_there() -> None:
-    """As likes are sent there."""
+    """Likes are sent there too."""
     assert Viewers("http://h:1/live", "posts")._url == "ws://h:1/live/v1/boards/posts/live"
     assert Viewers("https://h", "posts")._url == "wss://h/v1/boards/posts/live"
 
 
 async def test_a_report_counts_what_the_server_counted(url: str) -> None:
-    """Every like is accounted for, every viewer saw the last one, and the board holds as many."""
+    """It accounts for every like, every viewer saw the last one, and the board holds the same sum."""
     report = await load(url)
     async with httpx.AsyncClient() as client:
         page = (await client.get(f"{url}/v1/boards/posts?limit=100")).json()
@@ -69,13 +69,13 @@ async def test_a_report_counts_what_the_server_counted(url: str) -> None:
 
 
 async def test_a_rate_is_not_exceeded(url: str) -> None:
-    """Producers share it: none sends more than its share, one at the very end apart."""
+    """The producers share it. Each may send one more at the very end."""
     report = await load(url, rate=40.0, producers=8, duration="1s")
     assert 0 < report.sent <= 40 + 8
 
 
-async def test_a_load_without_viewers_has_seen_nothing(url: str) -> None:
-    """There is nothing to report of frames, and no promise about them is kept."""
+async def test_a_load_without_viewers_keeps_no_promise(url: str) -> None:
+    """There are no messages to report, so no promise about them is kept."""
     report = await load(url, viewers=0, slo="max=1d")
     assert (report.received, report.frames, report.kept) == (None, 0, False)
 
@@ -86,8 +86,8 @@ async def test_a_promise_is_kept_or_missed(url: str) -> None:
     assert (await load(url, slo="max=0ms", rate=400.0)).kept is False
 
 
-async def test_a_load_that_the_server_refuses_in_part_keeps_no_promise(valkey_url: str) -> None:
-    """A viewer that may not come is told; an answer of 503 is a failure."""
+async def test_a_load_that_the_server_refuses_ends_with_its_answer(valkey_url: str) -> None:
+    """A viewer too many, and a server without its store."""
     settings = fresh_settings(valkey_url, max_viewers=5)
     async with run_server(settings, [rolling_board()]) as address:
         with pytest.raises(SetupError, match="a viewer could not connect to ws://"):
@@ -104,8 +104,8 @@ async def test_a_load_that_the_server_refuses_in_part_keeps_no_promise(valkey_ur
         ({"url": "http://127.0.0.1:9"}, r"can't reach http://127\.0\.0\.1:9: .* Is `live serve` running\?"),
     ],
 )
-async def test_a_load_that_can_not_begin_says_why(url: str, changes: dict[str, str], message: str) -> None:
-    """No such board, or nobody there."""
+async def test_a_load_that_cannot_start_says_why(url: str, changes: dict[str, str], message: str) -> None:
+    """There is no such board, or no server."""
     with pytest.raises(SetupError, match=message):
         await load(**{"url": url, **changes})
 
@@ -113,14 +113,14 @@ async def test_a_load_that_can_not_begin_says_why(url: str, changes: dict[str, s
 @pytest.mark.parametrize(
     "changes", [{"url": "ftp://h"}, {"url": "http://"}, {"duration": "10"}, {"slo": "p99"}, {"slo": "p99=fast"}]
 )
-def test_wrong_flags_are_refused(changes: dict[str, str]) -> None:
+def test_malformed_flags_are_refused(changes: dict[str, str]) -> None:
     """Before anything is sent."""
     with pytest.raises(SetupError):
         options(**{"url": "http://h", **changes})
 
 
-async def test_a_report_reads_well(url: str) -> None:
-    """What was counted, what was seen, how long each took, and what became of the promise."""
+async def test_a_report_has_a_line_for_each_result(url: str) -> None:
+    """What was counted, what was seen, how long both took, and whether the promise was kept."""
     lines = describe(await load(url, slo="p99=1d"))
     assert [line.split(":")[0] for line in lines[2:]] == [
         "sent to acknowledged",
@@ -133,8 +133,8 @@ async def test_a_report_reads_well(url: str) -> None:
 
 
 @pytest.mark.parametrize(("slo", "status"), [("p99=2s", 0), ("p99=0.001ms", 1)])
-async def test_the_exit_status_keeps_its_word(url: str, slo: str, status: int) -> None:
-    """0 for a promise that was kept, 1 for one that was missed; one object for programs."""
+async def test_the_exit_status_tells_whether_the_promise_was_kept(url: str, slo: str, status: int) -> None:
+    """0 if it was, 1 if it was missed; with --json the command prints one object."""
     command = [sys.executable, "-m", "live", "load", "--to", url, "--rate", "300", "--viewers", "20", "--slo", slo]
     ended = await asyncio.create_subprocess_exec(
         *command, "--duration", "1s", "--json", stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=os.environ
@@ -147,8 +147,8 @@ async def test_the_exit_status_keeps_its_word(url: str, slo: str, status: int) -
 
 
 @pytest.mark.parametrize("given", ["none", "wrong", "right"])
-async def test_producers_show_a_key_and_viewers_need_none(valkey_url: str, given: str) -> None:
-    """By the environment; without the right one the load ends with what to do, and the key is not shown."""
+async def test_producers_send_an_api_key_and_viewers_need_none(valkey_url: str, given: str) -> None:
+    """It comes from the environment. With a wrong one the load ends with advice that does not show the secret."""
     settings = fresh_settings(valkey_url)
     client = connect(valkey_url, settings)
     _, secret = await ProducerStore(client, settings.key_prefix).add("shop", Scope())

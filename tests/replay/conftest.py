@@ -1,4 +1,4 @@
-"""A server to replay to, and a place of the test's own for what is remembered."""
+"""A server to replay to, and a folder of the test's own for the progress files."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -11,7 +11,7 @@ from tests.support import fresh_settings, rolling_board, run_server
 
 @pytest.fixture(autouse=True)
 def state_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Where replays of a test keep how far they came; nobody's home is touched."""
+    """Where replays of a test keep their progress, outside of your home directory."""
     folder = tmp_path / "state"
     monkeypatch.setenv("XDG_STATE_HOME", str(folder))
     return folder
@@ -19,13 +19,13 @@ def state_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture(autouse=True)
 def no_key(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever runs the tests may have a key of their own."""
+    """You may have an API key in your environment."""
     monkeypatch.delenv("LIVE_KEY", raising=False)
 
 
 @pytest.fixture
 async def url(valkey_url: str) -> AsyncIterator[str]:
-    """The address of a server with two boards, one on the events' own clock."""
+    """The address of a server with two boards, one of which takes its time from the events."""
     boards = [rolling_board(), make_board(BoardChoice(id="log", source=("line",), clock="event"))]
     async with run_server(fresh_settings(valkey_url), boards) as address:
         yield address

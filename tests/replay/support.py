@@ -1,4 +1,4 @@
-"""What tests of a replay need: files of events, what a board holds, and a proxy that loses what it is given."""
+"""Helpers for tests of a replay: files of events, the scores of a board, and a proxy that loses data."""
 
 import asyncio
 import csv
@@ -23,19 +23,19 @@ Event = dict[str, Any]
 
 
 async def send(path: Path, url: str, **options: Any) -> Outcome:
-    """Replay a file to its end."""
+    """Replay a file."""
     return await replay(Options(path=path, url=url, **options), lambda *_: None)
 
 
 async def scores(url: str, board: str = "posts") -> dict[str, int]:
-    """A whole board."""
+    """The scores of a whole board."""
     async with httpx.AsyncClient() as client:
         page = (await client.get(f"{url}/v1/boards/{board}?limit=1000")).json()
     return {record["key"]: record["score"] for record in page["records"]}
 
 
 def write(path: Path, events: Sequence[Event]) -> Path:
-    """Write events as the name of the file says."""
+    """Write events in the format that the file's name says."""
     packed = path.suffix == ".gz"
     with gzip.open(path, "wt", encoding="utf-8") if packed else path.open("w", encoding="utf-8", newline="") as file:
         if ".csv" in path.name.lower():
@@ -48,12 +48,12 @@ def write(path: Path, events: Sequence[Event]) -> Path:
 
 
 def many(count: int, keys: int = 7) -> list[Event]:
-    """So many likes."""
+    """This many likes."""
     return [{"key": f"k{i % keys}"} for i in range(count)]
 
 
 def sums(events: Sequence[Event]) -> dict[str, int]:
-    """What a board holds that has counted some events once."""
+    """The scores of a board that has counted each event once."""
     totals: dict[str, int] = {}
     for event in events:
         totals[event["key"]] = totals.get(event["key"], 0) + event.get("amount", 1)
@@ -61,24 +61,24 @@ def sums(events: Sequence[Event]) -> dict[str, int]:
 
 
 def noted(options: Options) -> Note | None:
-    """What is remembered of a replay."""
+    """What the command remembers of a replay."""
     path = note_path(options)
     return msgspec.json.decode(path.read_bytes(), type=Note) if path.exists() else None
 
 
 def free_port() -> int:
-    """A port that a server may have more than once."""
+    """A port that a server can use repeatedly."""
     with socket.create_server(("127.0.0.1", 0)) as taken:
         return int(taken.getsockname()[1])
 
 
 class Proxy:
-    """A proxy before a server; it loses requests and answers by chance, or goes silent when it is told to."""
+    """A proxy in front of a server. It loses requests and answers at random, or holds all answers back."""
 
     def __init__(self, server: str, share: float, seed: int) -> None:
         self.url = ""
         self.lost_requests = self.lost_answers = self.answers = 0
-        self.share = share  # of all pieces, in each direction
+        self.share = share  # of all chunks that are lost, in each direction
         self.silent = False  # answers are held back, and the connection stays open
         self.went_silent = asyncio.Event()
         self._server = urlsplit(server)
@@ -86,13 +86,13 @@ class Proxy:
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Take one connection."""
+        """Accept a connection."""
         task = asyncio.create_task(self._forth(reader, writer))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
     async def end(self) -> None:
-        """Leave all connections."""
+        """Close all connections."""
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)

@@ -1,4 +1,4 @@
-"""What each answer means for a batch: it counted, it did not, or nobody knows."""
+"""What each answer means for a batch: counted, not counted, or unknown."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -20,7 +20,7 @@ COUNTED = (200, b'{"accepted":3,"duplicate":0,"rejected":[],"offsets":{}}')
 
 @asynccontextmanager
 async def answering(*answers: tuple[int, bytes], retry_after: str = "0") -> AsyncIterator[str]:
-    """A server, or what stands before one, that gives some answers in turn."""
+    """A server, or a proxy in front of one, that gives these answers in turn."""
     left = list(answers)
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -46,8 +46,8 @@ async def answering(*answers: tuple[int, bytes], retry_after: str = "0") -> Asyn
     [(500, b"oh"), (502, b"<html>bad gateway"), (503, b'{"code":"outcome_unknown"}'), (504, b"")],
     ids=lambda answer: str(answer[0]),
 )
-async def test_a_batch_of_which_nobody_knows_is_sent_again(tmp_path: Path, answer: tuple[int, bytes]) -> None:
-    """With ids; without, the replay ends there."""
+async def test_a_batch_with_an_unknown_outcome_is_sent_again(tmp_path: Path, answer: tuple[int, bytes]) -> None:
+    """With ids. Without them, the replay stops."""
     path = write(tmp_path / "e.ndjson", many(3))
     async with answering(answer, answer, COUNTED) as url:
         assert await send(path, url) == Outcome(sent=3, accepted=3, lost=2)
@@ -58,7 +58,7 @@ async def test_a_batch_of_which_nobody_knows_is_sent_again(tmp_path: Path, answe
 
 @pytest.mark.parametrize("status", [408, 429, 503])
 @pytest.mark.parametrize("ids", [True, False])
-async def test_a_batch_that_was_not_taken_is_sent_again(tmp_path: Path, status: int, *, ids: bool) -> None:
+async def test_a_batch_that_was_not_counted_is_sent_again(tmp_path: Path, status: int, *, ids: bool) -> None:
     """With ids or without."""
     path = write(tmp_path / "e.ndjson", many(3))
     async with answering((status, b"{}"), COUNTED) as url:
@@ -67,15 +67,15 @@ async def test_a_batch_that_was_not_taken_is_sent_again(tmp_path: Path, status: 
 
 @pytest.mark.parametrize("status", [301, 400, 404, 413, 415, 501])
 async def test_a_batch_that_is_refused_is_not_sent_again(tmp_path: Path, status: int) -> None:
-    """What the server said is told."""
+    """The message has what the server said."""
     path = write(tmp_path / "e.ndjson", many(3))
     async with answering((status, b"no such luck")) as url:
         with pytest.raises(SetupError, match=f"refused the request with {status}: no such luck"):
             await send(path, url)
 
 
-async def test_a_server_that_says_when_to_come_again_is_obeyed(tmp_path: Path) -> None:
-    """In seconds, or as a date; one that names a time beyond all patience is away, unless it only wants less."""
+async def test_retry_after_is_obeyed(tmp_path: Path) -> None:
+    """In seconds or as a date. A 503 that asks for more than the patience ends the replay."""
     path = write(tmp_path / "e.ndjson", many(3))
     for date in (False, True):
         told = format_datetime(datetime.now(UTC) + timedelta(seconds=2), usegmt=True) if date else "1"
@@ -89,7 +89,7 @@ async def test_a_server_that_says_when_to_come_again_is_obeyed(tmp_path: Path) -
 
 
 @pytest.mark.parametrize(("told", "seconds"), [("7", 7), ("9" * 400, 86400), ("", None), ("soon", None), ("-1", None)])
-def test_a_pause_is_read(told: str, seconds: float | None) -> None:
-    """Anything else than a number of seconds or a date says nothing; a date that is past is now."""
+def test_retry_after_is_parsed(told: str, seconds: float | None) -> None:
+    """A number of seconds or a date; a date in the past is 0. Anything else is ignored."""
     assert parse_retry_after(told) == seconds
     assert parse_retry_after("Wed, 21 Oct 2015 07:28:00 GMT") == 0

@@ -1,4 +1,4 @@
-"""Files of events in any form arrive whole; what is wrong with an event is told by its number."""
+"""Files of every format arrive complete, and rejected events are reported by their number."""
 
 import gzip
 import os
@@ -12,16 +12,16 @@ from tests.replay.support import Event, many, scores, send, sums, write
 
 
 @pytest.mark.parametrize("name", ["e.ndjson", "e.ndjson.gz", "e.csv", "e.csv.gz", "e.CSV", "e.log"])
-async def test_a_file_is_sent_in_any_form(tmp_path: Path, url: str, name: str) -> None:
-    """NDJSON or CSV by its name, packed or not; more than one batch of it; commas, quotes and lines of any script."""
+async def test_a_file_of_every_format_is_sent(tmp_path: Path, url: str, name: str) -> None:
+    """NDJSON or CSV by its name, compressed or not, in several batches, with commas, quotes and any script."""
     events = [*many(2500), {"key": 'a,"b"', "amount": 5}, {"key": "你好", "amount": -2, "type": "like"}]
     outcome = await send(write(tmp_path / name, events), url)
     assert outcome == Outcome(sent=2502, accepted=2502)
     assert await scores(url) == sums(events)
 
 
-async def test_what_is_empty_is_no_event(tmp_path: Path, url: str) -> None:
-    """Neither a blank line, nor the line end of Windows, nor a whole file."""
+async def test_empty_lines_and_files_are_skipped(tmp_path: Path, url: str) -> None:
+    """Blank lines, line ends of Windows, and whole files."""
     path = tmp_path / "e.ndjson"
     path.write_bytes(b'\n{"key":"a"}\r\n   \r\n\r\n{"key":"b"}')
     assert await send(path, url) == Outcome(sent=2, accepted=2)
@@ -30,8 +30,8 @@ async def test_what_is_empty_is_no_event(tmp_path: Path, url: str) -> None:
         assert await send(tmp_path / name, url) == Outcome()
 
 
-async def test_every_event_can_be_given_to_a_board(tmp_path: Path, url: str) -> None:
-    """Whatever board or type it names itself."""
+async def test_every_event_can_be_sent_to_one_board(tmp_path: Path, url: str) -> None:
+    """Whatever board or type the event names."""
     events: list[Event] = [{"key": "a", "time": "2015-05-17T10:00:00Z"}, {"key": "b", "board": "posts", "type": "x"}]
     path = write(tmp_path / "e.ndjson", [{**event, "time": "2015-05-17T10:00:00Z"} for event in events])
     assert (await send(path, url, board="log")).accepted == 2
@@ -39,8 +39,8 @@ async def test_every_event_can_be_given_to_a_board(tmp_path: Path, url: str) -> 
     assert await scores(url) == {}
 
 
-async def test_what_was_refused_is_summed_up(tmp_path: Path, url: str) -> None:
-    """How many by code, and the first of them with their number in the file, counted from 0, over batches."""
+async def test_rejected_events_are_summarized(tmp_path: Path, url: str) -> None:
+    """Their number by code, and the first of them with their position in the file, counted from 0."""
     events: list[Event] = many(1005)
     events[3] = {"key": ""}
     events[1001] = {"key": "a", "type": "nothing"}
@@ -66,10 +66,10 @@ async def test_what_was_refused_is_summed_up(tmp_path: Path, url: str) -> None:
     ],
     ids=["no numbers", "unknown column", "too many cells", "byte order mark", "line in a cell", "long number"],
 )
-async def test_odd_rows_of_a_table_are_refused_by_name(
+async def test_malformed_rows_of_a_table_are_rejected_one_by_one(
     tmp_path: Path, url: str, text: str, accepted: int, rejected: dict[str, int]
 ) -> None:
-    """A spreadsheet's file is read; what its rows get wrong is told row by row."""
+    """A file from a spreadsheet is read, and each row that is wrong is reported."""
     path = tmp_path / "e.csv"
     path.write_text(text, encoding="utf-8")
     outcome = await send(path, url)
@@ -77,16 +77,16 @@ async def test_odd_rows_of_a_table_are_refused_by_name(
 
 
 @pytest.mark.parametrize("board", [None, "posts"])
-async def test_a_line_that_is_no_event_is_refused_by_name(tmp_path: Path, url: str, board: str | None) -> None:
-    """The rest of the file is sent all the same, with a board or without."""
+async def test_a_line_that_is_not_an_event_is_rejected(tmp_path: Path, url: str, board: str | None) -> None:
+    """The rest of the file is sent, with or without a board."""
     path = tmp_path / "e.ndjson"
     path.write_text('{"key":"a"}\n{"key":\n[]\n"x"\n{"key":"a","key":"b"}\n{"key":"c"}\n')
     outcome = await send(path, url, board=board)
     assert (outcome.accepted, outcome.rejected) == (2, {"event_invalid": 3, "field_duplicate": 1})
 
 
-async def test_a_file_that_can_not_be_read_is_told(tmp_path: Path, url: str) -> None:
-    """Not there, a folder, no gzip, gzip cut short or broken in the middle, no UTF-8."""
+async def test_an_unreadable_file_is_reported(tmp_path: Path, url: str) -> None:
+    """A missing file, a folder, invalid or truncated gzip, invalid UTF-8."""
     packed = gzip.compress(os.urandom(5000).hex().encode())
     files = {"no.gz": b"text", "cut.gz": packed[:-20], "broken.gz": packed[:99] + b"\0" * 99 + packed[198:]}
     for name, data in {**files, "latin.csv": b"key\ncaf\xe9\n"}.items():

@@ -1,4 +1,4 @@
-"""A replay with a producer's key, and what it says without the right one; the key itself is never shown."""
+"""A replay with an API key, and its advice without a correct one. The secret is never shown."""
 
 import asyncio
 import os
@@ -23,7 +23,7 @@ SECRET = "do-not-show-this-to-anybody"  # noqa: S105
 
 
 async def add_key(settings: Settings, producer: str, scope: Scope) -> str:
-    """The key of a new producer."""
+    """The API key of a new producer."""
     client = connect(settings.store, settings)
     _, secret = await ProducerStore(client, settings.key_prefix).add(producer, scope)
     await client.aclose()
@@ -32,26 +32,26 @@ async def add_key(settings: Settings, producer: str, scope: Scope) -> str:
 
 @pytest.fixture
 def settings(valkey_url: str) -> Settings:
-    """Those of a server of the test's own."""
+    """Settings of a server of the test's own."""
     return fresh_settings(valkey_url)
 
 
 @pytest.fixture
 async def key(settings: Settings) -> str:
-    """The key of a producer that may send events."""
+    """The API key of a producer that may send events."""
     return await add_key(settings, "shop", Scope())
 
 
 @pytest.fixture
 async def url(settings: Settings, key: str) -> AsyncIterator[str]:
-    """The address of a server that wants a key."""
+    """The address of a server that requires an API key."""
     assert key
     async with run_server(settings, [rolling_board()]) as address:
         yield address
 
 
 async def run_replay(*arguments: str, **environment: str) -> tuple[int | None, str]:
-    """Run the command; its exit status, and all that it printed."""
+    """Run the command; returns its exit status and its output."""
     command = await asyncio.create_subprocess_exec(
         sys.executable, "-m", "live", "replay", *arguments,
         stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env={**os.environ, **environment},
@@ -60,19 +60,19 @@ async def run_replay(*arguments: str, **environment: str) -> tuple[int | None, s
     return command.returncode, printed.decode()
 
 
-async def test_a_key_opens_the_door(tmp_path: Path, url: str, key: str) -> None:
-    """By the environment, or by the flag, which wins."""
+async def test_a_replay_sends_its_api_key(tmp_path: Path, url: str, key: str) -> None:
+    """From the environment, or from the flag, which takes precedence."""
     path = str(write(tmp_path / "e.ndjson", many(1500)))
     status, printed = await run_replay(path, "--to", url, LIVE_KEY=f" {key}\n")
     assert status == 0
-    assert "1,500 events sent: 1,500 counted now" in printed
+    assert "1,500 events sent: 1,500 counted" in printed
     status, printed = await run_replay(path, "--to", url, "--key", key, LIVE_KEY=f"shop.{SECRET}")
     assert (status, key in printed) == (0, False)
     assert await scores(url) == sums([*many(1500), *many(1500)])
 
 
-async def test_without_the_right_key_it_is_told_what_to_do(tmp_path: Path, url: str, key: str) -> None:
-    """One line, exit 2; and with the key the file is sent whole."""
+async def test_without_a_correct_api_key_the_command_gives_advice(tmp_path: Path, url: str, key: str) -> None:
+    """In one line, with exit status 2. With the API key the whole file is sent."""
     path = str(write(tmp_path / "e.ndjson", many(10)))
     for environment, told in (
         ({}, "live: the server requires an API key (401: "),
@@ -86,8 +86,8 @@ async def test_without_the_right_key_it_is_told_what_to_do(tmp_path: Path, url: 
     assert (await send(Path(path), url, key=key)).accepted == 10
 
 
-async def test_a_key_for_something_else_is_told(tmp_path: Path, url: str, settings: Settings) -> None:
-    """A key that may not send events at all; one for another board has its events refused by name."""
+async def test_an_api_key_for_something_else_is_reported(tmp_path: Path, url: str, settings: Settings) -> None:
+    """One that may not send events stops the replay. With one for another board, each event is rejected."""
     path = write(tmp_path / "e.ndjson", many(10))
     other = await add_key(settings, "boss", Scope(verbs=("admin",)))
     elsewhere = await add_key(settings, "else", Scope(boards=("other",)))
@@ -97,8 +97,10 @@ async def test_a_key_for_something_else_is_told(tmp_path: Path, url: str, settin
     assert (await send(path, url, key=elsewhere)).rejected == {"board_forbidden": 10}
 
 
-async def test_another_key_of_the_same_producer_goes_on(tmp_path: Path, url: str, settings: Settings, key: str) -> None:
-    """A producer that changes over in the middle counts nothing twice; nor does another, when nothing is in doubt."""
+async def test_another_api_key_of_the_same_producer_continues(
+    tmp_path: Path, url: str, settings: Settings, key: str
+) -> None:
+    """Nothing counts twice. Another producer may continue too, if nothing is in doubt."""
     path = tmp_path / "e.ndjson"
     path.write_bytes(b'{"key":"a"}\n' * 1000 + b'{"key":"\xff"}\n')
     with pytest.raises(SetupError, match="the server refused the request with 400"):
@@ -116,10 +118,10 @@ async def test_another_key_of_the_same_producer_goes_on(tmp_path: Path, url: str
 @pytest.mark.parametrize(
     "answer", [b"HTTP/9 what\r\n\r\n", b"SSH-2.0-x\r\n", b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi"]
 )
-async def test_a_key_is_not_shown_when_something_else_answers(
+async def test_the_secret_is_not_shown_if_something_else_answers(
     tmp_path: Path, answer: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Neither by what could not be read, nor by where it was sent."""
+    """Neither with the answer nor with the request."""
 
     async def babble(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")

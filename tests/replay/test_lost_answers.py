@@ -1,4 +1,4 @@
-"""Whatever is lost on the way, and however often the command is killed: each event counts exactly once."""
+"""Each event counts exactly once, even if answers are lost and the command is killed."""
 
 import asyncio
 import json
@@ -21,17 +21,17 @@ from live.settings import Duration
 from tests.replay.support import Event, Proxy, free_port, lossy, many, noted, scores, send, sums, write
 from tests.support import ServerProcess, StoreProcess, eventually, fresh_settings, rolling_board, run_server
 
-RUN = "0123456789abcdef"
+RUN = b"0123456789abcdef"
 
 
 @pytest.fixture(autouse=True)
 def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is lost is sent again soon."""
+    """Lost batches are sent again soon."""
     monkeypatch.setattr(sender, "_LONGEST_PAUSE", 0.1)
 
 
-async def test_a_file_counts_once_through_a_line_that_loses_at_random(tmp_path: Path, url: str) -> None:
-    """Requests that never came, answers that were lost; with ids of their own, and without."""
+async def test_a_file_counts_once_over_a_lossy_connection(tmp_path: Path, url: str) -> None:
+    """Requests and answers are lost, of events with and without ids of their own."""
     events: list[Event] = many(30_000)
     for number in range(0, 30_000, 3):
         events[number]["id"] = str(number)
@@ -49,8 +49,8 @@ async def test_a_file_counts_once_through_a_line_that_loses_at_random(tmp_path: 
 
 
 @pytest.mark.timeout(180)
-async def test_a_file_counts_once_however_often_the_command_is_killed(valkey_url: str, tmp_path: Path) -> None:
-    """`kill -9` with a batch counted and its answer not read, or anywhere; the audit agrees."""
+async def test_a_file_counts_once_if_the_command_is_killed_repeatedly(valkey_url: str, tmp_path: Path) -> None:
+    """`kill -9` after a batch was counted and before its answer, or anywhere else. The audit agrees."""
     path = write(tmp_path / "e.csv.gz", many(40_000))
     settings = fresh_settings(valkey_url, port=free_port())
     server = ServerProcess(settings, tmp_path)
@@ -81,7 +81,7 @@ async def test_a_file_counts_once_however_often_the_command_is_killed(valkey_url
 
 
 async def first_batch_of(proxy: Proxy, chance: random.Random) -> None:
-    """Let a few batches through, then one more whose answer is held back."""
+    """Let a few batches through, then hold back the answer to the next."""
     proxy.silent = False
     wanted = proxy.answers + chance.randrange(1, 6)
 
@@ -94,8 +94,8 @@ async def first_batch_of(proxy: Proxy, chance: random.Random) -> None:
     await proxy.went_silent.wait()
 
 
-async def test_other_batches_count_what_was_in_doubt_once(valkey_url: str, tmp_path: Path) -> None:
-    """Cut off with a whole batch in doubt, then sent in smaller ones: an id belongs to an event, not to a batch."""
+async def test_events_in_doubt_count_once_in_other_batches(valkey_url: str, tmp_path: Path) -> None:
+    """A batch in doubt is sent again in smaller ones: an id belongs to an event, not to a batch."""
     events: list[Event] = [
         {"key": f"k{i % 3}", "time": f"2015-05-17T10:{i // 60:02}:{i % 60:02}Z"} for i in range(1500)
     ]
@@ -111,17 +111,15 @@ async def test_other_batches_count_what_was_in_doubt_once(valkey_url: str, tmp_p
 
 
 async def cut_off(proxy: Proxy, options: Options) -> None:
-    """Replay until an answer is held back, and end it there as a kill would."""
+    """Replay until an answer is held back, then stop as a kill would."""
     cut = asyncio.create_task(replay(options, lambda *_: None))
     await proxy.went_silent.wait()
     cut.cancel()
     await asyncio.gather(cut, return_exceptions=True)
 
 
-async def test_an_answer_that_never_comes_is_lost_too(
-    tmp_path: Path, url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """After a time the batch is sent again; one that is away for too long ends the replay, and the next goes on."""
+async def test_an_answer_that_never_arrives_is_lost(tmp_path: Path, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The batch is sent again after a timeout. If the patience ends, the replay stops, and the next one continues."""
     monkeypatch.setattr(sender, "_TIMEOUT", 0.5)
     path = write(tmp_path / "e.ndjson", many(1500))
     async with lossy(url) as proxy:
@@ -140,8 +138,8 @@ async def test_an_answer_that_never_comes_is_lost_too(
     assert await scores(url) == sums([*many(1500), *many(1500)])
 
 
-async def test_a_store_that_froze_with_a_batch_in_hand_counts_it_once(own_store: StoreProcess, tmp_path: Path) -> None:
-    """The server does not know what became of it; it is sent again until the server does."""
+async def test_a_store_that_freezes_counts_the_current_batch_once(own_store: StoreProcess, tmp_path: Path) -> None:
+    """The server does not know whether it counted; the batch is sent again until it does."""
     path = write(tmp_path / "e.ndjson", many(2500))
     settings = fresh_settings(own_store.url, write_deadline=Duration(0.3), store_timeout=Duration(0.2), rate=0)
     async with run_server(settings, [rolling_board()]) as url:
@@ -156,10 +154,8 @@ async def test_a_store_that_froze_with_a_batch_in_hand_counts_it_once(own_store:
         assert await scores(url) == sums(many(2500))
 
 
-async def test_without_ids_a_batch_of_which_nobody_knows_ends_the_replay(
-    own_store: StoreProcess, tmp_path: Path
-) -> None:
-    """A store that froze with a batch in hand may count it when it wakes: it is not sent again in silence."""
+async def test_without_ids_an_unknown_outcome_stops_the_replay(own_store: StoreProcess, tmp_path: Path) -> None:
+    """A frozen store may count the batch when it wakes, so the batch is not sent again."""
     path = write(tmp_path / "e.ndjson", many(2500))
     settings = fresh_settings(own_store.url, write_deadline=Duration(0.3), store_timeout=Duration(0.2), rate=0)
     async with run_server(settings, [rolling_board()]) as url:
@@ -169,14 +165,14 @@ async def test_without_ids_a_batch_of_which_nobody_knows_ends_the_replay(
 
 
 async def test_without_ids_the_store_keeps_none(url: str, tmp_path: Path) -> None:
-    """What is sent twice counts twice, unless the events have ids of their own."""
+    """Events that are sent twice count twice, unless they have ids of their own."""
     path = write(tmp_path / "e.ndjson", [*many(10), {"key": "own", "id": "7"}])
     assert await send(path, url, ids=False) == Outcome(sent=11, accepted=11)
     assert await send(path, url, ids=False) == Outcome(sent=11, accepted=10, duplicate=1)
 
 
-async def test_another_producer_does_not_go_on_with_what_is_in_doubt(url: str, tmp_path: Path) -> None:
-    """Ids are a producer's own, so it would count twice; who was stopped in order leaves nothing in doubt."""
+async def test_another_producer_does_not_continue_in_doubt(url: str, tmp_path: Path) -> None:
+    """Ids belong to a producer, so the events would count twice."""
     path = write(tmp_path / "e.ndjson", many(1500))
     async with lossy(url) as proxy:
         options = Options(path=path, url=proxy.url)
@@ -192,8 +188,8 @@ async def test_another_producer_does_not_go_on_with_what_is_in_doubt(url: str, t
 
 
 @pytest.mark.timeout(60)
-async def test_who_is_told_to_send_less_does(valkey_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A 429 is not a server that is away, however long it goes on."""
+async def test_a_429_is_obeyed(valkey_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It does not use up the patience, however long it lasts."""
     monkeypatch.setattr(sender, "PATIENCE", 0.2)
     path = write(tmp_path / "e.ndjson", many(4500))
     async with run_server(fresh_settings(valkey_url, rate=1000, burst=1000), [rolling_board()]) as url:
@@ -213,13 +209,13 @@ async def test_who_is_told_to_send_less_does(valkey_url: str, tmp_path: Path, mo
         )),
     ],
 )  # fmt: skip
-def test_an_event_is_given_an_id_unless_it_has_one(event: bytes, sent: bytes) -> None:
-    """Its own stays, also one that the server refuses; what is no event stays as it is."""
-    assert with_id(event, RUN, 41) == sent.replace(b"%b", RUN.encode())
+def test_an_event_gets_an_id_unless_it_has_one(event: bytes, sent: bytes) -> None:
+    """Its own id stays, even an invalid one. A line that is not an event stays as it is."""
+    assert with_id(event, b"replay:" + RUN, 41) == sent.replace(b"%b", RUN)
 
 
-async def test_an_interrupt_while_a_server_is_away_leaves_the_doubt_noted(tmp_path: Path, url: str) -> None:
-    """Between two attempts it ends at once; the batch is still the next run's to send again."""
+async def test_an_interrupt_while_the_server_is_away_saves_the_doubt(tmp_path: Path, url: str) -> None:
+    """It takes effect between two attempts, and the next run sends the batch again."""
     path = write(tmp_path / "e.ndjson", many(1500))
     async with lossy(url, share=1.0) as proxy:
         options = Options(path=path, url=proxy.url)

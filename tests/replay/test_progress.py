@@ -1,4 +1,4 @@
-"""How far a replay came is told, and kept from run to run; a server that is away is waited for."""
+"""A replay reports its progress, saves it from run to run, and waits for a server that is away."""
 
 import asyncio
 import json
@@ -24,8 +24,8 @@ from tests.support import ServerProcess, StoreProcess, eventually, fresh_setting
 START = 1_431_856_800  # 17 May 2015 10:00 UTC
 
 
-async def test_a_server_that_refuses_everything_is_told(tmp_path: Path, url: str) -> None:
-    """With its answer; what came before stays noted."""
+async def test_a_refused_batch_stops_the_replay(tmp_path: Path, url: str) -> None:
+    """The message has the server's answer, and the progress is saved."""
     path = tmp_path / "e.ndjson"
     path.write_bytes(b'{"key":"a"}\n' * 1000 + b'{"key":"\xff"}\n')
     with pytest.raises(SetupError, match=r"the server refused the request with 400: .*not UTF-8"):
@@ -36,8 +36,8 @@ async def test_a_server_that_refuses_everything_is_told(tmp_path: Path, url: str
     assert (note.sent, note.reach) == (1000, 0)
 
 
-async def test_progress_is_told(tmp_path: Path, url: str) -> None:
-    """Bytes and events, never going back, and all bytes at the end."""
+async def test_progress_is_reported(tmp_path: Path, url: str) -> None:
+    """Bytes and events, which never decrease, and all bytes at the end."""
     path = write(tmp_path / "e.ndjson.gz", many(3500))
     told: list[tuple[int, int, int]] = []
     await replay(Options(path=path, url=url), lambda *numbers: told.append(numbers))
@@ -47,7 +47,7 @@ async def test_progress_is_told(tmp_path: Path, url: str) -> None:
 
 
 async def test_a_replay_keeps_the_pace_of_its_events(tmp_path: Path, url: str) -> None:
-    """At twice the pace half a second's gap between two batches takes a quarter; at `max` a year's takes nothing."""
+    """At twice the pace a gap of half a second takes a quarter; at `max` even a gap of hours takes no time."""
 
     def with_gap(milliseconds: int) -> Path:
         first = [{"key": "a", "time": f"2015-05-17T10:00:00.{i:03}Z"} for i in range(1000)]
@@ -60,8 +60,8 @@ async def test_a_replay_keeps_the_pace_of_its_events(tmp_path: Path, url: str) -
     assert (await send(with_gap(20 * 3600 * 1000), url, board="log")).accepted == 1001
 
 
-async def test_nothing_is_kept_of_a_replay_that_ended(tmp_path: Path, url: str, state_folder: Path) -> None:
-    """Sent again, the file is sent again from its beginning."""
+async def test_a_complete_replay_leaves_nothing(tmp_path: Path, url: str, state_folder: Path) -> None:
+    """The next replay of the file starts at its beginning."""
     path = write(tmp_path / "e.ndjson", many(1500))
     for times in (1, 2):
         outcome = await send(path, url)
@@ -70,8 +70,8 @@ async def test_nothing_is_kept_of_a_replay_that_ended(tmp_path: Path, url: str, 
     assert list((state_folder / "live-board").iterdir()) == []
 
 
-async def test_how_far_it_came_is_kept_for_this_file_server_and_board(tmp_path: Path, url: str) -> None:
-    """A file that has changed, another server, another board, or --restart begin at the first event."""
+async def test_progress_belongs_to_a_file_a_server_and_a_board(tmp_path: Path, url: str) -> None:
+    """With a changed file, another server, another board or --restart, the replay starts over."""
     path = write(tmp_path / "e.ndjson", many(1500))
     note = note_path(Options(path=path, url=url))
     note.parent.mkdir(parents=True)
@@ -84,8 +84,8 @@ async def test_how_far_it_came_is_kept_for_this_file_server_and_board(tmp_path: 
     assert note_path(Options(path=path, url=url)) != note
 
 
-async def test_a_replay_that_was_killed_goes_on(valkey_url: str, tmp_path: Path) -> None:
-    """Killed in the middle, with the server stopped in between: started again, each event has counted once."""
+async def test_a_killed_replay_continues(valkey_url: str, tmp_path: Path) -> None:
+    """The server is stopped in between, and each event counts once."""
     events: list[Event] = [{**event, "time": "2015-05-17T10:00:00Z"} for event in many(2000)]
     events += [{**event, "time": "2015-05-17T11:00:00Z"} for event in many(1500)]  # an hour away at speed 1
     path = write(tmp_path / "e.ndjson", events)
@@ -116,7 +116,7 @@ async def test_a_replay_that_was_killed_goes_on(valkey_url: str, tmp_path: Path)
 
 
 async def test_a_replay_waits_for_a_server_that_is_away(valkey_url: str, tmp_path: Path) -> None:
-    """A server that is stopped and started again in the middle costs time, and no event."""
+    """A restart of the server costs time but no event."""
     path = write(tmp_path / "e.ndjson", many(3500))
     server = ServerProcess(fresh_settings(valkey_url, port=free_port()), tmp_path)
     server.start()
@@ -134,7 +134,7 @@ async def test_a_replay_waits_for_a_server_that_is_away(valkey_url: str, tmp_pat
 
 
 async def test_a_replay_waits_for_a_store_that_is_away(own_store: StoreProcess, tmp_path: Path) -> None:
-    """As long as the server says that nothing was counted."""
+    """While the server says that nothing was counted."""
     path = write(tmp_path / "e.ndjson", many(10))
     settings = fresh_settings(own_store.url, write_deadline=Duration(0.1))
     before = refused_for_the_store()
@@ -150,8 +150,8 @@ async def test_a_replay_waits_for_a_store_that_is_away(own_store: StoreProcess, 
         assert await sending == Outcome(sent=10, accepted=10)
 
 
-async def test_an_interrupted_replay_finishes_the_batch_under_way(url: str, tmp_path: Path) -> None:
-    """After a Ctrl-C nothing is left in doubt: the next run goes on behind the last batch."""
+async def test_an_interrupted_replay_finishes_the_current_batch(url: str, tmp_path: Path) -> None:
+    """After Ctrl-C nothing is in doubt, and the next run continues after the last batch."""
     path = write(tmp_path / "e.ndjson", many(3500))
 
     def interrupt(_read: int, _total: int, sent: int) -> None:
@@ -167,8 +167,8 @@ async def test_an_interrupted_replay_finishes_the_batch_under_way(url: str, tmp_
     assert await scores(url) == sums(many(3500))
 
 
-async def test_a_note_that_is_torn_is_not_taken_for_none(url: str, tmp_path: Path, state_folder: Path) -> None:
-    """Where it can't be read how much was sent, nothing is sent until somebody says so."""
+async def test_a_damaged_progress_file_is_not_ignored(url: str, tmp_path: Path, state_folder: Path) -> None:
+    """If it is unknown how much was sent, nothing is sent without --restart."""
     path = write(tmp_path / "e.ndjson", many(3))
     note = note_path(Options(path=path, url=url))
     note.parent.mkdir(parents=True)
@@ -182,8 +182,8 @@ async def test_a_note_that_is_torn_is_not_taken_for_none(url: str, tmp_path: Pat
     assert not list((state_folder / "live-board").iterdir())
 
 
-async def test_a_replay_that_waits_can_be_stopped(url: str, tmp_path: Path) -> None:
-    """A Ctrl-C does not wait for the next event to be due; nothing is left in doubt, whoever goes on."""
+async def test_a_waiting_replay_can_be_interrupted(url: str, tmp_path: Path) -> None:
+    """Ctrl-C does not wait until the next event is due, and nothing is in doubt."""
     events: list[Event] = [{"key": "a", "time": f"2015-05-17T{hour}:00:00Z"} for hour in (10, 11)]
     path = write(tmp_path / "e.ndjson", events)
 
@@ -201,8 +201,8 @@ async def test_a_replay_that_waits_can_be_stopped(url: str, tmp_path: Path) -> N
     assert (await send(path, url, board="log")).accepted == 1
 
 
-async def test_nothing_is_noted_of_a_replay_that_did_not_begin(tmp_path: Path, url: str, state_folder: Path) -> None:
-    """Of a folder, or of a server that refused the first batch, nothing is left."""
+async def test_a_replay_that_did_not_start_leaves_nothing(tmp_path: Path, url: str, state_folder: Path) -> None:
+    """Neither for a folder nor if the server refuses the first batch."""
     (tmp_path / "bad").write_bytes(b'{"key":"\xff"}\n')
     for path in (tmp_path, tmp_path / "bad"):
         with pytest.raises(SetupError):
@@ -211,5 +211,5 @@ async def test_nothing_is_noted_of_a_replay_that_did_not_begin(tmp_path: Path, u
 
 
 def refused_for_the_store() -> float:
-    """How many requests this process has refused because the store was away."""
+    """How many requests this process refused because the store was unavailable."""
     return REGISTRY.get_sample_value("live_problems_total", {"code": "store_unavailable"}) or 0
