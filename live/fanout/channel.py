@@ -1,98 +1,85 @@
-"""The channel of one board in one process: reads the top once a tick, and takes every viewer there."""
+"""The channel of one board in one process: reads the top once per tick, and brings every viewer up to date."""
 
 import asyncio
 import time
 from collections.abc import Iterable
 from typing import Final
 
-from live.domain.board import Board
 from live.domain.ranking import Page
 from live.errors import EpochLostError
-from live.fanout.frames import Frame, status_frame, viewers_frame
-from live.fanout.history import History
+from live.fanout.announcements import Announcements
+from live.fanout.frames import Frame
 from live.fanout.lookups import RankLookups
 from live.fanout.position import Position
 from live.fanout.schedule import Schedule
 from live.fanout.subscription import Subscription
+from live.fanout.tick import Tick
 from live.fanout.variant import Variant
+from live.fanout.variants import Variants
 from live.fanout.viewer import PushViewer, Viewer, count_frames
 from live.metrics import CONFLATED, SEND_LAG_SECONDS, VIEWERS
 from live.settings import Settings
 from live.store.board.ledger import Ledger
 
 _MOST_AT_ONCE: Final = 256  # frames between two turns of the event loop
-_RETRY: Final = 500  # milliseconds between two reads that fail
+_RETRY: Final = 500  # milliseconds until a read that failed is tried again
 
 
 class Channel:
-    """One board in this process: its viewers, and a variant for each size and pace that they watch."""
+    """One board in this process.
+
+    `announcements` is what viewers receive besides records. `ended` is the close code of a channel that has ended.
+    `position` is the epoch and offset of the last read.
+    """
 
     def __init__(self, ledger: Ledger, settings: Settings, schedule: "Schedule[Channel]") -> None:
         self.ledger = ledger
-        self.stale: str | None = None
-        self.ended: int | None = None  # the code with which viewers are let go
-        self.viewer_count: int | None = None  # in all processes, as last heard
-        self.position: tuple[str, int] | None = None  # of the last read
-        self._default = settings.conflation_interval
-        self._interval = interval_of(ledger.board, self._default)
+        self.announcements = Announcements()
+        self.ended: int | None = None
+        self.position: tuple[str, int] | None = None
         self._schedule = schedule
-        self._history = History(settings.history_size)
+        self._variants = Variants(ledger.board, settings.conflation_interval, settings.history_size)
         self._viewers: set[Viewer] = set()
-        self._variants: dict[tuple[int, int], Variant] = {}
         self._lookups = RankLookups()
         self._reads = 0
-        self._renewed = False
-        self._taking: list[Variant] = []  # the variants of the tick that is under way
-        self._busy = False
-        self._poked = False
-        self._heard: float | None = None  # when the first change was heard, or suspected, that is not shown yet
+        self._tick: Tick | None = None  # the refresh in progress
+        self._heard_at: float | None = None  # of the first change, or suspected change, that is not shown yet
         self._changed = False  # whether a change was heard that is not shown yet
-        self._asked_for: float | None = None  # the same, of the changes that this tick shows
         self._gauge = VIEWERS.labels(ledger.board.id)
 
     @property
     def viewers(self) -> int:
-        """How many watch."""
+        """How many viewers this process has."""
         return len(self._viewers)
 
     @property
     def is_settled(self) -> bool:
-        """Whether it was read, and neither is being read nor waits for its tick."""
-        return (
-            self.position is not None
-            and not self._busy
-            and not any(variant.dirty for variant in self._variants.values())
-        )
+        """Whether the board was read, and no read is in progress or due."""
+        return self.position is not None and self._tick is None and self._variants.are_settled
 
     # Viewers
 
     def variant_of(self, asked: Subscription) -> Variant:
-        """The variant of a size and pace."""
-        interval = asked.pace(self._interval)
-        variant = self._variants.get((asked.size, interval))
-        if variant is None:
-            board = self.ledger.board
-            variant = Variant(board.id, asked.size, interval, self._history, board.ranks)
-            self._variants[asked.size, interval] = variant
-        return variant
+        """The variant of a subscription."""
+        return self._variants.find_or_add(asked)
 
     def require_room(self, asked: Subscription) -> None:
-        """Refuse a viewer that asks for one more key than are looked up.
+        """Check that one more rank lookup is possible, if the subscription needs one.
 
         Raises:
             ProblemError: `too_many_viewers`.
         """
-        self._lookups.require_room(self._variants.get((asked.size, asked.pace(self._interval))), asked)
+        self._lookups.require_room(self._variants.find(asked), asked)
 
     def position_of(self, asked: Subscription) -> Position:
-        """Where a viewer stands that begins, or comes back."""
+        """The position of a viewer that connects or reconnects."""
         return Position(asked.epoch, asked.offset, self._reads, self._lookups.find(self.variant_of(asked), asked))
 
     def enter(self, viewer: Viewer) -> None:
-        """Take in a viewer; it is woken as soon as there is something for it."""
+        """Add a viewer, and wake it when there is something to send."""
         variant = viewer.variant
         if not self._viewers:
-            self.stale = self._heard = None  # whatever was told last; what holds now comes with the read
+            self.announcements.stale = self._heard_at = None  # out of date: the first read tells what holds now
             self._changed = False
         self._viewers.add(viewer)
         self._gauge.inc()
@@ -100,13 +87,13 @@ class Channel:
         variant.loose.add(viewer)
         is_new = self._lookups.enter(viewer)
         viewer.wake()
-        if viewer.position.epoch is None or viewer.position.returns:  # what there is does not serve it
+        if viewer.position.epoch is None or viewer.position.returns:  # it still needs records
             self._mark(variant)
         if is_new:
-            self._call_soon()
+            self._tick_soon()
 
     def leave(self, viewer: Viewer) -> None:
-        """Let a viewer go; a variant without viewers is not kept up to date."""
+        """Remove a viewer."""
         if viewer not in self._viewers:
             return
         self._viewers.discard(viewer)
@@ -118,163 +105,129 @@ class Channel:
         variant.viewers -= 1
         self._lookups.leave(viewer)
         if not variant.viewers:
-            del self._variants[variant.size, variant.interval]
+            self._variants.remove(variant)
 
     def renew(self, ledger: Ledger) -> None:
-        """Go on with the board as it is defined now, or with another life of it: every viewer gets the whole top."""
+        """Go on with a new definition or a new epoch of the board: every viewer receives a sync."""
         self.ledger = ledger
-        before, self._interval = self._interval, interval_of(ledger.board, self._default)
-        self._renewed = True
-        for variant in self._variants.values():
-            variant.interval = variant.interval // before * self._interval
-        self._variants = {(variant.size, variant.interval): variant for variant in self._variants.values()}
-        self._begin_anew()
+        if self._tick is not None:
+            self._tick.is_outdated = True
+        self._variants.renew(ledger.board)
+        self._lookups.forget()
         self.look_again()
 
-    def _begin_anew(self) -> None:
-        """Forget what was read: every viewer gets the whole top, and nobody is told of changes since before."""
-        self._history.clear()
-        for variant in self._variants.values():
-            variant.forget(self.ledger.board.ranks)
-        self._lookups.forget()
-
     def end(self, code: int) -> None:
-        """Let the viewers go, with one of `CLOSE_CODES`."""
+        """Disconnect the viewers, with one of `CLOSE_CODES`."""
         self.ended = code
         for viewer in list(self._viewers):
             viewer.end(code)
 
-    # What is heard
+    # What the hub hears
 
     def changed(self) -> None:
-        """Note that the board changed."""
+        """The board changed."""
         if self._viewers and self._changed:
             CONFLATED.inc()
         self._changed = True
         self.look_again()
 
     def look_again(self) -> None:
-        """Have the board read, for it may have changed."""
+        """Read the board at the next tick, because it may have changed."""
         if not self._viewers:
-            return  # whoever comes has it read
-        if self._heard is None:
-            self._heard = time.monotonic()
-        for variant in self._variants.values():
+            return  # the next viewer causes a read
+        if self._heard_at is None:
+            self._heard_at = time.monotonic()
+        for variant in self._variants:
             self._mark(variant)
 
     def set_stale(self, reason: str | None) -> None:
-        """Tell the viewers that what they see is stale for a reason, or (None) no longer."""
-        if reason != self.stale:
-            self.stale = reason
-            self._poke()
+        """Tell the viewers that the records are stale for a reason, or (None) no longer."""
+        if self.announcements.set_stale(reason) and self._viewers:
+            self._tick_soon()
 
     def set_viewer_count(self, count: int) -> None:
-        """Tell the viewers how many watch in all processes."""
-        if count != self.viewer_count:
-            self.viewer_count = count
-            self._poke()
+        """Tell the viewers how many viewers all processes have."""
+        if self.announcements.set_viewer_count(count) and self._viewers:
+            self._tick_soon()
 
     def due_frame(self, variant: Variant, position: Position) -> Frame | None:
         """The frame that is due at a position, which moves with it; None when there is none."""
-        frame = variant.next_frame(position) or position.next_around()
-        if frame is not None:
-            return frame
-        if position.stale != self.stale:
-            position.stale = self.stale
-            return status_frame(self.stale)
-        if self.viewer_count is not None and position.viewers != self.viewer_count and position.epoch is not None:
-            position.viewers = self.viewer_count
-            return viewers_frame(self.viewer_count)
-        return None
+        return variant.next_frame(position) or position.next_around() or self.announcements.next_frame(position)
 
     # Ticks
 
-    def begin_tick(self, now: int) -> bool:
-        """Begin a tick; False when the last one is still under way: what is due will be seen at its end."""
-        if self._busy or self.ended is not None:
-            return False
-        self._busy = True
-        self._taking = [variant for variant in self._variants.values() if variant.dirty and variant.due <= now]
-        for variant in self._taking:  # one that comes while we read may want more than we ask for
-            variant.dirty = False
-        if self._taking:
+    def begin(self, now: int) -> Tick | None:
+        """Begin a tick; None while one is in progress, because its end looks for what is due."""
+        if self._tick is not None or self.ended is not None:
+            return None
+        variants = self._variants.take_due(now)
+        heard_at = None
+        if variants:
             self._reads += 1
-            self._asked_for, self._renewed = self._heard, False
-            self._heard, self._changed = None, False
-        return True
+            heard_at, self._heard_at, self._changed = self._heard_at, None, False
+        self._tick = Tick(variants, self._reads, heard_at)
+        return self._tick
 
-    @property
-    def wanted(self) -> int:
-        """How many records are to be read at this tick."""
-        return max((variant.size for variant in self._taking), default=0)
+    async def finish(self, tick: Tick, page: Page | Exception | None) -> bool:
+        """Bring every viewer up to date with what was read: a page, the reason why there is none, or None for no read.
 
-    def take(self, page: Page | Exception) -> None:
-        """Take what was read, or why it could not be."""
+        Returns whether rank lookups are due: call `look_up`.
+        """
+        heard_at = tick.heard_at
         if isinstance(page, Exception):
-            for variant in self._taking:
-                variant.dirty = True
+            for variant in tick.variants:
                 variant.due = self._schedule.now() + _RETRY
-            self.stale = reason_of(page)
-            self._asked_for = None
-        elif not self._renewed:  # or it was read by a definition that is over, and what renewed us has it read again
-            if self.position is not None and page.epoch == self.position[0] and page.offset < self.position[1]:
-                self._begin_anew()  # the store went back: what viewers have seen is not there any more
-            self.position = (page.epoch, page.offset)
-            self._history.add(page)
-            if self.stale is not None:
-                self.stale = None
-                self._poked = True
-            for variant in self._taking:
-                variant.advance(page, self._reads)
-
-    async def spread(self) -> None:
-        """Take every viewer to where its variant stands."""
-        told = list(self._variants.values()) if self._poked or self.stale is not None else self._taking
-        self._poked = False
-        await self._spread(told)
-        if self._asked_for is not None:
-            SEND_LAG_SECONDS.observe(time.monotonic() - self._asked_for)
-            self._asked_for = None
-
-    def end_tick(self) -> bool:
-        """The next may come; whether there are keys to `look_up`."""
-        self._busy = False
-        if self.stale is None and self.position is not None:
-            self._lookups.mark(self._taking, *self.position)
-        self._taking = []
-        waiting = [variant.due for variant in self._variants.values() if variant.dirty]
-        if self._poked and self._viewers:
-            waiting.append(self._schedule.now())
-        if waiting:
-            self._schedule.add(min(waiting), self)
+            self.announcements.set_stale(reason_of(page))
+            heard_at = None
+        elif page is not None and not tick.is_outdated:  # `renew` has marked the variants of an outdated tick again
+            self._take(tick, page)
+        await self._spread(list(self._variants) if self.announcements.take_due() else tick.variants)
+        if heard_at is not None:
+            SEND_LAG_SECONDS.observe(time.monotonic() - heard_at)
+        self._tick = None
+        if self.announcements.stale is None and self.position is not None:
+            self._lookups.mark(tick.variants, *self.position)
+        due = self._variants.next_due
+        if self.announcements.is_due and self._viewers:
+            due = min(self._schedule.now(), due or self._schedule.now())
+        if due is not None:
+            self._schedule.add(due, self)
         return self._lookups.are_waiting
 
     async def look_up(self) -> None:
-        """Look up the keys that are due, beside the ticks: nobody else waits for it."""
+        """Do the rank lookups that are due, beside the ticks: no other viewer waits for them."""
         if not await self._lookups.look_up(lambda: self.ledger):
             self._schedule.add(self._schedule.now() + _RETRY, self)
 
+    def _take(self, tick: Tick, page: Page) -> None:
+        """Take a page: viewers move to it when they are woken."""
+        if self.position is not None and page.epoch == self.position[0] and page.offset < self.position[1]:
+            self._forget()  # the store went back: what viewers have seen does not exist any more
+        self.position = (page.epoch, page.offset)
+        self._variants.keep(page)
+        self.announcements.set_stale(None)
+        for variant in tick.variants:
+            variant.advance(page, tick.number)
+
+    def _forget(self) -> None:
+        """Forget what was read: every viewer receives a sync."""
+        self._variants.forget()
+        self._lookups.forget()
+
     def _mark(self, variant: Variant) -> None:
-        """See to it that a variant is read at its next tick; at once if it waits for its first page."""
+        """Read a variant at its next tick; at once if it waits for its first page."""
         now = self._schedule.now()
-        if not variant.dirty:
-            variant.dirty = True
+        if variant.due is None:
             variant.due = now if variant.is_empty else self._schedule.after(now, variant.interval)
-        if not self._busy:
+        if self._tick is None:
             self._schedule.add(variant.due, self)
 
-    def _poke(self) -> None:
-        """See to it that viewers are told what is not read."""
-        self._poked = True
-        if self._viewers:
-            self._call_soon()
-
-    def _call_soon(self) -> None:
-        if not self._busy:
+    def _tick_soon(self) -> None:
+        if self._tick is None:
             self._schedule.add(self._schedule.now(), self)
 
     async def _spread(self, variants: Iterable[Variant]) -> None:
-        """Take every viewer of variants to where they stand; the event loop has its turn in between."""
+        """Bring every viewer of variants up to date; the event loop has its turn in between."""
         sent = 0
         for variant in variants:
             for cohort in list(variant.cohorts):
@@ -298,10 +251,5 @@ class Channel:
 
 
 def reason_of(error: Exception) -> str:
-    """What viewers are told; the details are for the log."""
+    """What viewers are told about an error; the details go to the log."""
     return "the store lost the board's data" if isinstance(error, EpochLostError) else "store unreachable"
-
-
-def interval_of(board: Board, default: float) -> int:
-    """The least time between two frames of a board, in milliseconds."""
-    return max(1, round(default * 1000)) if board.conflation is None else board.conflation

@@ -13,6 +13,7 @@ from live.errors import BOARD_GONE, LEAVING, ProblemError, StoreUnavailableError
 from live.fanout.channel import Channel, reason_of
 from live.fanout.schedule import Schedule
 from live.fanout.subscription import Subscription
+from live.fanout.tick import Tick
 from live.fanout.viewer import PullViewer, PushViewer, Sink, Viewer
 from live.metrics import STORE_STALE, TICK_SECONDS
 from live.settings import Settings
@@ -145,21 +146,16 @@ class Hub:
     def _tick(self, channels: list[Channel], now: int) -> None:
         """Refresh what is due, so many boards with one call to the store."""
         assert self._group is not None, "nothing ticks before the hub runs"  # noqa: S101
-        begun = [channel for channel in channels if channel.begin_tick(now)]
+        begun = [(channel, tick) for channel in channels if (tick := channel.begin(now)) is not None]
         for first in range(0, len(begun), _BOARDS_A_CALL):
             self._group.create_task(self._refresh(begun[first : first + _BOARDS_A_CALL]))
 
-    async def _refresh(self, channels: list[Channel]) -> None:
+    async def _refresh(self, ticks: list[tuple[Channel, Tick]]) -> None:
         started = time.perf_counter()
-        reading = [channel for channel in channels if channel.wanted]
-        pages = (
-            await read_tops(self._client, [(channel.ledger, channel.wanted) for channel in reading]) if reading else []
-        )
-        for channel, page in zip(reading, pages, strict=True):
-            channel.take(page)
-        for channel in channels:
-            await channel.spread()
-            if channel.end_tick() and self._group is not None:
+        reading = [(channel.ledger, tick.size) for channel, tick in ticks if tick.size]
+        pages = iter(await read_tops(self._client, reading) if reading else ())
+        for channel, tick in ticks:
+            if await channel.finish(tick, next(pages) if tick.size else None) and self._group is not None:
                 self._group.create_task(channel.look_up())
         if reading:
             TICK_SECONDS.observe(time.perf_counter() - started)

@@ -32,8 +32,7 @@ class Variant:
         self.size = size
         self.interval = interval  # milliseconds
         self.viewers = 0
-        self.dirty = False  # whether there may be more to see than `advance` was given
-        self.due = 0  # when it is to be given more: milliseconds of the loop's clock
+        self.due: int | None = None  # when to read it next, in milliseconds of the loop's clock; None: up to date
         self.cohorts: list[Cohort] = []
         self.loose: set[Loose] = set()  # those that stand in no cohort
         self._board = board

@@ -113,7 +113,7 @@ async def _wait(request: Request, live: Live, ledger: Ledger, wait: Wait) -> Res
         return _unchanged(wait.tag)
     channel = live.hub.channels.get(board.id)
     viewers = (
-        None if channel is None else channel.viewer_count
+        None if channel is None else channel.announcements.viewer_count
     )  # as the hub has heard: thousands may be answered at once
     return _answer(request, board, page, await live.presence.count(board.id) if viewers is None else viewers)
 

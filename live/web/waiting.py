@@ -69,7 +69,7 @@ class Wait(msgspec.Struct, frozen=True):
                 raise _problem(live, end.code) from None
             except TimeoutError:
                 channel = live.hub.channels.get(board)
-                if channel is None or channel.stale is not None:
+                if channel is None or channel.announcements.stale is not None:
                     raise StoreUnavailableError("the board could not be read while a client waited") from None
                 return None
 

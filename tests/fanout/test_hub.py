@@ -270,7 +270,7 @@ async def heard_again(hub: Hub) -> None:
 
     async def settled() -> bool:
         return hub._notices.ear is not None and not any(
-            variant.dirty for channel in hub.channels.values() for variant in channel._variants.values()
+            variant.due is not None for channel in hub.channels.values() for variant in channel._variants
         )
 
     await eventually(settled)

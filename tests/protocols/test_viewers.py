@@ -44,7 +44,7 @@ async def left(server: Served) -> None:
         return server.watching == 0
 
     await eventually(is_left)
-    assert not any(channel._variants for channel in server.live.hub.channels.values())
+    assert not any(list(channel._variants) for channel in server.live.hub.channels.values())
     assert not server.live.reaper._waiting
     assert not any(server.live.reaper._turns)
 

@@ -403,7 +403,7 @@ async def test_without_these_parts_a_store_that_went_back_would_pass(
 ) -> None:
     """Taken away, each is missed by what is asserted above."""
     if part == "feed":
-        monkeypatch.setattr(Channel, "_begin_anew", lambda _feed: None)
+        monkeypatch.setattr(Channel, "_forget", lambda _feed: None)
     else:
         monkeypatch.setattr(Witness, "lose", lambda _witness, _reason: None)
     settings = fresh_settings(own_store.url)

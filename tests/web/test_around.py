@@ -15,11 +15,12 @@ from websockets.asyncio.client import connect
 from websockets.exceptions import InvalidStatus
 
 from live.domain.board import Board
-from live.domain.ranking import Page, Record
+from live.domain.ranking import Record
 from live.domain.window import Forever
 from live.fanout.channel import Channel
 from live.fanout.frames import Around
 from live.fanout.lookup import RankLookup
+from live.fanout.tick import Tick
 from live.settings import Duration
 from live.store.connection.scripts import Script
 from tests.support import ModelViewer, eventually, fresh_settings, post, run_server
@@ -170,19 +171,20 @@ async def stage(store: str, *, plain: bool = False, **changes: Any) -> AsyncIter
 def counting(monkeypatch: pytest.MonkeyPatch) -> Iterator[Counter[str]]:
     """Count ticks in which the board is read, and calls of the script."""
     counts: Counter[str] = Counter()
-    call, take = Script.__call__, Channel.take
+    call, begin = Script.__call__, Channel.begin
 
     async def counted_call(self: Script, *arguments: Any) -> Any:
         counts[self.name] += 1
         return await call(self, *arguments)
 
-    def counted_take(self: Channel, page: Page | Exception) -> None:
-        counts["ticks"] += 1
-        take(self, page)
+    def counted_begin(self: Channel, now: int) -> Tick | None:
+        tick = begin(self, now)
+        counts["ticks"] += tick is not None and tick.size > 0
+        return tick
 
     with monkeypatch.context() as patch:
         patch.setattr(Script, "__call__", counted_call)
-        patch.setattr(Channel, "take", counted_take)
+        patch.setattr(Channel, "begin", counted_begin)
         yield counts
 
 

@@ -1,0 +1,83 @@
+"""The variants of a channel: one for each size and interval that viewers watch."""
+
+from collections.abc import Iterator
+
+from live.domain.board import Board
+from live.domain.ranking import Page
+from live.fanout.history import History
+from live.fanout.subscription import Subscription
+from live.fanout.variant import Variant
+
+
+class Variants:
+    """The variants that have viewers, and the history of pages that they share."""
+
+    def __init__(self, board: Board, default_interval: float, history_size: int) -> None:
+        """Serve a board; `default_interval` is in seconds, and holds for boards without an interval of their own."""
+        self._board = board
+        self._default = default_interval
+        self._interval = _interval_of(board, default_interval)
+        self._history = History(history_size)
+        self._variants: dict[tuple[int, int], Variant] = {}
+
+    def __iter__(self) -> Iterator[Variant]:
+        """All variants."""
+        return iter(self._variants.values())
+
+    @property
+    def are_settled(self) -> bool:
+        """Whether none of them waits for its next tick."""
+        return all(variant.due is None for variant in self)
+
+    @property
+    def next_due(self) -> int | None:
+        """When the next variant is due, in milliseconds of the loop's clock; None when none is."""
+        return min((variant.due for variant in self if variant.due is not None), default=None)
+
+    def find(self, asked: Subscription) -> Variant | None:
+        """The variant of a subscription, if it has viewers."""
+        return self._variants.get((asked.size, asked.pace(self._interval)))
+
+    def find_or_add(self, asked: Subscription) -> Variant:
+        """The variant of a subscription."""
+        variant = self.find(asked)
+        if variant is None:
+            interval = asked.pace(self._interval)
+            variant = Variant(self._board.id, asked.size, interval, self._history, self._board.ranks)
+            self._variants[asked.size, interval] = variant
+        return variant
+
+    def remove(self, variant: Variant) -> None:
+        """Drop a variant that has no viewers: it is not kept up to date."""
+        del self._variants[variant.size, variant.interval]
+
+    def take_due(self, now: int) -> list[Variant]:
+        """The variants that are due, which are not due any more; a viewer that comes later makes them due again."""
+        taken = [variant for variant in self if variant.due is not None and variant.due <= now]
+        for variant in taken:
+            variant.due = None
+        return taken
+
+    def keep(self, page: Page) -> None:
+        """Keep a page for viewers that reconnect."""
+        self._history.add(page)
+
+    def renew(self, board: Board) -> None:
+        """Go on with another definition of the board: every viewer receives a sync."""
+        before, self._interval = self._interval, _interval_of(board, self._default)
+        self._board = board
+        for variant in self:
+            variant.interval = variant.interval // before * self._interval
+        self._variants = {(variant.size, variant.interval): variant for variant in self}
+        self.forget()
+
+    def forget(self) -> None:
+        """Forget what was read: every viewer receives a sync, and none an update since an earlier position."""
+        self._history.clear()
+        for variant in self:
+            variant.forget(self._board.ranks)
+
+
+def _interval_of(board: Board, default: float) -> int:
+    """The least time between two frames of a board, in milliseconds."""
+    return max(1, round(default * 1000)) if board.conflation is None else board.conflation
