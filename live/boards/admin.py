@@ -14,8 +14,8 @@ import msgspec
 
 from live.boards.definition import DefinitionError, forbidden, merge, read_board
 from live.domain.board import Board, Boards
-from live.domain.board_file import part_mistakes
 from live.domain.producer import Producer
+from live.domain.unions import part_mistakes
 from live.errors import ProblemError, StoreUnavailableError
 from live.settings import Settings
 from live.store.board.beginnings import create, delete_keys, expire, update

@@ -49,7 +49,6 @@ class BoardRegistry:
         self._made: dict[str, Definition] = {}
         self._version: str | None = None  # None: never read
         self._looking = asyncio.Lock()
-        self._away = False
         self._group: asyncio.TaskGroup | None = None
         self._rotating: dict[str, asyncio.Task[None]] = {}
         self._idle_until: dict[str, float] = {}  # when a board can be over that nobody uses, by our clock
@@ -57,6 +56,7 @@ class BoardRegistry:
 
     async def run(self) -> None:
         """Run every board, and take over what is changed, for ever."""
+        is_away = False
         async with asyncio.TaskGroup() as tasks:
             self._group = tasks
             for board in self.ledgers:
@@ -66,11 +66,11 @@ class BoardRegistry:
                     await self.look()
                     await self._expire()
                 except (StoreUnavailableError, EpochLostError) as error:
-                    if not self._away:
+                    if not is_away:
                         log.warning("the definitions of boards can't be looked up", reason=str(error))
-                    self._away = True
+                    is_away = True
                 else:
-                    self._away = False
+                    is_away = False
                 await asyncio.sleep(_PAUSE)
 
     async def look(self) -> None:

@@ -56,6 +56,26 @@ KeyOption = Annotated[
     ),
 ]  # fmt: skip
 
+AdminKeyOption = Annotated[
+    bool | None,
+    typer.Option(
+        "--admin-key/--no-admin-key",
+        help="Print the admin API key of the data directory; create it if there is no API key. Default: on a terminal.",
+    ),
+]
+AcceptLossOption = Annotated[
+    bool,
+    typer.Option("--accept-loss", help="Go on with a store that lost data; say this once, not in a service file."),
+]
+NoIdsOption = Annotated[
+    bool,
+    typer.Option(
+        "--no-ids",
+        help="Add no ids. This saves the store about 40 bytes per event for up to two dedupe windows, but the "
+        "replay stops when an answer is lost.",
+    ),
+]
+
 
 @app.callback(invoke_without_command=True)
 def root(*, version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False) -> None:
@@ -77,18 +97,8 @@ def serve(  # noqa: PLR0913 - a flag each
     role: Annotated[str | None, typer.Option("--role", help=setting_help("role"))] = None,
     open_to_all: Annotated[bool, typer.Option("--open", help=setting_help("open"))] = False,
     demo: Annotated[bool, typer.Option("--demo", help=setting_help("demo"))] = False,
-    admin_key: Annotated[
-        bool | None,
-        typer.Option(
-            "--admin-key/--no-admin-key",
-            help="Print the admin API key of the data directory; make it if there is no API key. "
-            "Default: on a terminal.",
-        ),
-    ] = None,
-    accept_loss: Annotated[
-        bool,
-        typer.Option("--accept-loss", help="Go on with a store that lost data; say this once, not in a service file."),
-    ] = False,
+    admin_key: AdminKeyOption = None,
+    accept_loss: AcceptLossOption = False,
 ) -> None:
     """Serve boards: pages, HTTP and WebSockets.
 
@@ -119,14 +129,7 @@ def replay(  # noqa: PLR0913 - a flag each
     board: Annotated[str | None, typer.Option("--board", help="Send every event to this board.")] = None,
     speed: Annotated[str, typer.Option("--speed", help="A factor on the pace of the events, or `max`.")] = "max",
     restart: Annotated[bool, typer.Option("--restart", help="Start over; all events count again.")] = False,
-    no_ids: Annotated[
-        bool,
-        typer.Option(
-            "--no-ids",
-            help="Add no ids. This saves the store about 40 bytes per event for up to two dedupe windows, but the "
-            "replay stops when an answer is lost.",
-        ),
-    ] = False,
+    no_ids: NoIdsOption = False,
     key: KeyOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -147,6 +150,11 @@ def replay(  # noqa: PLR0913 - a flag each
     if as_json:
         print_json(outcome)
         return
+    _print_outcome(outcome)
+
+
+def _print_outcome(outcome: replaying.Outcome) -> None:
+    """Show what a replay has sent."""
     if outcome.stopped:
         out.print("Interrupted; run the same command to continue from here.")
     if outcome.resumed_at:

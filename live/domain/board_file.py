@@ -2,7 +2,7 @@
 
 import re
 import tomllib
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Any, Final, Generic, Literal, NamedTuple, TypeVar
@@ -26,9 +26,9 @@ from live.domain.board import (
 from live.domain.calendar import Unit, Weekday
 from live.domain.choices import mistakes_in, without
 from live.domain.event import MAX_SCORE, milliseconds
-from live.domain.names import unknown
 from live.domain.packing import Field, Packing
 from live.domain.ranking import Ranks
+from live.domain.unions import union_mistakes
 from live.domain.window import Forever, Periods, Rolling, Sliding, Window, parse_duration
 from live.errors import SetupError
 
@@ -37,7 +37,6 @@ Category = Annotated[str, Meta(min_length=1, max_length=256)]
 C = TypeVar("C", bound="BoardChoice")
 _NAMELESS: Final = "nameless"  # stands in for an id that is missing, so that all else is looked at
 _ANY_UNIT: Final = "day"  # stands in for a unit that is none
-_COMPARED: Final = frozenset({"window", "clock"})
 _DEFAULT_SOURCE: Final = "like"
 _MOST_CAP: Final = 100_000
 _MOST_MEMBERS: Final = 1_000_000_000
@@ -154,34 +153,12 @@ _WINDOWS: Final[dict[str, tuple[tuple[str, ...], Callable[[dict[str, Any]], Wind
 
 
 def make_board(choice: BoardChoice) -> Board:
-    """Check what types alone can't say.
+    """Make the board that is described by choices, and check what their types alone can't.
 
     Raises:
-        ValueError: choices are wrong, or make no sense together; the message says which and why, a line for each.
+        ValueError: choices are wrong or contradict each other; the message has one line for each mistake.
     """
-    mistakes = list(_senseless(choice))
-    window: Window = Forever()
-    score = None
-    if not BOARD_ID.fullmatch(choice.id):
-        mistakes.insert(0, f"id = {choice.id!r} does not match ^[a-z0-9][a-z0-9_-]{{0,63}}$")
-    try:
-        window = make_window(choice.window)
-    except ValueError as error:
-        mistakes += str(error).splitlines()
-    mistakes += _unfit(choice)
-    conflation = None
-    if choice.conflation_interval is not None:
-        try:
-            conflation = _conflation_of(choice.conflation_interval)
-        except ValueError as error:
-            mistakes.append(f"conflation_interval: {error}")
-    if choice.score:
-        try:
-            score = _make_score(choice.score)
-        except ValueError as error:
-            mistakes += [f"score: {line}" for line in str(error).splitlines()]
-    if mistakes:
-        raise ValueError("\n".join(mistakes))
+    window, score, conflation = _check(choice)
     return Board(
         id=choice.id,
         title=choice.title or choice.id,
@@ -201,6 +178,33 @@ def make_board(choice: BoardChoice) -> Board:
         clock=choice.clock,
         conflation=conflation,
     )
+
+
+def _check(choice: BoardChoice) -> tuple[Window, Packing | None, int | None]:
+    """The window, the score and the conflation interval in milliseconds; raises ValueError as `make_board` does."""
+    mistakes = list(_senseless(choice))
+    window: Window = Forever()
+    score = conflation = None
+    if not BOARD_ID.fullmatch(choice.id):
+        mistakes.insert(0, f"id = {choice.id!r} does not match ^[a-z0-9][a-z0-9_-]{{0,63}}$")
+    try:
+        window = make_window(choice.window)
+    except ValueError as error:
+        mistakes += str(error).splitlines()
+    mistakes += _unfit(choice)
+    if choice.conflation_interval is not None:
+        try:
+            conflation = _conflation_of(choice.conflation_interval)
+        except ValueError as error:
+            mistakes.append(f"conflation_interval: {error}")
+    if choice.score:
+        try:
+            score = _make_score(choice.score)
+        except ValueError as error:
+            mistakes += [f"score: {line}" for line in str(error).splitlines()]
+    if mistakes:
+        raise ValueError("\n".join(mistakes))
+    return window, score, conflation
 
 
 def _max_amount_of(choice: BoardChoice) -> int:
@@ -352,36 +356,6 @@ def parse_boards(text: str) -> list[Board]:
     if mistakes:
         raise SetupError("\n".join(mistakes))
     return list(boards.values())
-
-
-def union_mistakes(boards: Mapping[str, Board], unsure: Mapping[str, frozenset[str]]) -> Iterator[str]:
-    """What is wrong between a union and its boards.
-
-    `unsure` has the ids of boards with mistakes of their own, and the choices of each that are not known for that.
-    """
-    for board in boards.values():
-        yield from part_mistakes(board, board.union, boards, unsure)
-
-
-def part_mistakes(
-    board: Board, parts: Collection[str], boards: Mapping[str, Board], unsure: Mapping[str, frozenset[str]]
-) -> Iterator[str]:
-    """What is wrong between a union and some of its parts; `unsure` as in `union_mistakes`."""
-    known = {*boards, *unsure} - {"", board.id}
-    for part in board.union:
-        if part not in parts:
-            continue
-        fed = boards.get(part)
-        unknown_choices = unsure.get(part, frozenset()) | unsure.get(board.id, frozenset())
-        if fed is None:
-            if part not in unsure:
-                yield f"board {board.id!r}: its union: {unknown('board', part, known)}"
-        elif fed.union:
-            yield f"board {board.id!r}: its union names {part!r}, which is a union itself; name its boards instead"
-        elif fed.operator != "incr" or fed.votes is not None:
-            yield f"board {board.id!r}: its union names {part!r}, whose scores are no plain sums"
-        elif (fed.window, fed.clock) != (board.window, board.clock) and not unknown_choices & _COMPARED:
-            yield f"board {board.id!r}: its union names {part!r}, which has another window or clock"
 
 
 def load_boards(path: Path | None) -> Boards:

@@ -397,18 +397,18 @@ async def test_viewers_see_what_a_store_holds_that_went_back(own_store: StorePro
     assert [line["reason"] for line in logs if line["event"].startswith("data was lost")]
 
 
-@pytest.mark.parametrize("part", ["feed", "witness"])
+@pytest.mark.parametrize("part", ["channel", "witness"])
 async def test_without_these_parts_a_store_that_went_back_would_pass(
     own_store: StoreProcess, tmp_path: Path, part: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Taken away, each is missed by what is asserted above."""
-    if part == "feed":
-        monkeypatch.setattr(Channel, "_forget", lambda _feed: None)
+    if part == "channel":
+        monkeypatch.setattr(Channel, "_forget", lambda _channel: None)
     else:
         monkeypatch.setattr(Witness, "lose", lambda _witness, _reason: None)
     settings = fresh_settings(own_store.url)
     async with gone_back(settings, own_store, tmp_path) as (url, (socket, viewer), _):
-        if part == "feed":
+        if part == "channel":
             with pytest.raises(AssertionError, match="the viewer shows"):
                 await shows(socket, viewer, {"a": 1}, 3)
         else:
