@@ -38,10 +38,10 @@ class Share(Protocol):
     def entries(self) -> Sequence[Entry]:
         """What to count."""
 
-    def settle(self, committed: Committed) -> None:
+    def resolve(self, committed: Committed) -> None:
         """The store has answered, and what was counted is fsynced."""
 
-    def fail(self, error: Exception) -> None:
+    def reject(self, error: Exception) -> None:
         """The store has not; `error` tells whether some of it may have been counted."""
 
 
@@ -52,11 +52,11 @@ class _Awaited:
         self.entries = entries
         self.answer: asyncio.Future[Committed] = asyncio.get_running_loop().create_future()
 
-    def settle(self, committed: Committed) -> None:
+    def resolve(self, committed: Committed) -> None:
         if not self.answer.done():  # whoever waited may have been cancelled
             self.answer.set_result(committed)
 
-    def fail(self, error: Exception) -> None:
+    def reject(self, error: Exception) -> None:
         if not self.answer.done():
             self.answer.set_exception(error)
 
@@ -133,18 +133,18 @@ class Committer:
             try:
                 added = await self._add(join([share.entries for share in batch]))
             except StoreUnavailableError as error:
-                _fail(batch, error)
-                self._fail_waiting(str(error))
+                _reject(batch, error)
+                self._reject_waiting(str(error))
             except EpochLostError as error:
                 await self._give_up(batch, error)
             except BaseException as error:
-                _fail(batch, StoreUnavailableError(f"the commit ended: {error!r}", unknown=True))
+                _reject(batch, StoreUnavailableError(f"the commit ended: {error!r}", unknown=True))
                 raise
             else:
                 try:
                     await self._catch_up(added)
                 finally:
-                    _settle(batch, added)
+                    _resolve(batch, added)
                     self._await_company(len(batch))
 
     async def _give_up(self, batch: Sequence[Share], error: EpochLostError) -> None:
@@ -159,7 +159,7 @@ class Committer:
             return
         if not left:
             self.ledger.lose(error)
-        _fail(batch, error)
+        _reject(batch, error)
 
     def _await_company(self, answered: int) -> None:
         """Let those that have just been answered send again and share the next call, if they are many.
@@ -185,10 +185,10 @@ class Committer:
         if self._waiting:
             self._arrived.set()
 
-    def _fail_waiting(self, reason: str) -> None:
+    def _reject_waiting(self, reason: str) -> None:
         """Refuse all that waits: it would only meet the same store, each batch a deadline later than the last."""
         while self._waiting:
-            _fail(self._take(), StoreUnavailableError(reason))
+            _reject(self._take(), StoreUnavailableError(reason))
 
     def _take(self) -> list[Share]:
         """The next batch: whole shares, at least one, up to the batch size."""
@@ -233,7 +233,7 @@ class Committer:
                 await catch_up(self.ledger)
 
 
-def _settle(batch: Sequence[Share], added: Added) -> None:
+def _resolve(batch: Sequence[Share], added: Added) -> None:
     """Tell each share what became of its own entries."""
     if not added.refused:
         whole = Committed(added.offset, {})
@@ -254,7 +254,7 @@ def _dismiss(batch: Sequence[Share]) -> None:
         _tell(share, Committed(None, dict.fromkeys(range(len(share.entries)), "board_unknown")))
 
 
-def _fail(batch: Sequence[Share], error: Exception) -> None:
+def _reject(batch: Sequence[Share], error: Exception) -> None:
     for share in batch:
         _tell(share, error)
 
@@ -263,8 +263,8 @@ def _tell(share: Share, outcome: Committed | Exception) -> None:
     """Tell one share; should it fail to hear, that is no reason to leave the others without an answer."""
     try:
         if isinstance(outcome, Committed):
-            share.settle(outcome)
+            share.resolve(outcome)
         else:
-            share.fail(outcome)
+            share.reject(outcome)
     except Exception:
         log.exception("an answer could not be given")

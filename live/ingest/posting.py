@@ -53,12 +53,12 @@ class _Share:
         self.refused: Mapping[int, str] = {}
         self.fault: Exception | None = None
 
-    def settle(self, committed: Committed) -> None:
+    def resolve(self, committed: Committed) -> None:
         self.offset = committed.offset
         self.refused = committed.refused
         self._posting.heard()
 
-    def fail(self, error: Exception) -> None:
+    def reject(self, error: Exception) -> None:
         self.fault = error
         self.refused = dict.fromkeys(range(len(self.entries)), "board_unavailable")
         self._posting.heard()
@@ -115,7 +115,7 @@ class Posting:
             try:
                 committers[share.board].submit(share)
             except ProblemError as error:
-                share.fail(error)
+                share.reject(error)
 
     def hear(self, outcome: Committed | Exception) -> None:
         """What became of the only event, for the only board, that was counted on another way than `send`."""
@@ -123,9 +123,9 @@ class Posting:
         self._left = 1
         (share,) = self._shares.values()
         if isinstance(outcome, Committed):
-            share.settle(outcome)
+            share.resolve(outcome)
         else:
-            share.fail(outcome)
+            share.reject(outcome)
 
     def heard(self) -> None:
         """A board has said what became of its share."""

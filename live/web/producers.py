@@ -31,10 +31,10 @@ class _Message:
         self._intake = intake
         self._session = session
 
-    def settle(self, committed: Committed) -> None:
+    def resolve(self, committed: Committed) -> None:
         self.reply(self._intake.reply_to_plain(self._session.head, self.body, committed))
 
-    def fail(self, error: Exception) -> None:
+    def reject(self, error: Exception) -> None:
         self.reply(self._intake.reply_to_plain(self._session.head, self.body, error))
 
     def reply(self, reply: Reply) -> None:

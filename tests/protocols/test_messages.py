@@ -31,9 +31,9 @@ def test_answers_go_out_in_the_order_of_the_messages() -> None:
     """An answer that is known early waits."""
     socket = Socket()
     first, second = socket.add(), socket.add()
-    second.settle(Committed(2, {}))
+    second.resolve(Committed(2, {}))
     assert socket.queue.take_answered() == []
-    first.fail(ValueError())
+    first.reject(ValueError())
     assert socket.queue.take_answered() == [text_frame(b"error"), text_frame(b"2")]
     assert not socket.queue
 
@@ -66,7 +66,7 @@ def test_a_bounded_number_of_messages_is_read_ahead() -> None:
     while not socket.queue.is_ahead:
         messages.append(socket.add())
         assert len(messages) < 1000
-    messages[0].settle(Committed(1, {}))
+    messages[0].resolve(Committed(1, {}))
     socket.queue.take_answered()
     assert not socket.queue.is_ahead
 
@@ -78,7 +78,7 @@ def test_dropping_held_messages_keeps_those_that_were_submitted() -> None:
     for _ in range(2):
         socket.queue.hold(socket.add())
     socket.queue.drop_held()
-    submitted.settle(Committed(7, {}))
+    submitted.resolve(Committed(7, {}))
     assert socket.queue.take_answered() == [text_frame(b"7")]
     assert not socket.queue
     assert socket.queue.held is None

@@ -87,11 +87,11 @@ class Post:
     def disconnect(self) -> None:
         """Do nothing: a complete request is counted although nobody waits for its reply."""
 
-    def settle(self, committed: Committed) -> None:
+    def resolve(self, committed: Committed) -> None:
         """The store has counted the body, which was one plain event."""
         self._resolve(committed)
 
-    def fail(self, error: Exception) -> None:
+    def reject(self, error: Exception) -> None:
         """The store has not counted the body, which was one plain event."""
         self._resolve(error)
 

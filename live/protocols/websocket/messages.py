@@ -33,11 +33,11 @@ class Message:
         self.entries: Sequence[Entry] = ()
         self.frame: bytes | None = None
 
-    def settle(self, committed: Committed) -> None:
+    def resolve(self, committed: Committed) -> None:
         """The store has counted it."""
         self._socket.resolve(self, committed)
 
-    def fail(self, error: Exception) -> None:
+    def reject(self, error: Exception) -> None:
         """The store has not counted it."""
         self._socket.resolve(self, error)
 
