@@ -25,7 +25,7 @@ from live.domain.producer import Producer
 from live.errors import ProblemError, StoreUnavailableError
 from live.ingest.bodies import Decoder, decoder_of, is_packed, too_large, unpack
 from live.ingest.committer import Committed, Committer, Share
-from live.ingest.posting import Answer, Posting, Told, limit_of, takers_of
+from live.ingest.posting import Answer, OnResult, Posting, limit_of, takers_of
 from live.ingest.replies import Reply, json_reply, problem_reply
 from live.settings import Settings
 from live.store.registry.idempotency import Answers
@@ -177,7 +177,7 @@ class Intake:
             return self._reply
         replies: list[Reply] = []
         decoded = finish(head.decode(body, self.settings.max_events))
-        Posting(head.boards, head.producer, head.identities, decoded, _telling(replies.append)).hear(outcome)
+        Posting(head.boards, head.producer, head.identities, decoded, _replying(replies.append)).receive(outcome)
         return replies[0]
 
     def submit(self, head: Head, body: bytes, done: Done) -> None:
@@ -189,7 +189,7 @@ class Intake:
         try:
             next(steps)
         except StopIteration as end:  # as most bodies do at once
-            self._posting(head, end.value, _telling(done)).send(self._committers)
+            self._posting(head, end.value, _replying(done)).send(self._committers)
         except Exception as error:  # noqa: BLE001 - `problem_reply` logs what is not foreseen
             done(problem_reply(error))
         else:
@@ -274,8 +274,8 @@ class Intake:
         except Exception as error:  # noqa: BLE001 - `problem_reply` logs what is not foreseen
             return problem_reply(error)
 
-    def _posting(self, head: Head, decoded: Body, told: Told) -> Posting:
-        return Posting(self._boards, head.producer, head.identities, decoded, told, head.once)
+    def _posting(self, head: Head, decoded: Body, on_result: OnResult) -> Posting:
+        return Posting(self._boards, head.producer, head.identities, decoded, on_result, head.once)
 
     def _sole_of(self, producer: Producer) -> str | None:
         takers = takers_of(self._boards, producer.boards, UNSET, UNSET, UNSET)
@@ -301,9 +301,9 @@ class Intake:
 
     async def _count(self, head: Head, decoded: Body) -> Answer:
         """Count the events of a body; raises what the boards raise when none has counted."""
-        told: asyncio.Future[Answer | Exception] = asyncio.get_running_loop().create_future()
-        self._posting(head, decoded, told.set_result).send(self._committers)
-        outcome = await told
+        result: asyncio.Future[Answer | Exception] = asyncio.get_running_loop().create_future()
+        self._posting(head, decoded, result.set_result).send(self._committers)
+        outcome = await result
         if isinstance(outcome, Exception):
             raise outcome
         return outcome
@@ -316,13 +316,13 @@ def _read(head: Head, body: bytes, settings: Settings) -> Steps:
     return (yield from head.decode(body, settings.max_events))
 
 
-def _telling(done: Done) -> Told:
+def _replying(done: Done) -> OnResult:
     """Makes a reply of what became of a body."""
 
-    def told(outcome: Answer | Exception) -> None:
+    def on_result(outcome: Answer | Exception) -> None:
         done(problem_reply(outcome) if isinstance(outcome, Exception) else json_reply(_encode(outcome)))
 
-    return told
+    return on_result
 
 
 def _decoder_of_binary(headers: Headers) -> Decoder:

@@ -32,7 +32,7 @@ class Answer(msgspec.Struct, frozen=True):
     offsets: dict[str, int]
 
 
-Told = Callable[[Answer | Exception], None]
+OnResult = Callable[[Answer | Exception], None]
 
 
 class _Share:
@@ -56,16 +56,16 @@ class _Share:
     def resolve(self, committed: Committed) -> None:
         self.offset = committed.offset
         self.refused = committed.refused
-        self._posting.heard()
+        self._posting.received()
 
     def reject(self, error: Exception) -> None:
         self.fault = error
         self.refused = dict.fromkeys(range(len(self.entries)), "board_unavailable")
-        self._posting.heard()
+        self._posting.received()
 
 
 class Posting:
-    """The events of one body, from the moment that they are decoded; `told` is called once with what became of them.
+    """The events of one body, from the moment that they are decoded; `on_result` is called once with the outcome.
 
     With `once`, the key that makes a whole body idempotent, each event without an id gets an identity from it: should
     the body be sent again, it is known to be counted, and counts as accepted in the second answer as in the first.
@@ -77,11 +77,11 @@ class Posting:
         "_identities",
         "_implied",
         "_left",
+        "_on_result",
         "_once",
         "_producer",
         "_rejected",
         "_shares",
-        "_told",
     )
 
     def __init__(
@@ -90,13 +90,13 @@ class Posting:
         producer: Producer,
         identities: Identities,
         body: Body,
-        told: Told,
+        on_result: OnResult,
         once: str | None = None,
     ) -> None:
         self._boards = boards
         self._producer = producer
         self._body = body
-        self._told = told
+        self._on_result = on_result
         self._once = once
         self._identities = identities
         self._implied: set[int] = set()  # the events whose identity comes from `once`
@@ -110,14 +110,14 @@ class Posting:
         shares = self._shares.values()
         self._left = len(shares)
         if not shares:
-            self._told(self._answer())
+            self._on_result(self._answer())
         for share in shares:
             try:
                 committers[share.board].submit(share)
             except ProblemError as error:
                 share.reject(error)
 
-    def hear(self, outcome: Committed | Exception) -> None:
+    def receive(self, outcome: Committed | Exception) -> None:
         """What became of the only event, for the only board, that was counted on another way than `send`."""
         self._route()
         self._left = 1
@@ -127,14 +127,14 @@ class Posting:
         else:
             share.reject(outcome)
 
-    def heard(self) -> None:
+    def received(self) -> None:
         """A board has said what became of its share."""
         self._left -= 1
         if self._left == 0:
             faults = [share.fault for share in self._shares.values() if share.fault is not None]
             outcome = self._fault(faults) if faults else self._answer()
             self._shares.clear()  # they know us: as a cycle, all of it would be left to the collector
-            self._told(outcome)
+            self._on_result(outcome)
 
     def _route(self) -> None:
         """Give each event to its boards: the one it names, or every one that takes its type and category."""
@@ -283,8 +283,8 @@ class Posting:
                 else:
                     board = share.board if self._several else None
                     self._rejected.append(Rejection(index, code, share.details.get(index, REFUSALS[code]), board))
-        told = accepted | known | {rejection.index for rejection in self._rejected}
-        for index in kept_quiet - told:
+        answered = accepted | known | {rejection.index for rejection in self._rejected}
+        for index in kept_quiet - answered:
             self._rejected.append(Rejection(index, "type_unknown", REFUSALS["type_unknown"]))
         known -= accepted
         EVENTS_DUPLICATE.inc(len(known))
