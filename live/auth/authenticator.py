@@ -117,6 +117,17 @@ class Authenticator:
             )
         return known.producer
 
+    def authorize(self, authorization: bytes | None, client: Client, verb: Verb = "post") -> Producer:
+        """The producer of a request, as `identify` finds it, if it may do `verb`.
+
+        Raises:
+            ProblemError: as `identify`, or `scope_forbidden`.
+            StoreUnavailableError: the API keys can't be checked now.
+        """
+        producer = self.identify(authorization, client, verb)
+        producer.require(verb)
+        return producer
+
     def _anonymous_may(self, verb: Verb, client: Client) -> bool:
         required = self._key_required or self._witness.facts.keys_required
         if not (self._settings.open or (self._version is not None and not required)):

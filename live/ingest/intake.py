@@ -79,9 +79,9 @@ class Intake:
         rate_limiter: RateLimiter,
         answers: Answers,
     ) -> None:
-        self.settings = settings
-        self.authenticator = authenticator
-        self.rate_limiter = rate_limiter
+        self._settings = settings
+        self._authenticator = authenticator
+        self._rate_limiter = rate_limiter
         self._boards = boards
         self._committers = committers
         self._answers = answers
@@ -93,31 +93,7 @@ class Intake:
     def take_over(self, boards: Boards, committers: dict[str, Committer]) -> None:
         """Take events for these boards from now on; whoever remembers what was said of a head has to ask again."""
         self._boards, self._committers = boards, committers
-        self.authenticator.generation += 1
-
-    def welcome(self, authorization: bytes | None, client: Client) -> Producer:
-        """Who sends.
-
-        Raises:
-            ProblemError: `credentials_required`, `credentials_invalid`, `origin_forbidden` or `scope_forbidden`.
-            StoreUnavailableError: whose key is good can't be known now.
-        """
-        producer = self.authenticator.identify(authorization, client)
-        producer.require("post")
-        return producer
-
-    async def welcome_admin(self, authorization: bytes | None, client: Client) -> Producer:
-        """Who changes boards.
-
-        Raises:
-            ProblemError: `credentials_required`, `credentials_invalid`, `origin_forbidden`, `scope_forbidden` or
-                `rate_exceeded`.
-            StoreUnavailableError: whose key is good can't be known now.
-        """
-        producer = self.authenticator.identify(authorization, client, "admin")
-        producer.require("admin")
-        await self.rate_limiter.admit(producer)
-        return producer
+        self._authenticator.generation += 1
 
     def read_head(self, producer: Producer, headers: Headers, named: Mapping[bytes, bytes]) -> Head:
         """Judge what is to come; of a header field that stands twice `named` has the first.
@@ -144,8 +120,8 @@ class Intake:
         Raises:
             ProblemError: `body_too_large`.
         """
-        if declared > self.settings.max_body:
-            raise too_large(self.settings.max_body)
+        if declared > self._settings.max_body:
+            raise too_large(self._settings.max_body)
 
     def submit_plain(self, head: Head, body: bytes, share: PlainShare) -> bool:
         """Have a body counted that is one plain like, on the shortest way there is; False when it is anything else.
@@ -176,7 +152,7 @@ class Intake:
             self._outcome, self._reply = outcome, json_reply(_encode(answer))
             return self._reply
         replies: list[Reply] = []
-        decoded = finish(head.decode(body, self.settings.max_events))
+        decoded = finish(head.decode(body, self._settings.max_events))
         Posting(head.boards, head.producer, head.identities, decoded, _replying(replies.append)).receive(outcome)
         return replies[0]
 
@@ -199,8 +175,8 @@ class Intake:
         """Take in one request from its head to its answer; the body is read only when the head is good."""
         named = dict(reversed(headers))
         try:
-            producer = self.welcome(named.get(b"authorization"), client)
-            await self.rate_limiter.admit(producer)
+            producer = self._authenticator.authorize(named.get(b"authorization"), client)
+            await self._rate_limiter.admit(producer)
             head = self.read_head(producer, headers, named)
             whole = await self.collect(body)
         except (ProblemError, StoreUnavailableError) as error:
@@ -231,23 +207,23 @@ class Intake:
         size = 0
         async for part in body:
             size += len(part)
-            if size > self.settings.max_body:
-                raise too_large(self.settings.max_body)
+            if size > self._settings.max_body:
+                raise too_large(self._settings.max_body)
             parts.append(part)
         return b"".join(parts)
 
     def _decode(self, head: Head, body: bytes) -> Steps:
         """Decode a body in steps, and charge its producer for what it holds, or at least for the work that it was."""
-        steps, work = _read(head, body, self.settings), 0
+        steps, work = _read(head, body, self._settings), 0
         while True:
             try:
                 next(steps)
             except StopIteration as end:
                 decoded: Body = end.value
-                self.rate_limiter.charge(head.producer, max(work, len(decoded.events) + len(decoded.rejections)))
+                self._rate_limiter.charge(head.producer, max(work, len(decoded.events) + len(decoded.rejections)))
                 return decoded
             except ProblemError:
-                self.rate_limiter.charge(head.producer, work + len(body) // _BYTES_OF_AN_EVENT)
+                self._rate_limiter.charge(head.producer, work + len(body) // _BYTES_OF_AN_EVENT)
                 raise
             work += STEP
             yield
@@ -294,7 +270,7 @@ class Intake:
             reply = _encode(answer)
             if all(rejection.code != "board_unavailable" for rejection in answer.rejected):  # or it may be had yet
                 reply, size = await self._answers.finish(producer, once, reply)
-                self.rate_limiter.charge(head.producer, 1 + size // _STORED_FOR_AN_EVENT)
+                self._rate_limiter.charge(head.producer, 1 + size // _STORED_FOR_AN_EVENT)
         except Exception as error:  # noqa: BLE001 - `problem_reply` logs what is not foreseen
             return problem_reply(error)
         return json_reply(reply)

@@ -4,7 +4,9 @@ import asyncio
 from collections.abc import Callable
 from typing import Final
 
+from live.auth.authenticator import Authenticator
 from live.auth.client import Client
+from live.auth.rate_limiter import RateLimiter
 from live.errors import ProblemError
 from live.ingest.committer import Committed
 from live.ingest.intake import Head, Headers, Intake, PlainShare
@@ -17,7 +19,9 @@ _JSON: Final = {b"content-type": b"application/json"}
 class Session:
     """What a socket's messages are taken in with."""
 
-    def __init__(self, intake: Intake, headers: Headers, client: Client) -> None:
+    def __init__(
+        self, intake: Intake, authenticator: Authenticator, rate_limiter: RateLimiter, headers: Headers, client: Client
+    ) -> None:
         """Let a producer in.
 
         Raises:
@@ -25,6 +29,8 @@ class Session:
             StoreUnavailableError: whose key is good can't be known now.
         """
         self._intake = intake
+        self._authenticator = authenticator
+        self._rate_limiter = rate_limiter
         self._authorization = dict(reversed(headers)).get(b"authorization")
         self._client = client
         self._generation = -1
@@ -39,7 +45,7 @@ class Session:
         """
         self._look_again()
         try:
-            return self._intake.rate_limiter.admit_now(self.head.producer)
+            return self._rate_limiter.admit_now(self.head.producer)
         except ProblemError:
             return False  # it has sent too much: it waits
 
@@ -53,7 +59,7 @@ class Session:
         while True:
             self._look_again()
             try:
-                await self._intake.rate_limiter.admit(self.head.producer)
+                await self._rate_limiter.admit(self.head.producer)
             except ProblemError:
                 await asyncio.sleep(_PAUSE)
             else:
@@ -81,12 +87,12 @@ class Session:
 
     def _look_again(self) -> None:
         """Ask again who it is, if keys have changed."""
-        if self._generation != self._intake.authenticator.generation:
+        if self._generation != self._authenticator.generation:
             self.head = self._look()
 
     def _look(self) -> Head:
-        generation = self._intake.authenticator.generation
-        producer = self._intake.welcome(self._authorization, self._client)
+        generation = self._authenticator.generation
+        producer = self._authenticator.authorize(self._authorization, self._client)
         head = self._intake.read_head(producer, (), _JSON)
         self._generation = generation
         return head

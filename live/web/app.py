@@ -78,9 +78,7 @@ def make_app(settings: Settings, all_boards: Boards) -> ASGIApp:
     async def lifespan(app: Starlette) -> AsyncIterator[dict[str, object]]:
         parts = app.state.live = make_parts(settings, all_boards, clients)
         with suppress(StoreUnavailableError, EpochLostError):
-            await (
-                parts.intake.authenticator.open()
-            )  # so that the first request of a producer does not meet a closed gate
+            await parts.authenticator.open()  # so that the first request of a producer does not meet a closed gate
             await parts.registry.look()
         work = asyncio.create_task(_work(parts))
         work.add_done_callback(_report)
@@ -92,7 +90,7 @@ def make_app(settings: Settings, all_boards: Boards) -> ASGIApp:
                 await work
             with suppress(StoreUnavailableError):
                 await parts.presence.leave()
-            await parts.intake.rate_limiter.close()
+            await parts.rate_limiter.close()
             await parts.client.aclose()
 
     app = Starlette(
@@ -208,6 +206,8 @@ def make_parts(settings: Settings, all_boards: Boards, clients: ClientResolver) 
         registry=registry,
         board_admin=board_admin,
         readiness=Readiness(client, settings.key_prefix, registry),
+        authenticator=authenticator,
+        rate_limiter=rate_limiter,
         intake=intake,
         limits=ConnectionLimits(settings, clients.trusts),
         hub=hub,
@@ -222,8 +222,8 @@ def _connection_parts(parts: Live, clients: ClientResolver) -> Parts:
     """What our own protocols need."""
     return Parts(
         settings=parts.settings,
-        authenticator=parts.intake.authenticator,
-        rate_limiter=parts.intake.rate_limiter,
+        authenticator=parts.authenticator,
+        rate_limiter=parts.rate_limiter,
         clients=clients,
         intake=parts.intake,
         limits=parts.limits,
@@ -238,7 +238,7 @@ async def _work(parts: Live) -> None:
         if parts.settings.role != "ingest":
             tasks.create_task(parts.hub.run())
             tasks.create_task(parts.reaper.run())
-        tasks.create_task(parts.intake.authenticator.run())
+        tasks.create_task(parts.authenticator.run())
         tasks.create_task(parts.limits.run())
         tasks.create_task(parts.losses.run())
         if parts.settings.demo:

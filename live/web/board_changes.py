@@ -80,10 +80,11 @@ _METHODS: Final[Mapping[str, Callable[[Request], Awaitable[Response]]]] = {
 async def admin_of(request: Request) -> Producer:
     """Who asks, with a key that is for changing this board."""
     authorization = request.headers.get("authorization")
-    intake = live_of(request).intake
-    producer = await intake.welcome_admin(
-        None if authorization is None else authorization.encode("latin-1"), client_of(request)
+    live = live_of(request)
+    producer = live.authenticator.authorize(
+        None if authorization is None else authorization.encode("latin-1"), client_of(request), "admin"
     )
+    await live.rate_limiter.admit(producer)
     if "board" in request.path_params:
         producer.require_board(request.path_params["board"])
     return producer

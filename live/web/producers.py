@@ -47,7 +47,7 @@ async def take_messages(websocket: WebSocket) -> None:
     live, client = live_of(websocket), client_of(websocket)
     try:
         client.require_origin(live.settings.allowed_origins)
-        session = Session(live.intake, websocket.scope["headers"], client)
+        session = Session(live.intake, live.authenticator, live.rate_limiter, websocket.scope["headers"], client)
     except (ProblemError, StoreUnavailableError) as error:
         await websocket.send_denial_response(problem_response(error))
         return

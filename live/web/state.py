@@ -9,6 +9,8 @@ import msgspec
 from jinja2 import Environment
 from starlette.requests import HTTPConnection
 
+from live.auth.authenticator import Authenticator
+from live.auth.rate_limiter import RateLimiter
 from live.boards.admin import BoardAdmin
 from live.boards.readiness import Readiness
 from live.boards.registry import BoardRegistry
@@ -37,6 +39,8 @@ class Live(msgspec.Struct, frozen=True):
     registry: BoardRegistry
     board_admin: BoardAdmin
     readiness: Readiness
+    authenticator: Authenticator
+    rate_limiter: RateLimiter
     intake: Intake
     limits: ConnectionLimits
     hub: Hub

@@ -45,7 +45,7 @@ class HeadCache:
             return known[0], lambda: known[1]
         named = dict(reversed(head.fields))
         client = self._clients.resolve(peer.address, head.fields, tls=peer.tls)
-        producer = intake.welcome(named.get(b"authorization"), client)
+        producer = authenticator.authorize(named.get(b"authorization"), client)
 
         def judge() -> Head:
             judged = intake.read_head(producer, head.fields, named)

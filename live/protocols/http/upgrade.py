@@ -75,7 +75,7 @@ class Upgrades:
 
     def _admit_producer(self, head: RequestHead, client: Client) -> TakeOver:
         parts, connections = self._parts, self._connections
-        session = Session(parts.intake, head.fields, client)
+        session = Session(parts.intake, parts.authenticator, parts.rate_limiter, head.fields, client)
 
         def take_over(transport: asyncio.Transport, place: Limited) -> None:
             def closed() -> None:
