@@ -1,4 +1,4 @@
-"""One table of metrics, as Prometheus reads them at /metrics."""
+"""All metrics, as Prometheus reads them at /metrics."""
 
 import warnings
 from collections.abc import Collection, Iterator
@@ -14,82 +14,82 @@ _SECONDS: Final = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0
 _SIZES: Final = (1, 2, 5, 10, 25, 50, 100, 250, 500, 1000, 3000)
 
 EVENTS_ACCEPTED: Final = Counter(
-    "live_events_accepted", "Events counted on a board and fsynced", ["board"], registry=REGISTRY
+    "live_events_accepted", "Events counted and synced to disk, by board", ["board"], registry=REGISTRY
 )
 EVENTS_REJECTED: Final = Counter(
-    "live_events_rejected", "Events refused one by one, by the code of the refusal", ["code"], registry=REGISTRY
+    "live_events_rejected", "Events refused one by one, by refusal code", ["code"], registry=REGISTRY
 )
 EVENTS_DUPLICATE: Final = Counter(
-    "live_events_duplicate", "Events that were known by their identity and not counted again", registry=REGISTRY
+    "live_events_duplicate", "Events not counted again because their identity was known", registry=REGISTRY
 )
 PROBLEMS_ANSWERED: Final = Counter(
-    "live_problems", "Requests refused as a whole, by the code of the problem", ["code"], registry=REGISTRY
+    "live_problems", "Requests refused as a whole, by problem code", ["code"], registry=REGISTRY
 )
 DROPPED_CONNECTIONS: Final = Counter(
     "live_dropped_connections",
-    "HTTP connections closed by the server: slow in sending, answers unread, or lingering after the last answer",
+    "HTTP connections closed by the server: slow to send, responses unread, or lingering after the last response",
     ["reason"],
     registry=REGISTRY,
 )
-COMMIT_EVENTS: Final = Histogram("live_commit_events", "Events in one script call", buckets=_SIZES, registry=REGISTRY)
+COMMIT_EVENTS: Final = Histogram("live_commit_events", "Events per script call", buckets=_SIZES, registry=REGISTRY)
 COMMIT_SECONDS: Final = Histogram(
-    "live_commit_seconds", "Time of one script call, with fsync", buckets=_SECONDS, registry=REGISTRY
+    "live_commit_seconds", "Duration of a script call, including the sync to disk", buckets=_SECONDS, registry=REGISTRY
 )
 ROTATION_SECONDS: Final = Histogram(
-    "live_rotation_step_seconds", "Time of one step of rotation", buckets=_SECONDS, registry=REGISTRY
+    "live_rotation_step_seconds", "Duration of a rotation step", buckets=_SECONDS, registry=REGISTRY
 )
 ROTATION_FAILURES: Final = Counter(
-    "live_rotation_failures", "Steps of rotation that the store did not answer", registry=REGISTRY
+    "live_rotation_failures", "Rotation steps that the store did not answer", registry=REGISTRY
 )
 VIEWERS: Final = Gauge(
-    "live_viewers", "Viewers of this process", ["board"], registry=REGISTRY, multiprocess_mode="livesum"
+    "live_viewers", "Viewers of this process, by board", ["board"], registry=REGISTRY, multiprocess_mode="livesum"
 )
-BYTES_SENT: Final = Counter("live_bytes_sent", "Bytes of messages handed to viewers", registry=REGISTRY)
+BYTES_SENT: Final = Counter("live_bytes_sent", "Bytes of messages sent to viewers", registry=REGISTRY)
 CONFLATED: Final = Counter(
-    "live_conflated", "Changes of a board that viewers saw together with an earlier one", registry=REGISTRY
+    "live_conflated", "Changes that viewers received combined with an earlier one", registry=REGISTRY
 )
 RECOVERIES: Final = Counter(
     "live_recoveries",
-    "Viewers that came back, by whether they were told just what they missed",
+    "Viewers that reconnected with a position, by whether they received exactly the changes they missed",
     ["recovered"],
     registry=REGISTRY,
 )
 TICK_SECONDS: Final = Histogram(
-    "live_tick_seconds", "Time of one tick of a board: read, encode, send", buckets=_SECONDS, registry=REGISTRY
+    "live_tick_seconds", "Duration of one tick of a board: read, encode, send", buckets=_SECONDS, registry=REGISTRY
 )
 SEND_LAG_SECONDS: Final = Histogram(
     "live_send_lag_seconds",
-    "From hearing of an accepted change until all viewers were sent it",
+    "Time from the notice of a change until it was sent to all viewers",
     buckets=_SECONDS,
     registry=REGISTRY,
 )
 ROTATION_LAG: Final = Gauge(
     "live_rotation_lag_seconds",
-    "For how long something that has left the window has been waiting to be subtracted",
+    "How long the oldest data outside the window has been waiting to be subtracted",
     ["board"],
     registry=REGISTRY,
     multiprocess_mode="livemax",
 )
 RANGE_LEFT: Final = Gauge(
     "live_score_range_left",
-    "Share of the exact range that the widest value of the last batch leaves free: from 1 down to 0",
+    "Share of the exact range, from 1 to 0, that the widest value of the last batch leaves",
     ["board"],
     registry=REGISTRY,
     multiprocess_mode="livemin",
 )
-FRAMES_SENT: Final = Counter("live_frames_sent", "Messages handed to viewers, by type", ["type"], registry=REGISTRY)
+FRAMES_SENT: Final = Counter("live_frames_sent", "Messages sent to viewers, by type", ["type"], registry=REGISTRY)
 SLOW_VIEWERS: Final = Counter(
-    "live_slow_viewers", "Viewers let go because they did not take a frame in time", registry=REGISTRY
+    "live_slow_viewers", "Viewers disconnected because they read too slowly", registry=REGISTRY
 )
 STORE_STALE: Final = Gauge(
-    "live_store_stale", "1 while the store can't be heard", registry=REGISTRY, multiprocess_mode="livemax"
+    "live_store_stale", "1 while the store is unreachable", registry=REGISTRY, multiprocess_mode="livemax"
 )
 
-BY_BOARD: Final = (EVENTS_ACCEPTED, RANGE_LEFT, VIEWERS, ROTATION_LAG)  # every metric that has a series for each board
+BY_BOARD: Final = (EVENTS_ACCEPTED, RANGE_LEFT, VIEWERS, ROTATION_LAG)  # metrics with a series per board
 
 
 def forget_board(board: str) -> None:
-    """Drop the series of a board that is no more."""
+    """Drop the series of a deleted board."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # the files of several processes keep them: see `OfBoards`
         for metric in BY_BOARD:
@@ -97,9 +97,9 @@ def forget_board(board: str) -> None:
 
 
 class OfBoards(Collector):
-    """What another collector tells, without the series of boards that are no more.
+    """The metrics of another collector, without the series of deleted boards.
 
-    The files through which several processes put their metrics together keep every series that there ever was.
+    The files with which several processes combine their metrics keep every series forever.
     """
 
     def __init__(self, collector: Collector, boards: Collection[str]) -> None:
