@@ -1,4 +1,4 @@
-"""`live boards`: which boards there are, what they hold, and what memory that takes."""
+"""`live boards`: lists the boards, their records and their memory."""
 
 import asyncio
 from typing import Annotated, Any
@@ -15,28 +15,32 @@ from live.store.board.usage import count, keys_of, measure, view
 from live.store.connection.client import connect
 from live.store.registry.definitions import DefinitionStore
 
-_FIRM = 1000  # members from which on a prediction is more than a guess
+_FIRM = 1000  # members: with fewer, an estimate is unreliable
 
 
 def show_boards(
     *,
-    memory: Annotated[bool, typer.Option("--memory", help="Measure what each takes, by samples of its keys.")] = False,
+    memory: Annotated[
+        bool, typer.Option("--memory", help="Measure the memory of each board, by samples of its store keys.")
+    ] = False,
     members: Annotated[
-        int | None, typer.Option("--members", min=1, help="Reckon the memory of a board of so many members.")
+        int | None, typer.Option("--members", min=1, help="Estimate the memory of each board with this many members.")
     ] = None,
     events: Annotated[
         int | None,
-        typer.Option("--events", min=0, help="Reckon it for so many events with an id, in a sliding window, or votes."),
+        typer.Option(
+            "--events", min=0, help="Estimate it for this many events with an id, events in a sliding window, or votes."
+        ),
     ] = None,
     store: StoreOption = None,
     boards: BoardsOption = None,
     data_dir: DataDirOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """List the boards, those of the boards file and those made at run time, with their records and where they stand.
+    """List the boards of the boards file and the run-time boards, with their records and offsets.
 
-    What another load would take is reckoned from what a board holds: fill it with some thousands of members first.
-    Without --store it looks at the embedded store of a running `live serve`.
+    Estimates are based on what a board holds, so fill it with some thousand members first.
+    Without --store, the command uses the embedded store of a running `live serve`.
 
     Example: live boards --memory --members 1000000
     """
@@ -49,11 +53,11 @@ def show_boards(
     else:
         out.print(_table(found))
         if any(0 < held["memory"]["members"] < _FIRM for held in found if "predicted" in held.get("memory", {})):
-            out.print(f"What is reckoned from fewer than {_FIRM:,} members is a guess.")
+            out.print(f"Estimates based on fewer than {_FIRM:,} members are unreliable.")
 
 
 async def _look(settings: Settings, wanted: tuple[int | None, int | None] | None) -> list[dict[str, Any]]:
-    """What is told of each board; measured for the load that is `wanted`."""
+    """The data of each board, with its memory if `wanted` names a load to estimate."""
     client = connect(settings.store or f"unix://{settings.data_dir.resolve() / 'valkey.sock'}", settings)
     prefix = settings.key_prefix
     try:
@@ -72,12 +76,12 @@ async def _look(settings: Settings, wanted: tuple[int | None, int | None] | None
 
 
 def _table(found: list[dict[str, Any]]) -> Table:
-    """The boards, for people."""
+    """The boards as a table."""
     measured = any("memory" in board for board in found)
     reckoned = any("predicted" in board.get("memory", {}) for board in found)
     names = ["id", "title", "records", "offset", ""]
-    names += ["bytes", "a member", "an event"] if measured else []
-    table = Table(*names, *(["reckoned"] if reckoned else []), box=None, pad_edge=False)
+    names += ["bytes", "per member", "per event"] if measured else []
+    table = Table(*names, *(["estimate"] if reckoned else []), box=None, pad_edge=False)
     for board in found:
         row = [board["board"], board["title"], f"{board['records']:,}", f"{board['offset']:,}"]
         row.append("frozen" if board["frozen"] else "" if board["epoch"] else "not opened")

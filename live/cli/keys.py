@@ -1,4 +1,4 @@
-"""`live keys`: makes, shows and revokes the keys with which producers send events."""
+"""`live keys`: creates, lists and revokes API keys."""
 
 import asyncio
 from collections.abc import AsyncIterator, Iterable
@@ -27,10 +27,12 @@ from live.store.registry.producers import ProducerStore
 keys = typer.Typer(
     name="keys",
     no_args_is_help=True,
-    help="Make, show and revoke the keys with which producers send events.",
+    help="Create, list and revoke API keys.",
 )
 
-IdArgument = Annotated[str, typer.Argument(metavar="ID", help="The producer: a-z, 0-9, _ and -, at most 64.")]
+IdArgument = Annotated[
+    str, typer.Argument(metavar="ID", help="The id of the producer: at most 64 of a-z, 0-9, _ and -.")
+]
 
 _MOST_SOURCE: Final = 64
 _VERBS: Final = get_args(Verb)
@@ -40,29 +42,39 @@ _VERBS: Final = get_args(Verb)
 def add(  # noqa: PLR0913 - a flag each
     producer: IdArgument,
     *,
-    boards: Annotated[str | None, typer.Option("--boards", help="Only these boards, such as a,b; * for all.")] = None,
-    verbs: Annotated[str | None, typer.Option("--verbs", help=f"Of {', '.join(_VERBS)}; default post.")] = None,
-    rate: Annotated[float | None, typer.Option("--rate", help="Events a second; 0 for no limit.")] = None,
-    burst: Annotated[int | None, typer.Option("--burst", min=1, help="Events that may come at once.")] = None,
+    boards: Annotated[
+        str | None, typer.Option("--boards", help="Boards that it may feed, such as a,b; * for all.")
+    ] = None,
+    verbs: Annotated[
+        str | None, typer.Option("--verbs", help=f"What it may do: {', '.join(_VERBS)}. Default: post.")
+    ] = None,
+    rate: Annotated[float | None, typer.Option("--rate", help="Events per second; 0 for no limit.")] = None,
+    burst: Annotated[int | None, typer.Option("--burst", min=1, help="Events that it may send in one burst.")] = None,
     max_amount: Annotated[
         int | None,
-        typer.Option("--max-amount", min=0, max=MAX_SCORE, help="Largest amount of an event; 0 for the board's limit."),
+        typer.Option(
+            "--max-amount", min=0, max=MAX_SCORE, help="Largest amount of an event; 0 for the limit of the board."
+        ),
     ] = None,
     sources: Annotated[
         str | None,
-        typer.Option("--sources", help="Event types that boards of this admin may take, such as a,b; * for all."),
+        typer.Option(
+            "--sources", help="Event types that boards of this administrator may take, such as a,b; * for all."
+        ),
     ] = None,
-    any_board: Annotated[bool, typer.Option("--any-board", help="Take ids in --boards that no board has yet.")] = False,
+    any_board: Annotated[
+        bool, typer.Option("--any-board", help="Accept ids in --boards that no board has yet.")
+    ] = False,
     store: StoreOption = None,
     data_dir: DataDirOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Make a key and print it, this once: nobody can show it again.
+    """Create an API key and print it. It is shown only once.
 
-    On a producer that has one it makes a second, so that the producer can change over; then revoke the first.
-    What is said of boards, verbs and rate replaces what was said before. Running servers know within two seconds.
+    If the producer has an API key, this adds a second secret, so that it can switch over; then revoke the first one.
+    Boards, verbs and rate replace the earlier ones. Running servers accept the API key within two seconds.
 
-    A key with the verb admin changes boards and records; alone, it does not change who may post.
+    An API key with the verb admin changes boards and records. With this verb alone, it does not change who may post.
 
     Example: live keys add shop --boards posts --rate 500
     """
@@ -75,13 +87,13 @@ def add(  # noqa: PLR0913 - a flag each
     if as_json:
         print_json({"key": key, "fingerprint": fingerprint, **view(record)})
         return
-    err.print(f"Send it as `Authorization: Bearer …`; its fingerprint is {fingerprint}.", markup=False, soft_wrap=True)
+    err.print(f"Send it as `Authorization: Bearer …`. Its fingerprint is {fingerprint}.", markup=False, soft_wrap=True)
     typer.echo(key)
 
 
 @keys.command(name="list")
 def show(*, store: StoreOption = None, data_dir: DataDirOption = None, as_json: JsonOption = False) -> None:
-    """Show every producer there ever was, with the fingerprints of its live secrets.
+    """List all producers, including revoked ones, with the fingerprints of their valid secrets.
 
     Example: live keys list --json
     """
@@ -91,7 +103,7 @@ def show(*, store: StoreOption = None, data_dir: DataDirOption = None, as_json: 
     if as_json:
         print_json({"producers": [view(record) for record in records]})
     else:
-        out.print(make_table(records, settings) if records else "No producer has a key.")
+        out.print(make_table(records, settings) if records else "No producer has an API key.")
 
 
 @keys.command()
@@ -99,13 +111,14 @@ def revoke(
     producer: IdArgument,
     *,
     secret: Annotated[
-        str | None, typer.Option("--secret", metavar="FINGERPRINT", help="Only the secret with this fingerprint.")
+        str | None,
+        typer.Option("--secret", metavar="FINGERPRINT", help="Revoke only the secret with this fingerprint."),
     ] = None,
     store: StoreOption = None,
     data_dir: DataDirOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Revoke one secret of a producer, or all; within five seconds no server takes it any more.
+    """Revoke one secret of a producer, or all of them. Servers refuse it after at most five seconds.
 
     Example: live keys revoke shop --secret 1f9a4c3e
     """
@@ -114,23 +127,23 @@ def revoke(
     if as_json:
         print_json(view(record))
     else:
-        left = ", ".join(kept.fingerprint for kept in record.secrets) or "none, so it is out"
-        out.print(f"Revoked. Live secrets of {producer}: {left}.", markup=False)
+        left = ", ".join(kept.fingerprint for kept in record.secrets) or "none"
+        out.print(f"Revoked. Valid secrets of {producer}: {left}.", markup=False)
 
 
 def make_scope(boards: str | None, verbs: str | None, rate: float | None, burst: int | None) -> Scope:
-    """What was said on the command line.
+    """The scope that the flags describe.
 
     Raises:
-        SetupError: a board's id or a verb is none, or the rate is out of range.
+        SetupError: a board id, a verb or the rate is invalid.
     """
     named = _words(boards)
     if wrong := [board for board in named if board != ALL and not BOARD_ID.fullmatch(board)]:
-        raise SetupError(f"--boards: {wrong[0]!r} is no id of a board")
+        raise SetupError(f"--boards: {wrong[0]!r} is not a valid board id")
     if wrong := [verb for verb in _words(verbs) if verb not in _VERBS]:
-        raise SetupError(f"--verbs: {wrong[0]!r} is none of {', '.join(_VERBS)}")
+        raise SetupError(f"--verbs: unknown verb {wrong[0]!r}; expected {', '.join(_VERBS)}")
     if rate is not None and rate != 0 and not 0.001 <= rate <= 1e9:  # noqa: PLR2004 - also keeps out what is no number
-        raise SetupError("--rate is a number from 0.001 to 1000000000, or 0 for no limit")
+        raise SetupError("--rate must be a number from 0.001 to 1000000000, or 0 for no limit")
     return Scope(
         boards=UNSET if not named else None if ALL in named else named,
         verbs=cast("tuple[Verb, ...]", _words(verbs)) or UNSET,
@@ -140,7 +153,7 @@ def make_scope(boards: str | None, verbs: str | None, rate: float | None, burst:
 
 
 def _limits(max_amount: int | None, sources: str | None) -> dict[str, Any]:
-    """What was said of amounts and of event types, as fields of a scope.
+    """The limits on amounts and event types, as fields of a scope.
 
     Raises:
         SetupError: an event type is too long.
@@ -156,7 +169,7 @@ def _limits(max_amount: int | None, sources: str | None) -> dict[str, Any]:
 
 
 def view(record: Record) -> dict[str, Any]:
-    """What may be shown of a producer: neither a secret nor what is kept of one."""
+    """The public parts of a producer: neither its secrets nor their digests."""
     return {
         "id": record.id,
         "boards": record.boards,
@@ -172,7 +185,7 @@ def view(record: Record) -> dict[str, Any]:
 
 
 def make_table(records: list[Record], settings: Settings) -> Table:
-    """The producers, for people."""
+    """The producers as a table."""
     table = Table("id", "boards", "verbs", "rate", "fingerprints", "created", "revoked", box=None, pad_edge=False)
     for record in records:
         producer = record.producer(settings.rate, settings.burst)
@@ -204,12 +217,12 @@ async def _add(settings: Settings, producer: str, scope: Scope, *, any_board: bo
 
 
 async def _require_boards(client: Store, settings: Settings, named: Iterable[str]) -> None:
-    """See that there are such boards: in the boards file, in the store, or defined at run time."""
+    """Check that the boards exist: in the boards file, in the store, or defined at run time."""
     known = {*load_boards(settings.boards).by_id, *await opened_boards(client, settings.key_prefix)}
     if wrong := [unknown("board", board, known) for board in named if board not in known]:
         raise SetupError(
-            f"--boards: {'; '.join(wrong)}. For a board that is still to come, add --any-board; boards of a file are "
-            "known when LIVE_BOARDS names it"
+            f"--boards: {'; '.join(wrong)}. For a board that you create later, add --any-board. Boards of a file are "
+            "known if LIVE_BOARDS names the file"
         )
 
 
@@ -225,9 +238,9 @@ async def _revoke(settings: Settings, producer: str, fingerprint: str | None) ->
 
 @asynccontextmanager
 async def _store(settings: Settings, *, create: bool = False) -> AsyncIterator[Store]:
-    """The store that the settings name; only to make a key is a data directory made."""
+    """The store that the settings name. The data directory is created only to create an API key."""
     if not settings.store and not create and not settings.data_dir.exists():
-        raise SetupError(f"there is no data directory {settings.data_dir.resolve()}: give --data-dir or --store")
+        raise SetupError(f"there is no data directory {settings.data_dir.resolve()}; use --data-dir or --store")
     with nullcontext(settings.store) if settings.store else running_or_started(settings.data_dir) as url:
         client = connect(url, settings)
         try:

@@ -1,4 +1,4 @@
-"""The command `live`: reads flags, calls the rooms that do the work, turns their errors into one clear message."""
+"""The command `live`: reads flags, calls the packages that do the work, and reports errors in one clear message."""
 
 import asyncio
 import os
@@ -40,14 +40,14 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
-    help="A real-time live board: POST likes, watch an exact rolling ranking move in the browser.",
-    epilog="Start with `live serve --demo` and open the address that it prints.",
+    help="A real-time ranking server: POST events, watch an exact ranking move in every browser.",
+    epilog="To start, run `live serve --demo` and open the address that it prints.",
 )
 app.add_typer(keys)
 app.command(name="boards")(show_boards)
 
-BoardOption = Annotated[str | None, typer.Option("--board", help="The board; without it every board.")]
-UrlOption = Annotated[str, typer.Option("--to", help="Address of the running server.")]
+BoardOption = Annotated[str | None, typer.Option("--board", help="The board to check. Default: all boards.")]
+UrlOption = Annotated[str, typer.Option("--to", help="URL of the running server.")]
 KeyOption = Annotated[
     str | None,
     typer.Option(
@@ -65,7 +65,7 @@ AdminKeyOption = Annotated[
 ]
 AcceptLossOption = Annotated[
     bool,
-    typer.Option("--accept-loss", help="Go on with a store that lost data; say this once, not in a service file."),
+    typer.Option("--accept-loss", help="Continue with a store that lost data. Use this once, not in a service file."),
 ]
 NoIdsOption = Annotated[
     bool,
@@ -79,7 +79,7 @@ NoIdsOption = Annotated[
 
 @app.callback(invoke_without_command=True)
 def root(*, version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False) -> None:
-    """Answer --version; everything else is a command of its own."""
+    """Handle --version; everything else is a command."""
     if version:
         typer.echo(f"live {__version__}")
         raise typer.Exit
@@ -102,9 +102,9 @@ def serve(  # noqa: PLR0913 - a flag each
 ) -> None:
     """Serve boards: pages, HTTP and WebSockets.
 
-    Without --store it starts a real Valkey server of its own, whose data stays in the data directory.
-    Until `live keys add` has made an API key that may post it listens on this machine only, unless told --open.
-    Every other setting is an environment variable; the README lists them all.
+    Without --store, it starts an embedded Valkey server that keeps its data in the data directory.
+    Until `live keys add` has created an API key that may post, it listens on this machine only, unless --open is given.
+    Every other setting is an environment variable; docs/settings.md lists them all.
 
     Example: live serve --demo
     """
@@ -123,7 +123,7 @@ def serve(  # noqa: PLR0913 - a flag each
 
 @app.command()
 def replay(  # noqa: PLR0913 - a flag each
-    file: Annotated[Path, typer.Argument(help="Events as NDJSON or CSV (with a header line); .gz too.")],
+    file: Annotated[Path, typer.Argument(help="Events as NDJSON or CSV (with a header line), also .gz.")],
     *,
     to: UrlOption = "http://127.0.0.1:8000",
     board: Annotated[str | None, typer.Option("--board", help="Send every event to this board.")] = None,
@@ -200,7 +200,7 @@ def load(  # noqa: PLR0913 - a flag each
             url=to, key=key, board=board, producers=producers, viewers=viewers, rate=rate,
             duration=duration, members=members, slo=slo,
         )  # fmt: skip
-        with progress_bar("Loading", quiet=as_json) as show:
+        with progress_bar("Load-testing", quiet=as_json) as show:
             report = asyncio.run(load_test.run(options, show))
     if as_json:
         print_json(report)
@@ -218,12 +218,14 @@ def audit(
     boards: BoardsOption = None,
     data_dir: DataDirOption = None,
     board: BoardOption = None,
-    repair: Annotated[bool, typer.Option("--repair", help="Give the ranking what the slots hold.")] = False,
+    repair: Annotated[
+        bool, typer.Option("--repair", help="Set each score in the ranking to what the slots hold.")
+    ] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Check over every member of a running board that its score is the sum of its slots; exit 1 on drift.
+    """Check that the score of every member of a running board is the sum of its slots; exit with 1 on drift.
 
-    The board goes on meanwhile. Without --store it looks at the embedded store of a running `live serve`.
+    The board keeps running. Without --store, the command uses the embedded store of a running `live serve`.
 
     Example: live audit --board posts
     """
@@ -244,7 +246,7 @@ def audit(
 async def audit_boards(
     settings: Settings, in_file: list[str], board: str | None, show: Progress, *, repair: bool
 ) -> list[Report]:
-    """Audit one board, or those of the file and those made at run time, one after another."""
+    """Audit one board, or all boards of the file and of the store, one after another."""
     client = connect(settings.store or f"unix://{settings.data_dir.resolve() / 'valkey.sock'}", settings)
     try:
         made = (await DefinitionStore(client, settings.key_prefix).load()).boards
@@ -261,20 +263,20 @@ async def audit_boards(
 def print_report(report: Report) -> None:
     """An audit's findings, for people."""
     verdict = "no drift" if report.clean else "repaired" if report.repaired else "DRIFT"
-    moving = " (the board changed meanwhile, so its total was not checked)" if report.totals == "moving" else ""
+    moving = " (the total was not checked, because the board changed meanwhile)" if report.totals == "moving" else ""
     out.print(f"{report.board}: {verdict}; {report.members:,} members in {report.slots:,} slots{moving}", markup=False)
     if report.totals == "drift":
-        out.print("  the total is not what the slots hold")
+        out.print("  the total differs from what the slots hold")
     if report.drifted:
-        out.print(f"  {report.drifted:,} members differ; the first of them:")
+        out.print(f"  {report.drifted:,} members differ; the first ones are:")
     for drift in report.drift:
         score = "no record" if drift.score is None else f"score {drift.score:,}"
         out.print(f"  {drift.key}: {score}, the slots hold {drift.held:,}", markup=False)
     for slot in report.stray_slots:
-        out.print(f"  {slot}: rotation does not know this slot", markup=False)
+        out.print(f"  {slot}: this slot is unknown to rotation", markup=False)
 
 
 def main() -> None:
-    """Run the command. What it writes is for its owner alone."""
+    """Run the command. The files that it writes are readable by their owner only."""
     os.umask(UMASK)
     app()

@@ -1,4 +1,4 @@
-"""What the commands share: their common flags, and how they speak to people and to programs."""
+"""What the commands share: common flags and output."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -18,11 +18,11 @@ err = Console(stderr=True, highlight=False)
 
 
 def setting_help(name: str) -> str:
-    """The meaning of a setting, its default and its variable, from the one table of settings."""
+    """The meaning of a setting, its default and its environment variable."""
     field = next(field for field in msgspec.structs.fields(Settings) if field.name == name)
     meaning = next(part.description for part in field.type.__metadata__ if isinstance(part, msgspec.Meta))
     default = "" if field.default in (None, "", False) else f" (default {field.default})"
-    return f"{meaning}{default}; also {environment_name(name)}"
+    return f"{meaning}{default} [{environment_name(name)}]"
 
 
 BoardsOption = Annotated[Path | None, typer.Option("--boards", help=setting_help("boards"))]
@@ -32,25 +32,25 @@ StoreOption = Annotated[str | None, typer.Option("--store", help=setting_help("s
 
 
 def fail(message: str) -> NoReturn:
-    """End with a message for people and status 2."""
+    """Print an error message and exit with status 2."""
     err.print("live:", message, markup=False, soft_wrap=True)
     raise typer.Exit(2)
 
 
 @contextmanager
 def clear_errors() -> Iterator[None]:
-    """Turn what can go wrong outside of this program into one clear message."""
+    """Turn expected errors into one clear message."""
     try:
         yield
     except SetupError as error:
         fail(str(error))
     except StoreUnavailableError as error:
-        fail(f"the store is away: {error}")
+        fail(f"the store is unavailable: {error}")
 
 
 @contextmanager
 def progress_bar(what: str, *, quiet: bool) -> Iterator[Any]:
-    """A bar on a terminal; called with how much is done, of how much, and an optional count to show."""
+    """A progress bar. Call it with the amount done, the total, and an optional count to show."""
     columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[note]}"), TimeElapsedColumn())
     with Progress(*columns, console=err, disable=quiet or not err.is_terminal, transient=True) as bar:
         task = bar.add_task(what, total=None, note="")

@@ -71,12 +71,12 @@ def test_memory_is_measured(run: Any) -> None:
     assert posts["predicted"] > 10 * posts["bytes_per_member"]
     assert new["predicted"] is None
     text = run("--members", "100", "--events", "5")
-    assert "reckoned" in text
-    assert "a guess" in text
+    assert "estimate" in text
+    assert "are unreliable" in text
 
 
 def test_a_store_that_is_away_is_one_clear_line(tmp_path: Path) -> None:
     """Status 2, as of every command that could not run."""
     result = CliRunner().invoke(app, ["boards", "--data-dir", str(tmp_path)])
     assert result.exit_code == 2
-    assert "the store is away" in result.stderr
+    assert "the store is unavailable" in result.stderr

@@ -133,11 +133,11 @@ def test_a_producer_changes_over(commands: Commands) -> None:
     """Two secrets at once, not three; then the first goes by its fingerprint."""
     old, new = commands.json("add", "shop"), commands.json("add", "shop")
     assert commands.identified(old["key"]) == commands.identified(new["key"]) == "shop"
-    assert "has 2 live secrets" in commands.refused("add", "shop")
+    assert "has 2 valid secrets" in commands.refused("add", "shop")
     left = commands.json("revoke", "shop", "--secret", old["fingerprint"])
     assert [secret["fingerprint"] for secret in left["secrets"]] == [new["fingerprint"]]
     assert commands.identified(new["key"]) == "shop"
-    assert "Revoked. Live secrets of shop: none" in commands.done("revoke", "shop")
+    assert "Revoked. Valid secrets of shop: none" in commands.done("revoke", "shop")
 
 
 @pytest.mark.parametrize(
@@ -166,7 +166,7 @@ def test_a_board_that_nobody_knows_is_refused(commands: Commands, folder: Path) 
     assert "there is no board `postss`; did you mean `posts`?" in commands.refused("add", "shop", "--boards", "postss")
     commands.environment["LIVE_BOARDS"] = str(folder / "boards.toml")
     told = commands.refused("add", "shop", "--boards", "songs,nope")
-    assert "--boards: there is no board `nope`; there are: songs. For a board that is still to come" in told
+    assert "--boards: there is no board `nope`; there are: songs. For a board that you create later" in told
     assert commands.records() == {}
     assert commands.json("add", "shop", "--boards", "nope", "--any-board")["boards"] == ["nope"]
     commands.done("add", "shop", "--boards", "songs")
@@ -184,7 +184,7 @@ def test_a_board_that_nobody_knows_is_refused(commands: Commands, folder: Path) 
 
 def test_without_a_producer_the_list_says_so(commands: Commands) -> None:
     """As text and as JSON."""
-    assert commands.done("list") == "No producer has a key.\n"
+    assert commands.done("list") == "No producer has an API key.\n"
     assert commands.json("list") == {"producers": []}
 
 

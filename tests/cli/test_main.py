@@ -163,7 +163,7 @@ def test_a_wrong_boards_file_is_told_all_at_once(folder: Path) -> None:
         f"the boards file {path} has mistakes:",
         "board 1 ('A'): id = 'A' does not match ^[a-z0-9][a-z0-9_-]{0,63}$",
         "board 2 ('b'): `clock`: there is no value `sun`; there are: event, server",
-        "board 3 ('b'): window is one of {rolling = …}, {sliding = …}, {calendar = …} and \"forever\"",
+        "board 3 ('b'): window must be one of {rolling = …}, {sliding = …}, {calendar = …} and \"forever\"",
         "board 3 ('b'): another board has this id",
     ]
     assert refused("audit", "--boards", str(path)) == lines
@@ -173,7 +173,7 @@ def test_a_wrong_boards_file_is_told_all_at_once(folder: Path) -> None:
     ("arguments", "line"),
     [
         (["serve", "--store", "http://h", "--port", "0"], "the store 'http://h' is not redis://…, rediss://… or unix://…"),
-        (["audit", "--store", "unix:///nowhere/valkey.sock"], "the store is away: "),
+        (["audit", "--store", "unix:///nowhere/valkey.sock"], "the store is unavailable: "),
         (["replay", "/nowhere/likes.ndjson"], "can't read /nowhere/likes.ndjson: "),
         (["replay", "x", "--speed", "fast"], "--speed 'fast': expected a number such as 60, or max"),
         (["load", "--to", "127.0.0.1:8000"], "'127.0.0.1:8000' is not an address such as http://127.0.0.1:8000"),
