@@ -117,7 +117,7 @@ export class Connection {
 
   /** @param {import("./state.js").Status} message */
   hear(message) {
-    this.stale = message.stale ? (message.reason ?? "the server says so") : "";
+    this.stale = message.stale ? (message.reason ?? "reported by the server") : "";
     if (message.retry_after !== undefined) {
       this.earliest = performance.now() + this.backoff.after(message.retry_after);
     }
@@ -153,7 +153,7 @@ export class Connection {
 
   /** @param {number} pause milliseconds */
   wait(pause) {
-    this.listener.onState("away", `trying again in ${Math.max(1, Math.ceil(pause / 1000))} s`);
+    this.listener.onState("away", `retrying in ${Math.max(1, Math.ceil(pause / 1000))} s`);
     this.timer = setTimeout(() => this.open(), pause);
   }
 }

@@ -34,7 +34,7 @@ export function periodWords(unit, name, zone) {
 export function placeWords(rank, gap) {
   if (rank === null) return ["not ranked", ""];
   if (gap === null) return [`rank ${grouped(rank)}`, ""];
-  return [`rank ${grouped(rank)}`, gap ? `, ${grouped(gap)} to the next` : ", level with the next"];
+  return [`rank ${grouped(rank)}`, gap ? `, ${grouped(gap)} behind the next` : ", tied with the next"];
 }
 
 /**

@@ -141,7 +141,7 @@ async def test_messages_beside_the_records(valkey_url: str) -> None:
         await page.wait_for_function(
             "() => document.getElementById('viewers').textContent === '1,234'", timeout=PATIENCE
         )
-        await until_place(page, "Your place: rank 1,234, 5 to the next")
+        await until_place(page, "Your place: rank 1,234, 5 behind the next")
         say(socket, {**AROUND, "rank": None, "gap": None, "score": None})
         await until_place(page, "Your place: not ranked")
         await until_live(page)

@@ -45,7 +45,7 @@ class Shown(msgspec.Struct, frozen=True, kw_only=True):
     """A board as a page shows it: `period` is what was asked for, so that it stands still; without, it goes live.
 
     `viewers` is how many watch, in all processes; None when that is not known. `key` is the one whose place is told:
-    its rank, and what it misses to the next.
+    its rank, and what it misses behind the next.
     """
 
     board: Board
@@ -124,7 +124,9 @@ async def _boards(request: Request, layout: str) -> Response:
     live = live_of(request)
     ids = request.path_params["board"].split(",")
     if len(ids) > _MOST_SIDES or len(set(ids)) < len(ids):
-        raise ProblemError("parameter_invalid", f"up to {_MOST_SIDES} boards stand side by side, each of them once")
+        raise ProblemError(
+            "parameter_invalid", f"up to {_MOST_SIDES} boards can be shown side by side, each of them once"
+        )
     ledgers = [live.ledgers[live.board(board).id] for board in ids]
     for ledger in ledgers:
         with suppress(StoreUnavailableError, EpochLostError):

@@ -51,12 +51,12 @@ def grouped(number: int | None) -> str:
 
 
 def place_words(rank: int | None, gap: int | None) -> tuple[str, str]:
-    """Where a key stands, in two parts: `rank 1,234`, and `, 5 to the next`; no rank is not on the board."""
+    """Where a key stands, in two parts: `rank 1,234`, and `, 5 behind the next`; no rank is not on the board."""
     if rank is None:
         return "not ranked", ""
     if gap is None:
         return f"rank {grouped(rank)}", ""
-    return f"rank {grouped(rank)}", f", {grouped(gap)} to the next" if gap else ", level with the next"
+    return f"rank {grouped(rank)}", f", {grouped(gap)} behind the next" if gap else ", tied with the next"
 
 
 def moment(milliseconds: int) -> datetime:

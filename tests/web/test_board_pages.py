@@ -157,7 +157,7 @@ async def test_a_past_period_stands_still(valkey_url: str) -> None:
                 assert [cells[1] for cells in rows(html)] == [key]
                 assert links(html) == ways
                 assert "<script" not in html
-                assert "Standing still" in html
+                assert "Not live" in html
                 assert "watching" not in html, "nothing would keep it up to date"
         assert "board.js" in (await client.get("/boards/week?period=current")).text
 
@@ -232,9 +232,9 @@ async def test_a_page_tells_the_place_of_a_key(valkey_url: str) -> None:
             return {name: re.sub(r"<[^>]*>", "", words) for name, words in found}
 
         assert await places("/boards/north") == {}
-        assert await places("/boards/north?key=m%26m") == {"place": "Your place: rank 2, 8 to the next"}
+        assert await places("/boards/north?key=m%26m") == {"place": "Your place: rank 2, 8 behind the next"}
         assert await places("/embed/north,climb?key=m%26m") == {
-            "place-north": "Your place: rank 2, 8 to the next", "place-climb": "Your place: rank 1",
+            "place-north": "Your place: rank 2, 8 behind the next", "place-climb": "Your place: rank 1",
         }  # fmt: skip
         assert await places("/boards/climb?key=n") == {"place": "Your place: rank 1"}
         for nobody in ("", "a" * 5000, "%00", "%ff"):
@@ -280,7 +280,7 @@ async def test_pages_stand_while_the_store_is_away(own_store: StoreProcess) -> N
         for path in ("/boards/week", "/boards/week?period=previous", "/boards/week,cakes"):
             response = await client.get(path)
             assert (response.status_code, response.headers["retry-after"]) == (503, "2")
-            assert "Stale: the store can't be reached" in unescape(response.text)
+            assert "Stale: the store is unreachable" in unescape(response.text)
         assert (await client.get("/")).status_code == 200
 
 
