@@ -100,14 +100,18 @@ def test_a_variable_is_read_as_its_setting_is(name: str, text: str, value: objec
         (
             "LIVE_ALLOWED_HOSTS",
             "a/b",
-            "'a/b' is not a name, an address, `*.` with a name, or `*`: write it like board.example.org - at `$[0]`",
+            "'a/b' is not a host name, an address, `*.` with a name, or `*`, such as board.example.org - at `$[0]`",
         ),
         (
             "LIVE_TRUSTED_PROXIES",
             "10.0.0.1/8",
-            "10.0.0.1/8 has host bits set: write an address or a network like 10.0.0.0/8 or ::1 - at `$[0]`",
+            "10.0.0.1/8 has host bits set; expected an address or a network such as 10.0.0.0/8 or ::1 - at `$[0]`",
         ),
-        ("LIVE_STORE_TIMEOUT", "1", "'1' is not a duration: write a number and ms, s, m, h or d, like 100ms or 24h"),
+        (
+            "LIVE_STORE_TIMEOUT",
+            "1",
+            "'1' is not a duration; write a number and ms, s, m, h or d, like 100ms or 24h",
+        ),
     ],
 )
 def test_a_wrong_value_is_told_with_its_variable(name: str, text: str, message: str) -> None:
@@ -118,9 +122,9 @@ def test_a_wrong_value_is_told_with_its_variable(name: str, text: str, message: 
 @pytest.mark.parametrize(
     ("text", "advice"),
     [
-        ("*", "`*` is not taken: list each origin"),
-        ("https://a.example,*", "`*` is not taken: list each origin"),
-        ("null", "'null' is not an origin: write scheme, host and port"),
+        ("*", "`*` is not allowed; list each origin"),
+        ("https://a.example,*", "`*` is not allowed; list each origin"),
+        ("null", "'null' is not an origin; expected scheme, host and port"),
         ("a.example", "'a.example' is not an origin"),
         ("https://", "'https://' is not an origin"),
         ("https://*.a.example", "'https://*.a.example' is not an origin"),

@@ -1,4 +1,4 @@
-"""The TOML file that defines boards: read and checked whole, all its mistakes named at once."""
+"""The TOML file that defines boards. All of its mistakes are reported at once."""
 
 import re
 import tomllib
@@ -44,7 +44,7 @@ _MOST_CONFLATION: Final = 60_000  # milliseconds
 
 
 class _Choice(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_only=True):
-    """A table as it stands in the file."""
+    """A table of the file."""
 
 
 class WindowChoice(_Choice, frozen=True, kw_only=True):
@@ -72,7 +72,7 @@ class VotesChoice(_Choice, frozen=True, kw_only=True):
 
 
 class FieldChoice(_Choice, frozen=True, kw_only=True):
-    """One of `score = [{field = "levels", order = "desc", max = 99}, …]`, the weightiest first."""
+    """One of `score = [{field = "levels", order = "desc", max = 99}, …]`, the most important field first."""
 
     field: str
     order: SortOrder = "desc"
@@ -81,7 +81,7 @@ class FieldChoice(_Choice, frozen=True, kw_only=True):
 
 
 class BoardChoice(_Choice, frozen=True, kw_only=True):
-    """One `[[board]]`; every choice but the id has a default."""
+    """One `[[board]]`. Every choice except the id has a default."""
 
     id: str
     title: Annotated[str, Meta(min_length=1, max_length=200)] = ""
@@ -115,10 +115,10 @@ def make_window(choice: WindowChoice | Literal["forever"]) -> Window:
     given = {name: value for name in choice.__struct_fields__ if (value := getattr(choice, name)) is not None}
     kinds = [kind for kind in _WINDOWS if kind in given]
     if len(kinds) != 1:
-        raise ValueError('window is one of {rolling = …}, {sliding = …}, {calendar = …} and "forever"')
+        raise ValueError('window must be one of {rolling = …}, {sliding = …}, {calendar = …} and "forever"')
     takes, make = _WINDOWS[kinds[0]]
     mistakes = [
-        f"`{name}` says nothing about a window with `{kinds[0]}`, which takes {', '.join(takes)}"
+        f"`{name}` does not apply to a window with `{kinds[0]}`, which takes {', '.join(takes)}"
         for name in given
         if name not in takes
     ]
@@ -135,9 +135,9 @@ def make_window(choice: WindowChoice | Literal["forever"]) -> Window:
 
 def _calendar_mistakes(given: dict[str, Any]) -> Iterator[str]:
     if "last" in given and ("keep" in given or "grace" in given):
-        yield "`last` makes one ranking of several periods: `keep` and `grace` are for a ranking a period"
+        yield "`last` makes one ranking of several periods; `keep` and `grace` need a ranking for each period"
     if "week_start" in given and given["calendar"] != "week":
-        yield f"`week_start` says nothing about a calendar of {given['calendar']}s; it is for weeks"
+        yield f"`week_start` does not apply to a calendar of {given['calendar']}s, only to weeks"
 
 
 def _make_periods(given: dict[str, Any]) -> Periods:
@@ -249,34 +249,34 @@ def _make_votes(choice: VotesChoice | None) -> Votes | None:
 def _senseless(choice: BoardChoice) -> Iterator[str]:
     """What makes no sense together, whatever the window."""
     if choice.cap is not None and choice.operator == "incr":
-        yield "`cap` with `operator = incr`: a record that was cut off would begin again at nothing; use best or set"
+        yield "`cap` with `operator = incr`: a record that was cut off would start again from zero; use best or set"
     if choice.score and choice.operator == "incr":
-        yield "`score` with `operator = incr`: packed fields can't be added up; use best or set"
+        yield "`score` with `operator = incr`: packed fields can't be added; use best or set"
     if choice.score and choice.sort_order == "asc":
-        yield "`score` with `sort_order = asc`: each field has an `order` of its own; leave it at desc"
+        yield "`score` with `sort_order = asc`: each field has its own `order`; leave it at desc"
     if choice.max_amount is not None and choice.operator != "incr":
-        yield f"`max_amount` with `operator = {choice.operator}`: it limits amounts that are added up; leave it out"
+        yield f"`max_amount` with `operator = {choice.operator}`: it limits only amounts that are added; leave it out"
     if choice.votes is not None and choice.operator != "incr":
-        yield f"`votes` with `operator = {choice.operator}`: votes are added up; use incr"
+        yield f"`votes` with `operator = {choice.operator}`: votes are added; use incr"
     votes = choice.votes
     if votes is not None and votes.opens is not None and votes.closes is not None and votes.opens >= votes.closes:
-        yield "`votes`: it closes before it opens"
+        yield "`votes` closes before it opens"
     yield from _union_mistakes(choice)
 
 
 def _union_mistakes(choice: BoardChoice) -> Iterator[str]:
     if not choice.union:
         if choice.weights is not None:
-            yield "`weights` are those of the boards in `union`, and there is none"
+            yield "`weights` needs `union`"
         return
     if len(set(choice.union)) != len(choice.union):
         yield "`union` names a board twice; give it a weight instead"
     if choice.weights is not None and len(choice.weights) != len(choice.union):
         yield f"`weights` has {len(choice.weights)} numbers for {len(choice.union)} boards in `union`"
     if choice.source is not None or choice.category:
-        yield "`union` with `source` or `category`: a union is fed by its boards"
+        yield "`union` with `source` or `category`: a union counts what its boards count"
     if choice.operator != "incr" or choice.votes is not None:
-        yield "`union` with `votes`, or another operator than incr: a union adds up"
+        yield "`union` with `votes` or an operator other than incr: a union only adds"
 
 
 def _unfit(choice: BoardChoice) -> Iterator[str]:
@@ -285,11 +285,11 @@ def _unfit(choice: BoardChoice) -> Iterator[str]:
     leaves = isinstance(window, WindowChoice) and (window.rolling or window.sliding or window.last) is not None
     if leaves and choice.operator != "incr":
         yield (
-            f"`operator = {choice.operator}` with a window that events leave: what leaves is subtracted, and only sums "
-            'can be; use a calendar window without `last`, or "forever"'
+            f"`operator = {choice.operator}` with a window that events leave: they are subtracted, which works only "
+            'for sums; use a calendar window without `last`, or "forever"'
         )
     if leaves and choice.votes is not None:
-        yield '`votes` with a window that events leave: a vote counts to the end; use a calendar window, or "forever"'
+        yield '`votes` with a window that events leave: votes don\'t expire; use a calendar window, or "forever"'
 
 
 class Reading(NamedTuple, Generic[C]):
@@ -334,8 +334,8 @@ def parse_boards(text: str) -> list[Board]:
         raise SetupError(f"not TOML: {error}") from None
     tables: Any = document.pop("board", None)
     if not isinstance(tables, list) or not tables:
-        raise SetupError('no [[board]] in it; the least is:\n[[board]]\nid = "posts"')
-    mistakes = [f"{name}: there is nothing of this name; boards are [[board]] tables" for name in document]
+        raise SetupError('it contains no [[board]]; the smallest file is:\n[[board]]\nid = "posts"')
+    mistakes = [f"{name}: unknown name; boards are [[board]] tables" for name in document]
     boards: dict[str, Board] = {}
     unsure: dict[str, frozenset[str]] = {}
     for number, table in enumerate(tables, 1):

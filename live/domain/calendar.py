@@ -102,7 +102,7 @@ class Calendar:
                     period = self.at(moment)
                     if period.name == name:
                         return period
-        raise ValueError(f"{name!r} names no {self.unit}: write it like {EXAMPLES[self.unit]}")
+        raise ValueError(f"{name!r} is not a valid {self.unit}; expected a form like {EXAMPLES[self.unit]}")
 
     def _learn(self, period: Period) -> Period:
         """Keep a period for the moments that follow, most of which fall into few periods."""

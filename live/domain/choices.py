@@ -32,7 +32,7 @@ def mistakes_in(table: Mapping[str, Any], struct: type[msgspec.Struct], path: st
             yield Mistake(path + name, unknown("choice", name, fields), about_value=False)
     for name, field in fields.items():
         if field.required and name not in table:
-            yield Mistake(path + name, "it is missing")
+            yield Mistake(path + name, "missing")
 
 
 def without(table: Mapping[str, Any], wrong: Collection[str], path: str = "") -> dict[str, Any]:

@@ -38,7 +38,7 @@ _NO_TEXT: Final = re.compile(
 
 
 class CloudEvent(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """The attributes of a CloudEvent that are used; null is the same as unset. Others are allowed and passed over."""
+    """The supported attributes of a CloudEvent. Null means unset. Other attributes are ignored."""
 
     specversion: Annotated[str, Meta(pattern="^1[.]0$", max_length=3)]
     id: Label
@@ -79,7 +79,9 @@ def decode_batch(body: bytes, max_events: int) -> Steps:
     """
     if not body.lstrip(_SPACE.encode()).startswith(b"["):
         _small(body)
-        raise ProblemError("malformed_body", "a batch is a JSON array; one event is application/cloudevents+json")
+        raise ProblemError(
+            "malformed_body", "a batch must be a JSON array; send one event as application/cloudevents+json"
+        )
     parts: list[Event | Rejection] = []
     for part in split(body):
         if part is None:
@@ -148,7 +150,7 @@ def _without_data(part: bytes) -> bytes | Rejection:
     try:
         data = _data.decode(part)
         if len(part) - len(data.data) - len(data.data_base64) > _MOST_ATTRIBUTES:
-            return _invalid(f"the attributes of the event take more than {_MOST_ATTRIBUTES:,} bytes")
+            return _invalid(f"the attributes of the event exceed {_MOST_ATTRIBUTES:,} bytes")
         attributes = _attributes.decode(part)
     except RecursionError:
         raise ProblemError("malformed_body", "JSON is nested too deeply") from None
@@ -158,7 +160,7 @@ def _without_data(part: bytes) -> bytes | Rejection:
         raise ProblemError("malformed_body", f"JSON is malformed: {error}"[:MAX_DETAIL]) from None
     quotes = sum(bytes(value).count(b'"') for value in attributes.values())
     if part.count(b'"') != quotes + 2 * len(attributes):  # each name has two, unless some were dropped
-        return Rejection(0, "field_duplicate", "an attribute stands twice, or its name holds a quotation mark")
+        return Rejection(0, "field_duplicate", "an attribute is repeated, or its name contains a quotation mark")
     attributes.pop("data", None)
     attributes.pop("data_base64", None)
     return msgspec.json.encode(attributes)
@@ -209,7 +211,7 @@ def _event_of(attributes: dict[str, Any]) -> Event | Rejection:
     """The event that some attributes are, as text or as JSON has them."""
     for name in attributes:
         if name not in _KNOWN and (name == "data" or not _NAME.fullmatch(name)):
-            return _invalid(f"{name!r} can't name an attribute: lower-case letters and digits do, but for `data`")
+            return _invalid(f"{name!r} is not an attribute name; use lower-case letters and digits, but not `data`")
     rate = attributes.get("sampledrate")
     if isinstance(rate, str) and _INTEGER.fullmatch(rate):
         # A header is text, and an event that came through one may still have its number as text in JSON.
@@ -224,7 +226,9 @@ def _converted(value: Any) -> Event | Rejection:  # noqa: ANN401 - any JSON valu
     except msgspec.ValidationError as error:
         return _invalid(str(error))
     except UnicodeEncodeError as error:  # what it can't say in UTF-8, msgspec does not look at
-        return _invalid(f"text holds U+{ord(error.object[error.start]):04X}, which no attribute of a CloudEvent may")
+        return _invalid(
+            f"the text contains U+{ord(error.object[error.start]):04X}, which CloudEvents attributes do not allow"
+        )
     return Event(
         key=event.subject,
         amount=UNSET if event.sampledrate is None else event.sampledrate,
@@ -243,7 +247,9 @@ def _text_fault(attributes: dict[str, Any]) -> Rejection | None:
         text = attributes.get(name)
         if text and not (text.isascii() and text.isprintable()) and (found := _NO_TEXT.search(text)):
             code = "key_invalid" if name == "subject" else "event_invalid"
-            return Rejection(0, code, f"`{name}` holds U+{ord(found[0]):04X}, which no attribute of a CloudEvent may")
+            return Rejection(
+                0, code, f"`{name}` contains U+{ord(found[0]):04X}, which CloudEvents attributes do not allow"
+            )
     return None
 
 
@@ -254,7 +260,7 @@ _TEXTS: Final = ("id", "source", "type", "subject", "board", "actor")
 def _twice(names: list[str]) -> Rejection:
     seen: set[str] = set()
     name = next(name for name in names if name in seen or seen.add(name))  # type: ignore[func-returns-value]
-    return Rejection(0, "field_duplicate", f"the attribute {name!r} stands twice"[:MAX_DETAIL])
+    return Rejection(0, "field_duplicate", f"the attribute {name!r} is repeated"[:MAX_DETAIL])
 
 
 def _invalid(detail: str) -> Rejection:

@@ -230,11 +230,11 @@ def _decode_part(part: bytes) -> Event | Rejection:
     except msgspec.ValidationError as error:
         return Rejection(0, "event_invalid", str(error)[:MAX_DETAIL])
     except msgspec.DecodeError as error:
-        return Rejection(0, "event_invalid", f"the event's JSON can't be read: {error}"[:MAX_DETAIL])
+        return Rejection(0, "event_invalid", f"the event's JSON can't be parsed: {error}"[:MAX_DETAIL])
     except RecursionError:
         return Rejection(0, "event_invalid", "JSON is nested too deeply")
     if name is not None:
-        return Rejection(0, "field_duplicate", f"the field `{name}` stands twice"[:MAX_DETAIL])
+        return Rejection(0, "field_duplicate", f"the field `{name}` is repeated"[:MAX_DETAIL])
     return event
 
 

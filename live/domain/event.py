@@ -25,9 +25,9 @@ Label = Annotated[str, Meta(min_length=1, max_length=256)]
 
 
 class Event(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_only=True, gc=False):
-    """`key` was liked `amount` times at `time`; `type` and `category` say what kind of like, so which boards it feeds.
+    """A member (`key`) received `amount` at `time`. `type` and `category` select the boards that the event feeds.
 
-    `fields` make the score of boards that are ranked by several; `metadata` is kept with a record that it made.
+    `fields` make up the score on boards that rank by several fields. `metadata` is stored with the record.
     """
 
     key: str
@@ -44,7 +44,7 @@ class Event(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_only=Tru
 
 
 class Rejection(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Why one event of a body was not counted: `code` is a key of `REFUSALS`; `board` where one of several refused."""
+    """Why one event of a body was not counted. `board` is set if another board counted the event."""
 
     index: int
     code: str
@@ -176,10 +176,10 @@ def key_fault(key: str) -> str | None:
         return "key is empty"
     size = len(key.encode())
     if size > MAX_KEY_BYTES:
-        return f"key has {size} bytes; at most {MAX_KEY_BYTES} are taken"
+        return f"key has {size} bytes; at most {MAX_KEY_BYTES} are allowed"
     for character in key:
         if unicodedata.category(character) in _REFUSED and character not in _JOINERS:
-            return f"key holds the control or format character U+{ord(character):04X}"
+            return f"key contains the control or format character U+{ord(character):04X}"
     if not unicodedata.is_normalized("NFC", key):
         return "key is not in Unicode normalization form NFC"
     return None
@@ -191,11 +191,11 @@ def event_fault(event: Event) -> tuple[str, str] | None:
     if fault is not None:
         return "key_invalid", fault
     if event.actor is not UNSET and (found := _CONTROL.search(event.actor)):
-        return "event_invalid", f"`actor` holds the control character U+{ord(found[0]):04X}"
+        return "event_invalid", f"`actor` contains the control character U+{ord(found[0]):04X}"
     if event.metadata is not UNSET:
         metadata = bytes(event.metadata)
         if len(metadata) > MAX_METADATA_BYTES:
-            return "metadata_invalid", f"metadata has {len(metadata)} bytes; at most {MAX_METADATA_BYTES} are taken"
+            return "metadata_invalid", f"metadata has {len(metadata)} bytes; at most {MAX_METADATA_BYTES} are allowed"
         if not metadata.startswith(b"{") or not _is_utf8(metadata):
             return "metadata_invalid", "metadata is no JSON object"
     return None

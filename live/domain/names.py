@@ -1,4 +1,4 @@
-"""What to say of a name that nobody knows: most are slips of the pen, so the nearest known one is told with it."""
+"""Messages about unknown names: most are typing mistakes, so the message suggests the nearest known name."""
 
 from collections.abc import Collection
 from difflib import get_close_matches
@@ -10,9 +10,9 @@ _MOST_LISTED: Final = 20  # known names; a longer list helps nobody
 
 
 def unknown(what: str, name: str, known: Collection[str]) -> str:
-    """One clause: there is no such thing of this name, and either the nearest one that there is, or all there are.
+    """One clause that says that a name is unknown, and suggests the nearest known name or lists all of them.
 
-    `what` is the kind of thing, such as `parameter`.
+    `what` is the kind of name, such as `parameter`.
     """
     shown = name if len(name) <= _MOST_SHOWN else f"{name[:_MOST_SHOWN]}…"
     clause = f"there is no {what} `{shown}`"

@@ -30,7 +30,7 @@ class Field(msgspec.Struct, frozen=True):
         if not _NAME.fullmatch(self.name):
             mistakes.append(f"the field {self.name!r} does not match ^{_NAME.pattern}$")
         if self.low > self.high:
-            mistakes.append(f"the field {self} is empty: it goes from the lower to the higher")
+            mistakes.append(f"the field {self} is empty: its minimum is above its maximum")
         if mistakes:
             raise ValueError("\n".join(mistakes))
 
@@ -65,9 +65,9 @@ class Packing(msgspec.Struct, frozen=True):
     def __post_init__(self) -> None:
         """Refuse fields that one score can't tell apart."""
         if not self.fields:
-            raise ValueError("there is no field")
+            raise ValueError("no fields")
         names = [field.name for field in self.fields]
-        mistakes = [f"there is more than one field {name}" for name in dict.fromkeys(names) if names.count(name) > 1]
+        mistakes = [f"field {name} is repeated" for name in dict.fromkeys(names) if names.count(name) > 1]
         if self.count > MAX_VALUES:
             fields = " × ".join(map(str, self.fields))  # noqa: RUF001 - a multiplication sign is meant
             mistakes.append(
@@ -91,12 +91,12 @@ class Packing(msgspec.Struct, frozen=True):
         score = 0
         for field in self.fields:
             if field.name not in values:
-                raise ValueError(f"{field.name} is missing: a whole number from {field.low} to {field.high}")
+                raise ValueError(f"{field.name} is missing; expected a whole number from {field.low} to {field.high}")
             score = score * field.radix + field.digit(values[field.name])
         if len(values) > len(self.fields):
             names = {field.name for field in self.fields}
             unknown = next(name for name in values if name not in names)
-            raise ValueError(f"there is no field {unknown!r}: the fields are {', '.join(map(str, self.fields))}")
+            raise ValueError(f"unknown field {unknown!r}; the fields are {', '.join(map(str, self.fields))}")
         return score
 
     def unpack(self, score: int) -> dict[str, int]:
@@ -106,7 +106,7 @@ class Packing(msgspec.Struct, frozen=True):
             ValueError: no values have this score.
         """
         if not 0 <= score < self.count:
-            raise ValueError(f"{score} is no score of these fields: they go from 0 to {self.count - 1}")
+            raise ValueError(f"{score} is not a score of these fields, which go from 0 to {self.count - 1}")
         digits = []
         for field in reversed(self.fields):
             score, digit = divmod(score, field.radix)

@@ -54,7 +54,7 @@ class Producer(msgspec.Struct, frozen=True):
             ProblemError: `scope_forbidden`.
         """
         if verb not in self.verbs:
-            raise ProblemError("scope_forbidden", f"the key is for {', '.join(sorted(self.verbs))}, not for {verb}")
+            raise ProblemError("scope_forbidden", f"the API key permits {', '.join(sorted(self.verbs))}, not {verb}")
 
     def require_board(self, board: str) -> None:
         """Let a producer pass whose key is for this board.
@@ -63,7 +63,7 @@ class Producer(msgspec.Struct, frozen=True):
             ProblemError: `scope_forbidden`.
         """
         if self.boards is not None and board not in self.boards:
-            raise ProblemError("scope_forbidden", f"the key is not for board {board}")
+            raise ProblemError("scope_forbidden", f"the API key does not include board {board}")
 
     def require_sources(self, sources: Iterable[str]) -> None:
         """Let a producer pass whose boards may take events of these types.
@@ -75,7 +75,7 @@ class Producer(msgspec.Struct, frozen=True):
         if missing:
             types = ",".join(missing)
             detail = (
-                f"the key may make no board that takes events of type {types}: `live keys add` has `--sources {types}`"
+                f"the API key may not make boards for events of type {types}; see `live keys add --sources {types}`"
             )
             raise ProblemError("scope_forbidden", detail)
 
@@ -210,7 +210,7 @@ def with_secret(record: Record | None, producer: str, scope: Scope, digest: byte
     if len(record.secrets) >= MOST_SECRETS:
         live = ", ".join(secret.fingerprint for secret in record.secrets)
         raise SetupError(
-            f"producer {producer!r} has {MOST_SECRETS} live secrets ({live}): "
+            f"producer {producer!r} has {MOST_SECRETS} valid secrets ({live}): "
             f"revoke one first, with `live keys revoke {producer} --secret FINGERPRINT`"
         )
     said = {name: value for name, value in msgspec.structs.asdict(scope).items() if value is not UNSET}
@@ -225,10 +225,10 @@ def without_secret(record: Record | None, producer: str, fingerprint: str | None
         SetupError: there is no such producer, or it has no such secret.
     """
     if record is None:
-        raise SetupError(f"there is no producer {producer!r}; `live keys list` shows those there are")
+        raise SetupError(f"there is no producer {producer!r}; `live keys list` lists them")
     kept = tuple(secret for secret in record.secrets if fingerprint not in (None, secret.fingerprint))
     if fingerprint is not None and len(kept) == len(record.secrets):
         live = ", ".join(secret.fingerprint for secret in record.secrets) or "none"
-        raise SetupError(f"producer {producer!r} has no secret {fingerprint!r}; its live ones: {live}")
+        raise SetupError(f"producer {producer!r} has no secret {fingerprint!r}; its valid secrets: {live}")
     revoked = record.revoked if kept or record.revoked is not None else now
     return msgspec.structs.replace(record, secrets=kept, revoked=revoked)

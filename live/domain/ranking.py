@@ -16,10 +16,10 @@ Ranks = Literal["ordinal", "dense", "competition"]
 
 
 class Record(msgspec.Struct, frozen=True):
-    """One row: `rank` counts from 1, `score` is a whole number within ±2^53.
+    """One row of a board. `rank` counts from 1, and `score` is a whole number within ±2^53.
 
-    `fields` are those that the score is made of, `metadata` is what was given with the record, and `position` is how
-    many records go before it, and one, where equal scores share a rank.
+    `fields` make up the score. `metadata` was sent with the event. `position` is the place in the list, from 1, on
+    boards where equal scores share a rank.
     """
 
     key: str

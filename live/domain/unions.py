@@ -34,6 +34,6 @@ def part_mistakes(
         elif fed.union:
             yield f"board {board.id!r}: its union names {part!r}, which is a union itself; name its boards instead"
         elif fed.operator != "incr" or fed.votes is not None:
-            yield f"board {board.id!r}: its union names {part!r}, whose scores are no plain sums"
+            yield f"board {board.id!r}: its union names {part!r}, whose scores are not plain sums"
         elif (fed.window, fed.clock) != (board.window, board.clock) and not unknown_choices & _COMPARED:
             yield f"board {board.id!r}: its union names {part!r}, which has another window or clock"

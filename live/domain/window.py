@@ -30,7 +30,7 @@ def parse_duration(text: str) -> float:
     """
     match = _DURATION.fullmatch(text)
     if match is None:
-        raise ValueError(f"{text!r} is not a duration: write a number and ms, s, m, h or d, like 100ms or 24h")
+        raise ValueError(f"{text!r} is not a duration; write a number and ms, s, m, h or d, like 100ms or 24h")
     return float(Fraction(match[1]) * _UNITS[match[2]] / 1000)  # exact: 1.1h is 3960s, in floats it is a little more
 
 
@@ -60,7 +60,7 @@ class Rolling(msgspec.Struct, frozen=True):
     def __post_init__(self) -> None:
         """Refuse lengths on which slot arithmetic would not be exact."""
         if self.slot < 1 or self.length < 1:
-            raise ValueError("window and slot are at least 1s")
+            raise ValueError("window and slot must be at least 1s")
         if self.length % self.slot:
             raise ValueError(f"the window ({self.length}s) is not a multiple of its slot ({self.slot}s)")
 
@@ -100,7 +100,7 @@ class Sliding(msgspec.Struct, frozen=True):
         """Build a window from a duration in whole seconds, such as `3h`."""
         length = _seconds("sliding", sliding)
         if length < 1:
-            raise ValueError("a window is at least 1s")
+            raise ValueError("a window must be at least 1s")
         return cls(length)
 
 
@@ -137,9 +137,9 @@ class Periods(msgspec.Struct, frozen=True, kw_only=True):
         """Refuse what no calendar has."""
         mistakes = []
         if self.last is not None and not 1 < self.last <= MOST_PERIODS:
-            mistakes.append(f"last = {self.last} is not from 2 to {MOST_PERIODS} periods")
+            mistakes.append(f"last = {self.last} must be from 2 to {MOST_PERIODS} periods")
         if not 0 <= self.keep <= MOST_PERIODS:
-            mistakes.append(f"keep = {self.keep} is not from 0 to {MOST_PERIODS} periods")
+            mistakes.append(f"keep = {self.keep} must be from 0 to {MOST_PERIODS} periods")
         try:
             _calendar(self)
         except ValueError as error:
@@ -200,8 +200,8 @@ def _calendar(periods: Periods) -> Calendar:
     try:
         zone = ZoneInfo(periods.timezone)
     except (ValueError, OSError, KeyError):
-        example = "write it like Asia/Shanghai, as the IANA time zone database does"
-        raise ValueError(f"timezone = {periods.timezone!r} is none: {example}") from None
+        example = "expected an IANA name such as Asia/Shanghai"
+        raise ValueError(f"unknown timezone {periods.timezone!r}; {example}") from None
     return Calendar(periods.unit, zone, periods.week_start)
 
 

@@ -37,7 +37,7 @@ def check_network(text: str) -> str:
     try:
         return str(ip_network(text))
     except ValueError as error:
-        raise ValueError(f"{error}: write an address or a network like 10.0.0.0/8 or ::1") from None
+        raise ValueError(f"{error}; expected an address or a network such as 10.0.0.0/8 or ::1") from None
 
 
 def node_address(node: str | None) -> Address | None:
@@ -58,7 +58,7 @@ def read_hops(headers: Headers) -> Sequence[Hop]:
     if len(forwarded) > _LONGEST:
         raise ValueError(f"`Forwarded` is longer than {_LONGEST} bytes")
     if forwarded and any(lists):
-        raise ValueError("`Forwarded` and `X-Forwarded-…` stand side by side: let the proxy remove one of them")
+        raise ValueError("the request has both `Forwarded` and `X-Forwarded-…`; let the proxy remove one of them")
     if forwarded:
         return _parse_forwarded(forwarded)[::-1]
     nodes, protos, hosts = lists

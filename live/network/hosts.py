@@ -13,7 +13,7 @@ _AUTHORITY: Final = re.compile(rf"(\[[0-9a-f]*:[0-9a-f:.]{{1,45}}\]|{_LABEL}(?:\
 _HIGHEST_PORT: Final = 65535
 _ROOT_PATH: Final = re.compile(r"(?:/[A-Za-z0-9_~-][A-Za-z0-9._~-]*)+")
 _OWN_PATHS: Final = frozenset(
-    {"v1", "boards", "embed", "static", "healthz", "readyz", "metrics", "openapi.json", "asyncapi.json"}
+    {"v1", "boards", "embed", "static", "healthz", "readyz", "metrics", "docs", "openapi.json", "asyncapi.json"}
 )
 
 
@@ -76,7 +76,7 @@ def check_pattern(text: str) -> str:
         return text
     if authority is None or (head and parse_address(authority.name)):
         raise ValueError(
-            f"{text!r} is not a name, an address, `*.` with a name, or `*`: write it like board.example.org"
+            f"{text!r} is not a host name, an address, `*.` with a name, or `*`, such as board.example.org"
         )
     return head + authority.name
 
@@ -90,8 +90,8 @@ def check_root_path(text: str) -> str:
     path = text.rstrip("/")
     if not _ROOT_PATH.fullmatch(path) or path.split("/")[1] in _OWN_PATHS:
         raise ValueError(
-            f"{text!r} is not a path such as /live: parts of letters, digits, `.`, `_`, `~` and `-`, the first of them "
-            f"none of {', '.join(sorted(_OWN_PATHS))}"
+            f"{text!r} is not a path such as /live. Its parts contain letters, digits, `.`, `_`, `~` and `-`, and the "
+            f"first one is not {', '.join(sorted(_OWN_PATHS))}"
         )
     return path
 

@@ -16,13 +16,13 @@ def check_origin(text: str) -> str:
         ValueError: the text is none, and so would never be met; the message says what to write.
     """
     if text == "*":
-        raise ValueError("`*` is not taken: list each origin whose pages may connect, such as https://example.org")
+        raise ValueError("`*` is not allowed; list each origin whose pages may connect, such as https://example.org")
     parts = _PARTS.fullmatch(text)
     authority = parse_authority(parts[2]) if parts else None
     if parts is None or authority is None:
-        raise ValueError(f"{text!r} is not an origin: write scheme, host and port, such as https://example.org:8443")
+        raise ValueError(f"{text!r} is not an origin; expected scheme, host and port, such as https://example.org:8443")
     scheme = parts[1].lower()
     canonical = f"{scheme}://{authority.text.removesuffix(_PORTS.get(scheme, ' '))}"
     if canonical != text:
-        raise ValueError(f"{text!r} is not what browsers send as an origin: write {canonical}")
+        raise ValueError(f"{text!r} is not what browsers send as an origin; write {canonical}")
     return text

@@ -30,7 +30,7 @@ def whole_number(query: Mapping[str, str], name: str, default: int, least: int, 
     if text is None:
         return default
     if not (is_whole(text) and least <= int(text) <= most):
-        raise ProblemError("parameter_invalid", f"`{name}` is a whole number from {least} to {most}")
+        raise ProblemError("parameter_invalid", f"`{name}` must be a whole number from {least} to {most}")
     return int(text)
 
 

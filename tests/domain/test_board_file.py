@@ -16,20 +16,20 @@ from live.domain.window import Forever, Periods, Rolling, Sliding, Window
 from live.errors import SetupError
 
 LEAVES = (
-    "with a window that events leave: what leaves is subtracted, and only sums can be; "
+    "with a window that events leave: they are subtracted, which works only for sums; "
     'use a calendar window without `last`, or "forever"'
 )
-KINDS = 'window is one of {rolling = …}, {sliding = …}, {calendar = …} and "forever"'
-VOTES_LEAVE = '`votes` with a window that events leave: a vote counts to the end; use a calendar window, or "forever"'
-CAPPED = "`cap` with `operator = incr`: a record that was cut off would begin again at nothing; use best or set"
+KINDS = 'window must be one of {rolling = …}, {sliding = …}, {calendar = …} and "forever"'
+VOTES_LEAVE = '`votes` with a window that events leave: votes don\'t expire; use a calendar window, or "forever"'
+CAPPED = "`cap` with `operator = incr`: a record that was cut off would start again from zero; use best or set"
 SLOT_OF_DAYS = (
-    "`slot` says nothing about a window with `calendar`, which takes calendar, timezone, week_start, last, keep, grace"
+    "`slot` does not apply to a window with `calendar`, which takes calendar, timezone, week_start, last, keep, grace"
 )
 TOO_MANY = (
     "a 0..9007199254740992 takes 9007199254740993 values, "
     "more than the 2^53 = 9007199254740992 that a score can hold exactly"
 )
-LAST = "`last` makes one ranking of several periods: `keep` and `grace` are for a ranking a period"
+LAST = "`last` makes one ranking of several periods; `keep` and `grace` need a ranking for each period"
 
 
 def mistakes(text: str) -> list[str]:
@@ -211,7 +211,7 @@ WEEKDAYS = "there are: friday, monday, saturday, sunday, thursday, tuesday, wedn
         ("cap = 0", "`cap`: Expected `int` >= 1"),
         ("cap = 100001", "`cap`: Expected `int` <= 100000"),
         ("score = []", "`score`: Expected `array` of length >= 1"),
-        ('score = [{ field = "a" }]', "`score[0].max`: it is missing"),
+        ('score = [{ field = "a" }]', "`score[0].max`: missing"),
         (
             'score = [{ field = "a", max = 1, order = "up" }]',
             "`score[0].order`: there is no value `up`; there are: asc, desc",
@@ -233,13 +233,13 @@ WEEKDAYS = "there are: friday, monday, saturday, sunday, thursday, tuesday, wedn
         ('window = { rolling = "24h", slot = "7h" }', "the window (86400s) is not a multiple of its slot (25200s)"),
         (
             'window = { rolling = "24h", last = 3 }',
-            "`last` says nothing about a window with `rolling`, which takes rolling, slot",
+            "`last` does not apply to a window with `rolling`, which takes rolling, slot",
         ),
         (
             'window = { sliding = "1h", slot = "1m" }',
-            "`slot` says nothing about a window with `sliding`, which takes sliding",
+            "`slot` does not apply to a window with `sliding`, which takes sliding",
         ),
-        ('window = { sliding = "0s" }', "a window is at least 1s"),
+        ('window = { sliding = "0s" }', "a window must be at least 1s"),
         ('window = { sliding = "1500ms" }', "sliding = '1500ms' is not a whole number of seconds"),
         (
             'window = { calendar = "fortnight" }',
@@ -251,20 +251,20 @@ WEEKDAYS = "there are: friday, monday, saturday, sunday, thursday, tuesday, wedn
         ),
         (
             'window = { calendar = "day", timezone = "Mars/Olympus" }',
-            "timezone = 'Mars/Olympus' is none: write it like Asia/Shanghai, as the IANA time zone database does",
+            "unknown timezone 'Mars/Olympus'; expected an IANA name such as Asia/Shanghai",
         ),
         (
             'window = { calendar = "day", week_start = "sunday" }',
-            "`week_start` says nothing about a calendar of days; it is for weeks",
+            "`week_start` does not apply to a calendar of days, only to weeks",
         ),
         (
             'window = { calendar = "week", week_start = "x" }',
             "`window.week_start`: there is no value `x`; " + WEEKDAYS,
         ),
-        ('window = { calendar = "day", last = 1 }', "last = 1 is not from 2 to 1000 periods"),
-        ('window = { calendar = "day", last = 1001 }', "last = 1001 is not from 2 to 1000 periods"),
-        ('window = { calendar = "day", keep = -1 }', "keep = -1 is not from 0 to 1000 periods"),
-        ('window = { calendar = "day", keep = 1001 }', "keep = 1001 is not from 0 to 1000 periods"),
+        ('window = { calendar = "day", last = 1 }', "last = 1 must be from 2 to 1000 periods"),
+        ('window = { calendar = "day", last = 1001 }', "last = 1001 must be from 2 to 1000 periods"),
+        ('window = { calendar = "day", keep = -1 }', "keep = -1 must be from 0 to 1000 periods"),
+        ('window = { calendar = "day", keep = 1001 }', "keep = 1001 must be from 0 to 1000 periods"),
         ('window = { calendar = "day", last = 7, keep = 3 }', LAST),
         ('window = { calendar = "day", last = 7, grace = "1h" }', LAST),
         ('window = { calendar = "day", grace = "0.5s" }', "grace = '0.5s' is not a whole number of seconds"),
@@ -278,7 +278,7 @@ def test_a_mistake_is_named_with_its_board(line: str, message: str) -> None:
 @pytest.mark.parametrize("zone", ["", "..", "../etc/passwd", "/etc/localtime", "Europe", "a\0b", "é", "x" * 300])
 def test_a_time_zone_is_one_of_the_database(zone: str) -> None:
     """No other file is ever opened, and no name ends in a fault of its own."""
-    with pytest.raises(ValueError, match="is none: write it like Asia/Shanghai"):
+    with pytest.raises(ValueError, match="expected an IANA name such as Asia/Shanghai"):
         Periods(unit="day", timezone=zone)
 
 
@@ -286,8 +286,8 @@ def test_a_time_zone_is_one_of_the_database(zone: str) -> None:
     ("fields", "message"),
     [
         ('{ field = "A", max = 1 }', "the field 'A' does not match ^[a-z][a-z0-9_]{0,63}$"),
-        ('{ field = "a", min = 2, max = 1 }', "the field a 2..1 is empty: it goes from the lower to the higher"),
-        ('{ field = "a", max = 1 }, { field = "a", max = 1 }', "there is more than one field a"),
+        ('{ field = "a", min = 2, max = 1 }', "the field a 2..1 is empty: its minimum is above its maximum"),
+        ('{ field = "a", max = 1 }, { field = "a", max = 1 }', "field a is repeated"),
         (
             '{ field = "a", max = 9007199254740992 }',
             TOO_MANY,
@@ -326,23 +326,23 @@ LEAVING = ['window = { rolling = "24h" }', 'window = { sliding = "1h" }', 'windo
             [FOREVER, "cap = 10"],
             CAPPED,
         ),
-        ([FOREVER, SCORE], "`score` with `operator = incr`: packed fields can't be added up; use best or set"),
+        ([FOREVER, SCORE], "`score` with `operator = incr`: packed fields can't be added; use best or set"),
         (
             [FOREVER, 'operator = "best"', 'sort_order = "asc"', SCORE],
-            "`score` with `sort_order = asc`: each field has an `order` of its own; leave it at desc",
+            "`score` with `sort_order = asc`: each field has its own `order`; leave it at desc",
         ),
         *(
             (
                 [DAYS, f'operator = "{operator}"', VOTES],
-                f"`votes` with `operator = {operator}`: votes are added up; use incr",
+                f"`votes` with `operator = {operator}`: votes are added; use incr",
             )
             for operator in ("set", "best")
         ),
         (
             [FOREVER, "votes = { opens = 2026-01-02T00:00:00Z, closes = 2026-01-02T00:00:00Z }"],
-            "`votes`: it closes before it opens",
+            "`votes` closes before it opens",
         ),
-        (["weights = [1, 2]"], "`weights` are those of the boards in `union`, and there is none"),
+        (["weights = [1, 2]"], "`weights` needs `union`"),
     ],
 )
 def test_choices_that_make_no_sense_together_are_refused(lines: list[str], message: str) -> None:
@@ -365,12 +365,12 @@ def test_where_nothing_leaves_every_operator_is_taken(operator: str, window: str
         (['union = ["x", "x"]'], "`union` names a board twice; give it a weight instead"),
         (['union = ["x", "y"]', "weights = [1]"], "`weights` has 1 numbers for 2 boards in `union`"),
         *(
-            (['union = ["x", "y"]', line], "`union` with `source` or `category`: a union is fed by its boards")
+            (['union = ["x", "y"]', line], "`union` with `source` or `category`: a union counts what its boards count")
             for line in ('source = ["like"]', 'category = ["a"]')
         ),
         *(
             (['union = ["x", "y"]', FOREVER, line],
-             "`union` with `votes`, or another operator than incr: a union adds up")
+             "`union` with `votes` or an operator other than incr: a union only adds")
             for line in (VOTES, 'operator = "best"')
         ),
     ],
@@ -386,8 +386,8 @@ def test_a_union_that_is_none_is_refused(lines: list[str], message: str) -> None
     [
         ([], "its union: there is no board `y`; there are: x, z"),
         (['id = "y"', 'union = ["x", "z"]'], "its union names 'y', which is a union itself; name its boards instead"),
-        (['id = "y"', FOREVER, 'operator = "best"'], "its union names 'y', whose scores are no plain sums"),
-        (['id = "y"', FOREVER, VOTES], "its union names 'y', whose scores are no plain sums"),
+        (['id = "y"', FOREVER, 'operator = "best"'], "its union names 'y', whose scores are not plain sums"),
+        (['id = "y"', FOREVER, VOTES], "its union names 'y', whose scores are not plain sums"),
         (['id = "y"', FOREVER], "its union names 'y', which has another window or clock"),
         (['id = "y"', 'window = { rolling = "12h" }'], "its union names 'y', which has another window or clock"),
         (['id = "y"', 'clock = "event"'], "its union names 'y', which has another window or clock"),
@@ -431,14 +431,14 @@ def test_all_mistakes_are_told_at_once() -> None:
     id = "b"
     """
     assert mistakes(text) == [
-        "boards: there is nothing of this name; boards are [[board]] tables",
+        "boards: unknown name; boards are [[board]] tables",
         "board 1 ('Posts'): id = 'Posts' does not match ^[a-z0-9][a-z0-9_-]{0,63}$",
         f"board 1 ('Posts'): {CAPPED}",
         "board 1 ('Posts'): the window (86400s) is not a multiple of its slot (25200s)",
-        "board 2: `id`: it is missing",
+        "board 2: `id`: missing",
         "board 4 ('a'): another board has this id",
-        "board 6 ('v'): `votes` with `operator = best`: votes are added up; use incr",
-        "board 6 ('v'): `votes`: it closes before it opens",
+        "board 6 ('v'): `votes` with `operator = best`: votes are added; use incr",
+        "board 6 ('v'): `votes` closes before it opens",
         f"board 6 ('v'): `operator = best` {LEAVES}",
         f"board 6 ('v'): {VOTES_LEAVE}",
         "board 6 ('v'): score: the field 'A' does not match ^[a-z][a-z0-9_]{0,63}$",
@@ -484,38 +484,38 @@ def test_no_mistake_hides_another() -> None:
         "board 1 ('week'): `window.calendar`: there is no value `weak`; did you mean `week`?",
         "board 1 ('week'): `window.slots`: there is no choice `slots`; did you mean `slot`?",
         "board 1 ('week'): `operator`: there is no value `bets`; did you mean `best`?",
-        "board 1 ('week'): grace: 'soon' is not a duration: write a number and ms, s, m, h or d, like 100ms or 24h",
-        "board 1 ('week'): keep = -1 is not from 0 to 1000 periods",
-        "board 1 ('week'): timezone = 'Mars' is none: write it like Asia/Shanghai, as the IANA time zone database does",
+        "board 1 ('week'): grace: 'soon' is not a duration; write a number and ms, s, m, h or d, like 100ms or 24h",
+        "board 1 ('week'): keep = -1 must be from 0 to 1000 periods",
+        "board 1 ('week'): unknown timezone 'Mars'; expected an IANA name such as Asia/Shanghai",
         "board 2 ('day'): `votes.per_key`: Expected `int` >= 1",
         "board 2 ('day'): `votes.per_actor`: Expected `int` >= 1",
         "board 2 ('day'): `votes.opens`: Invalid RFC3339 encoded datetime",
         f"board 2 ('day'): {SLOT_OF_DAYS}",
-        "board 2 ('day'): `week_start` says nothing about a calendar of days; it is for weeks",
-        "board 2 ('day'): grace: 'soon' is not a duration: write a number and ms, s, m, h or d, like 100ms or 24h",
-        "board 2 ('day'): keep = -1 is not from 0 to 1000 periods",
-        "board 2 ('day'): timezone = 'Mars' is none: write it like Asia/Shanghai, as the IANA time zone database does",
-        "board 3 ('hours'): rolling: '1' is not a duration: write a number and ms, s, m, h or d, like 100ms or 24h",
-        "board 3 ('hours'): slot: 'x' is not a duration: write a number and ms, s, m, h or d, like 100ms or 24h",
+        "board 2 ('day'): `week_start` does not apply to a calendar of days, only to weeks",
+        "board 2 ('day'): grace: 'soon' is not a duration; write a number and ms, s, m, h or d, like 100ms or 24h",
+        "board 2 ('day'): keep = -1 must be from 0 to 1000 periods",
+        "board 2 ('day'): unknown timezone 'Mars'; expected an IANA name such as Asia/Shanghai",
+        "board 3 ('hours'): rolling: '1' is not a duration; write a number and ms, s, m, h or d, like 100ms or 24h",
+        "board 3 ('hours'): slot: 'x' is not a duration; write a number and ms, s, m, h or d, like 100ms or 24h",
         f"board 3 ('hours'): `operator = best` {LEAVES}",
         "board 3 ('hours'): score: the field 'A' does not match ^[a-z][a-z0-9_]{0,63}$",
-        "board 3 ('hours'): score: the field A 3..2 is empty: it goes from the lower to the higher",
+        "board 3 ('hours'): score: the field A 3..2 is empty: its minimum is above its maximum",
         "board 4 ('game'): `score[0].max`: Expected `int`, got `str`",
         "board 4 ('game'): `score[1].order`: there is no value `up`; there are: asc, desc",
-        "board 4 ('game'): `score[1].field`: it is missing",
+        "board 4 ('game'): `score[1].field`: missing",
         "board 4 ('game'): `score[2]`: Expected `object`, got `int`",
         "board 5 ('all'): `title`: Expected `str`, got `int`",
         "board 6 ('all'): `cap`: Expected `int` >= 1",
         "board 6 ('all'): another board has this id",
         "board 'all': its union: there is no board `days`; did you mean `day`?",
-        "board 'all': its union names 'game', whose scores are no plain sums",
+        "board 'all': its union names 'game', whose scores are not plain sums",
     ]
 
 
 @pytest.mark.parametrize("text", ["", "board = []", "[board]\nid = 'a'", "boards = 1"])
 def test_a_file_without_a_board_shows_the_least_that_is_one(text: str) -> None:
     """The message is an example to copy."""
-    assert mistakes(text) == ["no [[board]] in it; the least is:", "[[board]]", 'id = "posts"']
+    assert mistakes(text) == ["it contains no [[board]]; the smallest file is:", "[[board]]", 'id = "posts"']
 
 
 @pytest.mark.parametrize("entry", ["1", '"posts"', "[]", "true"])

@@ -226,9 +226,9 @@ def test_a_day_that_never_was_is_no_period(zone: str, day: str) -> None:
     """The days beside it touch, the week and the month go on, and none of its hours is found."""
     calendar = Calendar("day", ZoneInfo(zone))
     gone = date.fromisoformat(day)
-    with pytest.raises(ValueError, match="names no day"):
+    with pytest.raises(ValueError, match="is not a valid day"):
         calendar.parse(day)
-    with pytest.raises(ValueError, match="names no hour"):
+    with pytest.raises(ValueError, match="is not a valid hour"):
         Calendar("hour", ZoneInfo(zone)).parse(f"{day}T12")
     after = calendar.parse(str(gone + timedelta(days=1)))
     assert calendar.before(after) == calendar.parse(str(gone - timedelta(days=1)))
@@ -306,9 +306,9 @@ def test_a_name_is_that_of_one_period(unit: Unit, name: str, start: str, end: st
 )  # fmt: skip
 def test_anything_else_is_refused(unit: Unit, name: str) -> None:
     """The message shows what was written, and how to write it."""
-    with pytest.raises(ValueError, match=f"names no {unit}: write it like") as caught:
+    with pytest.raises(ValueError, match=f"is not a valid {unit}; expected a form like") as caught:
         Calendar(unit, ZoneInfo("America/New_York")).parse(name)
-    assert str(caught.value) == f"{name!r} names no {unit}: write it like {EXAMPLES[unit]}"
+    assert str(caught.value) == f"{name!r} is not a valid {unit}; expected a form like {EXAMPLES[unit]}"
 
 
 @given(
@@ -324,7 +324,7 @@ def test_no_text_does_worse(calendar: Calendar, text: str) -> None:
     except ValueError as error:
         name, message = text, str(error)
     assert name == text
-    assert f"names no {calendar.unit}" in message if message else text.isascii()
+    assert f"is not a valid {calendar.unit}" in message if message else text.isascii()
 
 
 @given(calendars)

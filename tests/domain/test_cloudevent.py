@@ -129,11 +129,12 @@ REFUSED: dict[str, tuple[Attributes, str, str]] = {
     "rate +1": ({"sampledrate": "+1"}, INVALID, "Expected `int | null`, got `str` - at `$.sampledrate`"),
     "rate \u0661": ({"sampledrate": "\u0661"}, INVALID, "Expected `int | null`, got `str` - at `$.sampledrate`"),
     "empty key": ({"subject": ""}, KEY, "key is empty"),
-    "bidi": ({"subject": "\u202e"}, KEY, "key holds the control or format character U+202E"),
-    "control": ({"subject": "a\nb"}, KEY, "`subject` holds U+000A, which no attribute of a CloudEvent may"),
-    "no character": ({"actor": "\ufffe"}, INVALID, "`actor` holds U+FFFE, which no attribute of a CloudEvent may"),
+    "bidi": ({"subject": "\u202e"}, KEY, "key contains the control or format character U+202E"),
+    "control": ({"subject": "a\nb"}, KEY, "`subject` contains U+000A, which CloudEvents attributes do not allow"),
+    "no character": ({"actor": "\ufffe"}, INVALID,
+                     "`actor` contains U+FFFE, which CloudEvents attributes do not allow"),
     "dash": ({"other-name": "1"}, INVALID,
-             "'other-name' can't name an attribute: lower-case letters and digits do, but for `data`"),
+             "'other-name' is not an attribute name; use lower-case letters and digits, but not `data`"),
 }  # fmt: skip
 
 
@@ -162,20 +163,20 @@ def test_a_bad_attribute_refuses_its_event(name: str) -> None:
         (as_json({"sampledrate": 1.0}), INVALID, "Expected `int | null`, got `float` - at `$.sampledrate`"),
         (as_json({"sampledrate": True}), INVALID, "Expected `int | null`, got `bool` - at `$.sampledrate`"),
         (as_json({"time": 1}), INVALID, "Expected `datetime | null`, got `int` - at `$.time`"),
-        (as_json({"id": "\ud800"}), INVALID, "`id` holds U+D800, which no attribute of a CloudEvent may"),
-        (as_json({"subject": "\ud800"}), KEY, "`subject` holds U+D800, which no attribute of a CloudEvent may"),
+        (as_json({"id": "\ud800"}), INVALID, "`id` contains U+D800, which CloudEvents attributes do not allow"),
+        (as_json({"subject": "\ud800"}), KEY, "`subject` contains U+D800, which CloudEvents attributes do not allow"),
         (as_json({"specversion": "\ud800"}), INVALID, "Expected `str` matching regex '^1[.]0$' - at `$.specversion`"),
-        (as_json({"time": "\ud800"}), INVALID, "text holds U+D800, which no attribute of a CloudEvent may"),
-        (rb'"\udc00"', INVALID, "text holds U+DC00, which no attribute of a CloudEvent may"),
+        (as_json({"time": "\ud800"}), INVALID, "the text contains U+D800, which CloudEvents attributes do not allow"),
+        (rb'"\udc00"', INVALID, "the text contains U+DC00, which CloudEvents attributes do not allow"),
         (as_json({"\ud800": 1}), INVALID,
-         r"'\ud800' can't name an attribute: lower-case letters and digits do, but for `data`"),
+         r"'\ud800' is not an attribute name; use lower-case letters and digits, but not `data`"),
         (as_json({"sampledRate": 30}), INVALID,
-         "'sampledRate' can't name an attribute: lower-case letters and digits do, but for `data`"),
-        (as_json({"": 30}), INVALID, "'' can't name an attribute: lower-case letters and digits do, but for `data`"),
-        (b'{"id":"1","id":"1"}', TWICE, "the attribute 'id' stands twice"),
-        (b'{"id":null,"\\u0069d":"1"}', TWICE, "the attribute 'id' stands twice"),
-        (b'{"data":1,"a":1,"data":2}', TWICE, "the attribute 'data' stands twice"),
-        (b'{"a":1,"\\udc00":1,"\\udc00":1}', TWICE, r"the attribute '\udc00' stands twice"),
+         "'sampledRate' is not an attribute name; use lower-case letters and digits, but not `data`"),
+        (as_json({"": 30}), INVALID, "'' is not an attribute name; use lower-case letters and digits, but not `data`"),
+        (b'{"id":"1","id":"1"}', TWICE, "the attribute 'id' is repeated"),
+        (b'{"id":null,"\\u0069d":"1"}', TWICE, "the attribute 'id' is repeated"),
+        (b'{"data":1,"a":1,"data":2}', TWICE, "the attribute 'data' is repeated"),
+        (b'{"a":1,"\\udc00":1,"\\udc00":1}', TWICE, r"the attribute '\udc00' is repeated"),
     ],
 )  # fmt: skip
 def test_bad_json_of_one_event_refuses_that_event(event: bytes, code: str, detail: str) -> None:
@@ -193,7 +194,7 @@ def test_an_attribute_that_stands_twice_is_refused(given_: Attributes, draw: st.
     twin = draw.draw(st.just(fields[name]) | values)
     pairs = draw.draw(st.permutations([*fields.items(), (name, twin)]))
     text = "{" + ",".join(f"{json.dumps(key)}:{json.dumps(value)}" for key, value in pairs) + "}"
-    twice = [(TWICE, f"the attribute {name!r} stands twice")]
+    twice = [(TWICE, f"the attribute {name!r} is repeated")]
     assert fates(decode_structured(text.encode())) == twice
     assert fates(decode_binary([(f"ce-{key}".encode(), b"x") for key, _ in pairs])) == twice
 
@@ -204,7 +205,7 @@ def test_data_is_not_looked_at() -> None:
     event = as_json({"data_base64": "no base64", "datacontenttype": "x", "dataschema": "y", "list": [1, {"a": 2}]})
     body = event[:-1] + b',"data":' + inner + b"}"
     assert decode_structured(body) == decode_structured(as_json({}))
-    assert fates(decode_binary(as_headers({"data": "x"})))[0][1].startswith("'data' can't name an attribute")
+    assert fates(decode_binary(as_headers({"data": "x"})))[0][1].startswith("'data' is not an attribute name")
 
 
 @pytest.mark.parametrize("rate", [1, "1", 30, "30", MAX_SAMPLED_RATE, str(MAX_SAMPLED_RATE)])
@@ -283,7 +284,7 @@ def test_what_is_no_json_is_refused_whole(body: bytes, detail: str) -> None:
 @pytest.mark.parametrize("body", [as_json({}), b"1", b'"[]"', b"null"])
 def test_a_batch_that_is_no_array_is_refused_whole(body: bytes) -> None:
     """One event has a media type of its own."""
-    with pytest.raises(ProblemError, match="malformed_body: a batch is a JSON array"):
+    with pytest.raises(ProblemError, match="malformed_body: a batch must be a JSON array"):
         decode_batch(body, 10)
 
 

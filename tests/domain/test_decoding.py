@@ -103,7 +103,7 @@ def test_a_field_that_stands_twice_is_refused(data: st.DataObject, fields: Field
         st.one_of(st.just(fields[name]), events.filter(lambda other: name in other).map(lambda e: e[name]))
     )
     text = data.draw(written([*fields.items(), (name, twin)]))
-    detail = f"the field `{name}` stands twice"
+    detail = f"the field `{name}` is repeated"
 
     assert [(r.code, r.detail) for r in decode_json(text.encode(), 1).rejections] == [("field_duplicate", detail)]
     around = b'[{"key":"a"},' + text.encode() + b',{"key":"b"}]'

@@ -130,7 +130,7 @@ def test_a_producer_has_two_secrets_at_most() -> None:
     both = with_secret(record(), "shop", Scope(), NEW, 200)
     assert [secret.digest for secret in both.secrets] == [OLD, NEW] == list(both.digests)
     assert [secret.created for secret in both.secrets] == [100, 200]
-    with pytest.raises(SetupError, match=r"has 2 live secrets \(\w{8}, \w{8}\): revoke one first"):
+    with pytest.raises(SetupError, match=r"has 2 valid secrets \(\w{8}, \w{8}\): revoke one first"):
         with_secret(both, "shop", Scope(), digest_of(b"third"), 300)
 
 
@@ -150,7 +150,7 @@ def test_what_can_not_be_revoked_is_told() -> None:
     """An unknown producer, an unknown fingerprint."""
     with pytest.raises(SetupError, match="there is no producer 'shop'"):
         without_secret(None, "shop", None, 1)
-    with pytest.raises(SetupError, match=f"no secret 'x'; its live ones: {record().secrets[0].fingerprint}"):
+    with pytest.raises(SetupError, match=f"no secret 'x'; its valid secrets: {record().secrets[0].fingerprint}"):
         without_secret(record(), "shop", "x", 1)
 
 
@@ -202,7 +202,7 @@ def test_a_key_is_for_its_boards_and_verbs() -> None:
     limited.require("post")
     with pytest.raises(ProblemError) as caught:
         limited.require("admin")
-    assert (caught.value.code, caught.value.detail) == ("scope_forbidden", "the key is for post, not for admin")
+    assert (caught.value.code, caught.value.detail) == ("scope_forbidden", "the API key permits post, not admin")
 
 
 def test_an_anonymous_producer_is_its_address() -> None:

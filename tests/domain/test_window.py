@@ -37,7 +37,7 @@ def test_a_duration_is_exact(thousandths: int, unit: str) -> None:
 )  # fmt: skip
 def test_anything_else_is_no_duration(text: str) -> None:
     """The message names what was written, and shows how to write it."""
-    with pytest.raises(ValueError, match="is not a duration: write a number and ms, s, m, h or d") as caught:
+    with pytest.raises(ValueError, match="is not a duration; write a number and ms, s, m, h or d") as caught:
         parse_duration(text)
     assert repr(text) in str(caught.value)
 
@@ -54,8 +54,8 @@ def test_a_rolling_window_is_written_as_two_durations() -> None:
     [
         ("24h", "7h", r"the window \(86400s\) is not a multiple of its slot \(25200s\)"),
         ("1h", "2h", r"the window \(3600s\) is not a multiple of its slot \(7200s\)"),
-        ("1h", "0s", "window and slot are at least 1s"),
-        ("0s", "1s", "window and slot are at least 1s"),
+        ("1h", "0s", "window and slot must be at least 1s"),
+        ("0s", "1s", "window and slot must be at least 1s"),
         ("1500ms", "1s", "rolling = '1500ms' is not a whole number of seconds"),
         ("24h", "0.5s", "slot = '0.5s' is not a whole number of seconds"),
         ("a day", "1h", "'a day' is not a duration"),
@@ -98,7 +98,7 @@ def test_a_slot_counts_while_any_part_of_it_is_inside_the_window(
 def test_a_sliding_window_is_written_as_one_duration() -> None:
     """Whole seconds, and at least one."""
     assert Sliding.parse("3h") == Sliding(10_800)
-    with pytest.raises(ValueError, match="a window is at least 1s"):
+    with pytest.raises(ValueError, match="a window must be at least 1s"):
         Sliding.parse("0s")
     with pytest.raises(ValueError, match=r"sliding = '1\.5s' is not a whole number of seconds"):
         Sliding.parse("1.5s")
@@ -159,11 +159,11 @@ def test_every_time_has_a_period(seconds: int) -> None:
 @pytest.mark.parametrize(
     ("choices", "message"),
     [
-        ({"last": 1}, "last = 1 is not from 2 to 1000 periods"),
-        ({"last": 1001}, "last = 1001 is not from 2 to 1000 periods"),
-        ({"keep": -1}, "keep = -1 is not from 0 to 1000 periods"),
-        ({"keep": 1001}, "keep = 1001 is not from 0 to 1000 periods"),
-        ({"timezone": "Mars/Olympus"}, "timezone = 'Mars/Olympus' is none: write it like Asia/Shanghai"),
+        ({"last": 1}, "last = 1 must be from 2 to 1000 periods"),
+        ({"last": 1001}, "last = 1001 must be from 2 to 1000 periods"),
+        ({"keep": -1}, "keep = -1 must be from 0 to 1000 periods"),
+        ({"keep": 1001}, "keep = 1001 must be from 0 to 1000 periods"),
+        ({"timezone": "Mars/Olympus"}, "unknown timezone 'Mars/Olympus'; expected an IANA name such as Asia/Shanghai"),
     ],
 )
 def test_periods_that_no_calendar_has_are_refused(choices: dict[str, Any], message: str) -> None:

@@ -19,7 +19,7 @@ def test_anything_else_is_refused(text: str) -> None:
     with pytest.raises(ProblemError) as refused:
         whole_number({"limit": text}, "limit", 50, 1, 10)
     assert refused.value.code == "parameter_invalid"
-    assert refused.value.detail == "`limit` is a whole number from 1 to 10"
+    assert refused.value.detail == "`limit` must be a whole number from 1 to 10"
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")  # one server for all of t
 JSON, LINES = {"Content-Type": "application/json"}, {"Content-Type": "application/x-ndjson"}
 BEFORE, AFTER = b'{"key":"before"}', b'{"key":"after"}'
 DEEP = b"[" * 20_000 + b"]" * 20_000
-CONTROL = "key holds the control or format character U+"
+CONTROL = "key contains the control or format character U+"
 NO_INT = "Expected `int`, got `{}` - at `$.amount`"
 BOARDS = ["{}", "*", "{a}b", "a}b{c", "../", "a" * 65, "", "POSTS", "posts\n", "nope"]
 
@@ -47,9 +47,9 @@ REFUSED: dict[str, tuple[bytes, str, str]] = {
                 "Expected `datetime` with a timezone component - at `$.time`"),
     "long type": (b'{"key":"a","type":"' + b"t" * 257 + b'"}', "event_invalid",
                   "Expected `str` of length <= 256 - at `$.type`"),
-    "twice": (b'{"key":"a","amount":1,"amount":2}', "field_duplicate", "the field `amount` stands twice"),
+    "twice": (b'{"key":"a","amount":1,"amount":2}', "field_duplicate", "the field `amount` is repeated"),
     "empty key": (b'{"key":""}', "key_invalid", "key is empty"),
-    "key of 1025": (b'{"key":"' + b"k" * 1025 + b'"}', "key_invalid", "key has 1025 bytes; at most 1024 are taken"),
+    "key of 1025": (b'{"key":"' + b"k" * 1025 + b'"}', "key_invalid", "key has 1025 bytes; at most 1024 are allowed"),
     **{f"U+{code}": (f'{{"key":"a{json.dumps(chr(int(code, 16)))[1:-1]}"}}'.encode(), "key_invalid", CONTROL + code)
        for code in ("0000", "000A", "007F", "202E", "2066", "200B", "2028", "FEFF", "E0041")},
     "not NFC": ('{"key":"e\u0301"}'.encode(), "key_invalid", "key is not in Unicode normalization form NFC"),
@@ -184,7 +184,7 @@ async def test_what_is_no_json_refuses_the_body_or_its_line(server: Server, name
     if name != "cut":
         array = b"[" + BEFORE + b"," + event + b"," + AFTER + b"]"
         await server.refuses_whole(array, JSON, told(len(BEFORE) + 2))
-    detail = f"the event's JSON can't be read: {line_fault}"
+    detail = f"the event's JSON can't be parsed: {line_fault}"
     await server.refuses_second(BEFORE + b"\n" + event + b"\n" + AFTER, LINES, "event_invalid", detail)
 
 
@@ -207,7 +207,7 @@ async def test_deep_nesting_is_refused(server: Server, name: str) -> None:
 )
 async def test_a_lone_surrogate_is_refused(server: Server, key: bytes, fault: str) -> None:
     """JSON can write it, UTF-8 can't hold it."""
-    event, detail = b'{"key":"' + key + b'"}', f"the event's JSON can't be read: {fault}"
+    event, detail = b'{"key":"' + key + b'"}', f"the event's JSON can't be parsed: {fault}"
     await server.refuses_second(b"[" + BEFORE + b"," + event + b"," + AFTER + b"]", JSON, "event_invalid", detail)
     await server.refuses_second(BEFORE + b"\n" + event + b"\n" + AFTER, LINES, "event_invalid", detail)
     alone = await server.post(event, JSON)

@@ -254,7 +254,7 @@ async def test_a_parameter_out_of_range_is_refused(valkey_url: str, query: str) 
     async with server(valkey_url) as client:
         response = await client.get(f"/v1/boards/posts?{query}")
         assert (response.status_code, response.json()["code"]) == (400, "parameter_invalid")
-        assert response.json()["detail"] == "`limit` is a whole number from 1 to 1000"
+        assert response.json()["detail"] == "`limit` must be a whole number from 1 to 1000"
 
 
 async def test_a_page_that_did_not_change_is_304(valkey_url: str) -> None:

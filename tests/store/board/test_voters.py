@@ -73,7 +73,7 @@ def test_control_characters_in_an_actor_are_refused(actor: str) -> None:
     for body, index in ((event, 0), (f'[{{"key":"a","actor":"ann"}},{event}]', 1)):
         (rejection,) = decode_json(body.encode(), 10).rejections
         assert (rejection.index, rejection.code) == (index, "event_invalid")
-        assert "`actor` holds the control character U+" in rejection.detail
+        assert "`actor` contains the control character U+" in rejection.detail
 
 
 async def test_a_board_has_a_secret_of_its_own_from_its_first_moment(any_store: str) -> None:
