@@ -11,7 +11,7 @@ from live.domain.window import parse_duration
 
 
 class RunningChoice(BoardChoice, frozen=True, kw_only=True):
-    """The choices of a `[[board]]`, and two that only a board made at run time has."""
+    """The choices of a board: those of a `[[board]]`, and two that only run-time boards have."""
 
     frozen: bool = False
     idle_ttl: str | None = None

@@ -25,7 +25,7 @@ def asyncapi_document() -> dict[str, Any]:
         name: {"summary": kind.__doc__, "payload": reference(kind)} for name, kind in _MESSAGES.items()
     }
     payloads["events"] = {
-        "summary": "Several events; answered as a whole.",
+        "summary": "Several events. They get one response.",
         "payload": {"type": "array", "items": payloads["event"]["payload"]},
     }
     return {
@@ -36,7 +36,7 @@ def asyncapi_document() -> dict[str, Any]:
                 "/v1/boards/{board}/live",
                 _TO_VIEWERS,
                 {name: {**schema, "description": meaning} for name, (schema, meaning) in WATCHED.items()},
-                {"board": {"description": "id of a board"}},
+                {"board": {"description": "Id of a board."}},
             ),
             "eventsLive": _channel("/v1/events/live", [*_FROM_PRODUCERS, "events", *_TO_PRODUCERS]),
         },
@@ -63,7 +63,7 @@ def _channel(
     final = ", ".join(f"{code} {close.reason}" for code, close in CLOSE_CODES.items() if not close.reconnect)
     return {
         "address": address,
-        "description": f"Come back after any close but these: {final}.",
+        "description": f"Reconnect after any close except these: {final}.",
         "parameters": parameters or {},
         "messages": {name: {"$ref": f"#/components/messages/{name}"} for name in messages},
         "bindings": {"ws": {"method": "GET", "query": {"type": "object", "properties": query or {}}}},

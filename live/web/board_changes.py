@@ -23,13 +23,13 @@ _JSON: Final = ("application/json", "application/merge-patch+json", "")
 
 
 class Trail(msgspec.Struct, frozen=True):
-    """Who changed which boards, the newest change first."""
+    """The audit log: who changed which boards, newest first."""
 
     trail: Sequence[Deed]
 
 
 async def serve_board(request: Request) -> Response:
-    """One board: read it, or make, change or remove it."""
+    """One board: read, create, change or delete it."""
     return await _METHODS[request.method](request)
 
 

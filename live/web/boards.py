@@ -25,7 +25,7 @@ _MOST_START: Final = 10**9 - 1
 
 
 class BoardSummary(msgspec.Struct, frozen=True):
-    """A board as the list of boards shows it; lengths of `window`, and `idle_ttl`, are in seconds."""
+    """The definition of a board. Lengths in `window`, and `idle_ttl`, are in seconds."""
 
     board: str
     title: str
@@ -42,17 +42,17 @@ class BoardSummary(msgspec.Struct, frozen=True):
 
 
 class BoardList(msgspec.Struct, frozen=True):
-    """Every board of the server."""
+    """All boards of the server."""
 
     boards: Sequence[BoardSummary]
 
 
 class BoardPage(msgspec.Struct, frozen=True):
-    """One page of a board; `next_cursor` is null on the last one, `prev_cursor` on the first.
+    """One page of a board.
 
-    `period` names the period of a calendar board; `total_score` is null where scores are no amounts,
-    `entrant_count` where keys are not registered. `viewer_count` is how many watch, in all processes together; the
-    `ETag` does not tell it.
+    `next_cursor` is null on the last page, and `prev_cursor` on the first. `period` is the name of the period of a
+    calendar board. `total_score` is null if scores are not amounts, and `entrant_count` is null on boards without
+    registration. `viewer_count` is the number of viewers in all processes; the `ETag` does not depend on it.
     """
 
     board: str

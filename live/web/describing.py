@@ -1,4 +1,4 @@
-"""How one operation of the contract is described: its parameters, its answers, and the problems that it may have."""
+"""Describes one operation of the contract: its parameters, its responses and its problems."""
 
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any, Final
@@ -9,9 +9,9 @@ from live.web.schemas import Json, listed, reference
 
 TEXT: Final[Json] = {"schema": {"type": "string"}}
 PUBLIC: Final[list[Json]] = []
-KEYED: Final[list[Json]] = [{}, {"key": []}]  # without a key too, where the server allows that
+KEYED: Final[list[Json]] = [{}, {"key": []}]  # also without an API key, if the server allows that
 
-# The problems that only some operations have; every other may befall any request.
+# The problems of some operations. Every request can have the others.
 POSTING: Final = frozenset(
     {
         "malformed_body", "idempotency_key_invalid", "credentials_required", "credentials_invalid", "scope_forbidden",
@@ -32,9 +32,10 @@ REMOVING: Final = ADMIN | BOARD | {"board_fixed", "board_in_file", "outcome_unkn
 CHANGING: Final = REMOVING | {"malformed_body", "body_too_large", "unsupported_media_type", "board_invalid"}
 ENTERING: Final = ADMIN | BOARD | {"record_invalid", "record_not_found", "record_voted", "board_open_to_all"}
 UPGRADING: Final = frozenset({"upgrade_required"})
-_ANY: Final = frozenset(PROBLEMS) - POSTING - PAGE - RECORD - WATCHING - CHANGING - ENTERING - UPGRADING
+_FULL: Final = frozenset({"too_many_boards", "too_many_members"})
+_ANY: Final = frozenset(PROBLEMS) - POSTING - PAGE - RECORD - WATCHING - CHANGING - ENTERING - UPGRADING - _FULL
 
-_SECONDS: Final = {"description": "Seconds until another try is worth while.", "schema": {"type": "integer"}}
+_SECONDS: Final = {"description": "Seconds after which to try again.", "schema": {"type": "integer"}}
 # Header fields of refusals, by the status that they come with.
 _HEADERS: Final[Mapping[int, Json]] = {
     401: {"WWW-Authenticate": TEXT},
@@ -43,7 +44,9 @@ _HEADERS: Final[Mapping[int, Json]] = {
     429: {"Retry-After": _SECONDS, "RateLimit-Policy": TEXT, "RateLimit": TEXT},
     503: {"Retry-After": _SECONDS},
 }
-_ETAG: Final = {"ETag": {"description": "Epoch and offset of the board: what is ranked, not how many watch.", **TEXT}}
+_ETAG: Final = {
+    "ETag": {"description": "The epoch and offset of the board. It does not depend on the number of viewers.", **TEXT}
+}
 
 
 def operation(  # noqa: PLR0913 - each is one part of an operation
@@ -57,7 +60,7 @@ def operation(  # noqa: PLR0913 - each is one part of an operation
     security: list[Json] = PUBLIC,
     is_page: bool = False,
 ) -> Json:
-    """An operation that answers as asked, or with one of its problems, or with one that any request may meet."""
+    """An operation with its successful responses, its problems, and those that every request can have."""
     return {
         "operationId": name,
         "tags": [tag],
@@ -70,27 +73,27 @@ def operation(  # noqa: PLR0913 - each is one part of an operation
 
 
 def document(struct: type, headers: Json | None = None) -> Json:
-    """Answers with a JSON document."""
-    return {"200": _with({"description": "As asked.", "content": json_of(reference(struct))}, headers)}
+    """Responses with a JSON document."""
+    return {"200": _with({"description": "Success.", "content": json_of(reference(struct))}, headers)}
 
 
 def tagged(struct: type) -> Json:
-    """Answers with a document that has a tag: one that the client has need not be sent again."""
-    return {**document(struct, _ETAG), "304": {"description": "Nothing has changed.", "headers": _ETAG}}
+    """Responses with a document that has an `ETag`, and 304."""
+    return {**document(struct, _ETAG), "304": {"description": "Not modified.", "headers": _ETAG}}
 
 
 def text(media_type: str, description: str, headers: Json | None = None) -> Json:
-    """Answers with text of a type."""
+    """Responses with text of a media type."""
     return {"200": _with({"description": description, "content": {media_type: TEXT}}, headers)}
 
 
 def done(status: int, description: str, headers: Json | None = None) -> Json:
-    """Answers without a body."""
+    """Responses without a body."""
     return {str(status): _with({"description": description}, headers)}
 
 
 def body_of(schema: Json, *media_types: str) -> Json:
-    """A body that is required."""
+    """A required body."""
     return {"required": True, "content": {media_type: {"schema": schema} for media_type in media_types}}
 
 
@@ -100,7 +103,7 @@ def json_of(schema: Json) -> Json:
 
 
 def parameter(name: str, place: str, schema: Json, description: str) -> Json:
-    """A parameter in the path, the query or the header; one in the path is required."""
+    """A parameter in the path, the query or the header. Path parameters are required."""
     return {"name": name, "in": place, "required": place == "path", "schema": schema, "description": description}
 
 
@@ -109,7 +112,7 @@ def _with(answer: Json, headers: Json | None) -> Json:
 
 
 def _refusals(codes: Collection[str], *, is_page: bool) -> Json:
-    """Answers with problems, by their status; a page refuses in HTML, and what guards the connection as always."""
+    """Responses with problems, by status. A page also refuses in HTML."""
     by_status: dict[int, dict[str, str]] = {}
     for code, problem in PROBLEMS.items():
         if code in codes:
@@ -124,10 +127,10 @@ def _refusals(codes: Collection[str], *, is_page: bool) -> Json:
 
 
 def names_in(parameters: Iterable[Json], place: str) -> frozenset[str]:
-    """The names of the parameters in a place, such as the query."""
+    """The names of the parameters in a place such as the query."""
     return frozenset(asked["name"] for asked in parameters if asked["in"] == place)
 
 
 COUNT: Final[Json] = {"type": "integer", "minimum": 1, "default": 100}
 OF_BOARD: Final = parameter("board", "path", {"type": "string"}, "Id of a board.")
-OF_KEY: Final = parameter("key", "path", {"type": "string"}, "The key, percent-encoded.")
+OF_KEY: Final = parameter("key", "path", {"type": "string"}, "The member, percent-encoded.")

@@ -1,4 +1,4 @@
-"""The HTTP contract as OpenAPI 3.1, made from the structs that decode and encode, and from the tables of errors."""
+"""The HTTP contract as OpenAPI 3.1, made from the structs of requests and responses and from the tables of errors."""
 
 from collections.abc import Mapping
 from functools import cache
@@ -44,51 +44,51 @@ from live.web.schemas import Json, contract_components, listed, reference
 INFO: Final = {
     "title": "Live Board",
     "version": __version__,
-    "description": "Producers post events; a ranking over a window is kept exact; every change reaches every viewer.",
+    "description": "Producers post events. The server keeps an exact ranking and sends every change to every viewer.",
     "contact": {"name": "Live Board"},
     "license": {"name": "MIT", "identifier": "MIT"},
 }
 _TAGS: Final[Mapping[str, str]] = {
-    "events": "Producers post events.",
-    "boards": "Everybody reads boards.",
-    "records": "Everybody reads records.",
-    "live": "Everybody watches boards.",
-    "administration": "API keys with the verb `admin` change boards and records.",
-    "pages": "People look at boards.",
-    "operations": "Operators ask how the process fares.",
-    "documents": "Programs read the contract.",
+    "events": "Post events.",
+    "boards": "Read boards. No API key is needed.",
+    "records": "Read records. No API key is needed.",
+    "live": "Watch boards. No API key is needed.",
+    "administration": "Change boards and records. This needs an API key with the verb `admin`.",
+    "pages": "HTML pages for people.",
+    "operations": "Health and metrics for operators.",
+    "documents": "Descriptions of this API.",
 }
 
 # What a viewer may ask for, on the live route and on the stream: schema and meaning of each parameter.
 WATCHED: Final[Mapping[str, tuple[Json, str]]] = {
-    "limit": ({"type": "integer", "minimum": 1, "default": 50}, "How many records to watch."),
-    "interval": ({"type": "string", "examples": ["1s"]}, "Least time between two updates, up to 60s."),
-    "epoch": ({"type": "string", "maxLength": 64}, "`epoch` of the last message, for a viewer that comes back."),
-    "offset": ({"type": "integer", "minimum": 0}, "`offset` of the last message, for a viewer that comes back."),
-    "key": ({"type": "string"}, "A key whose place is told in `around` messages."),
+    "limit": ({"type": "integer", "minimum": 1, "default": 50}, "Number of records to watch."),
+    "interval": ({"type": "string", "examples": ["1s"]}, "Minimum time between two updates, up to 60s."),
+    "epoch": ({"type": "string", "maxLength": 64}, "`epoch` of the last message, to resume."),
+    "offset": ({"type": "integer", "minimum": 0}, "`offset` of the last message, to resume."),
+    "key": ({"type": "string"}, "A member whose rank is sent in `around` messages."),
     "around": (
         {"type": "integer", "minimum": 0, "maximum": 50, "default": 0},
-        "How many neighbours of the key are told on each side.",
+        "Number of neighbours of the member on each side.",
     ),
 }
 
 _PERIOD: Final = parameter(
     "period", "query", {"type": "string", "default": "current", "examples": ["previous", *EXAMPLES.values()]},
-    "Which period of a board with a ranking for each.",
+    "The period, on calendar boards.",
 )  # fmt: skip
-_KNOWN: Final = parameter("If-None-Match", "header", {"type": "string"}, "`ETag` of an earlier answer.")
+_KNOWN: Final = parameter("If-None-Match", "header", {"type": "string"}, "`ETag` of an earlier response.")
 _WATCHED: Final = [parameter(name, "query", *asked) for name, asked in WATCHED.items()]
-_SOCKET: Final = done(101, "The connection is a WebSocket now.")
-_BINARY: Final = "An attribute of a CloudEvent in binary mode, percent-encoded. {} in that mode. {}"
-_BODIES: Final = """The `Content-Type` says how the events come:
+_SOCKET: Final = done(101, "The connection is now a WebSocket.")
+_BINARY: Final = "An attribute of a CloudEvent in binary mode, percent-encoded. {} in this mode. {}"
+_BODIES: Final = """The `Content-Type` selects the form of the body:
 
 - `application/json`: one event, or an array of them.
 - `application/x-ndjson`: one event on each line.
 - `application/cloudevents+json`: one CloudEvent.
 - `application/cloudevents-batch+json`: an array of CloudEvents.
 
-With the header fields `ce-…` it is a CloudEvent in binary mode, and the body may be of any type.
-`Content-Encoding: gzip` goes with each of them."""
+With `ce-…` headers, the request is a CloudEvent in binary mode, and the body may have any type.
+Each form may use `Content-Encoding: gzip`."""
 _STRUCTS: Final = (
     Event, CloudEvent, Answer, BoardList, BoardPage, RecordView, RecordList, Standing, Trail, RunningChoice,
     Visibility, ProblemBody,
@@ -97,7 +97,7 @@ _STRUCTS: Final = (
 
 @cache
 def openapi_document() -> Json:
-    """What `/openapi.json` serves."""
+    """The document at `/openapi.json`."""
     components = contract_components(_STRUCTS)
     return {
         "openapi": "3.1.0",
@@ -133,7 +133,7 @@ def openapi_document() -> Json:
 
 @cache
 def query_names(path: str, method: str) -> frozenset[str]:
-    """The query parameters that an operation takes, by the document; none of what it does not name."""
+    """The query parameters of an operation, according to the document."""
     told = openapi_document()["paths"].get(path, {}).get("get" if method == "HEAD" else method.lower(), {})
     return names_in(told.get("parameters", ()), "query")
 
@@ -142,7 +142,7 @@ def _post(cloudevent: Json) -> Json:
     event, structured = reference(Event), reference(CloudEvent)
     once = parameter(
         "Idempotency-Key", "header", {"type": "string", "minLength": 1, "maxLength": 255},
-        "The same key and body gives the same answer, and counts once. Another body with this key is refused.",
+        "Requests with the same value and body return the same response and count once. Another body is refused.",
     )  # fmt: skip
     attributes = [
         parameter(
@@ -152,9 +152,10 @@ def _post(cloudevent: Json) -> Json:
         for name, schema in cloudevent["properties"].items()
     ]  # fmt: skip
     post = operation(
-        "postEvents", "events", "Count events.",
-        "The answer comes when the events are durable. A wrong event is refused by its index, the others count.\n\n"
-        f"An event is refused with one of these codes:\n\n{listed(REFUSALS)}",
+        "postEvents", "events", "Post events.",
+        "The server responds after the store has synced the events to disk. A wrong event is refused by its index; the "
+        "others count.\n\n"
+        f"These codes say why an event is refused:\n\n{listed(REFUSALS)}",
         document(Answer), POSTING, once, *attributes, security=KEYED,
     )  # fmt: skip
     # Of several JSON types with arrays, generators make code that can't tell them apart: so CloudEvents are one range.
@@ -171,29 +172,32 @@ def _post(cloudevent: Json) -> Json:
 
 
 def _options() -> Json:
-    """The handshake of CloudEvents web hooks."""
+    """The CloudEvents webhook handshake."""
     asked = [
         parameter("WebHook-Request-Origin", "header", {"type": "string"}, "A DNS name, or an origin."),
-        parameter("WebHook-Request-Rate", "header", {"type": "integer", "minimum": 1}, "Requests a minute."),
+        parameter("WebHook-Request-Rate", "header", {"type": "integer", "minimum": 1}, "Requests per minute."),
         parameter("WebHook-Request-Callback", "header", {"type": "string"}, "Never called."),
     ]
     rate = {"type": "string", "pattern": r"^([1-9][0-9]*|\*)$"}
     granted = {
         "Allow": TEXT,
-        "WebHook-Allowed-Origin": {"description": "What was asked for. Left out, it is not granted.", **TEXT},
-        "WebHook-Allowed-Rate": {"description": "Requests a minute; `*` is no limit.", "schema": rate},
+        "WebHook-Allowed-Origin": {
+            "description": "The requested origin. Without this header, the request is not granted.",
+            **TEXT,
+        },
+        "WebHook-Allowed-Rate": {"description": "Requests per minute; `*` means no limit.", "schema": rate},
     }
     return operation(
-        "greetWebHook", "events", "Shake hands with a web hook.",
-        "The handshake of CloudEvents web hooks. It grants no access: the events need their API key.",
-        done(200, "What is granted, in the header fields.", granted), ASKING, *asked,
+        "greetWebHook", "events", "Answer a webhook handshake.",
+        "The CloudEvents webhook handshake. It grants no access: events still need an API key.",
+        done(200, "The headers say what is granted.", granted), ASKING, *asked,
     )  # fmt: skip
 
 
 def _producer_socket() -> Json:
     return operation(
         "sendEvents", "events", "Send events over a WebSocket.",
-        "Each message is a JSON body of `POST /v1/events`, and gets the same answer. See /asyncapi.json.",
+        "Each message is a JSON body of `POST /v1/events` and gets the same response. See /asyncapi.json.",
         _SOCKET, UPGRADING | ASKING | {
             "credentials_required", "credentials_invalid", "scope_forbidden", "origin_forbidden"
         },
@@ -202,7 +206,9 @@ def _producer_socket() -> Json:
 
 
 def _list_boards() -> Json:
-    return operation("listBoards", "boards", "List all boards.", "Every board.", document(BoardList), ASKING)
+    return operation(
+        "listBoards", "boards", "List all boards.", "All boards with their definitions.", document(BoardList), ASKING
+    )
 
 
 def _get_board() -> Json:
@@ -210,24 +216,24 @@ def _get_board() -> Json:
     exact = {"type": "integer", "minimum": -MAX_SCORE, "maximum": MAX_SCORE}
     return operation(
         "getBoard", "boards", "Read one page of a board.",
-        "The top of the board, the page behind a cursor, or the page around a score.",
+        "The top of the board, the page after a cursor, or the page around a score.",
         tagged(BoardPage), PAGE, OF_BOARD,
-        parameter("limit", "query", COUNT, "Most records in the page."),
-        parameter("start", "query", begin, "How many records to pass over; a cursor goes on exactly."),
+        parameter("limit", "query", COUNT, "Maximum number of records."),
+        parameter("start", "query", begin, "Number of records to skip. Use a cursor to continue exactly."),
         parameter("cursor", "query", {"type": "string"}, "`next_cursor` or `prev_cursor` of an earlier page."),
-        parameter("score", "query", exact, "The page around the place that this score has, or would have."),
+        parameter("score", "query", exact, "Return the page around the place that this score has or would have."),
         _PERIOD, _KNOWN,
         parameter("wait", "query", {"type": "string", "examples": ["30s"]},
-                  "Answer when the top differs from `If-None-Match`, or after this time, up to 60s."),
+                  "Wait until the top differs from `If-None-Match`, up to this time. At most 60s."),
     )  # fmt: skip
 
 
 def _list_records() -> Json:
     several = {"type": "array", "items": {"type": "string"}, "minItems": 1, "maxItems": 100}
-    keys = {**parameter("key", "query", several, "Given once for each key."), "required": True}
+    keys = {**parameter("key", "query", several, "Repeat it for each member."), "required": True}
     return operation(
-        "listRecords", "records", "Read the records of some keys.",
-        "Keys that are not on the board are left out.", document(RecordList), RECORDS, OF_BOARD, keys, _PERIOD,
+        "listRecords", "records", "Read the records of several members.",
+        "Members that are not on the board are omitted.", document(RecordList), RECORDS, OF_BOARD, keys, _PERIOD,
     )  # fmt: skip
 
 
@@ -235,65 +241,85 @@ def _get_record() -> Json:
     around = {"type": "integer", "minimum": 0, "maximum": 100, "default": 0}
     return operation(
         "getRecord", "records", "Read one record with its neighbours.",
-        "Score, rank, and what is missing to the rank above.", tagged(RecordView), RECORD, OF_BOARD, OF_KEY,
-        parameter("around", "query", around, "How many neighbours on each side."), _PERIOD, _KNOWN,
+        "Its score and rank, and the gap to the next rank.", tagged(RecordView), RECORD, OF_BOARD, OF_KEY,
+        parameter("around", "query", around, "Number of neighbours on each side."), _PERIOD, _KNOWN,
     )  # fmt: skip
 
 
 def _get_standing() -> Json:
     return operation(
-        "getStanding", "records", "Read the records of one key on all boards.",
-        "Boards that do not have the key are left out.", document(Standing), ASKING, OF_KEY,
+        "getStanding", "records", "Read the records of one member on all boards.",
+        "Boards without the member are omitted.", document(Standing), ASKING, OF_KEY,
     )  # fmt: skip
 
 
 def _watch_board() -> Json:
     return operation(
         "watchBoard", "live", "Watch a board over a WebSocket.",
-        "A `sync` first, then `update`s. See /asyncapi.json.", _SOCKET, WATCHING | UPGRADING, OF_BOARD, *_WATCHED,
+        "Sends a `sync`, then `update`s. See /asyncapi.json.", _SOCKET, WATCHING | UPGRADING, OF_BOARD, *_WATCHED,
     )  # fmt: skip
 
 
 def _stream_board() -> Json:
-    last = parameter("Last-Event-ID", "header", {"type": "string"}, "`id` of the last event, to come back.")
+    last = parameter("Last-Event-ID", "header", {"type": "string"}, "`id` of the last event, to resume.")
     return operation(
         "streamBoard", "live", "Watch a board as server-sent events.",
-        "The messages of the WebSocket; `event` is the type of a message. See /asyncapi.json.",
-        text("text/event-stream", "Goes on until the board is removed or the server stops."), WATCHING,
+        "The same messages as on the WebSocket. `event` is the type of a message. See /asyncapi.json.",
+        text("text/event-stream", "A stream that ends when the board is deleted or the server shuts down."), WATCHING,
         OF_BOARD, *_WATCHED, last,
     )  # fmt: skip
 
 
 def _pages() -> Json:
-    """What people look at."""
-    several = parameter("board", "path", {"type": "string"}, "Id of a board, or of up to six, comma-separated.")
-    key = parameter("key", "query", {"type": "string"}, "A key whose place is told.")
+    """The pages for people."""
+    several = parameter("board", "path", {"type": "string"}, "Ids of up to six boards, comma-separated.")
+    key = parameter("key", "query", {"type": "string"}, "A member whose rank is shown.")
     page = text("text/html", "A page.")
-    index = operation("showIndex", "pages", "Show all boards.", "Each with its leaders.", page, (), is_page=True)
+    index = operation(
+        "showIndex", "pages", "Show all boards.", "Each board with its first records.", page, (), is_page=True
+    )
     board = operation(
-        "showBoard", "pages", "Show a board, or several side by side.", "The page follows the boards live.",
+        "showBoard", "pages", "Show a board, or several side by side.", "The page updates live.",
         page, RECORDS, several, _PERIOD, key, is_page=True,
     )  # fmt: skip
     embedded = operation(
-        "embedBoard", "pages", "Show a board in a frame of another page.", "The same without the site around it.",
+        "embedBoard", "pages", "Show a board in a frame of another page.", "The same page without header and footer.",
         page, RECORDS, several, _PERIOD, key, is_page=True,
     )  # fmt: skip
     return {"/": {"get": index}, "/boards/{board}": {"get": board}, "/embed/{board}": {"get": embedded}}
 
 
 def _operations() -> Json:
-    """What operators and programs ask."""
+    """Health, metrics and documents."""
     state = {"type": "object", "properties": {"status": {"type": "string"}}, "required": ["status"]}
-    well = {"200": {"description": "The process is well.", "content": json_of(state)}}
+    well = {"200": {"description": "The process is healthy.", "content": json_of(state)}}
     contract = {"200": {"description": "The document.", "content": json_of({"type": "object"})}}
-    metrics = text("text/plain", "Metrics in the text format of Prometheus.")
+    metrics = text("text/plain", "Metrics in the Prometheus text format.")
     page = text("text/html", "A page.")
     told = {
-        "/healthz": ("getHealth", "operations", "Ask whether the process runs.", "It does if it answers.", well),
-        "/readyz": ("getReadiness", "operations", "Ask whether the process can count.", "It asks the store.", well),
-        "/metrics": ("getMetrics", "operations", "Read the metrics.", "Everybody may read them.", metrics),
-        "/openapi.json": ("getOpenapi", "documents", "Read the HTTP contract.", "As OpenAPI 3.1.", contract),
-        "/asyncapi.json": ("getAsyncapi", "documents", "Read the messages on sockets.", "As AsyncAPI 3.0.", contract),
-        "/docs": ("showReference", "documents", "Read the API reference.", "This contract, for people.", page),
+        "/healthz": (
+            "getHealth",
+            "operations",
+            "Check that the process runs.",
+            "It returns 200 while the process runs.",
+            well,
+        ),
+        "/readyz": ("getReadiness", "operations", "Check that the process can count.", "It writes to the store.", well),
+        "/metrics": ("getMetrics", "operations", "Read the metrics.", "No API key is needed.", metrics),
+        "/openapi.json": (
+            "getOpenapi",
+            "documents",
+            "Read the OpenAPI document.",
+            "This API as OpenAPI 3.1.",
+            contract,
+        ),
+        "/asyncapi.json": (
+            "getAsyncapi",
+            "documents",
+            "Read the AsyncAPI document.",
+            "The messages on sockets as AsyncAPI 3.0.",
+            contract,
+        ),
+        "/docs": ("showReference", "documents", "Show the API reference.", "This document as a page.", page),
     }
     return {path: {"get": operation(*parts, (), is_page=True)} for path, parts in told.items()}

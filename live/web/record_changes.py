@@ -18,13 +18,13 @@ from live.web.state import live_of
 
 
 class Visibility(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Whether a record is to be hidden: it is counted all the while, but has no rank."""
+    """Whether to hide a record. A hidden record keeps counting but has no rank."""
 
     hidden: bool
 
 
 async def serve_record(request: Request) -> Response:
-    """One record: read it, register or withdraw its key, hide or show it."""
+    """One record: read it, register or withdraw its member, hide or show it."""
     return await _METHODS[request.method](request)
 
 

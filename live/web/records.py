@@ -21,10 +21,10 @@ _MOST_KEYS: Final = 100
 
 
 class RecordView(msgspec.Struct, frozen=True):
-    """One record; `gap` is what it misses to the score of the one above, null for the first.
+    """One record.
 
-    `percentile` is the share of the other records, in percent, that are behind. A registered key without a vote has
-    score 0, and neither rank nor percentile.
+    `gap` is the number of points behind the next rank, and null for the first record. `percentile` is the percentage of
+    the other records that are behind. A contestant without votes has the score 0, and no rank or percentile.
     """
 
     board: str
@@ -43,7 +43,7 @@ class RecordView(msgspec.Struct, frozen=True):
 
 
 class RecordList(msgspec.Struct, frozen=True):
-    """Records of several keys, in the order in which they were asked for, without those that are not on the board."""
+    """Records of several members, in the order of the request. Members that are not on the board are omitted."""
 
     board: str
     period: str | None
@@ -51,7 +51,7 @@ class RecordList(msgspec.Struct, frozen=True):
 
 
 class Standing(msgspec.Struct, frozen=True):
-    """One key on every board that it is on."""
+    """The records of one member on all boards."""
 
     key: str
     records: Sequence[RecordView]

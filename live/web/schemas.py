@@ -1,4 +1,4 @@
-"""The schemas of the contract: made from the structs that decode and encode, with what their types can't say."""
+"""The schemas of the contract, made from the structs of requests and responses, with the meaning of each field."""
 
 from collections.abc import Iterable, Mapping
 from inspect import cleandoc
@@ -13,66 +13,66 @@ Json = dict[str, Any]
 
 REFERENCE: Final = "#/components/schemas/{name}"
 
-# What each field means: by its name, and by struct and name where the name alone does not say it.
+# The meaning of each field, by name, or by struct and name where the name is ambiguous.
 MEANINGS: Final[Mapping[str, str]] = {
     "actor": "Who sent the event. Boards that count votes need it.",
-    "amount": "What is added to the score, or what the score becomes on boards with `set` or `best`. Default 1.",
+    "amount": "The amount to add to the score, or the new score on boards with `set` or `best`. Default 1.",
     "board": "Id of a board.",
-    "category": "Category of the event: boards that name categories take no other.",
-    "max_amount": "How far from zero an amount may be, where amounts are added up. Default 10^9.",
-    "max_members": "How many members the board takes. Default 10,000,000.",
-    "cap": "The board keeps exactly this many of the best records. Needs `set` or `best`.",
-    "clock": "What tells the time: the server, or the newest event.",
-    "conflation_interval": "Least time between two frames to a viewer, `1ms` to `60s`. Default: the server's setting.",
-    "detail": "What is wrong, for people. It may change.",
-    "entrant_count": "How many keys are registered. Null where keys are not registered.",
-    "epoch": "Names the data of the board. It changes when the board begins anew.",
+    "category": "Category of the event. Boards that name categories take only these.",
+    "max_amount": "Maximum distance of an amount from zero, where amounts are added. Default 10^9.",
+    "max_members": "Maximum number of members. Default 10,000,000.",
+    "cap": "Keep exactly this many of the best records. Needs `set` or `best`.",
+    "clock": "The source of the current time: the server or the newest event.",
+    "conflation_interval": "Minimum time between two messages to a viewer, `1ms` to `60s`. Default: the setting.",
+    "detail": "What is wrong, for people. The text may change.",
+    "entrant_count": "Number of registered members. Null on boards without registration.",
+    "epoch": "Identifies the data of the board. It changes when the board starts again.",
     "fields": "Whole numbers by name, for boards whose score is made of fields.",
     "frozen": "Whether the board refuses events.",
-    "gap": "What the record misses to the score of the one above. Null for the first.",
+    "gap": "Points behind the next rank. Null for the first record.",
     "id": "Identity of the event within its `source`. An event with an id counts once, however often it is sent.",
-    "idle_ttl": "The board removes itself after nobody has used it for so long.",
-    "key": f"What is ranked: 1 to {MAX_KEY_BYTES:,} bytes of UTF-8 in NFC, no control or bidi characters.",
-    "metadata": f"A JSON object of up to {MAX_METADATA_BYTES:,} bytes that is kept with the record.",
+    "idle_ttl": "The board deletes itself after nobody has used it for this long.",
+    "key": f"The member: 1 to {MAX_KEY_BYTES:,} bytes of UTF-8 in NFC, without control or bidi characters.",
+    "metadata": f"A JSON object of up to {MAX_METADATA_BYTES:,} bytes that is stored with the record.",
     "next_cursor": "`cursor` of the next page. Null on the last page.",
-    "offset": "Counts the changes of the board since its epoch began.",
-    "operator": "How an event changes a score: `incr` adds, `set` takes the last, `best` keeps the best.",
-    "percentile": "Share of the other records that are behind, in percent.",
+    "offset": "Number of changes of the board in this epoch.",
+    "operator": "How an event changes a score: `incr` adds, `set` replaces, `best` keeps the best.",
+    "percentile": "Percentage of the other records that are behind.",
     "period": "Name of the period. Null on boards without a ranking for each period.",
-    "position": "Place in the list, from 1, where it is not the rank because equal scores share one.",
+    "position": "Place in the list, from 1. Present if it differs from the rank because equal scores share a rank.",
     "prev_cursor": "`cursor` of the previous page. Null on the first page.",
     "rank": "Place in the ranking, from 1.",
-    "rank_count": "How many records the board has.",
+    "rank_count": "Number of records on the board.",
     "ranks": "How equal scores are ranked: `ordinal` 1 2 3, `dense` 1 1 2, `competition` 1 1 3.",
-    "records": "Records, the first rank first.",
+    "records": "Records in the order of their ranks.",
     "score": "A whole number within ±2^53.",
     "sort_order": "Whether high scores (`desc`) or low scores (`asc`) come first.",
     "source": "Names the sender of the `id`.",
-    "ties": "Of equal scores, the `first` or `last` to get there is ahead, or the `key` decides.",
-    "time": "When it happened, RFC 3339 with an offset. Default: now.",
-    "title": "What people read.",
+    "ties": "Among equal scores, `first` puts the earliest ahead, `last` the latest, and `key` sorts by name.",
+    "time": "Time of the event, RFC 3339 with an offset. Default: now.",
+    "title": "Name for people.",
     "total_score": "Sum of all scores. Null where scores are not amounts.",
-    "type": "Type of the event: it feeds the boards that name it in `source`. Default `like`.",
+    "type": "Type of the event. It feeds the boards that name it in `source`. Default `like`.",
     "union": "Ids of boards that this board adds up.",
-    "viewer_count": "How many viewers watch the board, in all processes.",
-    "window": "What time the board covers.",
-    "Answer.accepted": "How many events were counted now.",
-    "Answer.duplicate": "How many events were known by their identity, and not counted again.",
-    "Answer.offsets": "Offset of each board that the body has changed, by id.",
-    "Answer.rejected": "The events that were refused, by index.",
-    "BoardList.boards": "Every board, in the order of the boards file.",
-    "BoardSummary.idle_ttl": "Seconds without use after which the board removes itself. Null: never.",
-    "BoardSummary.source": "Types of events that feed the board.",
+    "viewer_count": "Number of viewers of the board, in all processes.",
+    "window": "The time range that the board covers.",
+    "Answer.accepted": "Number of events that were counted.",
+    "Answer.duplicate": "Number of events that were not counted again, because their identity was known.",
+    "Answer.offsets": "New offset of each board that changed, by id.",
+    "Answer.rejected": "Refused events, by index.",
+    "BoardList.boards": "All boards, in the order of the boards file.",
+    "BoardSummary.idle_ttl": "Seconds without use after which the board deletes itself. Null means never.",
+    "BoardSummary.source": "Event types that feed the board.",
     "BoardSummary.union": "Weight of each board that this board adds up, by id.",
-    "BoardSummary.window": "What time the board covers. `kind` names the window; lengths are in seconds.",
+    "BoardSummary.window": "The time range that the board covers. `kind` names the window; lengths are in seconds.",
     "CloudEvent.sampledrate": "The amount. Default 1.",
     "CloudEvent.specversion": "Version of CloudEvents.",
-    "CloudEvent.subject": "The key: what is ranked.",
-    "Deed.at": "When, in milliseconds since 1970.",
+    "CloudEvent.subject": "The member.",
+    "Deed.at": "Time of the change, in milliseconds since 1970.",
     "Deed.choices": "The choices of the board after the change.",
-    "Deed.what": "What was done.",
+    "Deed.what": "The change.",
     "Deed.who": "Id of an API key, `anonymous`, or `server`.",
-    "Event.board": "The one board to feed, in place of `type`.",
+    "Event.board": "The one board to feed, instead of `type`.",
     "FieldChoice.field": "Name of the field.",
     "FieldChoice.max": "Largest value.",
     "FieldChoice.min": "Smallest value.",
@@ -81,42 +81,42 @@ MEANINGS: Final[Mapping[str, str]] = {
     "ProblemBody.status": "HTTP status.",
     "ProblemBody.title": "The problem in a few words.",
     "ProblemBody.type": "Always `about:blank`.",
-    "RecordView.rank": "Place in the ranking, from 1. Null for a registered key without a vote.",
+    "RecordView.rank": "Place in the ranking, from 1. Null for a contestant without votes.",
     "RecordView.records": "The record with its neighbours.",
-    "Rejection.board": "Id of the board that refused, where one of several did.",
+    "Rejection.board": "Id of the board that refused the event, if other boards counted it.",
     "Rejection.code": "Stable name of the refusal.",
-    "Rejection.index": "Place of the event in the body, from 0.",
-    "RunningChoice.category": "Categories of events that the board takes. Default: all.",
-    "RunningChoice.score": "Fields that make the score, in order of weight.",
-    "RunningChoice.source": "Types of events that feed the board. Default `like`.",
-    "RunningChoice.title": "What people read. Default: the id.",
-    "RunningChoice.votes": "Limits of votes, which make the board a contest.",
+    "Rejection.index": "Index of the event in the body, from 0.",
+    "RunningChoice.category": "Event categories that the board takes. Default: all.",
+    "RunningChoice.score": "Fields that make up the score, in order of weight.",
+    "RunningChoice.source": "Event types that feed the board. Default `like`.",
+    "RunningChoice.title": "Name for people. Default: the id.",
+    "RunningChoice.votes": "Makes the board a contest and limits votes.",
     "RunningChoice.weights": "Weight of each board in `union`. Default 1.",
-    "RunningChoice.window": "What time the board covers. Default: the last 24 hours in slots of one hour.",
-    "Standing.records": "The record of the key on each board that has it.",
+    "RunningChoice.window": "The time range that the board covers. Default: the last 24 hours in slots of one hour.",
+    "Standing.records": "The record of the member on each board that has it.",
     "Status.reason": "Why the state is stale.",
     "Status.retry_after": "Seconds after which to connect again.",
     "Status.stale": "Whether the records may be out of date.",
     "Sync.period": "Name of the period. Left out on boards without a ranking for each period.",
-    "Sync.recovered": "Whether it follows the position that the viewer named.",
-    "Trail.trail": "Changes of boards, the newest first.",
-    "Update.changed": "Records that changed or moved, to insert in this order.",
+    "Sync.recovered": "Whether the viewer resumes from the position it sent.",
+    "Trail.trail": "Changes of boards, newest first.",
+    "Update.changed": "Records that changed or moved. Insert them in this order.",
     "Update.period": "Name of the period. Left out on boards without a ranking for each period.",
-    "Update.recovered": "Whether it follows the position that the viewer named.",
-    "Update.removed": "Keys that left the records.",
-    "Update.since": "Offset that the update follows.",
-    "Viewers.count": "How many viewers watch the board, in all processes.",
-    "Visibility.hidden": "Whether the record has no rank. It goes on being counted.",
-    "VotesChoice.closes": "When voting ends.",
-    "VotesChoice.opens": "When voting begins.",
-    "VotesChoice.per_actor": "Most votes of an actor in all.",
-    "VotesChoice.per_key": "Most votes of an actor for one key.",
-    "VotesChoice.registered": "Whether only registered keys are counted.",
+    "Update.recovered": "Whether the viewer resumes from the position it sent.",
+    "Update.removed": "Members that left the list.",
+    "Update.since": "Offset to which the update applies.",
+    "Viewers.count": "Number of viewers of the board, in all processes.",
+    "Visibility.hidden": "Whether the record is removed from the ranking. It keeps counting.",
+    "VotesChoice.closes": "End of voting.",
+    "VotesChoice.opens": "Start of voting.",
+    "VotesChoice.per_actor": "Maximum votes per actor in total.",
+    "VotesChoice.per_key": "Maximum votes per actor for one member.",
+    "VotesChoice.registered": "Whether only registered members count.",
     "WindowChoice.calendar": "Unit of calendar periods.",
     "WindowChoice.grace": "How long a period takes late events after its end.",
-    "WindowChoice.keep": "How many periods are kept behind the current one.",
+    "WindowChoice.keep": "Number of past periods to keep.",
     "WindowChoice.last": "One ranking over this many of the newest periods.",
-    "WindowChoice.rolling": "Length of a window that moves slot by slot.",
+    "WindowChoice.rolling": "Length of a window that moves in slots.",
     "WindowChoice.sliding": "Length of a window that is exact to the event.",
     "WindowChoice.slot": "Length of a slot of a rolling window.",
     "WindowChoice.timezone": "IANA name of the time zone, such as `Asia/Shanghai`.",
@@ -125,7 +125,7 @@ MEANINGS: Final[Mapping[str, str]] = {
 
 
 def components_of(structs: Iterable[type]) -> Json:
-    """The schemas of structs by name, each field with its meaning."""
+    """The schemas of structs by name, with the meaning of each field."""
     _, components = msgspec.json.schema_components(structs, ref_template=REFERENCE)
     for name, schema in components.items():
         schema["title"] = name
@@ -142,7 +142,7 @@ def components_of(structs: Iterable[type]) -> Json:
 
 
 def contract_components(structs: Iterable[type]) -> Json:
-    """The schemas of the HTTP contract, those of its bodies that are no structs too."""
+    """The schemas of the HTTP contract, including those of bodies that are not structs."""
     components = components_of(structs)
     components["ProblemBody"]["properties"]["code"]["enum"] = list(PROBLEMS)
     refusal = components["Rejection"]["properties"]["code"]
@@ -163,24 +163,24 @@ def contract_components(structs: Iterable[type]) -> Json:
 
 
 def reference(struct: type | str) -> Json:
-    """Refers to the schema of a struct, or to one by its name."""
+    """A reference to the schema of a struct, or to a schema by name."""
     return {"$ref": REFERENCE.format(name=struct if isinstance(struct, str) else struct.__name__)}
 
 
 def listed(meanings: Mapping[str, str]) -> str:
-    """Codes with what they mean, as one text."""
+    """Codes and their meanings as a Markdown list."""
     return "\n".join(f"- `{code}`: {meaning}." for code, meaning in meanings.items())
 
 
 def _clean(schema: Json) -> None:
-    """Leave out a default that is no value of its own schema: none, or empty where something is needed."""
+    """Remove a default that is not a valid value of its schema."""
     default = schema.get("default")
     if not isinstance(default, bool | int) and (not default or isinstance(default, dict)):
         schema.pop("default", None)
 
 
 def _patch_of(choices: Json) -> Json:
-    """The schema of a JSON Merge Patch: every choice may be left out, or taken back with null."""
+    """The schema of a JSON Merge Patch: every choice is optional and can be null."""
     properties = {
         name: {
             "description": schema["description"],
@@ -192,7 +192,7 @@ def _patch_of(choices: Json) -> Json:
     return {
         "title": "BoardPatch",
         "type": "object",
-        "description": "A JSON Merge Patch (RFC 7396): the choices to change. Null takes one back to its default.",
+        "description": "A JSON Merge Patch (RFC 7396) with the choices to change. Null restores a default.",
         "properties": properties,
         "additionalProperties": False,
     }
