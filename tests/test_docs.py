@@ -134,12 +134,20 @@ def without_code(text: str) -> str:
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: path.name)
 def test_every_internal_link_resolves(path: Path) -> None:
     """To a file, and to a heading where it names one. Pages of the site link to no file outside of it."""
-    for link in re.findall(r"\]\((?!https?:)([^)]+)\)", path.read_text(encoding="utf-8")):
+    text = path.read_text(encoding="utf-8")
+    for link in re.findall(r"\]\((?!https?:)([^)]+)\)", text) + re.findall(r'src(?:set)?="([^"]+)"', text):
         file, _, heading = link.partition("#")
         target = (path.parent / file).resolve() if file else path
         assert target.is_file(), link
         assert path.parent == ROOT or target.parent == ROOT / "docs", f"{link} leads out of the site"
         assert not heading or heading in anchors(target), link
+
+
+def test_the_architecture_names_files_that_exist() -> None:
+    """A file that is renamed is renamed in the walks too."""
+    named = re.findall(r"`([a-z_/]+\.(?:py|lua))`", DOCS["architecture"].split("## Walks")[1])
+    assert len(named) > 30
+    assert [name for name in named if not (ROOT / "live" / name).is_file()] == []
 
 
 def test_every_page_is_reachable() -> None:
