@@ -135,8 +135,8 @@ async def _look_for_losses(
 async def _require_keys(producers: ProducerStore, host: str) -> None:
     if not any("post" in record.verbs for record in (await producers.load()).records.values()):
         raise SetupError(
-            f"no producer has an API key, and others may reach {host}: make one with `live keys add ID`, "
-            "or let everybody send events with --open (LIVE_OPEN=true)."
+            f"no producer has an API key, and others may reach {host}: create one with `live keys add ID`, "
+            "or allow events from anyone with --open (LIVE_OPEN=true)."
         )
 
 

@@ -40,7 +40,7 @@ async def provide_admin_key(settings: Settings) -> str | None:
                     records = {ID: (await producers.add(ID, Scope(verbs=("admin",)), secret))[0]}
         return _good_key(records, path)
     except OSError as error:
-        raise SetupError(f"can't keep the admin API key in {path.resolve()}: {error.strerror}") from None
+        raise SetupError(f"can't store the admin API key in {path.resolve()}: {error.strerror}") from None
     finally:
         await client.aclose()
 

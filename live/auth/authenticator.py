@@ -103,7 +103,7 @@ class Authenticator:
         if authorization is None:
             raise ProblemError(
                 "credentials_required",
-                f"send the header `Authorization: Bearer <id>.<secret>`; {_ADVICE[verb]} makes an API key for it",
+                f"send the header `Authorization: Bearer <id>.<secret>`; {_ADVICE[verb]} creates an API key",
                 headers={"WWW-Authenticate": _CHALLENGE},
             )
         producer, secret = parse_bearer(authorization) or ("", b"")
@@ -112,7 +112,7 @@ class Authenticator:
         if not matches(NO_DIGESTS if known is None else known.digests, secret) or known is None:
             raise ProblemError(
                 "credentials_invalid",
-                "no producer has this key, or it was revoked",
+                "the API key is unknown or revoked",
                 headers={"WWW-Authenticate": f'{_CHALLENGE}, error="invalid_token"'},
             )
         return known.producer

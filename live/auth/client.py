@@ -131,7 +131,7 @@ class ClientResolver:
         if authority.name not in self._allowed and not is_own_name(authority.name):
             raise ProblemError(
                 "host_forbidden",
-                "this server does not answer for the name in `Host`: ask for a name that it knows, or add the name to "
+                "this server does not serve the name in `Host`. Use another name, or add the name to "
                 "the setting allowed_hosts (LIVE_ALLOWED_HOSTS)",
             )
         return authority
@@ -183,4 +183,6 @@ def _hops(headers: Headers) -> Sequence[Hop]:
 
 
 def _host_invalid() -> ProblemError:
-    return ProblemError("host_invalid", "send one `Host`: a name or an address, and a port if it is not the default")
+    return ProblemError(
+        "host_invalid", "send one `Host` header with a name or an address, and a port unless it is the default"
+    )

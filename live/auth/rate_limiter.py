@@ -198,7 +198,8 @@ def _refusal(producer: Producer, wait: float) -> ProblemError:
     whom = f"producer {producer.id}" if producer.id else "an address without a key"
     return ProblemError(
         "rate_exceeded",
-        f"{whom} may send {producer.rate:g} events a second, and {producer.burst} at once; try again in {seconds} s",
+        f"{whom} may send {producer.rate:g} events per second, and {producer.burst} in one burst; "
+        f"try again in {seconds} s",
         retry_after=seconds,
         headers={
             "RateLimit-Policy": f'"events";q={quota};qu="events";w={window}',

@@ -127,7 +127,7 @@ class BoardAdmin:
 
     def _not_in_file(self, board: str) -> None:
         if board in self._in_file.by_id:
-            raise ProblemError("board_in_file", f"change board {board} in the boards file, and start the server again")
+            raise ProblemError("board_in_file", f"change board {board} in the boards file and restart the server")
 
     async def _settled(self, board: str) -> tuple[Definitions, Definition | None]:
         """What is defined now, and of one board; what others have left half done is finished first."""
@@ -254,7 +254,7 @@ class BoardAdmin:
 
 
 def _no_such(board: str) -> ProblemError:
-    return ProblemError("board_not_found", f"there is no board {board}; PUT makes one")
+    return ProblemError("board_not_found", f"there is no board {board}; create it with PUT")
 
 
 def _require_rights(maker: Producer | None, new: Board, old: Board | None) -> None:

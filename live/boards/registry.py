@@ -116,7 +116,7 @@ class BoardRegistry:
             await self.look()
             if not left and ledger is not None and self.ledgers.get(board) is ledger:
                 ledger.lose(error)
-        return error if board in self.boards.by_id else ProblemError("board_not_found", f"board {board} was removed")
+        return error if board in self.boards.by_id else ProblemError("board_not_found", f"board {board} was deleted")
 
     async def _take_over(self, found: Mapping[str, Definition]) -> None:
         """Run the boards that are defined now, and no others but those of the file."""

@@ -108,10 +108,10 @@ class Hub:
             ProblemError: `too_many_viewers`, `stopping`, or `board_not_found`.
         """
         if self._draining:
-            raise ProblemError("stopping", "another will take its place", retry_after=1)
+            raise ProblemError("stopping", "connect again after the restart", retry_after=1)
         channel = self.channels.get(board)
         if channel is None:
-            raise ProblemError("board_not_found", "GET /v1/boards lists the boards that there are")
+            raise ProblemError("board_not_found", "GET /v1/boards lists the boards")
         for viewers, setting, whose in (
             (self.viewers, "max_viewers", "watch"),
             (channel.viewers, "max_board_viewers", "watch this board"),

@@ -95,7 +95,7 @@ async def _choices(live: Live, request: Request) -> dict[str, Any]:
     if request.headers.get("content-type", "").partition(";")[0].strip().lower() not in _JSON:
         raise ProblemError("unsupported_media_type", "send application/json")
     body = await live.intake.collect(request.stream())
-    return read_object(body, "malformed_body", "the body is one JSON object of choices")
+    return read_object(body, "malformed_body", "the body must be one JSON object with the choices")
 
 
 async def _shown(live: Live, board: str, status: HTTPStatus) -> Response:

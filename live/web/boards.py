@@ -172,7 +172,7 @@ def _score(text: str) -> int:
     if not (
         digits.isascii() and digits.isdecimal() and len(digits) <= len(str(MAX_SCORE)) and int(digits) <= MAX_SCORE
     ):
-        raise ProblemError("parameter_invalid", "`score` is a whole number within ±2^53")
+        raise ProblemError("parameter_invalid", "`score` must be a whole number within ±2^53")
     return int(text)
 
 

@@ -41,5 +41,5 @@ def decode_cursor(word: str) -> Cursor:
         return msgspec.json.decode(text, type=Cursor)
     except (binascii.Error, ValueError):
         raise ProblemError(
-            "cursor_invalid", "give `next_cursor` or `prev_cursor` of an earlier page as it is"
+            "cursor_invalid", "use `next_cursor` or `prev_cursor` of an earlier page unchanged"
         ) from None

@@ -21,14 +21,16 @@ async def period_of(request: Request, ledger: Ledger) -> int | None:
         return None
     window = ledger.board.window
     if not isinstance(window, Periods) or not window.tables:
-        raise ProblemError("parameter_invalid", f"`period`: board {ledger.board.id} has no ranking for each period")
+        raise ProblemError(
+            "parameter_invalid", f"`period`: board {ledger.board.id} does not have a ranking for each period"
+        )
     newest = await _newest(ledger)
     try:
         period = (
             window.calendar.before(window.calendar.at(newest)) if name == "previous" else window.calendar.parse(name)
         )
     except (ValueError, OverflowError) as error:
-        raise ProblemError("parameter_invalid", f"`period` is current, previous or a name: {error}") from None
+        raise ProblemError("parameter_invalid", f"`period` must be current, previous or a name: {error}") from None
     return _kept(window, newest, period.start)
 
 
@@ -49,18 +51,18 @@ async def period_of_cursor(ledger: Ledger, start: int | None) -> int | None:
         or not FIRST <= start < LAST
         or window.slot_at(start).start != start
     ):
-        raise ProblemError("cursor_invalid", f"no period of board {ledger.board.id} begins where the cursor says")
+        raise ProblemError("cursor_invalid", f"the cursor names no period of board {ledger.board.id}")
     return _kept(window, await _newest(ledger), start)
 
 
 async def _newest(ledger: Ledger) -> int:
     newest = await ledger.current()
     if newest is None:
-        raise ProblemError("period_not_found", "the board has seen no event yet")
+        raise ProblemError("period_not_found", "the board has no events yet")
     return newest
 
 
 def _kept(window: Periods, newest: int, start: int) -> int:
     if not window.oldest(newest) <= start <= newest:
-        raise ProblemError("period_not_found", f"the current period and the {window.keep} before it are kept")
+        raise ProblemError("period_not_found", f"the board keeps the current period and the {window.keep} before it")
     return start

@@ -85,7 +85,7 @@ async def _changed(request: Request) -> tuple[Ledger, str]:
 
 def _require_contest(ledger: Ledger) -> None:
     if ledger.board.votes is None:
-        raise ProblemError("board_open_to_all", "only a board with `votes` registers keys")
+        raise ProblemError("board_open_to_all", "only a board with `votes` registers members")
 
 
 async def _body(request: Request) -> bytes:

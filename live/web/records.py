@@ -66,7 +66,7 @@ async def get_record(request: Request) -> Response:
     key = request.path_params["key"]
     found = await _view(ledger, key, around, period) or await _without_vote(ledger, key, period)
     if found is None:
-        raise ProblemError("record_not_found", "a key is on the board while its score is not zero")
+        raise ProblemError("record_not_found", "a member is on the board while its score is not zero")
     return json_response(request, *found)
 
 
@@ -76,7 +76,7 @@ async def list_records(request: Request) -> Response:
     ledger = await live.use(request.path_params["board"])
     keys = request.query_params.getlist("key")
     if not 0 < len(keys) <= _MOST_KEYS:
-        raise ProblemError("parameter_invalid", f"`key` is given 1 to {_MOST_KEYS} times")
+        raise ProblemError("parameter_invalid", f"give `key` 1 to {_MOST_KEYS} times")
     period = await period_of(request, ledger)
     pages = await ledger.find_all(keys, 1, period=period)
     records = [_view_of(ledger, page, key, 0) for key, page in zip(keys, pages, strict=True) if page is not None]

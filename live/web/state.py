@@ -67,7 +67,7 @@ class Live(msgspec.Struct, frozen=True):
         """
         board = self.boards.by_id.get(board_id)
         if board is None:
-            raise ProblemError("board_not_found", "GET /v1/boards lists the boards that there are")
+            raise ProblemError("board_not_found", "GET /v1/boards lists the boards")
         return board
 
     async def use(self, board_id: str) -> Ledger:

@@ -43,7 +43,7 @@ class Wait(msgspec.Struct, frozen=True):
         query, most = request.query_params, settings.max_live_limit
         for name in _ELSEWHERE:
             if name in query:
-                raise ProblemError("parameter_invalid", f"`wait` is for the top as it is now, without `{name}`")
+                raise ProblemError("parameter_invalid", f"`wait` can't be combined with `{name}`")
         asked, known = Subscription(size=whole_number(query, "limit", min(_DEFAULT_LIMIT, most), 1, most)), ""
         for part in request.headers.get("if-none-match", "").split(","):
             tag = part.strip().removeprefix("W/")
@@ -84,11 +84,13 @@ def _seconds(text: str) -> float:
     except ValueError:
         seconds = 0
     if not 0 < seconds <= _LONGEST:
-        raise ProblemError("parameter_invalid", f"`wait` is a time from 1ms to {_LONGEST}s")
+        raise ProblemError("parameter_invalid", f"`wait` must be a duration from 1ms to {_LONGEST}s")
     return seconds
 
 
 def _problem(live: Live, code: int) -> ProblemError:
     if code == BOARD_GONE:
-        return ProblemError("board_not_found", "it was removed just now")
-    return ProblemError("stopping", "another will take its place", retry_after=math.ceil(live.reaper.return_after()))
+        return ProblemError("board_not_found", "the board was just deleted")
+    return ProblemError(
+        "stopping", "connect again after the restart", retry_after=math.ceil(live.reaper.return_after())
+    )

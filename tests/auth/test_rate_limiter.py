@@ -73,7 +73,7 @@ async def test_what_a_producer_is_told(valkey_url: str) -> None:
     assert response.headers["retry-after"] == "4"
     assert response.headers["ratelimit-policy"] == '"events";q=2;qu="events";w=8'
     assert response.headers["ratelimit"] == '"events";r=0;t=4'
-    assert b"producer shop may send 0.25 events a second, and 2 at once; try again in 4 s" in response.body
+    assert b"producer shop may send 0.25 events per second, and 2 in one burst; try again in 4 s" in response.body
 
 
 async def test_requests_that_wait_share_a_call(valkey_url: str) -> None:

@@ -224,7 +224,7 @@ def test_a_server_for_others_wants_a_key(folder: Path) -> None:
     server = ServerProcess(commands.settings, folder)
     with pytest.raises(AssertionError) as caught:
         server.start()
-    assert "no producer has an API key, and others may reach 0.0.0.0: make one with `live keys add ID`" in str(
+    assert "no producer has an API key, and others may reach 0.0.0.0: create one with `live keys add ID`" in str(
         caught.value
     )
     assert "Traceback" not in server.log()

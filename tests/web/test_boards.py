@@ -168,7 +168,7 @@ async def test_a_score_that_is_none_is_refused(valkey_url: str, score: str) -> N
     async with server(valkey_url) as client:
         response = await client.get("/v1/boards/posts", params={"score": score})
         assert (response.status_code, response.json()["code"]) == (400, "parameter_invalid")
-        assert response.json()["detail"] == "`score` is a whole number within ±2^53"
+        assert response.json()["detail"] == "`score` must be a whole number within ±2^53"
 
 
 HOUR = 3600

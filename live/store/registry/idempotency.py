@@ -38,7 +38,9 @@ class Answers:
             pipe.expire(name, self._kept)
             _, (held, answer), _ = await pipe.execute()
         if held != body:
-            raise ProblemError("idempotency_key_reused", "the key came with another body before; make a new one")
+            raise ProblemError(
+                "idempotency_key_reused", "this Idempotency-Key was used with another body; use a new one"
+            )
         return None if answer is None else _unpacked(bytes(answer))
 
     async def finish(self, producer: str, key: str, answer: bytes) -> tuple[bytes, int]:
