@@ -144,12 +144,12 @@ def test_a_producer_changes_over(commands: Commands) -> None:
     ("arguments", "line"),
     [
         (["add", "Shop"], "live: the producer's id 'Shop' does not match ^[a-z0-9][a-z0-9_-]{0,63}$"),
-        (["add", "shop", "--verbs", "post,fly"], "live: --verbs: 'fly' is none of post, admin"),
-        (["add", "shop", "--boards", "Posts"], "live: --boards: 'Posts' is no id of a board"),
-        (["add", "shop", "--rate", "-1"], "live: --rate is a number from 0.001 to 1000000000, or 0 for no limit"),
-        (["add", "shop", "--rate", "nan"], "live: --rate is a number from 0.001 to 1000000000, or 0 for no limit"),
+        (["add", "shop", "--verbs", "post,fly"], "live: --verbs: unknown verb 'fly'; expected post, admin"),
+        (["add", "shop", "--boards", "Posts"], "live: --boards: 'Posts' is not a valid board id"),
+        (["add", "shop", "--rate", "-1"], "live: --rate must be a number from 0.001 to 1000000000, or 0 for no limit"),
+        (["add", "shop", "--rate", "nan"], "live: --rate must be a number from 0.001 to 1000000000, or 0 for no limit"),
         (["revoke", "nobody"], "live: there is no producer 'nobody'"),
-        (["list", "--store", "unix:///nowhere/valkey.sock"], "live: the store is away: "),
+        (["list", "--store", "unix:///nowhere/valkey.sock"], "live: the store is unavailable: "),
     ],
 )
 def test_what_can_not_be_done_is_told_in_one_line(commands: Commands, arguments: list[str], line: str) -> None:

@@ -182,7 +182,7 @@ def test_a_wrong_boards_file_is_told_all_at_once(folder: Path) -> None:
         (["replay", "x", "--key", "sesame"], "the API key is not of the form ID.SECRET, as"),
         (["load", "--key", ""], "the API key is not of the form ID.SECRET, as"),
         (["load", "--slo", "p98=1s"], "--slo 'p98=1s': expected p50, p90, p99 or max, and a time, like p99=250ms"),
-        (["load", "--duration", "10"], "'10' is not a duration: "),
+        (["load", "--duration", "10"], "'10' is not a duration; "),
     ],
 )  # fmt: skip
 def test_what_can_not_be_done_is_told_in_one_line(arguments: list[str], line: str) -> None:
