@@ -38,30 +38,32 @@ _MOST_SOURCE: Final = 64
 _VERBS: Final = get_args(Verb)
 
 
+BoardsOption = Annotated[str | None, typer.Option("--boards", help="Boards that it may feed, such as a,b; * for all.")]
+VerbsOption = Annotated[
+    str | None, typer.Option("--verbs", help=f"What it may do: {', '.join(_VERBS)}. Default: post.")
+]
+MaxAmountOption = Annotated[
+    int | None,
+    typer.Option(
+        "--max-amount", min=0, max=MAX_SCORE, help="Largest amount of an event; 0 for the limit of the board."
+    ),
+]
+SourcesOption = Annotated[
+    str | None,
+    typer.Option("--sources", help="Event types that boards of this administrator may take, such as a,b; * for all."),
+]
+
+
 @keys.command()
 def add(  # noqa: PLR0913 - a flag each
     producer: IdArgument,
     *,
-    boards: Annotated[
-        str | None, typer.Option("--boards", help="Boards that it may feed, such as a,b; * for all.")
-    ] = None,
-    verbs: Annotated[
-        str | None, typer.Option("--verbs", help=f"What it may do: {', '.join(_VERBS)}. Default: post.")
-    ] = None,
+    boards: BoardsOption = None,
+    verbs: VerbsOption = None,
     rate: Annotated[float | None, typer.Option("--rate", help="Events per second; 0 for no limit.")] = None,
     burst: Annotated[int | None, typer.Option("--burst", min=1, help="Events that it may send in one burst.")] = None,
-    max_amount: Annotated[
-        int | None,
-        typer.Option(
-            "--max-amount", min=0, max=MAX_SCORE, help="Largest amount of an event; 0 for the limit of the board."
-        ),
-    ] = None,
-    sources: Annotated[
-        str | None,
-        typer.Option(
-            "--sources", help="Event types that boards of this administrator may take, such as a,b; * for all."
-        ),
-    ] = None,
+    max_amount: MaxAmountOption = None,
+    sources: SourcesOption = None,
     any_board: Annotated[
         bool, typer.Option("--any-board", help="Accept ids in --boards that no board has yet.")
     ] = False,
