@@ -134,7 +134,7 @@ async def test_a_file_that_holds_something_else_is_replaced(settings: Settings) 
     assert (settings.data_dir / "admin-key").read_text() == f"{key}\n"
     (settings.data_dir / "admin-key").unlink()
     (settings.data_dir / "admin-key").mkdir()
-    with pytest.raises(SetupError, match="can't keep the admin API key"):
+    with pytest.raises(SetupError, match="can't store the admin API key"):
         await provide_admin_key(settings)
 
 
