@@ -66,7 +66,7 @@ class LedgerMachine(RuleBasedStateMachine):
         super().__init__()
         self.store = store
         self.mutant = mutant
-        self.loop = asyncio.new_event_loop()
+        self.loop: asyncio.AbstractEventLoop | None = None  # hypothesis may drop a machine before its first rule
         self.board = rolling_board(f"{WINDOW}s", f"{SLOT}s", clock)
         self.settings = fresh_settings(
             store.url,
@@ -88,11 +88,13 @@ class LedgerMachine(RuleBasedStateMachine):
         self.ledgers: list[Ledger] = []
 
     def run(self, work: Awaitable[Any]) -> Any:
+        assert self.loop is not None
         return self.loop.run_until_complete(work)
 
     @initialize()
     def begin(self) -> None:
         """Two processes on one board."""
+        self.loop = asyncio.new_event_loop()
         self.client = connect(self.store.url, self.settings)
         self.run(self.client.flushall())  # the store is the test's own; what is left would only slow it down
         self.set_time(NOON)
@@ -307,8 +309,10 @@ class LedgerMachine(RuleBasedStateMachine):
 
     def teardown(self) -> None:
         """Close what the machine opened."""
+        if self.loop is None:
+            return
         try:
-            if self.ledgers:
+            if self.client is not None:
                 self.run(self.client.aclose())
         finally:
             self.loop.close()

@@ -170,20 +170,24 @@ class BoardMachine(RuleBasedStateMachine):
     def __init__(self, store: StoreProcess, mutant: Mutant | None = None, focus: Mapping[str, Any] = FREE) -> None:
         super().__init__()
         self.focus = focus
-        self.loop = asyncio.new_event_loop()
+        self.store = store
+        self.loop: asyncio.AbstractEventLoop | None = None  # hypothesis may drop a machine before its first rule
         self.settings = fresh_settings(store.url, rotation_step=2, max_future=float(FUTURE), write_deadline=5.0)
         self.time_key = f"{self.settings.key_prefix}:time"
         self.scripts = simulated_scripts(store.url, self.time_key, mutant)
-        self.client: Any = connect(store.url, self.settings)
-        self.run(self.client.flushall())
+        self.client: Any = None
         self.now = 0
 
     def run(self, work: Awaitable[Any]) -> Any:
+        assert self.loop is not None
         return self.loop.run_until_complete(work)
 
     @initialize(data=st.data())
     def begin(self, data: st.DataObject) -> None:
         """Two processes on one board."""
+        self.loop = asyncio.new_event_loop()
+        self.client = connect(self.store.url, self.settings)
+        self.run(self.client.flushall())
         self.window, self.board = data.draw(boards(self.focus))
         self.reference = Reference(self.board, FUTURE * 1000)
         self.advance(NOON * 1000 + 250)
@@ -328,8 +332,11 @@ class BoardMachine(RuleBasedStateMachine):
 
     def teardown(self) -> None:
         """Close what the machine opened."""
+        if self.loop is None:
+            return
         try:
-            self.run(self.client.aclose())
+            if self.client is not None:
+                self.run(self.client.aclose())
         finally:
             self.loop.close()
 

@@ -102,5 +102,5 @@ def test_what_is_no_root_path_is_refused(path: str) -> None:
 @pytest.mark.parametrize("pattern", ["", "a,b", "*a", "*.", "a.*", "*.*", "*.192.0.2.1", "http://a", "a/8", "[::1"])
 def test_what_is_no_pattern_is_refused(pattern: str) -> None:
     """A wildcard stands in front of a name and nowhere else."""
-    with pytest.raises(ValueError, match="is not a name"):
+    with pytest.raises(ValueError, match="is not a host name"):
         check_pattern(pattern)

@@ -293,7 +293,7 @@ async def test_the_command_tells_of_drift_by_its_status(bench: Bench) -> None:
     await bench.client.zadd(bench.keys.ranking, {"[bold]ghost": 1})
     lines = [
         "posts: DRIFT; 4 members in 2 slots",
-        "  2 members differ; the first of them:",
+        "  2 members differ; the first ones are:",
         "  [bold]ghost: score 1, the slots hold 0",
         "  a: score 1,003, the slots hold 3",
     ]
