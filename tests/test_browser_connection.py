@@ -91,7 +91,7 @@ async def test_it_comes_back_when_the_server_says(valkey_url: str) -> None:
         await first.close(code=3001)
         await page.wait_for_selector("#connection[data-state=away]", timeout=PATIENCE)
         await page.evaluate("dispatchEvent(new Event('offline')); dispatchEvent(new Event('online'))")
-        assert "trying again in" in (await page.text_content("#connection") or "")
+        assert "retrying in" in (await page.text_content("#connection") or "")
         second = await server.socket(1)
         assert server.times[1] - told >= 0.7
         assert {name: value for name, (value,) in server.query(1).items() if name != "limit"} == {

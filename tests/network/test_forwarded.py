@@ -44,9 +44,9 @@ def test_a_malformed_field_tells_nothing(value: str) -> None:
 
 def test_one_of_two_fields_may_be_the_clients() -> None:
     """A proxy that sets one of them may pass on the other."""
-    with pytest.raises(ValueError, match="side by side"):
+    with pytest.raises(ValueError, match="has both"):
         hops(("forwarded", "for=192.0.2.1"), ("x-forwarded-for", "192.0.2.1"))
-    with pytest.raises(ValueError, match="side by side"):
+    with pytest.raises(ValueError, match="has both"):
         hops(("forwarded", "for=192.0.2.1"), ("x-forwarded-host", "a"))
 
 

@@ -170,6 +170,7 @@ async def test_every_answer_names_only_its_own_events(valkey_url: str) -> None:
 async def test_more_waiting_than_the_limit_is_overload(own_store: StoreProcess) -> None:
     """While the store stands still only so many events wait; the rest is told at once to come later."""
     async with server(own_store.url, max_waiting=5, store_timeout=Duration(5), write_deadline=Duration(8)) as client:
+        await asyncio.gather(*(client.get("/healthz") for _ in range(30)))  # opens 30 connections
         await post(client, {"key": "warm"})
         with own_store.frozen():
             waiting = [asyncio.create_task(client.post("/v1/events", json={"key": "a"})) for _ in range(30)]
