@@ -67,8 +67,12 @@ def running_store() -> Iterator[Server]:
 
 @contextmanager
 def live_server(store: Server, boards: Path | None = None) -> Iterator[Server]:
-    """`live serve` with one process and default settings on a store of ours; `boards` is the file of its boards."""
-    settings = load_settings({}, store=f"unix://{store.address}", port=0, boards=boards)
+    """`live serve` with one process and default settings on a store of ours; `boards` is the file of its boards.
+
+    What the server knows of the store goes with the store: another run has another one.
+    """
+    data_dir = Path(store.address).parent / "server"
+    settings = load_settings({}, store=f"unix://{store.address}", port=0, boards=boards, data_dir=data_dir)
     environment = as_environment(settings) | _ONE_ADDRESS
     with module_server("live", "serve", environment=environment) as server:
         yield server
