@@ -309,6 +309,8 @@ class ModelViewer:
         if message["type"] == "status":
             self.stale = message["stale"]
             return
+        if message["type"] == "alive":
+            return
         if message["type"] == "viewers":
             self.viewers = message["count"]
             return

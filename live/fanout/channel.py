@@ -1,6 +1,7 @@
 """The channel of one board in one process: reads the top once per tick, and brings every viewer up to date."""
 
 import asyncio
+import math
 import time
 from collections.abc import Iterable
 from typing import Final
@@ -8,7 +9,7 @@ from typing import Final
 from live.domain.ranking import Page
 from live.errors import EpochLostError
 from live.fanout.announcements import Announcements
-from live.fanout.frames import Frame
+from live.fanout.frames import ALIVE, Frame
 from live.fanout.lookups import RankLookups
 from live.fanout.position import Position
 from live.fanout.schedule import Schedule
@@ -22,6 +23,7 @@ from live.settings import Settings
 from live.store.board.ledger import Ledger
 
 _MOST_AT_ONCE: Final = 256  # frames between two turns of the event loop
+SILENCE: Final = 5.0  # seconds without a frame after which a viewer is told that the connection is alive
 _RETRY: Final = 500  # milliseconds until a read that failed is tried again
 
 
@@ -152,7 +154,17 @@ class Channel:
 
     def due_frame(self, variant: Variant, position: Position) -> Frame | None:
         """The frame that is due at a position, which moves with it; None when there is none."""
-        return variant.next_frame(position) or position.next_around() or self.announcements.next_frame(position)
+        frame = variant.next_frame(position) or position.next_around() or self.announcements.next_frame(position)
+        now = time.monotonic()
+        if frame is None and now - position.sent_at >= SILENCE:
+            frame = ALIVE
+        if frame is not None:
+            position.sent_at = now
+        return frame
+
+    async def keep_alive(self) -> None:
+        """Tell the viewers that were sent nothing for a while that the connection is alive."""
+        await self._spread(list(self._variants), time.monotonic() - SILENCE)
 
     # Ticks
 
@@ -226,11 +238,16 @@ class Channel:
         if self._tick is None:
             self._schedule.add(self._schedule.now(), self)
 
-    async def _spread(self, variants: Iterable[Variant]) -> None:
-        """Bring every viewer of variants up to date; the event loop has its turn in between."""
+    async def _spread(self, variants: Iterable[Variant], silent_since: float = math.inf) -> None:
+        """Bring the viewers of variants up to date that were sent nothing since a time, by default all of them.
+
+        The event loop has its turn in between.
+        """
         sent = 0
         for variant in variants:
             for cohort in list(variant.cohorts):
+                if cohort.position.sent_at > silent_since:
+                    continue
                 while (frame := self.due_frame(variant, cohort.position)) is not None:
                     sent += len(cohort)
                     count_frames(frame, len(cohort), len(frame.wire))
@@ -242,7 +259,7 @@ class Channel:
                     await asyncio.sleep(0)
             variant.drop_empty_cohorts()
             for viewer in list(variant.loose):
-                if viewer in variant.loose:
+                if viewer in variant.loose and viewer.position.sent_at <= silent_since:
                     viewer.wake()
                     sent += 1
                 if sent >= _MOST_AT_ONCE:

@@ -74,7 +74,11 @@ class Around(msgspec.Struct, frozen=True, tag="around", tag_field="type"):
     records: Sequence[Record] = ()
 
 
-MessageType = Literal["sync", "update", "status", "viewers", "around"]
+class Alive(msgspec.Struct, frozen=True, tag="alive", tag_field="type"):
+    """The connection is alive: the server sends this after about 5 seconds without another message."""
+
+
+MessageType = Literal["sync", "update", "status", "viewers", "around", "alive"]
 _encode = msgspec.json.Encoder().encode
 
 
@@ -101,6 +105,9 @@ class Frame:
         """The message as a server-sent event; JSON has no line breaks outside of strings, nor unescaped in them."""
         position = f"id: {self.id}\n" if self.id else ""
         return f"{position}event: {self.type}\ndata: ".encode() + self.payload + b"\n\n"
+
+
+ALIVE: Final = Frame("alive", _encode(Alive()))
 
 
 def sync_frame(board: str, page: Page, size: int, ranks: Ranks, *, recovered: bool = False) -> Frame:

@@ -27,6 +27,7 @@ log = structlog.get_logger()
 
 _CHECK_INTERVAL: Final = 0.5  # seconds
 _BOARDS_A_CALL: Final = 64
+_KEEP_ALIVE_INTERVAL: Final = 1.0  # seconds between two looks for viewers that were sent nothing for a while
 
 
 class Hub:
@@ -140,6 +141,7 @@ class Hub:
                 tasks.create_task(self._hear())
                 tasks.create_task(self._check_for_ever())
                 tasks.create_task(self._count_for_ever())
+                tasks.create_task(self._keep_alive())
         finally:
             self._schedule.stop()
 
@@ -194,6 +196,14 @@ class Hub:
                     if board in self.channels:
                         self.channels[board].set_viewer_count(count)
             await asyncio.sleep(BEAT)
+
+    async def _keep_alive(self) -> None:
+        """Tell viewers of quiet boards that their connections are alive: a browser can't see pings."""
+        while True:
+            await asyncio.sleep(_KEEP_ALIVE_INTERVAL)
+            for channel in list(self.channels.values()):
+                if channel.viewers:
+                    await channel.keep_alive()
 
 
 async def _check(client: Store, channels: list[Channel]) -> None:

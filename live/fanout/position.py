@@ -1,5 +1,7 @@
 """Where a viewer stands."""
 
+import time
+
 from live.fanout.frames import Frame
 from live.fanout.lookup import RankLookup
 
@@ -9,10 +11,11 @@ class Position:
 
     `epoch` is None for nothing yet. One that `returns` had its position from before, maybe from another process, and
     is believed until a read that began after its return (`asked` is the number of the last before it) tells otherwise.
+    `sent_at` is the time of the last frame, in seconds of the monotonic clock.
     One with a `lookup` is of a viewer that asked for a key; it stands by itself for ever, so no copy has one.
     """
 
-    __slots__ = ("_around", "asked", "epoch", "lookup", "offset", "returns", "stale", "viewers")
+    __slots__ = ("_around", "asked", "epoch", "lookup", "offset", "returns", "sent_at", "stale", "viewers")
 
     def __init__(
         self, epoch: str | None = None, offset: int = -1, asked: int = 0, lookup: RankLookup | None = None
@@ -23,6 +26,7 @@ class Position:
         self.asked = asked
         self.stale: str | None = None
         self.viewers: int | None = None
+        self.sent_at = time.monotonic()
         self.lookup = lookup
         self._around: Frame | None = None  # what was told of the lookup
 
@@ -37,6 +41,7 @@ class Position:
         """The same position, of a viewer by itself."""
         twin = Position(self.epoch, self.offset, self.asked)
         twin.returns, twin.stale, twin.viewers = self.returns, self.stale, self.viewers
+        twin.sent_at = self.sent_at
         return twin
 
     def is_same(self, other: "Position") -> bool:

@@ -1,6 +1,7 @@
 """Viewers of a board: a push viewer has frames written to its socket, a pull viewer asks for one after another."""
 
 import asyncio
+import math
 from typing import Final, Protocol
 
 from live.domain.ranking import Page
@@ -11,7 +12,7 @@ from live.fanout.position import Position
 from live.fanout.variant import Variant
 from live.metrics import BYTES_SENT, FRAMES_SENT, RECOVERIES
 
-_SENT: Final = {kind: FRAMES_SENT.labels(kind) for kind in ("sync", "update", "status", "viewers", "around")}
+_SENT: Final = {kind: FRAMES_SENT.labels(kind) for kind in ("sync", "update", "status", "viewers", "around", "alive")}
 
 
 class ChannelEndedError(Exception):
@@ -95,7 +96,7 @@ class PullViewer(Viewer):
         """Wait for the next frame; a viewer that is slow to ask skips to the latest state.
 
         Raises:
-            FeedEndedError: there will be none.
+            ChannelEndedError: there will be none.
         """
         while True:
             if self.channel.ended is not None:
@@ -111,8 +112,9 @@ class PullViewer(Viewer):
         """Wait until the board stands elsewhere than this viewer did when it came, for one that takes whole pages.
 
         Raises:
-            FeedEndedError: it never will.
+            ChannelEndedError: it never will.
         """
+        self.position.sent_at = math.inf  # it takes a page, and no sign of life before
         while True:
             if self.channel.ended is not None:
                 raise ChannelEndedError(self.channel.ended)

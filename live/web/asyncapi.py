@@ -6,13 +6,20 @@ from typing import Any, Final
 
 from live.domain.event import Event
 from live.errors import CLOSE_CODES
-from live.fanout.frames import Around, Status, Sync, Update, Viewers
+from live.fanout.frames import Alive, Around, Status, Sync, Update, Viewers
 from live.ingest.posting import Answer
 from live.ingest.replies import ProblemBody
 from live.web.openapi import INFO, WATCHED
 from live.web.schemas import components_of, reference
 
-_TO_VIEWERS: Final = {"sync": Sync, "update": Update, "status": Status, "viewers": Viewers, "around": Around}
+_TO_VIEWERS: Final = {
+    "sync": Sync,
+    "update": Update,
+    "status": Status,
+    "viewers": Viewers,
+    "around": Around,
+    "alive": Alive,
+}
 _FROM_PRODUCERS: Final = {"event": Event}
 _TO_PRODUCERS: Final = {"answer": Answer, "problem": ProblemBody}
 _MESSAGES: Final = {**_TO_VIEWERS, **_FROM_PRODUCERS, **_TO_PRODUCERS}

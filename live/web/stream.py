@@ -16,8 +16,6 @@ from live.web.clients import client_of
 from live.web.state import Live, live_of
 from live.web.watching import lend, unless_left, until_left
 
-_KEEP_ALIVE: Final = 15.0  # seconds of silence after which a comment is sent, so that no proxy takes us for dead
-_COMMENT: Final = b": still here\n\n"
 _HEADERS: Final = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
 
 
@@ -65,7 +63,7 @@ class EventStream(Response):
         try:
             while True:
                 await self._put(send, data)
-                data = await _next_event(viewer)
+                data = (await viewer.next_frame()).event
         except ChannelEndedError as end:
             await send({"type": "http.response.body", "body": self._last_words(end.code)})
         except TimeoutError:
@@ -90,11 +88,3 @@ class EventStream(Response):
 def _retry(seconds: float) -> bytes:
     """When a viewer is to come back whose stream ends."""
     return f"retry: {round(seconds * 1000)}\n\n".encode()
-
-
-async def _next_event(viewer: PullViewer) -> bytes:
-    try:
-        async with asyncio.timeout(_KEEP_ALIVE):
-            return (await viewer.next_frame()).event
-    except TimeoutError:
-        return _COMMENT

@@ -184,6 +184,6 @@ async def test_asyncapi_describes_the_messages(valkey_url: str, kind: str) -> No
     assert fits(set(message), document["components"]["schemas"][kind.title()])
     assert set(message) == set(document["components"]["schemas"][kind.title()]["required"])
     assert document["channels"]["boardLive"]["messages"].keys() == {
-        "sync", "update", "status", "viewers", "around"
+        "sync", "update", "status", "viewers", "around", "alive"
     }  # fmt: skip
     assert document == msgspec.json.decode(msgspec.json.encode(asyncapi_document()))

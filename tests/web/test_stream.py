@@ -12,10 +12,10 @@ import httpx
 import msgspec
 import pytest
 
+from live.fanout import channel, hub
 from live.metrics import SLOW_VIEWERS, VIEWERS
 from live.serve import bound_socket
 from live.settings import Duration
-from live.web import stream as module
 from tests.protocols.wire import connected, request
 from tests.support import ServerProcess, eventually, fresh_settings, post, rolling_board, run_server
 from tests.web.streams import streaming
@@ -97,8 +97,9 @@ async def test_who_comes_back_from_nowhere_gets_the_top(valkey_url: str, last: s
 
 
 async def test_a_board_that_stands_still_is_heard_of(valkey_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """By comments, which no client shows, so that nothing on the way takes the stream for dead."""
-    monkeypatch.setattr(module, "_KEEP_ALIVE", 0.05)
+    """By `alive`, so that neither the client nor anything on the way takes the stream for dead."""
+    monkeypatch.setattr(channel, "SILENCE", 0.05)
+    monkeypatch.setattr(hub, "_KEEP_ALIVE_INTERVAL", 0.05)
     async with server(valkey_url, **QUICK) as client, streaming(client) as stream:
         await stream.until("sync")
         for _ in range(3):
@@ -106,7 +107,7 @@ async def test_a_board_that_stands_still_is_heard_of(valkey_url: str, monkeypatc
             while event is not None and event["event"] == "viewers":
                 event = await stream.next()
             assert event is not None
-            assert event.lines == (("", "still here"),)
+            assert event.lines == (("event", "alive"), ("data", '{"type":"alive"}'))
         answer = await post(client, {"key": "a"})
         await stream.follow(answer["offsets"]["posts"])
 

@@ -1,0 +1,73 @@
+"""Viewers of a quiet board are told that their connections are alive."""
+
+import asyncio
+import time
+from contextlib import AsyncExitStack
+from typing import Any
+
+import httpx
+import msgspec
+import pytest
+from websockets.asyncio.client import ClientConnection, connect
+
+from live.fanout import channel, hub
+from live.settings import Duration
+from tests.support import fresh_settings, post, rolling_board, run_server
+
+
+async def until(viewer: ClientConnection, kind: str) -> dict[str, Any]:
+    """The next message of a type."""
+    async with asyncio.timeout(10):
+        while True:
+            message: dict[str, Any] = msgspec.json.decode(await viewer.recv())
+            if message["type"] == kind:
+                return message
+
+
+async def test_each_quiet_viewer_is_told(valkey_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One among others, one with a member of its own, and one that asked for few updates on a busy board."""
+    monkeypatch.setattr(channel, "SILENCE", 0.3)
+    monkeypatch.setattr(hub, "_KEEP_ALIVE_INTERVAL", 0.05)
+    settings = fresh_settings(valkey_url, conflation_interval=Duration(0.01))
+    async with (
+        run_server(settings, [rolling_board()]) as url,
+        httpx.AsyncClient(base_url=url) as producer,
+        AsyncExitStack() as stack,
+    ):
+        socket = f"{url.replace('http', 'ws')}/v1/boards/posts/live"
+        plain, keyed, slow = [
+            await stack.enter_async_context(connect(socket + query)) for query in ("", "?key=a", "?interval=60s")
+        ]
+        for viewer in (plain, keyed, slow):
+            await until(viewer, "sync")
+            for _ in range(2):
+                assert await until(viewer, "alive") == {"type": "alive"}
+        for _ in range(10):
+            await post(producer, {"key": "a"})
+            await asyncio.sleep(0.1)
+        await until(slow, "alive")
+
+
+async def test_a_busy_viewer_is_not_told(valkey_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Updates say enough; the first silence begins with the last of them."""
+    monkeypatch.setattr(channel, "SILENCE", 1.0)
+    monkeypatch.setattr(hub, "_KEEP_ALIVE_INTERVAL", 0.05)
+    settings = fresh_settings(valkey_url, conflation_interval=Duration(0.01))
+    async with (
+        run_server(settings, [rolling_board()]) as url,
+        httpx.AsyncClient(base_url=url) as producer,
+        connect(f"{url.replace('http', 'ws')}/v1/boards/posts/live") as viewer,
+    ):
+        await until(viewer, "sync")
+        kinds: list[str] = []
+        last = 0.0
+        for _ in range(15):
+            await post(producer, {"key": "a"})
+            kinds.append("")
+            while kinds[-1] not in ("update", "alive"):
+                kinds.append(msgspec.json.decode(await viewer.recv())["type"])
+            last = time.monotonic()
+            await asyncio.sleep(0.1)
+        assert "alive" not in kinds
+        await until(viewer, "alive")
+        assert 0.9 <= time.monotonic() - last < 5
