@@ -104,19 +104,22 @@ class RateLimiter:
         return False
 
     async def admit(self, producer: Producer) -> None:
-        """Take in a request, at the price of one event; the store is asked once for all that wait.
+        """Take in a request, at the price of one event.
 
         Raises:
             ProblemError: `rate_exceeded`.
             StoreUnavailableError: the store is away.
         """
-        if self.admit_now(producer):
-            return
+        if not self.admit_now(producer):
+            await self.wait(producer)
+
+    def wait(self, producer: Producer) -> asyncio.Future[None]:
+        """Ask the store, once for all requests that wait; the future ends as `admit` does."""
         account = self._account(producer)
         waiter = asyncio.get_running_loop().create_future()
         account.waiting.append(waiter)
         self._ask(producer, account)
-        await waiter
+        return waiter
 
     def charge(self, producer: Producer, events: int) -> None:
         """Count the events of a request that was admitted, once they are known; one was paid with the admission."""

@@ -143,10 +143,8 @@ class ConnectionLimits:
         self._owing.setdefault(connection, time.monotonic())
 
     def rests(self, connection: Limited) -> None:
-        """All requests are answered; whoever has not taken large answers yet is not idle."""
-        if connection.buffered > SMALL:
-            self.unread(connection)
-        elif connection not in self._unread:
+        """All requests are answered; a client that has large answers to read is not idle."""
+        if connection not in self._unread:
             self._idle[connection] = time.monotonic()
 
     def lingers(self, connection: Limited) -> bool:

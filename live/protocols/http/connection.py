@@ -111,38 +111,37 @@ class HttpProtocol(asyncio.Protocol):
             return
         self._reading = True
         try:
-            more = self._read_events()
+            may_receive = self._read_events()
         except ProblemError as problem:
             self.refuse(problem)
-            more = False
+            may_receive = self._may_receive()
         finally:
             self._reading = False
         if self.transport.is_closing() or self.transport.get_protocol() is not self:
             return
-        if more:
-            asyncio.get_running_loop().call_soon(self._read)
-        if more or not self._may_receive():
+        if not may_receive:
             self.flow.pause_reading()
-        else:
+        elif self.flow.read_paused:
             self.flow.resume_transport()
         self._report()
 
     def _read_events(self) -> bool:
-        """Read a bounded number of events; True when there may be more."""
+        """Read a bounded number of events; return whether to receive more bytes."""
         reader, pipeline, flow = self._reader, self._pipeline, self.flow
         for _ in range(_EVENTS_A_TURN):
             if self._lent or flow.write_paused or not pipeline.has_room:
-                return False
+                return self._may_receive()
             event = reader.next()
             if event is None:
-                return False
+                return True
             if isinstance(event, Piece):
                 if event.last:
                     self._request_complete()
                 pipeline.receive(event)
             else:
                 self._begin(event)
-        return True
+        asyncio.get_running_loop().call_soon(self._read)
+        return False
 
     def _may_receive(self) -> bool:
         """Whether to receive bytes: to read them, to drop them, or to notice that a viewer leaves."""
@@ -153,7 +152,7 @@ class HttpProtocol(asyncio.Protocol):
     def _report(self) -> None:
         """Tell the limits whether the client owes the rest of a request, or the connection is idle."""
         pipeline, limits = self._pipeline, self._shared.limits
-        if self._lent or pipeline.is_closed or pipeline.awaits_answer:
+        if pipeline.awaits_answer or self._lent or pipeline.is_closed:
             return
         if pipeline.arriving is not None or self._reader.inside:
             limits.owes(self)
@@ -226,10 +225,11 @@ class HttpProtocol(asyncio.Protocol):
         answered = self._pipeline.take_answered()
         if not answered or self.transport.is_closing():
             return
-        heads = self._shared.heads
-        replies = [heads.bytes_of(reply, keep_alive=keep_alive) for reply, keep_alive in answered]
-        self.server_state.total_requests += len(replies)
-        self.transport.write(replies[0] if len(replies) == 1 else b"".join(replies))
+        self.server_state.total_requests += len(answered)
+        heads, data = self._shared.heads, b""
+        for reply, keep_alive in answered:
+            data += heads.bytes_of(reply, keep_alive=keep_alive)
+        self.transport.write(data)
         self._go_on(keep_alive=answered[-1][1])
 
     def response_done(self) -> None:
@@ -252,8 +252,12 @@ class HttpProtocol(asyncio.Protocol):
         if self._pipeline:
             self._pipeline.begin_first()
             self.send_replies()
-        if not self._reading:
+        if self._reading:
+            return
+        if self._reader.unread or self.flow.read_paused:
             self._read()
+        else:
+            self._report()
 
     @property
     def address(self) -> str:

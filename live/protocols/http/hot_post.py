@@ -1,10 +1,11 @@
 """The short path of `POST /v1/events`: the body goes to the intake and the reply to the connection, without ASGI."""
 
-from collections.abc import Callable, Sequence
-from typing import Final, Protocol
+import asyncio
+from collections.abc import Sequence
+from functools import partial
+from typing import Final, Protocol, cast
 
 from live.domain.event import Entry
-from live.domain.producer import Producer
 from live.ingest.bodies import too_large
 from live.ingest.committer import Committed
 from live.ingest.intake import Head
@@ -15,6 +16,7 @@ from live.protocols.http.shared import Shared
 from live.settings import Settings
 
 _PATH: Final = b"/v1/events"
+_NOT_JUDGED: Final = cast("Head", None)
 
 
 class Answering(Protocol):
@@ -35,7 +37,7 @@ class Post:
         self._connection = connection
         self._shared = shared
         self.keep_alive = keep_alive
-        self._head: Head | None = None
+        self._head: Head = _NOT_JUDGED
         self.body = b""
         self._more = bytearray()  # the body after its first piece
         self._is_complete = False
@@ -51,11 +53,12 @@ class Post:
         """Judge the head of the request while its body is on its way."""
         shared = self._shared
         try:
-            producer, judge = shared.head_cache.judge(head, peer)
+            known = shared.head_cache.known(head, peer)
+            producer = known.producer if known is not None else shared.head_cache.producer_of(head, peer)
             if shared.rate_limiter.admit_now(producer):
-                self._head = judge()
+                self._head = known or shared.head_cache.judge(head, peer, producer)
             else:
-                self._ask(producer, judge)
+                shared.rate_limiter.wait(producer).add_done_callback(partial(self._admitted, head, peer))
         except Exception as error:  # noqa: BLE001 - `problem_reply` logs unexpected errors
             self.answer(problem_reply(error))
 
@@ -81,7 +84,7 @@ class Post:
         if self._more:
             self.body += bytes(self._more)
             self._more = bytearray()
-        if self.reply is None and self._head is not None:
+        if self.reply is None and self._head is not _NOT_JUDGED:
             self._submit(self._head)
 
     def disconnect(self) -> None:
@@ -89,41 +92,35 @@ class Post:
 
     def resolve(self, committed: Committed) -> None:
         """The store has counted the body, which was one plain event."""
-        self._resolve(committed)
+        self.answer(self._shared.intake.reply_to_plain(self._head, self.body, committed))
 
     def reject(self, error: Exception) -> None:
         """The store has not counted the body, which was one plain event."""
-        self._resolve(error)
+        self.answer(self._shared.intake.reply_to_plain(self._head, self.body, error))
 
     def answer(self, reply: Reply) -> None:
         """The reply is known."""
         self.reply = reply
         self._connection.send_replies()
 
-    def _resolve(self, outcome: Committed | Exception) -> None:
-        assert self._head is not None, "only requests with a judged head are counted"  # noqa: S101
-        self.answer(self._shared.intake.reply_to_plain(self._head, self.body, outcome))
+    def _admitted(self, head: RequestHead, peer: Peer, admission: asyncio.Future[None]) -> None:
+        """The store has answered whether the request is within the rate of its producer.
 
-    def _ask(self, producer: Producer, judge: Callable[[], Head]) -> None:
-        """Ask the store whether the request is within the rate of its producer."""
+        API keys and boards may have changed meanwhile, so the producer is looked up again.
+        """
+        try:
+            admission.result()
+            cache = self._shared.head_cache
+            self._head = cache.known(head, peer) or cache.judge(head, peer, cache.producer_of(head, peer))
+        except Exception as error:  # noqa: BLE001 - as above
+            self._refuse(error)
+        else:
+            if self._is_complete and self.reply is None:
+                self._submit(self._head)
 
-        async def admit() -> Reply | None:
-            try:
-                await self._shared.rate_limiter.admit(producer)
-                self._head = judge()
-            except Exception as error:  # noqa: BLE001 - as above
-                return problem_reply(error)
-            return None
-
-        self._shared.intake.spawn(admit(), self._admitted)
-
-    def _admitted(self, refusal: Reply | None) -> None:
-        if self.reply is not None:
-            return  # the body was too large
-        if refusal is not None:
-            self.answer(refusal)
-        elif self._is_complete and self._head is not None:
-            self._submit(self._head)
+    def _refuse(self, error: Exception) -> None:
+        if self.reply is None:  # else the body was too large
+            self.answer(problem_reply(error))
 
     def _submit(self, head: Head) -> None:
         intake = self._shared.intake

@@ -7,7 +7,7 @@ where a body ends or whether a connection changes its protocol. Where a body end
 
 import re
 from functools import lru_cache
-from typing import Final, NamedTuple
+from typing import Final
 
 import httptools
 import msgspec
@@ -33,8 +33,9 @@ class RequestHead(msgspec.Struct, frozen=True):
     """The head of one request.
 
     `raw` is its bytes; `target` is path and query, or `*`; the names of `fields` are in lower case. `length` is the
-    size of the body in bytes, None for a chunked one. With `expects_continue` the client waits for 100 before it sends
-    the body.
+    size of the body in bytes, None for a chunked one. A body follows if `has_body`, even an empty one in chunks. With
+    `expects_continue` the client waits for 100 before it sends the body. `asks_for_websocket` is true for a request
+    that asks for WebSocket in a form in which that is possible.
     """
 
     raw: bytes
@@ -44,22 +45,12 @@ class RequestHead(msgspec.Struct, frozen=True):
     fields: Fields
     keep_alive: bool
     length: int | None
+    has_body: bool
     expects_continue: bool
-
-    @property
-    def has_body(self) -> bool:
-        """Whether a body follows, be it an empty one in chunks."""
-        return self.length != 0
-
-    @property
-    def asks_for_websocket(self) -> bool:
-        """Whether it asks to go over to WebSocket, in a way in which that is possible."""
-        if self.method != b"GET" or self.version != "1.1" or self.has_body:
-            return False
-        return b"upgrade" in tokens(self.fields, b"connection") and b"websocket" in tokens(self.fields, b"upgrade")
+    asks_for_websocket: bool
 
 
-class Piece(NamedTuple):
+class Piece(msgspec.Struct, frozen=True):
     """A piece of a body; `last` where the request ends with it."""
 
     data: bytes
@@ -85,13 +76,13 @@ class RequestReader:
 
     @property
     def unread(self) -> int:
-        """How many bytes were taken in and not read; an incomplete head is among them."""
+        """The number of bytes that were fed and not read, including an incomplete head."""
         return len(self._data) - self._at
 
     @property
     def inside(self) -> bool:
         """Whether a request has begun and not ended."""
-        return bool(self._left) or self._chunks is not None or self.unread > 0
+        return self._at < len(self._data) or bool(self._left) or self._chunks is not None
 
     def rest(self) -> bytes:
         """Hand over what was not read."""
@@ -198,10 +189,20 @@ def parse_head(raw: bytes) -> RequestHead:
     if hosts > 1 or (not hosts and version == "1.1"):
         raise ProblemError("host_invalid", "send one `Host`: a name or an address, and a port if it is not the default")
     target, fields = _origin_form(parsed.target, fields)
-    keep_alive = version == "1.1" and b"close" not in tokens(fields, b"connection")
     length = _length_of(fields, version)
-    expects = version == "1.1" and length != 0 and b"100-continue" in tokens(fields, b"expect")
-    return RequestHead(raw, method, target, version, fields, keep_alive, length, expects)
+    has_body, is_newest = length != 0, version == "1.1"
+    return RequestHead(
+        raw=raw,
+        method=method,
+        target=target,
+        version=version,
+        fields=fields,
+        keep_alive=is_newest and b"close" not in tokens(fields, b"connection"),
+        length=length,
+        has_body=has_body,
+        expects_continue=is_newest and has_body and b"100-continue" in tokens(fields, b"expect"),
+        asks_for_websocket=is_newest and method == b"GET" and not has_body and _names_websocket(fields),
+    )
 
 
 _known_head: Final = lru_cache(_MOST_CACHED)(parse_head)  # a client sends the same head again and again
@@ -210,6 +211,11 @@ _known_head: Final = lru_cache(_MOST_CACHED)(parse_head)  # a client sends the s
 def tokens(fields: Fields, name: bytes) -> list[bytes]:
     """The elements of a list in header fields, in lower case."""
     return [part.strip().lower() for found, value in fields if found == name for part in value.split(b",")]
+
+
+def _names_websocket(fields: Fields) -> bool:
+    """Whether the fields ask to switch to WebSocket."""
+    return b"upgrade" in tokens(fields, b"connection") and b"websocket" in tokens(fields, b"upgrade")
 
 
 def _origin_form(target: bytes, fields: Fields) -> tuple[bytes, Fields]:
