@@ -4,7 +4,6 @@ from typing import Any
 
 from live.settings import Settings
 from live.store.board.state import Scripts
-from live.store.connection.scripts import Script
 
 
 def with_clock(scripts: Scripts, settings: Settings) -> Scripts:
@@ -12,7 +11,7 @@ def with_clock(scripts: Scripts, settings: Settings) -> Scripts:
     key = f"{settings.key_prefix}:time"
     parts = {name: getattr(scripts, name) for name in scripts.__struct_fields__}
     clock = f"redis.call('LRANGE', '{key}', 0, -1)"
-    changed = {name: Script(name, part.source.replace("redis.call('TIME')", clock)) for name, part in parts.items()}
+    changed = {name: part.changed(part.source.replace("redis.call('TIME')", clock)) for name, part in parts.items()}
     return Scripts(**changed)
 
 

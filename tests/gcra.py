@@ -8,7 +8,7 @@ from live.domain.producer import Producer
 from live.errors import ProblemError
 from live.store.connection.client import connect
 from live.store.connection.scripts import Script
-from live.store.registry.leases import GCRA, LeaseStore
+from live.store.registry.leases import GCRA, CreditRequest, LeaseStore
 from tests.mutation import Mutant, compiled, mutated
 from tests.support import fresh_settings
 
@@ -62,14 +62,14 @@ class Simulation:
         leases = LeaseStore(self.client, self.settings.key_prefix, compiled(store, self._script(mutant)))
         self.processes = [RateLimiter(self.client, self.settings, leases, lambda: self.now) for _ in range(processes)]
 
-    def _script(self, mutant: Mutant | None) -> Script:
+    def _script(self, mutant: Mutant | None) -> Script[CreditRequest]:
         """The script, asking a list for the time; the store's expiry goes by the real time, so there is none."""
         source = GCRA.source
         right = {"redis.call('TIME')": f"redis.call('LRANGE', '{self._time_key}', 0, -1)"}
         right[", 'PX', string.format('%.0f', expiry))"] = ")"
         if mutant is not None:
             right = {mutant.right: mutant.wrong, **right}
-        return Script("gcra", mutated(source, right))
+        return GCRA.changed(mutated(source, right))
 
     async def go_on(self, seconds: float) -> None:
         """Let time pass, for the store and for each process."""

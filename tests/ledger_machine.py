@@ -7,6 +7,7 @@ from collections.abc import Awaitable
 from dataclasses import dataclass, field
 from typing import Any
 
+import msgspec
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
@@ -32,17 +33,17 @@ batches = st.lists(st.tuples(keys, amounts, offsets, identities), min_size=1, ma
 Batch = list[tuple[str, int, int | None, bytes | None]]
 
 
-def simulated(name: str, clock: str, mutant: Mutant | None) -> Script:
+def simulated(script: Script[Any], clock: str, mutant: Mutant | None) -> Script[Any]:
     """A script that asks a list in the store for the time, so that a test may set it."""
-    source = Script(name).source
-    if mutant is not None and mutant.script == name:
+    source = script.source
+    if mutant is not None and mutant.script == script.name:
         source = mutated(source, {mutant.right: mutant.wrong})
-    return Script(name, re.sub(r"call\('TIME'\)", f"call('LRANGE', '{clock}', 0, -1)", source))
+    return script.changed(re.sub(r"call\('TIME'\)", f"call('LRANGE', '{clock}', 0, -1)", source))
 
 
 def simulated_scripts(store: str, clock: str, mutant: Mutant | None) -> Scripts:
     """Every script of a ledger on a clock that a test sets. The store compiles the one with the mistake first."""
-    scripts = Scripts(*(simulated(name, clock, mutant) for name in SCRIPTS.__struct_fields__))
+    scripts = Scripts(*(simulated(script, clock, mutant) for script in msgspec.structs.astuple(SCRIPTS)))
     if mutant is not None:
         compiled(store, getattr(scripts, mutant.script))
     return scripts

@@ -7,13 +7,15 @@ errors of the store, timeouts and assertions of the program itself go through.
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
+import msgspec
 import redis
 from hypothesis.errors import FlakyFailure
 
 from live.store.connection.scripts import Script
 
+_R = TypeVar("_R", bound=msgspec.Struct)
 _TESTS = Path(__file__).parent
 
 
@@ -33,7 +35,7 @@ def mutated(source: str, changes: Mapping[str, str]) -> str:
     return source
 
 
-def compiled(store: str, script: Script) -> Script:
+def compiled(store: str, script: Script[_R]) -> Script[_R]:
     """The script, after the store has compiled it.
 
     Raises:

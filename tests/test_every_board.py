@@ -39,64 +39,72 @@ WINDOWS: dict[str, Any] = {
 }
 ADDITIVE = {"rolling", "sliding", "last"}
 MUTANTS = {
-    "the log keeps what has left": Mutant("expire_events", "redis.call('ZREM', log, unpack(due))", "local _ = 0"),
+    "the log keeps what has left": Mutant("expire_events", "call('ZREM', log, unpack(due))", "local _ = 0"),
     "an event leaves too early": Mutant(
         "expire_events", "digits(now - window), 'LIMIT'", "digits(now - window + 1), 'LIMIT'"
     ),
-    "a period is dropped too early": Mutant("rotate_period", "tonumber(oldest) < kept", "tonumber(oldest) <= kept"),
-    "a period does not turn": Mutant(
-        "rotate_period", "redis.call('HSET', meta, 'newest', current, 'offset', offset)", "local _ = 0"
+    "a period is dropped too early": Mutant(
+        "rotate_period", "tonumber(oldest) >= request.kept", "tonumber(oldest) > request.kept"
     ),
-    "grace is not looked at again": Mutant(
-        "add", "not fits(clock, current, newest, state[5], till)", "not fits(clock, current, newest, state[5], '')"
-    ),
+    "a period does not turn": Mutant("rotate_period", "commit(board, 'newest', request.clock.current)", "local _ = 0"),
+    "grace is not looked at again": Mutant("add", "return not till or now < till", "return true"),
     "one too many is kept": Mutant(
         "add",
-        "local excess = redis.call('ZCARD', ranking) - cap",
-        "local excess = redis.call('ZCARD', ranking) - cap - 1",
+        "local excess = redis.call('ZCARD', ranking.key) - rules.cap",
+        "local excess = redis.call('ZCARD', ranking.key) - rules.cap - 1",
     ),
     "one too few is kept": Mutant(
         "add",
-        "local excess = redis.call('ZCARD', ranking) - cap",
-        "local excess = redis.call('ZCARD', ranking) - cap + 1",
+        "local excess = redis.call('ZCARD', ranking.key) - rules.cap",
+        "local excess = redis.call('ZCARD', ranking.key) - rules.cap + 1",
     ),
-    "a tie with the last is turned away": Mutant("add", "sign * score >= least then", "sign * score > least then"),
-    "a set board turns away what may get in": Mutant("add", "or operator == 'set' or call('ZCARD'", "or call('ZCARD'"),
-    "the worst is kept": Mutant("add", "operator == 'max' and old >= amount", "operator == 'max' and old <= amount"),
-    "a vote too many is counted": Mutant("add", "mine > per_actor", "mine > per_actor + 1"),
-    "a vote for one key too many is counted": Mutant("add", "its > per_key", "its > per_key + 1"),
+    "a tie with the last is turned away": Mutant("add", "sign * score < least then", "sign * score <= least then"),
+    "a set board turns away what may get in": Mutant("add", "if operation == 'set' or call('ZCARD'", "if call('ZCARD'"),
+    "the worst is kept": Mutant("add", "operation == 'max' and old >= amount", "operation == 'max' and old <= amount"),
+    "a vote too many is counted": Mutant(
+        "add", "mine > (rules.per_actor or mine)", "mine > (rules.per_actor or mine) + 1"
+    ),
+    "a vote for one key too many is counted": Mutant(
+        "add", "its > (rules.per_key or its)", "its > (rules.per_key or its) + 1"
+    ),
     "a vote is taken back that was not given": Mutant("add", "elseif its < 0 then", "elseif false then"),
-    "votes are not kept": Mutant("add", "call('HSET', KEYS[at + 5], unpack(cast))", "local _ = 0"),
-    "who comes last is first": Mutant("add", "if ties == 'falling' then return", "if ties ~= 'falling' then return"),
-    "a tag stays": Mutant("add", "dropped[d] = names[i]\n", "dropped[d] = ''\n"),
-    "a level stays": Mutant("add", "if call('ZCOUNT', ranking, gone[i], gone[i]) == 0 then", "if false then"),
-    "a hidden record is ranked": Mutant(
-        "add", "if hidden[i] then\n        local event", "if false then\n        local event"
+    "votes are not kept": Mutant("add", "call('HSET', group.voters, unpack(cast))", "local _ = 0"),
+    "who comes last is first": Mutant(
+        "add", "if rules.ties == 'falling' then return", "if rules.ties ~= 'falling' then return"
     ),
-    "a hidden record is subtracted": Mutant("rotate", "if not unseen[i] then", "if true then"),
-    "a shown record has lost its place": Mutant("hide", "if not tag then", "if true then"),
+    "a tag stays": Mutant("add", "dropped[d] = name\n", "dropped[d] = ''\n"),
+    "a level stays": Mutant("add", "if redis.call('ZCOUNT', ranking.key, left[i], left[i]) == 0 then", "if false then"),
+    "a hidden record is ranked": Mutant("add", "if unseen[i] then", "if false then"),
+    "a hidden record is subtracted": Mutant("rotate", "if unseen[i] then", "if false then"),
+    "a shown record has lost its place": Mutant("hide", "if name == '' or", "if true or"),
     "a shown record leaves instead of the last": Mutant(
-        "hide", "elseif score then\n    if not tag then", "elseif score and cap == 0 then\n    if not tag then"
+        "hide", "if hide or score == 0", "if hide or rules.cap or score == 0"
     ),
-    "a full ranking grows by a shown record": Mutant("hide", "if cap > 0 then cut(", "if false then cut("),
+    "a full ranking grows by a shown record": Mutant(
+        "hide", "if score and rules.cap then trim(", "if false then trim("
+    ),
     "a hidden level stays": Mutant(
-        "hide", "if ranks == 'dense' and redis.call('ZCOUNT', ranking, old, old) == 0 then", "if false then"
+        "hide", "if redis.call('ZCOUNT', ranking.key, left[i], left[i]) == 0 then", "if false then"
     ),
-    "what a hidden record adds to the sum stays": Mutant("hide", "grow(suffix, -tonumber(old))", "local _ = 0"),
+    "what a hidden record adds to the sum stays": Mutant(
+        "hide", "grow(ranking, gained)\n  if d", "local _ = 0\n  if d"
+    ),
     "a frozen board forgets what it has counted": Mutant(
-        "add", "local known = {}", "if state[6] then return {'frozen'} end\nlocal known = {}"
+        "add", "local known, all", "if board.frozen then return {'frozen'} end\n  local known, all"
     ),
-    "what the plan refuses is not looked up": Mutant("add", "for j = 1, identities do", "for j = 1, counted do"),
+    "what the plan refuses is not looked up": Mutant(
+        "add", "for i = 1, #all do", "for i = 1, identities.counted or 0 do"
+    ),
     "what the plan refuses is noted as counted": Mutant(
         "add",
-        "unpack(ARGV, 28, 27 + counted))\n  call('EXPIREAT'",
-        "unpack(ARGV, 28, 27 + identities))\n  call('EXPIREAT'",
+        "unpack(identities.all, 1, identities.counted))",
+        "unpack(identities.all))",
     ),
     "the first value of a hidden record has no place": Mutant(
-        "add", "local old = held and tonumber(held)\n", "local old = held and tonumber(held) or 0\n"
+        "add", "local old, amount = tonumber(olds[i]),", "local old, amount = tonumber(olds[i] or 0),"
     ),
     "a rotated level stays": Mutant(
-        "rotate", "if redis.call('ZCOUNT', ranking, gone[i], gone[i]) == 0 then", "if false then"
+        "rotate", "if redis.call('ZCOUNT', ranking.key, left[i], left[i]) == 0 then", "if false then"
     ),
 }
 

@@ -15,9 +15,9 @@ from live.domain.event import make_entry
 from live.settings import Duration
 from live.store.board.keys import Keys
 from live.store.board.ledger import Ledger
+from live.store.board.requests import RotateRequest
 from live.store.board.state import SCRIPTS, Scripts
 from live.store.connection.client import connect
-from live.store.connection.scripts import Script
 from tests.mutation import compiled, mutated
 from tests.support import (
     ServerProcess,
@@ -45,10 +45,9 @@ class NaiveScripts:
         self.add, self.open, self.read = right.add, right.open, right.read
         self.expire_events, self.rotate_period = right.expire_events, right.rotate_period
 
-    async def __call__(self, client: Any, keys: list[str], arguments: list[str]) -> list[bytes]:
+    async def __call__(self, client: Any, keys: list[str], request: RotateRequest) -> list[bytes]:
         """Take the place of the script `rotate`."""
         ranking, _, _, meta, slots, *_ = keys
-        channel = arguments[8]
         seconds, _ = await client.time()
         due = await client.zrangebyscore(slots, "-inf", f"({int(seconds) - 2}", start=0, num=1)
         if not due:
@@ -63,7 +62,7 @@ class NaiveScripts:
         await client.delete(slot)
         await client.zrem(slots, due[0])
         await client.hincrby(meta, "offset", 1)
-        await client.publish(channel, "changed")
+        await client.publish(request.channel, "changed")
         return [b"moved", b"1", b"0"]
 
 
@@ -275,7 +274,10 @@ async def swallowing_proxy(store: Path, folder: Path, swallow: int) -> AsyncIter
         with suppress(ConnectionError):
             while command := await reader.read(1 << 20):
                 adding = (
-                    b"EVALSHA" in command and b":writers" in command and b"server" in command and b"{posts}" in command
+                    b"EVALSHA" in command
+                    and b":writers" in command
+                    and b"sequence" in command
+                    and b"{posts}" in command
                 )
                 upstream_writer.write(command)
         upstream_writer.close()
@@ -316,8 +318,11 @@ async def test_a_lost_answer_counts_once(own_store: StoreProcess, tmp_path: Path
 
 async def test_a_retry_without_a_number_is_caught(own_store: StoreProcess, tmp_path: Path) -> None:
     """The test above fails for a script that does not look at the number."""
-    wrong = {"if done == sequence then": "if false then", "if tonumber(done) > tonumber(sequence)": "if false"}
-    mutant = compiled(own_store.url, Script("add", mutated(SCRIPTS.add.source, wrong)))
+    wrong = {
+        "if tonumber(done) == request.sequence then": "if false then",
+        "if tonumber(done) > request.sequence": "if false",
+    }
+    mutant = compiled(own_store.url, SCRIPTS.add.changed(mutated(SCRIPTS.add.source, wrong)))
 
     assert await count_through_lost_answers(own_store, tmp_path, Scripts(add=mutant)) == 4
 

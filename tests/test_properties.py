@@ -12,29 +12,31 @@ from tests.mutation import Mutant, is_caught
 from tests.support import REDIS_SERVER, StoreProcess, valkey
 
 MUTANTS = {
-    "a slot goes backward with the clock": Mutant("rotate", "'newest', current, 'offset'", "'offset'"),
-    "a slot leaves too early": Mutant("rotate", ">= kept", "> kept"),
-    "a slot leaves too late": Mutant("rotate", ">= kept", ">= kept - 10"),
-    "a negative score is dropped": Mutant("rotate", "if score == 0", "if score <= 0"),
-    "a slot is forgotten half drained": Mutant("rotate", "if redis.call('EXISTS', slot) == 0", "if true"),
-    "a subtracted field stays": Mutant("rotate", "redis.call('HDEL', slot, unpack(members))", "local _ = 0"),
-    "a score of zero stays": Mutant("add", "if score == 0 and", "if false and"),
-    "a slot is not listed": Mutant("add", "call('ZADD', slots, start, start)", "local _ = 0"),
+    "a slot goes backward with the clock": Mutant(
+        "rotate", "commit(board, 'newest', request.clock.current)", "commit(board)"
+    ),
+    "a slot leaves too early": Mutant("rotate", ">= request.kept", "> request.kept"),
+    "a slot leaves too late": Mutant("rotate", ">= request.kept", ">= request.kept - 10"),
+    "a negative score is dropped": Mutant("rotate", "elseif score ~= 0 then", "elseif score > 0 then"),
+    "a slot is forgotten half drained": Mutant("rotate", "if call('EXISTS', slot) == 0", "if true"),
+    "a subtracted field stays": Mutant("rotate", "call('HDEL', slot, unpack(members))", "local _ = 0"),
+    "a score of zero stays": Mutant("add", "if score == 0 then score = nil end", ""),
+    "a slot is not listed": Mutant("add", "call('ZADD', slots, group.start, group.start)", "local _ = 0"),
     "a value is not bounded": Mutant("add", "if widest > most then", "if false then"),
     "the other side is not bounded": Mutant("add", "elseif -value > widest then", "elseif false then"),
-    "the future is not bounded": Mutant("add", "(latest and latest > now + future)", "false"),
-    "a plan is not checked": Mutant("add", "not fits(clock, current, newest, state[5], till)", "false"),
-    "an identity is not looked for": Mutant("add", "if #known > 0", "if false"),
+    "the future is not bounded": Mutant("add", "(latest and latest > now + request.future)", "false"),
+    "a plan is not checked": Mutant("add", "not fits(request.clock, board.newest, board.latest)", "false"),
+    "an identity is not looked for": Mutant("add", "if #known > 1", "if false"),
     "an identity is looked for in the newest bucket": Mutant(
-        "add", "for i = 7, 5 + buckets do", "for i = 7, math.min(7, 5 + buckets) do"
+        "add", "for key = identities.newest, identities.oldest do", "for key = identities.newest, identities.newest do"
     ),
-    "an identity is not recorded": Mutant("add", "call('SADD', KEYS[7]", "call('SMISMEMBER', KEYS[7]"),
-    "a bucket expires at once": Mutant("add", "digits(bucket + (buckets + 1) * span)", "1"),
+    "an identity is not recorded": Mutant("add", "call('SADD', KEYS[", "call('SMISMEMBER', KEYS["),
+    "a bucket expires at once": Mutant("add", "digits(bucket + identities.kept)", "1"),
     "the wrong bucket is dropped": Mutant(
-        "add", "call('UNLINK', KEYS[6 + buckets])", "call('UNLINK', KEYS[5 + buckets])"
+        "add", "call('UNLINK', KEYS[identities.oldest + 1])", "call('UNLINK', KEYS[identities.oldest])"
     ),
-    "a bucket goes backward with the clock": Mutant("add", "span, tonumber(state[4] or 0))", "span, 0)"),
-    "an old bucket is written to": Mutant("add", "(buckets > 0 and bucket ~= tonumber(ARGV[11]))", "false"),
+    "a bucket goes backward with the clock": Mutant("add", "request.span, board.bucket or 0)", "request.span, 0)"),
+    "an old bucket is written to": Mutant("add", "(identities and bucket ~= identities.bucket)", "false"),
     "ties are read backwards": Mutant("read", "rows[2 * (last - i + first) - 1]", "rows[2 * i - 1]"),
     "a cut tie is turned round": Mutant("read", "if not whole then", "if false then"),
     "a cursor repeats a record": Mutant("read", "exact and position + 1 or position", "position"),

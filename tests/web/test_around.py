@@ -173,7 +173,7 @@ def counting(monkeypatch: pytest.MonkeyPatch) -> Iterator[Counter[str]]:
     counts: Counter[str] = Counter()
     call, begin = Script.__call__, Channel.begin
 
-    async def counted_call(self: Script, *arguments: Any) -> Any:
+    async def counted_call(self: Script[Any], *arguments: Any) -> Any:
         counts[self.name] += 1
         return await call(self, *arguments)
 

@@ -11,12 +11,12 @@ from live.domain.window import EVER
 from live.errors import SetupError
 from live.store.board.keys import Keys, Table
 from live.store.board.reader import HIGH, TAG
+from live.store.board.requests import AuditRequest, FixTotalsRequest, Rules
 from live.store.connection.client import Store, store_errors
-from live.store.connection.line import Word
-from live.store.connection.scripts import Script
+from live.store.connection.scripts import Script, text
 
-AUDIT: Final = Script("audit")
-FIX_TOTALS: Final = Script("fix_totals")
+AUDIT: Final = Script("audit", AuditRequest)
+FIX_TOTALS: Final = Script("fix_totals", FixTotalsRequest)
 
 _PIECE: Final = 200  # members compared in one script call, at most
 _FIELDS: Final = 20_000  # fields of slots looked up in one script call: a few milliseconds of the store
@@ -150,13 +150,18 @@ class Auditor:
     ) -> None:
         keys, shape = self._keys, self._shape
         while True:
-            arguments = ["1" if repair else "0", keys.channel, shape.tags, "dense" if shape.levels else ""]
-            arguments += [shape.operation, "1" if shape.tables else ""]
             slots = [keys.slot(start) for start in starts]
             reply = await AUDIT(
                 self._client,
                 [*table.order, keys.meta, keys.slots, keys.hidden, *slots],
-                [*arguments, *starts, *members],
+                AuditRequest(
+                    channel=keys.channel,
+                    rules=self._rules(),
+                    repair=repair,
+                    tables=shape.tables,
+                    starts=starts,
+                    members=[text(member) for member in members],
+                ),
             )
             if reply[0] == b"ok":
                 break
@@ -170,6 +175,12 @@ class Auditor:
         sums.last_offset = int(offset)
         self._report.members += len(members)
         self._note(drift)
+
+    def _rules(self) -> Rules:
+        """The rules by which the ranking is kept; what a repair does to its total is set right in the end."""
+        shape = self._shape
+        ties = None if shape.tags == "key" else shape.tags
+        return Rules(operation=shape.operation, order="", ties=ties, dense=shape.levels)
 
     def _note(self, drift: list[Any]) -> None:
         for key, score, held in zip(drift[::3], drift[1::3], drift[2::3], strict=True):
@@ -209,8 +220,9 @@ class Auditor:
             self._report.totals = "drift"
             if repair:
                 high = sums.total >> HIGH
-                arguments: list[Word] = [offset, sums.total - (high << HIGH), high, self._keys.channel, table.suffix]
-                await FIX_TOTALS(self._client, [self._keys.meta], arguments)
+                low = sums.total - (high << HIGH)
+                request = FixTotalsRequest(offset, self._keys.channel, table.suffix, low, high)
+                await FIX_TOTALS(self._client, [self._keys.meta], request)
                 self._report.repaired = True
 
     async def _check_log(self) -> None:

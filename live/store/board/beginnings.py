@@ -7,14 +7,15 @@ from typing import Final
 from live.domain.board import Board
 from live.settings import LONGEST
 from live.store.board.keys import Keys
+from live.store.board.requests import CreateRequest, DeleteKeysRequest, ExpireRequest, RenewRequest, UpdateRequest
 from live.store.connection.client import Store, store_errors
-from live.store.connection.scripts import Script
+from live.store.connection.scripts import Script, text
 
-CREATE: Final = Script("create")
-UPDATE: Final = Script("update")
-DELETE_KEYS: Final = Script("delete_keys")
-EXPIRE: Final = Script("expire")
-RENEW: Final = Script("renew")
+CREATE: Final = Script("create", CreateRequest)
+UPDATE: Final = Script("update", UpdateRequest)
+DELETE_KEYS: Final = Script("delete_keys", DeleteKeysRequest)
+EXPIRE: Final = Script("expire", ExpireRequest)
+RENEW: Final = Script("renew", RenewRequest)
 
 _SLOTS_A_STEP: Final = 100
 _KEYS_A_STEP: Final = 500
@@ -27,7 +28,9 @@ async def create(client: Store, keys: Keys, board: Board, epoch: str) -> tuple[s
         StoreUnavailableError: the store is away.
     """
     async with store_errors():
-        reply = await CREATE(client, [keys.meta], [epoch, board.shape.encode(), secrets.token_bytes(16)])
+        reply = await CREATE(
+            client, [keys.meta], CreateRequest(epoch, board.shape.encode(), text(secrets.token_bytes(16)))
+        )
     return None if reply[0] == b"ok" or reply[1].decode() == epoch else (reply[1].decode(), reply[2] == b"1")
 
 
@@ -38,7 +41,9 @@ async def update(client: Store, keys: Keys, epoch: str, revision: int, *, frozen
         StoreUnavailableError: the store is away.
     """
     async with store_errors():
-        await UPDATE(client, [keys.meta], [epoch, revision, "1" if frozen else "", keys.channel])
+        await UPDATE(
+            client, [keys.meta], UpdateRequest(epoch=epoch, channel=keys.channel, revision=revision, frozen=frozen)
+        )
 
 
 async def renew(client: Store, keys: Keys, epoch: str) -> bool:
@@ -48,7 +53,7 @@ async def renew(client: Store, keys: Keys, epoch: str) -> bool:
         StoreUnavailableError: the store is away.
     """
     async with store_errors():
-        reply = await RENEW(client, [keys.meta], [epoch, keys.channel])
+        reply = await RENEW(client, [keys.meta], RenewRequest(epoch, keys.channel))
     return bool(reply[0] == b"ok")
 
 
@@ -59,7 +64,7 @@ async def expire(client: Store, keys: Keys, epoch: str, idle: float) -> float | 
         StoreUnavailableError: the store is away.
     """
     async with store_errors():
-        reply = await EXPIRE(client, [keys.meta, keys.gone], [epoch, round(idle * 1000)])
+        reply = await EXPIRE(client, [keys.meta, keys.gone], ExpireRequest(epoch, round(idle * 1000)))
     match reply:
         case [b"left"]:
             return None
@@ -98,7 +103,9 @@ async def _delete_step(
     old = [key for start in starts for key in keys.of_slot(start)]
     async with store_errors():
         reply = await DELETE_KEYS(
-            client, [keys.meta, keys.gone, keys.slots, *old, *more], [epoch, _SLOTS_A_STEP, *starts]
+            client,
+            [keys.meta, keys.gone, keys.slots, *old, *more],
+            DeleteKeysRequest(epoch, _SLOTS_A_STEP, list(starts)),
         )
     return [word.decode() for word in reply[1:]] if reply[0] == b"ok" else None
 

@@ -3,8 +3,10 @@
 from typing import Any
 
 from live.errors import ProblemError
+from live.store.board.requests import EnterRequest, HideRequest, Part, rules_of
 from live.store.board.state import Life
 from live.store.connection.client import store_errors
+from live.store.connection.scripts import text
 
 
 class Entering(Life):
@@ -36,13 +38,19 @@ class Entering(Life):
 
     async def _enter(self, key: str, metadata: bytes) -> list[Any]:
         await self.open_to_write()
-        slot, _, _ = self._current()
-        ranking, reached, _ = self._table(slot).order
+        ranking, reached, _ = self._table(self._planned().current).order
         async with store_errors():
             reply = await self._scripts.enter(
                 self._client,
                 [self.keys.meta, self.keys.entrants, ranking, reached],
-                [self.epoch or "", key, metadata, self.keys.channel, self.board.tags, self.board.max_members],
+                EnterRequest(
+                    epoch=self.epoch or "",
+                    channel=self.keys.channel,
+                    member=key,
+                    metadata=text(metadata) if metadata else None,
+                    tagged=self.board.tags != "key",
+                    most=self.board.max_members,
+                ),
             )
         if reply[0] == b"full":
             detail = f"board {self.board.id} registers {self.board.max_members} keys: raise its `max_members`"
@@ -63,17 +71,20 @@ class Entering(Life):
         while True:
             async with store_errors():
                 starts = [start.decode() for start in await self._client.line.call("ZRANGE", keys.slots, 0, -1)]
-                parts, words = [], []
+                sent, parts = [keys.meta, keys.slots, keys.hidden], []
                 for start in starts:
                     table = self._table(int(start))
-                    parts += [keys.slot(start), *table.order, table.metadata]
-                    words += [start, table.suffix]
-                arguments = [self.epoch or "", key, "1" if hidden else "0", keys.channel, board.tags, board.ranks]
-                reply = await self._scripts.hide(
-                    self._client,
-                    [keys.meta, keys.slots, keys.hidden, *parts],
-                    [*arguments, board.operation, board.summed, board.cap or 0, board.reading, *words],
+                    parts.append(Part(start, table.suffix, len(sent) + 1))
+                    sent += [keys.slot(start), *table.order, table.metadata]
+                request = HideRequest(
+                    epoch=self.epoch or "",
+                    channel=keys.channel,
+                    member=key,
+                    hide=hidden,
+                    rules=rules_of(board),
+                    slots=parts,
                 )
+                reply = await self._scripts.hide(self._client, sent, request)
             if reply[0] == b"epoch":
                 raise self._lost(reply)
             if reply[0] == b"ok":

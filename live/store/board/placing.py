@@ -8,8 +8,8 @@ import msgspec
 
 from live.domain.board import Board
 from live.domain.ranking import Page
-from live.store.board.reader import Reading
-from live.store.connection.line import Word
+from live.store.board.reader import Question, Reading
+from live.store.board.requests import LookupRequest
 
 _MOST_WORK: Final = 1500  # of one call, which holds the store up for a millisecond or two
 _WORK: Final = 20  # to find a key: as much as to read so many records
@@ -74,8 +74,18 @@ class Placing(Reading):
 
     async def _places(self, wanted: Sequence[Wanted], period: int | None = None) -> list[Spot]:
         """The places of keys, read in one call."""
-        words: list[Word] = [word for pair in wanted for word in pair]
-        reply, board, slot = await self._ask(self._scripts.places, words, period)
+        members, neighbours = [member for member, _ in wanted], [number for _, number in wanted]
+
+        def request(question: Question) -> LookupRequest:
+            return LookupRequest(
+                clock=question.clock,
+                suffix=question.suffix,
+                view=question.view,
+                members=members,
+                neighbours=neighbours,
+            )
+
+        reply, board, slot = await self._ask(self._scripts.places, request, period)
         *head, places = reply
         return [Spot(head, place, board, slot) for place in places]
 

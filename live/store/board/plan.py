@@ -63,7 +63,7 @@ class Plan(msgspec.Struct):
     refused: dict[int, str] = {}
     identities: dict[bytes, int] = {}
     asked: dict[bytes, None] = {}
-    events: list[tuple[int | str, int, str]] = []
+    events: list[tuple[int | None, int, str]] = []
     voters: list[int] = []
 
     @property
@@ -74,29 +74,6 @@ class Plan(msgspec.Struct):
     def hold_till(self, time: int) -> None:
         """Have the plan hold before a time of the board only."""
         self.till = time if self.till is None else min(self.till, time)
-
-    def groups(self, board: Board) -> list[str | int | bytes]:
-        """The batch as the script takes it: each slot with its table, keys, amounts, and what hangs on them."""
-        arguments: list[str | int | bytes] = []
-        tagged, tables = board.ties != "key", board.window.tables
-        for start, group in self.slots.items():
-            amounts = group.amounts
-            arguments += (start, f":{start}" if tables else "", len(amounts), *amounts, *amounts.values())
-            if tagged:
-                arguments += map(group.orders.__getitem__, amounts)
-            arguments.append(len(group.metadata))
-            if group.metadata:
-                numbers = {key: number for number, key in enumerate(amounts, 1)}
-                for key, metadata in group.metadata.items():
-                    arguments += (numbers[key], metadata)
-            arguments.append(len(group.votes))
-            for vote in group.votes:
-                arguments += vote
-        if self.events:
-            arguments.append(len(self.events))
-            for event in self.events:
-                arguments += event
-        return arguments
 
 
 def make_plan(
@@ -148,7 +125,7 @@ def _plan_likes(plan: Plan, board: Board, keys: list[str]) -> None:
     if board.ties != "key":
         group.orders = {key: -number for number, key in enumerate(keys, 1)}
     if isinstance(board.window, Sliding):
-        plan.events = [("", amount, key) for key, amount in group.amounts.items()]
+        plan.events = [(None, amount, key) for key, amount in group.amounts.items()]
 
 
 def _plan_entry(
@@ -176,7 +153,7 @@ def _plan_entry(
         group.votes.append((*voter_digests(secret, extra.actor, key), amount))
         plan.voters.append(index)
     if isinstance(board.window, Sliding) and amount:
-        plan.events.append(("" if time is None else time, amount, key))
+        plan.events.append((time, amount, key))
 
 
 def _place_of(plan: Plan, board: Board, entry: Entry, newest_time: int | None) -> int | str:

@@ -1,8 +1,8 @@
 """Reading a board: consecutive records at one instant."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import count as count_from
-from typing import Any, Final
+from typing import Any, Final, Literal, TypeVar
 
 import msgspec
 from msgspec import UNSET
@@ -11,12 +11,15 @@ from live.domain.board import Board
 from live.domain.ranking import Page, Record, position, ranks_of
 from live.domain.window import Periods
 from live.errors import EpochLostError, StoreUnavailableError
+from live.store.board.requests import PlannedClock, ReadRequest, View, view_of
 from live.store.board.state import MOST_REPLANS, Life
 from live.store.connection.client import Store, store_errors
-from live.store.connection.line import Word
-from live.store.connection.scripts import Script
+from live.store.connection.scripts import Script, text
 
 HIGH: Final = 40  # bits below the higher part of a sum of scores
+Mode = Literal["rank", "after", "before", "around", "score"]
+_R = TypeVar("_R", bound=msgspec.Struct)
+
 TAG: Final = 8  # bytes before the key in a name, where ties go by time
 
 
@@ -24,6 +27,28 @@ def total_of(text: bytes) -> int:
     """The sum of all scores as scripts give it: a number, or one and `+` and another in units of 2^40."""
     low, _, high = text.partition(b"+")
     return int(low) + (int(high or 0) << HIGH)
+
+
+class Question(msgspec.Struct, frozen=True):
+    """What a script that reads is to read: the period that starts at `slot`, and as in `ReadRequest`."""
+
+    slot: int | None
+    keys: list[str]
+    clock: PlannedClock | None
+    suffix: str
+    view: View
+
+    def read(self, mode: Mode, number: int, name: str | bytes, limit: int) -> ReadRequest:
+        """A request for consecutive records."""
+        return ReadRequest(
+            clock=self.clock,
+            suffix=self.suffix,
+            view=self.view,
+            mode=mode,
+            number=number,
+            name=name if isinstance(name, str) else text(name),
+            limit=limit,
+        )
 
 
 class Reading(Life):
@@ -92,40 +117,43 @@ class Reading(Life):
             found: bytes | None = await self._client.line.call("HGET", self.keys.entrants, key)
         return found
 
-    async def _read(self, mode: str, number: int, name: str | bytes, limit: int, period: int | None) -> Page:
-        reply, board, slot = await self._ask(self._scripts.read, [mode, number, name, limit], period)
+    async def _read(self, mode: Mode, number: int, name: str | bytes, limit: int, period: int | None) -> Page:
+        def request(question: Question) -> ReadRequest:
+            return question.read(mode, number, name, limit)
+
+        reply, board, slot = await self._ask(self._scripts.read, request, period)
         return self._page(reply, board, slot)
 
     async def _ask(
-        self, script: Script, more: Sequence[Word], period: int | None
+        self, script: Script[_R], request: Callable[["Question"], _R], period: int | None
     ) -> tuple[list[Any], Board, int | None]:
-        """Run a script that reads, with words of its own after those that all of them take.
+        """Run a script that reads, with the request that is made of a question.
 
         Gives its answer, the board that it was asked for, and where the period starts that was read.
         """
         await self.open()
         for _ in range(MOST_REPLANS):
             board = self.board  # one value for the question and its answer, for it may be changed meanwhile
-            slot, keys, arguments = self._question(more, period)
+            question = self._question(period)
             known = self._known()
             async with store_errors():
-                reply = await script(self._client, keys, arguments)
+                reply = await script(self._client, question.keys, request(question))
             if self._is_answered(reply, known):
-                return reply, board, slot
+                return reply, board, question.slot
         raise StoreUnavailableError(f"the clock of board {self.board.id} moved {MOST_REPLANS} times in a row")
 
-    def _question(self, more: Sequence[Word], period: int | None) -> tuple[int | None, list[str], list[Word]]:
-        """The start of the period that is to be read, and the keys and arguments of a script that reads it."""
-        board = self.board
-        slot, current, till = self._current()
-        if not board.window.tables or period is not None:
-            current, till = "any", ""
-        slot = slot if period is None else period
+    def _question(self, period: int | None) -> "Question":
+        """What is to be read: the current period, or the one that starts at `period`."""
+        board, clock = self.board, self._planned()
+        slot = clock.current if period is None else period
         table = self._table(slot)
-        keys = [*table.order, self.keys.meta, self.keys.entrants if board.votes else table.metadata]
-        arguments: list[Word] = [board.clock, current, till, table.suffix, board.tags, board.reading, board.ranks]
-        arguments += ["1" if board.described else "", *more]
-        return slot, keys, arguments
+        return Question(
+            slot=slot,
+            keys=[*table.order, self.keys.meta, self.keys.entrants if board.votes else table.metadata],
+            clock=clock if board.window.tables and period is None else None,
+            suffix=table.suffix,
+            view=view_of(board),
+        )
 
     def _is_answered(self, reply: list[Any], known: int) -> bool:
         """Whether a script has read; if not, the board's clock is another than was thought, which is known now.
@@ -185,11 +213,11 @@ async def read_positions(client: Store, boards: Sequence[Reading]) -> list[tuple
 async def read_tops(client: Store, wanted: Sequence[tuple[Reading, int]]) -> list[Page | Exception]:
     """Read the first so many records of several boards, at the price of one call; errors are given back as values."""
     asked = [board.board for board, _ in wanted]
-    questions = [board._question(["rank", 0, "", size], None) for board, size in wanted]  # noqa: SLF001
+    questions = [board._question(None) for board, _ in wanted]  # noqa: SLF001
     known = [board._known() for board, _ in wanted]  # noqa: SLF001
     commands = [
-        board._scripts.read.command(keys, arguments)  # noqa: SLF001
-        for (board, _), (_, keys, arguments) in zip(wanted, questions, strict=True)
+        board._scripts.read.command(question.keys, question.read("rank", 0, "", size))  # noqa: SLF001
+        for (board, size), question in zip(wanted, questions, strict=True)
     ]
     try:
         async with store_errors():
@@ -197,10 +225,8 @@ async def read_tops(client: Store, wanted: Sequence[tuple[Reading, int]]) -> lis
     except StoreUnavailableError as error:
         return [error] * len(wanted)
     return [
-        await _understood(board, size, held, slot, reply, offset)
-        for (board, size), held, (slot, _, _), reply, offset in zip(
-            wanted, asked, questions, replies, known, strict=True
-        )
+        await _understood(board, size, held, question.slot, reply, offset)
+        for (board, size), held, question, reply, offset in zip(wanted, asked, questions, replies, known, strict=True)
     ]
 
 

@@ -4,6 +4,7 @@ from typing import Any
 
 from live.domain.window import EVER, Forever, Sliding
 from live.errors import StoreUnavailableError
+from live.store.board.requests import ExpireEventsRequest, RotatePeriodRequest, RotateRequest, rules_of
 from live.store.board.state import MOST_REPLANS, Life
 from live.store.connection.client import store_errors
 
@@ -52,31 +53,34 @@ class Rotating(Life):
     async def _let_go(self) -> list[Any]:
         """Drain the oldest slot for a bit, or where each has a table drop it whole."""
         board, keys, (start, cursor) = self.board, self.keys, self._leaving
-        slot, current, till = self._current()
-        kept = 0 if slot is None else board.window.oldest(slot)
+        clock = self._planned()
+        kept = 0 if clock.current is None else board.window.oldest(clock.current)
         if board.window.tables:
             old = (keys.slot(start), *keys.table(start).all)
             return await self._scripts.rotate_period(
                 self._client,
                 [keys.meta, keys.slots, *old],
-                [self.epoch or "", board.clock, current, till, kept, start, keys.channel],
+                RotatePeriodRequest(
+                    epoch=self.epoch or "",
+                    channel=keys.channel,
+                    clock=clock,
+                    kept=kept,
+                    start=int(start) if start else None,
+                ),
             )
         return await self._scripts.rotate(
             self._client,
             [*self._table(None).order, keys.meta, keys.slots, keys.slot(start), keys.hidden],
-            [
-                self.epoch or "",
-                board.clock,
-                current,
-                till,
-                kept,
-                start,
-                cursor,
-                self._settings.rotation_step,
-                keys.channel,
-                board.tags,
-                board.ranks,
-            ],
+            RotateRequest(
+                epoch=self.epoch or "",
+                channel=keys.channel,
+                clock=clock,
+                rules=rules_of(board),
+                kept=kept,
+                start=int(start) if start else None,
+                cursor=cursor,
+                count=self._settings.rotation_step,
+            ),
         )
 
     async def _expire_events(self, window: Sliding) -> list[Any]:
@@ -85,14 +89,13 @@ class Rotating(Life):
         return await self._scripts.expire_events(
             self._client,
             [*self._table(None).order, keys.meta, keys.slots, keys.slot(EVER.start), keys.log, keys.hidden, keys.taken],
-            [
-                self.epoch or "",
-                board.clock,
-                window.length * 1000,
-                self._settings.rotation_step,
-                keys.channel,
-                board.tags,
-                board.ranks,
-                EVER.start,
-            ],
+            ExpireEventsRequest(
+                epoch=self.epoch or "",
+                channel=keys.channel,
+                by_event=board.clock == "event",
+                window=window.length * 1000,
+                count=self._settings.rotation_step,
+                rules=rules_of(board),
+                start=EVER.start,
+            ),
         )

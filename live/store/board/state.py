@@ -13,8 +13,21 @@ from live.errors import EpochLostError, SetupError, StoreUnavailableError
 from live.settings import Settings
 from live.store.board.keys import Keys, Table
 from live.store.board.plan import Clock, begin_plan
+from live.store.board.requests import (
+    AddRequest,
+    EnterRequest,
+    ExpireEventsRequest,
+    HideRequest,
+    LookupRequest,
+    OpenRequest,
+    PlannedClock,
+    ReadRequest,
+    RotatePeriodRequest,
+    RotateRequest,
+    TouchRequest,
+)
 from live.store.connection.client import Store, store_errors
-from live.store.connection.scripts import Script
+from live.store.connection.scripts import Script, text
 
 MOST_REPLANS: Final = 20  # each means that the board's clock moved between two calls
 _WRITER_IDLE: Final = 86_400  # seconds; a batch is retried for a few
@@ -24,16 +37,16 @@ _MOST_QUIET: Final = 60.0
 class Scripts(msgspec.Struct, frozen=True):
     """The scripts that a ledger runs; tests put wrong ones in their place, to see that they are caught."""
 
-    add: Script = Script("add")
-    open: Script = Script("open")
-    read: Script = Script("read")
-    places: Script = Script("places")
-    rotate: Script = Script("rotate")
-    expire_events: Script = Script("expire_events")
-    rotate_period: Script = Script("rotate_period")
-    enter: Script = Script("enter")
-    hide: Script = Script("hide")
-    touch: Script = Script("touch")
+    add: Script[AddRequest] = Script("add", AddRequest)
+    open: Script[OpenRequest] = Script("open", OpenRequest)
+    read: Script[ReadRequest] = Script("read", ReadRequest)
+    places: Script[LookupRequest] = Script("places", LookupRequest)
+    rotate: Script[RotateRequest] = Script("rotate", RotateRequest)
+    expire_events: Script[ExpireEventsRequest] = Script("expire_events", ExpireEventsRequest)
+    rotate_period: Script[RotatePeriodRequest] = Script("rotate_period", RotatePeriodRequest)
+    enter: Script[EnterRequest] = Script("enter", EnterRequest)
+    hide: Script[HideRequest] = Script("hide", HideRequest)
+    touch: Script[TouchRequest] = Script("touch", TouchRequest)
 
 
 SCRIPTS: Final = Scripts()
@@ -83,15 +96,15 @@ class Life:
             reply = await self._scripts.open(
                 self._client,
                 [self.keys.meta, self.keys.writers, self.keys.slots],
-                [
-                    secrets.token_hex(4),
-                    shape,
-                    _WRITER_IDLE,
-                    span,
-                    born,
-                    secrets.token_bytes(16),
-                    "1" if self.board.votes else "",
-                ],
+                OpenRequest(
+                    epoch=secrets.token_hex(4),
+                    shape=shape,
+                    idle=_WRITER_IDLE,
+                    span=span,
+                    born=born or None,
+                    secret=text(secrets.token_bytes(16)),
+                    votes=self.board.votes is not None,
+                ),
             )
         if reply[0] == b"epoch":
             raise self._lost(reply)
@@ -176,7 +189,7 @@ class Life:
         before, self._noted = self._noted, now  # first, so that others need not
         try:
             async with store_errors():
-                reply = await self._scripts.touch(self._client, [self.keys.meta], [self.epoch or self.born])
+                reply = await self._scripts.touch(self._client, [self.keys.meta], TouchRequest(self.epoch or self.born))
         except StoreUnavailableError:
             self._noted = before
             raise
@@ -191,10 +204,10 @@ class Life:
         """The table that holds the ranking of a slot."""
         return self.keys.table(start if self.board.window.tables else None)
 
-    def _current(self) -> tuple[int | None, str, str]:
-        """The newest slot as we know it, and the same and its end (ms) as scripts take them."""
+    def _planned(self) -> PlannedClock:
+        """The newest slot as this process knows it, and its end."""
         plan = begin_plan(self.board, self.clock)
-        return plan.current, word(plan.current), word(plan.till)
+        return PlannedClock(by_event=self.board.clock == "event", current=plan.current, till=plan.till)
 
     def _lost(self, reply: list[Any]) -> Exception:
         """What an answer means that no live board gives."""
@@ -205,8 +218,3 @@ class Life:
             f"board {self.board.id!r} had epoch {self.epoch or self.born}, and the store now holds {held}: "
             "its data was lost"
         )
-
-
-def word(number: int | None) -> str:
-    """A number as scripts take it; none is ''."""
-    return "" if number is None else str(number)

@@ -13,9 +13,12 @@ from live.domain.event import Entry
 from live.domain.window import Sliding
 from live.errors import StoreUnavailableError
 from live.settings import Settings
+from live.store.board.plan import Group as Planned
 from live.store.board.plan import Plan, known_again, make_plan, out_of_range, planned, turned_away
-from live.store.board.state import MOST_REPLANS, SCRIPTS, Life, Scripts, word
+from live.store.board.requests import AddRequest, Group, Identities, LogEvents, PlannedClock, Votes, rules_of
+from live.store.board.state import MOST_REPLANS, SCRIPTS, Life, Scripts
 from live.store.connection.client import Store, may_have_run, store_errors
+from live.store.connection.scripts import text, texts
 
 _RETRY_PAUSE: Final = 0.05
 
@@ -87,7 +90,7 @@ class Adding(Life):
                     raise StoreUnavailableError(
                         f"board {self.board.id} has {self.board.most_slots} slots, and most wait to be subtracted"
                     )
-                case [b"replan", newest, now, bucket, latest]:
+                case [b"replan", newest, now, latest, bucket]:
                     self._hear(newest, now, latest)
                     self._bucket = int(bucket)
                     newest_time = int(now) + future
@@ -107,47 +110,66 @@ class Adding(Life):
         count = math.ceil(self._settings.dedupe_window / self._span) + 1
         return [self.keys.seen(newest - self._span * number) for number in range(count + 1)]
 
+    def _request(self, board: Board, plan: Plan, future: int) -> tuple[list[str], AddRequest]:
+        """The store keys and the request of a batch."""
+        own = self.keys
+        keys = [own.meta, own.slots, own.writers, own.log, own.taken, own.entrants, own.hidden]
+        identities = self._identities(plan, keys)
+        groups = [self._group(board, start, group, keys) for start, group in plan.slots.items()]
+        request = AddRequest(
+            epoch=self.epoch or "",
+            writer=self._writer,
+            sequence=self._sequence,
+            channel=own.channel,
+            clock=PlannedClock(by_event=board.clock == "event", current=plan.current, till=plan.till),
+            rules=rules_of(board),
+            span=self._span,
+            reached=plan.reached,
+            latest=plan.latest,
+            future=future,
+            most=board.most,
+            most_slots=board.most_slots or None,
+            most_members=board.max_members,
+            identities=identities,
+            groups=groups,
+            events=_log_events(plan.events) if plan.events else None,
+        )
+        return keys, request
+
+    def _identities(self, plan: Plan, keys: list[str]) -> Identities | None:
+        """The identities of a batch; the store keys of the buckets that may know them are added to `keys`."""
+        looked_up = plan.looked_up
+        if not plan.identities and not looked_up:
+            return None
+        newest, seen = len(keys) + 1, self._seen_keys(self._bucket)
+        keys += seen
+        return Identities(
+            all=texts([*plan.identities, *looked_up], 16),
+            counted=len(plan.identities),
+            bucket=self._bucket,
+            newest=newest,
+            oldest=len(keys) - 1,
+            kept=(len(seen) + 1) * self._span,
+        )
+
+    def _group(self, board: Board, start: int, planned: Planned, keys: list[str]) -> Group:
+        """What a batch does to a slot, whose store keys are added to `keys`."""
+        first, table, amounts = len(keys) + 1, self._table(start), planned.amounts
+        keys += (self.keys.slot(start), *table.all)
+        return Group(
+            start=start,
+            suffix=table.suffix,
+            keys=first,
+            members=list(amounts),
+            amounts=list(amounts.values()),
+            orders=[] if board.ties == "key" else [planned.orders[member] for member in amounts],
+            metadata=[text(planned.metadata[member]) for member in amounts] if planned.metadata else [],
+            votes=_votes(planned.votes) if planned.votes else None,
+        )
+
     async def _send(self, board: Board, plan: Plan, future: int) -> list[Any]:
         """Run the add script, again and again under one number, until it answers or the deadline has passed."""
-        looked_up = plan.looked_up
-        seen = self._seen_keys(self._bucket) if plan.identities or looked_up else []
-        own = self.keys
-        keys = [own.meta, own.slots, own.writers, own.log, own.taken, own.entrants, *seen]
-        for start in plan.slots:
-            keys += (self.keys.slot(start), *self._table(start).all, self.keys.hidden)
-        votes = board.votes
-        arguments = [
-            self.epoch or "",
-            self._writer,
-            self._sequence,
-            board.clock,
-            word(plan.current),
-            word(plan.till),
-            word(plan.reached),
-            word(plan.latest),
-            future,
-            self.keys.channel,
-            self._bucket,
-            len(seen),
-            self._span,
-            board.operation,
-            board.tags,
-            board.ranks,
-            board.summed,
-            board.cap or 0,
-            board.reading,
-            board.most,
-            board.most_slots,
-            board.max_members,
-            votes.per_key or 0 if votes else 0,
-            votes.per_actor or 0 if votes else 0,
-            "registered" if votes and votes.registered else "open",
-            len(plan.identities) + len(looked_up),
-            len(looked_up),
-            *plan.identities,
-            *looked_up,
-            *plan.groups(board),
-        ]
+        keys, request = self._request(board, plan, future)
         deadline = asyncio.get_running_loop().time() + self._settings.write_deadline
         unknown = False
         while True:
@@ -155,7 +177,7 @@ class Adding(Life):
             known = -1 if unknown else self._known() + 1  # a batch that was applied before tells where it was then
             try:
                 async with store_errors(), asyncio.timeout_at(deadline):
-                    reply = await self._scripts.add(self._client, keys, arguments)
+                    reply = await self._scripts.add(self._client, keys, request)
             except StoreUnavailableError as error:
                 unknown = unknown or may_have_run(error.__cause__)
                 if asyncio.get_running_loop().time() + _RETRY_PAUSE >= deadline:
@@ -166,6 +188,16 @@ class Adding(Life):
                     self._witness.require_whole()  # nothing is acknowledged on top of what was lost
                 return reply
             await asyncio.sleep(_RETRY_PAUSE)
+
+
+def _votes(votes: Sequence[tuple[bytes, bytes, int]]) -> Votes:
+    actors, pairs, changes = zip(*votes, strict=True)
+    return Votes([text(actor) for actor in actors], [text(pair) for pair in pairs], list(changes))
+
+
+def _log_events(events: Sequence[tuple[int | None, int, str]]) -> LogEvents:
+    times, amounts, members = zip(*events, strict=True)
+    return LogEvents([False if time is None else time for time in times], list(amounts), list(members))
 
 
 def _refusals(

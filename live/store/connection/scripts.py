@@ -1,39 +1,72 @@
 """The Lua scripts: each is one file, called by its hash and loaded where it is missing.
 
-The first line of a script may say what the store lets it do. `#!lua flags=allow-oom` stands in scripts that free
-memory, or that an operator needs to free some: they run when the store's `maxmemory` is reached.
-`#!lua flags=no-writes` stands in those that only read: they run then too, and on a replica. Any other script fails at
-its first write that needs memory.
+A script receives one request: a struct, packed by MessagePack, is the first and only argument. The fields of the
+struct are read by their
+names. The store keys that the script uses are declared beside the request.
+
+The first line of a script says what the store lets it do. `#!lua` alone stands in scripts that write: the store refuses
+such a script as a whole when its `maxmemory` is reached. `#!lua flags=allow-oom` stands in those that free memory, or
+that an operator needs to free some. `#!lua flags=no-writes` stands in those that only read: they also run on a replica.
+A script without such a line may write or not, and fails at its first write that needs memory when there is none.
 """
 
 import hashlib
 from collections.abc import Sequence
-from typing import Any, cast
+from typing import Any, Final, Generic, Self, TypeVar, cast
 
+import msgspec
 from redis.exceptions import NoScriptError
 
 from live.store.connection.client import Store
 from live.store.connection.line import Word
 from live.store.connection.sources import load
 
+# Bytes that need not be UTF-8 are sent as text: the `cmsgpack` library of the store reads no binary type.
+Text = str | msgspec.Raw
 
-class Script:
-    """One script of `live/store/lua`."""
+_FIXED: Final = 32  # bytes from which the length of a text does not fit into its first byte
+_encode: Final = msgspec.msgpack.Encoder().encode
 
-    def __init__(self, name: str, source: str | None = None) -> None:
+
+_R = TypeVar("_R", bound=msgspec.Struct)
+
+
+class Script(Generic[_R]):
+    """One script of `live/store/lua`, which takes one kind of request."""
+
+    def __init__(self, name: str, request: type[_R], source: str | None = None) -> None:
         self.name = name
+        self.request = request
         self.source = source or load(name)
         self._hash = hashlib.sha1(self.source.encode(), usedforsecurity=False).hexdigest()
 
-    async def __call__(self, store: Store, keys: Sequence[str], arguments: Sequence[Word]) -> list[Any]:
-        """Run the script; a store that has forgotten it is sent the source."""
-        command = self.command(keys, arguments)
+    def changed(self, source: str) -> Self:
+        """The same script with another source, as tests need it."""
+        return type(self)(self.name, self.request, source)
+
+    async def __call__(self, store: Store, keys: Sequence[str], request: _R) -> list[Any]:
+        """Run the script; a store that has forgotten it receives the source."""
+        command = self.command(keys, request)
         try:
             reply = await store.line.call(*command)
         except NoScriptError:
             reply = await store.line.call("EVAL", self.source, *command[2:])
         return cast("list[Any]", reply)
 
-    def command(self, keys: Sequence[str], arguments: Sequence[Word]) -> tuple[Word, ...]:
+    def command(self, keys: Sequence[str], request: _R) -> tuple[Word, ...]:
         """The command that runs the script, if the store knows it."""
-        return ("EVALSHA", self._hash, len(keys), *keys, *arguments)
+        return ("EVALSHA", self._hash, len(keys), *keys, _encode(request))
+
+
+def text(content: bytes) -> msgspec.Raw:
+    """Bytes as a text of a request."""
+    size = len(content)
+    if size < _FIXED:
+        return msgspec.Raw(bytes((0xA0 | size,)) + content)
+    return msgspec.Raw(b"\xdb" + size.to_bytes(4, "big") + content)
+
+
+def texts(contents: Sequence[bytes], size: int) -> msgspec.Raw:
+    """Many bytes as a list of texts, each of the same size, below 32."""
+    head = bytes((0xA0 | size,))
+    return msgspec.Raw(b"\xdd" + len(contents).to_bytes(4, "big") + b"".join([head + content for content in contents]))

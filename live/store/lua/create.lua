@@ -1,17 +1,15 @@
--- Gives a board that is made at run time its life, unless the store holds something under its id.
+#!lua
+-- Creates a board that is made at run time, unless the store holds something under its id.
 -- KEYS[1] meta — hash: the board's state
--- ARGV[1] epoch — string: the epoch to be born with
--- ARGV[2] shape — string: the choices on which the meaning of what is stored depends
--- ARGV[3] secret — string: random bytes that key what is stored of voters
+-- Request: CreateRequest
 -- Returns {'ok'}
---         {'epoch', epoch, made} — a board lives here; made is '1' when it was made at run time, and else ''
+--         {'epoch', epoch, made} — there is a board; made is '1' when it was made at run time, and else ''
+local request = cmsgpack.unpack(ARGV[1])
 local meta = KEYS[1]
-local epoch, shape, secret = ARGV[1], ARGV[2], ARGV[3]
-
-local held = redis.call('HMGET', meta, 'epoch', 'made')
-if held[1] then return {'epoch', held[1], held[2] or ''} end
-local time = redis.call('TIME')
-local now = string.format('%.0f', tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000))
-redis.call('HSET', meta, 'epoch', epoch, 'shape', shape, 'offset', 0, 'total', 0, 'made', 1, 'used', now)
-redis.call('HSET', meta, 'secret', secret)
+--@include clock
+--@include board
+local board = read_board()
+if board.epoch then return {'epoch', board.epoch, board.made or ''} end
+call('HSET', meta, 'epoch', request.epoch, 'shape', request.shape, 'offset', 0, 'total', 0, 'made', 1, 'used', digits(now),
+  'secret', request.secret)
 return {'ok'}

@@ -7,27 +7,25 @@
 -- KEYS[2] gone — hash: the state of a board that is no more
 -- KEYS[3] slots — sorted set: start of every slot there is, scored by itself
 -- KEYS[4...] old — keys to drop
--- ARGV[1] epoch — string: the epoch of the board that is to go
--- ARGV[2] count — integer: most starts to return
--- ARGV[3...] starts — seconds: slots of which every key is among KEYS
+-- Request: DeleteKeysRequest
 -- Returns {'ok', span, bucket, now, start...} — length and newest of the buckets of identities ('' for unknown), the
 --         store's time in seconds, and starts of slots that have keys left
---         {'epoch', epoch} — another board lives here
-local meta, gone, slots = KEYS[1], KEYS[2], KEYS[3]
-local epoch, count = ARGV[1], tonumber(ARGV[2])
+--         {'epoch', epoch} — there is another board
+local request = cmsgpack.unpack(ARGV[1])
+local meta, gone, slots = unpack(KEYS, 1, 3)
 
 local held = redis.call('HGET', meta, 'epoch')
-if held and held ~= epoch then return {'epoch', held} end
+if held and held ~= request.epoch then return {'epoch', held} end
 if redis.call('EXISTS', meta) == 1 then redis.call('RENAME', meta, gone) end
 for i = 4, #KEYS do redis.call('UNLINK', KEYS[i]) end
-for word = 3, #ARGV do
-  redis.call('ZREM', slots, ARGV[word])
-  redis.call('HDEL', gone, 'total:' .. ARGV[word], 'volume:' .. ARGV[word])
+for _, start in ipairs(request.starts or {}) do
+  redis.call('ZREM', slots, start)
+  redis.call('HDEL', gone, 'total:' .. start, 'volume:' .. start)
 end
 
 local state = redis.call('HMGET', gone, 'span', 'bucket')
 local reply = {'ok', state[1] or '', state[2] or '', redis.call('TIME')[1]}
-for _, start in ipairs(redis.call('ZRANGE', slots, 0, count - 1)) do reply[#reply + 1] = start end
+for _, start in ipairs(redis.call('ZRANGE', slots, 0, request.count - 1)) do reply[#reply + 1] = start end
 for _, field in ipairs(redis.call('HKEYS', gone)) do  -- a table may have sums, and no slot any more
   local start = string.match(field, '^total:(.+)$')
   if start then reply[#reply + 1] = start end

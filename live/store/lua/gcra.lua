@@ -4,16 +4,12 @@
 -- is ahead of its time while the first lies in the future, and may be by as much as its burst; when it is past, there is
 -- no key, and all of the burst. A clock that is set back does not take a producer further ahead than it was.
 -- KEYS[1] due — string: two times in microseconds since 1970, a space between them
--- ARGV[1] rate — number: events a second
--- ARGV[2] burst — integer: events that may come at once
--- ARGV[3] debt — integer: events that were counted beyond the last credit; paid first, and whatever is left
--- ARGV[4] need — integer: requests that wait, an event each
--- ARGV[5] spare — integer: events to lend beyond them; at most a quarter of what is left, so that others find some
+-- Request: CreditRequest
 -- Returns {lent, ahead, wait} — lent: events; ahead: microseconds until the last of them is due;
 --         wait: microseconds until it is worth asking again, 0 when all got theirs
+local request = cmsgpack.unpack(ARGV[1])
 local due = KEYS[1]
-local rate, burst, debt = tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3])
-local need, spare = tonumber(ARGV[4]), tonumber(ARGV[5])
+local rate, burst, debt, need, spare = request.rate, request.burst, request.debt, request.need, request.spare
 
 local time = redis.call('TIME')
 local now = tonumber(time[1]) * 1000000 + tonumber(time[2])

@@ -2,13 +2,12 @@
 -- A process that has not said so for a while has crashed: what it said counts no more, and goes with the next report.
 -- KEYS[1] meta — hash: the board's state
 -- KEYS[2] viewers — hash: process, how many viewers it has and when it said so (milliseconds), a space between them
--- ARGV[1] process — string: the id of the process that reports; '' to count only, which writes nothing
--- ARGV[2] count — integer: how many viewers it has; 0 for none any more
--- ARGV[3] ttl — milliseconds: how long a report is good for
+-- Request: PresenceRequest
 -- Returns {'ok', total} — the viewers of all processes
 --         {'gone'} — there is no such board
+local request = cmsgpack.unpack(ARGV[1])
 local meta, viewers = KEYS[1], KEYS[2]
-local process, count, ttl = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
+local process, count, ttl = request.process, request.count, request.ttl
 if redis.call('EXISTS', meta) == 0 then return {'gone'} end
 
 local time = redis.call('TIME')

@@ -8,10 +8,34 @@ import msgspec
 from live.errors import StoreUnavailableError
 from live.store.board.keys import SystemKeys
 from live.store.connection.client import Store, may_have_run, store_errors
-from live.store.connection.line import Word
-from live.store.connection.scripts import Script
+from live.store.connection.scripts import Script, Text, text
 
-DEFINE: Final = Script("define")
+
+class DefineRequest(msgspec.Struct, kw_only=True):
+    """Keep the definition of a board, or with an empty one drop it, if all are still at `version`; and note who did it.
+
+    Attributes:
+        version: the version that the caller has read; empty for none.
+        board: the id of the board.
+        definition: JSON; empty to drop it.
+        length: about how many entries of the trail to keep.
+        who: the id of a producer, or what stands for others.
+        what: what was done; empty for nothing that is to be noted.
+        choices: with which choices, as JSON.
+        identity: the store that the caller knows; empty for any.
+    """
+
+    version: str
+    board: str
+    definition: Text
+    length: int
+    who: str
+    what: str
+    choices: Text
+    identity: str
+
+
+DEFINE: Final = Script("define", DefineRequest)
 
 _VERSION: Final = ":version"  # no board's id: those have no colon
 _TRAIL_LENGTH: Final = 10_000
@@ -57,7 +81,7 @@ class Deed(msgspec.Struct, frozen=True):
 class DefinitionStore:
     """The way to the definitions of one key prefix."""
 
-    def __init__(self, client: Store, prefix: str, define: Script = DEFINE) -> None:
+    def __init__(self, client: Store, prefix: str, define: Script[DefineRequest] = DEFINE) -> None:
         names = SystemKeys(prefix)
         self.key, self.trail_key, self._store_key = names.definitions, names.trail, names.store
         self._decoded: dict[str, tuple[bytes, Definition]] = {}  # as last read: of a thousand boards few are changed
@@ -94,9 +118,10 @@ class DefinitionStore:
     def _decode(self, found: Mapping[str, bytes]) -> dict[str, Definition]:
         """The definitions of a reply; one that says what it said before is the same object."""
         known, self._decoded = self._decoded, {}
-        for board, text in sorted(found.items()):
+        for board, content in sorted(found.items()):
             held = known.get(board)
-            self._decoded[board] = held if held is not None and held[0] == text else (text, _decode(board, text))
+            same = held is not None and held[0] == content
+            self._decoded[board] = held if held is not None and same else (content, _decode(board, content))
         return {board: definition for board, (_, definition) in self._decoded.items()}
 
     async def now(self) -> int:
@@ -122,12 +147,19 @@ class DefinitionStore:
         witness = self._client.witness
         witness.require_whole()
         who, what, choices = deed or ("", "", {})
-        text = b"" if definition is None else msgspec.json.encode(definition)
-        arguments: list[Word] = [version, board, text, _TRAIL_LENGTH, who, what, msgspec.json.encode(choices)]
-        arguments.append(witness.facts.store)
+        request = DefineRequest(
+            version=version,
+            board=board,
+            definition=text(b"" if definition is None else msgspec.json.encode(definition)),
+            length=_TRAIL_LENGTH,
+            who=who,
+            what=what,
+            choices=text(msgspec.json.encode(choices)),
+            identity=witness.facts.store,
+        )
         try:
             async with store_errors():
-                reply = await self._define(self._client, [self.key, self.trail_key, self._store_key], arguments)
+                reply = await self._define(self._client, [self.key, self.trail_key, self._store_key], request)
         except StoreUnavailableError as error:
             witness.require_whole()
             raise StoreUnavailableError(str(error), unknown=may_have_run(error.__cause__)) from error

@@ -8,7 +8,26 @@ from live.domain.producer import Producer
 from live.store.connection.client import Store, store_errors
 from live.store.connection.scripts import Script
 
-GCRA: Final = Script("gcra")
+
+class CreditRequest(msgspec.Struct):
+    """Lend credit to a process.
+
+    Attributes:
+        rate: events a second.
+        burst: events that may come at once.
+        debt: events that were counted beyond the last credit; paid first, and whatever is left.
+        need: requests that wait, an event each.
+        spare: events to lend beyond them; at most a quarter of what is left, so that others find some.
+    """
+
+    rate: float
+    burst: int
+    debt: int
+    need: int
+    spare: int
+
+
+GCRA: Final = Script("gcra", CreditRequest)
 
 _MICROSECONDS: Final = 1_000_000
 
@@ -28,7 +47,7 @@ class Lease(msgspec.Struct, frozen=True):
 class LeaseStore:
     """The way to the credit of every producer under one key prefix."""
 
-    def __init__(self, client: Store, prefix: str, gcra: Script = GCRA) -> None:
+    def __init__(self, client: Store, prefix: str, gcra: Script[CreditRequest] = GCRA) -> None:
         self._client = client
         self._prefix = prefix
         self._gcra = gcra
@@ -43,7 +62,7 @@ class LeaseStore:
             reply = await self._gcra(
                 self._client,
                 [f"{self._prefix}:{{rate:{producer.rate_key}}}"],
-                [repr(producer.rate), producer.burst, debt, need, spare],
+                CreditRequest(float(producer.rate), producer.burst, debt, need, spare),
             )
         lent, ahead, wait = (float(part) for part in reply)
         return Lease(int(lent), ahead / _MICROSECONDS, wait / _MICROSECONDS)

@@ -10,14 +10,23 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
+import msgspec
 from redis.exceptions import NoScriptError
 
 from live.store.board.keys import Keys
 from live.store.connection.client import Store, store_errors
-from live.store.connection.line import Word
 from live.store.connection.scripts import Script
 
-PRESENT: Final = Script("present")
+
+class PresenceRequest(msgspec.Struct):
+    """Note how many viewers a process has; with an empty process, only count. A report is good for `ttl` ms."""
+
+    process: str
+    count: int
+    ttl: int
+
+
+PRESENT: Final = Script("present", PresenceRequest)
 
 BEAT: Final = 5.0  # seconds from one report of a process to the next
 _TTL: Final = 3 * BEAT
@@ -27,7 +36,7 @@ _BOARDS_A_CALL: Final = 64
 class Presence:
     """The viewers of one process, and those of all processes under one key prefix."""
 
-    def __init__(self, client: Store, prefix: str, present: Script = PRESENT) -> None:
+    def __init__(self, client: Store, prefix: str, present: Script[PresenceRequest] = PRESENT) -> None:
         self._client = client
         self._prefix = prefix
         self._present = present
@@ -92,10 +101,10 @@ class Presence:
         reply = await self._present(self._client, *self._question(board, process, count))
         return int(reply[1]) if reply[0] == b"ok" else None
 
-    def _question(self, board: str, process: str, count: int) -> tuple[list[str], list[Word]]:
+    def _question(self, board: str, process: str, count: int) -> tuple[list[str], PresenceRequest]:
         """Keys and arguments of the script."""
         keys = Keys(self._prefix, board)
-        return [keys.meta, keys.viewers], [process, count, round(_TTL * 1000)]
+        return [keys.meta, keys.viewers], PresenceRequest(process, count, round(_TTL * 1000))
 
 
 def _pieces(counts: Sequence[tuple[str, int]]) -> Iterator[Sequence[tuple[str, int]]]:

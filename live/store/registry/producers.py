@@ -9,9 +9,18 @@ from live.domain.producer import Record, Scope, digest_of, new_secret, with_secr
 from live.errors import StoreUnavailableError
 from live.store.board.keys import SystemKeys
 from live.store.connection.client import Store, store_errors
-from live.store.connection.scripts import Script
+from live.store.connection.scripts import Script, Text, text
 
-REGISTER: Final = Script("register")
+
+class RegisterRequest(msgspec.Struct):
+    """Keep a producer's record, if what the store holds is still `known`; both are JSON, empty for none."""
+
+    producer: str
+    known: Text
+    record: Text
+
+
+REGISTER: Final = Script("register", RegisterRequest)
 
 _VERSION: Final = ":version"  # no producer's id: those have no colon
 _MOST_TRIES: Final = 100  # each lost one means that somebody else's change went through
@@ -27,7 +36,7 @@ class Registered(msgspec.Struct, frozen=True):
 class ProducerStore:
     """The way to the producers of one key prefix."""
 
-    def __init__(self, client: Store, prefix: str, register: Script = REGISTER) -> None:
+    def __init__(self, client: Store, prefix: str, register: Script[RegisterRequest] = REGISTER) -> None:
         self.key = SystemKeys(prefix).producers
         self._client = client
         self._register = register
@@ -83,8 +92,9 @@ class ProducerStore:
             async with store_errors():
                 now = int((await self._client.line.call("TIME"))[0])
             record = change(_decode(producer, known.encode()) if known else None, now)
+            request = RegisterRequest(producer, known, text(msgspec.json.encode(record)))
             async with store_errors():
-                reply = await self._register(self._client, [self.key], [producer, known, msgspec.json.encode(record)])
+                reply = await self._register(self._client, [self.key], request)
             if reply[0] == b"ok":
                 return record
         raise StoreUnavailableError(f"producer {producer} was changed {_MOST_TRIES} times in a row by others")

@@ -3,10 +3,20 @@
 import secrets
 from typing import Final
 
+import msgspec
+
 from live.store.connection.client import Store, store_errors
 from live.store.connection.scripts import Script
 
-HOLD: Final = Script("hold")
+
+class HoldRequest(msgspec.Struct):
+    """Hold a place for a process, for `ttl` milliseconds."""
+
+    process: str
+    ttl: int
+
+
+HOLD: Final = Script("hold", HoldRequest)
 
 TTL: Final = 3.0  # seconds: how long a process holds its turn that does not ask again
 
@@ -27,5 +37,5 @@ class Turn:
             StoreUnavailableError: the store is away.
         """
         async with store_errors():
-            reply = await HOLD(self._client, [self._key], [self._process, round(self._ttl * 1000)])
+            reply = await HOLD(self._client, [self._key], HoldRequest(self._process, round(self._ttl * 1000)))
         return bool(reply[0] == b"held")

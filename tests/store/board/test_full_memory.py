@@ -151,8 +151,8 @@ async def test_what_leaves_the_window_is_let_go(store: StoreProcess, board: Boar
 @pytest.mark.parametrize("name", ["expire_events", "rotate_period"])
 async def test_a_script_that_writes_first_is_caught(store: StoreProcess, name: str) -> None:
     """Without its flags, the store refuses it at its first write."""
-    source = Script(name).source
-    bare = msgspec.structs.replace(SCRIPTS, **{name: Script(name, source.partition("\n")[2])})
+    script: Script[Any] = getattr(SCRIPTS, name)
+    bare = msgspec.structs.replace(SCRIPTS, **{name: script.changed(script.source.partition("\n")[2])})
     board = next(
         board for board in CHANGING if board.id == {"expire_events": "sliding", "rotate_period": "today"}[name]
     )

@@ -16,18 +16,18 @@ from tests.support import open_ledger, rolling_board
 HOUR = 3600
 
 
-class Changing(Script):
-    """A script during whose call the board is defined anew, and that notes with which arguments it was called."""
+class Changing(Script[Any]):
+    """A script during whose call the board is defined anew, and that notes with which requests it was called."""
 
     def __init__(self, name: str, ledger: Ledger, **choices: Any) -> None:
-        super().__init__(name)
-        self.arguments: list[list[Any]] = []
+        super().__init__(name, getattr(SCRIPTS, name).request)
+        self.requests: list[Any] = []
         self._ledger = ledger
         self._choices = choices
 
-    async def __call__(self, store: Any, keys: Any, arguments: Any) -> list[Any]:
-        self.arguments.append(list(arguments))
-        reply = await super().__call__(store, keys, arguments)
+    async def __call__(self, store: Any, keys: Any, request: Any) -> list[Any]:
+        self.requests.append(request)
+        reply = await super().__call__(store, keys, request)
         self._ledger.board = msgspec.structs.replace(self._ledger.board, **self._choices)
         return reply
 
@@ -44,9 +44,9 @@ async def test_a_page_is_of_the_board_that_was_asked_for(any_store: str) -> None
             ledger._scripts = msgspec.structs.replace(SCRIPTS, **name)
             if read == "tops":
 
-                def command(keys: Any, arguments: Any, changing: Changing = changing) -> Any:
+                def command(keys: Any, request: Any, changing: Changing = changing) -> Any:
                     ledger.board = msgspec.structs.replace(ledger.board, ranks="competition")
-                    return Script.command(changing, keys, arguments)
+                    return Script.command(changing, keys, request)
 
                 changing.command = command  # type: ignore[method-assign]
                 (page,) = await read_tops(ledger._client, [(ledger, 3)])
@@ -69,4 +69,4 @@ async def test_a_batch_is_planned_and_applied_by_one_board(any_store: str) -> No
         ledger._scripts = msgspec.structs.replace(SCRIPTS, add=noting)
         for _ in range(2):
             await ledger.add([make_entry("late", 1, 0, bytes(16)), make_entry("a", 1, 100 * HOUR * 1000)])
-        assert [arguments[17] for arguments in noting.arguments] == [2, 9]
+        assert [request.rules.cap for request in noting.requests] == [2, 9]

@@ -13,8 +13,7 @@ from live.domain.ranking import Page, Record, neighbourhood
 from live.domain.window import Forever, Periods
 from live.errors import EpochLostError
 from live.store.board.ledger import Ledger
-from live.store.board.state import Scripts
-from live.store.connection.scripts import Script
+from live.store.board.state import SCRIPTS, Scripts
 from live.store.connection.sources import load
 from tests.mutation import compiled, mutated
 from tests.reference import Reference
@@ -159,9 +158,9 @@ async def test_a_spot_is_the_same_whatever_the_offset(valkey_url: str) -> None:
 
 async def test_a_wrong_order_would_be_noticed(valkey_url: str) -> None:
     """A run of equal scores that is not turned round is no part of the board."""
-    right = "if order ~= 'turned' then return rows end"
+    right = "if view.order ~= 'turned' then return rows end"
     source = mutated(load("places"), {right: "if rows then return rows end"})
-    mutant = compiled(valkey_url, Script("places", source))
+    mutant = compiled(valkey_url, SCRIPTS.places.changed(source))
     async with open_ledger(valkey_url, board_of("key", "desc", "ordinal")) as ledger:
         ledger._scripts = Scripts(places=mutant)
         await ledger.add([make_entry(key, 5, 1000) for key in "abcd"])

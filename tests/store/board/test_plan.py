@@ -257,9 +257,9 @@ def test_a_sliding_window_logs_its_events() -> None:
     """Each with its time, none with one of nothing; where only keys are known, those of a batch as one."""
     board = forever(window=Sliding(60))
     made = plan_on(board, [like("a", 2), like("b", 0), like("a", -1, 50), like("c", 1, 100)], 100)
-    assert made.events == [("", 2, "a"), (50_000, -1, "a"), (100_000, 1, "c")]
+    assert made.events == [(None, 2, "a"), (50_000, -1, "a"), (100_000, 1, "c")]
     assert made.latest == 100_000
-    assert plan_on(board, Likes(["a", "b", "a"]), 100).events == [("", 2, "a"), ("", 1, "b")]
+    assert plan_on(board, Likes(["a", "b", "a"]), 100).events == [(None, 2, "a"), (None, 1, "b")]
     assert plan_on(forever(), [like("a")], 100).events == []
 
 
@@ -314,29 +314,24 @@ def test_periods_that_are_added_up_count_as_long_as_they_are_among_the_last() ->
 GROUPED: list[Entry] = [like("a", 1, 9 * HOUR), like("b", 2, 9 * HOUR), like("c", 3)]
 
 
-def test_the_script_takes_a_plan_as_groups() -> None:
-    """For each slot its start, its suffix, how many keys, then the keys, their amounts, and what hangs on them."""
+def test_a_plan_has_a_group_for_each_slot() -> None:
+    """With the amounts of its members, and where ties go by time with the events that decide."""
     made = plan(GROUPED, 10 * HOUR)
-    assert made.groups(SERVER) == [9 * HOUR, "", 2, "a", "b", 1, 2, 0, 0, 10 * HOUR, "", 1, "c", 3, 0, 0]
-    first = rolling_board("4h", "1h", ties="first")
-    assert made.groups(first) == [9 * HOUR, "", 2, "a", "b", 1, 2, -1, -2, 0, 0, 10 * HOUR, "", 1, "c", 3, -3, 0, 0]
+    assert amounts(made) == {9 * HOUR: {"a": 1, "b": 2}, 10 * HOUR: {"c": 3}}
+    assert [group.orders for group in made.slots.values()] == [{"a": -1, "b": -2}, {"c": -3}]
 
 
-def test_the_script_takes_all_that_hangs_on_a_group() -> None:
-    """Tables by the start of their period, metadata by the number of its key, votes, and the events of a log."""
-    days = forever(window=Periods(unit="day"), ties="key")
-    assert plan_on(days, [like("a")], NEW_YEAR).groups(days) == [NEW_YEAR, f":{NEW_YEAR}", 1, "a", 1, 0, 0]
-    last = forever(window=Periods(unit="day", last=2), ties="key")
-    assert plan_on(last, [like("a")], NEW_YEAR).groups(last) == [NEW_YEAR, "", 1, "a", 1, 0, 0]
+def test_a_plan_has_all_that_hangs_on_a_group() -> None:
+    """Metadata of each member, votes, and the events of a log."""
     best = forever(operator="best", ties="last")
     entries = [like("a", 3), make_entry("b", 4, extra=Extra(metadata=b"{}"))]
-    assert plan_on(best, entries, 0).groups(best) == [0, "", 2, "a", "b", 3, 4, 1, 2, 2, 1, b"", 2, b"{}", 0]
+    group = plan_on(best, entries, 0).slots[0]
+    assert (group.orders, group.metadata) == ({"a": 1, "b": 2}, {"a": b"", "b": b"{}"})
     contest = forever(votes=Votes(), ties="key")
-    made = plan_on(contest, [vote("a", "ann")], 0)
-    assert made.groups(contest) == [0, "", 1, "a", 1, 0, 1, *made.slots[0].votes[0]]
+    (vote_of_ann,) = plan_on(contest, [vote("a", "ann")], 0).slots[0].votes
+    assert vote_of_ann == (*voter_digests(b"", "ann", "a"), 1)
     sliding = forever(window=Sliding(60), ties="key")
-    made = plan_on(sliding, [like("a", 2), like("b", 1, 5)], 5)
-    assert made.groups(sliding) == [0, "", 2, "a", "b", 2, 1, 0, 0, 2, "", 2, "a", 5000, 1, "b"]
+    assert plan_on(sliding, [like("a", 2), like("b", 1, 5)], 5).events == [(None, 2, "a"), (5000, 1, "b")]
 
 
 @given(st.lists(st.sampled_from("abcdef"), max_size=20), st.sampled_from(["key", "first", "last"]))

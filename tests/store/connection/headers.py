@@ -1,23 +1,20 @@
-"""Reads the header of a script: what it says of KEYS and ARGV, for the tests to hold against the code."""
+"""Reads the header of a script: what it says of KEYS and of the request, for the tests to hold against the code."""
 
 import re
 from typing import Final
 
 import msgspec
 
-_HEADER_LINE: Final = re.compile(r"-- (KEYS|ARGV)\[(?:(\d+)(\.\.\.)?|(\.\.\.))\] (\w+) — \S")
+_KEY: Final = re.compile(r"-- KEYS\[(\d+)(\.\.\.)?\] (\w+) — \S")
+_REQUEST: Final = re.compile(r"^-- Request: (\w+)$", re.MULTILINE)
 
 
 class Header(msgspec.Struct, frozen=True):
-    """What a script's header documents: the names of KEYS and of ARGV, and how many of the last of each repeat.
-
-    The first that repeats has the number with which it begins; the next, `[...]`, begins where that one ends.
-    """
+    """What a script's header documents: the names of KEYS, whether the last repeats, and the name of the request."""
 
     keys: tuple[str, ...]
-    arguments: tuple[str, ...]
-    more_keys: int
-    more_arguments: int
+    more_keys: bool
+    request: str
 
 
 def parse_header(source: str) -> Header:
@@ -26,18 +23,21 @@ def parse_header(source: str) -> Header:
     Raises:
         ValueError: a line is missing, out of order, or documents what is not there.
     """
-    names: dict[str, list[str]] = {"KEYS": [], "ARGV": []}
-    more = {"KEYS": 0, "ARGV": 0}
+    names: list[str] = []
+    more = False
     comments = [line for line in source.splitlines() if line.startswith("--")]
     for line in comments:
-        match = _HEADER_LINE.match(line)
+        match = _KEY.match(line)
         if match is None:
             continue
-        kind, number, repeats, follows, name = match.groups()
-        if not more[kind] if follows else more[kind] or int(number) != len(names[kind]) + 1:
-            raise ValueError(f"{kind}[{number or follows}] is out of order")
-        names[kind].append(name)
-        more[kind] += bool(repeats or follows)
+        number, repeats, name = match.groups()
+        if more or int(number) != len(names) + 1:
+            raise ValueError(f"KEYS[{number}] is out of order")
+        names.append(name)
+        more = bool(repeats)
     if not any(line.startswith("-- Returns ") for line in comments):
         raise ValueError("the header does not say what the script returns")
-    return Header(tuple(names["KEYS"]), tuple(names["ARGV"]), more["KEYS"], more["ARGV"])
+    requests = _REQUEST.findall(source)
+    if len(requests) != 1:
+        raise ValueError("the header does not name one request")
+    return Header(tuple(names), more, requests[0])

@@ -3,10 +3,10 @@
 import asyncio
 import hashlib
 import re
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple, get_args
 
 import msgspec
 import pytest
@@ -24,10 +24,11 @@ from live.store.board.audit import AUDIT, FIX_TOTALS, Auditor
 from live.store.board.beginnings import CREATE, DELETE_KEYS, EXPIRE, RENEW, UPDATE, renew
 from live.store.board.keys import Keys, SystemKeys, Table
 from live.store.board.ledger import Ledger
+from live.store.board.requests import rules_of
 from live.store.board.state import SCRIPTS
 from live.store.connection.client import Store, connect
-from live.store.connection.line import SharedLine, Word
-from live.store.connection.scripts import Script
+from live.store.connection.line import Word
+from live.store.connection.scripts import Script, Text, text, texts
 from live.store.connection.sources import load
 from live.store.registry.definitions import DEFINE
 from live.store.registry.leases import GCRA, LeaseStore
@@ -53,30 +54,42 @@ BOARDS = [
     Board(id="set", title="set", window=Forever(), clock="event", operator="set", sort_order="asc"),
     Board(id="vote", title="vote", window=Forever(), clock="event", votes=Votes(per_key=99, registered=True)),
 ]
-GOOD = "-- Does it.\n-- KEYS[1] a — hash: it\n-- ARGV[1] b — integer: how often\n-- Returns {'ok'}\nreturn {KEYS[1]}\n"
+GOOD = "-- Does it.\n-- KEYS[1] a — hash: it\n-- Request: Plain\n-- Returns {'ok'}\nreturn {KEYS[1]}\n"
 
 
-class Recorder(SharedLine):
-    """A line that notes the scripts that it really runs: hash, number of keys, keys and arguments."""
+class Plain(msgspec.Struct):
+    """A request with one field."""
 
-    def __init__(self, store: Store, settings: Settings) -> None:
-        super().__init__(store.connection_pool, settings.store_timeout)
-        self.noted: list[tuple[str, int, list[Word]]] = []
+    word: str = ""
 
-    async def call(self, *words: Word) -> Any:
-        """Note the call, and make it."""
-        if words[0] == "EVALSHA":
-            _, script, keys, *sent = words
-            self.noted.append((str(script), int(keys), sent))
-        return await super().call(*words)
+
+class Noted(NamedTuple):
+    """One call of a script."""
+
+    script: Script[Any]
+    keys: Sequence[str]
+    request: Any
+
+
+@pytest.fixture
+def noted(monkeypatch: pytest.MonkeyPatch) -> list[Noted]:
+    """The calls of scripts, all of which are really made."""
+    calls: list[Noted] = []
+    command = Script.command
+
+    def noting(script: Script[Any], keys: Sequence[str], request: Any) -> tuple[Word, ...]:
+        calls.append(Noted(script, keys, request))
+        return command(script, keys, request)
+
+    monkeypatch.setattr(Script, "command", noting)
+    return calls
 
 
 @asynccontextmanager
-async def recording(url: str, settings: Settings) -> AsyncIterator[tuple[Store, Recorder]]:
-    """A client of a store, and what notes its scripts."""
+async def connected(url: str, settings: Settings) -> AsyncIterator[Store]:
+    """A client of a store."""
     client = connect(url, settings)
-    client.line = recorder = Recorder(client, settings)
-    yield client, recorder
+    yield client
     await client.aclose()
 
 
@@ -85,51 +98,50 @@ def code_of(source: str) -> str:
     return "\n".join(line.split("--")[0] for line in source.splitlines())
 
 
-def numbers(kind: str, source: str) -> set[int]:
-    """Which of KEYS or ARGV a script uses by number."""
-    return {int(number) for number in re.findall(rf"\b{kind}\[(\d+)\]", code_of(source))}
-
-
-def first_computed(kind: str, source: str) -> set[int]:
-    """With which number the ones begin that a script uses by a computed index: `KEYS[4 + slot]` with 5."""
-    code = code_of(source)
-    begins = set()
-    for index in re.findall(rf"\b{kind}\[([^\]]*[a-z][^\]]*)\]", code):
-        summand = re.fullmatch(r"(\d+) \+ \w+", index)
-        start = re.search(rf"\b{re.split(r'[^a-z]', index)[0]}\b[^=\n]*= (?:\{{\}}, )?(\d+)", code)
-        if summand:
-            begins.add(int(summand[1]) + 1)
-        elif start:
-            begins.add(int(start[1]))
-    return begins
-
-
 @pytest.mark.parametrize("name", SOURCES)
-def test_a_header_documents_what_the_source_uses(name: str) -> None:
-    """Each KEYS[n] and ARGV[n] is documented and used, with no number left out."""
-    header = parse_header(SOURCES[name])
-    for kind, names, more in (
-        ("KEYS", header.keys, header.more_keys),
-        ("ARGV", header.arguments, header.more_arguments),
-    ):
-        alone = len(names) - more
-        first_repeated = {alone + 1} if more else set()
-        assert numbers(kind, SOURCES[name]) - first_repeated == set(range(1, alone + 1))
-        computed = first_computed(kind, SOURCES[name])
-        assert alone + 1 in computed if more else not computed
-        assert len(set(names)) == len(names)
-
-
-@pytest.mark.parametrize("name", SOURCES)
-def test_a_name_in_the_header_is_the_name_in_the_source(name: str) -> None:
-    """What is documented as `ranking` is called `ranking` in the code."""
+def test_a_header_names_every_store_key_that_the_source_uses(name: str) -> None:
+    """In their order, and under the names of the code; the rest is where the request or a loop says."""
     header, code = parse_header(SOURCES[name]), code_of(SOURCES[name])
-    words = set(re.findall(r"\w+", code))
-    alone = (
-        header.keys[: len(header.keys) - header.more_keys]
-        + header.arguments[: len(header.arguments) - header.more_arguments]
-    )
-    assert set(alone) <= words
+    alone = header.keys[: len(header.keys) - header.more_keys]
+    assert set(alone) <= set(re.findall(r"\w+", code))
+    assert len(set(header.keys)) == len(header.keys)
+    (named,) = re.findall(r"^local ([\w, ]+) = (?:KEYS|unpack\(KEYS|KEYS\[1\])", code, re.MULTILINE)
+    assert tuple(named.split(", "))[: len(alone)] == alone
+    (last,) = re.findall(r"unpack\(KEYS, 1, (\d+)\)", code) or [str(len(alone))]
+    assert int(last) == len(alone)
+
+
+def fields_of(kind: Any) -> Iterator[tuple[str, str]]:
+    """The fields of a request and of what is in it: the struct, and the field."""
+    for field in msgspec.structs.fields(kind):
+        yield kind.__name__, field.name
+        for part in (field.type, *get_args(field.type)):
+            if isinstance(part, type) and issubclass(part, msgspec.Struct):
+                yield from fields_of(part)
+
+
+@pytest.mark.parametrize("name", SOURCES)
+def test_a_request_has_the_fields_that_its_script_reads(name: str) -> None:
+    """No more and no fewer; the header names it."""
+    kind = USED[name].request
+    assert parse_header(SOURCES[name]).request == kind.__name__
+    code, fields = code_of(load(name)), set(kind.__struct_fields__)
+    assert read_from_request(code_of(SOURCES[name])) <= fields <= read_from_request(code)
+    assert re.findall(r"\bARGV\b.*", code) == ["ARGV[1])"]
+
+
+def read_from_request(code: str) -> set[str]:
+    """The fields of the request that some code reads."""
+    return set(re.findall(r"\brequest\.(\w+)", code))
+
+
+def test_every_field_of_a_part_of_a_request_is_read() -> None:
+    """By some script that is sent it."""
+    sent: dict[tuple[str, str], str] = {}
+    for name, script in USED.items():
+        for field in fields_of(script.request):
+            sent[field] = sent.get(field, "") + code_of(load(name))
+    assert [field for field, code in sent.items() if not re.search(rf"\.{field[1]}\b", code)] == []
 
 
 def test_every_script_has_a_caller() -> None:
@@ -158,16 +170,16 @@ def test_a_script_is_its_file_with_the_parts_that_it_includes() -> None:
 
 @pytest.mark.parametrize("name", PARTS)
 def test_a_part_knows_no_places(name: str) -> None:
-    """It goes by the names of the script's header, takes nothing in itself, and leaves nothing but what is its own."""
+    """It goes by names, takes nothing in itself, and leaves nothing but what is its own."""
     assert not re.search(r"\b(KEYS|ARGV)\b", code_of(PARTS[name]))
     assert included(PARTS[name]) == []
     assert not re.findall(r"^(?!local |  |end|\s*$).+", code_of(PARTS[name]), re.MULTILINE)
 
 
-async def test_callers_send_what_the_headers_document(valkey_url: str) -> None:
-    """Every script is really run, with as many keys and arguments as its header says, on keys of one tag only."""
+async def test_callers_send_what_the_headers_document(valkey_url: str, noted: list[Noted]) -> None:
+    """Every script is really run, with its request and as many store keys as its header says, all of one tag."""
     settings = fresh_settings(valkey_url, rotation_step=1)
-    async with recording(valkey_url, settings) as (client, recorder):
+    async with connected(valkey_url, settings) as client:
         for board in BOARDS:
             auditor = Auditor(client, board.id, settings.key_prefix, lambda *_: None)
             await drive(client, Ledger(client, board, settings), auditor)
@@ -177,23 +189,13 @@ async def test_callers_send_what_the_headers_document(valkey_url: str) -> None:
         await live_and_leave(client, settings)
         await Turn(client, SystemKeys(settings.key_prefix).demo).ask()
 
-    by_hash = {
-        hashlib.sha1(script.source.encode(), usedforsecurity=False).hexdigest(): script for script in USED.values()
-    }
-    for sha, keys, sent in recorder.noted:
-        header = parse_header(by_hash[sha].source)
-        assert fits(keys, header.keys, more=header.more_keys)
-        assert fits(len(sent) - keys, header.arguments, more=header.more_arguments)
-        tags = {str(key).removeprefix(f"{settings.key_prefix}:{{").partition("}")[0] for key in sent[:keys]}
-        assert tags in (
-            {":producers"},
-            {"rate:shop"},
-            {":boards"},
-            {":demo"},
-            {"brief"},
-            *({board.id} for board in BOARDS),
-        )
-    assert {by_hash[sha].name for sha, _, _ in recorder.noted} == SOURCES.keys()
+    known = [{":producers"}, {"rate:shop"}, {":boards"}, {":demo"}, {"brief"}, *({board.id} for board in BOARDS)]
+    for script, keys, request in noted:
+        header = parse_header(script.source)
+        assert type(request) is script.request
+        assert fits(len(keys), header.keys, more=header.more_keys)
+        assert {key.removeprefix(f"{settings.key_prefix}:{{").partition("}")[0] for key in keys} in known
+    assert {script.name for script, _, _ in noted} == SOURCES.keys()
 
 
 def fits(count: int, names: tuple[str, ...], *, more: int) -> bool:
@@ -247,57 +249,82 @@ async def live_and_leave(client: Store, settings: Settings) -> None:
 
 
 @pytest.mark.parametrize("board", BOARDS, ids=lambda board: board.id)
-async def test_the_groups_of_a_batch_are_taken_apart_whole(valkey_url: str, board: Board) -> None:
-    """Keys and arguments of each group, as the header has them: what the caller sends is used up to the last."""
+async def test_a_batch_is_sent_with_all_that_hangs_on_it(valkey_url: str, board: Board, noted: list[Noted]) -> None:
+    """The store keys of each group stand where the group says, and what it holds is of its members."""
     settings = fresh_settings(valkey_url)
-    async with recording(valkey_url, settings) as (client, recorder):
+    async with connected(valkey_url, settings) as client:
         ledger = Ledger(client, board, settings)
         if board.votes:
             await client.hset(ledger.keys.entrants, mapping=dict.fromkeys(("k0", "k1", "k2"), b"{}"))
         ann = Extra("ann", b'{"a":1}')
         await ledger.add([make_entry(f"k{i % 3}", i, i * HOUR, bytes([i] * 16), ann) for i in range(1, 8)])
 
-    header = parse_header(SOURCES["add"])
-    fixed = len(header.keys) - header.more_keys
-    _, keys, sent = recorder.noted[-1]
-    arguments = sent[keys:]
-    buckets, identities = (int(arguments[header.arguments.index(name)]) for name in ("buckets", "n"))
-    alone = header.arguments.index("identities")
-    assert arguments[alone : alone + identities] == [bytes([i] * 16) for i in range(1, 8)]
-    groups, tables = sent[fixed + buckets : keys], board.window.tables
-    rest = arguments[alone + identities :]
-    assert len(groups) % 7 == 0
-    for first in range(0, len(groups), 7):
-        start, suffix, count = int(rest[0]), str(rest[1]), int(rest[2])
-        assert suffix == (f":{start}" if tables else "")
-        table = Table(ledger.keys.channel, suffix).all
-        assert groups[first : first + 7] == [ledger.keys.slot(start), *table, ledger.keys.hidden]
-        members = rest[3 : 3 + count]
-        assert len(set(members)) == count
-        rest = rest[3 + count * (2 if board.ties == "key" else 3) :]
-        described, rest = int(rest[0]), rest[1:]
-        assert {int(number) for number in rest[: 2 * described : 2]} <= set(range(1, count + 1))
-        assert described == (0 if board.operator == "incr" else count)
-        rest = rest[2 * described :]
-        votes, rest = int(rest[0]), rest[1:]
-        assert votes == (7 if board.votes else 0)
-        rest = rest[3 * votes :]
-    events = 7 if isinstance(board.window, Sliding) else 0
-    assert rest[:1] == ([events] if events else [])
-    assert len(rest) == (1 + 3 * events if events else 0)
+    own, (_, keys, request) = ledger.keys, noted[-1]
+    identities = request.identities
+    assert bytes(identities.all).endswith(b"".join(b"\xb0" + bytes([i] * 16) for i in range(1, 8)))
+    assert identities.counted == 7
+    buckets = [own.seen(identities.bucket - number * request.span) for number in range(3)]
+    assert keys[identities.newest - 1 : identities.oldest + 1] == buckets
+    for group in request.groups:
+        table = Table(own.channel, group.suffix).all
+        assert group.suffix == (f":{group.start}" if board.window.tables else "")
+        assert keys[group.keys - 1 : group.keys + 5] == [own.slot(group.start), *table]
+        count = len(set(group.members))
+        assert len(group.members) == len(group.amounts) == count
+        assert len(group.orders) == (0 if board.ties == "key" else count)
+        assert len(group.metadata) == (0 if board.operator == "incr" else count)
+    votes = [group.votes for group in request.groups if group.votes]
+    assert sum(len(vote.actors) for vote in votes) == (7 if board.votes else 0)
+    assert request.rules == rules_of(board)
+    events = request.events
+    assert (events is None) == (not isinstance(board.window, Sliding))
+    assert events is None or list(map(len, msgspec.structs.astuple(events))) == [7, 7, 7]
 
 
 async def test_a_script_is_loaded_where_it_is_missing(valkey_url: str) -> None:
     """A store that does not know the hash is sent the source, once."""
     client = connect(valkey_url, fresh_settings(valkey_url))
-    script = Script("mine", GOOD + f"-- {fresh_settings(valkey_url).key_prefix}")
-    assert await script(client, ["a"], [1]) == [b"a"]
+    script = Script("mine", Plain, GOOD + f"-- {fresh_settings(valkey_url).key_prefix}")
+    assert await script(client, ["a"], Plain()) == [b"a"]
     assert await client.script_exists(script_hash(script)) == [True]
-    assert await script(client, ["b"], [1]) == [b"b"]
+    assert await script(client, ["b"], Plain()) == [b"b"]
     await client.aclose()
 
 
-def script_hash(script: Script) -> str:
+@pytest.mark.parametrize("size", [0, 1, 31, 32, 255, 256, 65535, 65536])
+async def test_bytes_are_sent_as_they_are(any_store: str, size: int) -> None:
+    """Though no text in any encoding."""
+    content = bytes(range(128, 256)) * (size // 128 + 1)
+
+    class Bytes(msgspec.Struct):
+        one: Text
+        many: Text
+
+    client = connect(any_store, fresh_settings(any_store))
+    script = Script("mine", Bytes, "local request = cmsgpack.unpack(ARGV[1]) return {request.one, request.many}")
+    many = [content[:16], content[1:17]]
+    assert await script(client, [], Bytes(text(content[:size]), texts(many, 16))) == [content[:size], many]
+    await client.aclose()
+
+
+@pytest.mark.parametrize("number", [0, -1, 127, 128, -33, 2**31, -(2**31) - 1, 2**53, -(2**53), 2**53 - 1, 0.5, 1e9])
+async def test_numbers_are_exact(any_store: str, number: float) -> None:
+    """Whole ones within ±2^53, and fractions; None is no field."""
+
+    class Number(msgspec.Struct):
+        number: float
+        none: None = None
+
+    client = connect(any_store, fresh_settings(any_store))
+    source = (
+        "local request = cmsgpack.unpack(ARGV[1]) return {string.format('%.17g', request.number), type(request.none)}"
+    )
+    reply, none = await Script("mine", Number, source)(client, [], Number(number))
+    assert (float(reply), none) == (number, b"nil")
+    await client.aclose()
+
+
+def script_hash(script: Script[Any]) -> str:
     """The name under which a store keeps a script."""
     return hashlib.sha1(script.source.encode(), usedforsecurity=False).hexdigest()
 
@@ -324,27 +351,25 @@ async def test_scripts_refuse_a_board_that_is_not_there(valkey_url: str) -> None
     ("before", "after", "message"),
     [
         ("-- KEYS[1]", "-- KEYS[2]", r"KEYS\[2\] is out of order"),
-        ("-- ARGV[1]", "-- ARGV[0]", r"ARGV\[0\] is out of order"),
-        ("-- ARGV[1] b", "-- ARGV[1...] b — many: of them\n-- ARGV[2] c", r"ARGV\[2\] is out of order"),
-        ("-- ARGV[1] b", "-- KEYS[1] b", r"KEYS\[1\] is out of order"),
-        ("-- ARGV[1] b", "-- ARGV[1] b — x\n-- ARGV[...] c", r"ARGV\[\.\.\.\] is out of order"),
+        ("-- Request", "-- KEYS[2...] b — many: of them\n-- KEYS[3] c — x\n-- Request", r"KEYS\[3\] is out of order"),
+        ("-- Request: Plain\n", "", "does not name one request"),
         ("-- Returns {'ok'}\n", "", "does not say what the script returns"),
     ],
 )
 def test_a_broken_header_is_refused(before: str, after: str, message: str) -> None:
-    """A number left out, doubled or behind what repeats, and a missing answer, are faults of the script."""
+    """A number left out, doubled or behind what repeats, and a missing request or answer, are faults of the script."""
     assert before in GOOD
     with pytest.raises(ValueError, match=message):
         parse_header(GOOD.replace(before, after))
 
 
 def test_a_header_is_read_whole() -> None:
-    """Names in order, and how many of the last repeat."""
-    source = "-- KEYS[1] a — x\n-- KEYS[2...] b — x\n-- ARGV[1] c — x\n-- Returns nothing\nreturn 1"
-    twice = source.replace("-- ARGV", "-- KEYS[...] d — x\n-- ARGV")
-    assert parse_header(twice) == Header(("a", "b", "d"), ("c",), more_keys=2, more_arguments=0)
-    assert parse_header(source) == Header(("a", "b"), ("c",), more_keys=1, more_arguments=0)
-    assert parse_header("-- Returns nothing\nreturn 1") == Header((), (), more_keys=0, more_arguments=0)
+    """Names in order, and whether the last repeats."""
+    source = "-- KEYS[1] a — x\n-- KEYS[2...] b — x\n-- Request: Plain\n-- Returns nothing\nreturn 1"
+    assert parse_header(source) == Header(("a", "b"), more_keys=True, request="Plain")
+    assert parse_header("-- Request: Plain\n-- Returns nothing\nreturn 1") == Header(
+        (), more_keys=False, request="Plain"
+    )
 
 
 async def test_a_store_that_was_started_again_is_sent_each_script_once(own_store: StoreProcess) -> None:

@@ -17,7 +17,7 @@ from live.store.board.usage import keys_of, measure
 from live.store.connection.client import Store, connect
 from live.store.connection.line import SharedLine, Word
 from live.store.connection.scripts import Script
-from live.store.registry.presence import BEAT, PRESENT, Presence
+from live.store.registry.presence import BEAT, PRESENT, Presence, PresenceRequest
 from tests.mutation import compiled, is_caught, mutated
 from tests.support import StoreProcess, fresh_settings, rolling_board
 
@@ -39,7 +39,7 @@ MUTANTS = {
 class Watched:
     """Boards that are open in a store, and processes whose viewers watch them."""
 
-    def __init__(self, client: Store, prefix: str, script: Script) -> None:
+    def __init__(self, client: Store, prefix: str, script: Script[Any]) -> None:
         self.client: Any = client
         self.prefix = prefix
         self.keys = Keys(prefix, "posts")
@@ -61,7 +61,9 @@ class Watched:
 
 
 @asynccontextmanager
-async def watched(store: str, script: Script = PRESENT, boards: Sequence[str] = ("posts",)) -> AsyncIterator[Watched]:
+async def watched(
+    store: str, script: Script[Any] = PRESENT, boards: Sequence[str] = ("posts",)
+) -> AsyncIterator[Watched]:
     """Boards that are open."""
     settings = fresh_settings(store)
     client = connect(store, settings)
@@ -73,7 +75,7 @@ async def watched(store: str, script: Script = PRESENT, boards: Sequence[str] = 
         await client.aclose()
 
 
-async def whole_story(store: str, script: Script) -> None:
+async def whole_story(store: str, script: Script[Any]) -> None:
     """Two processes, a third that has crashed, one that goes, and the end of the board."""
     async with watched(store, script) as made:
         one, two = made.process(), made.process()
@@ -113,7 +115,7 @@ async def test_viewers_are_counted_over_all_processes(any_store: str) -> None:
 def test_a_wrong_script_is_caught(valkey_url: str, mutant: str) -> None:
     """Each with one mistake made in it."""
     right, wrong = MUTANTS[mutant]
-    script = compiled(valkey_url, Script("present", mutated(PRESENT.source, {right: wrong})))
+    script = compiled(valkey_url, PRESENT.changed(mutated(PRESENT.source, {right: wrong})))
     assert is_caught(lambda: asyncio.run(whole_story(valkey_url, script))), f"nothing noticed that {mutant}"
 
 
@@ -130,16 +132,16 @@ async def test_each_report_renews_the_key(valkey_url: str) -> None:
         assert await made.client.pttl(made.keys.viewers) > TTL // 2
 
 
-class Counting(Script):
+class Counting(Script[PresenceRequest]):
     """A script that notes which boards it is run for."""
 
     def __init__(self) -> None:
-        super().__init__("present")
+        super().__init__("present", PresenceRequest)
         self.boards: list[str] = []
 
-    def command(self, keys: Sequence[str], arguments: Sequence[Word]) -> tuple[Word, ...]:
+    def command(self, keys: Sequence[str], request: PresenceRequest) -> tuple[Word, ...]:
         self.boards.append(keys[1].partition("{")[2].partition("}")[0])
-        return super().command(keys, arguments)
+        return super().command(keys, request)
 
 
 async def test_nothing_is_told_of_boards_that_nobody_watches(valkey_url: str) -> None:

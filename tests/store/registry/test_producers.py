@@ -40,7 +40,7 @@ asyncio.run(main(*sys.argv[1:]))
 
 
 @asynccontextmanager
-async def producer_store(url: str, register: Script = REGISTER) -> AsyncIterator[tuple[ProducerStore, Any]]:
+async def producer_store(url: str, register: Script[Any] = REGISTER) -> AsyncIterator[tuple[ProducerStore, Any]]:
     """Producers under a prefix of their own, and the client."""
     settings = fresh_settings(url)
     client = connect(url, settings)
@@ -124,8 +124,8 @@ async def test_changes_at_once_do_not_lose_one_another(any_store: str) -> None:
 
 async def test_a_script_that_does_not_compare_is_caught(valkey_url: str) -> None:
     """The test above fails with it."""
-    right = "if (redis.call('HGET', producers, producer) or '') ~= known then"
-    mutant = compiled(valkey_url, Script("register", mutated(REGISTER.source, {right: "if false then"})))
+    right = "if (redis.call('HGET', producers, producer) or '') ~= request.known then"
+    mutant = compiled(valkey_url, REGISTER.changed(mutated(REGISTER.source, {right: "if false then"})))
     async with producer_store(valkey_url, mutant) as (producers, _):
         results, _ = await add_at_once(producers)
         assert sum(isinstance(result, SetupError) for result in results) != 10

@@ -1,8 +1,8 @@
--- Consecutive records as they are read, in the order that `order` has before.
+-- Consecutive records as they are read, in the order that `view` says.
 local function rows_at(start, limit, count)  -- {name, score, ...}; `count` is the number of records there are
-  local range = order == 'forward' and 'ZRANGE' or 'ZREVRANGE'
+  local range = view.order == 'forward' and 'ZRANGE' or 'ZREVRANGE'
   local rows = redis.call(range, ranking, start, start + limit - 1, 'WITHSCORES')
-  if order ~= 'turned' then return rows end
+  if view.order ~= 'turned' then return rows end
   local records = #rows / 2
   local first, turned = 1, {}
   while first <= records do  -- equal scores come by name descending: turn the run round, or read it forwards if cut
@@ -24,20 +24,20 @@ local function rows_at(start, limit, count)  -- {name, score, ...}; `count` is t
   return turned
 end
 
-local function page_at(start, limit, count)  -- start, rank of the first, rows, and metadata where `described`
+local function page_at(start, limit, count)  -- start, rank of the first, rows, and metadata where the view has it
   local rows = limit > 0 and rows_at(start, limit, count) or {}
   if #rows == 0 then return digits(start), '', rows, {} end
   local rank = digits(rank_of(rows[2], start))
-  if described ~= '1' then return digits(start), rank, rows, {} end
+  if not view.described then return digits(start), rank, rows, {} end
   local members = {}
   for i = 1, #rows / 2 do
-    members[i] = ties == 'key' and rows[2 * i - 1] or string.sub(rows[2 * i - 1], 9)
+    members[i] = not view.tagged and rows[2 * i - 1] or string.sub(rows[2 * i - 1], 9)
   end
   return digits(start), rank, rows, redis.call('HMGET', metadata, unpack(members))
 end
 
 local function around(member, neighbours)  -- start and limit of a record with its neighbours; nothing where there is none
-  local name = ties == 'key' and member or (redis.call('HGET', reached, member) or '') .. member
+  local name = not view.tagged and member or (redis.call('HGET', reached, member) or '') .. member
   local score, position = standing(name)
   if not score then return end
   local start = math.max(0, position - neighbours)

@@ -1,0 +1,12 @@
+-- The answer to a caller for whom there is nothing to do yet, or who asks for another slot than the oldest; nil when
+-- the slot that it asks for has left the window, or when `turns` and the board has yet to pass on to its newest period.
+local function not_due(board, turns)
+  local plan = request.clock
+  if not fits(plan, board.newest, nil) then return replan(board.newest, board.latest) end
+  if turns and board.newest ~= plan.current then return end
+  local oldest = redis.call('ZRANGE', slots, 0, 0)[1]
+  if not oldest or not plan.current or tonumber(oldest) >= request.kept then
+    return {'idle', not plan.by_event and plan.till and digits(plan.till - now) or '-1'}
+  end
+  if tonumber(oldest) ~= request.start then return {'slot', oldest} end
+end

@@ -1,0 +1,9 @@
+-- Whether the slots that there are begin as the caller believes.
+local function same_slots(starts)
+  local held = redis.call('ZRANGE', slots, 0, -1)
+  if #held ~= #starts then return false end
+  for i = 1, #held do
+    if held[i] ~= starts[i] then return false end
+  end
+  return true
+end
