@@ -14,7 +14,8 @@ import msgspec
 from live.domain.board_file import BoardChoice, make_board
 from live.domain.event import make_entry
 from live.settings import load_settings
-from live.store.board.ledger import Ledger
+from live.store.board.state import BoardState
+from live.store.board.writer import BoardWriter
 from live.store.connection.client import connect
 
 _WARMUP: Final = 50
@@ -22,16 +23,16 @@ _MEAN_PAUSE: Final = 0.004  # at random, so that adds do not fall into step with
 
 
 async def add_until_told(url: str) -> list[float]:
-    """Add events, each after a pause; seconds from the call of `Ledger.add` to its return, which is durable."""
+    """Add events, each after a pause; seconds from the call of `BoardWriter.add` to its return, which is durable."""
     settings = load_settings({}, store=url)
     client = connect(url, settings)
-    ledger = Ledger(client, make_board(BoardChoice(id="neighbour")), settings)
+    writer = BoardWriter(BoardState(client, make_board(BoardChoice(id="neighbour")), settings))
     told = asyncio.create_task(asyncio.to_thread(sys.stdin.read))
     chance = random.Random(1)
     times: list[float] = []
     while not told.done():
         started = time.perf_counter()
-        await ledger.add([make_entry(f"post-{chance.randrange(1000)}", 1, None)])
+        await writer.add([make_entry(f"post-{chance.randrange(1000)}", 1, None)])
         times.append(time.perf_counter() - started)
         await asyncio.sleep(chance.expovariate(1 / _MEAN_PAUSE))
     await client.aclose()

@@ -17,10 +17,11 @@ from bench.table import Row, Scale, Tell, middle, middle_ratio, of_round, quanti
 from live.domain.board_file import BoardChoice, make_board
 from live.domain.event import make_entry
 from live.settings import load_settings
-from live.store.board.ledger import Ledger
-from live.store.board.rotation import rotate_for_ever
+from live.store.board.rotation import rotate_forever
+from live.store.board.rotator import BoardRotator
+from live.store.board.state import SCRIPTS, BoardState
+from live.store.board.writer import BoardWriter
 from live.store.connection.client import connect
-from live.store.connection.scripts import Script
 
 _BATCH: Final = 3_000
 _BEGIN: Final = 1_700_000_000_000  # ms; the slot that is filled
@@ -28,11 +29,13 @@ _LATER: Final = _BEGIN + 26 * 3_600_000  # a time at which that slot has left a 
 _DEADLINE: Final = 120.0
 
 
-class TimedLedger(Ledger):
-    """A ledger that notes how long each step of rotation takes."""
+class TimedRotator(BoardRotator):
+    """A rotator that notes how long each step of rotation takes."""
 
-    steps: list[float]
-    drained: asyncio.Event
+    def __init__(self, state: BoardState) -> None:
+        super().__init__(state)
+        self.steps: list[float] = []
+        self.drained = asyncio.Event()
 
     async def rotate(self) -> float | None:
         """One step; seconds from the call to its return, which is when the store has fsynced it."""
@@ -84,45 +87,45 @@ def rotation(scale: Scale, tell: Tell) -> list[Row]:
 async def _rotate(url: str, scale: Scale, tell: Tell) -> dict[str, float]:
     settings = load_settings(store=url)  # with the environment, so that LIVE_ROTATION_STEP can be tried
     client = connect(url, settings)
-    ledger = TimedLedger(client, make_board(BoardChoice(id="posts", clock="event")), settings)
-    ledger.steps, ledger.drained = [], asyncio.Event()
+    state = BoardState(client, make_board(BoardChoice(id="posts", clock="event")), settings)
+    writer, rotator = BoardWriter(state), TimedRotator(state)
     try:
         before = await _used_memory(client)
-        await _fill(ledger, scale.members, tell)
+        await _fill(writer, scale.members, tell)
         bytes_a_member = (await _used_memory(client) - before) / scale.members
         tell("adds while nothing rotates")
         with _writer(url) as idle_adds:
             await asyncio.sleep(scale.idle_seconds)
         await client.config_set("slowlog-max-len", 1_000_000)
         await client.config_set("slowlog-log-slower-than", 0)
-        await ledger.add([make_entry("the-clock", 1, _LATER)])
+        await writer.add([make_entry("the-clock", 1, _LATER)])
         tell("rotating")
         started = time.perf_counter()
         with _writer(url) as adds:
-            await _drain(ledger, settings.rotation_interval)
+            await _drain(rotator, settings.rotation_interval)
             total = time.perf_counter() - started
-        left = await client.zcard(ledger.keys.ranking)
+        left = await client.zcard(state.keys.ranking)
         if left != 1:
             raise BenchError(f"{left:,} members are left after the rotation, instead of the one that is live")
         return {
-            "bytes_a_member": bytes_a_member, "total": total, "steps": len(ledger.steps), "in_steps": sum(ledger.steps),
-            **_quantiles("step", ledger.steps), **_quantiles("script", _script_times(url)),
+            "bytes_a_member": bytes_a_member, "total": total, "steps": len(rotator.steps), "in_steps": sum(rotator.steps),
+            **_quantiles("step", rotator.steps), **_quantiles("script", _script_times(url)),
             **_quantiles("idle_add", idle_adds), **_quantiles("add", adds),
         }  # fmt: skip
     finally:
         await client.aclose()
 
 
-async def _fill(ledger: Ledger, members: int, tell: Tell) -> None:
+async def _fill(writer: BoardWriter, members: int, tell: Tell) -> None:
     for first in range(0, members, _BATCH):
         tell(f"filling: {first:,} members")
         names = (f"member-{number:07d}" for number in range(first, min(first + _BATCH, members)))
-        await ledger.add([make_entry(name, 1 + number % 9, _BEGIN) for number, name in enumerate(names)])
+        await writer.add([make_entry(name, 1 + number % 9, _BEGIN) for number, name in enumerate(names)])
 
 
-async def _drain(ledger: TimedLedger, interval: float) -> None:
-    rotating = asyncio.create_task(rotate_for_ever([ledger], interval))
-    drained = asyncio.create_task(ledger.drained.wait())
+async def _drain(rotator: TimedRotator, interval: float) -> None:
+    rotating = asyncio.create_task(rotate_forever([rotator], interval))
+    drained = asyncio.create_task(rotator.drained.wait())
     try:
         async with asyncio.timeout(_DEADLINE):
             await asyncio.wait({rotating, drained}, return_when=asyncio.FIRST_COMPLETED)
@@ -156,7 +159,7 @@ async def _used_memory(client: Redis) -> int:
 
 def _script_times(url: str) -> list[float]:
     """How long each call of the rotation script took in the store, from its SLOWLOG, in seconds."""
-    script = hashlib.sha1(Script("rotate").source.encode(), usedforsecurity=False).hexdigest().encode()
+    script = hashlib.sha1(SCRIPTS.rotate.source.encode(), usedforsecurity=False).hexdigest().encode()
     with redis.Redis.from_url(url) as client:  # one without deadlines: the answer is long
         entries: list[dict[str, Any]] = client.slowlog_get(-1)
     times = [entry["duration"] / 1e6 for entry in entries if script in entry["command"].split()]

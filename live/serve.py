@@ -100,7 +100,7 @@ async def check_store(settings: Settings, boards: Boards, *, accept: bool = Fals
                     log.warning(line)
                 await _look_for_losses(client, settings, boards, watch, accept=accept)
                 for board in boards.by_id.values():
-                    await Ledger(client, board, settings).open()
+                    await Ledger(client, board, settings).state.open()
                 if not settings.open and not is_loopback(settings.host):
                     await _require_keys(ProducerStore(client, settings.key_prefix), settings.host)
             except StoreUnavailableError as error:

@@ -128,7 +128,7 @@ class LedgerMachine(RuleBasedStateMachine):
             make_entry(key, amount, None if offset is None else (self.now + offset) * 1000, identity)
             for key, amount, offset, identity in batch
         ]
-        added: Added = self.run(self.ledgers[process].add(entries))
+        added: Added = self.run(self.ledgers[process].writer.add(entries))
         expected = self.expect(entries)
         assert dict(added.refused) == expected, f"refused {added.refused}, not {expected}"
 
@@ -211,10 +211,10 @@ class LedgerMachine(RuleBasedStateMachine):
 
     def step(self, ledger: Ledger) -> bool:
         """Rotate once; a step that moved something has acted on the current slot. Whether there may be more to do."""
-        self.run(ledger.open())
-        before = self.run(self.client.hget(ledger.keys.meta, "offset"))
-        more = self.run(ledger.rotate()) is None
-        if self.run(self.client.hget(ledger.keys.meta, "offset")) != before:
+        self.run(ledger.state.open())
+        before = self.run(self.client.hget(ledger.state.keys.meta, "offset"))
+        more = self.run(ledger.rotator.rotate()) is None
+        if self.run(self.client.hget(ledger.state.keys.meta, "offset")) != before:
             self.newest = self.current
         return more
 
@@ -282,7 +282,7 @@ class LedgerMachine(RuleBasedStateMachine):
         walked: list[tuple[str, int]] = []
         after: tuple[int, bytes] | None = None
         while True:
-            page = self.run(self.ledgers[0].read(size, after=after))
+            page = self.run(self.ledgers[0].reader.read(size, after=after))
             assert page.rank_count == len(expected)
             assert page.total_score == sum(score for _, score in expected)
             if not page.records:
@@ -306,7 +306,7 @@ class LedgerMachine(RuleBasedStateMachine):
     def holds(self) -> None:
         """I1, and the sums kept beside the ranking, after every rule."""
         if self.ledgers:
-            assert self.run(drifted(self.client, self.ledgers[0].keys)) == []
+            assert self.run(drifted(self.client, self.ledgers[0].state.keys)) == []
 
     def teardown(self) -> None:
         """Close what the machine opened."""

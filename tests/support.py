@@ -28,7 +28,7 @@ from live.serve import bound_socket, server_config
 from live.settings import Duration, HostPattern, Settings, as_environment
 from live.store.board.keys import Keys
 from live.store.board.ledger import Ledger
-from live.store.board.reader import HIGH
+from live.store.board.pages import HIGH
 from live.store.connection.client import connect
 from live.web.app import make_app
 

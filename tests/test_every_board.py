@@ -200,7 +200,7 @@ class BoardMachine(RuleBasedStateMachine):
         self.reference = Reference(self.board, FUTURE * 1000)
         self.advance(NOON * 1000 + 250)
         self.ledgers = [Ledger(self.client, self.board, self.settings, self.scripts) for _ in range(2)]
-        self.run(self.ledgers[0].open())
+        self.run(self.ledgers[0].state.open())
         self.revision = 0
 
     def advance(self, milliseconds: int) -> None:
@@ -217,7 +217,7 @@ class BoardMachine(RuleBasedStateMachine):
     def add(self, batch: list[tuple[str, int, int | None, str, bytes | None]], process: int) -> None:
         """Each entry is refused for the reason that the reference gives, or counted."""
         made = [self.entry(*parts) for parts in batch]
-        added = self.run(self.ledgers[process].add(made))
+        added = self.run(self.ledgers[process].writer.add(made))
         assert dict(added.refused) == self.reference.add(made, self.now)
         if self.window not in ADDITIVE:  # where nothing has to be let go, there is nothing to wait for
             self.compare(self.ledgers[1 - process], 100)
@@ -250,7 +250,7 @@ class BoardMachine(RuleBasedStateMachine):
     @rule(key=keys, hidden=st.booleans(), process=st.integers(0, 1))
     def hide(self, *, key: str, hidden: bool, process: int) -> None:
         """A hidden record has no rank; it comes back as if it had never been away, unless the last has to leave."""
-        self.run(self.ledgers[process].hide(key, hidden=hidden))
+        self.run(self.ledgers[process].moderation.hide(key, hidden=hidden))
         (self.reference.hidden.add if hidden else self.reference.hidden.discard)(key)
         self.reference.cut()
         if self.window not in ADDITIVE:
@@ -262,7 +262,7 @@ class BoardMachine(RuleBasedStateMachine):
         before = self.walk(self.ledgers[process], 100, None)
         if key not in self.reference.hidden:
             for hidden in (True, False):
-                self.run(self.ledgers[process].hide(key, hidden=hidden))
+                self.run(self.ledgers[process].moderation.hide(key, hidden=hidden))
         assert self.walk(self.ledgers[process], 100, None) == before
 
     @rule(key=keys, other=keys, amount=st.integers(0, 1), process=st.integers(0, 1))
@@ -278,25 +278,29 @@ class BoardMachine(RuleBasedStateMachine):
         """A frozen board takes nothing, and still knows what it has counted."""
         self.reference.frozen = frozen
         self.revision += 1
-        self.run(update(self.client, self.ledgers[0].keys, self.ledgers[0].epoch or "", self.revision, frozen=frozen))
+        self.run(
+            update(
+                self.client, self.ledgers[0].state.keys, self.ledgers[0].state.epoch or "", self.revision, frozen=frozen
+            )
+        )
 
     @rule(key=keys, process=st.integers(0, 1))
     def register(self, key: str, process: int) -> None:
         """A contest takes another key."""
-        self.run(self.ledgers[process].enter(key, b"{}"))
+        self.run(self.ledgers[process].moderation.enter(key, b"{}"))
         self.reference.entrants.add(key)
 
     @rule(process=st.integers(0, 1))
     def rotate(self, process: int) -> None:
         """One step."""
-        self.run(self.ledgers[process].rotate())
+        self.run(self.ledgers[process].rotator.rotate())
 
     @rule(size=st.integers(1, 4), process=st.integers(0, 1))
     def settle(self, size: int, process: int) -> None:
         """With nothing due any more, what is read is what the reference says, on pages of any size and both ways."""
         ledger = self.ledgers[process]
         for _ in range(500):
-            if self.run(ledger.rotate()) is not None:
+            if self.run(ledger.rotator.rotate()) is not None:
                 break
         else:
             raise AssertionError("rotation does not come to an end")
@@ -308,7 +312,7 @@ class BoardMachine(RuleBasedStateMachine):
 
     def settle_kept(self, ledger: Ledger, size: int) -> None:
         """The periods before are kept as they were."""
-        newest = self.run(ledger.current())
+        newest = self.run(ledger.reader.current())
         period = newest
         while period is not None and period > self.board.window.oldest(newest):
             period = self.board.window.slot_at(period - 1).start
@@ -318,16 +322,16 @@ class BoardMachine(RuleBasedStateMachine):
     def walk(self, ledger: Ledger, size: int, period: int | None) -> list[object]:
         """All records, forth and back."""
         forth: list[Any] = []
-        page = self.run(ledger.read(size, period=period))
+        page = self.run(ledger.reader.read(size, period=period))
         count = page.rank_count
         while page.records:
             forth += page.records
             assert len(forth) <= count, "the walk goes round"
             back, after = page.first, page.last
-            page = self.run(ledger.read(size, after=after, period=period))
+            page = self.run(ledger.reader.read(size, after=after, period=period))
         assert len(forth) == count
         if forth:
-            seen = self.run(ledger.read(count, before=back, period=period)).records
+            seen = self.run(ledger.reader.read(count, before=back, period=period)).records
             assert list(seen) == forth[: len(seen)]
             assert len(seen) == count - (count % size or size)
         return [self.comparable((record.key, record.score, record.rank)) for record in forth]

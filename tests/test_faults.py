@@ -73,18 +73,20 @@ async def drift_under_load(store: str, scripts: Scripts, seconds: float = 6.0) -
     client: Any = connect(store, settings)
     end = asyncio.get_running_loop().time() + seconds
     ledgers = [Ledger(client, board, settings, scripts) for _ in range(8)]
-    await ledgers[0].open()
+    await ledgers[0].state.open()
 
     async def write(ledger: Ledger, seed: int) -> None:
         chance = random.Random(seed)
         while asyncio.get_running_loop().time() < end:
-            await ledger.add([make_entry(f"k{chance.randrange(60)}", chance.randint(1, 3), None) for _ in range(20)])
+            await ledger.writer.add(
+                [make_entry(f"k{chance.randrange(60)}", chance.randint(1, 3), None) for _ in range(20)]
+            )
             await asyncio.sleep(0.002)
 
     async def rotate() -> None:
         ledger = Ledger(client, board, settings, scripts)
         while asyncio.get_running_loop().time() < end:
-            wait = await ledger.rotate()
+            wait = await ledger.rotator.rotate()
             await asyncio.sleep(0 if wait is None else min(wait, 0.02))
 
     looked = untrue = 0
@@ -93,7 +95,7 @@ async def drift_under_load(store: str, scripts: Scripts, seconds: float = 6.0) -
         nonlocal looked, untrue
         while asyncio.get_running_loop().time() < end:
             looked += 1
-            untrue += bool(await drifted(client, ledgers[0].keys))
+            untrue += bool(await drifted(client, ledgers[0].state.keys))
             await asyncio.sleep(0.01)
 
     await asyncio.gather(*(write(ledger, seed) for seed, ledger in enumerate(ledgers)), rotate(), rotate(), look())
@@ -296,17 +298,17 @@ async def count_through_lost_answers(store: StoreProcess, folder: Path, scripts:
     settings = fresh_settings(store.url, write_deadline=Duration(5))
     ready: Any = connect(store.url, settings)
     opened = Ledger(ready, rolling_board(), settings, scripts)
-    await opened.open()
+    await opened.state.open()
     async with swallowing_proxy(store.path, folder, 3) as (url, swallowed):
         client: Any = connect(url, settings)
         ledger = Ledger(client, rolling_board(), settings, scripts)
-        ledger.epoch, ledger.clock = opened.epoch, opened.clock
-        ledger._span, ledger._bucket = opened._span, opened._bucket
+        ledger.state.epoch, ledger.state.clock = opened.state.epoch, opened.state.clock
+        ledger.state.span, ledger.state.bucket = opened.state.span, opened.state.bucket
         await ready.script_load(scripts.add.source)  # so that one call is one command
-        await ledger.add([make_entry("a", 1, None)])
+        await ledger.writer.add([make_entry("a", 1, None)])
         assert swallowed == [3]
         await client.aclose()
-    score = await ready.zscore(ledger.keys.ranking, "a")
+    score = await ready.zscore(ledger.state.keys.ranking, "a")
     await ready.aclose()
     return int(score or 0)
 
@@ -332,14 +334,14 @@ async def test_a_frozen_store_that_wakes_counts_no_batch_twice(own_store: StoreP
     async with open_ledger(
         own_store.url, rolling_board(), store_timeout=Duration(0.1), write_deadline=Duration(5)
     ) as led:
-        await led.add([make_entry("a", 1, None)])
+        await led.writer.add([make_entry("a", 1, None)])
         with own_store.frozen():
-            adding = asyncio.create_task(led.add([make_entry("a", 1, None)]))
+            adding = asyncio.create_task(led.writer.add([make_entry("a", 1, None)]))
             await asyncio.sleep(0.5)  # several attempts are waiting in the store's sockets
             assert not adding.done()
         await adding
-        later = await led.add([make_entry("b", 1, None)])  # behind whatever surfaced
+        later = await led.writer.add([make_entry("b", 1, None)])  # behind whatever surfaced
 
-        page = await led.read(2)
+        page = await led.reader.read(2)
         assert [(record.key, record.score) for record in page.records] == [("a", 2), ("b", 1)]
         assert page.offset == later.offset == 3

@@ -50,8 +50,8 @@ class Readiness:
 
     async def _require_board(self, ledger: Ledger) -> None:
         try:
-            await ledger.confirm()
+            await ledger.state.confirm()
         except EpochLostError as error:
-            meant = await self._registry.explain(ledger.board.id, error)
+            meant = await self._registry.explain(ledger.state.board.id, error)
             if not isinstance(meant, ProblemError):  # it was removed a moment ago
                 raise meant from None

@@ -23,7 +23,7 @@ from live.metrics import forget_board
 from live.settings import Settings
 from live.store.board.beginnings import update
 from live.store.board.ledger import Ledger
-from live.store.board.rotation import rotate_for_ever
+from live.store.board.rotation import rotate_forever
 from live.store.connection.client import Store
 from live.store.registry.definitions import Definition
 
@@ -99,23 +99,23 @@ class BoardRegistry:
         """Note that boards have viewers, and remove those that nobody uses."""
         for name, definition in list(self._made.items()):
             ledger = self.ledgers[name]
-            if ledger.board.idle_ttl is None or ledger.born != definition.epoch:
+            if ledger.state.board.idle_ttl is None or ledger.state.born != definition.epoch:
                 continue
             if self._hub.channels[name].viewers:
                 with suppress(EpochLostError):
-                    await ledger.use()
+                    await ledger.state.use()
             elif time.monotonic() >= self._idle_until.get(name, 0):
-                wait = await self._board_admin.expire(name, definition.epoch, ledger.board.idle_ttl)
+                wait = await self._board_admin.expire(name, definition.epoch, ledger.state.board.idle_ttl)
                 self._idle_until[name] = time.monotonic() + min(_LONGEST_WAIT, wait or 0)
 
     async def explain(self, board: str, error: EpochLostError) -> Exception:
         """What it means that the store does not hold a board: it may have been removed a moment ago."""
         ledger = self.ledgers.get(board)
         with suppress(StoreUnavailableError, EpochLostError):
-            left = ledger is None or await ledger.has_left()
+            left = ledger is None or await ledger.state.has_left()
             await self.look()
             if not left and ledger is not None and self.ledgers.get(board) is ledger:
-                ledger.lose(error)
+                ledger.state.lose(error)
         return error if board in self.boards.by_id else ProblemError("board_not_found", f"board {board} was deleted")
 
     async def _take_over(self, found: Mapping[str, Definition]) -> None:
@@ -132,9 +132,11 @@ class BoardRegistry:
             try:
                 board = msgspec.structs.replace(read_board(name, definition.choices), owner=definition.owner)
                 ledger = Ledger(self._client, board, self._settings, born=definition.epoch)
-                await ledger.open()
+                await ledger.state.open()
                 if board.frozen or definition.revision > 1:  # whoever changed it may have died before
-                    await update(self._client, ledger.keys, definition.epoch, definition.revision, frozen=board.frozen)
+                    await update(
+                        self._client, ledger.state.keys, definition.epoch, definition.revision, frozen=board.frozen
+                    )
             except (DefinitionError, SetupError, EpochLostError) as error:
                 if isinstance(error, EpochLostError):
                     await self._explain_missing(ledger, definition, error)
@@ -158,11 +160,11 @@ class BoardRegistry:
 
     async def _explain_missing(self, ledger: Ledger, definition: Definition, error: EpochLostError) -> None:
         """Finish the removal of a board that is defined and not there; if nobody removes it, it was lost."""
-        name, idle_ttl = ledger.board.id, ledger.board.idle_ttl
-        if idle_ttl is not None and await ledger.has_left():
+        name, idle_ttl = ledger.state.board.id, ledger.state.board.idle_ttl
+        if idle_ttl is not None and await ledger.state.has_left():
             await self._board_admin.expire(name, definition.epoch, idle_ttl)
         elif (await self._board_admin.definitions.load()).boards.get(name) == definition:
-            ledger.lose(error)
+            ledger.state.lose(error)
 
     def _severed(self, boards: Mapping[str, Board]) -> set[tuple[str, str]]:
         """The unions with parts that have left; a board that came under the id of one is not what was added up."""
@@ -183,17 +185,19 @@ class BoardRegistry:
             self._hub.remove(name)
             forget_board(name)
         for board in changed:
-            boards[board.id] = ledgers[board.id].board = board
-            ledgers[board.id].sooner.set()  # fewer periods may be kept
-            self._hub.add(ledgers[board.id])
+            boards[board.id] = ledgers[board.id].state.board = board
+            ledgers[board.id].state.sooner.set()  # fewer periods may be kept
+            self._hub.add(ledgers[board.id].reader)
         started = []
         for ledger in fresh:
-            name = ledger.board.id
+            name = ledger.state.board.id
             if name in committers:
                 self._stop(name, committers[name])
-            boards[name], ledgers[name] = ledger.board, ledger
-            committers[name] = Committer(ledger, self._settings, self.look if ledger.born else None)
-            self._hub.add(ledger)
+            boards[name], ledgers[name] = ledger.state.board, ledger
+            committers[name] = Committer(
+                ledger.writer, ledger.rotator, self._settings, self.look if ledger.state.born else None
+            )
+            self._hub.add(ledger.reader)
             started.append(name)
         self.boards = Boards(boards.values(), self._severed(boards))
         self.ledgers, self.committers = ledgers, committers
@@ -205,7 +209,7 @@ class BoardRegistry:
         """Begin to count and to rotate a board, once the registry runs."""
         if self._group is not None:
             self._group.create_task(self.committers[board].run())
-            rotation = rotate_for_ever([self.ledgers[board]], self._settings.rotation_interval)
+            rotation = rotate_forever([self.ledgers[board].rotator], self._settings.rotation_interval)
             self._rotating[board] = self._group.create_task(rotation)
 
     def _stop(self, board: str, committer: Committer) -> None:

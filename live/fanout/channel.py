@@ -20,7 +20,7 @@ from live.fanout.variants import Variants
 from live.fanout.viewer import PushViewer, Viewer, count_frames
 from live.metrics import CONFLATED, SEND_LAG_SECONDS, VIEWERS
 from live.settings import Settings
-from live.store.board.ledger import Ledger
+from live.store.board.reader import BoardReader
 
 _MOST_AT_ONCE: Final = 256  # frames between two turns of the event loop
 SILENCE: Final = 5.0  # seconds without a frame after which a viewer is told that the connection is alive
@@ -34,20 +34,20 @@ class Channel:
     `position` is the epoch and offset of the last read.
     """
 
-    def __init__(self, ledger: Ledger, settings: Settings, schedule: "Schedule[Channel]") -> None:
-        self.ledger = ledger
+    def __init__(self, reader: BoardReader, settings: Settings, schedule: "Schedule[Channel]") -> None:
+        self.reader = reader
         self.announcements = Announcements()
         self.ended: int | None = None
         self.position: tuple[str, int] | None = None
         self._schedule = schedule
-        self._variants = Variants(ledger.board, settings.conflation_interval, settings.history_size)
+        self._variants = Variants(reader.state.board, settings.conflation_interval, settings.history_size)
         self._viewers: set[Viewer] = set()
         self._lookups = RankLookups()
         self._reads = 0
         self._tick: Tick | None = None  # the refresh in progress
         self._heard_at: float | None = None  # of the first change, or suspected change, that is not shown yet
         self._changed = False  # whether a change was heard that is not shown yet
-        self._gauge = VIEWERS.labels(ledger.board.id)
+        self._gauge = VIEWERS.labels(reader.state.board.id)
 
     @property
     def viewers(self) -> int:
@@ -109,12 +109,12 @@ class Channel:
         if not variant.viewers:
             self._variants.remove(variant)
 
-    def renew(self, ledger: Ledger) -> None:
+    def renew(self, reader: BoardReader) -> None:
         """Go on with a new definition or a new epoch of the board: every viewer receives a sync."""
-        self.ledger = ledger
+        self.reader = reader
         if self._tick is not None:
             self._tick.is_outdated = True
-        self._variants.renew(ledger.board)
+        self._variants.renew(reader.state.board)
         self._lookups.forget()
         self.look_again()
 
@@ -208,7 +208,7 @@ class Channel:
 
     async def look_up(self) -> None:
         """Do the rank lookups that are due, beside the ticks: no other viewer waits for them."""
-        if not await self._lookups.look_up(lambda: self.ledger):
+        if not await self._lookups.look_up(lambda: self.reader):
             self._schedule.add(self._schedule.now() + _RETRY, self)
 
     def _take(self, tick: Tick, page: Page) -> None:

@@ -17,8 +17,7 @@ from live.fanout.tick import Tick
 from live.fanout.viewer import PullViewer, PushViewer, Sink, Viewer
 from live.metrics import STORE_STALE, TICK_SECONDS
 from live.settings import Settings
-from live.store.board.ledger import Ledger
-from live.store.board.reader import read_positions, read_tops
+from live.store.board.reader import BoardReader, read_positions, read_tops
 from live.store.connection.client import Store
 from live.store.connection.notices import Away, Changed, Channels, Gap, listen
 from live.store.registry.presence import BEAT, Presence
@@ -33,7 +32,7 @@ _KEEP_ALIVE_INTERVAL: Final = 1.0  # seconds between two looks for viewers that 
 class Hub:
     """All channels of the process, and the one connection that hears their notices."""
 
-    def __init__(self, client: Store, ledgers: Iterable[Ledger], settings: Settings, presence: Presence) -> None:
+    def __init__(self, client: Store, readers: Iterable[BoardReader], settings: Settings, presence: Presence) -> None:
         self.channels: dict[str, Channel] = {}
         self.viewers = 0
         self._client = client
@@ -44,24 +43,24 @@ class Hub:
         self._addresses: Counter[str] = Counter()
         self._draining = False
         self._group: asyncio.TaskGroup | None = None
-        for ledger in ledgers:
-            self.add(ledger)
+        for reader in readers:
+            self.add(reader)
 
     # Boards
 
-    def add(self, ledger: Ledger) -> None:
-        """Feed one more board; one that is fed already goes on with this ledger."""
-        board = ledger.board.id
+    def add(self, reader: BoardReader) -> None:
+        """Feed one more board; one that is fed already goes on with this reader."""
+        board = reader.state.board.id
         if board in self.channels:
-            self.channels[board].renew(ledger)
+            self.channels[board].renew(reader)
             return
-        self.channels[board] = Channel(ledger, self._settings, self._schedule)
-        self._notices.add(ledger.keys.channel, board)
+        self.channels[board] = Channel(reader, self._settings, self._schedule)
+        self._notices.add(reader.state.keys.channel, board)
 
     def remove(self, board: str) -> None:
         """Let go of a board that is no more, and of its viewers."""
         channel = self.channels.pop(board)
-        self._notices.remove(channel.ledger.keys.channel)
+        self._notices.remove(channel.reader.state.keys.channel)
         channel.end(BOARD_GONE)
 
     def drain(self) -> None:
@@ -154,7 +153,7 @@ class Hub:
 
     async def _refresh(self, ticks: list[tuple[Channel, Tick]]) -> None:
         started = time.perf_counter()
-        reading = [(channel.ledger, tick.size) for channel, tick in ticks if tick.size]
+        reading = [(channel.reader, tick.size) for channel, tick in ticks if tick.size]
         pages = iter(await read_tops(self._client, reading) if reading else ())
         for channel, tick in ticks:
             if await channel.finish(tick, next(pages) if tick.size else None) and self._group is not None:
@@ -209,7 +208,7 @@ class Hub:
 async def _check(client: Store, channels: list[Channel]) -> None:
     settled = [(channel, channel.position) for channel in channels if channel.is_settled]
     with suppress(StoreUnavailableError):  # who reads next finds out, and says so
-        positions = await read_positions(client, [channel.ledger for channel, _ in settled]) if settled else []
+        positions = await read_positions(client, [channel.reader for channel, _ in settled]) if settled else []
         for (channel, known), position in zip(settled, positions, strict=True):
             if position != known == channel.position and channel.is_settled:
                 channel.look_again()

@@ -8,7 +8,7 @@ import msgspec
 
 from live.domain.ranking import Page, neighbourhood
 from live.fanout.frames import Around, Frame, around_frame
-from live.store.board.placing import Spot
+from live.store.board.reader import Spot
 
 _MOST_AT_ONCE: Final = 256  # viewers between two turns of the event loop
 

@@ -8,7 +8,7 @@ from live.fanout.lookup import RankLookup
 from live.fanout.subscription import Subscription
 from live.fanout.variant import Variant
 from live.fanout.viewer import Viewer
-from live.store.board.ledger import Ledger
+from live.store.board.reader import BoardReader
 
 _MOST: Final = 10_000  # that are read in every tick
 _BATCH: Final = 200  # that are read at once; then those who asked are told, and the event loop has its turn
@@ -77,14 +77,14 @@ class RankLookups:
             (lookup, (epoch, offset)) for (variant, _, _), lookup in self._lookups.items() if variant in variants
         )
 
-    async def look_up(self, ledger_of: Callable[[], Ledger]) -> bool:
+    async def look_up(self, reader_of: Callable[[], BoardReader]) -> bool:
         """Read those that are to be read, and tell who asked, until there are none; False when the store is away."""
         if self._reading:
             return True
         self._reading = True
         try:
             while batch := self._next_batch():
-                await self._read(batch, ledger_of())
+                await self._read(batch, reader_of())
         except (StoreUnavailableError, EpochLostError):  # whoever reads the top says so
             return False
         finally:
@@ -100,13 +100,13 @@ class RankLookups:
                 batch.append(lookup)
         return batch
 
-    async def _read(self, batch: Sequence[RankLookup], ledger: Ledger) -> None:
+    async def _read(self, batch: Sequence[RankLookup], reader: BoardReader) -> None:
         renewals, spots = self._renewals, None
         try:
-            spots = await ledger.places([lookup.wanted for lookup in batch])
+            spots = await reader.places([lookup.wanted for lookup in batch])
         finally:
             if spots is None or renewals != self._renewals:  # not read, or by a definition that is over
                 self._due.update((lookup, None) for lookup in batch if lookup.askers)
         if renewals == self._renewals:
-            for lookup in [lookup for lookup, spot in zip(batch, spots, strict=True) if lookup.take(spot, ledger.page)]:
+            for lookup in [lookup for lookup, spot in zip(batch, spots, strict=True) if lookup.take(spot, reader.page)]:
                 await lookup.tell()

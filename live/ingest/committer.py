@@ -14,9 +14,9 @@ from live.domain.event import Entry, join
 from live.errors import EpochLostError, ProblemError, StoreUnavailableError
 from live.metrics import COMMIT_EVENTS, COMMIT_SECONDS, EVENTS_ACCEPTED, RANGE_LEFT
 from live.settings import Settings
-from live.store.board.ledger import Ledger
 from live.store.board.rotation import catch_up
-from live.store.board.writer import Added
+from live.store.board.rotator import BoardRotator
+from live.store.board.writer import Added, BoardWriter
 
 log = structlog.get_logger()
 
@@ -68,19 +68,25 @@ class Committer:
     """
 
     def __init__(
-        self, ledger: Ledger, settings: Settings, look_again: Callable[[], Awaitable[None]] | None = None
+        self,
+        writer: BoardWriter,
+        rotator: BoardRotator,
+        settings: Settings,
+        look_again: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
-        self.ledger = ledger
+        self.state = writer.state
+        self._writer = writer
+        self._rotator = rotator
         self._look_again = look_again
         self._retired = False
-        self._accepted = EVENTS_ACCEPTED.labels(ledger.board.id)  # once: a board that is no more gets no new series
+        self._accepted = EVENTS_ACCEPTED.labels(self.state.board.id)  # once: a board that is no more gets no new series
         self._settings = settings
         self._waiting: deque[Share] = deque()
         self._events_waiting = 0
         self._enough = 1  # shares that make a batch worth a call
         self._arrived = asyncio.Event()
         self._company: asyncio.TimerHandle | None = None  # ends the wait for company
-        self._range_left = RANGE_LEFT.labels(ledger.board.id)
+        self._range_left = RANGE_LEFT.labels(self.state.board.id)
         self._range_left.set(1)
         self._warned = False  # that a score is near the end of its range
 
@@ -151,14 +157,14 @@ class Committer:
         """The store does not hold the board: it was removed, or else lost."""
         left = True
         with suppress(StoreUnavailableError, EpochLostError):
-            left = await self.ledger.has_left()  # before the look: what is removed meanwhile is not defined any more
+            left = await self.state.has_left()  # before the look: what is removed meanwhile is not defined any more
             if self._look_again is not None:
                 await self._look_again()
         if self._retired:
             _dismiss(batch)
             return
         if not left:
-            self.ledger.lose(error)
+            self.state.lose(error)
         _reject(batch, error)
 
     def _await_company(self, answered: int) -> None:
@@ -204,7 +210,7 @@ class Committer:
 
     async def _add(self, entries: Sequence[Entry]) -> Added:
         started = time.perf_counter()
-        added = await self.ledger.add(entries)
+        added = await self._writer.add(entries)
         COMMIT_SECONDS.observe(time.perf_counter() - started)
         COMMIT_EVENTS.observe(len(entries))
         self._accepted.inc(len(entries) - len(added.refused))
@@ -214,7 +220,7 @@ class Committer:
 
     def _watch_range(self, widest: int) -> None:
         """Show how much of the range of exact scores is left, and warn once when little is."""
-        board = self.ledger.board
+        board = self.state.board
         if board.operator != "incr":
             return
         left = 1 - widest / board.most
@@ -228,9 +234,9 @@ class Committer:
 
     async def _catch_up(self, added: Added) -> None:
         """Let a reader who has the answer see the window of an event clock that the batch moved."""
-        if added.clock_moved and self.ledger.board.clock == "event":
+        if added.clock_moved and self.state.board.clock == "event":
             with suppress(StoreUnavailableError, EpochLostError):  # the batch is safe; the rotation task goes on
-                await catch_up(self.ledger)
+                await catch_up(self._rotator)
 
 
 def _resolve(batch: Sequence[Share], added: Added) -> None:

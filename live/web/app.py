@@ -249,7 +249,7 @@ def _start_demo(parts: Live, tasks: asyncio.TaskGroup) -> None:
     """Like on the first board that runs on the server's clock, in one of all processes."""
     turn = Turn(parts.client, SystemKeys(parts.settings.key_prefix).demo)
     for committer in parts.registry.committers.values():
-        if committer.ledger.board.clock == "server":
+        if committer.state.board.clock == "server":
             tasks.create_task(like_for_ever(committer, turn))
             return
     log.warning("no demo: every board runs on the time in its events")

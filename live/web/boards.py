@@ -100,14 +100,14 @@ async def get_board(request: Request) -> Response:
     wait = Wait.parse(request, live.settings) if "wait" in request.query_params else None
     if wait is not None and wait.tag:
         return await _wait(request, live, ledger, wait)
-    reading = _page(request, ledger) if wait is None else ledger.read(wait.asked.size)
-    page, viewers = await asyncio.gather(reading, live.presence.count(ledger.board.id))
-    return _answer(request, ledger.board, page, viewers)
+    reading = _page(request, ledger) if wait is None else ledger.reader.read(wait.asked.size)
+    page, viewers = await asyncio.gather(reading, live.presence.count(ledger.state.board.id))
+    return _answer(request, ledger.state.board, page, viewers)
 
 
 async def _wait(request: Request, live: Live, ledger: Ledger, wait: Wait) -> Response:
     """The top of a board when it is another than the client has."""
-    board = ledger.board
+    board = ledger.state.board
     page = await wait.page(request, live, board.id)
     if page is None:
         return _unchanged(wait.tag)
@@ -153,13 +153,13 @@ async def _page(request: Request, ledger: Ledger) -> Page:
         period = await period_of_cursor(ledger, cursor.period)
         place = (cursor.score, cursor.name)
         if cursor.direction == "after":
-            return await ledger.read(limit, period=period, after=place)
-        return await ledger.read(limit, period=period, before=place)
+            return await ledger.reader.read(limit, period=period, after=place)
+        return await ledger.reader.read(limit, period=period, before=place)
     period = await period_of(request, ledger)
     if around is not None:
-        return await ledger.read_score(_score(around), limit, period=period)
+        return await ledger.reader.read_score(_score(around), limit, period=period)
     start = whole_number(request.query_params, "start", 0, 0, _MOST_START)
-    return await ledger.read(limit, start=start, period=period)
+    return await ledger.reader.read(limit, start=start, period=period)
 
 
 def _score(text: str) -> int:

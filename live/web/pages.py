@@ -97,7 +97,7 @@ async def index(request: Request) -> Response:
     live = live_of(request)
     ledgers = live.ledgers.values()
     pages = await asyncio.gather(*(_read(ledger, 3) for ledger in ledgers))
-    boards = [(ledger.board, page) for ledger, page in zip(ledgers, pages, strict=True)]
+    boards = [(ledger.state.board, page) for ledger, page in zip(ledgers, pages, strict=True)]
     return _render(live, "index.html", boards=boards)
 
 
@@ -130,7 +130,7 @@ async def _boards(request: Request, layout: str) -> Response:
     ledgers = [live.ledgers[live.board(board).id] for board in ids]
     for ledger in ledgers:
         with suppress(StoreUnavailableError, EpochLostError):
-            await ledger.use()
+            await ledger.state.use()
     size = min(_PAGE_SIZE if len(ids) == 1 else _SIDE_SIZE, live.settings.max_live_limit)
     shown = await asyncio.gather(*(_show(request, ledger, size) for ledger in ledgers))
     status = HTTPStatus.OK if all(one.page for one in shown) else HTTPStatus.SERVICE_UNAVAILABLE
@@ -149,15 +149,15 @@ async def _show(request: Request, ledger: Ledger, size: int) -> Shown:
     start: int | None = None
     links: tuple[Link, ...] = ()
     with suppress(StoreUnavailableError, EpochLostError):  # told below
-        await ledger.use()
+        await ledger.state.use()
     if name == "current":
-        page, viewers = await asyncio.gather(_read(ledger, size), _count(live_of(request), ledger.board))
-        links = _links_from_current(ledger.board, page)
+        page, viewers = await asyncio.gather(_read(ledger, size), _count(live_of(request), ledger.state.board))
+        links = _links_from_current(ledger.state.board, page)
     else:
         try:
             start = await period_of(request, ledger)
-            page = await ledger.read(size, period=start)
-            links = _links_from(ledger.board, page, await ledger.current())
+            page = await ledger.reader.read(size, period=start)
+            links = _links_from(ledger.state.board, page, await ledger.reader.current())
         except (StoreUnavailableError, EpochLostError) as error:
             _note(ledger, error)
     period = None if name == "current" else name
@@ -166,14 +166,21 @@ async def _show(request: Request, ledger: Ledger, size: int) -> Shown:
         place = ("not known", "") if page is None else await _place(ledger, key, start)
         key = key if key_fault(key) is None else None  # the script must not ask for what can be on no board
     return Shown(
-        board=ledger.board, page=page, size=size, period=period, links=links, viewers=viewers, key=key, place=place
+        board=ledger.state.board,
+        page=page,
+        size=size,
+        period=period,
+        links=links,
+        viewers=viewers,
+        key=key,
+        place=place,
     )
 
 
 async def _place(ledger: Ledger, key: str, period: int | None) -> tuple[str, str]:
     """Where a key stands, in words; packed fields tell no gap."""
     try:
-        page = await ledger.find(key, 1, period=period)
+        page = await ledger.reader.find(key, 1, period=period)
     except (StoreUnavailableError, EpochLostError) as error:
         _note(ledger, error)
         return "not known", ""
@@ -181,7 +188,7 @@ async def _place(ledger: Ledger, key: str, period: int | None) -> tuple[str, str
         return place_words(None, None)
     place = next(place for place, record in enumerate(page.records) if record.key == key)
     own = page.records[place]
-    is_told = place > 0 and ledger.board.score is None
+    is_told = place > 0 and ledger.state.board.score is None
     return place_words(own.rank, abs(page.records[place - 1].score - own.score) if is_told else None)
 
 
@@ -214,7 +221,7 @@ def _links_from(board: Board, page: Page, newest: int | None) -> tuple[Link, ...
 async def _read(ledger: Ledger, limit: int) -> Page | None:
     """The top of a board, or None while the store is away: a page is then served as stale, not refused."""
     try:
-        return await ledger.read(limit)
+        return await ledger.reader.read(limit)
     except (StoreUnavailableError, EpochLostError) as error:
         _note(ledger, error)
         return None
@@ -228,7 +235,7 @@ async def _count(live: Live, board: Board) -> int | None:
 
 
 def _note(ledger: Ledger, error: Exception) -> None:
-    log.warning("a page is served without records", board=ledger.board.id, reason=str(error))
+    log.warning("a page is served without records", board=ledger.state.board.id, reason=str(error))
 
 
 def _render(live: Live, template: str, status: int = HTTPStatus.OK, **values: object) -> HTMLResponse:

@@ -19,10 +19,10 @@ async def period_of(request: Request, ledger: Ledger) -> int | None:
     name = request.query_params.get("period", "current")
     if name == "current":
         return None
-    window = ledger.board.window
+    window = ledger.state.board.window
     if not isinstance(window, Periods) or not window.tables:
         raise ProblemError(
-            "parameter_invalid", f"`period`: board {ledger.board.id} does not have a ranking for each period"
+            "parameter_invalid", f"`period`: board {ledger.state.board.id} does not have a ranking for each period"
         )
     newest = await _newest(ledger)
     try:
@@ -44,19 +44,19 @@ async def period_of_cursor(ledger: Ledger, start: int | None) -> int | None:
     """
     if start is None:
         return None
-    window = ledger.board.window
+    window = ledger.state.board.window
     if (
         not isinstance(window, Periods)
         or not window.tables
         or not FIRST <= start < LAST
         or window.slot_at(start).start != start
     ):
-        raise ProblemError("cursor_invalid", f"the cursor names no period of board {ledger.board.id}")
+        raise ProblemError("cursor_invalid", f"the cursor names no period of board {ledger.state.board.id}")
     return _kept(window, await _newest(ledger), start)
 
 
 async def _newest(ledger: Ledger) -> int:
-    newest = await ledger.current()
+    newest = await ledger.reader.current()
     if newest is None:
         raise ProblemError("period_not_found", "the board has no events yet")
     return newest

@@ -37,7 +37,7 @@ async def put_record(request: Request) -> Response:
     fault = event_fault(Event(key=key, metadata=msgspec.Raw(metadata)))
     if fault is not None:
         raise ProblemError("record_invalid", fault[1])
-    made = await ledger.enter(key, metadata)
+    made = await ledger.moderation.enter(key, metadata)
     return Response(status_code=HTTPStatus.CREATED if made else HTTPStatus.NO_CONTENT, headers=_NOT_KEPT)
 
 
@@ -45,7 +45,7 @@ async def delete_record(request: Request) -> Response:
     """Withdraw a key that is registered for a contest, and has no vote."""
     ledger, key = await _changed(request)
     _require_contest(ledger)
-    await ledger.withdraw(key)
+    await ledger.moderation.withdraw(key)
     return Response(status_code=HTTPStatus.NO_CONTENT, headers=_NOT_KEPT)
 
 
@@ -58,7 +58,7 @@ async def patch_record(request: Request) -> Response:
         wanted = msgspec.convert(body, Visibility)
     except msgspec.ValidationError as error:
         raise ProblemError("record_invalid", f"{like}: {error}") from None
-    await ledger.hide(key, hidden=wanted.hidden)
+    await ledger.moderation.hide(key, hidden=wanted.hidden)
     return Response(status_code=HTTPStatus.NO_CONTENT, headers=_NOT_KEPT)
 
 
@@ -84,7 +84,7 @@ async def _changed(request: Request) -> tuple[Ledger, str]:
 
 
 def _require_contest(ledger: Ledger) -> None:
-    if ledger.board.votes is None:
+    if ledger.state.board.votes is None:
         raise ProblemError("board_open_to_all", "only a board with `votes` registers members")
 
 

@@ -78,9 +78,11 @@ async def list_records(request: Request) -> Response:
     if not 0 < len(keys) <= _MOST_KEYS:
         raise ProblemError("parameter_invalid", f"give `key` 1 to {_MOST_KEYS} times")
     period = await period_of(request, ledger)
-    pages = await ledger.find_all(keys, 1, period=period)
+    pages = await ledger.reader.find_all(keys, 1, period=period)
     records = [_view_of(ledger, page, key, 0) for key, page in zip(keys, pages, strict=True) if page is not None]
-    return json_response(request, RecordList(ledger.board.id, records[0].period if records else None, records), None)
+    return json_response(
+        request, RecordList(ledger.state.board.id, records[0].period if records else None, records), None
+    )
 
 
 async def get_standing(request: Request) -> Response:
@@ -93,7 +95,7 @@ async def get_standing(request: Request) -> Response:
 
 async def _view(ledger: Ledger, key: str, around: int, period: int | None) -> tuple[RecordView, Page] | None:
     """A key's record, and the page that it was found on."""
-    page = await ledger.find(key, max(around, 1), period=period)  # the one above is needed for the gap
+    page = await ledger.reader.find(key, max(around, 1), period=period)  # the one above is needed for the gap
     return None if page is None else (_view_of(ledger, page, key, around), page)
 
 
@@ -103,7 +105,7 @@ def _view_of(ledger: Ledger, page: Page, key: str, around: int) -> RecordView:
     ahead = page.start + page.records.index(own)
     percentile = 100.0 if page.rank_count == 1 else 100 * (page.rank_count - ahead - 1) / (page.rank_count - 1)
     return RecordView(
-        board=ledger.board.id,
+        board=ledger.state.board.id,
         epoch=page.epoch,
         offset=page.offset,
         period=page.period,
@@ -121,13 +123,13 @@ def _view_of(ledger: Ledger, page: Page, key: str, around: int) -> RecordView:
 
 async def _without_vote(ledger: Ledger, key: str, period: int | None) -> tuple[RecordView, Page] | None:
     """A key that is registered for a contest, and has no vote; it misses what the last has."""
-    metadata = await ledger.entrant(key)
+    metadata = await ledger.reader.entrant(key)
     if metadata is None:
         return None
-    page = await ledger.read(1, period=period)
-    last = await ledger.read(1, start=max(0, page.rank_count - 1), period=period)
+    page = await ledger.reader.read(1, period=period)
+    last = await ledger.reader.read(1, start=max(0, page.rank_count - 1), period=period)
     view = RecordView(
-        board=ledger.board.id,
+        board=ledger.state.board.id,
         epoch=page.epoch,
         offset=page.offset,
         period=page.period,

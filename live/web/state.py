@@ -79,8 +79,8 @@ class Live(msgspec.Struct, frozen=True):
             EpochLostError: the store lost the board.
         """
         ledger = self.ledgers[self.board(board_id).id]
-        if ledger.board.idle_ttl is not None:
-            await ledger.use()
+        if ledger.state.board.idle_ttl is not None:
+            await ledger.state.use()
         return ledger
 
     async def over_boards(self, ask: Callable[[Ledger], Awaitable[_T]]) -> list[_T]:
@@ -98,7 +98,7 @@ class Live(msgspec.Struct, frozen=True):
             for ledger, answer in zip(piece, answers, strict=True):
                 error: BaseException | None = answer if isinstance(answer, BaseException) else None
                 if isinstance(error, EpochLostError):
-                    error = await self.registry.explain(ledger.board.id, error)
+                    error = await self.registry.explain(ledger.state.board.id, error)
                     if isinstance(error, ProblemError):
                         continue
                 if error is not None:

@@ -75,18 +75,20 @@ async def test_a_board_goes_with_everything_it_owns(any_store: str) -> None:
         assert await made.board_admin.put("b", {"window": {"calendar": "hour", "keep": 900}, "clock": "event"}, "ann")
         assert await made.board_admin.put("b2", KISS, "ann")
         ledger = await made.ledger()
-        await ledger.add([make_entry(f"k{i}", 1, i * 3_600_000, bytes([i % 256] * 16)) for i in range(1, 800, 300)])
+        await ledger.writer.add(
+            [make_entry(f"k{i}", 1, i * 3_600_000, bytes([i % 256] * 16)) for i in range(1, 800, 300)]
+        )
         for number in range(3000):
-            await made.client.hset(ledger.keys.slot(number), "a", 1)
-        await made.client.zadd(ledger.keys.slots, {str(number): number for number in range(3000)})
+            await made.client.hset(ledger.state.keys.slot(number), "a", 1)
+        await made.client.zadd(ledger.state.keys.slots, {str(number): number for number in range(3000)})
         assert len(await made.owned()) > 3000
         await made.board_admin.delete("b", "ann")
         assert await made.owned() == []
         assert await made.client.exists(Keys(made.settings.key_prefix, "b2").meta)
         with pytest.raises(EpochLostError):
-            await ledger.add([make_entry("a")])
+            await ledger.writer.add([make_entry("a")])
         with pytest.raises(EpochLostError):
-            await Ledger(made.client, ledger.board, made.settings, born=ledger.born).open()
+            await Ledger(made.client, ledger.state.board, made.settings, born=ledger.state.born).state.open()
         assert await made.owned() == []
 
 
@@ -104,7 +106,7 @@ async def test_of_many_puts_at_once_one_makes(any_store: str) -> None:
         assert definition.choices == deeds[0].choices
         assert definition.revision == 8
         ledger = await made.ledger()
-        await ledger.open()
+        await ledger.state.open()
 
 
 async def test_puts_and_deletes_in_a_heap_leave_a_whole_board_or_none(any_store: str) -> None:
@@ -123,7 +125,7 @@ async def test_puts_and_deletes_in_a_heap_leave_a_whole_board_or_none(any_store:
                 assert await made.owned() == []
             else:
                 assert definition.state == "live"
-                await (await made.ledger()).open()
+                await (await made.ledger()).state.open()
 
 
 async def test_an_abandoned_making_is_taken_over(any_store: str) -> None:
@@ -144,7 +146,7 @@ async def test_an_abandoned_making_is_taken_over(any_store: str) -> None:
         assert definition.epoch != abandoned.epoch
         await made.board_admin.finish("b", abandoned)
         assert await create(made.client, made.keys, board, abandoned.epoch) == (definition.epoch, True)
-        await (await made.ledger()).open()
+        await (await made.ledger()).state.open()
 
 
 async def test_a_life_that_nobody_knows_is_cleared_away(any_store: str) -> None:
@@ -152,7 +154,7 @@ async def test_a_life_that_nobody_knows_is_cleared_away(any_store: str) -> None:
     async with house(any_store) as made:
         assert await create(made.client, made.keys, read_board("b", KISS), "0badbad0") is None
         assert await made.board_admin.put("b", KISS, "ann")
-        await (await made.ledger()).open()
+        await (await made.ledger()).state.open()
 
 
 async def test_an_abandoned_leaving_is_finished(any_store: str) -> None:
@@ -177,10 +179,10 @@ async def test_a_board_of_a_file_is_not_touched(any_store: str) -> None:
         ):
             assert (await made.refused(work))[0] == "board_in_file"
         other = Ledger(made.client, Board(id="b", title="b"), made.settings)
-        await other.open()
+        await other.state.open()
         assert (await made.refused(made.board_admin.put("b", KISS, "ann")))[0] == "board_in_file"
         assert await made.definition() is None
-        await other.add([make_entry("a")])
+        await other.writer.add([make_entry("a")])
 
 
 async def test_a_part_of_a_union_may_go(any_store: str) -> None:

@@ -99,7 +99,7 @@ async def test_a_board_that_is_lost_is_not_one_that_was_removed(any_store: str) 
         await made.board_admin.put("b", KISS, "ann")
         await made.registry.look()
         await made.registry.committers["b"].commit([make_entry("a")])
-        await made.client.delete(made.registry.ledgers["b"].keys.meta)
+        await made.client.delete(made.registry.ledgers["b"].state.keys.meta)
         with pytest.raises(EpochLostError):
             await made.registry.committers["b"].commit([make_entry("a")])
         error = EpochLostError("lost")
@@ -128,7 +128,7 @@ async def test_another_life_takes_the_viewers_along(any_store: str) -> None:
 
             async def synced() -> bool:
                 frame = await viewer.next_frame()
-                return frame.type == "sync" and new.born in frame.text
+                return frame.type == "sync" and new.state.born in frame.text
 
             await eventually(synced)
             assert (await made.registry.committers["b"].commit([make_entry("a")])).offset == 1

@@ -21,7 +21,7 @@ from tests.support import fresh_settings, rolling_board
 async def fill(settings: Settings) -> None:
     """A board of the file with two records, and one made at run time that is frozen."""
     client = connect(settings.store, settings)
-    await Ledger(client, rolling_board(), settings).add([make_entry("a"), make_entry("b")])
+    await Ledger(client, rolling_board(), settings).writer.add([make_entry("a"), make_entry("b")])
     board_admin = BoardAdmin(client, settings, Boards([rolling_board()]))
     await board_admin.put("ice", {"title": "Ice", "window": "forever", "frozen": True}, "ann")
     await client.aclose()

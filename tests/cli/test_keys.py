@@ -175,7 +175,7 @@ def test_a_board_that_nobody_knows_is_refused(commands: Commands, folder: Path) 
         async with open_ledger(
             commands.settings.store, rolling_board(board="news"), key_prefix=commands.settings.key_prefix
         ) as ledger:
-            await ledger.open()
+            await ledger.state.open()
 
     asyncio.run(open_board())
     commands.done("add", "news", "--boards", "news,songs")

@@ -28,7 +28,7 @@ async def running_hub(store: str, **changes: Any) -> AsyncIterator[tuple[Hub, Le
     settings = fresh_settings(store, **changes)
     client = connect(store, settings)
     ledger = Ledger(client, rolling_board(), settings)
-    hub = Hub(client, [ledger], settings, Presence(client, settings.key_prefix))
+    hub = Hub(client, [ledger.reader], settings, Presence(client, settings.key_prefix))
     running = asyncio.create_task(hub.run())
     try:
         yield hub, ledger
@@ -54,16 +54,16 @@ async def follow(viewer: PullViewer, model: ModelViewer, offset: int) -> None:
 async def test_a_sync_first_and_updates_after(valkey_url: str) -> None:
     """A viewer that keeps up gets one sync; each frame follows from the one before."""
     async with running_hub(valkey_url, conflation_interval=Duration(0.01)) as (hub, ledger):
-        await ledger.add([make_entry("a", 3, None)])
+        await ledger.writer.add([make_entry("a", 3, None)])
         model = ModelViewer()
         with hub.watch("posts", top(5)) as viewer:
             await follow(viewer, model, 1)
             for number in range(1, 11):
-                added = await ledger.add([make_entry(f"k{number}", number, None)])
+                added = await ledger.writer.add([make_entry(f"k{number}", number, None)])
                 await follow(viewer, model, added.offset or 0)
 
         assert (model.syncs, model.updates) == (1, 10)
-        assert model.records == list((await ledger.read(5)).records)
+        assert model.records == list((await ledger.reader.read(5)).records)
 
 
 async def test_many_changes_are_one_frame(valkey_url: str) -> None:
@@ -74,7 +74,7 @@ async def test_many_changes_are_one_frame(valkey_url: str) -> None:
             await follow(viewer, model, 0)
             started = time.monotonic()
             for _ in range(200):
-                added = await ledger.add([make_entry("a", 1, None)])
+                added = await ledger.writer.add([make_entry("a", 1, None)])
             await follow(viewer, model, added.offset or 0)
             most = (time.monotonic() - started) / 0.2 + 2
 
@@ -89,7 +89,7 @@ async def test_a_slow_viewer_skips_to_the_latest(valkey_url: str) -> None:
         with hub.watch("posts", top(5)) as slow_viewer, hub.watch("posts", top(5)) as quick_viewer:
             await follow(slow_viewer, slow, 0)
             for number in range(10):
-                added = await ledger.add([make_entry(f"k{number}", 1, None)])
+                added = await ledger.writer.add([make_entry(f"k{number}", 1, None)])
                 await follow(quick_viewer, quick, added.offset or 0)
             await follow(slow_viewer, slow, added.offset or 0)
 
@@ -100,14 +100,14 @@ async def test_a_slow_viewer_skips_to_the_latest(valkey_url: str) -> None:
 async def test_sizes_are_served_by_one_read(valkey_url: str) -> None:
     """Viewers of different sizes each see their own top; one that comes later with a larger size is not cut short."""
     async with running_hub(valkey_url, conflation_interval=Duration(0.01)) as (hub, ledger):
-        await ledger.add([make_entry(f"k{number}", number, None) for number in range(1, 31)])
+        await ledger.writer.add([make_entry(f"k{number}", number, None) for number in range(1, 31)])
         with hub.watch("posts", top(3)) as small:
             three = ModelViewer()
             await follow(small, three, 1)
             with hub.watch("posts", top(20)) as large:
                 twenty = ModelViewer()
                 await follow(large, twenty, 1)
-                added = await ledger.add([make_entry("k1", 100, None)])
+                added = await ledger.writer.add([make_entry("k1", 100, None)])
                 await follow(small, three, added.offset or 0)
                 await follow(large, twenty, added.offset or 0)
 
@@ -133,14 +133,14 @@ async def test_viewers_are_told_of_a_store_that_is_away(own_store: StoreProcess)
     async with running_hub(
         own_store.url, store_timeout=Duration(0.3), write_deadline=Duration(5), conflation_interval=Duration(0.01)
     ) as (hub, ledger):
-        await ledger.add([make_entry("a", 1, None)])
+        await ledger.writer.add([make_entry("a", 1, None)])
         model = ModelViewer()
         with hub.watch("posts", top(5)) as viewer:
             await follow(viewer, model, 1)
             with own_store.frozen():
                 while not model.stale:
                     model.receive((await viewer.next_frame()).text)
-            added = await ledger.add([make_entry("b", 5, None)])
+            added = await ledger.writer.add([make_entry("b", 5, None)])
             await follow(viewer, model, added.offset or 0)
 
         assert [record.key for record in model.records] == ["b", "a"]
@@ -154,8 +154,8 @@ async def test_notices_lost_with_their_connection_are_made_good(valkey_url: str)
         with hub.watch("posts", top(5)) as viewer:
             await follow(viewer, model, 0)
             for number in range(5):
-                await ledger._client.client_kill_filter(_type="pubsub")
-                added = await ledger.add([make_entry(f"k{number}", 1, None)])
+                await ledger.state.client.client_kill_filter(_type="pubsub")
+                added = await ledger.writer.add([make_entry(f"k{number}", 1, None)])
                 await follow(viewer, model, added.offset or 0)
 
         assert len(model.records) == 5
@@ -174,23 +174,23 @@ async def test_a_quiet_board_sends_nothing(valkey_url: str) -> None:
             return hub.channels["posts"].viewers == 0
 
         await eventually(idle)
-        assert (await ledger.read(1)).offset == 0
+        assert (await ledger.reader.read(1)).offset == 0
 
 
 async def test_boards_come_and_go_while_it_runs(valkey_url: str) -> None:
     """A board that is taken on is heard; the viewers of one that is let go are told, and those of others stay."""
     async with running_hub(valkey_url, conflation_interval=Duration(0.01)) as (hub, ledger):
-        other = Ledger(ledger._client, rolling_board(board="other"), ledger._settings)
-        hub.add(other)
+        other = Ledger(ledger.state.client, rolling_board(board="other"), ledger.state.settings)
+        hub.add(other.reader)
         model = ModelViewer()
         with hub.watch("other", top(5)) as viewer, hub.watch("posts", top(5)) as stays:
             for number in range(1, 6):
-                added = await other.add([make_entry("a", number)])
+                added = await other.writer.add([make_entry("a", number)])
                 await follow(viewer, model, added.offset or 0)
             hub.remove("other")
             with pytest.raises(ChannelEndedError):
                 await follow(viewer, model, 10**9)
-            added = await ledger.add([make_entry("a")])
+            added = await ledger.writer.add([make_entry("a")])
             await follow(stays, ModelViewer(), added.offset or 0)
         with pytest.raises(ProblemError) as problem, hub.watch("other", top(5)):
             pass
@@ -200,12 +200,12 @@ async def test_boards_come_and_go_while_it_runs(valkey_url: str) -> None:
 async def test_a_board_that_is_defined_anew_is_shown_whole(valkey_url: str) -> None:
     """A viewer gets the whole top in the order that holds now, though no record has changed."""
     async with running_hub(valkey_url, conflation_interval=Duration(0.01)) as (hub, ledger):
-        await ledger.add([make_entry("a", 1), make_entry("b", 2)])
+        await ledger.writer.add([make_entry("a", 1), make_entry("b", 2)])
         model = ModelViewer()
         with hub.watch("posts", top(5)) as viewer:
             await follow(viewer, model, 1)
-            ledger.board = msgspec.structs.replace(ledger.board, sort_order="asc")
-            hub.add(ledger)
+            ledger.state.board = msgspec.structs.replace(ledger.state.board, sort_order="asc")
+            hub.add(ledger.reader)
             model.receive((await viewer.next_frame()).text)
             assert model.syncs == 2
             assert [record.key for record in model.records] == ["a", "b"]
@@ -215,9 +215,9 @@ async def test_a_board_of_another_pace_keeps_its_viewers(valkey_url: str) -> Non
     """Those who were there and those who come share what is sent; who asked for a slower one stays slower."""
     async with running_hub(valkey_url, conflation_interval=Duration(0.01)) as (hub, ledger):
         with hub.watch("posts", top(5)) as there, hub.watch("posts", Subscription(size=5, interval=40)) as slower:
-            ledger.board = msgspec.structs.replace(ledger.board, conflation=20)
-            hub.add(ledger)
-            added = await ledger.add([make_entry("a")])
+            ledger.state.board = msgspec.structs.replace(ledger.state.board, conflation=20)
+            hub.add(ledger.reader)
+            added = await ledger.writer.add([make_entry("a")])
             with hub.watch("posts", top(5)) as comes:
                 assert comes.variant is there.variant
                 assert (there.variant.interval, slower.variant.interval) == (20, 80)
@@ -233,7 +233,7 @@ async def test_what_nobody_watched_is_not_late(valkey_url: str) -> None:
             await follow(viewer, ModelViewer(), 0)
         before = [REGISTRY.get_sample_value(name) or 0 for name in names]
         for _ in range(5):
-            added = await ledger.add([make_entry("a")])
+            added = await ledger.writer.add([make_entry("a")])
         await asyncio.sleep(0.5)
         with hub.watch("posts", top(5)) as viewer:
             await follow(viewer, ModelViewer(), added.offset or 0)
@@ -245,22 +245,22 @@ async def test_what_nobody_watched_is_not_late(valkey_url: str) -> None:
 async def test_many_boards_are_looked_at_once_after_a_cut(valkey_url: str) -> None:
     """A new connection has each board read once. Every viewer sees what it missed; nothing is conflated."""
     async with running_hub(valkey_url, conflation_interval=Duration(0.05)) as (hub, ledger), AsyncExitStack() as stack:
-        ledgers = [Ledger(ledger._client, rolling_board(board=f"b{n}"), ledger._settings) for n in range(300)]
+        ledgers = [Ledger(ledger.state.client, rolling_board(board=f"b{n}"), ledger.state.settings) for n in range(300)]
         for one in ledgers:
-            hub.add(one)
+            hub.add(one.reader)
         models = [ModelViewer() for _ in ledgers]
-        viewers = [stack.enter_context(hub.watch(one.board.id, top(5))) for one in ledgers]
+        viewers = [stack.enter_context(hub.watch(one.state.board.id, top(5))) for one in ledgers]
         await asyncio.gather(*(follow(viewer, model, 0) for viewer, model in zip(viewers, models, strict=True)))
         await heard_again(hub)
         before = REGISTRY.get_sample_value("live_conflated_total")
-        reads = [hub.channels[one.board.id]._reads for one in ledgers]
-        await ledger._client.client_kill_filter(_type="pubsub")
-        missed = [(await one.add([make_entry("a")])).offset or 0 for one in ledgers]
+        reads = [hub.channels[one.state.board.id]._reads for one in ledgers]
+        await ledger.state.client.client_kill_filter(_type="pubsub")
+        missed = [(await one.writer.add([make_entry("a")])).offset or 0 for one in ledgers]
         changes = zip(viewers, models, missed, strict=True)
         await asyncio.gather(*(follow(viewer, model, offset) for viewer, model, offset in changes))
         await heard_again(hub)
         assert REGISTRY.get_sample_value("live_conflated_total") == before
-        again = [hub.channels[one.board.id]._reads - count for one, count in zip(ledgers, reads, strict=True)]
+        again = [hub.channels[one.state.board.id]._reads - count for one, count in zip(ledgers, reads, strict=True)]
         assert sum(again) <= 2 * len(again)  # once for the connection, once for the change where that was heard
         assert all(model.records[0].score == 1 for model in models)
 

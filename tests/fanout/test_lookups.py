@@ -21,8 +21,7 @@ from live.fanout.schedule import Schedule
 from live.fanout.subscription import Subscription
 from live.fanout.viewer import PullViewer, PushViewer
 from live.settings import Duration
-from live.store.board.ledger import Ledger
-from live.store.board.placing import Spot
+from live.store.board.reader import BoardReader, Spot
 from tests.fanout.test_hub import follow, running_hub
 from tests.support import ModelViewer, eventually
 
@@ -152,7 +151,7 @@ def test_the_records_come_first() -> None:
 async def test_all_who_ask_for_a_key_share_what_they_are_told(valkey_url: str) -> None:
     """One object for a key and number of neighbours, one read for all keys; who leaves is forgotten."""
     async with running_hub(valkey_url, **FAST) as (hub, ledger):
-        await ledger.add([make_entry(key, amount) for key, amount in zip("abcd", (9, 7, 5, 3), strict=True)])
+        await ledger.writer.add([make_entry(key, amount) for key, amount in zip("abcd", (9, 7, 5, 3), strict=True)])
         channel = hub.channels["posts"]
         with hub.watch("posts", wish("b")) as one, hub.watch("posts", wish("b")) as two:
             with hub.watch("posts", wish("b", 2)) as wide, hub.watch("posts", wish("none")) as none:
@@ -162,7 +161,7 @@ async def test_all_who_ask_for_a_key_share_what_they_are_told(valkey_url: str) -
                 assert len(read(await told(wide)).records) == 4
                 assert read(await told(none)).rank is None
                 assert len(channel._lookups._lookups) == 3
-                await ledger.add([make_entry("c", 1)])  # a neighbour
+                await ledger.writer.add([make_entry("c", 1)])  # a neighbour
                 frame = await told(one)
                 assert await told(two) is frame
                 assert rows(read(frame)) == [("a", 9, 1), ("b", 7, 2), ("c", 6, 3)]
@@ -174,13 +173,13 @@ async def test_all_who_ask_for_a_key_share_what_they_are_told(valkey_url: str) -
 async def test_a_hidden_key_has_no_place(valkey_url: str) -> None:
     """Who follows it is told when it is hidden, and when it is shown again."""
     async with running_hub(valkey_url, **FAST) as (hub, ledger):
-        await ledger.add([make_entry("a", 9), make_entry("b", 7)])
+        await ledger.writer.add([make_entry("a", 9), make_entry("b", 7)])
         with hub.watch("posts", wish("a")) as viewer:
             assert read(await told(viewer)).rank == 1
-            await ledger.hide("a", hidden=True)
+            await ledger.moderation.hide("a", hidden=True)
             hidden = read(await told(viewer))
             assert (hidden.rank, hidden.score, hidden.gap, hidden.rank_count, rows(hidden)) == (None, None, None, 1, [])
-            await ledger.hide("a", hidden=False)
+            await ledger.moderation.hide("a", hidden=False)
             assert rows(read(await told(viewer))) == [("a", 9, 1), ("b", 7, 2)]
 
 
@@ -188,14 +187,14 @@ async def test_a_slow_pace_holds_for_places_too(valkey_url: str, monkeypatch: py
     """One that comes is told at once; then it waits for its turn, as for the records."""
     monkeypatch.setattr(Schedule, "after", lambda _, now, interval: now + interval)  # no turn comes by chance
     async with running_hub(valkey_url, **FAST) as (hub, ledger):
-        await ledger.add([make_entry("a", 1)])
+        await ledger.writer.add([make_entry("a", 1)])
         with (
             hub.watch("posts", wish(None, interval=60_000)),
             hub.watch("posts", wish(interval=60_000)) as slow,
             hub.watch("posts", wish()) as fast,
         ):
             assert read(await told(slow)).score == read(await told(fast)).score == 1
-            await ledger.add([make_entry("a", 1)])
+            await ledger.writer.add([make_entry("a", 1)])
             assert read(await told(fast)).score == 2
             with hub.watch("posts", wish("b", interval=60_000)) as late:
                 assert read(await told(late)).rank_count == 1
@@ -232,13 +231,13 @@ async def test_a_seat_with_a_key_stands_alone(valkey_url: str, monkeypatch: pyte
 
     monkeypatch.setattr(Cohort, "add", noted)
     async with running_hub(valkey_url, **FAST) as (hub, ledger):
-        await ledger.add([make_entry("a", 1)])
+        await ledger.writer.add([make_entry("a", 1)])
         (viewer, sink), (other, plain) = sit(hub, wish()), sit(hub, wish(None))
         await arrived(sink, "sync", "around")
         await arrived(plain, "sync")
         sink.waiting = True
         for _ in range(3):
-            await ledger.add([make_entry("a", 1)])
+            await ledger.writer.add([make_entry("a", 1)])
             await arrived(plain, "update")
         lookup = viewer.position.lookup
         assert lookup is not None
@@ -251,7 +250,7 @@ async def test_a_seat_with_a_key_stands_alone(valkey_url: str, monkeypatch: pyte
         sink.waiting = False
         viewer.wake()
         await arrived(sink, "sync", "around")
-        await ledger.add([make_entry("a", 1)])
+        await ledger.writer.add([make_entry("a", 1)])
         await arrived(sink, "update", "around")
         assert set(joined) == {other}
         hub.leave(viewer, "")
@@ -260,9 +259,9 @@ async def test_a_seat_with_a_key_stands_alone(valkey_url: str, monkeypatch: pyte
 
 async def test_nobody_waits_for_the_keys_of_others(valkey_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """While keys are looked up the records go on; what became due meanwhile is looked up once, after that."""
-    places_of, has_read, may_answer, calls = Ledger.places, asyncio.Event(), asyncio.Event(), 0
+    places_of, has_read, may_answer, calls = BoardReader.places, asyncio.Event(), asyncio.Event(), 0
 
-    async def slow(self: Ledger, wanted: Sequence[tuple[str, int]]) -> list[Spot]:
+    async def slow(self: BoardReader, wanted: Sequence[tuple[str, int]]) -> list[Spot]:
         nonlocal calls
         calls += 1
         found = await places_of(self, wanted)
@@ -271,14 +270,14 @@ async def test_nobody_waits_for_the_keys_of_others(valkey_url: str, monkeypatch:
         return found
 
     async with running_hub(valkey_url, **FAST) as (hub, ledger):
-        await ledger.add([make_entry("a", 1)])
-        monkeypatch.setattr(Ledger, "places", slow)
+        await ledger.writer.add([make_entry("a", 1)])
+        monkeypatch.setattr(BoardReader, "places", slow)
         with hub.watch("posts", wish()) as viewer, hub.watch("posts", wish(None)) as other:
             model = ModelViewer()
             await has_read.wait()
             await follow(other, model, 1)
             for offset in range(2, 6):
-                await ledger.add([make_entry("a", 1)])
+                await ledger.writer.add([make_entry("a", 1)])
                 await follow(other, model, offset)
             assert calls == 1
             may_answer.set()
@@ -290,10 +289,10 @@ async def test_nobody_waits_for_the_keys_of_others(valkey_url: str, monkeypatch:
 async def test_a_read_that_fails_is_made_good(valkey_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Those who came, and those who were there, are told when the store answers again."""
     async with running_hub(valkey_url, **FAST) as (hub, ledger):
-        await ledger.add([make_entry("a", 1)])
+        await ledger.writer.add([make_entry("a", 1)])
         failed: list[int] = []
 
-        async def fail(_: Ledger, wanted: Sequence[tuple[str, int]]) -> list[Spot]:
+        async def fail(_: BoardReader, wanted: Sequence[tuple[str, int]]) -> list[Spot]:
             failed.append(len(wanted))
             raise StoreUnavailableError("away")
 
@@ -306,8 +305,8 @@ async def test_a_read_that_fails_is_made_good(valkey_url: str, monkeypatch: pyte
             assert read(await told(old)).score == 1
             await eventually(at_rest)
             with monkeypatch.context() as patch:
-                patch.setattr(Ledger, "places", fail)
-                await ledger.add([make_entry("a", 1)])
+                patch.setattr(BoardReader, "places", fail)
+                await ledger.writer.add([make_entry("a", 1)])
                 with hub.watch("posts", wish("b")) as new:
                     while (await old.next_frame()).type != "update":
                         pass
@@ -324,11 +323,11 @@ async def test_a_read_that_fails_is_made_good(valkey_url: str, monkeypatch: pyte
 async def test_a_board_that_is_defined_anew_has_other_places(valkey_url: str) -> None:
     """The order of now, though no record has changed."""
     async with running_hub(valkey_url, **FAST) as (hub, ledger):
-        await ledger.add([make_entry("a", 1), make_entry("b", 2)])
+        await ledger.writer.add([make_entry("a", 1), make_entry("b", 2)])
         with hub.watch("posts", wish()) as viewer:
             assert read(await told(viewer)).rank == 2
-            ledger.board = msgspec.structs.replace(ledger.board, sort_order="asc")
-            hub.add(ledger)
+            ledger.state.board = msgspec.structs.replace(ledger.state.board, sort_order="asc")
+            hub.add(ledger.reader)
             assert rows(read(await told(viewer))) == [("a", 1, 1), ("b", 2, 2)]
 
 

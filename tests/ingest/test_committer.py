@@ -30,7 +30,7 @@ class Bench:
         self.settings = fresh_settings(store, **changes)
         self.client = connect(store, self.settings)
         self.ledger = Ledger(self.client, board or rolling_board(), self.settings)
-        self.committer = Committer(self.ledger, self.settings)
+        self.committer = Committer(self.ledger.writer, self.ledger.rotator, self.settings)
 
     def send(self, *requests: Sequence[Entry]) -> list[asyncio.Task[Committed]]:
         """Hand in requests, in order, without waiting."""
@@ -50,7 +50,7 @@ class Bench:
 
     async def scores(self) -> dict[str, int]:
         """The whole board."""
-        return {record.key: record.score for record in (await self.ledger.read(3000)).records}
+        return {record.key: record.score for record in (await self.ledger.reader.read(3000)).records}
 
 
 async def waiting(*requests: asyncio.Task[Committed]) -> None:
@@ -209,7 +209,7 @@ async def test_a_lost_board_is_told_to_everybody(valkey_url: str) -> None:
     bench = Bench(valkey_url)
     async with bench.running():
         await bench.committer.commit(likes("a"))
-        await bench.client.delete(bench.ledger.keys.meta)
+        await bench.client.delete(bench.ledger.state.keys.meta)
         for request in bench.send(likes("a"), likes("b")):
             with pytest.raises(EpochLostError):
                 await request
@@ -277,7 +277,7 @@ async def test_a_wait_for_company_ends_with_its_batch(valkey_url: str) -> None:
         await asyncio.sleep(first + 1.9 - loop.time())  # the first wait would be over by now, the second is not
         assert not early.done()
         late = bench.send(*[likes("c")] * 4)
-        assert {(await request).offset for request in (early, *late)} == {(await bench.ledger.read(1)).offset}
+        assert {(await request).offset for request in (early, *late)} == {(await bench.ledger.reader.read(1)).offset}
 
 
 async def _waits(bench: Bench, company: int) -> bool:

@@ -168,9 +168,9 @@ async def test_many_keys_are_read_at_one_instant(valkey_url: str, tmp_path: Path
 
     async def write() -> None:
         ledger = Ledger(store, DEFAULT_BOARD, settings)
-        await ledger.add([make_entry(key, number + 1) for number, key in enumerate(keys)])
+        await ledger.writer.add([make_entry(key, number + 1) for number, key in enumerate(keys)])
         while not over.is_set():
-            await ledger.add([make_entry("k0"), make_entry("other")])
+            await ledger.writer.add([make_entry("k0"), make_entry("other")])
 
     writers = [asyncio.create_task(write()) for _ in range(4)]
     try:

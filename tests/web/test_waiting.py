@@ -12,7 +12,7 @@ import pytest
 from live.domain.ranking import Page
 from live.metrics import VIEWERS
 from live.settings import Duration
-from live.store.board.ledger import Ledger
+from live.store.board.reader import BoardReader
 from tests.protocols.wire import connected, request, statuses
 from tests.support import StoreProcess, eventually, fresh_settings, post, rolling_board, run_server
 from tests.web.streams import PATIENCE, streaming
@@ -94,16 +94,16 @@ async def test_what_can_not_be_waited_for_is_refused(valkey_url: str, query: str
 async def test_all_who_wait_share_a_read(valkey_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """However many they are: once when they come, and once when the board changes."""
     reads = 0
-    read = Ledger.read
+    read = BoardReader.read
 
-    async def counted(ledger: Ledger, limit: int, **where: Any) -> Page:
+    async def counted(reader: BoardReader, limit: int, **where: Any) -> Page:
         nonlocal reads
         reads += 1
-        return await read(ledger, limit, **where)
+        return await read(reader, limit, **where)
 
     async with server(valkey_url, {"key": "a"}, conflation_interval=Duration(0.1)) as client:
         tag = (await client.get(BOARD)).headers["etag"]
-        monkeypatch.setattr(Ledger, "read", counted)
+        monkeypatch.setattr(BoardReader, "read", counted)
         waiting = [asyncio.create_task(ask(client, tag)) for _ in range(80)]
         await eventually(watched(80))
         came = reads

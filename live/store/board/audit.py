@@ -10,7 +10,7 @@ from live.domain.board import DEFAULT_BOARD, Shape
 from live.domain.window import EVER
 from live.errors import SetupError
 from live.store.board.keys import Keys, Table
-from live.store.board.reader import HIGH, TAG
+from live.store.board.pages import HIGH, TAG
 from live.store.board.requests import AuditRequest, FixTotalsRequest, Rules
 from live.store.connection.client import Store, store_errors
 from live.store.connection.scripts import Script, text

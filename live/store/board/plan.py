@@ -14,21 +14,11 @@ import msgspec
 
 from live.domain.board import Board
 from live.domain.event import MAX_SCORE, Entry, Extra, Likes
-from live.domain.window import Periods, Rolling, Sliding
+from live.domain.window import Periods, Sliding
+from live.store.board.clock import Clock, planned_clock
 
 _VOTER: Final = b"voter"
 _PAIR: Final = b"pair"
-
-
-class Clock(msgspec.Struct):
-    """Where a board's clock stands, as far as was heard: `newest` slot (None for none), and the store's `now` (ms).
-
-    `latest` is the newest event time (ms) that the board has seen, on boards that run on such times.
-    """
-
-    newest: int | None
-    now: int
-    latest: int | None = None
 
 
 class Group(msgspec.Struct):
@@ -106,16 +96,9 @@ def make_plan(
 
 def begin_plan(board: Board, clock: Clock) -> Plan:
     """A plan of nothing yet: the slot that is the newest, and until when."""
-    window = board.window
-    if board.clock == "event":
-        return Plan(clock.newest, clock.newest, clock.now if clock.latest is None else clock.latest, latest=None)
-    slot = window.slot_at(clock.now // 1000)
-    if clock.newest is not None and clock.newest > slot.start:  # a slot never goes backward
-        slot = window.slot_at(clock.newest)
-    plan = Plan(slot.start, slot.start, clock.now)
-    if isinstance(window, Rolling | Periods):
-        plan.till = slot.end * 1000
-    return plan
+    planned = planned_clock(board, clock)
+    now = clock.now if board.clock == "server" or clock.latest is None else clock.latest
+    return Plan(planned.current, planned.current, now, planned.till)
 
 
 def _plan_likes(plan: Plan, board: Board, keys: list[str]) -> None:

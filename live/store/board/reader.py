@@ -1,38 +1,38 @@
-"""Reading a board: consecutive records at one instant."""
+"""Reading a board: consecutive records, or the records of some members, at one instant."""
 
-from collections.abc import Callable, Sequence
-from itertools import count as count_from
+import asyncio
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final, Literal, TypeVar
 
 import msgspec
-from msgspec import UNSET
 
 from live.domain.board import Board
-from live.domain.ranking import Page, Record, position, ranks_of
-from live.domain.window import Periods
+from live.domain.ranking import Page
 from live.errors import EpochLostError, StoreUnavailableError
-from live.store.board.requests import PlannedClock, ReadRequest, View, view_of
-from live.store.board.state import MOST_REPLANS, Life
+from live.store.board.pages import page_of
+from live.store.board.requests import LookupRequest, PlannedClock, ReadRequest, View, view_of
+from live.store.board.state import MOST_REPLANS, BoardState
 from live.store.connection.client import Store, store_errors
 from live.store.connection.scripts import Script, text
 
-HIGH: Final = 40  # bits below the higher part of a sum of scores
+_MOST_WORK: Final = 1500  # of one call, which holds the store up for a millisecond or two
+_WORK: Final = 20  # to find a member: as much as to read so many records
+_AT_ONCE: Final = 2  # calls that are under way, so that the store need not wait for us; it answers all before others
+
 Mode = Literal["rank", "after", "before", "around", "score"]
+Wanted = tuple[str, int]  # a member, and how many neighbours on each side
 _R = TypeVar("_R", bound=msgspec.Struct)
-
-TAG: Final = 8  # bytes before the key in a name, where ties go by time
-
-
-def total_of(text: bytes) -> int:
-    """The sum of all scores as scripts give it: a number, or one and `+` and another in units of 2^40."""
-    low, _, high = text.partition(b"+")
-    return int(low) + (int(high or 0) << HIGH)
 
 
 class Question(msgspec.Struct, frozen=True):
-    """What a script that reads is to read: the period that starts at `slot`, and as in `ReadRequest`."""
+    """What a script is to read: of a `board` the period that starts at `slot`; the other fields are in `ReadRequest`.
 
+    `known` is the highest offset that was known before the store is asked.
+    """
+
+    board: Board
     slot: int | None
+    known: int
     keys: list[str]
     clock: PlannedClock | None
     suffix: str
@@ -50,9 +50,41 @@ class Question(msgspec.Struct, frozen=True):
             limit=limit,
         )
 
+    def look_up(self, wanted: Sequence[Wanted]) -> LookupRequest:
+        """A request for the records of members."""
+        return LookupRequest(
+            clock=self.clock,
+            suffix=self.suffix,
+            view=self.view,
+            members=[member for member, _ in wanted],
+            neighbours=[neighbours for _, neighbours in wanted],
+        )
 
-class Reading(Life):
-    """A board that is read."""
+
+class Spot(msgspec.Struct, frozen=True):
+    """A member's place and neighbours as the store told them, not decoded yet: mostly they have not changed."""
+
+    head: list[Any]
+    place: list[Any]
+    board: Board
+    period: int | None
+
+    @property
+    def position(self) -> tuple[str, int]:
+        """The epoch and offset of the board when this was read."""
+        return self.head[0].decode(), int(self.head[1])
+
+    def is_same(self, other: "Spot") -> bool:
+        """Whether nothing but the offset is other."""
+        ours, theirs = self.head, other.head
+        return ours[0] == theirs[0] and ours[2] == theirs[2] and self.place == other.place
+
+
+class BoardReader:
+    """Reads a board."""
+
+    def __init__(self, state: BoardState) -> None:
+        self.state = state
 
     async def read(
         self,
@@ -77,14 +109,14 @@ class Reading(Life):
             return await self._read("before", before[0], before[1], limit, period)
         return await self._read("rank", start, "", limit, period)
 
-    async def find(self, key: str, around: int, *, period: int | None = None) -> Page | None:
-        """Read a key's record with `around` neighbours on each side; None when the key is not on the board.
+    async def find(self, member: str, around: int, *, period: int | None = None) -> Page | None:
+        """Read a member's record with `around` neighbours on each side; None when the member is not on the board.
 
         Raises:
             StoreUnavailableError: the store is away.
             EpochLostError: the store lost the board.
         """
-        page = await self._read("around", around, key, 0, period)
+        page = await self._read("around", around, member, 0, period)
         return page if page.records else None
 
     async def read_score(self, score: int, limit: int, *, period: int | None = None) -> Page:
@@ -105,170 +137,172 @@ class Reading(Life):
         """
         return (await self.read(1)).slot
 
-    async def entrant(self, key: str) -> bytes | None:
-        """The metadata with which a key is registered for a contest, as JSON; None when it is not.
+    async def entrant(self, member: str) -> bytes | None:
+        """The metadata with which a member is registered for a contest, as JSON; None when it is not.
 
         Raises:
             StoreUnavailableError: the store is away.
         """
-        if self.board.votes is None:
+        if self.state.board.votes is None:
             return None
-        async with store_errors():
-            found: bytes | None = await self._client.line.call("HGET", self.keys.entrants, key)
+        found: bytes | None = await self.state.call("HGET", self.state.keys.entrants, member)
         return found
 
-    async def _read(self, mode: Mode, number: int, name: str | bytes, limit: int, period: int | None) -> Page:
-        def request(question: Question) -> ReadRequest:
-            return question.read(mode, number, name, limit)
+    async def places(self, wanted: Sequence[Wanted]) -> list[Spot]:
+        """The places of members, in that order, each with so many neighbours on each side.
 
-        reply, board, slot = await self._ask(self._scripts.read, request, period)
-        return self._page(reply, board, slot)
+        They are read at a few instants, one for each call: where a place stands is said in its page.
 
-    async def _ask(
-        self, script: Script[_R], request: Callable[["Question"], _R], period: int | None
-    ) -> tuple[list[Any], Board, int | None]:
-        """Run a script that reads, with the request that is made of a question.
-
-        Gives its answer, the board that it was asked for, and where the period starts that was read.
+        Raises:
+            StoreUnavailableError: the store is away.
+            EpochLostError: the store lost the board.
         """
-        await self.open()
-        for _ in range(MOST_REPLANS):
-            board = self.board  # one value for the question and its answer, for it may be changed meanwhile
-            question = self._question(period)
-            known = self._known()
-            async with store_errors():
-                reply = await script(self._client, question.keys, request(question))
-            if self._is_answered(reply, known):
-                return reply, board, question.slot
-        raise StoreUnavailableError(f"the clock of board {self.board.id} moved {MOST_REPLANS} times in a row")
+        chunks = list(_chunks(wanted))
+        found: list[Spot] = []
+        for first in range(0, len(chunks), _AT_ONCE):
+            for spots in await asyncio.gather(*(self._places(chunk) for chunk in chunks[first : first + _AT_ONCE])):
+                found += spots
+        return found
 
-    def _question(self, period: int | None) -> "Question":
+    def page(self, spot: Spot) -> Page:
+        """A member's record with its neighbours; there are no records when the member is not on the board."""
+        return page_of([*spot.head, *spot.place, None], spot.board, spot.period)
+
+    async def find_all(self, members: Sequence[str], around: int, *, period: int | None = None) -> list[Page | None]:
+        """The records of members, in that order and all at one instant, each with so many neighbours on each side.
+
+        There is None for a member that is not on the board.
+
+        Raises:
+            StoreUnavailableError: the store is away.
+            EpochLostError: the store lost the board.
+        """
+        pages = [self.page(spot) for spot in await self._places([(member, around) for member in members], period)]
+        return [page if page.records else None for page in pages]
+
+    def question(self, period: int | None = None) -> Question:
         """What is to be read: the current period, or the one that starts at `period`."""
-        board, clock = self.board, self._planned()
+        state = self.state
+        board, clock = state.board, state.planned()
         slot = clock.current if period is None else period
-        table = self._table(slot)
+        table = state.table(slot)
         return Question(
+            board=board,
             slot=slot,
-            keys=[*table.order, self.keys.meta, self.keys.entrants if board.votes else table.metadata],
+            known=state.known,
+            keys=[*table.order, state.keys.meta, state.keys.entrants if board.votes else table.metadata],
             clock=clock if board.window.tables and period is None else None,
             suffix=table.suffix,
             view=view_of(board),
         )
 
-    def _is_answered(self, reply: list[Any], known: int) -> bool:
-        """Whether a script has read; if not, the board's clock is another than was thought, which is known now.
+    def is_answered(self, reply: list[Any], known: int) -> bool:
+        """Whether a script has read; if not, the board's clock was not where this process took it to be, and is now.
 
         `known` is the highest offset that was known before the store was asked.
 
         Raises:
             EpochLostError: the store lost the board.
         """
+        state = self.state
         if reply[0] == b"replan":
-            self._hear(*reply[1:])
+            state.hear(*reply[1:])
             return False
-        if reply[0].decode() != self.epoch:
-            raise self._lost([b"epoch", reply[0]])
-        self._see(reply[1], known)
+        if reply[0].decode() != state.epoch:
+            raise state.lost(reply[0])
+        state.see(reply[1], known)
         return True
 
-    def _page(self, reply: list[Any], board: Board, period: int | None) -> Page:
-        """The page of an answer about a board as it was when it was asked for."""
-        _, offset, count, total, start, rank, rows, metadata, registered = reply
-        names, scores = rows[::2], [int(float(score)) for score in rows[1::2]]
-        skip = 0 if board.tags == "key" else TAG
-        first = int(start or 0)
-        records = (
-            tuple(map(Record, [name[skip:].decode() for name in names], scores, count_from(first + 1)))
-            if board.bare and board.ranks == "ordinal"
-            else _described(board, names, scores, metadata, first, int(rank or 0))
-        )
-        return Page(
-            epoch=self.epoch or "",
-            offset=int(offset),
-            rank_count=int(count),
-            total_score=total_of(total) if board.score is None else None,
-            start=first,
-            records=records,
-            names=tuple(names),
-            entrants=None if board.votes is None else registered,
-            slot=period if board.window.tables else None,
-            period=_period_name(board, period),
-        )
+    async def _read(self, mode: Mode, number: int, name: str | bytes, limit: int, period: int | None) -> Page:
+        def request(question: Question) -> ReadRequest:
+            return question.read(mode, number, name, limit)
+
+        reply, question = await self._ask(self.state.scripts.read, request, period)
+        return page_of(reply, question.board, question.slot)
+
+    async def _places(self, wanted: Sequence[Wanted], period: int | None = None) -> list[Spot]:
+        """The places of members, read in one call."""
+
+        def request(question: Question) -> LookupRequest:
+            return question.look_up(wanted)
+
+        reply, question = await self._ask(self.state.scripts.places, request, period)
+        *head, places = reply
+        return [Spot(head, place, question.board, question.slot) for place in places]
+
+    async def _ask(
+        self, script: Script[_R], request: Callable[[Question], _R], period: int | None
+    ) -> tuple[list[Any], Question]:
+        """Run a script that reads, with the request that is made of a question; gives its answer and the question."""
+        state = self.state
+        await state.open()
+        for _ in range(MOST_REPLANS):
+            question = self.question(period)
+            reply = await state.run(script, question.keys, request(question))
+            if self.is_answered(reply, question.known):
+                return reply, question
+        raise state.moved_too_often()
 
 
-async def read_positions(client: Store, boards: Sequence[Reading]) -> list[tuple[str, int]]:
+async def read_positions(client: Store, boards: Sequence[BoardReader]) -> list[tuple[str, int]]:
     """Where boards stand, epoch and offset of each, at the price of one call.
 
     Raises:
         StoreUnavailableError: the store is away.
     """
+    metas = [board.state.keys.meta for board in boards]
     async with store_errors():
-        replies = await client.line.calls([("HMGET", board.keys.meta, "epoch", "offset") for board in boards])
+        replies = await client.calls([(meta, ("HMGET", meta, "epoch", "offset")) for meta in metas])
         for reply in replies:
             if isinstance(reply, Exception):
                 raise reply
     return [((epoch or b"").decode(), int(offset or 0)) for epoch, offset in replies]
 
 
-async def read_tops(client: Store, wanted: Sequence[tuple[Reading, int]]) -> list[Page | Exception]:
+async def read_tops(client: Store, wanted: Sequence[tuple[BoardReader, int]]) -> list[Page | Exception]:
     """Read the first so many records of several boards, at the price of one call; errors are given back as values."""
-    asked = [board.board for board, _ in wanted]
-    questions = [board._question(None) for board, _ in wanted]  # noqa: SLF001
-    known = [board._known() for board, _ in wanted]  # noqa: SLF001
+    questions = [board.question() for board, _ in wanted]
     commands = [
-        board._scripts.read.command(question.keys, question.read("rank", 0, "", size))  # noqa: SLF001
+        (
+            board.state.keys.meta,
+            board.state.scripts.read.command(question.keys, question.read("rank", 0, "", size)),
+        )
         for (board, size), question in zip(wanted, questions, strict=True)
     ]
     try:
         async with store_errors():
-            replies = await client.line.calls(commands)
+            replies = await client.calls(commands)
     except StoreUnavailableError as error:
         return [error] * len(wanted)
     return [
-        await _understood(board, size, held, question.slot, reply, offset)
-        for (board, size), held, question, reply, offset in zip(wanted, asked, questions, replies, known, strict=True)
+        await _understood(board, size, question, reply)
+        for (board, size), question, reply in zip(wanted, questions, replies, strict=True)
     ]
 
 
 async def _understood(
-    board: Reading,
+    board: BoardReader,
     size: int,
-    asked: Board,
-    slot: int | None,
+    question: Question,
     reply: Any,  # noqa: ANN401
-    known: int,
 ) -> Page | Exception:
     """The page of a reply; what does not go smoothly is read once more, by itself."""
     try:
-        if isinstance(reply, list) and board.epoch is not None and board._is_answered(reply, known):  # noqa: SLF001
-            return board._page(reply, asked, slot)  # noqa: SLF001
+        if isinstance(reply, list) and board.state.epoch is not None and board.is_answered(reply, question.known):
+            return page_of(reply, question.board, question.slot)
         return await board.read(size)
     except (StoreUnavailableError, EpochLostError) as error:
         return error
 
 
-def _described(
-    board: Board, names: list[bytes], scores: list[int], metadata: list[bytes | None], first: int, rank: int
-) -> tuple[Record, ...]:
-    """Records with all that may be said of them."""
-    skip = 0 if board.tags == "key" else TAG
-    ranks = ranks_of(scores, rank, first, board.ranks)
-    described = metadata or [None] * len(names)
-    return tuple(
-        Record(
-            name[skip:].decode(),
-            score,
-            rank,
-            UNSET if board.score is None else board.score.unpack(score),
-            UNSET if text is None else msgspec.Raw(text),
-            position(rank, place),
-        )
-        for place, (name, score, rank, text) in enumerate(zip(names, scores, ranks, described, strict=True), first + 1)
-    )
-
-
-def _period_name(board: Board, start: int | None) -> str | None:
-    window = board.window
-    if start is None or not isinstance(window, Periods) or not window.tables:
-        return None
-    return window.calendar.at(start).name
+def _chunks(wanted: Sequence[Wanted]) -> Iterator[Sequence[Wanted]]:
+    """Parts of which each is no more work than one call may be."""
+    first, work = 0, 0
+    for place, (_, neighbours) in enumerate(wanted):
+        more = _WORK + 2 * neighbours
+        if work + more > _MOST_WORK:
+            yield wanted[first:place]
+            first, work = place, 0
+        work += more
+    if wanted:
+        yield wanted[first:]

@@ -15,7 +15,7 @@ import structlog
 
 from live.errors import EpochLostError, StoreUnavailableError
 from live.metrics import ROTATION_FAILURES, ROTATION_LAG, ROTATION_SECONDS
-from live.store.board.ledger import Ledger
+from live.store.board.rotator import BoardRotator
 
 log = structlog.get_logger()
 
@@ -23,56 +23,56 @@ _CATCH_UP_BUDGET: Final = 1.0
 _PAUSE: Final = 1.0  # seconds between two looks at a board that keeps changing, and after one that failed
 
 
-async def step(ledger: Ledger) -> float | None:
+async def step(rotator: BoardRotator) -> float | None:
     """One measured step; None when there may be more to do now, else seconds until a slot can be due."""
     started = time.perf_counter()
-    wait = await ledger.rotate()
+    wait = await rotator.rotate()
     ROTATION_SECONDS.observe(time.perf_counter() - started)
     return wait
 
 
-async def catch_up(ledger: Ledger) -> None:
+async def catch_up(rotator: BoardRotator) -> None:
     """Rotate until nothing is due, for a second at most.
 
     An event clock jumps with the events; who has just moved it wants to read a board that covers its window.
     """
     deadline = time.monotonic() + _CATCH_UP_BUDGET
-    while time.monotonic() < deadline and await step(ledger) is None:
+    while time.monotonic() < deadline and await step(rotator) is None:
         pass
 
 
-async def rotate_for_ever(ledgers: Iterable[Ledger], interval: float) -> None:
+async def rotate_forever(rotators: Iterable[BoardRotator], interval: float) -> None:
     """Rotate every board whenever one of its slots is due, until cancelled; look at least every `interval` seconds."""
     async with asyncio.TaskGroup() as tasks:
-        for ledger in ledgers:
-            tasks.create_task(_rotate_board(ledger, interval))
+        for rotator in rotators:
+            tasks.create_task(_rotate_board(rotator, interval))
 
 
-async def _rotate_board(ledger: Ledger, interval: float) -> None:
-    lag = ROTATION_LAG.labels(ledger.board.id)
+async def _rotate_board(rotator: BoardRotator, interval: float) -> None:
+    lag = ROTATION_LAG.labels(rotator.state.board.id)
     due = time.perf_counter()  # when there was, or will be, something to do; now, for all we know
     while True:
         started = time.perf_counter()
-        ledger.sooner.clear()
+        rotator.state.sooner.clear()
         try:
-            wait = await step(ledger)
+            wait = await step(rotator)
             due = min(due, started) if wait is None else time.perf_counter() + wait
         except (StoreUnavailableError, EpochLostError) as error:
             ROTATION_FAILURES.inc()
-            log.debug("rotation waits", board=ledger.board.id, reason=str(error))
+            log.debug("rotation waits", board=rotator.state.board.id, reason=str(error))
             wait = _PAUSE
         lag.set(max(0, time.perf_counter() - due))
         if wait is None:
             # Leave the store at least half of its time, so that writers between two steps are not held up.
             await asyncio.sleep(time.perf_counter() - started)
         else:
-            await _rest(ledger, min(wait, interval))
+            await _rest(rotator, min(wait, interval))
 
 
-async def _rest(ledger: Ledger, seconds: float) -> None:
+async def _rest(rotator: BoardRotator, seconds: float) -> None:
     """Sleep, but wake for what may be due sooner; after a pause, so that a busy board costs a look a second at most."""
     pause = min(seconds, _PAUSE)
     await asyncio.sleep(pause)
     with suppress(TimeoutError):
         async with asyncio.timeout(seconds - pause):
-            await ledger.sooner.wait()
+            await rotator.state.sooner.wait()

@@ -1,18 +1,18 @@
-"""Letting go of what leaves the window, one bounded step at a time."""
+"""Subtracting what leaves the window, one bounded step at a time."""
 
 from typing import Any
 
 from live.domain.window import EVER, Forever, Sliding
-from live.errors import StoreUnavailableError
-from live.store.board.requests import ExpireEventsRequest, RotatePeriodRequest, RotateRequest, rules_of
-from live.store.board.state import MOST_REPLANS, Life
-from live.store.connection.client import store_errors
+from live.store.board.requests import ExpireEventsRequest, RotatePeriodRequest, RotateRequest
+from live.store.board.state import MOST_REPLANS, BoardState
 
 
-class Rotating(Life):
-    """A board whose old slots, events or periods are let go."""
+class BoardRotator:
+    """Subtracts what has left a board's window: old slots, events or periods."""
 
-    _leaving = ("", "0")  # the slot that is being drained, and where the next step goes on
+    def __init__(self, state: BoardState) -> None:
+        self.state = state
+        self._leaving = ("", "0")  # the slot that is being drained, and where the next step goes on
 
     async def rotate(self) -> float | None:
         """Do one bounded step of rotation.
@@ -25,13 +25,13 @@ class Rotating(Life):
             StoreUnavailableError: the store is away.
             EpochLostError: the store lost the board.
         """
-        await self.open_to_write()
-        window = self.board.window
+        state = self.state
+        await state.open_to_write()
+        window = state.board.window
         if isinstance(window, Forever):
             return float("inf")
         for _ in range(MOST_REPLANS):
-            async with store_errors():
-                reply = await (self._expire_events(window) if isinstance(window, Sliding) else self._let_go())
+            reply = await (self._expire_events(window) if isinstance(window, Sliding) else self._drain())
             match reply:
                 case [b"moved", _, cursor]:
                     self._leaving = (self._leaving[0], cursor.decode())
@@ -45,57 +45,57 @@ class Rotating(Life):
                     self._leaving = ("", "0")
                     return float("inf") if int(wait) < 0 else int(wait) / 1000
                 case [b"replan", newest, now, latest]:
-                    self._hear(newest, now, latest)
+                    state.hear(newest, now, latest)
                 case _:
-                    raise self._lost(reply)
-        raise StoreUnavailableError(f"the clock of board {self.board.id} moved {MOST_REPLANS} times in a row")
+                    raise AssertionError(f"the store answered {reply!r}")
+        raise state.moved_too_often()
 
-    async def _let_go(self) -> list[Any]:
-        """Drain the oldest slot for a bit, or where each has a table drop it whole."""
-        board, keys, (start, cursor) = self.board, self.keys, self._leaving
-        clock = self._planned()
+    async def _drain(self) -> list[Any]:
+        """Subtract a piece of the oldest slot, or drop the oldest period as a whole."""
+        state, (start, cursor) = self.state, self._leaving
+        board, keys, clock = state.board, state.keys, state.planned()
         kept = 0 if clock.current is None else board.window.oldest(clock.current)
         if board.window.tables:
             old = (keys.slot(start), *keys.table(start).all)
-            return await self._scripts.rotate_period(
-                self._client,
+            return await state.run(
+                state.scripts.rotate_period,
                 [keys.meta, keys.slots, *old],
                 RotatePeriodRequest(
-                    epoch=self.epoch or "",
+                    epoch=state.epoch or "",
                     channel=keys.channel,
                     clock=clock,
                     kept=kept,
                     start=int(start) if start else None,
                 ),
             )
-        return await self._scripts.rotate(
-            self._client,
-            [*self._table(None).order, keys.meta, keys.slots, keys.slot(start), keys.hidden],
+        return await state.run(
+            state.scripts.rotate,
+            [*state.table(None).order, keys.meta, keys.slots, keys.slot(start), keys.hidden],
             RotateRequest(
-                epoch=self.epoch or "",
+                epoch=state.epoch or "",
                 channel=keys.channel,
                 clock=clock,
-                rules=rules_of(board),
+                rules=state.rules,
                 kept=kept,
                 start=int(start) if start else None,
                 cursor=cursor,
-                count=self._settings.rotation_step,
+                count=state.settings.rotation_step,
             ),
         )
 
     async def _expire_events(self, window: Sliding) -> list[Any]:
         """Take the oldest events out of a sliding window."""
-        board, keys = self.board, self.keys
-        return await self._scripts.expire_events(
-            self._client,
-            [*self._table(None).order, keys.meta, keys.slots, keys.slot(EVER.start), keys.log, keys.hidden, keys.taken],
+        state, board, keys = self.state, self.state.board, self.state.keys
+        return await state.run(
+            state.scripts.expire_events,
+            [*state.table(None).order, keys.meta, keys.slots, keys.slot(EVER.start), keys.log, keys.hidden, keys.taken],
             ExpireEventsRequest(
-                epoch=self.epoch or "",
+                epoch=state.epoch or "",
                 channel=keys.channel,
                 by_event=board.clock == "event",
                 window=window.length * 1000,
-                count=self._settings.rotation_step,
-                rules=rules_of(board),
+                count=state.settings.rotation_step,
+                rules=state.rules,
                 start=EVER.start,
             ),
         )

@@ -1,18 +1,19 @@
-"""One board in the store, as one process knows it: its epoch, where its clock stands, and what its scripts answer."""
+"""One board in the store, as one process knows it: its epoch, where its clock stands, and how its scripts are run."""
 
 import asyncio
 import math
 import secrets
 import time
-from typing import Any, Final
+from collections.abc import Sequence
+from typing import Any, Final, TypeVar
 
 import msgspec
 
 from live.domain.board import Board
 from live.errors import EpochLostError, SetupError, StoreUnavailableError
 from live.settings import Settings
+from live.store.board.clock import Clock, planned_clock
 from live.store.board.keys import Keys, Table
-from live.store.board.plan import Clock, begin_plan
 from live.store.board.requests import (
     AddRequest,
     EnterRequest,
@@ -24,18 +25,23 @@ from live.store.board.requests import (
     ReadRequest,
     RotatePeriodRequest,
     RotateRequest,
+    Rules,
     TouchRequest,
+    rules_of,
 )
 from live.store.connection.client import Store, store_errors
+from live.store.connection.line import Word
 from live.store.connection.scripts import Script, text
 
 MOST_REPLANS: Final = 20  # each means that the board's clock moved between two calls
 _WRITER_IDLE: Final = 86_400  # seconds; a batch is retried for a few
 _MOST_QUIET: Final = 60.0
 
+_R = TypeVar("_R", bound=msgspec.Struct)
+
 
 class Scripts(msgspec.Struct, frozen=True):
-    """The scripts that a ledger runs; tests put wrong ones in their place, to see that they are caught."""
+    """The scripts of a board; tests put wrong ones in their place, to see that they are caught."""
 
     add: Script[AddRequest] = Script("add", AddRequest)
     open: Script[OpenRequest] = Script("open", OpenRequest)
@@ -57,26 +63,107 @@ def quiet(idle_ttl: int) -> float:
     return min(_MOST_QUIET, idle_ttl / 4)
 
 
-class Life:
-    """What reading, adding and rotating share."""
+class BoardState:
+    """What the writer, the reader, the rotator and the moderation of a board share."""
 
     def __init__(
         self, client: Store, board: Board, settings: Settings, scripts: Scripts = SCRIPTS, born: str = ""
     ) -> None:
+        """With `born`, the epoch that the board was created with at run time: it never gets another one here."""
+        self.client = client
         self.board = board
+        self.settings = settings
+        self.scripts = scripts
+        self.born = born
         self.keys = Keys(settings.key_prefix, board.id)
         self.epoch: str | None = None
-        self.born = born  # the epoch that the board was made with at run time: it is never given another life here
         self.clock = Clock(None, 0)
-        self.sooner = asyncio.Event()  # something may be due to leave sooner than rotation was told
+        self.sooner = asyncio.Event()  # something may be due to leave sooner than the rotation expects
         self.secret = b""  # keys what is stored of voters
-        self._client = client
-        self._witness = client.witness
-        self._settings = settings
-        self._scripts = scripts
-        self._span = 0  # seconds: length of a bucket of identities
-        self._bucket = 0  # the newest one, when we last heard
-        self._noted = float("-inf")  # when we last noted that the board is used
+        self.span = 0  # seconds: length of a bucket of identities
+        self.bucket = 0  # the start of the newest bucket, as the store last told
+        self._noted = float("-inf")  # when this process last noted that the board is used
+        self._rules: tuple[Board, Rules] = (board, rules_of(board))
+
+    # Calls to the store
+
+    async def run(self, script: Script[_R], keys: Sequence[str], request: _R) -> list[Any]:
+        """Run one of the scripts.
+
+        Raises:
+            StoreUnavailableError: the store is away.
+            EpochLostError: the board has another epoch.
+        """
+        async with store_errors():
+            reply = await script(self.client, keys, request)
+        if reply[0] == b"epoch":
+            raise self.lost(reply[1])
+        return reply
+
+    async def call(self, *words: Word) -> Any:  # noqa: ANN401 - any reply
+        """Run a command on a store key of the board.
+
+        Raises:
+            StoreUnavailableError: the store is away.
+        """
+        async with store_errors():
+            return await self.client.call(self.keys.meta, *words)
+
+    def lost(self, held: bytes) -> EpochLostError:
+        """The error that the store holds the board with another epoch; `held` is empty when it holds none."""
+        return EpochLostError(
+            f"board {self.board.id!r} had epoch {self.epoch or self.born}, and the store now holds "
+            f"{held.decode() or 'none'}: its data was lost"
+        )
+
+    def moved_too_often(self) -> StoreUnavailableError:
+        """The error that no plan was in time."""
+        return StoreUnavailableError(f"the clock of board {self.board.id} moved {MOST_REPLANS} times in a row")
+
+    # What is known
+
+    @property
+    def rules(self) -> Rules:
+        """The rules of the board, made once for each definition of it."""
+        board = self.board
+        if self._rules[0] is not board:
+            self._rules = (board, rules_of(board))
+        return self._rules[1]
+
+    @property
+    def known(self) -> int:
+        """The highest offset that is known of the board; to be taken before the store is asked."""
+        return self.client.witness.offset_of(self.board.id, self.epoch)
+
+    def see(self, offset: bytes, known: int) -> None:
+        """Compare an offset with what was known before the store was asked."""
+        self.client.witness.see_offset(self.board.id, self.epoch or "", int(offset), known)
+
+    def hear(self, newest: bytes, now: bytes, latest: bytes) -> None:
+        """Note where the board's clock stands."""
+        self.clock = Clock(int(newest) if newest else None, int(now), int(latest) if latest else None)
+
+    def planned(self) -> PlannedClock:
+        """Where the board's clock stands, as this process knows it."""
+        return planned_clock(self.board, self.clock)
+
+    def table(self, start: int | None) -> Table:
+        """The table that holds the ranking of a slot."""
+        return self.keys.table(start if self.board.window.tables else None)
+
+    def require_whole(self) -> None:
+        """Refuse to acknowledge anything while lost data is not accepted.
+
+        Raises:
+            EpochLostError: data was lost.
+        """
+        self.client.witness.require_whole()
+
+    def lose(self, error: EpochLostError) -> None:
+        """Tell all processes that the board is lost: it has not expired, and nobody has removed it."""
+        self.client.witness.lose(str(error))
+
+    # Opening
 
     async def open(self) -> None:
         """Meet the board in the store, or give it its epoch; cheap to call again.
@@ -88,26 +175,20 @@ class Life:
         """
         if self.epoch is not None:
             return
-        born = self.born or self._witness.facts.epochs.get(self.board.id, "")
+        born = self.born or self.client.witness.facts.epochs.get(self.board.id, "")
         if not born:
-            self._witness.require_whole()
-        span, shape = math.ceil(self._settings.dedupe_window), self.board.shape.encode()
-        async with store_errors():
-            reply = await self._scripts.open(
-                self._client,
-                [self.keys.meta, self.keys.writers, self.keys.slots],
-                OpenRequest(
-                    epoch=secrets.token_hex(4),
-                    shape=shape,
-                    idle=_WRITER_IDLE,
-                    span=span,
-                    born=born or None,
-                    secret=text(secrets.token_bytes(16)),
-                    votes=self.board.votes is not None,
-                ),
-            )
-        if reply[0] == b"epoch":
-            raise self._lost(reply)
+            self.require_whole()
+        span, shape = math.ceil(self.settings.dedupe_window), self.board.shape.encode()
+        request = OpenRequest(
+            epoch=secrets.token_hex(4),
+            shape=shape,
+            idle=_WRITER_IDLE,
+            span=span,
+            born=born or None,
+            secret=text(secrets.token_bytes(16)),
+            votes=self.board.votes is not None,
+        )
+        reply = await self.run(self.scripts.open, [self.keys.meta, self.keys.writers, self.keys.slots], request)
         epoch, held_shape, newest, held_span, bucket, now, latest, secret = reply
         if held_shape.decode() != shape:
             raise SetupError(
@@ -122,27 +203,23 @@ class Life:
                 "Give the contest another id."
             )
         self.secret = secret
-        self._hear(newest, now, latest)
-        self._span, self._bucket = int(held_span), int(bucket)
+        self.hear(newest, now, latest)
+        self.span, self.bucket = int(held_span), int(bucket)
         self.epoch = epoch.decode()
         if not self.born:
-            self._witness.meet_board(self.board.id, self.epoch)
+            self.client.witness.meet_board(self.board.id, self.epoch)
 
     async def open_to_write(self) -> None:
-        """The same, for what changes the board.
+        """Open the board in order to change it.
 
         Raises:
             SetupError: the board lives in the store with choices by which its data can't be read.
             StoreUnavailableError: the store is away.
             EpochLostError: the store lost data, of this board or of another, and no operator has accepted that.
         """
-        self._witness.require_whole()
+        self.require_whole()
         await self.open()
-        self._witness.require_whole()
-
-    def lose(self, error: EpochLostError) -> None:
-        """Tell all processes that the board is lost: it has not left, and nobody has removed it."""
-        self._witness.lose(str(error))
+        self.require_whole()
 
     async def has_left(self) -> bool:
         """Whether the board has left by itself or is being deleted; to be asked before its definition is looked up.
@@ -150,17 +227,8 @@ class Life:
         Raises:
             StoreUnavailableError: the store is away.
         """
-        async with store_errors():
-            gone = await self._client.line.call("HGET", self.keys.gone, "epoch")
+        gone = await self.call("HGET", self.keys.gone, "epoch")
         return (gone or b"").decode() == (self.epoch or self.born)
-
-    def _known(self) -> int:
-        """The highest offset that is known of the board; taken before the store is asked."""
-        return self._witness.offset_of(self.board.id, self.epoch)
-
-    def _see(self, offset: bytes, known: int) -> None:
-        """Compare an offset with what was known before the store was asked."""
-        self._witness.see_offset(self.board.id, self.epoch or "", int(offset), known)
 
     async def confirm(self) -> None:
         """See that the board in the store is the one that was opened here; writes nothing.
@@ -171,10 +239,9 @@ class Life:
             EpochLostError: the store lost the board.
         """
         await self.open()
-        async with store_errors():
-            epoch = await self._client.line.call("HGET", self.keys.meta, "epoch")
+        epoch = await self.call("HGET", self.keys.meta, "epoch")
         if epoch is None or epoch.decode() != self.epoch:
-            raise self._lost([b"epoch", epoch or b""])
+            raise self.lost(epoch or b"")
 
     async def use(self) -> None:
         """Note that somebody reads the board, if it is one that leaves when nobody uses it; events are noted anyway.
@@ -188,33 +255,7 @@ class Life:
             return
         before, self._noted = self._noted, now  # first, so that others need not
         try:
-            async with store_errors():
-                reply = await self._scripts.touch(self._client, [self.keys.meta], TouchRequest(self.epoch or self.born))
+            await self.run(self.scripts.touch, [self.keys.meta], TouchRequest(self.epoch or self.born))
         except StoreUnavailableError:
             self._noted = before
             raise
-        if reply[0] != b"ok":
-            raise self._lost(reply)
-
-    def _hear(self, newest: bytes, now: bytes, latest: bytes) -> None:
-        """Note where the board's clock stands."""
-        self.clock = Clock(int(newest) if newest else None, int(now), int(latest) if latest else None)
-
-    def _table(self, start: int | None) -> Table:
-        """The table that holds the ranking of a slot."""
-        return self.keys.table(start if self.board.window.tables else None)
-
-    def _planned(self) -> PlannedClock:
-        """The newest slot as this process knows it, and its end."""
-        plan = begin_plan(self.board, self.clock)
-        return PlannedClock(by_event=self.board.clock == "event", current=plan.current, till=plan.till)
-
-    def _lost(self, reply: list[Any]) -> Exception:
-        """What an answer means that no live board gives."""
-        if reply[0] != b"epoch":
-            return AssertionError(f"the store answered {reply!r}")
-        held = reply[1].decode() or "none"
-        return EpochLostError(
-            f"board {self.board.id!r} had epoch {self.epoch or self.born}, and the store now holds {held}: "
-            "its data was lost"
-        )

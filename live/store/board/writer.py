@@ -12,12 +12,11 @@ from live.domain.board import Board
 from live.domain.event import Entry
 from live.domain.window import Sliding
 from live.errors import StoreUnavailableError
-from live.settings import Settings
 from live.store.board.plan import Group as Planned
 from live.store.board.plan import Plan, known_again, make_plan, out_of_range, planned, turned_away
 from live.store.board.requests import AddRequest, Group, Identities, LogEvents, PlannedClock, Votes, rules_of
-from live.store.board.state import MOST_REPLANS, SCRIPTS, Life, Scripts
-from live.store.connection.client import Store, may_have_run, store_errors
+from live.store.board.state import MOST_REPLANS, BoardState
+from live.store.connection.client import may_have_run, store_errors
 from live.store.connection.scripts import text, texts
 
 _RETRY_PAUSE: Final = 0.05
@@ -37,13 +36,11 @@ class Added(msgspec.Struct, frozen=True):
     widest: int = 0
 
 
-class Adding(Life):
-    """A board that is added to."""
+class BoardWriter:
+    """Adds batches to a board."""
 
-    def __init__(
-        self, client: Store, board: Board, settings: Settings, scripts: Scripts = SCRIPTS, born: str = ""
-    ) -> None:
-        super().__init__(client, board, settings, scripts, born)
+    def __init__(self, state: BoardState) -> None:
+        self.state = state
         self._writer = secrets.token_hex(8)
         self._sequence = 0
         self._writing = asyncio.Lock()
@@ -59,71 +56,74 @@ class Adding(Life):
             EpochLostError: the store lost the board.
         """
         async with self._writing:
-            await self.open_to_write()
-            stood = (self.clock.newest, self.clock.latest)
+            state = self.state
+            await state.open_to_write()
+            stood = (state.clock.newest, state.clock.latest)
             offset, refused, widest = await self._apply(entries)
-            moved = (self.clock.newest, self.clock.latest) != stood
-            if moved or isinstance(self.board.window, Sliding):  # what came may leave before all that was there
-                self.sooner.set()
+            moved = (state.clock.newest, state.clock.latest) != stood
+            if moved or isinstance(state.board.window, Sliding):  # what came may leave before all that was there
+                state.sooner.set()
             return Added(offset, refused, moved, widest)
 
     async def _apply(self, entries: Sequence[Entry]) -> tuple[int | None, dict[int, str], int]:
         """Plan the entries and apply the plan: the offset (None when all are refused), refusals, and `Added.widest`."""
+        state = self.state
         self._sequence += 1
-        future = round(self._settings.max_future * 1000)
+        future = round(state.settings.max_future * 1000)
         newest_time: int | None = None
         replans = 0
         refused: dict[int, str] = {}
         indexes: Sequence[int] = range(len(entries))
         while indexes and replans < MOST_REPLANS:
-            board = self.board  # one value for a plan and its script, for it may be changed while either is awaited
-            plan = make_plan(board, entries, indexes, self.clock, newest_time, self.secret)
+            board = state.board  # one value for a plan and its script, for it may be changed while either is awaited
+            plan = make_plan(board, entries, indexes, state.clock, newest_time, state.secret)
             match await self._send(board, plan, future):
                 case [b"ok", offset, *widest]:
-                    self.clock.newest = plan.reached
+                    state.clock.newest = plan.reached
                     if plan.latest is not None:
-                        self.clock.latest = max(plan.latest, self.clock.latest or plan.latest)
+                        state.clock.latest = max(plan.latest, state.clock.latest or plan.latest)
                     return int(offset), refused | plan.refused, int(widest[0]) if widest else 0
                 case [b"nothing"]:
                     return None, refused | plan.refused, 0
                 case [b"behind"]:
                     raise StoreUnavailableError(
-                        f"board {self.board.id} has {self.board.most_slots} slots, and most wait to be subtracted"
+                        f"board {board.id} has {board.most_slots} slots, and most wait to be subtracted"
                     )
                 case [b"replan", newest, now, latest, bucket]:
-                    self._hear(newest, now, latest)
-                    self._bucket = int(bucket)
+                    state.hear(newest, now, latest)
+                    state.bucket = int(bucket)
                     newest_time = int(now) + future
                     replans += 1
                 case reply:
                     known = _refusals(board, reply, entries, indexes, plan)
                     if not known:
-                        raise self._lost(reply)
+                        raise AssertionError(f"the store answered {reply!r}")
                     refused.update(known)
                     indexes = [index for index in indexes if index not in refused]
         if not indexes:
             return None, refused, 0
-        raise StoreUnavailableError(f"the clock of board {self.board.id} moved {MOST_REPLANS} times in a row")
+        raise state.moved_too_often()
 
     def _seen_keys(self, newest: int) -> list[str]:
         """The buckets that may know an identity of the dedupe window, newest first, and last the one to forget."""
-        count = math.ceil(self._settings.dedupe_window / self._span) + 1
-        return [self.keys.seen(newest - self._span * number) for number in range(count + 1)]
+        state = self.state
+        count = math.ceil(state.settings.dedupe_window / state.span) + 1
+        return [state.keys.seen(newest - state.span * number) for number in range(count + 1)]
 
     def _request(self, board: Board, plan: Plan, future: int) -> tuple[list[str], AddRequest]:
         """The store keys and the request of a batch."""
-        own = self.keys
+        state, own = self.state, self.state.keys
         keys = [own.meta, own.slots, own.writers, own.log, own.taken, own.entrants, own.hidden]
         identities = self._identities(plan, keys)
         groups = [self._group(board, start, group, keys) for start, group in plan.slots.items()]
         request = AddRequest(
-            epoch=self.epoch or "",
+            epoch=state.epoch or "",
             writer=self._writer,
             sequence=self._sequence,
             channel=own.channel,
             clock=PlannedClock(by_event=board.clock == "event", current=plan.current, till=plan.till),
-            rules=rules_of(board),
-            span=self._span,
+            rules=state.rules if state.board is board else rules_of(board),
+            span=state.span,
             reached=plan.reached,
             latest=plan.latest,
             future=future,
@@ -141,21 +141,21 @@ class Adding(Life):
         looked_up = plan.looked_up
         if not plan.identities and not looked_up:
             return None
-        newest, seen = len(keys) + 1, self._seen_keys(self._bucket)
+        newest, seen = len(keys) + 1, self._seen_keys(self.state.bucket)
         keys += seen
         return Identities(
             all=texts([*plan.identities, *looked_up], 16),
             counted=len(plan.identities),
-            bucket=self._bucket,
+            bucket=self.state.bucket,
             newest=newest,
             oldest=len(keys) - 1,
-            kept=(len(seen) + 1) * self._span,
+            kept=(len(seen) + 1) * self.state.span,
         )
 
     def _group(self, board: Board, start: int, planned: Planned, keys: list[str]) -> Group:
         """What a batch does to a slot, whose store keys are added to `keys`."""
-        first, table, amounts = len(keys) + 1, self._table(start), planned.amounts
-        keys += (self.keys.slot(start), *table.all)
+        first, table, amounts = len(keys) + 1, self.state.table(start), planned.amounts
+        keys += (self.state.keys.slot(start), *table.all)
         return Group(
             start=start,
             suffix=table.suffix,
@@ -170,22 +170,23 @@ class Adding(Life):
     async def _send(self, board: Board, plan: Plan, future: int) -> list[Any]:
         """Run the add script, again and again under one number, until it answers or the deadline has passed."""
         keys, request = self._request(board, plan, future)
-        deadline = asyncio.get_running_loop().time() + self._settings.write_deadline
+        state = self.state
+        deadline = asyncio.get_running_loop().time() + state.settings.write_deadline
         unknown = False
         while True:
-            self._witness.require_whole()
-            known = -1 if unknown else self._known() + 1  # a batch that was applied before tells where it was then
+            state.require_whole()
+            known = -1 if unknown else state.known + 1  # a batch that was applied before tells where it was then
             try:
                 async with store_errors(), asyncio.timeout_at(deadline):
-                    reply = await self._scripts.add(self._client, keys, request)
+                    reply = await state.run(state.scripts.add, keys, request)
             except StoreUnavailableError as error:
                 unknown = unknown or may_have_run(error.__cause__)
                 if asyncio.get_running_loop().time() + _RETRY_PAUSE >= deadline:
                     raise StoreUnavailableError(str(error), unknown=unknown) from error
             else:
                 if reply[0] == b"ok":
-                    self._see(reply[1], known)
-                    self._witness.require_whole()  # nothing is acknowledged on top of what was lost
+                    state.see(reply[1], known)
+                    state.require_whole()  # nothing is acknowledged on top of what was lost
                 return reply
             await asyncio.sleep(_RETRY_PAUSE)
 

@@ -2,10 +2,10 @@
 
 import asyncio
 import re
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
-from typing import Final, cast
+from typing import Any, Final, cast
 
 import hiredis
 from redis.asyncio import BlockingConnectionPool, Connection, Redis, SSLConnection, UnixDomainSocketConnection
@@ -16,7 +16,7 @@ from redis.typing import EncodableT
 
 from live.errors import SetupError, StoreUnavailableError
 from live.settings import Settings
-from live.store.connection.line import SharedLine
+from live.store.connection.line import SharedLine, Word
 from live.store.connection.moving import move_names
 from live.store.connection.sources import send_sources
 from live.store.connection.witness import Witness
@@ -55,6 +55,33 @@ class Store(Redis):
 
     line: SharedLine
     witness: Witness
+
+    async def call(self, key: str, *words: Word) -> Any:  # noqa: ANN401 - any reply
+        """Send a command to the server that holds a store key, and await its reply.
+
+        Raises:
+            RedisError, OSError, TimeoutError: as `SharedLine.call`.
+        """
+        del key  # one server holds all
+        return await self.line.call(*words)
+
+    async def calls(self, commands: Sequence[tuple[str, tuple[Word, ...]]]) -> list[Any]:
+        """Send commands, each to the server that holds its store key, in one packet for each server.
+
+        Replies are in the order of the commands. Errors of the store are among them as values.
+
+        Raises:
+            RedisError, OSError, TimeoutError: as `SharedLine.calls`.
+        """
+        return await self.line.calls([words for _, words in commands])
+
+    async def each(self, *words: Word) -> list[Any]:
+        """Send a command to every server of the store; gives the reply of each.
+
+        Raises:
+            RedisError, OSError, TimeoutError: as `SharedLine.call`.
+        """
+        return [await self.line.call(*words)]
 
     async def aclose(self, close_connection_pool: bool | None = None) -> None:  # noqa: FBT001 - redis-py's signature
         """Close the line and the shared positions too."""

@@ -48,9 +48,9 @@ class Script(Generic[_R]):
         """Run the script; a store that has forgotten it receives the source."""
         command = self.command(keys, request)
         try:
-            reply = await store.line.call(*command)
+            reply = await store.call(keys[0], *command)
         except NoScriptError:
-            reply = await store.line.call("EVAL", self.source, *command[2:])
+            reply = await store.call(keys[0], "EVAL", self.source, *command[2:])
         return cast("list[Any]", reply)
 
     def command(self, keys: Sequence[str], request: _R) -> tuple[Word, ...]:

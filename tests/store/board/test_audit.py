@@ -31,23 +31,26 @@ class Bench:
         self.settings: Settings = fresh_settings(store)
         self.client = connect(store, self.settings)
         self.ledger = Ledger(self.client, board, self.settings)
-        self.keys = self.ledger.keys
+        self.keys = self.ledger.state.keys
         self.seen: list[tuple[int, int]] = []
 
     async def like(self, key: str, amount: int = 1, hour: int = 0) -> None:
         """Count a like in the slot of an hour."""
-        await self.ledger.add([make_entry(key, amount, hour * HOUR * 1000)])
+        await self.ledger.writer.add([make_entry(key, amount, hour * HOUR * 1000)])
 
     async def audit(self, *, repair: bool = False) -> Report:
         """Audit the board."""
         auditor = Auditor(
-            self.client, self.ledger.board.id, self.settings.key_prefix, lambda done, of: self.seen.append((done, of))
+            self.client,
+            self.ledger.state.board.id,
+            self.settings.key_prefix,
+            lambda done, of: self.seen.append((done, of)),
         )
         return await auditor.audit(repair=repair)
 
     async def scores(self) -> dict[str, int]:
         """The whole board."""
-        return {record.key: record.score for record in (await self.ledger.read(3000)).records}
+        return {record.key: record.score for record in (await self.ledger.reader.read(3000)).records}
 
 
 @pytest.fixture
@@ -68,7 +71,7 @@ async def test_a_true_board_is_clean(bench: Bench) -> None:
     assert report == Report(board="posts", members=3, slots=2)
     assert report.clean
     assert await bench.audit(repair=True) == report
-    assert (await bench.ledger.read(1)).offset == 4
+    assert (await bench.ledger.reader.read(1)).offset == 4
 
 
 async def test_a_board_that_nobody_has_liked_on_is_clean(valkey_url: str) -> None:
@@ -76,7 +79,7 @@ async def test_a_board_that_nobody_has_liked_on_is_clean(valkey_url: str) -> Non
     bench = Bench(valkey_url)
     with pytest.raises(SetupError, match="no board 'posts'"):
         await bench.audit()
-    await bench.ledger.open()
+    await bench.ledger.state.open()
     assert (await bench.audit()).clean
     await bench.client.aclose()
 
@@ -92,7 +95,7 @@ async def test_a_wrong_score_is_found_and_repaired(bench: Bench) -> None:
 
     assert (repaired.drift, repaired.repaired) == ([Drift("b", 11, 1)], True)
     assert await bench.scores() == {"a": 3, "b": 1, "c": -4}
-    assert (await bench.ledger.read(1)).offset == 5
+    assert (await bench.ledger.reader.read(1)).offset == 5
     assert (await bench.audit()).clean
 
 
@@ -142,14 +145,14 @@ async def test_a_slot_that_rotation_does_not_know_is_found_and_listed_again(benc
 
     assert (await bench.audit()).clean
     await bench.like("now", 1, 25)
-    while await bench.ledger.rotate() is None:
+    while await bench.ledger.rotator.rotate() is None:
         pass
     assert await bench.scores() == {"b": 1, "now": 1, "a": -2}
 
 
 async def test_only_the_first_drifted_members_are_named(bench: Bench) -> None:
     """A report stays short however much is wrong, and still counts all of it."""
-    await bench.ledger.add([make_entry(f"k{i}", 1, 0) for i in range(450)])
+    await bench.ledger.writer.add([make_entry(f"k{i}", 1, 0) for i in range(450)])
     for i in range(450):
         await bench.client.zincrby(bench.keys.ranking, 1, f"k{i}")
     report = await bench.audit()
@@ -160,7 +163,7 @@ async def test_only_the_first_drifted_members_are_named(bench: Bench) -> None:
 
 async def test_progress_is_told_piece_by_piece(bench: Bench) -> None:
     """Never more than there is, and all of it at the end."""
-    await bench.ledger.add([make_entry(f"k{i}", 1, 0) for i in range(450)])
+    await bench.ledger.writer.add([make_entry(f"k{i}", 1, 0) for i in range(450)])
     await bench.audit()
     assert bench.seen == [(200, 453), (400, 453), (453, 453)]
 
@@ -168,7 +171,7 @@ async def test_progress_is_told_piece_by_piece(bench: Bench) -> None:
 async def test_a_board_is_repaired_while_it_goes_on(bench: Bench) -> None:
     """Events and rotation do not wait for the audit; afterwards every one of them has counted."""
     chance = random.Random(5)
-    await bench.ledger.add([make_entry(f"k{i}", 1 + i % 7, 0) for i in range(600)])
+    await bench.ledger.writer.add([make_entry(f"k{i}", 1 + i % 7, 0) for i in range(600)])
     for i in range(0, 600, 3):
         await bench.client.zincrby(bench.keys.ranking, chance.randint(1, 9), f"k{i}")
     done = asyncio.Event()
@@ -178,7 +181,7 @@ async def test_a_board_is_repaired_while_it_goes_on(bench: Bench) -> None:
         while not done.is_set():
             hour += chance.random() < 0.2
             await bench.like(f"k{chance.randrange(600)}", chance.choice([-1, 1, 2]), hour)
-            await bench.ledger.rotate()
+            await bench.ledger.rotator.rotate()
             added += 1
         return added
 
@@ -188,7 +191,7 @@ async def test_a_board_is_repaired_while_it_goes_on(bench: Bench) -> None:
     assert await writing > 0
     assert 0 < report.drifted <= 200
     assert report.totals != "drift"
-    while await bench.ledger.rotate() is None:
+    while await bench.ledger.rotator.rotate() is None:
         pass
     assert await drifted(bench.client, bench.keys) == []
     assert (await bench.audit()).clean
@@ -196,7 +199,7 @@ async def test_a_board_is_repaired_while_it_goes_on(bench: Bench) -> None:
 
 async def test_sums_of_a_board_that_moves_are_not_judged(bench: Bench) -> None:
     """A total counted over several instants says nothing; the report says so, and it is no fault."""
-    await bench.ledger.add([make_entry(f"k{i}", 1, 0) for i in range(450)])
+    await bench.ledger.writer.add([make_entry(f"k{i}", 1, 0) for i in range(450)])
 
     async def like_for_ever() -> None:
         while True:
@@ -231,12 +234,12 @@ async def test_every_kind_of_board_is_audited(valkey_url: str, board: Board) -> 
     bench = Bench(valkey_url, board)
     for hour, key, amount in ((0, "a", 5), (0, "b", 2), (1, "b", 4), (1, "c", -3), (1, "a", 5), (0, "d", 4)):
         await bench.like(key, amount, hour)
-    whole = await bench.ledger.read(10)
+    whole = await bench.ledger.reader.read(10)
     report = await bench.audit()
     assert (report.clean, report.totals, report.drifted) == (True, "ok", 0)
     assert report.members >= len(whole.records) > 1
 
-    table = bench.ledger._table(whole.slot)
+    table = bench.ledger.state.table(whole.slot)
     first = whole.first
     assert first is not None
     await bench.client.zincrby(table.ranking, 7, first[1])
@@ -244,13 +247,13 @@ async def test_every_kind_of_board_is_audited(valkey_url: str, board: Board) -> 
     assert (report.clean, report.drift) == (False, [Drift(whole.records[0].key, first[0] + 7, first[0])])
     assert (await bench.audit(repair=True)).repaired
     assert (await bench.audit()).clean
-    assert (await bench.ledger.read(10)).records == whole.records
+    assert (await bench.ledger.reader.read(10)).records == whole.records
 
     await bench.client.hincrby(bench.keys.meta, f"total{table.suffix}", 1)
     assert (await bench.audit()).totals == "drift"
     assert (await bench.audit(repair=True)).repaired
     assert (await bench.audit()).clean
-    assert (await bench.ledger.read(10)).total_score == whole.total_score
+    assert (await bench.ledger.reader.read(10)).total_score == whole.total_score
     await bench.client.aclose()
 
 

@@ -53,19 +53,24 @@ async def test_a_board_is_born_once(any_store: str) -> None:
     async with life(any_store) as made:
         assert await create(made.client, made.keys, made.board, EPOCH) is None
         assert await create(made.client, made.keys, made.board, "0badbad0") == (EPOCH, True)
-        await made.ledger().open()
+        await made.ledger().state.open()
         with pytest.raises(EpochLostError):
-            await Ledger(made.client, made.board, made.settings, born="0badbad0").open()
+            await Ledger(made.client, made.board, made.settings, born="0badbad0").state.open()
 
 
 async def test_a_ledger_gives_no_second_life(any_store: str) -> None:
     """One that has never met the board, and one that has, both find it gone, and leave no key."""
     async with life(any_store) as made:
         met = made.ledger()
-        await met.add([make_entry("a")])
+        await met.writer.add([make_entry("a")])
         await delete_keys(made.client, made.keys, EPOCH)
         for ledger in (met, made.ledger()):
-            for work in (ledger.add([make_entry("a")]), ledger.rotate(), ledger.read(1), ledger.use()):
+            for work in (
+                ledger.writer.add([make_entry("a")]),
+                ledger.rotator.rotate(),
+                ledger.reader.read(1),
+                ledger.state.use(),
+            ):
                 with pytest.raises(EpochLostError):
                     await work
         assert await made.owned() == 0
@@ -74,9 +79,9 @@ async def test_a_ledger_gives_no_second_life(any_store: str) -> None:
 async def test_another_life_is_not_wiped(any_store: str) -> None:
     """Who removes a board late finds the next one under its id, and leaves it alone."""
     async with life(any_store) as made:
-        await made.ledger().add([make_entry("a")])
+        await made.ledger().writer.add([make_entry("a")])
         await delete_keys(made.client, made.keys, "0badbad0")
-        assert (await made.ledger().read(1)).rank_count == 1
+        assert (await made.ledger().reader.read(1)).rank_count == 1
 
 
 async def test_amendments_go_by_their_revision(any_store: str) -> None:
@@ -87,12 +92,12 @@ async def test_amendments_go_by_their_revision(any_store: str) -> None:
         await update(made.client, made.keys, EPOCH, 1, frozen=False)
         await update(made.client, made.keys, EPOCH, 2, frozen=False)
         await update(made.client, made.keys, "0badbad0", 9, frozen=False)
-        assert (await ledger.read(1)).offset == 1
-        added = await ledger.add([make_entry("a"), make_entry("b", 1, None, bytes(16))])
+        assert (await ledger.reader.read(1)).offset == 1
+        added = await ledger.writer.add([make_entry("a"), make_entry("b", 1, None, bytes(16))])
         assert (added.offset, added.refused) == (None, {0: "frozen", 1: "frozen"})
-        assert (await ledger.read(1)).offset == 1
+        assert (await ledger.reader.read(1)).offset == 1
         await update(made.client, made.keys, EPOCH, 3, frozen=False)
-        assert (await ledger.add([make_entry("b", 1, None, bytes(16))])).offset == 3
+        assert (await ledger.writer.add([make_entry("b", 1, None, bytes(16))])).offset == 3
 
 
 async def test_a_board_leaves_when_it_was_not_used(any_store: str) -> None:
@@ -109,7 +114,7 @@ async def test_a_board_leaves_when_it_was_not_used(any_store: str) -> None:
         await eventually(left)
         assert await left()
         with pytest.raises(EpochLostError):
-            await made.ledger().add([make_entry("a")])
+            await made.ledger().writer.add([make_entry("a")])
 
 
 async def test_a_use_at_the_last_moment_keeps_it(any_store: str) -> None:
@@ -117,9 +122,9 @@ async def test_a_use_at_the_last_moment_keeps_it(any_store: str) -> None:
     for number in range(20):
         async with life(any_store) as made:
             ledger = made.ledger()
-            await ledger.open()
+            await ledger.state.open()
             await asyncio.sleep(0.03)
-            use = ledger.add([make_entry("a")]) if number % 2 else ledger.use()
+            use = ledger.writer.add([make_entry("a")]) if number % 2 else ledger.state.use()
             works = [use, expire(made.client, made.keys, EPOCH, 0.02)]
             if number % 4 < 2:
                 works.reverse()
@@ -135,14 +140,14 @@ async def test_use_is_noted_seldom(any_store: str) -> None:
     assert (quiet(1), quiet(86_400)) == (0.25, 60)
     async with life(any_store) as made:
         ledger = made.ledger()
-        await ledger.use()
+        await ledger.state.use()
         await made.client.hset(made.keys.meta, "used", 1)
         for _ in range(10):
-            await ledger.use()
+            await ledger.state.use()
         assert await made.client.hget(made.keys.meta, "used") == b"1"
 
         async def noted() -> bool:
-            await ledger.use()
+            await ledger.state.use()
             return bool(await made.client.hget(made.keys.meta, "used") != b"1")
 
         await eventually(noted)
@@ -152,9 +157,9 @@ async def test_what_is_refused_is_no_use(any_store: str) -> None:
     """Only an event that counts keeps a board."""
     async with life(any_store) as made:
         ledger = made.ledger()
-        await ledger.add([make_entry("a", 1, None, bytes(16))])
+        await ledger.writer.add([make_entry("a", 1, None, bytes(16))])
         await made.client.hset(made.keys.meta, "used", 1)
-        await ledger.add([make_entry("a", 1, None, bytes(16))])
+        await ledger.writer.add([make_entry("a", 1, None, bytes(16))])
         assert await made.client.hget(made.keys.meta, "used") == b"1"
-        await ledger.add([make_entry("a", 1, None, bytes([1] * 16))])
+        await ledger.writer.add([make_entry("a", 1, None, bytes([1] * 16))])
         assert await made.client.hget(made.keys.meta, "used") != b"1"

@@ -59,12 +59,12 @@ class World:
         ledger = Ledger(self.client, board, self.settings, born=epoch)
         extra = Extra(metadata=b'{"a":1}', actor="ann")
         if board.votes is not None:
-            await ledger.enter("k1", b"{}")
+            await ledger.moderation.enter("k1", b"{}")
         times = [1_700_000_000_000 + hour * HOUR for hour in range(12)] if board.clock == "event" else [None]
         for number, time in enumerate(times):
             entries = [make_entry(f"k{i}", i, time, bytes([number, i] * 8)) for i in range(1, 4)]
-            await ledger.add([(*entry[:4], extra) for entry in entries])
-        await ledger.hide("k2", hidden=True)
+            await ledger.writer.add([(*entry[:4], extra) for entry in entries])
+        await ledger.moderation.hide("k2", hidden=True)
         await Presence(self.client, self.settings.key_prefix).report({board.id: 1})
         await self.client.sadd(keys.seen(int(await self.client.hget(keys.meta, "bucket") or 0) - 3600), "old")
         return keys

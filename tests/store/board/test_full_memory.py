@@ -82,16 +82,16 @@ async def fill_up(client: Store) -> None:
 
 async def is_refused(ledger: Ledger) -> bool:
     """Whether an event is refused for want of memory, and not because the store was slow to answer."""
-    patient = ledger._settings
-    ledger._settings = msgspec.structs.replace(patient, write_deadline=Duration(0.5))
+    patient = ledger.state.settings
+    ledger.state.settings = msgspec.structs.replace(patient, write_deadline=Duration(0.5))
 
     async def refused() -> bool:
         with pytest.raises(StoreUnavailableError) as error:
-            await ledger.add([make_entry("more", 1, LATER)])
+            await ledger.writer.add([make_entry("more", 1, LATER)])
         return "maxmemory" in str(error.value)
 
     await eventually(refused, 20)
-    ledger._settings = patient
+    ledger.state.settings = patient
     return True
 
 
@@ -99,7 +99,7 @@ async def all_left(ledger: Ledger) -> int | str:
     """Rotate until nothing is due; gives how many steps that took, or why a step was refused."""
     steps = 0
     try:
-        while await ledger.rotate() is None:
+        while await ledger.rotator.rotate() is None:
             steps += 1
     except StoreUnavailableError as error:
         return str(error)
@@ -114,10 +114,10 @@ async def old_and_new(client: Any, settings: Settings, board: Board, scripts: Sc
         members = [f"{number}-{'x' * 200}" for number in range(2000)]
         for amount in (1, 2):
             time = None if board.clock == "server" else hour * HOUR * 1000
-            await ledger.add([make_entry(member, amount, time) for member in members])
+            await ledger.writer.add([make_entry(member, amount, time) for member in members])
     await set_clock(client, settings, LATER)
     if board.clock == "event":
-        await ledger.add([make_entry("new", 1, LATER)])
+        await ledger.writer.add([make_entry("new", 1, LATER)])
     return ledger
 
 
@@ -134,18 +134,18 @@ async def test_what_leaves_the_window_is_let_go(store: StoreProcess, board: Boar
         assert isinstance(steps, int), steps
         assert steps >= 3
         new = ["new"] if board.clock == "event" else []
-        assert [record.key for record in (await ledger.read(9)).records] == new
-        assert len(await client.keys(f"{ledger.keys.channel}:slot:*")) == len(new)
+        assert [record.key for record in (await ledger.reader.read(9)).records] == new
+        assert len(await client.keys(f"{ledger.state.keys.channel}:slot:*")) == len(new)
         if not board.window.tables:
-            assert await drifted(client, ledger.keys) == []
+            assert await drifted(client, ledger.state.keys) == []
 
         async def freed() -> bool:  # what is unlinked is freed a moment later
             return bool((await client.info("memory"))["used_memory"] < before)
 
         await eventually(freed)
         await client.config_set("maxmemory", 0)
-        await ledger.add([make_entry("new", 1, LATER)])
-        assert [record.key for record in (await ledger.read(9)).records] == ["new"]
+        await ledger.writer.add([make_entry("new", 1, LATER)])
+        assert [record.key for record in (await ledger.reader.read(9)).records] == ["new"]
 
 
 @pytest.mark.parametrize("name", ["expire_events", "rotate_period"])
@@ -170,13 +170,13 @@ async def test_a_new_process_reads_and_rotates(store: StoreProcess) -> None:
         await fill_up(client)
         ledger = Ledger(client, CHANGING[0], settings, with_clock(SCRIPTS, settings))
         assert isinstance(await all_left(ledger), int)
-        assert (await ledger.read(9)).rank_count == 1
-        assert await ledger.find("new", 1) is not None
-        assert len(await ledger.places([("new", 1), ("none", 1)])) == 2
-        await ledger.confirm()
+        assert (await ledger.reader.read(9)).rank_count == 1
+        assert await ledger.reader.find("new", 1) is not None
+        assert len(await ledger.reader.places([("new", 1), ("none", 1)])) == 2
+        await ledger.state.confirm()
         assert await Presence(client, settings.key_prefix).count("rolling") == 0
         with pytest.raises(StoreUnavailableError, match="maxmemory"):
-            await Ledger(client, CHANGING[1], settings).open()
+            await Ledger(client, CHANGING[1], settings).state.open()
 
 
 async def test_an_operator_can_act(store: StoreProcess) -> None:
@@ -184,7 +184,7 @@ async def test_an_operator_can_act(store: StoreProcess) -> None:
     async with client_of(store) as (client, settings):
         ledger = await old_and_new(client, settings, CHANGING[0])
         voting = Ledger(client, VOTING, settings)
-        await voting.enter("ada", b"{}")
+        await voting.moderation.enter("ada", b"{}")
         board_admin = BoardAdmin(client, settings, Boards([]))
         for name in ("one", "two"):
             await board_admin.put(name, {"idle_ttl": "1s"}, "ann")
@@ -194,12 +194,12 @@ async def test_an_operator_can_act(store: StoreProcess) -> None:
         await fill_up(client)
 
         for hidden in (True, False):
-            await ledger.hide("new", hidden=hidden)
-            assert await ledger.is_hidden("new") is hidden
-        await voting.withdraw("ada")
-        assert await voting.entrant("ada") is None
+            await ledger.moderation.hide("new", hidden=hidden)
+            assert await ledger.moderation.is_hidden("new") is hidden
+        await voting.moderation.withdraw("ada")
+        assert await voting.reader.entrant("ada") is None
         with pytest.raises(StoreUnavailableError, match="maxmemory"):
-            await voting.enter("bob", b"{}")
+            await voting.moderation.enter("bob", b"{}")
         assert (await producers.revoke("shop")).secrets == ()
         await board_admin.patch("two", {"frozen": True}, "ann")
         assert await client.hget(f"{settings.key_prefix}:{{two}}:meta", "frozen") == b"1"
@@ -224,11 +224,11 @@ async def test_a_board_in_use_is_not_taken_for_idle(store: StoreProcess) -> None
         meta = f"{settings.key_prefix}:{{one}}:meta"
         used = int(await client.line.call("HGET", meta, "used"))
         await fill_up(client)
-        await Ledger(client, board, settings, born=made.epoch).use()
+        await Ledger(client, board, settings, born=made.epoch).state.use()
         assert int(await client.line.call("HGET", meta, "used")) > used
         await client.delete(meta)
         with pytest.raises(EpochLostError):
-            await Ledger(client, board, settings, born=made.epoch).use()
+            await Ledger(client, board, settings, born=made.epoch).state.use()
 
 
 async def test_a_server_gets_well_by_itself(store: StoreProcess) -> None:

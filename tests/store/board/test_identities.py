@@ -29,22 +29,22 @@ def like(number: int, key: str = "a", amount: int = 1, at: int | None = None) ->
 
 async def total(ledger: Ledger) -> int:
     """The sum of all scores."""
-    total_score = (await ledger.read(1)).total_score
+    total_score = (await ledger.reader.read(1)).total_score
     assert total_score is not None
     return total_score
 
 
 async def duplicates(ledger: Ledger, *entries: Entry) -> list[int]:
     """Add a batch; gives the entries that were known, the only ones that may be refused."""
-    refused = (await ledger.add(entries)).refused
+    refused = (await ledger.writer.add(entries)).refused
     assert set(refused.values()) <= {"duplicate"}
     return sorted(refused)
 
 
 async def buckets(ledger: Ledger) -> dict[str, int]:
     """The buckets that there are: when each expires, in milliseconds since 1970."""
-    client: Any = ledger._client
-    pattern = f"{ledger.keys.channel}:seen:*"
+    client: Any = ledger.state.client
+    pattern = f"{ledger.state.keys.channel}:seen:*"
     found = {key async for key in client.scan_iter(match=pattern, count=1000)}
     return {key.decode().rpartition(":")[2]: int(await client.execute_command("PEXPIRETIME", key)) for key in found}
 
@@ -54,26 +54,26 @@ async def test_an_identity_counts_once(any_store: str) -> None:
     async with open_ledger(any_store, rolling_board()) as ledger:
         assert await duplicates(ledger, like(1), like(2), like(1)) == [2]
         assert await duplicates(ledger, like(2, "b", 7), like(3), make_entry("a"), like(1, at=1)) == [0, 3]
-        other = Ledger(ledger._client, ledger.board, ledger._settings)
+        other = Ledger(ledger.state.client, ledger.state.board, ledger.state.settings)
         assert await duplicates(other, like(3), like(1), like(4)) == [0, 1]
         assert await duplicates(ledger, like(4)) == [0]
         assert await total(ledger) == 5
-        assert await drifted(ledger._client, ledger.keys) == []
+        assert await drifted(ledger.state.client, ledger.state.keys) == []
 
 
 async def test_what_is_known_alone_moves_nothing(valkey_url: str) -> None:
     """A batch of which all is known is not applied."""
     async with open_ledger(valkey_url, rolling_board()) as ledger:
-        first = await ledger.add([like(1)])
-        again = await ledger.add([like(1), like(1, "b")])
+        first = await ledger.writer.add([like(1)])
+        again = await ledger.writer.add([like(1), like(1, "b")])
         assert (first.offset, again.offset, again.refused) == (1, None, {0: "duplicate", 1: "duplicate"})
-        assert (await ledger.read(5)).offset == 1
+        assert (await ledger.reader.read(5)).offset == 1
 
 
 async def test_an_identity_outlives_the_store(own_store: StoreProcess) -> None:
     """It is on the disk when the event is acknowledged: after `kill -9` it is known."""
     async with open_ledger(own_store.url, rolling_board()) as ledger:
-        await ledger.add([like(1)])
+        await ledger.writer.add([like(1)])
         own_store.kill()
         own_store.start()
         assert await duplicates(ledger, like(1), like(2)) == [0]
@@ -83,7 +83,7 @@ async def test_an_identity_outlives_the_store(own_store: StoreProcess) -> None:
 async def test_boards_know_identities_of_their_own(valkey_url: str) -> None:
     """The same event feeds several boards, once each."""
     async with open_ledger(valkey_url, rolling_board()) as one:
-        other = Ledger(one._client, rolling_board(board="other"), one._settings)
+        other = Ledger(one.state.client, rolling_board(board="other"), one.state.settings)
         assert await duplicates(one, like(1)) == await duplicates(other, like(1)) == []
         assert await duplicates(one, like(1)) == await duplicates(other, like(1)) == [0]
 
@@ -102,17 +102,17 @@ async def test_many_at_once_count_once(any_store: str) -> None:
     assert sum(await asyncio.gather(*map(send, range(16)))) == 15 * len(events)
     ledger = Ledger(client, rolling_board(), settings)
     assert await total(ledger) == sum(amount for _, amount, *_ in events)
-    assert await drifted(client, ledger.keys) == []
+    assert await drifted(client, ledger.state.keys) == []
     await client.aclose()
 
 
 async def test_what_is_refused_leaves_its_identity_free(valkey_url: str) -> None:
     """Late, early, out of range: set right and sent again it counts."""
     async with open_ledger(valkey_url, rolling_board()) as ledger:
-        now = int((await ledger._client.time())[0])
+        now = int((await ledger.state.client.time())[0])
         bad = [like(1, at=now - 30 * HOUR), like(2, at=now + 2 * HOUR), like(3, amount=MAX_SCORE), like(4)]
-        await ledger.add([make_entry("a")])
-        assert (await ledger.add(bad)).refused == {0: "late", 1: "early", 2: "score_out_of_range"}
+        await ledger.writer.add([make_entry("a")])
+        assert (await ledger.writer.add(bad)).refused == {0: "late", 1: "early", 2: "score_out_of_range"}
         assert await duplicates(ledger, like(1), like(2, at=now), like(3), like(4)) == [3]
         assert await total(ledger) == 5
 
@@ -120,7 +120,7 @@ async def test_what_is_refused_leaves_its_identity_free(valkey_url: str) -> None
 async def test_of_two_in_a_batch_the_good_one_counts(valkey_url: str) -> None:
     """The first that is not refused takes the identity; the one behind it is a duplicate, though it is late too."""
     async with open_ledger(valkey_url, EVENT) as ledger:
-        added = await ledger.add(
+        added = await ledger.writer.add(
             [make_entry("b", 1, 9 * HOUR * 1000), like(1, at=0), like(1, at=8 * HOUR), like(1, at=0)]
         )
         assert added.refused == {1: "late", 3: "duplicate"}
@@ -129,24 +129,24 @@ async def test_of_two_in_a_batch_the_good_one_counts(valkey_url: str) -> None:
 async def test_a_late_event_that_had_counted_is_a_duplicate(valkey_url: str) -> None:
     """A retry that comes when its slot has left is told the truth, alone and among others, by any process."""
     async with open_ledger(valkey_url, EVENT) as ledger:
-        await ledger.add([like(1, at=0), like(2, at=0), make_entry("a", 1, 0)])
-        await ledger.add([like(3, at=9 * HOUR)])
-        assert (await ledger.add([like(1, at=0)])).refused == {0: "duplicate"}
-        other = Ledger(ledger._client, EVENT, ledger._settings)
-        added = await other.add([like(2, at=0), like(9, at=0), make_entry("a", 1, 0), like(4, at=9 * HOUR)])
+        await ledger.writer.add([like(1, at=0), like(2, at=0), make_entry("a", 1, 0)])
+        await ledger.writer.add([like(3, at=9 * HOUR)])
+        assert (await ledger.writer.add([like(1, at=0)])).refused == {0: "duplicate"}
+        other = Ledger(ledger.state.client, EVENT, ledger.state.settings)
+        added = await other.writer.add([like(2, at=0), like(9, at=0), make_entry("a", 1, 0), like(4, at=9 * HOUR)])
         assert added.refused == {0: "duplicate", 1: "late", 2: "late"}
 
 
 async def test_a_late_event_is_looked_for_in_the_newest_bucket(valkey_url: str) -> None:
     """A process that has not counted for long does not know the bucket in which another has counted."""
     async with open_ledger(valkey_url, EVENT, dedupe_window=Duration(1)) as idle:
-        await idle.add([make_entry("a", 1, 9 * HOUR * 1000)])
-        idle._bucket -= 10
-        busy = Ledger(idle._client, EVENT, idle._settings)
-        await busy.add([like(1, at=9 * HOUR)])
-        await busy.add([make_entry("a", 1, 20 * HOUR * 1000)])
-        idle.clock.newest = 20 * HOUR
-        assert (await idle.add([like(1, at=9 * HOUR)])).refused == {0: "duplicate"}
+        await idle.writer.add([make_entry("a", 1, 9 * HOUR * 1000)])
+        idle.state.bucket -= 10
+        busy = Ledger(idle.state.client, EVENT, idle.state.settings)
+        await busy.writer.add([like(1, at=9 * HOUR)])
+        await busy.writer.add([make_entry("a", 1, 20 * HOUR * 1000)])
+        idle.state.clock.newest = 20 * HOUR
+        assert (await idle.writer.add([like(1, at=9 * HOUR)])).refused == {0: "duplicate"}
 
 
 async def test_an_identity_is_known_for_the_dedupe_window(any_store: str) -> None:
@@ -164,7 +164,7 @@ async def test_an_identity_is_known_for_the_dedupe_window(any_store: str) -> Non
                 held = max(held, len(await buckets(ledger)))
 
             async def gone(first: int = first) -> bool:
-                await ledger.add([like(first + 10**6 + int(clock() * 1000))])
+                await ledger.writer.add([like(first + 10**6 + int(clock() * 1000))])
                 return await duplicates(ledger, like(first)) == []
 
             await eventually(gone, 5)
@@ -174,10 +174,10 @@ async def test_an_identity_is_known_for_the_dedupe_window(any_store: str) -> Non
 async def test_every_bucket_expires_by_itself(valkey_url: str) -> None:
     """Not before its identities may be forgotten, though nobody should ever count with an identity again."""
     async with open_ledger(valkey_url, rolling_board(), dedupe_window=Duration(100)) as ledger:
-        now = int((await ledger._client.time())[0])
-        await ledger.add([make_entry("a")])
+        now = int((await ledger.state.client.time())[0])
+        await ledger.writer.add([make_entry("a")])
         assert await buckets(ledger) == {}
-        await ledger.add([like(1)])
+        await ledger.writer.add([like(1)])
         ((start, expiry),) = (await buckets(ledger)).items()
         assert now - 100 < int(start) <= now + 5
         assert 200 <= expiry / 1000 - int(start) <= 500
@@ -186,39 +186,39 @@ async def test_every_bucket_expires_by_itself(valkey_url: str) -> None:
 async def test_old_buckets_are_dropped_whole(valkey_url: str) -> None:
     """The first event of a new bucket drops the one that no window needs; the one before is kept and looked into."""
     async with open_ledger(valkey_url, rolling_board(), dedupe_window=Duration(100_000)) as ledger:
-        await ledger.add([make_entry("a")])
-        client: Any = ledger._client
+        await ledger.writer.add([make_entry("a")])
+        client: Any = ledger.state.client
         for back, number in ((2, 1), (1, 2)):
-            await client.sadd(ledger.keys.seen(ledger._bucket - back * 100_000), identity(number))
+            await client.sadd(ledger.state.keys.seen(ledger.state.bucket - back * 100_000), identity(number))
         assert await duplicates(ledger, like(1), like(2), like(3)) == [1]
-        newest = ledger._bucket
+        newest = ledger.state.bucket
         assert set(await buckets(ledger)) == {str(newest), str(newest - 100_000)}
 
 
 async def test_a_bucket_does_not_go_backward_with_the_clock(valkey_url: str) -> None:
     """When the store's clock is set back, identities go on into the newest bucket, and what is in it is known."""
     async with open_ledger(valkey_url, rolling_board(), dedupe_window=Duration(1000)) as ledger:
-        await ledger.open()
-        client: Any = ledger._client
-        later = ledger._bucket + 3000
-        await client.hset(ledger.keys.meta, "bucket", later)
-        await client.sadd(ledger.keys.seen(later), identity(1))
-        await client.sadd(ledger.keys.seen(later - 1000), identity(2))
+        await ledger.state.open()
+        client: Any = ledger.state.client
+        later = ledger.state.bucket + 3000
+        await client.hset(ledger.state.keys.meta, "bucket", later)
+        await client.sadd(ledger.state.keys.seen(later), identity(1))
+        await client.sadd(ledger.state.keys.seen(later - 1000), identity(2))
         assert await duplicates(ledger, like(1), like(2), like(3)) == [0, 1]
         assert set(await buckets(ledger)) == {str(later), str(later - 1000)}
-        assert await client.smismember(ledger.keys.seen(later), [identity(3)]) == [1]
+        assert await client.smismember(ledger.state.keys.seen(later), [identity(3)]) == [1]
 
 
 async def test_a_longer_window_looks_into_more_buckets(valkey_url: str) -> None:
     """Buckets keep the length with which a board was born; a window that is three times as long needs four."""
     async with open_ledger(valkey_url, rolling_board(), dedupe_window=Duration(1000)) as ledger:
-        await ledger.open()
-        longer = Ledger(ledger._client, ledger.board, fresh_settings("", dedupe_window=Duration(3000)))
-        longer.keys = ledger.keys
-        await longer.open()
-        client: Any = ledger._client
+        await ledger.state.open()
+        longer = Ledger(ledger.state.client, ledger.state.board, fresh_settings("", dedupe_window=Duration(3000)))
+        longer.state.keys = ledger.state.keys
+        await longer.state.open()
+        client: Any = ledger.state.client
         for back in range(1, 5):
-            await client.sadd(ledger.keys.seen(ledger._bucket - back * 1000), identity(back))
+            await client.sadd(ledger.state.keys.seen(ledger.state.bucket - back * 1000), identity(back))
         assert await duplicates(longer, *[like(number) for number in range(1, 5)]) == [0, 1, 2]
 
 
@@ -243,10 +243,10 @@ async def scripts_run(client: Any) -> int:
 async def test_a_batch_of_one_known_identity_is_one_call(own_store: StoreProcess, repeat: int) -> None:
     """However often it stands there: a body is no way to keep the store busy."""
     async with open_ledger(own_store.url, rolling_board()) as ledger:
-        await ledger.add([like(1)])
-        before = await scripts_run(ledger._client)
+        await ledger.writer.add([like(1)])
+        before = await scripts_run(ledger.state.client)
         assert await duplicates(ledger, *[like(1)] * repeat) == list(range(repeat))
-        assert await scripts_run(ledger._client) == before + 1
+        assert await scripts_run(ledger.state.client) == before + 1
 
 
 async def used_memory(client: Any) -> int:
@@ -259,16 +259,16 @@ async def fill(ledger: Ledger, count: int) -> None:
     chance = random.Random(count)
     for _ in range(count // 1000):
         batch: Sequence[Entry] = [make_entry("a", 1, None, chance.randbytes(16)) for _ in range(1000)]
-        await ledger.add(batch)
+        await ledger.writer.add(batch)
 
 
 async def test_an_identity_takes_at_most_100_bytes(any_store: str) -> None:
     """The store's own figure for a hundred thousand of them, at a size at which its table has just grown."""
     async with open_ledger(any_store, rolling_board()) as ledger:
-        await ledger.add([make_entry("a")])
-        before = await used_memory(ledger._client)
+        await ledger.writer.add([make_entry("a")])
+        before = await used_memory(ledger.state.client)
         for count in (66_000, 74_000):
             await fill(ledger, count)
-        each = (await used_memory(ledger._client) - before) / 140_000
-        await ledger._client.unlink(*map(ledger.keys.seen, map(int, await buckets(ledger))))
+        each = (await used_memory(ledger.state.client) - before) / 140_000
+        await ledger.state.client.unlink(*map(ledger.state.keys.seen, map(int, await buckets(ledger))))
         assert 16 < each <= 100

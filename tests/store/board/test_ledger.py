@@ -29,14 +29,14 @@ def like(key: str, amount: int = 1, at: int | None = None) -> Entry:
 async def drain(ledger: Ledger) -> int:
     """Rotate until nothing is due; the number of steps."""
     steps = 0
-    while await ledger.rotate() is None:
+    while await ledger.rotator.rotate() is None:
         steps += 1
     return steps
 
 
 async def scores(ledger: Ledger) -> dict[str, int]:
     """The whole board."""
-    page = await ledger.read(1000)
+    page = await ledger.reader.read(1000)
     assert page.rank_count == len(page.records)
     assert page.total_score == sum(record.score for record in page.records)
     return {record.key: record.score for record in page.records}
@@ -45,7 +45,7 @@ async def scores(ledger: Ledger) -> dict[str, int]:
 async def test_adds_equal_keys_of_a_batch_up(any_store: str) -> None:
     """A batch with a key many times counts every one of them, positive and negative."""
     async with open_ledger(any_store, rolling_board()) as ledger:
-        added = await ledger.add([like("a", 5), like("b"), like("a", -2), like("c", 0)])
+        added = await ledger.writer.add([like("a", 5), like("b"), like("a", -2), like("c", 0)])
 
         assert (added.offset, dict(added.refused)) == (1, {})
         assert await scores(ledger) == {"a": 3, "b": 1}
@@ -54,24 +54,24 @@ async def test_adds_equal_keys_of_a_batch_up(any_store: str) -> None:
 async def test_a_record_whose_score_comes_to_zero_is_gone(any_store: str) -> None:
     """A member is on the board if and only if its score is not zero; a negative score is one."""
     async with open_ledger(any_store, rolling_board()) as ledger:
-        await ledger.add([like("a", 5), like("b", 2)])
-        await ledger.add([like("a", -5), like("b", -3)])
+        await ledger.writer.add([like("a", 5), like("b", 2)])
+        await ledger.writer.add([like("a", -5), like("b", -3)])
 
         assert await scores(ledger) == {"b": -1}
-        assert await drifted(ledger._client, ledger.keys) == []
+        assert await drifted(ledger.state.client, ledger.state.keys) == []
 
 
 async def test_ties_go_by_key_ascending_byte_by_byte(any_store: str) -> None:
     """Equal scores are ordered by the bytes of their keys, on any page that cuts through them."""
     keys = ["Z", "a", "b", "z", "é", "你", "😀", "a b", "/x?y=1", "ab"]
     async with open_ledger(any_store, rolling_board()) as ledger:
-        await ledger.add([like(key, 7) for key in keys] + [like("top", 9), like("last", 1)])
+        await ledger.writer.add([like(key, 7) for key in keys] + [like("top", 9), like("last", 1)])
         expected = ["top", *sorted(keys, key=str.encode), "last"]
 
         for size in (1, 2, 3, 5, 12, 20):
             walked: list[str] = []
             for start in range(0, 12, size):
-                page = await ledger.read(size, start=start)
+                page = await ledger.reader.read(size, start=start)
                 walked += [record.key for record in page.records]
                 assert [record.rank for record in page.records] == list(range(start + 1, start + 1 + len(page.records)))
             assert walked == expected
@@ -83,18 +83,18 @@ async def test_a_walk_by_cursor_neither_skips_nor_repeats(any_store: str) -> Non
     async with open_ledger(any_store, rolling_board()) as ledger:
         still = {f"still-{i}": chance.randint(1, 4) for i in range(120)}
         moving = [f"moving-{i}" for i in range(60)]
-        await ledger.add([like(key, score) for key, score in still.items()])
-        await ledger.add([like(key, chance.randint(1, 4)) for key in moving])
+        await ledger.writer.add([like(key, score) for key, score in still.items()])
+        await ledger.writer.add([like(key, chance.randint(1, 4)) for key in moving])
 
         met: list[Record] = []
         after: tuple[int, bytes] | None = None
         while True:
-            page = await ledger.read(7, after=after)
+            page = await ledger.reader.read(7, after=after)
             if not page.records:
                 break
             met += page.records
             after = page.last
-            await ledger.add([like(chance.choice(moving), chance.choice([-1, 1])) for _ in range(10)])
+            await ledger.writer.add([like(chance.choice(moving), chance.choice([-1, 1])) for _ in range(10)])
 
         walked = [(record.key, record.score) for record in met if record.key in still]
         assert walked == sorted(still.items(), key=lambda item: (-item[1], item[0].encode()))
@@ -130,11 +130,11 @@ async def test_every_order_is_read_alike_on_every_way(valkey_url: str, board: Bo
     async with open_ledger(valkey_url, board) as ledger:
         for batch in range(6):
             likes = [(f"k{chance.randrange(40)}", chance.choice([-1, 1, 1, 2])) for _ in range(15)]
-            await ledger.add([like(key, amount) for key, amount in likes])
+            await ledger.writer.add([like(key, amount) for key, amount in likes])
             for number, (key, amount) in enumerate(likes):
                 held[key] = (held.get(key, (0, 0))[0] + amount, batch * 100 + number)
         held = {key: value for key, value in held.items() if value[0]}
-        whole = await ledger.read(100)
+        whole = await ledger.reader.read(100)
         rows = [(record.key, record.score) for record in whole.records]
         assert rows == in_order(board, held)
         scores_ = [score for _, score in rows]
@@ -144,26 +144,26 @@ async def test_every_order_is_read_alike_on_every_way(valkey_url: str, board: Bo
         ]
 
         for size in (1, 3, 7):
-            page = await ledger.read(size)
+            page = await ledger.reader.read(size)
             walked = list(page.records)
-            while (page := await ledger.read(size, after=page.last)).records:
+            while (page := await ledger.reader.read(size, after=page.last)).records:
                 assert page.start == len(walked)
                 walked += page.records
             assert tuple(walked) == whole.records
             back: list[Record] = []
-            last = (await ledger.read(1, start=len(rows) - 1)).last
-            while (page := await ledger.read(size, before=last)).records:
+            last = (await ledger.reader.read(1, start=len(rows) - 1)).last
+            while (page := await ledger.reader.read(size, before=last)).records:
                 back = [*page.records, *back]
                 last = page.first
             assert tuple(back) == whole.records[:-1]
         for place in range(0, len(rows), 5):
-            assert (await ledger.read(4, start=place)).records == whole.records[place : place + 4]
-            page_around = await ledger.find(rows[place][0], 2)
+            assert (await ledger.reader.read(4, start=place)).records == whole.records[place : place + 4]
+            page_around = await ledger.reader.find(rows[place][0], 2)
             assert page_around is not None
             assert page_around.records == whole.records[max(0, place - 2) : place + 3]
         for score in range(min(scores_) - 1, max(scores_) + 2):
             ahead = sum(1 for other in scores_ if (other > score if board.sort_order == "desc" else other < score))
-            page = await ledger.read_score(score, 4)
+            page = await ledger.reader.read_score(score, 4)
             assert page.start == max(0, ahead - 2)
             assert page.records == whole.records[page.start : page.start + 4]
 
@@ -171,27 +171,27 @@ async def test_every_order_is_read_alike_on_every_way(valkey_url: str, board: Bo
 async def test_finds_a_record_with_its_neighbours(any_store: str) -> None:
     """A record is found with as many neighbours as there are on each side."""
     async with open_ledger(any_store, rolling_board()) as ledger:
-        await ledger.add([like("a", 3), like("b", 2), like("c", 2), like("d", 1)])
+        await ledger.writer.add([like("a", 3), like("b", 2), like("c", 2), like("d", 1)])
 
-        middle = await ledger.find("c", 1)
-        first = await ledger.find("a", 2)
+        middle = await ledger.reader.find("c", 1)
+        first = await ledger.reader.find("a", 2)
         assert middle is not None
         assert first is not None
         assert [(r.key, r.rank) for r in middle.records] == [("b", 2), ("c", 3), ("d", 4)]
         assert [(r.key, r.rank) for r in first.records] == [("a", 1), ("b", 2), ("c", 3)]
-        assert await ledger.find("x", 1) is None
+        assert await ledger.reader.find("x", 1) is None
 
 
 async def test_a_slot_counts_while_any_part_of_it_is_in_the_window(any_store: str) -> None:
     """At 9:00 today's 9 o'clock slot opens and yesterday's 8 o'clock slot goes, not yesterday's 9 o'clock one (I2)."""
     eight, nine = T0 - T0 % 86400 + 8 * HOUR, T0 - T0 % 86400 + 9 * HOUR
     async with open_ledger(any_store, EVENT_BOARD) as ledger:
-        await ledger.add([like("eight", 1, nine - 1), like("nine", 1, nine)])
-        await ledger.add([like("before", 1, eight + 24 * HOUR + HOUR - 1)])
+        await ledger.writer.add([like("eight", 1, nine - 1), like("nine", 1, nine)])
+        await ledger.writer.add([like("before", 1, eight + 24 * HOUR + HOUR - 1)])
         await drain(ledger)
         assert set(await scores(ledger)) == {"eight", "nine", "before"}
 
-        await ledger.add([like("next day", 1, nine + 24 * HOUR)])
+        await ledger.writer.add([like("next day", 1, nine + 24 * HOUR)])
         await drain(ledger)
 
         assert set(await scores(ledger)) == {"nine", "before", "next day"}
@@ -200,15 +200,15 @@ async def test_a_slot_counts_while_any_part_of_it_is_in_the_window(any_store: st
 async def test_an_event_of_a_slot_that_is_leaving_is_late(any_store: str) -> None:
     """What is older than the window is refused, even while its slot is still being drained (I4)."""
     async with open_ledger(any_store, EVENT_BOARD, rotation_step=1) as ledger:
-        await ledger.add([like(f"k{i}", 1, T0) for i in range(5)])
-        await ledger.add([like("now", 1, T0 + 25 * HOUR)])
-        assert await ledger.rotate() is None
-        assert await ledger.rotate() is None
+        await ledger.writer.add([like(f"k{i}", 1, T0) for i in range(5)])
+        await ledger.writer.add([like("now", 1, T0 + 25 * HOUR)])
+        assert await ledger.rotator.rotate() is None
+        assert await ledger.rotator.rotate() is None
 
-        added = await ledger.add([like("k0", 1, T0 + 10), like("k1", 1, T0 + HOUR)])
+        added = await ledger.writer.add([like("k0", 1, T0 + 10), like("k1", 1, T0 + HOUR)])
 
         assert dict(added.refused) == {0: "late"}
-        assert await drifted(ledger._client, ledger.keys) == []
+        assert await drifted(ledger.state.client, ledger.state.keys) == []
         await drain(ledger)
         assert await scores(ledger) == {"now": 1, "k1": 1}
 
@@ -218,17 +218,17 @@ async def test_an_event_of_the_future_is_early(any_store: str) -> None:
     now = int(time.time())
     board = rolling_board("10s", "1s")
     async with open_ledger(any_store, board) as ledger:
-        added = await ledger.add([like("soon", 1, now + 30), like("far", 1, now + 90), like("now")])
+        added = await ledger.writer.add([like("soon", 1, now + 30), like("far", 1, now + 90), like("now")])
 
         assert dict(added.refused) == {1: "early"}
         assert await scores(ledger) == {"soon": 1, "now": 1}
-        assert await ledger._client.hgetall(ledger.keys.slot(now + 30)) == {b"soon": b"1"}
+        assert await ledger.state.client.hgetall(ledger.state.keys.slot(now + 30)) == {b"soon": b"1"}
 
 
 async def test_an_early_event_does_not_move_an_event_clock(any_store: str) -> None:
     """A single event from the year 9999 must not make everything else late."""
     async with open_ledger(any_store, EVENT_BOARD) as ledger:
-        added = await ledger.add([like("a", 1, T0), like("far", 1, 253_402_300_000), like("b", 1, T0)])
+        added = await ledger.writer.add([like("a", 1, T0), like("far", 1, 253_402_300_000), like("b", 1, T0)])
 
         assert dict(added.refused) == {1: "early"}
         assert set(await scores(ledger)) == {"a", "b"}
@@ -237,7 +237,7 @@ async def test_an_early_event_does_not_move_an_event_clock(any_store: str) -> No
 async def test_an_event_clock_wants_times(any_store: str) -> None:
     """A board that runs on the time in its events refuses one without."""
     async with open_ledger(any_store, EVENT_BOARD) as ledger:
-        added = await ledger.add([like("a"), like("b", 1, T0)])
+        added = await ledger.writer.add([like("a"), like("b", 1, T0)])
 
         assert dict(added.refused) == {0: "time_required"}
 
@@ -245,7 +245,7 @@ async def test_an_event_clock_wants_times(any_store: str) -> None:
 async def test_late_within_a_batch_depends_on_what_came_before(any_store: str) -> None:
     """A batch on an event clock gives the answers that its events would get one after another."""
     async with open_ledger(any_store, EVENT_BOARD) as ledger:
-        added = await ledger.add([like("a", 1, T0), like("b", 1, T0 + 30 * HOUR), like("c", 1, T0 + HOUR)])
+        added = await ledger.writer.add([like("a", 1, T0), like("b", 1, T0 + 30 * HOUR), like("c", 1, T0 + HOUR)])
 
         assert dict(added.refused) == {2: "late"}
         await drain(ledger)
@@ -257,11 +257,11 @@ async def test_two_writers_follow_each_others_clock(any_store: str) -> None:
     settings = fresh_settings(any_store)
     client: Any = connect(any_store, settings)
     one, two = (Ledger(client, EVENT_BOARD, settings) for _ in range(2))
-    await two.open()
-    await one.add([like("a", 1, T0)])
-    await two.add([like("b", 1, T0 + 30 * HOUR)])
+    await two.state.open()
+    await one.writer.add([like("a", 1, T0)])
+    await two.writer.add([like("b", 1, T0 + 30 * HOUR)])
 
-    added = await one.add([like("c", 1, T0), like("d", 1, T0 + 29 * HOUR)])
+    added = await one.writer.add([like("c", 1, T0), like("d", 1, T0 + 29 * HOUR)])
 
     assert dict(added.refused) == {0: "late"}
     await drain(one)
@@ -273,16 +273,16 @@ async def test_rotation_takes_bounded_steps(any_store: str) -> None:
     """A slot of any encoding leaves piece by piece, and the board is true after each."""
     for members in (30, 3000):  # a small hash is a list in the store, a large one a table
         async with open_ledger(any_store, EVENT_BOARD, rotation_step=10) as ledger:
-            await ledger.add([like(f"k{i}", i + 1, T0) for i in range(members)])
-            await ledger.add([like("k1", 5, T0 + 40 * HOUR)])
+            await ledger.writer.add([like(f"k{i}", i + 1, T0) for i in range(members)])
+            await ledger.writer.add([like("k1", 5, T0 + 40 * HOUR)])
             left = members + 1
-            while await ledger.rotate() is None:
-                count = (await ledger.read(1)).rank_count
+            while await ledger.rotator.rotate() is None:
+                count = (await ledger.reader.read(1)).rank_count
                 assert left - count <= 3 * 10, "a step took more than it may"
                 left = count
                 if members < 100:
-                    assert await drifted(ledger._client, ledger.keys) == []
-            assert await drifted(ledger._client, ledger.keys) == []
+                    assert await drifted(ledger.state.client, ledger.state.keys) == []
+            assert await drifted(ledger.state.client, ledger.state.keys) == []
             assert await scores(ledger) == {"k1": 5}
 
 
@@ -291,16 +291,16 @@ async def test_a_lost_cursor_costs_no_correctness(any_store: str) -> None:
     settings = fresh_settings(any_store, rotation_step=7)
     client: Any = connect(any_store, settings)
     writer = Ledger(client, EVENT_BOARD, settings)
-    await writer.add([like(f"k{i}", 2, T0) for i in range(2000)])
-    await writer.add([like("now", 5, T0 + 40 * HOUR)])
+    await writer.writer.add([like(f"k{i}", 2, T0) for i in range(2000)])
+    await writer.writer.add([like("now", 5, T0 + 40 * HOUR)])
 
     rotators = [Ledger(client, EVENT_BOARD, settings) for _ in range(3)]
-    while any([await rotator.rotate() is None for rotator in rotators]):
+    while any([await rotator.rotator.rotate() is None for rotator in rotators]):
         if random.random() < 0.05:
             rotators[0] = Ledger(client, EVENT_BOARD, settings)
 
     assert await scores(writer) == {"now": 5}
-    assert await drifted(client, writer.keys) == []
+    assert await drifted(client, writer.state.keys) == []
     await client.aclose()
 
 
@@ -308,22 +308,22 @@ async def test_a_board_that_slept_catches_up(any_store: str) -> None:
     """Every slot that left meanwhile is subtracted, and nothing is left in the store but what a board needs."""
     async with open_ledger(any_store, EVENT_BOARD) as ledger:
         for hour in range(20):
-            await ledger.add([like(f"k{hour}", 1, T0 + hour * HOUR)])
-        await ledger.add([like("awake", 1, T0 + 7 * 24 * HOUR)])
+            await ledger.writer.add([like(f"k{hour}", 1, T0 + hour * HOUR)])
+        await ledger.writer.add([like("awake", 1, T0 + 7 * 24 * HOUR)])
         await drain(ledger)
 
         assert await scores(ledger) == {"awake": 1}
-        slots = [key async for key in ledger._client.scan_iter(match=ledger.keys.slot_pattern)]
-        assert slots == [ledger.keys.slot(T0 + 7 * 24 * HOUR).encode()]
+        slots = [key async for key in ledger.state.client.scan_iter(match=ledger.state.keys.slot_pattern)]
+        assert slots == [ledger.state.keys.slot(T0 + 7 * 24 * HOUR).encode()]
 
 
 async def test_a_slot_leaves_by_the_stores_clock(any_store: str) -> None:
     """On the server clock a due slot leaves without any event; until then the ledger says how long to wait."""
     async with open_ledger(any_store, rolling_board("2s", "1s")) as ledger:
-        await ledger.add([like("a")])
+        await ledger.writer.add([like("a")])
         start = time.monotonic()
-        while (await ledger.read(1)).rank_count:
-            wait = await ledger.rotate()
+        while (await ledger.reader.read(1)).rank_count:
+            wait = await ledger.rotator.rotate()
             if wait is not None:
                 assert wait <= 1
                 await asyncio.sleep(wait)
@@ -334,15 +334,15 @@ async def test_a_slot_leaves_by_the_stores_clock(any_store: str) -> None:
 async def test_a_batch_sent_twice_counts_once(any_store: str) -> None:
     """A retry carries the number of its batch; an older batch that surfaces late is not counted at all."""
     async with open_ledger(any_store, rolling_board()) as ledger:
-        await ledger.add([like("a")])
-        ledger._sequence = 0
-        again = await ledger.add([like("a")])
+        await ledger.writer.add([like("a")])
+        ledger.writer._sequence = 0
+        again = await ledger.writer.add([like("a")])
         assert again.offset == 1
-        await ledger.add([like("b")])
+        await ledger.writer.add([like("b")])
 
-        ledger._sequence = 0
+        ledger.writer._sequence = 0
         with pytest.raises(AssertionError, match="stale"):
-            await ledger.add([like("a")])
+            await ledger.writer.add([like("a")])
 
         assert await scores(ledger) == {"a": 1, "b": 1}
 
@@ -350,16 +350,16 @@ async def test_a_batch_sent_twice_counts_once(any_store: str) -> None:
 async def test_an_epoch_that_is_lost_stops_everything(any_store: str) -> None:
     """A process that knew the board acknowledges nothing when the store lost it, and shows nothing as the truth."""
     async with open_ledger(any_store, rolling_board()) as ledger:
-        await ledger.add([like("a")])
-        await ledger._client.delete(ledger.keys.meta, ledger.keys.ranking)
+        await ledger.writer.add([like("a")])
+        await ledger.state.client.delete(ledger.state.keys.meta, ledger.state.keys.ranking)
 
         with pytest.raises(EpochLostError):
-            await ledger.add([like("a")])
+            await ledger.writer.add([like("a")])
         with pytest.raises(EpochLostError):
-            await ledger.read(1)
+            await ledger.reader.read(1)
         with pytest.raises(EpochLostError):
-            await ledger.rotate()
-        assert await ledger._client.exists(ledger.keys.meta) == 0
+            await ledger.rotator.rotate()
+        assert await ledger.state.client.exists(ledger.state.keys.meta) == 0
 
 
 @pytest.mark.parametrize(
@@ -371,10 +371,10 @@ async def test_a_board_of_another_kind_is_not_taken_over(any_store: str, other: 
     """Slots of another length, another clock or other ties, under a known id, are refused with both sides named."""
     settings = fresh_settings(any_store)
     client: Any = connect(any_store, settings)
-    await Ledger(client, rolling_board(), settings).open()
+    await Ledger(client, rolling_board(), settings).state.open()
 
     with pytest.raises(SetupError, match=r"lives in the store with other choices") as caught:
-        await Ledger(client, other, settings).open()
+        await Ledger(client, other, settings).state.open()
     assert rolling_board().shape.encode() in str(caught.value)
     assert other.shape.encode() in str(caught.value)
     assert "Give it another id" in str(caught.value)
@@ -386,22 +386,22 @@ async def test_writers_that_are_gone_are_forgotten(any_store: str) -> None:
     settings = fresh_settings(any_store)
     client: Any = connect(any_store, settings)
     first = Ledger(client, rolling_board(), settings)
-    await first.add([like("a")])
-    await client.hset(first.keys.writers, "old", f"5 5 {int(time.time()) - 90_000}")
+    await first.writer.add([like("a")])
+    await client.hset(first.state.keys.writers, "old", f"5 5 {int(time.time()) - 90_000}")
 
-    await Ledger(client, rolling_board(), settings).open()
+    await Ledger(client, rolling_board(), settings).state.open()
 
-    assert list(await client.hgetall(first.keys.writers)) == [first._writer.encode()]
+    assert list(await client.hgetall(first.state.keys.writers)) == [first.writer._writer.encode()]
     await client.aclose()
 
 
 async def test_scripts_survive_a_flush(any_store: str) -> None:
     """A store that has forgotten the scripts is sent them again, and the caller notices nothing."""
     async with open_ledger(any_store, rolling_board()) as ledger:
-        await ledger.add([like("a")])
-        await ledger._client.script_flush()
+        await ledger.writer.add([like("a")])
+        await ledger.state.client.script_flush()
 
-        await ledger.add([like("a")])
+        await ledger.writer.add([like("a")])
 
-        await ledger._client.script_flush()
+        await ledger.state.client.script_flush()
         assert await scores(ledger) == {"a": 2}

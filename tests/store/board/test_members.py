@@ -39,32 +39,32 @@ async def test_a_new_member_of_a_full_board_is_refused_and_the_others_go_on(
     """In one batch with the rest, in its order."""
     async with open_ledger(valkey_url, board_of(WINDOWS[name], 3, ties)) as ledger:
         entries = [make_entry(key, 1, T0) for key in ("a", "b", "a", "c", "d", "e", "b", "d")]
-        assert (await ledger.add(entries)).refused == {4: FULL, 5: FULL, 7: FULL}
-        assert (await ledger.add([make_entry(key, 2, T0) for key in "abcf"])).refused == {3: FULL}
-        page = await ledger.read(10)
+        assert (await ledger.writer.add(entries)).refused == {4: FULL, 5: FULL, 7: FULL}
+        assert (await ledger.writer.add([make_entry(key, 2, T0) for key in "abcf"])).refused == {3: FULL}
+        page = await ledger.reader.read(10)
         assert {record.key: record.score for record in page.records} == {"a": 4, "b": 4, "c": 3}
-        await ledger.add([make_entry("a", -4, T0)])  # a score of zero is no record, and makes room
-        assert (await ledger.add([make_entry("g", 1, T0), make_entry("h", 1, T0)])).refused == {1: FULL}
+        await ledger.writer.add([make_entry("a", -4, T0)])  # a score of zero is no record, and makes room
+        assert (await ledger.writer.add([make_entry("g", 1, T0), make_entry("h", 1, T0)])).refused == {1: FULL}
 
 
 async def test_a_member_of_the_ranking_may_enter_a_new_slot(valkey_url: str) -> None:
     """Members that cancel out take room in their slot all the same, so that no slot grows without end."""
     async with open_ledger(valkey_url, board_of(WINDOWS["rolling"], 3)) as ledger:
         later = T0 + HOUR * 1000
-        await ledger.add([make_entry(key, 1, T0) for key in "abc"])
-        assert (await ledger.add([make_entry(key, 1, later) for key in "axb"])).refused == {1: FULL}
-        await ledger.add([make_entry(key, -1, later + HOUR * 1000) for key in "abc"])
+        await ledger.writer.add([make_entry(key, 1, T0) for key in "abc"])
+        assert (await ledger.writer.add([make_entry(key, 1, later) for key in "axb"])).refused == {1: FULL}
+        await ledger.writer.add([make_entry(key, -1, later + HOUR * 1000) for key in "abc"])
         for number in range(4):
-            await ledger.add([make_entry(f"n{number}", 1, T0), make_entry(f"n{number}", -1, later)])
-        assert await ledger._client.hlen(ledger.keys.slot(T0 // 1000)) <= 6
+            await ledger.writer.add([make_entry(f"n{number}", 1, T0), make_entry(f"n{number}", -1, later)])
+        assert await ledger.state.client.hlen(ledger.state.keys.slot(T0 // 1000)) <= 6
 
 
 async def test_each_period_has_room_of_its_own(valkey_url: str) -> None:
     """A full period refuses what the next one takes, in one batch."""
     async with open_ledger(valkey_url, board_of(WINDOWS["hours"], 2)) as ledger:
-        await ledger.add([make_entry(key, 1, T0) for key in "ab"])
+        await ledger.writer.add([make_entry(key, 1, T0) for key in "ab"])
         later = T0 + HOUR * 1000
-        added = await ledger.add([make_entry("c", 1, later), make_entry("c", 1, T0), make_entry("a", 1, T0)])
+        added = await ledger.writer.add([make_entry("c", 1, later), make_entry("c", 1, T0), make_entry("a", 1, T0)])
         assert added.refused == {1: FULL}
 
 
@@ -73,17 +73,17 @@ async def test_voters_and_entrants_are_bounded_too(valkey_url: str) -> None:
     board = board_of(Forever(), 2, votes=Votes(per_actor=5))
     async with open_ledger(valkey_url, board) as ledger:
         votes = [make_entry("a", 1, T0, None, Extra(f"actor {number}")) for number in range(12)]
-        assert (await ledger.add(votes)).refused == {10: FULL, 11: FULL}
-        assert (await ledger.add([make_entry("a", 1, T0, None, Extra("actor 1"))])).refused == {}
-        assert (await ledger.add([make_entry("a", -2, T0, None, Extra("actor 1"))])).refused == {}
-        assert (await ledger.add(votes[10:])).refused == {1: FULL}
+        assert (await ledger.writer.add(votes)).refused == {10: FULL, 11: FULL}
+        assert (await ledger.writer.add([make_entry("a", 1, T0, None, Extra("actor 1"))])).refused == {}
+        assert (await ledger.writer.add([make_entry("a", -2, T0, None, Extra("actor 1"))])).refused == {}
+        assert (await ledger.writer.add(votes[10:])).refused == {1: FULL}
     async with open_ledger(valkey_url, board_of(Forever(), 2, votes=Votes(registered=True))) as ledger:
-        assert [await ledger.enter(key, b"{}") for key in "ab"] == [True, True]
-        assert not await ledger.enter("a", b'{"x":1}')
+        assert [await ledger.moderation.enter(key, b"{}") for key in "ab"] == [True, True]
+        assert not await ledger.moderation.enter("a", b'{"x":1}')
         with pytest.raises(ProblemError, match="too_many_members"):
-            await ledger.enter("c", b"{}")
-        await ledger.withdraw("a")
-        assert await ledger.enter("c", b"{}")
+            await ledger.moderation.enter("c", b"{}")
+        await ledger.moderation.withdraw("a")
+        assert await ledger.moderation.enter("c", b"{}")
 
 
 @settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
@@ -106,6 +106,6 @@ async def _first_come(store: str, most: int, batches: list[list[tuple[str, int]]
                     held[key] += amount
                 else:
                     expected[index] = FULL
-            assert (await ledger.add([make_entry(key, amount, T0) for key, amount in batch])).refused == expected
-        page = await ledger.read(10)
+            assert (await ledger.writer.add([make_entry(key, amount, T0) for key, amount in batch])).refused == expected
+        page = await ledger.reader.read(10)
         assert {record.key: record.score for record in page.records} == held

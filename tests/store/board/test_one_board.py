@@ -28,35 +28,35 @@ class Changing(Script[Any]):
     async def __call__(self, store: Any, keys: Any, request: Any) -> list[Any]:
         self.requests.append(request)
         reply = await super().__call__(store, keys, request)
-        self._ledger.board = msgspec.structs.replace(self._ledger.board, **self._choices)
+        self._ledger.state.board = msgspec.structs.replace(self._ledger.state.board, **self._choices)
         return reply
 
 
 async def test_a_page_is_of_the_board_that_was_asked_for(any_store: str) -> None:
     """A board that is defined anew while it is read changes nothing of what was read, alone and with others."""
     async with open_ledger(any_store, rolling_board()) as ledger:
-        await ledger.add([make_entry("a", 5, None), make_entry("b", 5, None), make_entry("c", 3, None)])
-        before = ledger.board
+        await ledger.writer.add([make_entry("a", 5, None), make_entry("b", 5, None), make_entry("c", 3, None)])
+        before = ledger.state.board
         for read in ("read", "places", "tops"):
-            ledger.board = before
+            ledger.state.board = before
             changing = Changing("places" if read == "places" else "read", ledger, ranks="competition")
             name = {changing.name: changing}
-            ledger._scripts = msgspec.structs.replace(SCRIPTS, **name)
+            ledger.state.scripts = msgspec.structs.replace(SCRIPTS, **name)
             if read == "tops":
 
                 def command(keys: Any, request: Any, changing: Changing = changing) -> Any:
-                    ledger.board = msgspec.structs.replace(ledger.board, ranks="competition")
+                    ledger.state.board = msgspec.structs.replace(ledger.state.board, ranks="competition")
                     return Script.command(changing, keys, request)
 
                 changing.command = command  # type: ignore[method-assign]
-                (page,) = await read_tops(ledger._client, [(ledger, 3)])
+                (page,) = await read_tops(ledger.state.client, [(ledger.reader, 3)])
             elif read == "places":
-                (page,) = [ledger.page(spot) for spot in await ledger.places([("b", 1)])]
+                (page,) = [ledger.reader.page(spot) for spot in await ledger.reader.places([("b", 1)])]
             else:
-                page = await ledger.read(3)
+                page = await ledger.reader.read(3)
             assert isinstance(page, Page)
             assert [record.rank for record in page.records] == [1, 2, 3]
-            assert ledger.board.ranks == "competition"
+            assert ledger.state.board.ranks == "competition"
 
 
 async def test_a_batch_is_planned_and_applied_by_one_board(any_store: str) -> None:
@@ -64,9 +64,9 @@ async def test_a_batch_is_planned_and_applied_by_one_board(any_store: str) -> No
     choice = BoardChoice(id="posts", window=WindowChoice(rolling="24h", slot="1h"), clock="event")
     board = msgspec.structs.replace(make_board(choice), operator="best", cap=2)
     async with open_ledger(any_store, board) as ledger:
-        await ledger.add([make_entry("now", 1, 100 * HOUR * 1000)])
+        await ledger.writer.add([make_entry("now", 1, 100 * HOUR * 1000)])
         noting = Changing("add", ledger, cap=9)
-        ledger._scripts = msgspec.structs.replace(SCRIPTS, add=noting)
+        ledger.state.scripts = msgspec.structs.replace(SCRIPTS, add=noting)
         for _ in range(2):
-            await ledger.add([make_entry("late", 1, 0, bytes(16)), make_entry("a", 1, 100 * HOUR * 1000)])
+            await ledger.writer.add([make_entry("late", 1, 0, bytes(16)), make_entry("a", 1, 100 * HOUR * 1000)])
         assert [request.rules.cap for request in noting.requests] == [2, 9]

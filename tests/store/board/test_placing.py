@@ -38,7 +38,7 @@ def board_of(ties: str, order: str, ranks: str, **choices: Any) -> Board:
 
 async def look_up(ledger: Ledger, *wanted: tuple[str, int]) -> list[Page]:
     """The pages of keys."""
-    return [ledger.page(spot) for spot in await ledger.places(wanted)]
+    return [ledger.reader.page(spot) for spot in await ledger.reader.places(wanted)]
 
 
 def shown(records: Any) -> list[tuple[str, int, int]]:
@@ -64,7 +64,7 @@ async def test_every_place_is_that_of_the_whole_board(
     reference.add(batch, 2000)
     whole = reference.ranking(2000)
     async with open_ledger(valkey_url, board) as ledger:
-        await ledger.add(batch)
+        await ledger.writer.add(batch)
         wanted = [(f"k{number}", around) for number in range(13)]
         for (key, _), page in zip(wanted, await look_up(ledger, *wanted), strict=True):
             assert page.rank_count == len(whole)
@@ -82,14 +82,16 @@ async def test_many_keys_are_read_in_calls_of_bounded_work(valkey_url: str) -> N
     chance = random.Random(2)
     async with open_ledger(valkey_url, board_of("first", "desc", "competition")) as ledger:
         for _ in range(5):
-            await ledger.add([make_entry(f"k{chance.randrange(400)}", chance.randint(1, 9), 1000) for _ in range(300)])
+            await ledger.writer.add(
+                [make_entry(f"k{chance.randrange(400)}", chance.randint(1, 9), 1000) for _ in range(300)]
+            )
         wanted = [(f"k{chance.randrange(500)}", chance.choice([0, 1, 5, 50])) for _ in range(600)]
-        await ledger._client.config_resetstat()
+        await ledger.state.client.config_resetstat()
         pages = await look_up(ledger, *wanted)
-        calls = (await ledger._client.info("commandstats"))["cmdstat_evalsha"]["calls"]
+        calls = (await ledger.state.client.info("commandstats"))["cmdstat_evalsha"]["calls"]
         assert 600 * 20 / 1500 < calls <= 600 * 70 / 1500
         for (key, around), page in zip(wanted, pages, strict=True):
-            alone = await ledger.find(key, around)
+            alone = await ledger.reader.find(key, around)
             assert shown(page.records) == ([] if alone is None else shown(alone.records))
             assert alone is None or (page.start, page.offset, page.epoch) == (alone.start, alone.offset, alone.epoch)
         assert await look_up(ledger) == []
@@ -98,9 +100,11 @@ async def test_many_keys_are_read_in_calls_of_bounded_work(valkey_url: str) -> N
 async def test_metadata_comes_with_the_neighbours(valkey_url: str) -> None:
     """Where records have some, and tags before their names."""
     async with open_ledger(valkey_url, board_of("last", "desc", "ordinal", operator="best")) as ledger:
-        await ledger.add([make_entry(key, 5, 1000, None, Extra(None, b'{"n":"%s"}' % key.encode())) for key in "abc"])
+        await ledger.writer.add(
+            [make_entry(key, 5, 1000, None, Extra(None, b'{"n":"%s"}' % key.encode())) for key in "abc"]
+        )
         (page,) = await look_up(ledger, ("b", 1))
-        found = await ledger.find("b", 1)
+        found = await ledger.reader.find("b", 1)
         assert found is not None
         assert page.records == found.records
         assert [bytes(record.metadata) for record in page.records] == [b'{"n":"c"}', b'{"n":"b"}', b'{"n":"a"}']  # type: ignore[arg-type]
@@ -109,12 +113,12 @@ async def test_metadata_comes_with_the_neighbours(valkey_url: str) -> None:
 async def test_a_hidden_key_has_no_place(valkey_url: str) -> None:
     """Nor is it anybody's neighbour; when it is shown again, it is both."""
     async with open_ledger(valkey_url, board_of("first", "desc", "dense")) as ledger:
-        await ledger.add([make_entry(key, 5, 1000) for key in "abc"])
-        await ledger.hide("b", hidden=True)
+        await ledger.writer.add([make_entry(key, 5, 1000) for key in "abc"])
+        await ledger.moderation.hide("b", hidden=True)
         hidden, other = await look_up(ledger, ("b", 1), ("a", 1))
         assert (hidden.records, hidden.rank_count) == ((), 2)
         assert shown(other.records) == [("a", 5, 1), ("c", 5, 1)]
-        await ledger.hide("b", hidden=False)
+        await ledger.moderation.hide("b", hidden=False)
         (again,) = await look_up(ledger, ("b", 1))
         assert shown(again.records) == [("a", 5, 1), ("b", 5, 1), ("c", 5, 1)]
 
@@ -123,10 +127,10 @@ async def test_a_process_that_is_behind_learns_of_the_period(valkey_url: str) ->
     """The board went on to another period by somebody else: what is read is that of now."""
     board = board_of("key", "desc", "ordinal", window=Periods(unit="hour", keep=3))
     async with open_ledger(valkey_url, board) as ledger:
-        other = Ledger(ledger._client, board, ledger._settings)
-        await ledger.add([make_entry("a", 5, 1000)])
+        other = Ledger(ledger.state.client, board, ledger.state.settings)
+        await ledger.writer.add([make_entry("a", 5, 1000)])
         (first,) = await look_up(other, ("a", 1))
-        await ledger.add([make_entry("b", 5, HOUR + 1000)])
+        await ledger.writer.add([make_entry("b", 5, HOUR + 1000)])
         gone, there = await look_up(other, ("a", 1), ("b", 1))
         assert (shown(first.records), shown(gone.records), shown(there.records)) == ([("a", 5, 1)], [], [("b", 5, 1)])
         assert (first.slot, there.slot) == (0, 3600)
@@ -135,25 +139,27 @@ async def test_a_process_that_is_behind_learns_of_the_period(valkey_url: str) ->
 async def test_a_board_that_is_lost_has_no_places(valkey_url: str) -> None:
     """Another life of the board, or none, is not told as if it were this one."""
     async with open_ledger(valkey_url, board_of("key", "desc", "ordinal")) as ledger:
-        await ledger.add([make_entry("a", 5, 1000)])
-        await ledger._client.hset(ledger.keys.meta, "epoch", "another")
+        await ledger.writer.add([make_entry("a", 5, 1000)])
+        await ledger.state.client.hset(ledger.state.keys.meta, "epoch", "another")
         with pytest.raises(EpochLostError):
-            await ledger.places([("a", 1)])
-        await ledger._client.delete(ledger.keys.meta)
+            await ledger.reader.places([("a", 1)])
+        await ledger.state.client.delete(ledger.state.keys.meta)
         with pytest.raises(EpochLostError):
-            await ledger.places([("a", 1)])
+            await ledger.reader.places([("a", 1)])
 
 
 async def test_a_spot_is_the_same_whatever_the_offset(valkey_url: str) -> None:
     """What changes elsewhere makes no other spot; what changes near does, and so does the number of records."""
     async with open_ledger(valkey_url, board_of("key", "desc", "ordinal")) as ledger:
-        await ledger.add([make_entry(key, amount, 1000) for key, amount in zip("abcd", (9, 7, 5, 3), strict=True)])
-        (before,) = await ledger.places([("a", 1)])
+        await ledger.writer.add(
+            [make_entry(key, amount, 1000) for key, amount in zip("abcd", (9, 7, 5, 3), strict=True)]
+        )
+        (before,) = await ledger.reader.places([("a", 1)])
         for key, amount, same in (("d", 1, True), ("b", 1, False), ("b", -1, True), ("e", 1, False), ("e", -1, True)):
-            await ledger.add([make_entry(key, amount, 1000)])
-            (after,) = await ledger.places([("a", 1)])
+            await ledger.writer.add([make_entry(key, amount, 1000)])
+            (after,) = await ledger.reader.places([("a", 1)])
             assert after.is_same(before) is same
-            assert ledger.page(after).offset > ledger.page(before).offset
+            assert ledger.reader.page(after).offset > ledger.reader.page(before).offset
 
 
 async def test_a_wrong_order_would_be_noticed(valkey_url: str) -> None:
@@ -162,9 +168,9 @@ async def test_a_wrong_order_would_be_noticed(valkey_url: str) -> None:
     source = mutated(load("places"), {right: "if rows then return rows end"})
     mutant = compiled(valkey_url, SCRIPTS.places.changed(source))
     async with open_ledger(valkey_url, board_of("key", "desc", "ordinal")) as ledger:
-        ledger._scripts = Scripts(places=mutant)
-        await ledger.add([make_entry(key, 5, 1000) for key in "abcd"])
-        found = await ledger.find("b", 1)
+        ledger.state.scripts = Scripts(places=mutant)
+        await ledger.writer.add([make_entry(key, 5, 1000) for key in "abcd"])
+        found = await ledger.reader.find("b", 1)
         assert found is not None
         (page,) = await look_up(ledger, ("b", 1))
         assert shown(page.records) != shown(found.records)

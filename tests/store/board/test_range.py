@@ -14,7 +14,7 @@ from live.domain.packing import Field, Packing
 from live.domain.window import Forever, Periods, Rolling, Sliding, Window
 from live.store.board.audit import Auditor
 from live.store.board.ledger import Ledger
-from live.store.board.reader import total_of
+from live.store.board.pages import total_of
 from tests.support import open_ledger
 
 HOUR: Final = 3600
@@ -24,13 +24,15 @@ CODE: Final = "score_out_of_range"
 
 async def scores(ledger: Ledger) -> tuple[dict[str, int], int | None]:
     """Every score, and the sum that the board tells."""
-    page = await ledger.read(1000)
+    page = await ledger.reader.read(1000)
     return {record.key: record.score for record in page.records}, page.total_score
 
 
 async def audited(ledger: Ledger) -> None:
     """Every score and the sum is what the slots hold."""
-    report = await Auditor(ledger._client, "b", ledger._settings.key_prefix, lambda *_: None).audit(repair=False)
+    report = await Auditor(ledger.state.client, "b", ledger.state.settings.key_prefix, lambda *_: None).audit(
+        repair=False
+    )
     assert report.clean, report
 
 
@@ -43,17 +45,17 @@ async def test_one_member_does_not_use_up_the_range_of_others(any_store: str) ->
     """The sum of all scores may be of any size: it is no longer in one number of the store."""
     async with open_ledger(any_store, FOREVER) as ledger:
         most = FOREVER.most
-        added = await ledger.add([make_entry(f"k{number}", most, 0) for number in range(600)])
+        added = await ledger.writer.add([make_entry(f"k{number}", most, 0) for number in range(600)])
         assert (dict(added.refused), added.widest) == ({}, most)
-        assert (await ledger.add([make_entry("k1", 1, 0), make_entry("other", 1, 0)])).refused == {0: CODE}
+        assert (await ledger.writer.add([make_entry("k1", 1, 0), make_entry("other", 1, 0)])).refused == {0: CODE}
         found, total = await scores(ledger)
         assert total == 600 * most + 1 == sum(found.values()) > 2**62
-        await ledger.hide("k2", hidden=True)
+        await ledger.moderation.hide("k2", hidden=True)
         assert (await scores(ledger))[1] == 599 * most + 1
-        await ledger.hide("k2", hidden=False)
+        await ledger.moderation.hide("k2", hidden=False)
         await audited(ledger)
-        await ledger.add([make_entry(f"k{number}", -2 * most + 5, 0) for number in range(300)])
-        await ledger.add([make_entry(f"k{number}", -most, 0) for number in range(600)])
+        await ledger.writer.add([make_entry(f"k{number}", -2 * most + 5, 0) for number in range(300)])
+        await ledger.writer.add([make_entry(f"k{number}", -most, 0) for number in range(600)])
         found, total = await scores(ledger)
         assert total == sum(found.values())
         await audited(ledger)
@@ -64,12 +66,12 @@ async def test_a_total_beyond_64_bits_is_repaired_exactly(valkey_url: str) -> No
     board = Board(id="b", title="b", window=Forever(), operator="set", ties="key", clock="event")
     async with open_ledger(valkey_url, board) as ledger:
         for first in (0, 1000, 2000):
-            await ledger.add([make_entry(f"k{number}", MAX_SCORE, 0) for number in range(first, first + 1000)])
-        assert (await ledger.read(1)).total_score == 3000 * MAX_SCORE > 2**64
-        await ledger._client.hincrby(ledger.keys.meta, "high", -3)
-        auditor = Auditor(ledger._client, "b", ledger._settings.key_prefix, lambda *_: None)
+            await ledger.writer.add([make_entry(f"k{number}", MAX_SCORE, 0) for number in range(first, first + 1000)])
+        assert (await ledger.reader.read(1)).total_score == 3000 * MAX_SCORE > 2**64
+        await ledger.state.client.hincrby(ledger.state.keys.meta, "high", -3)
+        auditor = Auditor(ledger.state.client, "b", ledger.state.settings.key_prefix, lambda *_: None)
         assert (await auditor.audit(repair=True)).repaired
-        assert (await ledger.read(1)).total_score == 3000 * MAX_SCORE
+        assert (await ledger.reader.read(1)).total_score == 3000 * MAX_SCORE
         await audited(ledger)
 
 
@@ -81,12 +83,12 @@ async def test_opposite_amounts_in_different_slots_stay_exact_whichever_leaves_f
         sign = [1, -1]
         for hour in range(25):
             entries = [make_entry("a", sign[hour % 2] * most, (first + hour * HOUR) * 1000)]
-            assert (await ledger.add(entries)).refused == {}
-            over = await ledger.add([make_entry("a", sign[hour % 2], (first + hour * HOUR) * 1000)])
+            assert (await ledger.writer.add(entries)).refused == {}
+            over = await ledger.writer.add([make_entry("a", sign[hour % 2], (first + hour * HOUR) * 1000)])
             assert over.refused == {0: CODE}
         for hour in range(25, 60):
-            await ledger.add([make_entry("b", 1, (first + hour * HOUR) * 1000)])
-            while await ledger.rotate() is None:
+            await ledger.writer.add([make_entry("b", 1, (first + hour * HOUR) * 1000)])
+            while await ledger.rotator.rotate() is None:
                 pass
             await audited(ledger)
         assert await scores(ledger) == ({"b": 25}, 25)
@@ -126,10 +128,10 @@ async def _extreme(store: str, board: Board, batches: list[list[tuple[str, int, 
             for key, amount, step in batch:
                 now += step * (HOUR // 4 if isinstance(board.window, Periods) else 2)
                 entries.append((key, amount, now))
-            added = await ledger.add([make_entry(key, amount, at * 1000) for key, amount, at in entries])
+            added = await ledger.writer.add([make_entry(key, amount, at * 1000) for key, amount, at in entries])
             assert set(added.refused.values()) <= {CODE}
             accepted += [entry for index, entry in enumerate(entries) if index not in added.refused]
-            while await ledger.rotate() is None:
+            while await ledger.rotator.rotate() is None:
                 pass
             found, total = await scores(ledger)
             expected = alive(board, accepted, max((at for *_, at in accepted), default=None))
@@ -155,22 +157,22 @@ async def test_a_sliding_window_is_bounded_by_all_of_its_events(valkey_url: str)
     board, half = WINDOWS["sliding"], MAX_SCORE // 2
     async with open_ledger(valkey_url, board) as ledger:
         at = 10**6 * 1000
-        added = await ledger.add(
+        added = await ledger.writer.add(
             [make_entry("a", half, at), make_entry("a", -half + 1, at + 1), make_entry("b", 1, at)]
         )
         assert added.refused == {}
-        refused = await ledger.add([make_entry("a", half, at + 2), make_entry("a", -half, at + 2)])
+        refused = await ledger.writer.add([make_entry("a", half, at + 2), make_entry("a", -half, at + 2)])
         assert refused.refused == {0: CODE, 1: CODE}
-        assert (await ledger.add([make_entry("b", half, at + 2)])).refused == {}
-        await ledger.add([make_entry("b", 1, at + SPAN * 1000)])
-        while await ledger.rotate() is None:
+        assert (await ledger.writer.add([make_entry("b", half, at + 2)])).refused == {}
+        await ledger.writer.add([make_entry("b", 1, at + SPAN * 1000)])
+        while await ledger.rotator.rotate() is None:
             pass
         assert (await scores(ledger))[0] == {"a": -half + 1, "b": half + 1}
-        await ledger.add([make_entry("b", 1, at + SPAN * 1000 + 1)])
-        while await ledger.rotate() is None:
+        await ledger.writer.add([make_entry("b", 1, at + SPAN * 1000 + 1)])
+        while await ledger.rotator.rotate() is None:
             pass
-        assert await ledger._client.exists(ledger.keys.taken) == 0
-        assert (await ledger.add([make_entry("a", half, at + SPAN * 1000 + 2)])).refused == {}
+        assert await ledger.state.client.exists(ledger.state.keys.taken) == 0
+        assert (await ledger.writer.add([make_entry("a", half, at + SPAN * 1000 + 2)])).refused == {}
 
 
 async def test_packed_scores_and_set_keep_the_whole_range(any_store: str) -> None:
@@ -181,7 +183,7 @@ async def test_packed_scores_and_set_keep_the_whole_range(any_store: str) -> Non
         async with open_ledger(any_store, board) as ledger:
             top = MAX_SCORE - 1
             for _ in range(3):
-                added = await ledger.add([make_entry(f"k{number}", top, 0) for number in range(700)])
+                added = await ledger.writer.add([make_entry(f"k{number}", top, 0) for number in range(700)])
                 assert added.refused == {}
             found, total = await scores(ledger)
             assert set(found.values()) == {top}
@@ -191,22 +193,24 @@ async def test_packed_scores_and_set_keep_the_whole_range(any_store: str) -> Non
 async def test_a_member_out_of_range_costs_one_more_call(valkey_url: str) -> None:
     """Its events are found at once, however many others are in the batch."""
     async with open_ledger(valkey_url, FOREVER) as ledger:
-        await ledger.add([make_entry("a", FOREVER.most, 0)])
+        await ledger.writer.add([make_entry("a", FOREVER.most, 0)])
         calls = 0
-        add = ledger._scripts.add
+        add = ledger.state.scripts.add
 
         async def counting(*arguments: Any) -> Any:
             nonlocal calls
             calls += 1
             return await add(*arguments)
 
-        ledger._scripts = type(
+        ledger.state.scripts = type(
             "Counting",
             (),
-            {**{n: getattr(ledger._scripts, n) for n in ("open", "read")}, "add": staticmethod(counting)},
+            {**{n: getattr(ledger.state.scripts, n) for n in ("open", "read")}, "add": staticmethod(counting)},
         )()
         entries = [make_entry(f"k{number}", 1, 0) for number in range(500)]
-        added = await ledger.add([*entries, make_entry("a", 1, 0), make_entry("a", -2, 0), make_entry("a", 2, 0)])
+        added = await ledger.writer.add(
+            [*entries, make_entry("a", 1, 0), make_entry("a", -2, 0), make_entry("a", 2, 0)]
+        )
         assert dict(added.refused) == {500: CODE}
         assert calls == 2
 

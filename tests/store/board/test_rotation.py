@@ -11,7 +11,7 @@ from live.domain.window import Sliding
 from live.metrics import REGISTRY
 from live.settings import Duration, Settings
 from live.store.board.ledger import Ledger
-from live.store.board.rotation import catch_up, rotate_for_ever, step
+from live.store.board.rotation import catch_up, rotate_forever, step
 from live.store.board.state import SCRIPTS
 from live.store.connection.client import connect
 from tests.clocks import set_clock, with_clock
@@ -33,7 +33,7 @@ async def ledgers(store: str, *boards: Board, **changes: object) -> AsyncIterato
 @asynccontextmanager
 async def rotating(*boards: Ledger, interval: float = 0.05) -> AsyncIterator[None]:
     """Rotate while in the context."""
-    rotation = asyncio.create_task(rotate_for_ever(boards, interval))
+    rotation = asyncio.create_task(rotate_forever([board.rotator for board in boards], interval))
     try:
         yield
     finally:
@@ -49,15 +49,15 @@ def sample(name: str, **labels: str) -> float:
 
 async def is_empty(ledger: Ledger) -> bool:
     """Whether nothing is on the board any more."""
-    return (await ledger.read(1)).rank_count == 0
+    return (await ledger.reader.read(1)).rank_count == 0
 
 
 async def test_a_slot_leaves_without_anybody_asking(valkey_url: str) -> None:
     """Two boards in one process, each by its own window."""
     short, long = rolling_board("1s", "1s"), rolling_board(board="other")
     async with ledgers(valkey_url, short, long) as (quick, slow), rotating(quick, slow):
-        await quick.add([make_entry("a", 1, None)])
-        await slow.add([make_entry("a", 1, None)])
+        await quick.writer.add([make_entry("a", 1, None)])
+        await slow.writer.add([make_entry("a", 1, None)])
         await eventually(lambda: is_empty(quick))
         assert not await is_empty(slow)
 
@@ -67,7 +67,7 @@ async def test_rotation_goes_on_when_the_store_is_back(own_store: StoreProcess) 
     board = rolling_board("1s", "1s", board="late")
     before = sample("live_rotation_failures_total")
     async with ledgers(own_store.url, board, store_timeout=Duration(0.2)) as (ledger,), rotating(ledger):
-        await ledger.add([make_entry("a", 1, None)])
+        await ledger.writer.add([make_entry("a", 1, None)])
         own_store.kill()
 
         async def failed() -> bool:
@@ -86,16 +86,16 @@ async def test_rotation_goes_on_when_the_store_is_back(own_store: StoreProcess) 
             return sample("live_rotation_lag_seconds", board="late") == 0
 
         await eventually(in_time)
-        assert await drifted(ledger._client, ledger.keys) == []
+        assert await drifted(ledger.state.client, ledger.state.keys) == []
 
 
 async def test_a_lost_board_does_not_stop_the_others(valkey_url: str) -> None:
     """A board without its data is for an operator; the next one still rotates."""
     one, two = rolling_board("1s", "1s", board="one"), rolling_board("1s", "1s", board="two")
     async with ledgers(valkey_url, one, two) as (lost, good), rotating(lost, good):
-        await lost.add([make_entry("a", 1, None)])
-        await lost._client.delete(lost.keys.meta)
-        await good.add([make_entry("a", 1, None)])
+        await lost.writer.add([make_entry("a", 1, None)])
+        await lost.state.client.delete(lost.state.keys.meta)
+        await good.writer.add([make_entry("a", 1, None)])
         await eventually(lambda: is_empty(good))
 
 
@@ -103,28 +103,28 @@ async def test_catching_up_ends_with_a_board_that_covers_its_window(valkey_url: 
     """All slots that are due leave, in bounded steps, each of which is measured."""
     async with ledgers(valkey_url, EVENT, rotation_step=5) as (ledger,):
         for hour in range(10):
-            await ledger.add([make_entry(f"{hour}-{i}", 1, hour * HOUR * 1000) for i in range(10)])
-        await ledger.add([make_entry("now", 1, 100 * HOUR * 1000)])
+            await ledger.writer.add([make_entry(f"{hour}-{i}", 1, hour * HOUR * 1000) for i in range(10)])
+        await ledger.writer.add([make_entry("now", 1, 100 * HOUR * 1000)])
         before = sample("live_rotation_step_seconds_count")
 
-        await catch_up(ledger)
+        await catch_up(ledger.rotator)
 
-        assert [record.key for record in (await ledger.read(5)).records] == ["now"]
+        assert [record.key for record in (await ledger.reader.read(5)).records] == ["now"]
         assert sample("live_rotation_step_seconds_count") - before >= 10 * 10 / 5
-        assert await step(ledger) == float("inf")
+        assert await step(ledger.rotator) == float("inf")
 
 
 async def test_catching_up_does_not_take_for_ever(valkey_url: str) -> None:
     """Who moved the clock waits a second at most; the rest is left to the task, and the board is true meanwhile."""
     async with ledgers(valkey_url, EVENT, rotation_step=1) as (ledger,):
         for first in range(0, 60_000, 3000):
-            await ledger.add([make_entry(f"k{first + i}", 1, 0) for i in range(3000)])
-        await ledger.add([make_entry("now", 1, 100 * HOUR * 1000)])
+            await ledger.writer.add([make_entry(f"k{first + i}", 1, 0) for i in range(3000)])
+        await ledger.writer.add([make_entry("now", 1, 100 * HOUR * 1000)])
 
-        await catch_up(ledger)
+        await catch_up(ledger.rotator)
 
-        assert (await ledger.read(1)).rank_count > 1
-        assert await step(ledger) is None
+        assert (await ledger.reader.read(1)).rank_count > 1
+        assert await step(ledger.rotator) is None
 
 
 async def test_several_rotators_do_not_get_in_each_others_way(valkey_url: str) -> None:
@@ -132,29 +132,29 @@ async def test_several_rotators_do_not_get_in_each_others_way(valkey_url: str) -
     settings = fresh_settings(valkey_url, rotation_step=3)
     client = connect(valkey_url, settings)
     board = [Ledger(client, EVENT, settings) for _ in range(4)]
-    await board[0].add([make_entry(f"k{i}", i + 1, 0) for i in range(300)])
-    await board[0].add([make_entry("k7", 5, 100 * HOUR * 1000)])
+    await board[0].writer.add([make_entry(f"k{i}", i + 1, 0) for i in range(300)])
+    await board[0].writer.add([make_entry("k7", 5, 100 * HOUR * 1000)])
     async with rotating(*board):
 
         async def rotated() -> bool:
-            return (await board[0].read(1)).rank_count == 1
+            return (await board[0].reader.read(1)).rank_count == 1
 
         await eventually(rotated)
-    assert [(record.key, record.score) for record in (await board[1].read(5)).records] == [("k7", 5)]
-    assert await drifted(client, board[0].keys) == []
+    assert [(record.key, record.score) for record in (await board[1].reader.read(5)).records] == [("k7", 5)]
+    assert await drifted(client, board[0].state.keys) == []
     await client.aclose()
 
 
 async def test_rotation_ends_when_it_is_told_to(valkey_url: str) -> None:
     """In the middle of a slot as well."""
     async with ledgers(valkey_url, EVENT, rotation_step=1) as (ledger,):
-        await ledger.add([make_entry(f"k{i}", 1, 0) for i in range(3000)])
-        await ledger.add([make_entry("now", 1, 100 * HOUR * 1000)])
+        await ledger.writer.add([make_entry(f"k{i}", 1, 0) for i in range(3000)])
+        await ledger.writer.add([make_entry("now", 1, 100 * HOUR * 1000)])
         for _ in range(10):
-            count = (await ledger.read(1)).rank_count
+            count = (await ledger.reader.read(1)).rank_count
 
             async def moved(count: int = count) -> bool:
-                return (await ledger.read(1)).rank_count < count
+                return (await ledger.reader.read(1)).rank_count < count
 
             async with asyncio.timeout(10), rotating(ledger):
                 await eventually(moved)
@@ -165,13 +165,13 @@ async def test_a_board_that_is_idle_is_not_looked_at(own_store: StoreProcess) ->
     boards = [rolling_board(board=f"b{number}") for number in range(200)]
     boards += [Board(id=f"s{number}", title="s", window=Sliding(3 * HOUR)) for number in range(50)]
     async with ledgers(own_store.url, *boards) as opened, rotating(*opened, interval=30):
-        client: Any = opened[0]._client
+        client: Any = opened[0].state.client
 
         async def runs() -> int:
             return int((await client.info("commandstats")).get("cmdstat_evalsha", {"calls": 0})["calls"])
 
         async def all_looked_at() -> bool:
-            return all(ledger.epoch is not None for ledger in opened)
+            return all(ledger.state.epoch is not None for ledger in opened)
 
         await eventually(all_looked_at)
         await asyncio.sleep(1.5)
@@ -184,19 +184,19 @@ async def test_an_old_event_leaves_in_time(any_store: str) -> None:
     """A sliding window that was empty is looked at again when an event comes that is due soon."""
     board = Board(id="hot", title="hot", window=Sliding(HOUR))
     async with ledgers(any_store, board) as (ledger,), rotating(ledger, interval=600):
-        client: Any = ledger._client
+        client: Any = ledger.state.client
 
         async def looked_at() -> bool:
-            return ledger.epoch is not None
+            return ledger.state.epoch is not None
 
         await eventually(looked_at)
         await asyncio.sleep(1.2)  # the pause after a look is over: nothing but the event wakes it
         seconds, micros = await client.time()
         now = seconds * 1000 + micros // 1000
-        await ledger.add([make_entry("old", 1, now - HOUR * 1000 + 1500), make_entry("new")])
+        await ledger.writer.add([make_entry("old", 1, now - HOUR * 1000 + 1500), make_entry("new")])
 
         async def left() -> bool:
-            return [record.key for record in (await ledger.read(5)).records] == ["new"]
+            return [record.key for record in (await ledger.reader.read(5)).records] == ["new"]
 
         assert not await left()
         await eventually(left)
@@ -205,13 +205,13 @@ async def test_an_old_event_leaves_in_time(any_store: str) -> None:
 async def test_a_clock_of_events_that_moves_wakes_rotation(any_store: str) -> None:
     """However far it jumps, and though a look said that only an event could tell."""
     async with ledgers(any_store, EVENT, rotation_step=5) as (ledger,), rotating(ledger, interval=600):
-        await ledger.add([make_entry(f"k{number}", 1, 0) for number in range(50)])
+        await ledger.writer.add([make_entry(f"k{number}", 1, 0) for number in range(50)])
 
         async def one() -> bool:
-            return [record.key for record in (await ledger.read(60)).records] == ["new"]
+            return [record.key for record in (await ledger.reader.read(60)).records] == ["new"]
 
         await asyncio.sleep(1.2)
-        await ledger.add([make_entry("new", 1, 100 * HOUR * 1000)])
+        await ledger.writer.add([make_entry("new", 1, 100 * HOUR * 1000)])
         await eventually(one)
 
 
@@ -222,7 +222,7 @@ async def test_a_busy_board_is_looked_at_once_a_second(any_store: str) -> None:
         before = sample("live_rotation_step_seconds_count")
         started = asyncio.get_running_loop().time()
         for _ in range(300):
-            await ledger.add([make_entry("a")])
+            await ledger.writer.add([make_entry("a")])
         took = asyncio.get_running_loop().time() - started
         assert sample("live_rotation_step_seconds_count") - before <= took + 2
 
@@ -235,13 +235,13 @@ async def test_a_clock_that_is_set_ahead_is_noticed_with_the_next_event(any_stor
     await set_clock(client, settings, 100 * HOUR * 1000)
     ledger = Ledger(client, board, settings, with_clock(SCRIPTS, settings))
     async with rotating(ledger, interval=600):
-        await ledger.add([make_entry("old")])
+        await ledger.writer.add([make_entry("old")])
         await asyncio.sleep(1.2)  # the pause after a look is over: nothing but the event wakes it
         await set_clock(client, settings, 110 * HOUR * 1000)
-        await ledger.add([make_entry("new")])
+        await ledger.writer.add([make_entry("new")])
 
         async def left() -> bool:
-            return [record.key for record in (await ledger.read(5)).records] == ["new"]
+            return [record.key for record in (await ledger.reader.read(5)).records] == ["new"]
 
         await eventually(left)
     await client.aclose()

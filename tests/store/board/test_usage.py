@@ -53,7 +53,7 @@ async def test_what_a_load_takes_is_reckoned_within_a_tenth(any_store: str, kind
     async def fill(members: range) -> Memory:
         entries = load(kind, members)
         for first in range(0, len(entries), 1000):
-            assert not (await ledger.add(entries[first : first + 1000])).refused
+            assert not (await ledger.writer.add(entries[first : first + 1000])).refused
         names = (await keys_of(client, settings.key_prefix, ["b"]))["b"]
         return await measure(client, settings.key_prefix, "b", names)
 
@@ -78,7 +78,9 @@ async def test_events_are_reckoned_by_themselves(valkey_url: str) -> None:
     async def fill(events: range) -> Memory:
         for first in range(events.start, events.stop, 1000):
             numbers = range(first, first + 1000)
-            await ledger.add([make_entry(f"member{i % 1000:09}", 1, None, i.to_bytes(16, "big")) for i in numbers])
+            await ledger.writer.add(
+                [make_entry(f"member{i % 1000:09}", 1, None, i.to_bytes(16, "big")) for i in numbers]
+            )
         return await measure(client, settings.key_prefix, "b", (await keys_of(client, settings.key_prefix, ["b"]))["b"])
 
     few = await fill(range(5000))
@@ -104,7 +106,7 @@ async def test_keys_are_told_apart(valkey_url: str) -> None:
     settings = fresh_settings(valkey_url)
     client = connect(valkey_url, settings)
     for name in ("b", "bb"):
-        await Ledger(client, read_board(name, {}), settings).add([make_entry("a", 1)])
+        await Ledger(client, read_board(name, {}), settings).writer.add([make_entry("a", 1)])
     found = await keys_of(client, settings.key_prefix, ["b", "none"])
     assert found["none"] == []
     assert Keys(settings.key_prefix, "b").meta in found["b"]

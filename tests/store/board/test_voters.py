@@ -61,8 +61,8 @@ async def _count(store: str, votes: list[tuple[str, str, int]]) -> None:
     async with open_ledger(store, QUOTAS) as ledger:
         entries = [make_entry(key, change, T0, None, Extra(actor)) for actor, key, change in votes]
         if entries:
-            assert (await ledger.add(entries)).refused == expected
-        page = await ledger.read(100)
+            assert (await ledger.writer.add(entries)).refused == expected
+        page = await ledger.reader.read(100)
         assert {record.key: record.score for record in page.records} == {key: n for key, n in sums.items() if n}
 
 
@@ -79,25 +79,25 @@ def test_control_characters_in_an_actor_are_refused(actor: str) -> None:
 async def test_a_board_has_a_secret_of_its_own_from_its_first_moment(any_store: str) -> None:
     """Every process is handed out the same one."""
     async with open_ledger(any_store, QUOTAS) as one:
-        other = Ledger(one._client, QUOTAS, one._settings)
-        await one.open()
-        await other.open()
-        assert len(one.secret) == 16
-        assert one.secret == other.secret
+        other = Ledger(one.state.client, QUOTAS, one.state.settings)
+        await one.state.open()
+        await other.state.open()
+        assert len(one.state.secret) == 16
+        assert one.state.secret == other.state.secret
     async with open_ledger(any_store, QUOTAS) as another:
-        await another.open()
-        assert another.secret != one.secret
+        await another.state.open()
+        assert another.state.secret != one.state.secret
 
 
 async def test_votes_that_an_older_version_stored_are_not_counted_twice(any_store: str) -> None:
     """The board is refused with a message; one on which nobody has voted is taken over."""
     async with open_ledger(any_store, QUOTAS) as ledger:
-        await ledger.open()
-        await ledger._client.hdel(ledger.keys.meta, "secret")  # as an older version made it
-        empty = Ledger(ledger._client, QUOTAS, ledger._settings)
-        await empty.open()
-        assert len(empty.secret) == 16
-        await empty.add([make_entry("a", 1, T0, None, Extra("ann"))])
-        await ledger._client.hdel(ledger.keys.meta, "secret")
+        await ledger.state.open()
+        await ledger.state.client.hdel(ledger.state.keys.meta, "secret")  # as an older version made it
+        empty = Ledger(ledger.state.client, QUOTAS, ledger.state.settings)
+        await empty.state.open()
+        assert len(empty.state.secret) == 16
+        await empty.writer.add([make_entry("a", 1, T0, None, Extra("ann"))])
+        await ledger.state.client.hdel(ledger.state.keys.meta, "secret")
         with pytest.raises(SetupError, match="votes that an older version of Live Board stored"):
-            await Ledger(ledger._client, QUOTAS, ledger._settings).open()
+            await Ledger(ledger.state.client, QUOTAS, ledger.state.settings).state.open()

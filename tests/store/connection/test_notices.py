@@ -23,7 +23,9 @@ async def listening(
     settings = fresh_settings(store, store_timeout=Duration(0.5))
     client = connect(store, settings)
     ledger = Ledger(client, rolling_board(), settings)
-    channels = Channels({ledger.keys.channel: "posts"} | {f"{settings.key_prefix}:{name}": name for name in others})
+    channels = Channels(
+        {ledger.state.keys.channel: "posts"} | {f"{settings.key_prefix}:{name}": name for name in others}
+    )
     heard: list[Notice] = []
 
     async def hear() -> None:
@@ -52,8 +54,8 @@ async def test_each_change_is_announced_once(any_store: str) -> None:
     """A batch is one notice, whatever its size; the first thing to hear is that everything may have changed."""
     async with listening(any_store) as (heard, ledger, _, _):
         await until(heard, Gap())
-        await ledger.add([make_entry("a", 1, None), make_entry("b", 1, None)])
-        await ledger.add([make_entry("a", 1, None)])
+        await ledger.writer.add([make_entry("a", 1, None), make_entry("b", 1, None)])
+        await ledger.writer.add([make_entry("a", 1, None)])
 
         await until(heard, Gap(), Changed("posts"), Changed("posts"))
 
@@ -68,7 +70,7 @@ async def test_a_cut_connection_is_a_gap(any_store: str) -> None:
             return heard.count(Gap()) == 2
 
         await eventually(again)
-        await ledger.add([make_entry("a", 1, None)])
+        await ledger.writer.add([make_entry("a", 1, None)])
 
         async def changed() -> bool:
             return heard[-1] == Changed("posts")
@@ -82,7 +84,7 @@ async def test_a_connection_is_one_gap_whatever_is_listened_to(any_store: str) -
         await until(heard, Gap())
         await client.client_kill_filter(_type="pubsub")
         await until(heard, Gap(), Gap())
-        await ledger.add([make_entry("a", 1, None)])
+        await ledger.writer.add([make_entry("a", 1, None)])
         await until(heard, Gap(), Gap(), Changed("posts"))
 
 
@@ -90,16 +92,16 @@ async def test_without_a_channel_there_is_a_gap_too(any_store: str) -> None:
     """A process without boards is connected all the same, and hears the first that comes, and that comes back."""
     async with listening(any_store) as (heard, ledger, client, channels):
         await until(heard, Gap())
-        channels.remove(ledger.keys.channel)
+        channels.remove(ledger.state.keys.channel)
         await client.client_kill_filter(_type="normal", skipme=True)
         await until(heard, Gap(), Gap())
         for _ in range(2):
             heard.clear()
-            channels.add(ledger.keys.channel, "posts")
+            channels.add(ledger.state.keys.channel, "posts")
             await until(heard, Gap("posts"))
-            await ledger.add([make_entry("a", 1, None)])
+            await ledger.writer.add([make_entry("a", 1, None)])
             await until(heard, Gap("posts"), Changed("posts"))
-            channels.remove(ledger.keys.channel)
+            channels.remove(ledger.state.keys.channel)
 
 
 @pytest.mark.fault
@@ -144,7 +146,7 @@ async def test_what_is_listened_to_may_change(any_store: str) -> None:
     settings = fresh_settings(any_store, store_timeout=Duration(0.5))
     client = connect(any_store, settings)
     ledgers = {name: Ledger(client, rolling_board(board=name), settings) for name in ("one", "two")}
-    channels = Channels({ledgers["one"].keys.channel: "one"})
+    channels = Channels({ledgers["one"].state.keys.channel: "one"})
     heard: list[Notice] = []
 
     async def hear() -> None:
@@ -153,11 +155,11 @@ async def test_what_is_listened_to_may_change(any_store: str) -> None:
 
     hearing = asyncio.create_task(hear())
     await until(heard, Gap())
-    channels.add(ledgers["two"].keys.channel, "two")
+    channels.add(ledgers["two"].state.keys.channel, "two")
     await until(heard, Gap(), Gap("two"))
-    channels.remove(ledgers["one"].keys.channel)
-    await ledgers["one"].add([make_entry("a", 1, None)])
-    await ledgers["two"].add([make_entry("a", 1, None)])
+    channels.remove(ledgers["one"].state.keys.channel)
+    await ledgers["one"].writer.add([make_entry("a", 1, None)])
+    await ledgers["two"].writer.add([make_entry("a", 1, None)])
     await until(heard, Gap(), Gap("two"), Changed("two"))
     await client.client_kill_filter(_type="pubsub")
 

@@ -206,26 +206,28 @@ def fits(count: int, names: tuple[str, ...], *, more: int) -> bool:
 async def drive(client: Store, ledger: Ledger, auditor: Auditor) -> None:
     """Do everything once that a script does, in all the ways that it can be asked for."""
     ann = Extra("ann", b'{"a":1}')
-    if ledger.board.votes:
-        await client.hset(ledger.keys.entrants, mapping=dict.fromkeys("abc", b"{}"))
-    await ledger.add([make_entry(key, amount, at, None, ann) for key, amount, at in (("a", 2, 0), ("b", 1, HOUR))])
-    await ledger.add([make_entry("b", -1, HOUR, None, ann), make_entry("c", 3, HOUR, None, ann)])
-    await ledger.add([make_entry("c", 1, 40 * HOUR, None, ann)])
-    await ledger.add([make_entry("c", 1, 40 * HOUR, bytes(16), ann), make_entry("d", 1, 40 * HOUR, None, ann)])
+    if ledger.state.board.votes:
+        await client.hset(ledger.state.keys.entrants, mapping=dict.fromkeys("abc", b"{}"))
+    await ledger.writer.add(
+        [make_entry(key, amount, at, None, ann) for key, amount, at in (("a", 2, 0), ("b", 1, HOUR))]
+    )
+    await ledger.writer.add([make_entry("b", -1, HOUR, None, ann), make_entry("c", 3, HOUR, None, ann)])
+    await ledger.writer.add([make_entry("c", 1, 40 * HOUR, None, ann)])
+    await ledger.writer.add([make_entry("c", 1, 40 * HOUR, bytes(16), ann), make_entry("d", 1, 40 * HOUR, None, ann)])
     wait = None
     while wait is None:
-        wait = await ledger.rotate()
-    page = await ledger.read(5)
+        wait = await ledger.rotator.rotate()
+    page = await ledger.reader.read(5)
     assert page.last is not None
-    await ledger.read(5, after=page.last)
-    await ledger.read(5, before=page.last)
-    await ledger.read_score(1, 5)
-    await ledger.find("c", 1)
-    await ledger.places([("c", 1), ("none", 1)])
-    await ledger.enter("e", b"{}")
-    await ledger.hide("c", hidden=True)
-    await ledger.hide("c", hidden=False)
-    await client.hset(ledger.keys.meta, f"total{ledger._table(page.slot).suffix}", 99)
+    await ledger.reader.read(5, after=page.last)
+    await ledger.reader.read(5, before=page.last)
+    await ledger.reader.read_score(1, 5)
+    await ledger.reader.find("c", 1)
+    await ledger.reader.places([("c", 1), ("none", 1)])
+    await ledger.moderation.enter("e", b"{}")
+    await ledger.moderation.hide("c", hidden=True)
+    await ledger.moderation.hide("c", hidden=False)
+    await client.hset(ledger.state.keys.meta, f"total{ledger.state.table(page.slot).suffix}", 99)
     await auditor.audit(repair=True)
 
 
@@ -242,7 +244,7 @@ async def live_and_leave(client: Store, settings: Settings) -> None:
     await board_admin.put("brief", {"idle_ttl": "1s"}, "ann")
     await board_admin.patch("brief", {"frozen": True}, "ann")
     definition = (await board_admin.definitions.load()).boards["brief"]
-    await Ledger(client, read_board("brief", definition.choices), settings, born=definition.epoch).use()
+    await Ledger(client, read_board("brief", definition.choices), settings, born=definition.epoch).state.use()
     assert await board_admin.expire("brief", definition.epoch, 1) is not None
     await board_admin.delete("brief", "ann")
     await renew(client, Keys(settings.key_prefix, "brief"), "1")
@@ -255,11 +257,11 @@ async def test_a_batch_is_sent_with_all_that_hangs_on_it(valkey_url: str, board:
     async with connected(valkey_url, settings) as client:
         ledger = Ledger(client, board, settings)
         if board.votes:
-            await client.hset(ledger.keys.entrants, mapping=dict.fromkeys(("k0", "k1", "k2"), b"{}"))
+            await client.hset(ledger.state.keys.entrants, mapping=dict.fromkeys(("k0", "k1", "k2"), b"{}"))
         ann = Extra("ann", b'{"a":1}')
-        await ledger.add([make_entry(f"k{i % 3}", i, i * HOUR, bytes([i] * 16), ann) for i in range(1, 8)])
+        await ledger.writer.add([make_entry(f"k{i % 3}", i, i * HOUR, bytes([i] * 16), ann) for i in range(1, 8)])
 
-    own, (_, keys, request) = ledger.keys, noted[-1]
+    own, (_, keys, request) = ledger.state.keys, noted[-1]
     identities = request.identities
     assert bytes(identities.all).endswith(b"".join(b"\xb0" + bytes([i] * 16) for i in range(1, 8)))
     assert identities.counted == 7
@@ -334,14 +336,14 @@ async def test_scripts_refuse_a_board_that_is_not_there(valkey_url: str) -> None
     settings = fresh_settings(valkey_url)
     client = connect(valkey_url, settings)
     ledger = Ledger(client, rolling_board(), settings)
-    await ledger.open()
-    await client.delete(ledger.keys.meta)
+    await ledger.state.open()
+    await client.delete(ledger.state.keys.meta)
     with pytest.raises(EpochLostError):
-        await ledger.add([make_entry("a", 1, None)])
+        await ledger.writer.add([make_entry("a", 1, None)])
     with pytest.raises(EpochLostError):
-        await ledger.rotate()
+        await ledger.rotator.rotate()
     with pytest.raises(EpochLostError):
-        await ledger.read(1)
+        await ledger.reader.read(1)
     assert await Presence(client, settings.key_prefix).report({"posts": 1}) == {}
     assert [key async for key in client.scan_iter(match=f"{Keys(settings.key_prefix, 'posts').channel}*")] == []
     await client.aclose()
@@ -378,10 +380,10 @@ async def test_a_store_that_was_started_again_is_sent_each_script_once(own_store
     client = connect(own_store.url, settings)
     ledgers = [Ledger(client, rolling_board(board=f"b{number}"), settings) for number in range(100)]
     for ledger in ledgers:
-        await ledger.open()
+        await ledger.state.open()
     own_store.kill()
     own_store.start()
-    await asyncio.gather(*(ledger.add([make_entry("a")]) for ledger in ledgers))
+    await asyncio.gather(*(ledger.writer.add([make_entry("a")]) for ledger in ledgers))
     stats = await client.info("commandstats")
     assert "cmdstat_eval" not in stats
     assert stats["cmdstat_evalsha"]["calls"] < 250

@@ -69,7 +69,7 @@ async def watched(
     client = connect(store, settings)
     try:
         for board in boards:
-            await Ledger(client, rolling_board(board=board), settings).open()
+            await Ledger(client, rolling_board(board=board), settings).state.open()
         yield Watched(client, settings.key_prefix, script)
     finally:
         await client.aclose()

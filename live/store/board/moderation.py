@@ -1,0 +1,97 @@
+"""What an operator does to single members: registering them for a contest, and hiding them."""
+
+from typing import Any
+
+from live.errors import ProblemError
+from live.store.board.requests import EnterRequest, HideRequest, Part
+from live.store.board.state import BoardState
+from live.store.connection.scripts import text
+
+
+class BoardModeration:
+    """Registers and hides the members of a board."""
+
+    def __init__(self, state: BoardState) -> None:
+        self.state = state
+
+    async def enter(self, member: str, metadata: bytes) -> bool:
+        """Register a member, or give it other metadata (JSON); True when it is new.
+
+        Raises:
+            ProblemError: `too_many_members`.
+            StoreUnavailableError: the store is away.
+            EpochLostError: the store lost the board.
+        """
+        return bool((await self._enter(member, metadata))[2])
+
+    async def withdraw(self, member: str) -> None:
+        """Withdraw a registered member that has no vote in the newest period.
+
+        Raises:
+            ProblemError: `record_not_found`, or `record_voted`.
+            StoreUnavailableError: the store is away.
+            EpochLostError: the store lost the board.
+        """
+        reply = await self._enter(member, b"")
+        if reply[0] == b"voted":
+            raise ProblemError("record_voted", "hide the record instead")
+        if not reply[2]:
+            raise ProblemError("record_not_found", "the key is not registered")
+
+    async def _enter(self, member: str, metadata: bytes) -> list[Any]:
+        state = self.state
+        await state.open_to_write()
+        board, keys = state.board, state.keys
+        ranking, reached, _ = state.table(state.planned().current).order
+        request = EnterRequest(
+            epoch=state.epoch or "",
+            channel=keys.channel,
+            member=member,
+            metadata=text(metadata) if metadata else None,
+            tagged=board.tags != "key",
+            most=board.max_members,
+        )
+        reply = await state.run(state.scripts.enter, [keys.meta, keys.entrants, ranking, reached], request)
+        if reply[0] == b"full":
+            detail = f"board {board.id} registers {board.max_members} keys: raise its `max_members`"
+            raise ProblemError("too_many_members", detail)
+        return reply
+
+    async def hide(self, member: str, *, hidden: bool) -> None:
+        """Take a member out of the rankings, or put it back; it is counted all the while.
+
+        Raises:
+            StoreUnavailableError: the store is away.
+            EpochLostError: the store lost the board.
+        """
+        state = self.state
+        await state.open_to_write()
+        while not await self._hide(member, hidden=hidden):
+            pass  # slots have come or gone meanwhile
+
+    async def _hide(self, member: str, *, hidden: bool) -> bool:
+        """Hide or show a member in all slots that there are now; False when others have come or gone meanwhile."""
+        state, own = self.state, self.state.keys
+        keys, parts = [own.meta, own.slots, own.hidden], []
+        for start in await state.call("ZRANGE", own.slots, 0, -1):
+            table = state.table(int(start))
+            parts.append(Part(start.decode(), table.suffix, len(keys) + 1))
+            keys += [own.slot(int(start)), *table.order, table.metadata]
+        request = HideRequest(
+            epoch=state.epoch or "",
+            channel=own.channel,
+            member=member,
+            hide=hidden,
+            rules=state.rules,
+            slots=parts,
+        )
+        reply = await state.run(state.scripts.hide, keys, request)
+        return bool(reply[0] == b"ok")
+
+    async def is_hidden(self, member: str) -> bool:
+        """Whether a member is hidden.
+
+        Raises:
+            StoreUnavailableError: the store is away.
+        """
+        return bool(await self.state.call("HEXISTS", self.state.keys.hidden, member))

@@ -1,0 +1,72 @@
+"""What scripts answer that read a ranking, as pages of records."""
+
+from itertools import count as count_from
+from typing import Any, Final
+
+import msgspec
+from msgspec import UNSET
+
+from live.domain.board import Board
+from live.domain.ranking import Page, Record, position, ranks_of
+from live.domain.window import Periods
+
+HIGH: Final = 40  # bits below the higher part of a sum of scores
+TAG: Final = 8  # bytes before the member in a name, where ties go by time
+
+
+def total_of(text: bytes) -> int:
+    """The sum of all scores as scripts give it: a number, or one and `+` and another in units of 2^40."""
+    low, _, high = text.partition(b"+")
+    return int(low) + (int(high or 0) << HIGH)
+
+
+def page_of(reply: list[Any], board: Board, period: int | None) -> Page:
+    """The page of an answer about a board as it was when it was asked."""
+    epoch, offset, count, total, start, rank, rows, metadata, registered = reply
+    names, scores = rows[::2], [int(float(score)) for score in rows[1::2]]
+    skip = 0 if board.tags == "key" else TAG
+    first = int(start or 0)
+    records = (
+        tuple(map(Record, [name[skip:].decode() for name in names], scores, count_from(first + 1)))
+        if board.bare and board.ranks == "ordinal"
+        else _described(board, names, scores, metadata, first, int(rank or 0))
+    )
+    return Page(
+        epoch=epoch.decode(),
+        offset=int(offset),
+        rank_count=int(count),
+        total_score=total_of(total) if board.score is None else None,
+        start=first,
+        records=records,
+        names=tuple(names),
+        entrants=None if board.votes is None else registered,
+        slot=period if board.window.tables else None,
+        period=_period_name(board, period),
+    )
+
+
+def _described(
+    board: Board, names: list[bytes], scores: list[int], metadata: list[bytes | None], first: int, rank: int
+) -> tuple[Record, ...]:
+    """Records with all that may be said of them."""
+    skip = 0 if board.tags == "key" else TAG
+    ranks = ranks_of(scores, rank, first, board.ranks)
+    described = metadata or [None] * len(names)
+    return tuple(
+        Record(
+            name[skip:].decode(),
+            score,
+            rank,
+            UNSET if board.score is None else board.score.unpack(score),
+            UNSET if text is None else msgspec.Raw(text),
+            position(rank, place),
+        )
+        for place, (name, score, rank, text) in enumerate(zip(names, scores, ranks, described, strict=True), first + 1)
+    )
+
+
+def _period_name(board: Board, start: int | None) -> str | None:
+    window = board.window
+    if start is None or not isinstance(window, Periods) or not window.tables:
+        return None
+    return window.calendar.at(start).name
