@@ -108,7 +108,8 @@ async def _rotate(url: str, scale: Scale, tell: Tell) -> dict[str, float]:
         if left != 1:
             raise BenchError(f"{left:,} members are left after the rotation, instead of the one that is live")
         return {
-            "bytes_a_member": bytes_a_member, "total": total, "steps": len(rotator.steps), "in_steps": sum(rotator.steps),
+            "bytes_a_member": bytes_a_member, "total": total,
+            "steps": len(rotator.steps), "in_steps": sum(rotator.steps),
             **_quantiles("step", rotator.steps), **_quantiles("script", _script_times(url)),
             **_quantiles("idle_add", idle_adds), **_quantiles("add", adds),
         }  # fmt: skip

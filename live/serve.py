@@ -28,6 +28,7 @@ from live.settings import Settings, as_environment
 from live.store.board.ledger import Ledger
 from live.store.connection.client import Store, connect, redact, unsafe_settings
 from live.store.connection.embedded import EmbeddedStore
+from live.store.connection.format import StoreFormatError
 from live.store.connection.loss import LossWatch
 from live.store.connection.private import make_private
 from live.store.connection.witness import CHOICES
@@ -87,8 +88,8 @@ async def check_store(settings: Settings, boards: Boards, *, accept: bool = Fals
     With `accept`, an operator accepts what the store lost.
 
     Raises:
-        SetupError: it is away, may evict keys, lost data, holds a board of another kind under one of the ids, or holds
-            no producer's key while others could reach the server.
+        SetupError: it is away, has a format that this version can't read, may evict keys, lost data, holds a board of
+            another kind under one of the ids, or holds no producer's key while others could reach the server.
     """
     client = connect(settings.store, settings)
     watch = LossWatch(client, settings.key_prefix)
@@ -103,6 +104,8 @@ async def check_store(settings: Settings, boards: Boards, *, accept: bool = Fals
                     await Ledger(client, board, settings).state.open()
                 if not settings.open and not is_loopback(settings.host):
                     await _require_keys(ProducerStore(client, settings.key_prefix), settings.host)
+            except StoreFormatError as error:
+                raise SetupError(f"{redact(settings.store)}: {error}") from None
             except StoreUnavailableError as error:
                 if asyncio.get_running_loop().time() > deadline:
                     raise SetupError(f"the store {redact(settings.store)} does not answer: {error}") from None

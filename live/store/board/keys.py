@@ -87,6 +87,7 @@ class SystemKeys:
         self.definitions = f"{prefix}:{{:boards}}:definitions"
         self.trail = f"{prefix}:{{:boards}}:trail"
         self.store = f"{prefix}:{{:boards}}:store"
+        self.format = f"{prefix}:{{:boards}}:format"
         self.producers = f"{prefix}:{{:producers}}"
         self.ready = f"{prefix}:{{:ready}}"
         self.demo = f"{prefix}:{{:demo}}"

@@ -16,8 +16,8 @@ from redis.typing import EncodableT
 
 from live.errors import SetupError, StoreUnavailableError
 from live.settings import Settings
+from live.store.connection.format import check_format
 from live.store.connection.line import SharedLine, Word
-from live.store.connection.moving import move_names
 from live.store.connection.sources import send_sources
 from live.store.connection.witness import Witness
 
@@ -123,7 +123,7 @@ def connect(url: str, settings: Settings) -> Store:
     store = cast("Store", Store.from_pool(pool))
     store.witness = Witness(settings.data_dir, settings.key_prefix)
     store.line = SharedLine(pool, settings.store_timeout)
-    store.line.greetings += [partial(move_names, prefix=settings.key_prefix), send_sources]
+    store.line.greetings += [partial(check_format, prefix=settings.key_prefix), send_sources]
     return store
 
 

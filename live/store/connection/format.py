@@ -1,0 +1,79 @@
+"""The format of what the store holds: a number under a system key, which says whether this version can read it."""
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Final
+
+import structlog
+from redis.exceptions import NoPermissionError, ResponseError
+
+from live.errors import StoreUnavailableError
+from live.store.board.keys import SystemKeys
+from live.store.connection.line import Line
+from live.store.connection.moving import move_names
+
+log = structlog.get_logger()
+
+FORMAT: Final = 1
+
+# The step from each older format to the next one. A store without a number has format 0, or is new.
+MIGRATIONS: Final[Mapping[int, Callable[[Line, str], Awaitable[None]]]] = {0: move_names}
+
+
+class StoreFormatError(StoreUnavailableError):
+    """The store holds data in a format that this version does not read."""
+
+
+async def check_format(line: Line, prefix: str) -> None:
+    """Migrate an older store, and refuse one that this version can't read; each new connection begins with this.
+
+    Raises:
+        StoreFormatError: the format is newer, or older without a migration.
+        StoreUnavailableError: an older version of the server runs beside this one.
+        ResponseError: the store refuses.
+    """
+    key = SystemKeys(prefix).format
+    try:
+        held: bytes | None = await line.call("GET", key)
+    except NoPermissionError:
+        return  # a user of the store that may not look serves no boards
+    number = _number(held, key)
+    if number > FORMAT:
+        raise StoreFormatError(
+            f"the store has format {number}, and this version of Live Board reads format {FORMAT}: a newer version has "
+            "written to it. Start that version, or set another LIVE_KEY_PREFIX"
+        )
+    for step in range(number, FORMAT):
+        if step not in MIGRATIONS:
+            raise StoreFormatError(
+                f"the store has format {number}, and this version of Live Board reads format {FORMAT}: it can't "
+                f"migrate format {step}. Start a version that can, then this one; or set another LIVE_KEY_PREFIX"
+            )
+    for step in range(number, FORMAT):
+        await MIGRATIONS[step](line, prefix)
+    if number < FORMAT:
+        await _write(line, key, held)
+    else:
+        await move_names(line, prefix)  # finds out whether an older version runs beside this one
+
+
+def _number(held: bytes | None, key: str) -> int:
+    """The number that the store holds.
+
+    Raises:
+        StoreFormatError: it is not a number.
+    """
+    try:
+        return int(held or 0)
+    except ValueError:
+        raise StoreFormatError(
+            f"the store key {key!r} holds {held!r}, not the number of a format: another program uses this key prefix. "
+            "Set another LIVE_KEY_PREFIX"
+        ) from None
+
+
+async def _write(line: Line, key: str, held: bytes | None) -> None:
+    """Note the format. A store that refuses, because its memory is full or it is a replica, is read all the same."""
+    try:
+        await line.call(*(("SETNX", key, FORMAT) if held is None else ("SET", key, FORMAT)))
+    except ResponseError as error:
+        log.warning("the format number can't be written to the store", reason=str(error))

@@ -1,0 +1,113 @@
+"""The format number of the store: written once, and a server that can't read the format says what to do."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from live.domain.board import Boards
+from live.errors import SetupError, StoreUnavailableError
+from live.serve import check_store
+from live.settings import Settings
+from live.store.board.keys import SystemKeys
+from live.store.connection import format as store_format
+from live.store.connection.client import connect
+from live.store.connection.format import FORMAT, MIGRATIONS, StoreFormatError
+from live.store.connection.line import Line
+from tests.support import StoreProcess, fresh_settings
+
+
+@asynccontextmanager
+async def stored(url: str, held: object | None) -> AsyncIterator[tuple[Settings, Any]]:
+    """A store that holds a format number, or None; settings for it, and a client that has not connected its line."""
+    settings = fresh_settings(url)
+    client: Any = connect(url, settings)
+    if held is not None:
+        await client.set(SystemKeys(settings.key_prefix).format, str(held))
+    yield settings, client
+    await client.aclose()
+
+
+async def held_by(client: Any, settings: Settings) -> Any:
+    """The number that the store holds."""
+    return await client.get(SystemKeys(settings.key_prefix).format)
+
+
+async def test_a_new_store_gets_the_number(any_store: str) -> None:
+    """With the first connection; the next one finds it."""
+    async with stored(any_store, None) as (settings, client):
+        for _ in range(2):
+            other = connect(any_store, settings)
+            await other.line.call("PING")
+            await other.aclose()
+            assert await held_by(client, settings) == b"%d" % FORMAT
+
+
+async def test_a_store_without_a_number_is_migrated(any_store: str) -> None:
+    """What earlier versions stored is found under the names of today, and the store has a number."""
+    async with stored(any_store, None) as (settings, client):
+        names = SystemKeys(settings.key_prefix)
+        old, new = names.moved[0]
+        await client.hset(old, "b", "{}")
+        await client.line.call("PING")
+        assert (await client.exists(old), await client.hgetall(new)) == (0, {b"b": b"{}"})
+        assert await held_by(client, settings) == b"%d" % FORMAT
+
+
+@pytest.mark.parametrize(
+    ("held", "message"),
+    [
+        (FORMAT + 1, "a newer version has written to it. Start that version, or set another LIVE_KEY_PREFIX"),
+        ("hello", "another program uses this key prefix"),
+    ],
+)
+async def test_a_store_that_can_not_be_read_is_refused(any_store: str, held: object, message: str) -> None:
+    """No command reaches it, nothing in it changes, and a server does not start on it."""
+    async with stored(any_store, held) as (settings, client):
+        with pytest.raises(StoreFormatError, match=message):
+            await client.line.call("SET", f"{settings.key_prefix}:mine", 1)
+        assert await client.exists(f"{settings.key_prefix}:mine") == 0
+        assert await held_by(client, settings) == str(held).encode()
+        with pytest.raises(SetupError, match=message):
+            await check_store(settings, Boards([]))
+
+
+async def test_a_format_without_a_migration_is_refused(any_store: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the way through a version between; nothing is migrated half."""
+    monkeypatch.setattr(store_format, "FORMAT", FORMAT + 2)
+    async with stored(any_store, FORMAT) as (settings, client):
+        with pytest.raises(StoreUnavailableError, match=f"it can't migrate format {FORMAT}. Start a version that can"):
+            await client.line.call("PING")
+        assert await held_by(client, settings) == b"%d" % FORMAT
+
+
+async def test_an_older_format_is_migrated_step_by_step(any_store: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each step once, in order, and the number comes last."""
+    steps: list[tuple[int, bytes | None]] = []
+    async with stored(any_store, FORMAT) as (settings, client):
+
+        async def first(line: Line, prefix: str) -> None:
+            steps.append((1, await line.call("GET", SystemKeys(prefix).format)))
+
+        async def second(line: Line, prefix: str) -> None:
+            steps.append((2, await line.call("GET", SystemKeys(prefix).format)))
+
+        monkeypatch.setattr(store_format, "FORMAT", FORMAT + 2)
+        monkeypatch.setattr(store_format, "MIGRATIONS", {**MIGRATIONS, FORMAT: first, FORMAT + 1: second})
+        await client.line.call("PING")
+        assert steps == [(1, b"%d" % FORMAT), (2, b"%d" % FORMAT)]
+        assert await held_by(client, settings) == b"%d" % (FORMAT + 2)
+
+
+async def test_a_full_store_without_a_number_is_read(own_store: StoreProcess) -> None:
+    """It gets its number when there is room again."""
+    async with stored(own_store.url, None) as (settings, client):
+        await client.config_set("maxmemory", 1)
+        assert await client.line.call("PING") == b"PONG"
+        assert await held_by(client, settings) is None
+        await client.config_set("maxmemory", 0)
+        other = connect(own_store.url, settings)
+        await other.line.call("PING")
+        await other.aclose()
+        assert await held_by(client, settings) == b"%d" % FORMAT
