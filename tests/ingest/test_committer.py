@@ -193,7 +193,7 @@ async def test_a_store_that_can_not_write_does_not_end_the_work(own_store: Store
 
 async def test_work_goes_on_when_the_store_is_back(own_store: StoreProcess) -> None:
     """What was acknowledged is there after a crash of the store, and what comes after counts."""
-    bench = Bench(own_store.url, write_deadline=Duration(0.1))
+    bench = Bench(own_store.url, write_deadline=Duration(0.5))
     async with bench.running():
         await bench.committer.commit(likes("a"))
         own_store.kill()
