@@ -40,7 +40,7 @@ class Readiness:
     async def _require(self) -> None:
         try:
             async with store_errors():
-                await self._client.line.call("SET", self._key, 1, "PX", _EXPIRY)
+                await self._client.call(self._key, "SET", self._key, 1, "PX", _EXPIRY)
             ledgers = list(self._registry.ledgers.values())
             first = self._next if self._next < len(ledgers) else 0
             self._next = first + _BOARDS

@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
-from typing import Any, Final, cast
+from typing import Any, Final
 
 import msgspec
 
@@ -13,6 +13,7 @@ from live.store.board.keys import Keys, Table
 from live.store.board.pages import HIGH, TAG
 from live.store.board.requests import AuditRequest, FixTotalsRequest, Rules
 from live.store.connection.client import Store, store_errors
+from live.store.connection.line import Word
 from live.store.connection.scripts import Script, text
 
 AUDIT: Final = Script("audit", AuditRequest)
@@ -83,10 +84,10 @@ class Auditor:
             StoreUnavailableError: the store is away.
         """
         async with store_errors():
-            shape = await self._client.hget(self._keys.meta, "shape")
+            shape: bytes | None = await self._call("HGET", self._keys.meta, "shape")
             if shape is None:
                 raise SetupError(f"the store has no board {self._report.board!r} under this key prefix")
-            self._shape = msgspec.json.decode(cast("bytes", shape), type=Shape)
+            self._shape = msgspec.json.decode(shape, type=Shape)
             await self._find_strays(repair=repair)
             await self._pass(repair=repair)
             self._report.repaired = repair and not self._report.clean
@@ -108,8 +109,7 @@ class Auditor:
 
     async def _tables(self) -> list[tuple[Table, list[str]]]:
         """The tables of the board, each with the starts of its slots."""
-        found = cast("list[bytes]", await self._client.zrange(self._keys.slots, 0, -1))
-        starts = [start.decode() for start in found]
+        starts = await self._starts()
         self._report.slots = len(starts)
         if self._shape.tables:
             return [(self._keys.table(start), [start]) for start in starts]
@@ -118,7 +118,7 @@ class Auditor:
     async def _pass_table(self, table: Table, starts: list[str], *, repair: bool) -> _Sums:
         sums = _Sums()
         done = self._report.members
-        about = done + int(await self._client.zcard(table.ranking))
+        about = done + await self._call("ZCARD", table.ranking)
         piece: list[bytes] = []
         async for member in self._members(table, starts):
             piece.append(member)
@@ -134,13 +134,13 @@ class Auditor:
         """Every member of the ranking or of a slot, once."""
         seen: set[bytes] = set()
         skip = 0 if self._shape.tags == "key" else TAG
-        async for name, _ in self._client.zscan_iter(table.ranking, count=1000):
+        async for name, _ in self._scan("ZSCAN", table.ranking):
             member = name[skip:]
             if member not in seen:
                 seen.add(member)
                 yield member
         for start in list(starts):
-            async for member, _ in self._client.hscan_iter(self._keys.slot(start), count=1000):
+            async for member, _ in self._scan("HSCAN", self._keys.slot(start)):
                 if member not in seen:
                     seen.add(member)
                     yield member
@@ -192,25 +192,42 @@ class Auditor:
     async def _find_strays(self, *, repair: bool) -> None:
         """Slot hashes that the index of slots does not list: rotation would never subtract them."""
         prefix = self._keys.slot("")
-        found = [key.decode() async for key in self._client.scan_iter(match=self._keys.slot_pattern, count=1000)]
+        found = [name async for name in self._client.names(self._keys.slot_pattern)]
         suspects = sorted(set(found) - await self._listed())
         known = await self._listed()  # a slot that was born meanwhile is listed by now
-        self._report.stray_slots = [key for key in suspects if key not in known and await self._client.exists(key)]
+        self._report.stray_slots = [name for name in suspects if name not in known and await self._call("EXISTS", name)]
         if repair and self._report.stray_slots:
             starts = {key.removeprefix(prefix) for key in self._report.stray_slots}
-            listed = {start: int(start) for start in starts if start.removeprefix("-").isdecimal()}
+            listed = [start for start in starts if start.removeprefix("-").isdecimal()]
             if listed:
-                await self._client.zadd(self._keys.slots, cast("Any", listed))
+                await self._call("ZADD", self._keys.slots, *(word for start in listed for word in (start, start)))
 
     async def _listed(self) -> set[str]:
-        found = cast("list[bytes]", await self._client.zrange(self._keys.slots, 0, -1))
-        return {self._keys.slot(start.decode()) for start in found}
+        return {self._keys.slot(start) for start in await self._starts()}
+
+    async def _starts(self) -> list[str]:
+        """The starts of the slots that rotation knows."""
+        return [start.decode() for start in await self._call("ZRANGE", self._keys.slots, 0, -1)]
+
+    async def _call(self, command: str, key: str, *words: Word) -> Any:  # noqa: ANN401 - any reply
+        """Run a command on a store key."""
+        return await self._client.call(key, command, key, *words)
+
+    async def _scan(self, command: str, key: str) -> AsyncIterator[tuple[bytes, bytes]]:
+        """The fields of a hash or the names of a sorted set, each with its value; some may come twice."""
+        cursor = b"0"
+        while True:
+            cursor, found = await self._call(command, key, cursor, "COUNT", 1000)
+            for pair in zip(found[::2], found[1::2], strict=True):
+                yield pair
+            if cursor == b"0":
+                return
 
     async def _check_totals(self, table: Table, sums: _Sums, *, repair: bool) -> None:
         """Compare the sums that the board keeps, if it stood still while they were counted."""
         names = ["offset", f"total{table.suffix}", f"high{table.suffix}"]
-        state = await self._client.hmget(self._keys.meta, names)
-        ranked = int(await self._client.zcard(table.ranking))
+        state = await self._call("HMGET", self._keys.meta, *names)
+        ranked = await self._call("ZCARD", table.ranking)
         offset, low, high = (int(value or 0) for value in state)
         if {sums.first_offset, sums.last_offset} != {offset}:
             self._report.totals = "moving" if self._report.totals == "ok" else self._report.totals
@@ -227,15 +244,15 @@ class Auditor:
 
     async def _check_log(self) -> None:
         """Compare what a sliding window holds with the events in its log, if it stands still meanwhile."""
-        before = await self._client.hget(self._keys.meta, "offset")
+        before = await self._call("HGET", self._keys.meta, "offset")
         sums: Counter[bytes] = Counter()
-        async for event, _ in self._client.zscan_iter(self._keys.log, count=1000):
+        async for event, _ in self._scan("ZSCAN", self._keys.log):
             amount, _, member = event[TAG:].partition(b" ")
             sums[member] += int(amount)
         held: Counter[bytes] = Counter()
-        async for member, value in self._client.hscan_iter(self._keys.slot(EVER.start), count=1000):
+        async for member, value in self._scan("HSCAN", self._keys.slot(EVER.start)):
             held[member] = int(value)
-        if before != await self._client.hget(self._keys.meta, "offset"):
+        if before != await self._call("HGET", self._keys.meta, "offset"):
             self._report.totals = "moving" if self._report.totals == "ok" else self._report.totals
         elif +sums != +held or -sums != -held:
             self._report.totals = "drift"

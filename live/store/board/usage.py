@@ -17,7 +17,6 @@ Kind = Literal["member", "event", "fixed"]
 
 _PACKED: Final = 512  # elements up to which a store may keep them in one piece, without a table
 _SAMPLES: Final = 500  # elements of a key whose size is looked at
-_STEP: Final = 1000
 
 # What a key of a board grows with, by its name; `{base}:slot:1234` is a `slot`.
 _KINDS: Final[Mapping[str, Kind]] = {
@@ -107,10 +106,11 @@ async def count(client: Store, prefix: str, board: Board) -> Census:
     """
     keys = Keys(prefix, board.id)
     async with store_errors():
-        state = await client.line.call("HMGET", keys.meta, "epoch", "offset", "newest", "frozen")
+        state = await client.call(keys.meta, "HMGET", keys.meta, "epoch", "offset", "newest", "frozen")
         epoch, offset, newest, frozen = (None if word is None else word.decode() for word in state)
         tables = isinstance(board.window, Periods) and board.window.tables
-        records = await client.line.call("ZCARD", keys.table(newest if tables else None).ranking)
+        ranking = keys.table(newest if tables else None).ranking
+        records = await client.call(ranking, "ZCARD", ranking)
     return Census(
         board=board.id,
         title=board.title,
@@ -128,16 +128,12 @@ async def keys_of(client: Store, prefix: str, boards: Iterable[str]) -> dict[str
         StoreUnavailableError: the store is away.
     """
     found: dict[str, list[str]] = {board: [] for board in boards}
-    cursor = b"0"
-    while True:
-        async with store_errors():
-            cursor, names = await client.line.call("SCAN", cursor, "MATCH", f"{prefix}:{{*", "COUNT", _STEP)
-        for name in {name.decode() for name in names}:
+    async with store_errors():
+        async for name in client.names(f"{prefix}:{{*"):
             board = name.removeprefix(f"{prefix}:{{").partition("}")[0]
             if board in found:
                 found[board].append(name)
-        if cursor == b"0":
-            return {board: sorted(set(names)) for board, names in found.items()}
+    return {board: sorted(names) for board, names in found.items()}
 
 
 async def opened_boards(client: Store, prefix: str) -> set[str]:
@@ -147,14 +143,9 @@ async def opened_boards(client: Store, prefix: str) -> set[str]:
         StoreUnavailableError: the store is away.
     """
     begin, end = f"{prefix}:{{", "}:meta"
-    found: set[str] = set()
-    cursor = b"0"
-    while True:
-        async with store_errors():
-            cursor, names = await client.line.call("SCAN", cursor, "MATCH", f"{begin}*{end}", "COUNT", _STEP)
-        found.update(name.decode().removeprefix(begin).removesuffix(end) for name in names)
-        if cursor == b"0":
-            return {board for board in found if BOARD_ID.fullmatch(board)}
+    async with store_errors():
+        found = {name.removeprefix(begin).removesuffix(end) async for name in client.names(f"{begin}*{end}")}
+    return {board for board in found if BOARD_ID.fullmatch(board)}
 
 
 async def measure(client: Store, prefix: str, board: str, names: Sequence[str]) -> Memory:
@@ -169,16 +160,16 @@ async def measure(client: Store, prefix: str, board: str, names: Sequence[str]) 
     async with store_errors():
         for name in names:
             what = name.removeprefix(f"{Keys(prefix, board).channel}:").partition(":")[0]
-            kind = (await client.line.call("TYPE", name)).decode()
+            kind = (await client.call(name, "TYPE", name)).decode()
             if kind not in _COUNTING:
                 continue  # it has gone meanwhile
-            size = await client.line.call("MEMORY", "USAGE", name, "SAMPLES", _SAMPLES)
-            elements = await client.line.call(_COUNTING[kind], name)
+            size = await client.call(name, "MEMORY", "USAGE", name, "SAMPLES", _SAMPLES)
+            elements = await client.call(name, _COUNTING[kind], name)
             parts.append(Part(_KINDS.get(what, "fixed"), size or 0, elements))
             members = max(members, elements) if what == "ranking" else members
             known[what] += elements
             if what == "meta":
-                votes = _total(await client.line.call("HGETALL", name))
+                votes = _total(await client.call(name, "HGETALL", name))
     events = max(known["log"], known["seen"]) or (votes if known["votes"] else 0)
     return Memory(members=members, events=events, parts=parts, table=await _table_of(client))
 
@@ -189,7 +180,7 @@ async def _table_of(client: Store) -> Table:
     Between two doublings an element takes less and less, so that a size alone tells little of another. While a table is
     being doubled the old one is there too, which passes, and is not reckoned.
     """
-    info = (await client.line.call("INFO", "server")).decode()
+    info = (await client.each("INFO", "server"))[0].decode()
     version = re.search(r"^valkey_version:(\d+)\.(\d+)", info, re.MULTILINE)
     bucket, elements = (64, 7) if version and (int(version[1]), int(version[2])) >= (8, 1) else (8, 1)
     return lambda count: bucket * 2 ** math.ceil(math.log2(max(1.0, count / elements)))

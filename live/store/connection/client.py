@@ -45,6 +45,8 @@ class _Unix(_Packed, UnixDomainSocketConnection):
 
 _PACKED: Final = {Connection: _TCP, SSLConnection: _TLS, UnixDomainSocketConnection: _Unix}
 
+_STEP: Final = 1000  # store keys that one step of a walk looks at
+
 SCHEMES: Final = ("redis", "rediss", "unix")
 _OPTIONS: Final = ("db", "username", "password")
 _PASSWORDS: Final = (re.compile(r"([?&]password=)[^&#]*"), re.compile(r"(://[^:/?#@]*:).*(?=@)"))
@@ -82,6 +84,23 @@ class Store(Redis):
             RedisError, OSError, TimeoutError: as `SharedLine.call`.
         """
         return [await self.line.call(*words)]
+
+    async def names(self, pattern: str) -> AsyncIterator[str]:
+        """Every store key that matches a glob, in one walk over the store; one that is there all the time comes once.
+
+        Raises:
+            RedisError, OSError, TimeoutError: as `SharedLine.call`.
+        """
+        seen: set[bytes] = set()
+        cursor = b"0"
+        while True:
+            cursor, found = await self.line.call("SCAN", cursor, "MATCH", pattern, "COUNT", _STEP)
+            for name in found:
+                if name not in seen:
+                    seen.add(name)
+                    yield name.decode()
+            if cursor == b"0":
+                return
 
     async def aclose(self, close_connection_pool: bool | None = None) -> None:  # noqa: FBT001 - redis-py's signature
         """Close the line and the shared positions too."""

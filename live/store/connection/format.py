@@ -31,9 +31,11 @@ async def check_format(line: Line, prefix: str) -> None:
         StoreUnavailableError: an older version of the server runs beside this one.
         ResponseError: the store refuses.
     """
-    key = SystemKeys(prefix).format
+    names = SystemKeys(prefix)
+    key = names.format
     try:
         held: bytes | None = await line.call("GET", key)
+        is_met = await line.call("EXISTS", names.store)
     except NoPermissionError:
         return  # a user of the store that may not look serves no boards
     number = _number(held, key)
@@ -51,7 +53,8 @@ async def check_format(line: Line, prefix: str) -> None:
     for step in range(number, FORMAT):
         await MIGRATIONS[step](line, prefix)
     if number < FORMAT:
-        await _write(line, key, held)
+        if is_met:  # a new store gets its number with its identity; one that was emptied stays as it is
+            await _write(line, key, held)
     else:
         await move_names(line, prefix)  # finds out whether an older version runs beside this one
 

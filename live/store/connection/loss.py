@@ -2,6 +2,8 @@
 
 import asyncio
 import secrets
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from typing import Any, Final
 
 import structlog
@@ -9,10 +11,14 @@ import structlog
 from live.errors import SetupError, StoreUnavailableError
 from live.store.board.keys import Keys, SystemKeys
 from live.store.connection.client import Store, store_errors
+from live.store.connection.format import FORMAT
 from live.store.connection.line import Line, Word
 from live.store.registry.definitions import DefinitionStore
 
 log = structlog.get_logger()
+
+_Command = tuple[str, tuple[Word, ...]]  # a store key, and the words of a command on it
+_Calls = Callable[[Sequence[_Command]], Awaitable[list[Any]]]
 
 BEAT: Final = 0.5  # seconds: a loss is noticed within one
 
@@ -40,7 +46,7 @@ class LossWatch:
                 witness.positions.hear()
                 if not witness.lost:
                     async with store_errors():
-                        faults = await self._compare(self._client.line.calls, boards=False)
+                        faults = await self._compare(self._client.calls, boards=False)
                     self._tell(faults)
             except StoreUnavailableError:
                 pass  # whoever needs the store says so; the next connection is looked at whole
@@ -55,18 +61,18 @@ class LossWatch:
         """
         known = bool(self._client.witness.facts.store)
         async with store_errors():
-            faults = await self._compare(self._client.line.calls, boards=True)
+            faults = await self._compare(self._client.calls, boards=True)
         return faults + await self._find_missing() if known else faults
 
     async def _find_missing(self) -> list[str]:
         """The boards that are defined and not there; one that left by itself is about to be removed."""
         defined = (await DefinitionStore(self._client, self._prefix).load()).boards
         lives = {board: definition.epoch for board, definition in defined.items() if definition.state == "live"}
-        commands: list[tuple[Word, ...]] = []
+        commands: list[_Command] = []
         for keys in (Keys(self._prefix, board) for board in lives):
-            commands += [("HGET", keys.meta, "epoch"), ("HGET", keys.gone, "epoch")]
+            commands += [(name, ("HGET", name, "epoch")) for name in (keys.meta, keys.gone)]
         async with store_errors():
-            replies = _checked(await self._client.line.calls(commands))
+            replies = _checked(await self._client.calls(commands))
         return [
             f"board {board} is defined with epoch {epoch}, and the store holds {(held or b'none').decode()}"
             for (board, epoch), held, gone in zip(lives.items(), replies[::2], replies[1::2], strict=True)
@@ -83,7 +89,7 @@ class LossWatch:
         if witness.lost:
             return
         witness.positions.hear()  # what other processes have acknowledged counts too
-        self._tell(await self._compare(line.calls, boards=True))
+        self._tell(await self._compare(partial(_over, line), boards=True))
         if witness.lost:
             raise StoreUnavailableError("the store lost data")
 
@@ -91,16 +97,18 @@ class LossWatch:
         if faults:
             self._client.witness.lose("; ".join(faults))
 
-    async def _compare(self, calls: Any, *, boards: bool) -> list[str]:  # noqa: ANN401 - `calls` of a line
+    async def _compare(self, calls: _Calls, *, boards: bool) -> list[str]:
         """What is missing or went back; what is known is taken before the store is asked."""
         witness = self._client.witness
         known, positions = witness.facts, dict(witness.positions.known)
         looked_at = sorted(positions.keys() | known.epochs.keys()) if boards else []
-        commands: list[tuple[Word, ...]] = [
-            ("GET", self._names.store),
-            ("HGET", self._names.definitions, ":version"),
-            ("HGET", self._names.producers, ":version"),
-            *(("HMGET", Keys(self._prefix, board).meta, "epoch", "offset") for board in looked_at),
+        names = self._names
+        metas = [Keys(self._prefix, board).meta for board in looked_at]
+        commands: list[_Command] = [
+            (names.store, ("GET", names.store)),
+            (names.definitions, ("HGET", names.definitions, ":version")),
+            (names.producers, ("HGET", names.producers, ":version")),
+            *((meta, ("HMGET", meta, "epoch", "offset")) for meta in metas),
         ]
         identity, definitions, producers, *states = _checked(await calls(commands))
         if not known.store:
@@ -126,13 +134,22 @@ class LossWatch:
                 faults.append(f"board {board} (epoch {life}) went back from offset {highest} to {int(offset or 0)}")
         return faults
 
-    async def _meet(self, calls: Any, identity: bytes | None) -> None:  # noqa: ANN401 - `calls` of a line
+    async def _meet(self, calls: _Calls, identity: bytes | None) -> None:
         """Remember a store that was never met; one that has no identity is given one."""
         if identity is None:
-            _, identity = _checked(
-                await calls([("SETNX", self._names.store, secrets.token_hex(16)), ("GET", self._names.store)])
-            )
+            store = self._names.store
+            commands: list[_Command] = [
+                (self._names.format, ("SETNX", self._names.format, FORMAT)),
+                (store, ("SETNX", store, secrets.token_hex(16))),
+                (store, ("GET", store)),
+            ]
+            *_, identity = _checked(await calls(commands))
         self._client.witness.meet_store((identity or b"").decode())
+
+
+async def _over(line: Line, commands: Sequence[_Command]) -> list[Any]:
+    """Send commands over one connection."""
+    return await line.calls([words for _, words in commands])
 
 
 def _checked(replies: list[Any]) -> list[Any]:

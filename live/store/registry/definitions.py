@@ -96,7 +96,7 @@ class DefinitionStore:
         """
         known = self._client.witness.facts.definitions
         async with store_errors():
-            found = await self._client.line.call("HGET", self.key, _VERSION)
+            found = await self._client.call(self.key, "HGET", self.key, _VERSION)
         version = "" if found is None else found.decode()
         self._client.witness.see_version("definitions", version, known)
         return version
@@ -109,7 +109,7 @@ class DefinitionStore:
         """
         known = self._client.witness.facts.definitions
         async with store_errors():
-            reply = await self._client.line.call("HGETALL", self.key)
+            reply = await self._client.call(self.key, "HGETALL", self.key)
         found = {name.decode(): text for name, text in zip(reply[::2], reply[1::2], strict=True)}
         version = found.pop(_VERSION, b"").decode()
         self._client.witness.see_version("definitions", version, known)
@@ -131,7 +131,7 @@ class DefinitionStore:
             StoreUnavailableError: the store is away.
         """
         async with store_errors():
-            return int((await self._client.line.call("TIME"))[0])
+            return int((await self._client.call(self.key, "TIME"))[0])
 
     async def keep(
         self, version: str, board: str, definition: Definition | None, deed: tuple[str, What, dict[str, Any]] | None
@@ -175,7 +175,7 @@ class DefinitionStore:
             StoreUnavailableError: the store is away.
         """
         async with store_errors():
-            entries = await self._client.line.call("XREVRANGE", self.trail_key, "+", "-", "COUNT", limit)
+            entries = await self._client.call(self.trail_key, "XREVRANGE", self.trail_key, "+", "-", "COUNT", limit)
         return [_deed(entry.decode(), fields) for entry, fields in entries]
 
 

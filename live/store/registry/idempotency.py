@@ -4,11 +4,12 @@ import asyncio
 import hashlib
 import math
 import zlib
-from typing import Final
+from typing import Any, Final
 
 from live.errors import ProblemError, StoreUnavailableError
 from live.settings import Settings
 from live.store.connection.client import Store, store_errors
+from live.store.connection.line import Word
 
 _PIECE: Final = 65_536  # bytes packed at a time, so that others have their turn
 _PLAIN: Final = b"{"  # with which an answer begins that is kept as it is
@@ -32,11 +33,9 @@ class Answers:
         """
         self._client.witness.require_whole()
         name = self._name(producer, key)
-        async with store_errors(), self._client.pipeline(transaction=True) as pipe:
-            pipe.hsetnx(name, "body", body)
-            pipe.hmget(name, ["body", "answer"])
-            pipe.expire(name, self._kept)
-            _, (held, answer), _ = await pipe.execute()
+        _, (held, answer), _ = await self._at_once(
+            name, ("HSETNX", name, "body", body), ("HMGET", name, "body", "answer"), ("EXPIRE", name, self._kept)
+        )
         if held != body:
             raise ProblemError(
                 "idempotency_key_reused", "this Idempotency-Key was used with another body; use a new one"
@@ -53,14 +52,26 @@ class Answers:
         """
         name, packed = self._name(producer, key), await _packed(answer)
         try:
-            async with store_errors(), self._client.pipeline(transaction=True) as pipe:
-                pipe.hsetnx(name, "answer", packed)
-                pipe.hget(name, "answer")
-                pipe.expire(name, self._kept)
-                _, kept, _ = await pipe.execute()
+            _, kept, _ = await self._at_once(
+                name, ("HSETNX", name, "answer", packed), ("HGET", name, "answer"), ("EXPIRE", name, self._kept)
+            )
         except StoreUnavailableError as error:
             raise StoreUnavailableError(str(error), unknown=True) from error
         return _unpacked(bytes(kept)), len(kept)
+
+    async def _at_once(self, name: str, *commands: tuple[Word, ...]) -> list[Any]:
+        """Run commands on a store key in one transaction; gives their replies.
+
+        Raises:
+            StoreUnavailableError: the store is away, or refuses one of the commands.
+        """
+        async with store_errors():
+            replies = await self._client.calls([(name, words) for words in (("MULTI",), *commands, ("EXEC",))])
+            for reply in replies:
+                if isinstance(reply, Exception):
+                    raise reply
+        answers: list[Any] = replies[-1]
+        return answers
 
     def _name(self, producer: str, key: str) -> str:
         digest = hashlib.blake2b(f"{producer}\n{key}".encode(), digest_size=16).hexdigest()

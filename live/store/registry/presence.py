@@ -86,7 +86,9 @@ class Presence:
     async def _tell(self, counts: Sequence[tuple[str, int]]) -> dict[str, int]:
         """Report some boards in one piece; gives how many watch each of those that there are."""
         questions = [self._question(board, self._process, count) for board, count in counts]
-        replies = await self._client.line.calls([self._present.command(*question) for question in questions])
+        replies = await self._client.calls(
+            [(keys[0], self._present.command(keys, request)) for keys, request in questions]
+        )
         totals: dict[str, int] = {}
         for (board, _), question, reply in zip(counts, questions, replies, strict=True):
             told = await self._present(self._client, *question) if isinstance(reply, NoScriptError) else reply

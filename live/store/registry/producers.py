@@ -60,7 +60,7 @@ class ProducerStore:
         """
         known = self._client.witness.facts.producers
         async with store_errors():
-            reply = await self._client.line.call("HGETALL", self.key)
+            reply = await self._client.call(self.key, "HGETALL", self.key)
         found = {name.decode(): text for name, text in zip(reply[::2], reply[1::2], strict=True)}
         version = found.pop(_VERSION, b"").decode()
         self._client.witness.see_version("producers", version, known)
@@ -90,7 +90,7 @@ class ProducerStore:
         for _ in range(_MOST_TRIES):
             known = await self._field(producer)
             async with store_errors():
-                now = int((await self._client.line.call("TIME"))[0])
+                now = int((await self._client.call(self.key, "TIME"))[0])
             record = change(_decode(producer, known.encode()) if known else None, now)
             request = RegisterRequest(producer, known, text(msgspec.json.encode(record)))
             async with store_errors():
@@ -101,7 +101,7 @@ class ProducerStore:
 
     async def _field(self, name: str) -> str:
         async with store_errors():
-            found = await self._client.line.call("HGET", self.key, name)
+            found = await self._client.call(self.key, "HGET", self.key, name)
         return "" if found is None else found.decode()
 
 

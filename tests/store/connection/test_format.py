@@ -34,14 +34,14 @@ async def held_by(client: Any, settings: Settings) -> Any:
     return await client.get(SystemKeys(settings.key_prefix).format)
 
 
-async def test_a_new_store_gets_the_number(any_store: str) -> None:
-    """With the first connection; the next one finds it."""
+async def test_a_new_store_gets_the_number_with_its_identity(any_store: str) -> None:
+    """When a server starts on it; a command that only looks leaves no key."""
     async with stored(any_store, None) as (settings, client):
-        for _ in range(2):
-            other = connect(any_store, settings)
-            await other.line.call("PING")
-            await other.aclose()
-            assert await held_by(client, settings) == b"%d" % FORMAT
+        await client.line.call("PING")
+        assert await held_by(client, settings) is None
+        await check_store(settings, Boards([]))
+        assert await held_by(client, settings) == b"%d" % FORMAT
+        await check_store(settings, Boards([]))
 
 
 async def test_a_store_without_a_number_is_migrated(any_store: str) -> None:
@@ -50,6 +50,7 @@ async def test_a_store_without_a_number_is_migrated(any_store: str) -> None:
         names = SystemKeys(settings.key_prefix)
         old, new = names.moved[0]
         await client.hset(old, "b", "{}")
+        await client.set(names.store, "me")
         await client.line.call("PING")
         assert (await client.exists(old), await client.hgetall(new)) == (0, {b"b": b"{}"})
         assert await held_by(client, settings) == b"%d" % FORMAT
@@ -86,6 +87,7 @@ async def test_an_older_format_is_migrated_step_by_step(any_store: str, monkeypa
     """Each step once, in order, and the number comes last."""
     steps: list[tuple[int, bytes | None]] = []
     async with stored(any_store, FORMAT) as (settings, client):
+        await client.set(SystemKeys(settings.key_prefix).store, "me")
 
         async def first(line: Line, prefix: str) -> None:
             steps.append((1, await line.call("GET", SystemKeys(prefix).format)))
@@ -103,6 +105,7 @@ async def test_an_older_format_is_migrated_step_by_step(any_store: str, monkeypa
 async def test_a_full_store_without_a_number_is_read(own_store: StoreProcess) -> None:
     """It gets its number when there is room again."""
     async with stored(own_store.url, None) as (settings, client):
+        await client.set(SystemKeys(settings.key_prefix).store, "me")
         await client.config_set("maxmemory", 1)
         assert await client.line.call("PING") == b"PONG"
         assert await held_by(client, settings) is None
