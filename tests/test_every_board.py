@@ -125,7 +125,7 @@ FOCUS: dict[str, dict[str, Any]] = {  # where a mistake shows on some boards alo
     "a vote for one key too many is counted": VOTES,
     "a vote is taken back that was not given": VOTES,
     "votes are not kept": VOTES,
-    "a hidden record is subtracted": {"window": "rolling"},
+    "a hidden record is subtracted": {"window": "rolling", "votes": None, "ties": "key"},
     "a rotated level stays": {"window": "rolling"},
     "a shown record leaves instead of the last": CAPPED,
     "a full ranking grows by a shown record": CAPPED,
