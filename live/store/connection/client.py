@@ -17,12 +17,12 @@ from redis.typing import EncodableT
 from live.errors import SetupError, StoreUnavailableError
 from live.settings import Settings
 from live.store.connection.format import check_format
-from live.store.connection.line import SharedLine, Word
+from live.store.connection.line import SharedLine, Transferable, Word
 from live.store.connection.sources import send_sources
 from live.store.connection.witness import Witness
 
 
-class _Packed:
+class _Packed(Transferable):
     """Commands packed by hiredis in C: redis-py does so for its blocking client only, and a batch has many words."""
 
     def pack_command(self, *args: EncodableT) -> list[bytes]:

@@ -28,8 +28,21 @@ def _error(text: str) -> ResponseError:
     return _ERRORS.get(text.partition(" ")[0], ResponseError)(text)
 
 
+class Transferable:
+    """A mixin for connections of redis-py, which have no public way to give their transport away."""
+
+    _reader: asyncio.StreamReader | None
+    _writer: asyncio.StreamWriter | None
+
+    def hand_over(self) -> asyncio.StreamWriter:
+        """Give the transport to the caller. Keep the writer: it closes its transport when it is dropped."""
+        writer, self._writer, self._reader = self._writer, None, None
+        assert writer is not None, "connect first"  # noqa: S101
+        return writer
+
+
 class Wire(asyncio.Protocol):
-    """A connection that redis-py has made, read by us; every reply, and what is pushed, comes to `received`."""
+    """A connection made by redis-py and read by us. Every reply and every pushed message goes to `received`."""
 
     def __init__(self) -> None:
         self.lost: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -41,11 +54,10 @@ class Wire(asyncio.Protocol):
 
     async def open(self, pool: ConnectionPool) -> None:
         """Connect as the connections of a pool do."""
-        connection = cast("AbstractConnection", pool.make_connection())  # type: ignore[no-untyped-call]
-        await connection.connect()  # type: ignore[no-untyped-call]
-        # There is no public way to take the transport over. The writer is kept: it would close what it wrote to.
-        self._writer, connection._writer, connection._reader = connection._writer, None, None  # noqa: SLF001
-        assert self._writer is not None, "a connection that is made has a writer"  # noqa: S101
+        connection = pool.make_connection()  # type: ignore[no-untyped-call]
+        assert isinstance(connection, Transferable), "the pool makes connections of ours"  # noqa: S101
+        await cast("AbstractConnection", connection).connect()  # type: ignore[no-untyped-call]
+        self._writer = connection.hand_over()
         self._transport = cast("asyncio.Transport", self._writer.transport)
         self._transport.set_protocol(self)
 
