@@ -142,7 +142,7 @@ def connect(url: str, settings: Settings) -> Store:
     store = cast("Store", Store.from_pool(pool))
     store.witness = Witness(settings.data_dir, settings.key_prefix)
     store.line = SharedLine(pool, settings.store_timeout)
-    store.line.greetings += [partial(check_format, prefix=settings.key_prefix), send_sources]
+    store.line.greetings += [partial(check_format, prefix=settings.key_prefix, witness=store.witness), send_sources]
     return store
 
 

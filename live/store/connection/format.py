@@ -10,6 +10,7 @@ from live.errors import StoreUnavailableError
 from live.store.board.keys import SystemKeys
 from live.store.connection.line import Line
 from live.store.connection.moving import move_names
+from live.store.connection.witness import Witness
 
 log = structlog.get_logger()
 
@@ -23,8 +24,10 @@ class StoreFormatError(StoreUnavailableError):
     """The store holds data in a format that this version does not read."""
 
 
-async def check_format(line: Line, prefix: str) -> None:
-    """Migrate an older store, and refuse one that this version can't read; each new connection begins with this.
+async def check_format(line: Line, prefix: str, witness: Witness) -> None:
+    """Migrate an older store, and refuse one that this version cannot read. Each new connection starts with this.
+
+    A store with another identity than the one in the data directory is not ours: nothing in it changes.
 
     Raises:
         StoreFormatError: the format is newer, or older without a migration.
@@ -35,7 +38,7 @@ async def check_format(line: Line, prefix: str) -> None:
     key = names.format
     try:
         held: bytes | None = await line.call("GET", key)
-        is_met = await line.call("EXISTS", names.store)
+        identity: bytes = await line.call("GET", names.store) or b""
     except NoPermissionError:
         return  # a user of the store that may not look serves no boards
     number = _number(held, key)
@@ -50,13 +53,15 @@ async def check_format(line: Line, prefix: str) -> None:
                 f"the store has format {number}, and this version of Live Board reads format {FORMAT}: it can't "
                 f"migrate format {step}. Start a version that can, then this one; or set another LIVE_KEY_PREFIX"
             )
+    known = witness.facts.store
+    if known and identity.decode() != known:
+        return  # the witness reports the loss
     for step in range(number, FORMAT):
         await MIGRATIONS[step](line, prefix)
-    if number < FORMAT:
-        if is_met:  # a new store gets its number with its identity; one that was emptied stays as it is
-            await _write(line, key, held)
-    else:
+    if number == FORMAT:
         await move_names(line, prefix)  # finds out whether an older version runs beside this one
+    elif identity:  # an empty store gets its number with its identity
+        await _write(line, key, held)
 
 
 def _number(held: bytes | None, key: str) -> int:
@@ -75,7 +80,7 @@ def _number(held: bytes | None, key: str) -> int:
 
 
 async def _write(line: Line, key: str, held: bytes | None) -> None:
-    """Note the format. A store that refuses, because its memory is full or it is a replica, is read all the same."""
+    """Write the format number. A store that refuses it, when full or a replica, can still be read."""
     try:
         await line.call(*(("SETNX", key, FORMAT) if held is None else ("SET", key, FORMAT)))
     except ResponseError as error:

@@ -135,11 +135,11 @@ class LossWatch:
         return faults
 
     async def _meet(self, calls: _Calls, identity: bytes | None) -> None:
-        """Remember a store that was never met; one that has no identity is given one."""
+        """Remember a store that the data directory did not know. An empty one gets its identity and format number."""
         if identity is None:
-            store = self._names.store
+            store, number = self._names.store, self._names.format
             commands: list[_Command] = [
-                (self._names.format, ("SETNX", self._names.format, FORMAT)),
+                (number, ("SETNX", number, FORMAT)),
                 (store, ("SETNX", store, secrets.token_hex(16))),
                 (store, ("GET", store)),
             ]
