@@ -50,30 +50,30 @@ MUTANTS = {
     "grace is not looked at again": Mutant("add", "return not till or now < till", "return true"),
     "one too many is kept": Mutant(
         "add",
-        "local excess = redis.call('ZCARD', ranking.key) - rules.cap",
-        "local excess = redis.call('ZCARD', ranking.key) - rules.cap - 1",
+        "local excess = call('ZCARD', ranking.key) - rules.cap",
+        "local excess = call('ZCARD', ranking.key) - rules.cap - 1",
     ),
     "one too few is kept": Mutant(
         "add",
-        "local excess = redis.call('ZCARD', ranking.key) - rules.cap",
-        "local excess = redis.call('ZCARD', ranking.key) - rules.cap + 1",
+        "local excess = call('ZCARD', ranking.key) - rules.cap",
+        "local excess = call('ZCARD', ranking.key) - rules.cap + 1",
     ),
     "a tie with the last is turned away": Mutant("add", "sign * score < least then", "sign * score <= least then"),
     "a set board turns away what may get in": Mutant("add", "if operation == 'set' or call('ZCARD'", "if call('ZCARD'"),
-    "the worst is kept": Mutant("add", "operation == 'max' and old >= amount", "operation == 'max' and old <= amount"),
+    "the worst is kept": Mutant("add", "operation == 'max' and old >= value", "operation == 'max' and old <= value"),
     "a vote too many is counted": Mutant(
-        "add", "mine > (rules.per_actor or mine)", "mine > (rules.per_actor or mine) + 1"
+        "add", "by_actor > (rules.per_actor or by_actor)", "by_actor > (rules.per_actor or by_actor) + 1"
     ),
     "a vote for one key too many is counted": Mutant(
-        "add", "its > (rules.per_key or its)", "its > (rules.per_key or its) + 1"
+        "add", "by_pair > (rules.per_key or by_pair)", "by_pair > (rules.per_key or by_pair) + 1"
     ),
-    "a vote is taken back that was not given": Mutant("add", "elseif its < 0 then", "elseif false then"),
+    "a vote is taken back that was not given": Mutant("add", "elseif by_pair < 0 then", "elseif false then"),
     "votes are not kept": Mutant("add", "call('HSET', group.voters, unpack(cast))", "local _ = 0"),
     "who comes last is first": Mutant(
         "add", "if rules.ties == 'falling' then return", "if rules.ties ~= 'falling' then return"
     ),
-    "a tag stays": Mutant("add", "dropped[d] = name\n", "dropped[d] = ''\n"),
-    "a level stays": Mutant("add", "if redis.call('ZCOUNT', ranking.key, left[i], left[i]) == 0 then", "if false then"),
+    "a tag stays": Mutant("add", "dropped[#dropped + 1] = name end", "dropped[#dropped + 1] = '' end"),
+    "a level stays": Mutant("add", "if call('ZCOUNT', ranking.key, left[i], left[i]) == 0 then", "if false then"),
     "a hidden record is ranked": Mutant("add", "if unseen[i] then", "if false then"),
     "a hidden record is subtracted": Mutant("rotate", "if unseen[i] then", "if false then"),
     "a shown record has lost its place": Mutant("hide", "if name == '' or", "if true or"),
@@ -84,13 +84,11 @@ MUTANTS = {
         "hide", "if score and rules.cap then trim(", "if false then trim("
     ),
     "a hidden level stays": Mutant(
-        "hide", "if redis.call('ZCOUNT', ranking.key, left[i], left[i]) == 0 then", "if false then"
+        "hide", "if call('ZCOUNT', ranking.key, left[i], left[i]) == 0 then", "if false then"
     ),
-    "what a hidden record adds to the sum stays": Mutant(
-        "hide", "grow(ranking, gained)\n  if d", "local _ = 0\n  if d"
-    ),
+    "what a hidden record adds to the sum stays": Mutant("hide", "grow(ranking, gained)  -- the rest", "local _ = 0"),
     "a frozen board forgets what it has counted": Mutant(
-        "add", "local known, all", "if board.frozen then return {'frozen'} end\n  local known, all"
+        "add", "refusal or repeated() or", "refusal or repeated() or (board.frozen and {'frozen'}) or"
     ),
     "what the plan refuses is not looked up": Mutant(
         "add", "for i = 1, #all do", "for i = 1, identities.counted or 0 do"
@@ -101,10 +99,10 @@ MUTANTS = {
         "unpack(identities.all))",
     ),
     "the first value of a hidden record has no place": Mutant(
-        "add", "local old, amount = tonumber(olds[i]),", "local old, amount = tonumber(olds[i] or 0),"
+        "add", "values[i], olds[i] = value, old", "values[i], olds[i] = value, old or 0"
     ),
     "a rotated level stays": Mutant(
-        "rotate", "if redis.call('ZCOUNT', ranking.key, left[i], left[i]) == 0 then", "if false then"
+        "rotate", "if call('ZCOUNT', ranking.key, left[i], left[i]) == 0 then", "if false then"
     ),
 }
 

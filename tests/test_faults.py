@@ -321,8 +321,8 @@ async def test_a_lost_answer_counts_once(own_store: StoreProcess, tmp_path: Path
 async def test_a_retry_without_a_number_is_caught(own_store: StoreProcess, tmp_path: Path) -> None:
     """The test above fails for a script that does not look at the number."""
     wrong = {
-        "if tonumber(done) == request.sequence then": "if false then",
-        "if tonumber(done) > request.sequence": "if false",
+        "if sequence == request.sequence then": "if false then",
+        "if sequence > request.sequence": "if false",
     }
     mutant = compiled(own_store.url, SCRIPTS.add.changed(mutated(SCRIPTS.add.source, wrong)))
 

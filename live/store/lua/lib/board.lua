@@ -1,5 +1,5 @@
 -- The state of a board: which epoch may change it, and how a change is announced and written.
-local call = redis.call
+local call, tonumber, unpack = redis.call, tonumber, unpack  -- locals are found faster
 
 local function read_board()
   local held = call('HMGET', meta, 'epoch', 'offset', 'newest', 'latest', 'bucket', 'frozen', 'made')
