@@ -250,6 +250,13 @@ class LedgerMachine(RuleBasedStateMachine):
             self.add([("b", 1, 0, b"%d" % (number + 5) * 16)], 1 - process)
             self.add([("a", 1, 0, identity)], process)
 
+    @rule(key=keys, process=st.integers(0, 1))
+    def cancel(self, key: str, process: int) -> None:
+        """A member gets an amount that brings its score to zero, so it has no record any more."""
+        self.add([(key, 1, 0, None)], process)
+        self.rotate_all(process)
+        self.add([(key, -dict(self.expected()).get(key, 0), 0, None)], process)
+
     @precondition(lambda self: self.now > NOON - WINDOW)
     @rule(back=st.integers(1, 2 * SLOT), process=st.integers(0, 1))
     def rotate_and_go_back(self, back: int, process: int) -> None:
