@@ -8,10 +8,10 @@ from live.domain.board import Board
 from live.settings import LONGEST
 from live.store.board.keys import Keys
 from live.store.board.requests import CreateRequest, DeleteKeysRequest, ExpireRequest, RenewRequest, UpdateRequest
+from live.store.board.state import SCRIPTS
 from live.store.connection.client import Store, store_errors
 from live.store.connection.scripts import Script, text
 
-CREATE: Final = Script("create", CreateRequest)
 UPDATE: Final = Script("update", UpdateRequest)
 DELETE_KEYS: Final = Script("delete_keys", DeleteKeysRequest)
 EXPIRE: Final = Script("expire", ExpireRequest)
@@ -28,8 +28,8 @@ async def create(client: Store, keys: Keys, board: Board, epoch: str) -> tuple[s
         StoreUnavailableError: the store is away.
     """
     async with store_errors():
-        reply = await CREATE(
-            client, [keys.meta], CreateRequest(epoch, board.shape.encode(), text(secrets.token_bytes(16)))
+        reply = await SCRIPTS.create(
+            client, [keys.meta], CreateRequest(epoch, board.shape.encode(), text(secrets.token_bytes(16)), made=True)
         )
     return None if reply[0] == b"ok" or reply[1].decode() == epoch else (reply[1].decode(), reply[2] == b"1")
 

@@ -1,9 +1,7 @@
 """What an operator does to single members: registering them for a contest, and hiding them."""
 
-from typing import Any
-
 from live.errors import ProblemError
-from live.store.board.requests import EnterRequest, HideRequest, Part
+from live.store.board.requests import EnterRequest, HideRequest, Part, WithdrawRequest
 from live.store.board.state import BoardState
 from live.store.connection.scripts import text
 
@@ -22,7 +20,15 @@ class BoardModeration:
             StoreUnavailableError: the store is away.
             EpochLostError: the store lost the board.
         """
-        return bool((await self._enter(member, metadata))[2])
+        state = self.state
+        await state.open_to_write()
+        most, keys = state.board.max_members, state.keys
+        request = EnterRequest(state.epoch or "", keys.channel, member, text(metadata), most)
+        reply = await state.run(state.scripts.enter, [keys.meta, keys.entrants], request)
+        if reply[0] == b"full":
+            detail = f"board {state.board.id} registers {most} keys: raise its `max_members`"
+            raise ProblemError("too_many_members", detail)
+        return bool(reply[2])
 
     async def withdraw(self, member: str) -> None:
         """Withdraw a registered member that has no vote in the newest period.
@@ -32,30 +38,15 @@ class BoardModeration:
             StoreUnavailableError: the store is away.
             EpochLostError: the store lost the board.
         """
-        reply = await self._enter(member, b"")
+        state, keys = self.state, self.state.keys
+        await state.open_to_write()
+        ranking, reached, _ = state.table(state.planned().current).order
+        request = WithdrawRequest(state.epoch or "", keys.channel, member, state.board.tags != "key")
+        reply = await state.run(state.scripts.withdraw, [keys.meta, keys.entrants, ranking, reached], request)
         if reply[0] == b"voted":
             raise ProblemError("record_voted", "hide the record instead")
         if not reply[2]:
             raise ProblemError("record_not_found", "the key is not registered")
-
-    async def _enter(self, member: str, metadata: bytes) -> list[Any]:
-        state = self.state
-        await state.open_to_write()
-        board, keys = state.board, state.keys
-        ranking, reached, _ = state.table(state.planned().current).order
-        request = EnterRequest(
-            epoch=state.epoch or "",
-            channel=keys.channel,
-            member=member,
-            metadata=text(metadata) if metadata else None,
-            tagged=board.tags != "key",
-            most=board.max_members,
-        )
-        reply = await state.run(state.scripts.enter, [keys.meta, keys.entrants, ranking, reached], request)
-        if reply[0] == b"full":
-            detail = f"board {board.id} registers {board.max_members} keys: raise its `max_members`"
-            raise ProblemError("too_many_members", detail)
-        return reply
 
     async def hide(self, member: str, *, hidden: bool) -> None:
         """Take a member out of the rankings, or put it back; it is counted all the while.

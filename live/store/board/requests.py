@@ -155,17 +155,13 @@ class OpenRequest(msgspec.Struct, kw_only=True, omit_defaults=True):
     """Open a board.
 
     Attributes:
-        epoch: the epoch to give it, if it has none.
-        shape: the choices on which the meaning of what is stored depends.
-        idle: seconds after which a silent writer is forgotten.
-        span: seconds that a bucket of identities covers, if the board has none yet.
-        born: the epoch with which the board was created at run time; None to give it one here.
-        secret: random bytes that key what is stored of voters, if the board has none yet.
+        idle: seconds after which the board forgets a writer that sends nothing.
+        span: seconds that a bucket of identities covers, if the board has no such length yet.
+        born: the epoch that the board is known to have; None if it is not known, or if the board may be new.
+        secret: random bytes that key the digests of voters, if the board has none yet.
         votes: whether the board counts votes.
     """
 
-    epoch: str
-    shape: str
     idle: int
     span: int
     born: str | None = None
@@ -278,18 +274,23 @@ class ExpireEventsRequest(msgspec.Struct, kw_only=True, omit_defaults=True):
     start: int
 
 
-class EnterRequest(msgspec.Struct, kw_only=True, omit_defaults=True):
-    """Register a member with metadata, or with None withdraw it; at most `most` may be registered.
-
-    `tagged` says that names begin with a tag.
-    """
+class EnterRequest(msgspec.Struct):
+    """Register a member with metadata (JSON), or replace its metadata; at most `most` members may be registered."""
 
     epoch: str
     channel: str
     member: str
-    metadata: Text | None = None
-    tagged: bool = False
+    metadata: Text
     most: int
+
+
+class WithdrawRequest(msgspec.Struct, omit_defaults=True):
+    """Withdraw a member that has no votes; `tagged` means that the names of records begin with a tag."""
+
+    epoch: str
+    channel: str
+    member: str
+    tagged: bool = False
 
 
 class Part(msgspec.Struct):
@@ -335,12 +336,20 @@ class FixTotalsRequest(msgspec.Struct):
     high: int
 
 
-class CreateRequest(msgspec.Struct):
-    """Create a board with an epoch; `shape` and `secret` are as in `OpenRequest`."""
+class CreateRequest(msgspec.Struct, omit_defaults=True):
+    """Create a board.
+
+    Attributes:
+        epoch: the epoch to give it.
+        shape: the settings on which the meaning of the stored data depends.
+        secret: random bytes that key the digests of voters.
+        made: whether the board is created at run time, and so can expire.
+    """
 
     epoch: str
     shape: str
     secret: Text
+    made: bool = False
 
 
 class UpdateRequest(msgspec.Struct, kw_only=True, omit_defaults=True):

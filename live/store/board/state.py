@@ -16,6 +16,7 @@ from live.store.board.clock import Clock, planned_clock
 from live.store.board.keys import Keys, Table
 from live.store.board.requests import (
     AddRequest,
+    CreateRequest,
     EnterRequest,
     ExpireEventsRequest,
     HideRequest,
@@ -27,6 +28,7 @@ from live.store.board.requests import (
     RotateRequest,
     Rules,
     TouchRequest,
+    WithdrawRequest,
     rules_of,
 )
 from live.store.connection.client import Store, store_errors
@@ -45,12 +47,14 @@ class Scripts(msgspec.Struct, frozen=True):
 
     add: Script[AddRequest] = Script("add", AddRequest)
     open: Script[OpenRequest] = Script("open", OpenRequest)
+    create: Script[CreateRequest] = Script("create", CreateRequest)
     read: Script[ReadRequest] = Script("read", ReadRequest)
     places: Script[LookupRequest] = Script("places", LookupRequest)
     rotate: Script[RotateRequest] = Script("rotate", RotateRequest)
     expire_events: Script[ExpireEventsRequest] = Script("expire_events", ExpireEventsRequest)
     rotate_period: Script[RotatePeriodRequest] = Script("rotate_period", RotatePeriodRequest)
     enter: Script[EnterRequest] = Script("enter", EnterRequest)
+    withdraw: Script[WithdrawRequest] = Script("withdraw", WithdrawRequest)
     hide: Script[HideRequest] = Script("hide", HideRequest)
     touch: Script[TouchRequest] = Script("touch", TouchRequest)
 
@@ -178,36 +182,30 @@ class BoardState:
         born = self.born or self.client.witness.facts.epochs.get(self.board.id, "")
         if not born:
             self.require_whole()
-        span, shape = math.ceil(self.settings.dedupe_window), self.board.shape.encode()
-        request = OpenRequest(
-            epoch=secrets.token_hex(4),
-            shape=shape,
-            idle=_WRITER_IDLE,
-            span=span,
-            born=born or None,
-            secret=text(secrets.token_bytes(16)),
-            votes=self.board.votes is not None,
-        )
-        reply = await self.run(self.scripts.open, [self.keys.meta, self.keys.writers, self.keys.slots], request)
-        epoch, held_shape, newest, held_span, bucket, now, latest, secret = reply
-        if held_shape.decode() != shape:
-            raise SetupError(
-                f"board {self.board.id!r} lives in the store with other choices: "
-                f"{held_shape.decode() or 'those of an older version'}, and now is to have {shape}. "
-                "Give it another id, or set its definition right."
-            )
-        if self.board.votes and not secret:
-            raise SetupError(
-                f"board {self.board.id!r} holds votes that an older version of Live Board stored. "
-                "This version can't tell from them who has voted, so votes would count twice. "
-                "Give the contest another id."
-            )
+        epoch, shape, newest, span, bucket, now, latest, secret = await self._opened(born)
+        _check_shape(self.board, shape.decode(), secret)
         self.secret = secret
         self.hear(newest, now, latest)
-        self.span, self.bucket = int(held_span), int(bucket)
+        self.span, self.bucket = int(span), int(bucket)
         self.epoch = epoch.decode()
         if not self.born:
             self.client.witness.meet_board(self.board.id, self.epoch)
+
+    async def _opened(self, born: str) -> list[Any]:
+        """The board as the store holds it; one that is not there is created first, unless it had an epoch."""
+        keys, secret = self.keys, text(secrets.token_bytes(16))
+        request = OpenRequest(
+            idle=_WRITER_IDLE,
+            span=math.ceil(self.settings.dedupe_window),
+            born=born or None,
+            secret=secret,
+            votes=self.board.votes is not None,
+        )
+        while (reply := await self.run(self.scripts.open, [keys.meta, keys.writers, keys.slots], request)) == [b"none"]:
+            new = CreateRequest(secrets.token_hex(4), self.board.shape.encode(), secret)
+            async with store_errors():
+                await self.scripts.create(self.client, [keys.meta], new)  # another process may be first
+        return reply
 
     async def open_to_write(self) -> None:
         """Open the board in order to change it.
@@ -259,3 +257,23 @@ class BoardState:
         except StoreUnavailableError:
             self._noted = before
             raise
+
+
+def _check_shape(board: Board, held: str, secret: bytes) -> None:
+    """Refuse data of another kind than the board's.
+
+    Raises:
+        SetupError: the store holds the board with other settings, or with votes that do not tell who has voted.
+    """
+    shape = board.shape.encode()
+    if held != shape:
+        raise SetupError(
+            f"board {board.id!r} lives in the store with other choices: {held or 'those of an older version'}, and now "
+            f"is to have {shape}. Give it another id, or set its definition right."
+        )
+    if board.votes and not secret:
+        raise SetupError(
+            f"board {board.id!r} holds votes that an older version of Live Board stored. "
+            "This version can't tell from them who has voted, so votes would count twice. "
+            "Give the contest another id."
+        )

@@ -1,3 +1,4 @@
+#!lua flags=allow-oom
 -- Compares a ranking with its slots for some members, all at one instant; on demand sets right what differs.
 -- KEYS[1] ranking — sorted set: name, score
 -- KEYS[2] reached — hash: member, tag

@@ -1,3 +1,4 @@
+#!lua
 -- Lends credit for events to a process, at the rate of a producer (GCRA, the generic cell rate algorithm).
 --
 -- The key holds the time at which the next event would be due if all came evenly, and when that was written. A producer

@@ -1,3 +1,4 @@
+#!lua
 -- Takes a place that one process at a time may hold, or keeps it.
 -- KEYS[1] holder — string: the process that holds it; expires when that one does not keep it
 -- Request: HoldRequest

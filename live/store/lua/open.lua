@@ -1,26 +1,24 @@
--- Opens a board: gives it an epoch if it has none, and says which one it has and where its clock stands.
+#!lua flags=allow-oom
+-- Opens a board: returns which epoch it has and where its clock stands.
 -- KEYS[1] meta — hash: the board's state
 -- KEYS[2] writers — hash: writer, "sequence offset seconds" of its last batch
--- KEYS[3] slots — sorted set: start of every slot there is, scored by itself
+-- KEYS[3] slots — sorted set: the start of every slot, scored by itself
 -- Request: OpenRequest
 -- Returns {epoch, shape, newest, span, bucket, now, latest, secret} as the board has them; newest is '' before the first
 --         event, now and latest are milliseconds, latest is '' where no event time counts; secret is '' where an older
---         version has counted, so that what it stored of voters can't be told
+--         version has counted votes, so that the caller cannot tell voters apart
+--         {'none'} — there is no board: create it
 --         {'epoch', epoch} — the board has another epoch than it was created with; '' for none
 local request = cmsgpack.unpack(ARGV[1])
 local meta, writers, slots = unpack(KEYS)
 --@include clock
 local held, born = redis.call('HGET', meta, 'epoch'), request.born
 if born and held ~= born then return {'epoch', held or ''} end
-if not held then
-  redis.call('HSET', meta, 'epoch', request.epoch, 'shape', request.shape, 'offset', 0, 'total', 0,
-    'secret', request.secret)
-elseif request.votes and redis.call('HEXISTS', meta, 'secret') == 0 and redis.call('ZCARD', slots) == 0 then
+if not held then return {'none'} end
+if request.votes and redis.call('HEXISTS', meta, 'secret') == 0 and redis.call('ZCARD', slots) == 0 then
   redis.call('HSET', meta, 'secret', request.secret)  -- nobody can have voted yet
 end
-if redis.call('HEXISTS', meta, 'span') == 0 then  -- full memory forbids HSETNX
-  redis.call('HSET', meta, 'span', request.span)
-end
+redis.call('HSETNX', meta, 'span', request.span)
 local state = redis.call('HMGET', meta, 'epoch', 'shape', 'newest', 'span', 'bucket', 'latest', 'secret')
 local known = redis.call('HGETALL', writers)
 for i = 1, #known, 2 do

@@ -1,3 +1,4 @@
+#!lua flags=allow-oom
 -- Notes how many viewers a process has on a board, and counts those of all processes.
 -- A process that has not said so for a while has crashed: what it said counts no more, and goes with the next report.
 -- KEYS[1] meta — hash: the board's state

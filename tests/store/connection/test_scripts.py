@@ -10,6 +10,7 @@ from typing import Any, NamedTuple, get_args
 
 import msgspec
 import pytest
+from redis.exceptions import ResponseError
 
 import live.store
 from live.boards.admin import BoardAdmin
@@ -21,7 +22,7 @@ from live.domain.window import Forever, Periods, Sliding
 from live.errors import EpochLostError
 from live.settings import Settings
 from live.store.board.audit import AUDIT, FIX_TOTALS, Auditor
-from live.store.board.beginnings import CREATE, DELETE_KEYS, EXPIRE, RENEW, UPDATE, renew
+from live.store.board.beginnings import DELETE_KEYS, EXPIRE, RENEW, UPDATE, renew
 from live.store.board.keys import Keys, SystemKeys, Table
 from live.store.board.ledger import Ledger
 from live.store.board.requests import rules_of
@@ -41,7 +42,7 @@ from tests.support import StoreProcess, fresh_settings, rolling_board
 FOLDER = Path(live.store.__file__).parent / "lua"
 SOURCES = {path.stem: path.read_text(encoding="utf-8") for path in sorted(FOLDER.glob("*.lua"))}
 PARTS = {path.stem: path.read_text(encoding="utf-8") for path in sorted((FOLDER / "lib").glob("*.lua"))}
-BEGINNINGS = (CREATE, UPDATE, EXPIRE, DELETE_KEYS, RENEW, DEFINE)
+BEGINNINGS = (UPDATE, EXPIRE, DELETE_KEYS, RENEW, DEFINE)
 OTHERS = (AUDIT, FIX_TOTALS, REGISTER, GCRA, PRESENT, HOLD)
 USED = {script.name: script for script in (*msgspec.structs.astuple(SCRIPTS), *BEGINNINGS, *OTHERS)}
 HOUR = 3_600_000
@@ -168,12 +169,57 @@ def test_a_script_is_its_file_with_the_parts_that_it_includes() -> None:
         assert len(loaded) == len(source) + sum(len(PARTS[part]) - len(f"--@include {part}\n") for part in parts)
 
 
+FLAGS = {
+    "#!lua": {"add", "create", "enter", "fix_totals", "gcra", "hold"},
+    "#!lua flags=no-writes": {"places", "read"},
+    # They free memory, an operator needs them to free some, or they write no more than a field in place of another.
+    "#!lua flags=allow-oom": {
+        *("audit", "define", "delete_keys", "expire", "expire_events", "hide", "open", "present", "register", "renew"),
+        *("rotate", "rotate_period", "touch", "update", "withdraw"),
+    },
+}
+
+
+def test_every_script_declares_what_it_may_do() -> None:
+    """In its first line; only scripts without any command that writes are declared to read."""
+    first = {name: source.partition("\n")[0] for name, source in SOURCES.items()}
+    assert first == {name: line for line, names in FLAGS.items() for name in names}
+    writes = r"'(H?SET|HSETNX|HDEL|HINCRBY|ZADD|ZREM|SADD|UNLINK|RENAME|PUBLISH|XADD|P?EXPIRE(AT)?)'"
+    reading = {name for name in SOURCES if not re.search(writes, load(name))}
+    assert reading == FLAGS["#!lua flags=no-writes"]
+
+
+async def refused(store: Store, script: Script[Any]) -> str:
+    """Why the store refuses a script as a whole: empty when it runs the script."""
+    try:
+        await store.line.call("EVAL", script.source, 0, "no request")
+    except ResponseError as error:
+        return "" if "script:" in str(error) else str(error)  # it ran, and failed for want of a request
+    return ""
+
+
+async def test_the_store_refuses_scripts_that_write_as_a_whole(own_store: StoreProcess) -> None:
+    """When its memory is full, all that need some; on a replica, all that write. Scripts that read always run."""
+    async with connected(own_store.url, fresh_settings(own_store.url)) as client:
+        for name, script in USED.items():
+            assert await refused(client, script) == "", name
+        await client.config_set("maxmemory", 1)
+        for line, names in FLAGS.items():
+            for name in names:
+                assert ("maxmemory" in await refused(client, USED[name])) is (line == "#!lua"), name
+        await client.config_set("maxmemory", 0)
+        await client.replicaof("127.0.0.1", 1)
+        for line, names in FLAGS.items():
+            for name in names:
+                assert ("read only replica" in await refused(client, USED[name])) is ("no-writes" not in line), name
+
+
 @pytest.mark.parametrize("name", PARTS)
 def test_a_part_knows_no_places(name: str) -> None:
     """It goes by names, takes nothing in itself, and leaves nothing but what is its own."""
     assert not re.search(r"\b(KEYS|ARGV)\b", code_of(PARTS[name]))
     assert included(PARTS[name]) == []
-    assert not re.findall(r"^(?!local |  |end|\s*$).+", code_of(PARTS[name]), re.MULTILINE)
+    assert not re.findall(r"^(?!local |if .+ then$|  |end|\s*$).+", code_of(PARTS[name]), re.MULTILINE)
 
 
 async def test_callers_send_what_the_headers_document(valkey_url: str, noted: list[Noted]) -> None:
@@ -225,6 +271,7 @@ async def drive(client: Store, ledger: Ledger, auditor: Auditor) -> None:
     await ledger.reader.find("c", 1)
     await ledger.reader.places([("c", 1), ("none", 1)])
     await ledger.moderation.enter("e", b"{}")
+    await ledger.moderation.withdraw("e")
     await ledger.moderation.hide("c", hidden=True)
     await ledger.moderation.hide("c", hidden=False)
     await client.hset(ledger.state.keys.meta, f"total{ledger.state.table(page.slot).suffix}", 99)
