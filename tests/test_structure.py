@@ -14,9 +14,6 @@ MAX_FUNCTION: Final = 40  # lines, without decorators
 MAX_ATTRIBUTES: Final = 15
 MAX_AT_ROOT: Final = 8  # files
 
-# Still over a limit; remove an entry when the file is within it.
-EXCEPTIONS: Final = {"store/board/state.py", "store/board/writer.py"}
-
 
 def name_of(path: Path) -> str:
     """The path of a module below `live`."""
@@ -62,14 +59,8 @@ def faults(source: str) -> list[str]:
 
 @pytest.mark.parametrize("path", MODULES, ids=name_of)
 def test_files_functions_and_classes_are_small(path: Path) -> None:
-    """A file that is excepted has to be over a limit, so that the list of exceptions shrinks."""
-    found = faults(path.read_text(encoding="utf-8"))
-    assert bool(found) is (name_of(path) in EXCEPTIONS), found or "within the limits: remove it from the exceptions"
-
-
-def test_the_exceptions_exist() -> None:
-    """An exception for a file that was moved would never be removed."""
-    assert {name_of(path) for path in MODULES} >= EXCEPTIONS
+    """Nothing is over a limit."""
+    assert faults(path.read_text(encoding="utf-8")) == []
 
 
 def test_the_root_has_few_files() -> None:
