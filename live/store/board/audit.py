@@ -1,4 +1,4 @@
-"""The audit: checks I1 over every member of a running board, a piece at a time, each piece at one instant."""
+"""The audit: checks I1 for every member of a running board, piece by piece, each piece at one instant."""
 
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
@@ -19,13 +19,13 @@ from live.store.connection.scripts import Script, text
 AUDIT: Final = Script("audit", AuditRequest)
 FIX_TOTALS: Final = Script("fix_totals", FixTotalsRequest)
 
-_PIECE: Final = 200  # members compared in one script call, at most
-_FIELDS: Final = 20_000  # fields of slots looked up in one script call: a few milliseconds of the store
-_SHOWN: Final = 20  # drifted members that a report names
+_PIECE: Final = 200  # most members that one call compares
+_FIELDS: Final = 20_000  # fields of slots that one call reads, which takes the store a few milliseconds
+_SHOWN: Final = 20  # most drifted members that a report names
 
 
 class Drift(msgspec.Struct, frozen=True):
-    """A member whose `score` in the ranking (None: no record) is not what the slots `held`."""
+    """A member whose `score` in the ranking (None for no record) differs from the sum that the slots `held`."""
 
     key: str
     score: int | None
@@ -33,10 +33,17 @@ class Drift(msgspec.Struct, frozen=True):
 
 
 class Report(msgspec.Struct, kw_only=True):
-    """What an audit found.
+    """The result of an audit.
 
-    `drifted` counts members, and `drift` names the first of them. `stray_slots` are slot hashes that rotation does not
-    know. `totals` is `ok`, `drift`, or `moving` when the board changed meanwhile, so that its sums can't be checked.
+    Attributes:
+        board: the id of the board.
+        members: the number of members that were compared.
+        slots: the number of slots.
+        drifted: the number of members with a wrong score.
+        drift: the first of these members.
+        stray_slots: slot hashes that rotation does not know.
+        totals: `ok`, `drift`, or `moving` when the board changed, so that its totals cannot be checked.
+        repaired: whether the audit corrected what it found.
     """
 
     board: str
@@ -55,7 +62,7 @@ class Report(msgspec.Struct, kw_only=True):
 
 
 class _Sums(msgspec.Struct):
-    """What one pass over a table added up, and the offsets at which it looked."""
+    """The sums of one pass over a ranking, and the offsets of its first and last piece."""
 
     ranked: int = 0
     total: int = 0
@@ -67,7 +74,7 @@ Progress = Callable[[int, int], None]
 
 
 class Auditor:
-    """Audits one board; `progress` is told how many members were looked at, of about how many."""
+    """Audits one board. Calls `progress` with the number of compared members, and about how many there are."""
 
     def __init__(self, client: Store, board: str, prefix: str, progress: Progress) -> None:
         self._client = client
@@ -77,11 +84,11 @@ class Auditor:
         self._shape: Shape = DEFAULT_BOARD.shape
 
     async def audit(self, *, repair: bool) -> Report:
-        """Compare every member; with `repair`, give the ranking what the slots hold, while writes go on.
+        """Compare every member. With `repair`, give the ranking what the slots hold. Writes go on during the audit.
 
         Raises:
             SetupError: the store has no such board.
-            StoreUnavailableError: the store is away.
+            StoreUnavailableError: the store is unavailable.
         """
         async with store_errors():
             shape: bytes | None = await self._call("HGET", self._keys.meta, "shape")
@@ -91,7 +98,7 @@ class Auditor:
             await self._find_strays(repair=repair)
             await self._pass(repair=repair)
             self._report.repaired = repair and not self._report.clean
-            if self._report.repaired:  # what is true now counts for the sums; what was found is told
+            if self._report.repaired:  # a second pass corrects the totals; the report is that of the first
                 found, self._report = self._report, Report(board=self._report.board)
                 await self._pass(repair=False, settle=True)
                 found.totals = self._report.totals
@@ -101,14 +108,14 @@ class Auditor:
         return self._report
 
     async def _pass(self, *, repair: bool, settle: bool = False) -> None:
-        """Look at every table of the board."""
+        """Compare every ranking of the board."""
         for table, starts in await self._tables():
             sums = await self._pass_table(table, starts, repair=repair)
             if not repair or self._report.clean:
                 await self._check_totals(table, sums, repair=repair or settle)
 
     async def _tables(self) -> list[tuple[Table, list[str]]]:
-        """The tables of the board, each with the starts of its slots."""
+        """The store keys of the board's rankings, each with the starts of its slots."""
         starts = await self._starts()
         self._report.slots = len(starts)
         if self._shape.tables:
@@ -166,7 +173,7 @@ class Auditor:
             if reply[0] == b"ok":
                 break
             if shape.tables:
-                return  # the period has been dropped
+                return  # the period has been deleted
             starts[:] = (await self._tables())[0][1]
         _, offset, ranked, totals, *drift = reply
         sums.ranked += int(ranked)
@@ -177,7 +184,7 @@ class Auditor:
         self._note(drift)
 
     def _rules(self) -> Rules:
-        """The rules by which the ranking is kept; what a repair does to its total is set right in the end."""
+        """The rules of the rankings, without totals: a repair corrects those at the end."""
         shape = self._shape
         ties = None if shape.tags == "key" else shape.tags
         return Rules(operation=shape.operation, order="", ties=ties, dense=shape.levels)
@@ -190,11 +197,11 @@ class Auditor:
                 self._report.drift.append(found)
 
     async def _find_strays(self, *, repair: bool) -> None:
-        """Slot hashes that the index of slots does not list: rotation would never subtract them."""
+        """Find slot hashes that are missing from the list of slots: rotation would never subtract them."""
         prefix = self._keys.slot("")
         found = [name async for name in self._client.names(self._keys.slot_pattern)]
         suspects = sorted(set(found) - await self._listed())
-        known = await self._listed()  # a slot that was born meanwhile is listed by now
+        known = await self._listed()  # a slot that is new since the walk is listed by now
         self._report.stray_slots = [name for name in suspects if name not in known and await self._call("EXISTS", name)]
         if repair and self._report.stray_slots:
             starts = {key.removeprefix(prefix) for key in self._report.stray_slots}
@@ -214,7 +221,7 @@ class Auditor:
         return await self._client.call(key, command, key, *words)
 
     async def _scan(self, command: str, key: str) -> AsyncIterator[tuple[bytes, bytes]]:
-        """The fields of a hash or the names of a sorted set, each with its value; some may come twice."""
+        """The fields of a hash or the names of a sorted set, each with its value. Some may come twice."""
         cursor = b"0"
         while True:
             cursor, found = await self._call(command, key, cursor, "COUNT", 1000)
@@ -224,14 +231,14 @@ class Auditor:
                 return
 
     async def _check_totals(self, table: Table, sums: _Sums, *, repair: bool) -> None:
-        """Compare the sums that the board keeps, if it stood still while they were counted."""
+        """Compare the stored totals, if the board did not change while they were counted."""
         names = ["offset", f"total{table.suffix}", f"high{table.suffix}"]
         state = await self._call("HMGET", self._keys.meta, *names)
         ranked = await self._call("ZCARD", table.ranking)
         offset, low, high = (int(value or 0) for value in state)
         if {sums.first_offset, sums.last_offset} != {offset}:
             self._report.totals = "moving" if self._report.totals == "ok" else self._report.totals
-        elif ranked != sums.ranked:  # a name stands in the ranking twice
+        elif ranked != sums.ranked:  # a member has two names in the ranking
             self._report.totals = "drift"
         elif self._shape.fields is None and low + (high << HIGH) != sums.total:
             self._report.totals = "drift"
@@ -243,7 +250,7 @@ class Auditor:
                 self._report.repaired = True
 
     async def _check_log(self) -> None:
-        """Compare what a sliding window holds with the events in its log, if it stands still meanwhile."""
+        """Compare what a sliding window holds with the events in its log, if the board does not change in between."""
         before = await self._call("HGET", self._keys.meta, "offset")
         sums: Counter[bytes] = Counter()
         async for event, _ in self._scan("ZSCAN", self._keys.log):

@@ -1,4 +1,4 @@
-"""The beginning and the end of a board made at run time, in the store."""
+"""Creates, changes, expires and deletes boards in the store."""
 
 import secrets
 from collections.abc import Iterator, Sequence
@@ -22,10 +22,10 @@ _KEYS_A_STEP: Final = 500
 
 
 async def create(client: Store, keys: Keys, board: Board, epoch: str) -> tuple[str, bool] | None:
-    """Give a board its life; otherwise gives the epoch of what lives there, and whether that was made at run time.
+    """Create a board. If there is one already, returns its epoch, and whether it was created at run time.
 
     Raises:
-        StoreUnavailableError: the store is away.
+        StoreUnavailableError: the store is unavailable.
     """
     async with store_errors():
         reply = await SCRIPTS.create(
@@ -35,10 +35,10 @@ async def create(client: Store, keys: Keys, board: Board, epoch: str) -> tuple[s
 
 
 async def update(client: Store, keys: Keys, epoch: str, revision: int, *, frozen: bool) -> None:
-    """Bring a board in line with its definition; nothing happens to one that knows a later revision, or is no more.
+    """Apply a revision of a board's definition. Does nothing if the board has a newer revision or does not exist.
 
     Raises:
-        StoreUnavailableError: the store is away.
+        StoreUnavailableError: the store is unavailable.
     """
     async with store_errors():
         await UPDATE(
@@ -47,10 +47,10 @@ async def update(client: Store, keys: Keys, epoch: str, revision: int, *, frozen
 
 
 async def renew(client: Store, keys: Keys, epoch: str) -> bool:
-    """Give a board another epoch with what it holds; False when it holds nothing.
+    """Give a board a new epoch and keep its data; False when there is no such board.
 
     Raises:
-        StoreUnavailableError: the store is away.
+        StoreUnavailableError: the store is unavailable.
     """
     async with store_errors():
         reply = await RENEW(client, [keys.meta], RenewRequest(epoch, keys.channel))
@@ -58,10 +58,10 @@ async def renew(client: Store, keys: Keys, epoch: str) -> bool:
 
 
 async def expire(client: Store, keys: Keys, epoch: str, idle: float) -> float | None:
-    """End the life of a board that nobody has used for so many seconds; None when it is over, else seconds to wait.
+    """Expire a board that nobody has used for `idle` seconds. Returns None when it has expired, else seconds to wait.
 
     Raises:
-        StoreUnavailableError: the store is away.
+        StoreUnavailableError: the store is unavailable.
     """
     async with store_errors():
         reply = await EXPIRE(client, [keys.meta, keys.gone], ExpireRequest(epoch, round(idle * 1000)))
@@ -70,18 +70,18 @@ async def expire(client: Store, keys: Keys, epoch: str, idle: float) -> float | 
             return None
         case [b"used", wait]:
             return int(wait) / 1000
-    return float("inf")  # another life, of which others take care
+    return float("inf")  # another board has this id by now
 
 
 async def delete_keys(client: Store, keys: Keys, epoch: str) -> None:
-    """Drop everything that a board owned, in steps; a board of another epoch is left alone.
+    """Delete everything that a board owned, in steps. A board with another epoch is left alone.
 
-    Every key is named: what is dropped follows from the board's own state and its list of slots. The state goes first,
+    The names of the store keys follow from the board's state and its list of slots. The first step renames the state,
     so that no script adds anything behind the steps. Any number of processes may do this at once, and any of them may
-    die on the way: the list of slots and the state under its last name go at the very end.
+    stop on the way: the list of slots and the renamed state are deleted last.
 
     Raises:
-        StoreUnavailableError: the store is away.
+        StoreUnavailableError: the store is unavailable.
     """
     starts: list[str] = []
     while (left := await _delete_step(client, keys, epoch, starts)) is not None:
@@ -99,7 +99,7 @@ async def delete_keys(client: Store, keys: Keys, epoch: str) -> None:
 async def _delete_step(
     client: Store, keys: Keys, epoch: str, starts: Sequence[str], more: Sequence[str] = ()
 ) -> list[str] | None:
-    """Drop some slots, and more keys; gives what the script tells, or None when another board lives here."""
+    """Delete some slots and more store keys. Returns the script's reply, or None when there is another board."""
     old = [key for start in starts for key in keys.of_slot(start)]
     async with store_errors():
         reply = await DELETE_KEYS(
@@ -111,10 +111,10 @@ async def _delete_step(
 
 
 def _buckets(span: int, newest: int, now: int) -> Iterator[int]:
-    """The starts of all buckets of identities, `span` seconds each, that can be in the store at a time.
+    """The starts of all buckets of identities, `span` seconds each, that the store may hold.
 
-    A bucket expires by the longest dedupe window that there can be, and a few spans. The newest one may be ahead of the
-    store's clock when that was set back.
+    A bucket is kept for the longest possible dedupe window and a few spans. The newest one may be ahead of the store's
+    clock, if that was set back.
     """
     kept = LONGEST + 5 * span
     first = (now - kept) // span * span

@@ -1,4 +1,4 @@
-"""Where a board's clock stands, as far as this process knows."""
+"""A board's clock, as far as this process knows."""
 
 import msgspec
 
@@ -8,9 +8,12 @@ from live.store.board.requests import PlannedClock
 
 
 class Clock(msgspec.Struct):
-    """Where a board's clock stood when the store last told: `newest` slot (None for none), and the store's `now` (ms).
+    """A board's clock, as last read from the store.
 
-    `latest` is the newest event time (ms) that the board has seen, on boards that run on such times.
+    Attributes:
+        newest: the newest slot; None for none.
+        now: the store's time, in ms.
+        latest: the newest event time, in ms, on boards with an event clock.
     """
 
     newest: int | None
@@ -19,7 +22,7 @@ class Clock(msgspec.Struct):
 
 
 def planned_clock(board: Board, clock: Clock) -> PlannedClock:
-    """Where the clock stands now, if it has not moved since, and until when."""
+    """The newest slot by a clock, and until when it is the newest."""
     if board.clock == "event":
         return PlannedClock(by_event=True, current=clock.newest)
     window = board.window

@@ -1,11 +1,11 @@
-"""Names in the store. The keys of a board share the hash tag `{board}`, so a board lives on one Cluster slot.
+"""The names of store keys. Those of a board share the hash tag `{board}`, so a board lives in one Cluster slot.
 
-The system's own keys have tags that begin with a colon, which no board id and no producer id can hold.
+The system's own store keys have tags that begin with a colon, which no board id and no producer id can contain.
 """
 
 from typing import Final
 
-# Where earlier versions kept what belongs to the system: the tags were ids that a board can have.
+# The names that earlier versions gave to the system's store keys. A board can have their tags as its id.
 _MOVED: Final = (
     ("{boards}:definitions", "{:boards}:definitions"),
     ("{boards}:trail", "{:boards}:trail"),
@@ -14,7 +14,7 @@ _MOVED: Final = (
 
 
 class Table:
-    """The keys of one ranking, and of what belongs to its records; `suffix` is empty, or `:` and the slot's start."""
+    """The store keys of one ranking and its records; `suffix` is empty, or `:` and the start of the slot."""
 
     def __init__(self, base: str, suffix: str) -> None:
         self.suffix = suffix
@@ -26,17 +26,17 @@ class Table:
 
     @property
     def order(self) -> tuple[str, str, str]:
-        """What tells the order of the records."""
+        """The store keys that decide the order of the records."""
         return self.ranking, self.reached, self.levels
 
     @property
     def all(self) -> tuple[str, ...]:
-        """Every key of the table."""
+        """Every store key of the ranking."""
         return self.ranking, self.reached, self.levels, self.metadata, self.votes
 
 
 class Keys:
-    """The keys and the channel of one board; its id is checked before it comes here."""
+    """The store keys and the channel of one board, whose id has been checked before."""
 
     def __init__(self, prefix: str, board: str) -> None:
         self._base = f"{prefix}:{{{board}}}"
@@ -54,7 +54,7 @@ class Keys:
         self.gone = f"{self._base}:gone"
 
     def table(self, start: int | str | None = None) -> Table:
-        """The one table of a board, or that of the slot that begins at `start`, in seconds since 1970."""
+        """The board's only ranking, or that of the slot that begins at `start`, in seconds since 1970."""
         return self._whole if start is None else Table(self._base, f":{start}")
 
     def slot(self, start: int | str) -> str:
@@ -62,16 +62,16 @@ class Keys:
         return f"{self._base}:slot:{start}"
 
     def seen(self, start: int) -> str:
-        """The set of the identities that were counted in the bucket that begins at `start`."""
+        """The set of the identities in the bucket that begins at `start`, in seconds since 1970."""
         return f"{self._base}:seen:{start}"
 
     def of_slot(self, start: int | str) -> tuple[str, ...]:
-        """Every key that belongs to the slot that begins at `start`, in seconds since 1970, and to it alone."""
+        """Every store key that belongs only to the slot that begins at `start`, in seconds since 1970."""
         return self.slot(start), *self.table(start).all
 
     @property
     def fixed(self) -> tuple[str, ...]:
-        """Every key that a board has once, but for its state (`meta`, `gone`) and its list of slots."""
+        """Every store key that a board has once, except its state (`meta`, `gone`) and its list of slots."""
         return *self._whole.all, self.writers, self.log, self.taken, self.entrants, self.hidden, self.viewers
 
     @property
@@ -81,7 +81,7 @@ class Keys:
 
 
 class SystemKeys:
-    """The keys under one prefix that belong to no board."""
+    """The store keys under one prefix that belong to no board."""
 
     def __init__(self, prefix: str) -> None:
         self.definitions = f"{prefix}:{{:boards}}:definitions"

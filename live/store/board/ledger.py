@@ -1,6 +1,6 @@
-"""One board in the store, as one process sees it: what writes, reads, rotates and moderates it, over one state.
+"""One board in the store: its writer, reader, rotator and moderation over one state.
 
-The rules I1 to I7 live in the scripts; here is the way to them.
+The scripts keep the invariants I1 to I7; these classes call the scripts.
 """
 
 from live.domain.board import Board
@@ -14,12 +14,12 @@ from live.store.connection.client import Store
 
 
 class Ledger:
-    """The parts of one board."""
+    """The parts of one board. Give each user the part that it needs."""
 
     def __init__(
         self, client: Store, board: Board, settings: Settings, scripts: Scripts = SCRIPTS, born: str = ""
     ) -> None:
-        """With `born`, the epoch that the board was created with at run time: it never gets another one here."""
+        """With `born`, the epoch that the board was created with at run time: this process never gives it another."""
         self.state = BoardState(client, board, settings, scripts, born)
         self.writer = BoardWriter(self.state)
         self.reader = BoardReader(self.state)

@@ -1,4 +1,4 @@
-"""What an operator does to single members: registering them for a contest, and hiding them."""
+"""What operators do to single members: register them for a contest, and hide them."""
 
 from live.errors import ProblemError
 from live.store.board.requests import EnterRequest, HideRequest, Part, WithdrawRequest
@@ -13,11 +13,11 @@ class BoardModeration:
         self.state = state
 
     async def enter(self, member: str, metadata: bytes) -> bool:
-        """Register a member, or give it other metadata (JSON); True when it is new.
+        """Register a member, or replace its metadata (JSON). Returns whether the member is new.
 
         Raises:
             ProblemError: `too_many_members`.
-            StoreUnavailableError: the store is away.
+            StoreUnavailableError: the store is unavailable.
             EpochLostError: the store lost the board.
         """
         state = self.state
@@ -35,7 +35,7 @@ class BoardModeration:
 
         Raises:
             ProblemError: `record_not_found`, or `record_voted`.
-            StoreUnavailableError: the store is away.
+            StoreUnavailableError: the store is unavailable.
             EpochLostError: the store lost the board.
         """
         state, keys = self.state, self.state.keys
@@ -49,19 +49,19 @@ class BoardModeration:
             raise ProblemError("record_not_found", "the key is not registered")
 
     async def hide(self, member: str, *, hidden: bool) -> None:
-        """Take a member out of the rankings, or put it back; it is counted all the while.
+        """Take a member out of the rankings, or put it back. The board counts a hidden member as before.
 
         Raises:
-            StoreUnavailableError: the store is away.
+            StoreUnavailableError: the store is unavailable.
             EpochLostError: the store lost the board.
         """
         state = self.state
         await state.open_to_write()
         while not await self._hide(member, hidden=hidden):
-            pass  # slots have come or gone meanwhile
+            pass  # the slots have changed in between
 
     async def _hide(self, member: str, *, hidden: bool) -> bool:
-        """Hide or show a member in all slots that there are now; False when others have come or gone meanwhile."""
+        """Hide or show a member in all slots; False when the slots have changed in between."""
         state, own = self.state, self.state.keys
         keys, parts = [own.meta, own.slots, own.hidden], []
         for start in await state.call("ZRANGE", own.slots, 0, -1):
@@ -83,6 +83,6 @@ class BoardModeration:
         """Whether a member is hidden.
 
         Raises:
-            StoreUnavailableError: the store is away.
+            StoreUnavailableError: the store is unavailable.
         """
         return bool(await self.state.call("HEXISTS", self.state.keys.hidden, member))

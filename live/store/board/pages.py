@@ -1,4 +1,4 @@
-"""What scripts answer that read a ranking, as pages of records."""
+"""Decodes the replies of the scripts that read a ranking into pages of records."""
 
 from itertools import count as count_from
 from typing import Any, Final
@@ -10,18 +10,18 @@ from live.domain.board import Board
 from live.domain.ranking import Page, Record, position, ranks_of
 from live.domain.window import Periods
 
-HIGH: Final = 40  # bits below the higher part of a sum of scores
+HIGH: Final = 40  # bits of a total below its higher part
 TAG: Final = 8  # bytes before the member in a name, where ties go by time
 
 
 def total_of(text: bytes) -> int:
-    """The sum of all scores as scripts give it: a number, or one and `+` and another in units of 2^40."""
+    """The total of all scores as scripts return it: a number, or a number, `+` and another one in units of 2^40."""
     low, _, high = text.partition(b"+")
     return int(low) + (int(high or 0) << HIGH)
 
 
 def page_of(reply: list[Any], board: Board, period: int | None) -> Page:
-    """The page of an answer about a board as it was when it was asked."""
+    """The page of a reply, for a board with the settings at the time of the request."""
     epoch, offset, count, total, start, rank, rows, metadata, registered = reply
     names, scores = rows[::2], [int(float(score)) for score in rows[1::2]]
     skip = 0 if board.tags == "key" else TAG
@@ -48,7 +48,7 @@ def page_of(reply: list[Any], board: Board, period: int | None) -> Page:
 def _described(
     board: Board, names: list[bytes], scores: list[int], metadata: list[bytes | None], first: int, rank: int
 ) -> tuple[Record, ...]:
-    """Records with all that may be said of them."""
+    """Records with ranks, fields, metadata and positions."""
     skip = 0 if board.tags == "key" else TAG
     ranks = ranks_of(scores, rank, first, board.ranks)
     described = metadata or [None] * len(names)

@@ -1,7 +1,7 @@
-"""Which slots a batch goes to and which of its entries are refused: pure, given where the board's clock stands.
+"""Plans a batch: which slots its entries go to, and which entries are refused. A pure function of the board's clock.
 
-The script that applies a plan checks that the board stands where the plan took it to stand, and refuses the plan as a
-whole otherwise; so a plan may be made from what was heard last, and be wrong, without harm.
+The script that applies a plan checks the board's clock, and refuses the whole plan if the clock has moved. So a plan
+made from an old state of the clock does no harm.
 """
 
 from collections import Counter
@@ -22,10 +22,14 @@ _PAIR: Final = b"pair"
 
 
 class Group(msgspec.Struct):
-    """What a plan does to one slot: for each key an amount, and what hangs on it.
+    """What a plan does to one slot.
 
-    `orders` gives the number of the event that decides when a key reached its score: 0 for none, negative where the key
-    left its score in between, though it may come back to it.
+    Attributes:
+        amounts: the amount of each member.
+        orders: for each member the number of the event with which it reached its score: 0 for none, negative if the
+            member left the score in between.
+        metadata: the metadata (JSON) of each member; empty to delete it.
+        votes: the digests of each vote, and the change to their counts.
     """
 
     amounts: dict[str, int] = {}
@@ -35,13 +39,20 @@ class Group(msgspec.Struct):
 
 
 class Plan(msgspec.Struct):
-    """A batch made ready.
+    """A planned batch.
 
-    `current` is the newest slot before the batch (None for none yet), `reached` the newest after it; the plan holds
-    before `till` (ms; None for ever). `latest` is the newest event time in ms. `refused` maps the index
-    of an entry to a code of `REFUSALS`, or to `duplicate`. `identities` are those of the entries that are counted, each
-    with its index, in their order, and `asked` those of entries that the plan refuses: if the store knows one, it was
-    counted before. `events` go to the log of a sliding window; `voters` are the entries of the votes.
+    Attributes:
+        current: the newest slot before the batch; None for none yet.
+        reached: the newest slot after the batch.
+        now: the board's time, in ms.
+        till: the plan is valid before this time of the board, in ms; None for no limit.
+        latest: the newest event time in the batch, in ms.
+        slots: what the batch does to each slot.
+        refused: for the index of each refused entry a code of `REFUSALS`, or `duplicate`.
+        identities: the identities of the counted entries, each with its index, in order.
+        asked: the identities of refused entries. If the store knows one, that event was counted before.
+        events: the events for the log of a sliding window.
+        voters: the indexes of the entries that are votes, in order.
     """
 
     current: int | None
@@ -58,11 +69,11 @@ class Plan(msgspec.Struct):
 
     @property
     def looked_up(self) -> list[bytes]:
-        """The identities of entries that the plan refuses, and of no others."""
+        """The identities that only refused entries have."""
         return [identity for identity in self.asked if identity not in self.identities]
 
     def hold_till(self, time: int) -> None:
-        """Have the plan hold before a time of the board only."""
+        """Limit the plan to times of the board before this one, in ms."""
         self.till = time if self.till is None else min(self.till, time)
 
 
@@ -74,15 +85,15 @@ def make_plan(
     newest_time: int | None,
     secret: bytes = b"",
 ) -> Plan:
-    """Plan the entries at `indexes`, in that order; of equal identities the first is counted.
+    """Plan the entries at `indexes`, in that order. Of entries with the same identity the first is counted.
 
     Args:
-        board: whose choices decide.
+        board: the board.
         entries: the batch.
-        indexes: which of its entries to plan.
-        clock: where the board's clock stands.
-        newest_time: the latest time (ms) that an event may have; None leaves that to the script.
-        secret: the board's own, which keys what is stored of voters.
+        indexes: the indexes of the entries to plan.
+        clock: the board's clock.
+        newest_time: the latest time (ms) that an event may have; None leaves the check to the script.
+        secret: the board's secret, the key of the digests of voters.
     """
     plan = begin_plan(board, clock)
     whole = isinstance(entries, Likes) and len(indexes) == len(entries)
@@ -95,14 +106,14 @@ def make_plan(
 
 
 def begin_plan(board: Board, clock: Clock) -> Plan:
-    """A plan of nothing yet: the slot that is the newest, and until when."""
+    """An empty plan by the board's clock."""
     planned = planned_clock(board, clock)
     now = clock.now if board.clock == "server" or clock.latest is None else clock.latest
     return Plan(planned.current, planned.current, now, planned.till)
 
 
 def _plan_likes(plan: Plan, board: Board, keys: list[str]) -> None:
-    """Plan likes that say no more than their keys: equal keys are added up at once."""
+    """Plan likes that consist of a member only, and add up those of the same member at once."""
     assert plan.current is not None, "a server clock always has a newest slot"  # noqa: S101
     group = plan.slots[plan.current] = Group(dict(Counter(keys)))
     if board.ties != "key":
@@ -140,7 +151,7 @@ def _plan_entry(
 
 
 def _place_of(plan: Plan, board: Board, entry: Entry, newest_time: int | None) -> int | str:
-    """The slot in which an entry counts, or why it is refused; what is refused does not move the board's clock."""
+    """The slot in which an entry counts, or the code of its refusal. Refused entries do not move the board's clock."""
     key, amount, time, _, extra = entry
     if extra is not None and extra.refused is not None:
         return extra.refused
@@ -161,7 +172,7 @@ def _place_of(plan: Plan, board: Board, entry: Entry, newest_time: int | None) -
 
 
 def _count(group: Group, board: Board, key: str, amount: int, index: int) -> None:
-    """Fold an amount into what the batch does to a key, and note which event decides when it got there."""
+    """Combine an amount with the earlier ones of the same member, and record which event decides its order."""
     amounts, orders = group.amounts, group.orders
     number = index + 1
     if key not in amounts:
@@ -179,7 +190,7 @@ def _count(group: Group, board: Board, key: str, amount: int, index: int) -> Non
 
 
 def _vote_fault(plan: Plan, board: Board, time: int | None, extra: Extra | None) -> str | None:
-    """Why an event can't be a vote, on a board that counts such; a server clock asks when it came, not what it says."""
+    """Why an event is not a valid vote; None if it is, or on other boards. A server clock ignores the event's time."""
     votes = board.votes
     if votes is None:
         return None
@@ -200,7 +211,7 @@ def _vote_fault(plan: Plan, board: Board, time: int | None, extra: Extra | None)
 
 
 def _slot_of(plan: Plan, board: Board, time: int | None) -> int | str:
-    """The slot of an event, or why it has none."""
+    """The slot of an event, or the code of its refusal."""
     if time is None:
         return "time_required" if board.clock == "event" or plan.current is None else plan.current
     slot = board.window.slot_at(time // 1000)
@@ -208,7 +219,7 @@ def _slot_of(plan: Plan, board: Board, time: int | None) -> int | str:
 
 
 def _move_clock(plan: Plan, board: Board, time: int, slot: int) -> None:
-    """Note the time of an event that is counted: on some boards it is what the clock shows."""
+    """Record the time of a counted event, which moves an event clock."""
     if plan.latest is None or time > plan.latest:
         plan.latest = time
     if board.clock == "event":
@@ -218,7 +229,7 @@ def _move_clock(plan: Plan, board: Board, time: int, slot: int) -> None:
 
 
 def _is_late(plan: Plan, board: Board, time: int, start: int, end: int) -> bool:
-    """Whether a slot is closed to an event; where time alone will close it, the plan holds no longer than that."""
+    """Whether a slot is closed to an event. If time alone will close it, the plan is valid until then."""
     window = board.window
     if plan.reached is None:
         return False
@@ -238,9 +249,9 @@ def _is_late(plan: Plan, board: Board, time: int, start: int, end: int) -> bool:
 
 
 def voter_digests(secret: bytes, actor: str, key: str) -> tuple[bytes, bytes]:
-    """16 bytes that stand for a voter, and 16 that stand for a voter and a key; keyed, so that nobody can forge them.
+    """Digests of a voter, and of a voter and a member, 16 bytes each. They are keyed, so that nobody can forge them.
 
-    The length of the actor goes before it, so that no two pairs are the same bytes.
+    The length of the actor precedes it, so that no two pairs have the same bytes.
     """
     name = actor.encode()
     voter = blake2b(name, digest_size=16, key=secret, person=_VOTER)
@@ -249,7 +260,7 @@ def voter_digests(secret: bytes, actor: str, key: str) -> tuple[bytes, bytes]:
 
 
 def known_again(entries: Sequence[Entry], indexes: Sequence[int], plan: Plan, numbers: Sequence[int]) -> dict[int, str]:
-    """The entries whose identity the store knows, by its number in the plan; all of them that stand in the batch."""
+    """The entries whose identity the store knows. `numbers` count the identities of the plan from 1."""
     looked_up = [*plan.identities, *plan.looked_up]
     known = {looked_up[number - 1] for number in numbers}
     return {index: "duplicate" for index in indexes if entries[index][3] in known}
@@ -258,7 +269,7 @@ def known_again(entries: Sequence[Entry], indexes: Sequence[int], plan: Plan, nu
 def turned_away(
     board: Board, entries: Sequence[Entry], indexes: Sequence[int], plan: Plan, places: AbstractSet[tuple[int, str]]
 ) -> dict[int, str]:
-    """The entries for which there is no room: those of members that are new in slots that are full."""
+    """The entries for which there is no room: those of new members in full slots."""
     return {
         index: "board_full"
         for index in planned(indexes, plan)
@@ -269,9 +280,9 @@ def turned_away(
 def out_of_range(
     board: Board, entries: Sequence[Entry], indexes: Sequence[int], plan: Plan, held: dict[tuple[int, str], int]
 ) -> dict[int, str]:
-    """The entries that would take a member's value out of its range, one after another in their order.
+    """The entries that would take a member's value out of its range, taken one by one in order.
 
-    `held` is what slots hold of the members that are out of range by all of their entries together.
+    `held` is what the slots hold of the members whose entries leave the range together.
     """
     refused = {}
     for index in planned(indexes, plan):
@@ -288,11 +299,11 @@ def out_of_range(
 
 
 def planned(indexes: Sequence[int], plan: Plan) -> Iterator[int]:
-    """Those of some entries that the plan counts."""
+    """The indexes of the entries that the plan counts."""
     return (index for index in indexes if index not in plan.refused)
 
 
 def _start(board: Board, plan: Plan, entry: Entry) -> int | None:
-    """The slot that an entry is counted in."""
+    """The slot in which an entry is counted."""
     time = entry[2]
     return plan.current if time is None else board.window.slot_at(time // 1000).start

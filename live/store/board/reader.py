@@ -1,4 +1,4 @@
-"""Reading a board: consecutive records, or the records of some members, at one instant."""
+"""Reading a board: consecutive records, or the records of some members, each read at one instant."""
 
 import asyncio
 from collections.abc import Callable, Iterator, Sequence
@@ -15,9 +15,9 @@ from live.store.board.state import MOST_REPLANS, BoardState
 from live.store.connection.client import Store, store_errors
 from live.store.connection.scripts import Script, text
 
-_MOST_WORK: Final = 1500  # of one call, which holds the store up for a millisecond or two
-_WORK: Final = 20  # to find a member: as much as to read so many records
-_AT_ONCE: Final = 2  # calls that are under way, so that the store need not wait for us; it answers all before others
+_MOST_WORK: Final = 1500  # records in one call, which blocks the store for a millisecond or two
+_WORK: Final = 20  # to find a member costs as much as to read so many records
+_AT_ONCE: Final = 2  # calls in flight, so that the store need not wait for us; more would delay other clients
 
 Mode = Literal["rank", "after", "before", "around", "score"]
 Wanted = tuple[str, int]  # a member, and how many neighbours on each side
@@ -25,9 +25,16 @@ _R = TypeVar("_R", bound=msgspec.Struct)
 
 
 class Question(msgspec.Struct, frozen=True):
-    """What a script is to read: of a `board` the period that starts at `slot`; the other fields are in `ReadRequest`.
+    """What to read.
 
-    `known` is the highest offset that was known before the store is asked.
+    Attributes:
+        board: the board, with the settings at the time of the request.
+        slot: the start of the period.
+        known: the highest offset that was known before the request.
+        keys: the store keys that the script needs.
+        clock: see `ReadRequest`.
+        suffix: see `ReadRequest`.
+        view: how the ranking is read.
     """
 
     board: Board
@@ -62,7 +69,7 @@ class Question(msgspec.Struct, frozen=True):
 
 
 class Spot(msgspec.Struct, frozen=True):
-    """A member's place and neighbours as the store told them, not decoded yet: mostly they have not changed."""
+    """A member's record and neighbours as the store sent them. They are decoded only if they have changed."""
 
     head: list[Any]
     place: list[Any]
@@ -75,7 +82,7 @@ class Spot(msgspec.Struct, frozen=True):
         return self.head[0].decode(), int(self.head[1])
 
     def is_same(self, other: "Spot") -> bool:
-        """Whether nothing but the offset is other."""
+        """Whether nothing but the offset differs."""
         ours, theirs = self.head, other.head
         return ours[0] == theirs[0] and ours[2] == theirs[2] and self.place == other.place
 
@@ -95,12 +102,12 @@ class BoardReader:
         before: tuple[int, bytes] | None = None,
         period: int | None = None,
     ) -> Page:
-        """Read `limit` records from `start`, or those that follow or precede a position (`Page.first`, `Page.last`).
+        """Read `limit` records from `start`, or those after or before a position (`Page.last`, `Page.first`).
 
-        `period` is the start of one, on a board that has a ranking for each; None for the current one.
+        `period` is the start of a period, on a board with a ranking for each period; None for the current one.
 
         Raises:
-            StoreUnavailableError: the store is away.
+            StoreUnavailableError: the store is unavailable.
             EpochLostError: the store lost the board.
         """
         if after is not None:
@@ -113,17 +120,17 @@ class BoardReader:
         """Read a member's record with `around` neighbours on each side; None when the member is not on the board.
 
         Raises:
-            StoreUnavailableError: the store is away.
+            StoreUnavailableError: the store is unavailable.
             EpochLostError: the store lost the board.
         """
         page = await self._read("around", around, member, 0, period)
         return page if page.records else None
 
     async def read_score(self, score: int, limit: int, *, period: int | None = None) -> Page:
-        """Read `limit` records around the place that a score would have.
+        """Read `limit` records around the rank that a score would have.
 
         Raises:
-            StoreUnavailableError: the store is away.
+            StoreUnavailableError: the store is unavailable.
             EpochLostError: the store lost the board.
         """
         return await self._read("score", score, "", limit, period)
@@ -132,16 +139,16 @@ class BoardReader:
         """The start of the newest period; None before the first event of an event clock.
 
         Raises:
-            StoreUnavailableError: the store is away.
+            StoreUnavailableError: the store is unavailable.
             EpochLostError: the store lost the board.
         """
         return (await self.read(1)).slot
 
     async def entrant(self, member: str) -> bytes | None:
-        """The metadata with which a member is registered for a contest, as JSON; None when it is not.
+        """The metadata (JSON) with which a member is registered for a contest; None when it is not registered.
 
         Raises:
-            StoreUnavailableError: the store is away.
+            StoreUnavailableError: the store is unavailable.
         """
         if self.state.board.votes is None:
             return None
@@ -149,12 +156,12 @@ class BoardReader:
         return found
 
     async def places(self, wanted: Sequence[Wanted]) -> list[Spot]:
-        """The places of members, in that order, each with so many neighbours on each side.
+        """The records of members, in that order, each with its number of neighbours on each side.
 
-        They are read at a few instants, one for each call: where a place stands is said in its page.
+        They are read with a few calls, each at one instant; each page has its own position.
 
         Raises:
-            StoreUnavailableError: the store is away.
+            StoreUnavailableError: the store is unavailable.
             EpochLostError: the store lost the board.
         """
         chunks = list(_chunks(wanted))
@@ -169,19 +176,19 @@ class BoardReader:
         return page_of([*spot.head, *spot.place, None], spot.board, spot.period)
 
     async def find_all(self, members: Sequence[str], around: int, *, period: int | None = None) -> list[Page | None]:
-        """The records of members, in that order and all at one instant, each with so many neighbours on each side.
+        """The records of members, in that order, all at one instant, each with `around` neighbours on each side.
 
         There is None for a member that is not on the board.
 
         Raises:
-            StoreUnavailableError: the store is away.
+            StoreUnavailableError: the store is unavailable.
             EpochLostError: the store lost the board.
         """
         pages = [self.page(spot) for spot in await self._places([(member, around) for member in members], period)]
         return [page if page.records else None for page in pages]
 
     def question(self, period: int | None = None) -> Question:
-        """What is to be read: the current period, or the one that starts at `period`."""
+        """What to read: the current period, or the one that starts at `period`."""
         state = self.state
         board, clock = state.board, state.planned()
         slot = clock.current if period is None else period
@@ -197,9 +204,9 @@ class BoardReader:
         )
 
     def is_answered(self, reply: list[Any], known: int) -> bool:
-        """Whether a script has read; if not, the board's clock was not where this process took it to be, and is now.
+        """Whether a reply holds records. If not, the board's clock had moved, and is updated: ask again.
 
-        `known` is the highest offset that was known before the store was asked.
+        `known` is the highest offset that was known before the request.
 
         Raises:
             EpochLostError: the store lost the board.
@@ -221,7 +228,7 @@ class BoardReader:
         return page_of(reply, question.board, question.slot)
 
     async def _places(self, wanted: Sequence[Wanted], period: int | None = None) -> list[Spot]:
-        """The places of members, read in one call."""
+        """The records of members, read in one call."""
 
         def request(question: Question) -> LookupRequest:
             return question.look_up(wanted)
@@ -233,7 +240,7 @@ class BoardReader:
     async def _ask(
         self, script: Script[_R], request: Callable[[Question], _R], period: int | None
     ) -> tuple[list[Any], Question]:
-        """Run a script that reads, with the request that is made of a question; gives its answer and the question."""
+        """Run a script that reads, with a request made from a question. Returns the reply and the question."""
         state = self.state
         await state.open()
         for _ in range(MOST_REPLANS):
@@ -245,10 +252,10 @@ class BoardReader:
 
 
 async def read_positions(client: Store, boards: Sequence[BoardReader]) -> list[tuple[str, int]]:
-    """Where boards stand, epoch and offset of each, at the price of one call.
+    """The positions of boards, epoch and offset of each, with one round trip.
 
     Raises:
-        StoreUnavailableError: the store is away.
+        StoreUnavailableError: the store is unavailable.
     """
     metas = [board.state.keys.meta for board in boards]
     async with store_errors():
@@ -260,7 +267,7 @@ async def read_positions(client: Store, boards: Sequence[BoardReader]) -> list[t
 
 
 async def read_tops(client: Store, wanted: Sequence[tuple[BoardReader, int]]) -> list[Page | Exception]:
-    """Read the first so many records of several boards, at the price of one call; errors are given back as values."""
+    """Read the top of several boards, each with its size, with one round trip. Errors are returned as values."""
     questions = [board.question() for board, _ in wanted]
     commands = [
         (
@@ -286,7 +293,7 @@ async def _understood(
     question: Question,
     reply: Any,  # noqa: ANN401
 ) -> Page | Exception:
-    """The page of a reply; what does not go smoothly is read once more, by itself."""
+    """The page of a reply. If there is no page in it, the board is read again, alone."""
     try:
         if isinstance(reply, list) and board.state.epoch is not None and board.is_answered(reply, question.known):
             return page_of(reply, question.board, question.slot)
@@ -296,7 +303,7 @@ async def _understood(
 
 
 def _chunks(wanted: Sequence[Wanted]) -> Iterator[Sequence[Wanted]]:
-    """Parts of which each is no more work than one call may be."""
+    """Parts that are each small enough for one call."""
     first, work = 0, 0
     for place, (_, neighbours) in enumerate(wanted):
         more = _WORK + 2 * neighbours

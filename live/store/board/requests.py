@@ -1,6 +1,6 @@
-"""What the scripts of a board are asked: one struct for each, which the script receives as its first argument.
+"""The requests of a board's scripts: each script receives one struct, packed as MessagePack, as its only argument.
 
-A field that has its default is left out, and a script finds `nil` in its place. Times are in milliseconds and starts of
+A field with its default value is left out, and the script finds `nil`. Times are in milliseconds and the starts of
 slots in seconds since 1970.
 """
 
@@ -15,10 +15,16 @@ from live.store.connection.scripts import Text
 class Rules(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The rules of a board's rankings.
 
-    `operation` is `incr`, `set`, `max` or `min`; `ties` says whether the tags of names grow (`rising`) or shrink
-    (`falling`) with time, None for names without tags; `dense` keeps the set of all scores; `summed` keeps their total;
-    `cap` is the most records that a ranking keeps; `order` is how it is read, so which records are its last:
-    `forward`, `backward` or `turned`. The others are the limits of a contest.
+    Attributes:
+        operation: how an amount changes a value: `incr`, `set`, `max` or `min`.
+        order: how the ranking is read, and so which records are last: `forward`, `backward` or `turned`.
+        ties: whether the tags of names grow (`rising`) or shrink (`falling`) with time; None for names without tags.
+        dense: keep the set of all scores.
+        summed: keep the total of all scores.
+        cap: the most records that a ranking keeps.
+        per_key: the most votes of an actor for one member.
+        per_actor: the most votes of an actor.
+        registered: only registered members can receive votes.
     """
 
     operation: str
@@ -49,10 +55,12 @@ def rules_of(board: Board) -> Rules:
 
 
 class PlannedClock(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Where the caller takes the board's clock to stand.
+    """The state of the board's clock, as the caller believes.
 
-    `by_event` says that the newest event tells the time; `current` is the newest slot (None for none yet); the board
-    has passed on to another from `till` (None: time alone does not end the slot).
+    Attributes:
+        by_event: the time is that of the newest event.
+        current: the newest slot; None for no slot yet.
+        till: when the slot ends; None when time alone does not end it.
     """
 
     by_event: bool = False
@@ -61,11 +69,15 @@ class PlannedClock(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
 
 
 class Identities(msgspec.Struct, kw_only=True, omit_defaults=True):
-    """The identities of a batch, 16 bytes each and distinct.
+    """The identities of a batch.
 
-    The first `counted` are of events that the plan counts, the others of events that it refuses. `bucket` is the start
-    of the newest bucket of identities, whose store key has the number `newest`; `oldest` is the number of the last key
-    to look at, after which comes the key to drop. The newest bucket is kept for `kept` seconds after its start.
+    Attributes:
+        all: the identities, 16 bytes each and distinct.
+        counted: how many of them, from the first, belong to events that the plan counts; it refuses the others.
+        bucket: the start of the newest bucket of identities.
+        newest: the number of its store key.
+        oldest: the number of the last store key to search. The one after it is deleted when a new bucket begins.
+        kept: for how many seconds after its start the newest bucket is kept.
     """
 
     all: msgspec.Raw
@@ -77,7 +89,7 @@ class Identities(msgspec.Struct, kw_only=True, omit_defaults=True):
 
 
 class Votes(msgspec.Struct):
-    """For each vote the digests of its actor and of its actor and member, and by how much it changes their count."""
+    """For each vote, the digest of its actor, the digest of actor and member, and the change to their counts."""
 
     actors: list[Text]
     pairs: list[Text]
@@ -85,12 +97,18 @@ class Votes(msgspec.Struct):
 
 
 class Group(msgspec.Struct, kw_only=True, omit_defaults=True):
-    """What a batch does to the slot that begins at `start`.
+    """What a batch does to one slot.
 
-    `suffix` ends the names of the totals of the slot's ranking; `keys` is the number of the first of its store keys.
-    `members` are distinct, each with its amount. `orders` are sent where ties go by time: the number of the event that
-    decides when a member reached its score, 0 for none, negative where it left the score in between. `metadata` is
-    JSON, empty to drop what there is.
+    Attributes:
+        start: the start of the slot.
+        suffix: the end of the names of the fields that hold the total of its ranking.
+        keys: the number of the first of its store keys.
+        members: distinct members.
+        amounts: the amount of each member.
+        orders: where ties go by time, for each member the number of the event with which it reached its score: 0 for
+            none, negative if the member left the score in between.
+        metadata: for each member its metadata (JSON), empty to delete it.
+        votes: the votes in a contest.
     """
 
     start: int
@@ -104,7 +122,7 @@ class Group(msgspec.Struct, kw_only=True, omit_defaults=True):
 
 
 class LogEvents(msgspec.Struct):
-    """Events for the log of a sliding window; a time of False is now."""
+    """Events for the log of a sliding window. A time of False means now."""
 
     times: list[int | Literal[False]]
     amounts: list[int]
@@ -116,19 +134,19 @@ class AddRequest(msgspec.Struct, kw_only=True, omit_defaults=True):
 
     Attributes:
         epoch: the epoch that the caller knows.
-        writer: the process that sends.
-        sequence: the number of this writer's batch; a retry keeps it.
-        channel: where the change is announced.
-        clock: where the board's clock stands by the plan.
+        writer: the process that sends the batch.
+        sequence: the number of the batch among those of this writer; a retry has the same number.
+        channel: the channel on which the change is announced.
+        clock: the board's clock, as the plan assumes.
         rules: the rules of the board.
         span: seconds that a bucket of identities covers.
         reached: the newest slot after the batch.
         latest: the newest event time in the batch; None for none.
         future: milliseconds that `latest` may be ahead of the store's clock.
         most: how far from zero a member's value in a slot may be.
-        most_slots: how many slots there may be for `most` to be enough; None where there is but one.
+        most_slots: how many slots the board may have, so that no score leaves its range; None for a single slot.
         most_members: how many members a slot and a ranking may have.
-        identities: those of the batch; None when no event has one.
+        identities: the identities of the batch; None when no event has one.
         groups: what the batch adds to each slot; empty when the plan refuses every event.
         events: the events for the log of a sliding window.
     """
@@ -170,7 +188,7 @@ class OpenRequest(msgspec.Struct, kw_only=True, omit_defaults=True):
 
 
 class TouchRequest(msgspec.Struct):
-    """Note that somebody uses the board with an epoch."""
+    """Record that somebody uses the board with this epoch."""
 
     epoch: str
 
@@ -178,8 +196,11 @@ class TouchRequest(msgspec.Struct):
 class View(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """How a ranking is read.
 
-    `order` is `forward`, `backward` or `turned`, and `ranks` as in `Board`; `tagged` says that names begin with a tag,
-    and `described` that there may be metadata.
+    Attributes:
+        order: `forward`, `backward` or `turned`.
+        ranks: as in `Board`.
+        tagged: whether names begin with a tag.
+        described: whether members may have metadata.
     """
 
     order: str
@@ -197,13 +218,15 @@ class ReadRequest(msgspec.Struct, kw_only=True, omit_defaults=True):
     """Read consecutive records.
 
     Attributes:
-        clock: where the board's clock stands; None when what is read does not depend on it.
-        suffix: ends the names of the totals of the ranking.
+        clock: the board's clock; None when the result does not depend on it.
+        suffix: the end of the names of the fields that hold the total of the ranking.
         view: how the ranking is read.
         mode: `rank`, `after`, `before`, `around` or `score`.
-        number: rank: how many records to pass over; after, before, score: a score; around: how many neighbours.
-        name: after, before: with `number` the position to go on from, which need not exist any more; around: a member.
-        limit: the most records to read; unused by `around`.
+        number: `rank`: the number of records to skip; `after`, `before`, `score`: a score; `around`: the number of
+            neighbours on each side.
+        name: `after`, `before`: together with `number` a position, whose record need not exist any more; `around`: a
+            member.
+        limit: the most records to read; `around` does not use it.
     """
 
     clock: PlannedClock | None = None
@@ -216,7 +239,7 @@ class ReadRequest(msgspec.Struct, kw_only=True, omit_defaults=True):
 
 
 class LookupRequest(msgspec.Struct, kw_only=True, omit_defaults=True):
-    """Look members up, each with its number of neighbours on each side; the other fields are those of `ReadRequest`."""
+    """Look up members, each with a number of neighbours on each side. The other fields are those of `ReadRequest`."""
 
     clock: PlannedClock | None = None
     suffix: str
@@ -230,12 +253,12 @@ class RotateRequest(msgspec.Struct, kw_only=True, omit_defaults=True):
 
     Attributes:
         epoch: the epoch that the caller knows.
-        channel: where the change is announced.
-        clock: where the board's clock stands.
+        channel: the channel on which the change is announced.
+        clock: the board's clock.
         rules: the rules of the board.
-        kept: the start of the oldest slot that stays.
-        start: the slot whose store key is sent; None when the caller does not know the oldest.
-        cursor: what the last step on this slot returned, or `0`; a lost one costs a pass, not correctness.
+        kept: the start of the oldest slot in the window.
+        start: the slot whose store key is sent; None when the caller does not know the oldest slot.
+        cursor: what the last step on this slot returned, or `0`. A wrong cursor costs time and does no harm.
         count: about how many fields to subtract.
     """
 
@@ -250,7 +273,7 @@ class RotateRequest(msgspec.Struct, kw_only=True, omit_defaults=True):
 
 
 class RotatePeriodRequest(msgspec.Struct, kw_only=True, omit_defaults=True):
-    """Pass on to the newest period, or drop the oldest; the fields are those of `RotateRequest`."""
+    """Move on to the newest period, or delete the oldest one. The fields are those of `RotateRequest`."""
 
     epoch: str
     channel: str
@@ -262,7 +285,7 @@ class RotatePeriodRequest(msgspec.Struct, kw_only=True, omit_defaults=True):
 class ExpireEventsRequest(msgspec.Struct, kw_only=True, omit_defaults=True):
     """Subtract at most `count` events that have left a sliding window of `window` milliseconds.
 
-    `start` is that of the slot that holds the sums; the other fields are those of `RotateRequest`.
+    `start` is the start of the slot that holds the sums. The other fields are those of `RotateRequest`.
     """
 
     epoch: str
@@ -294,7 +317,7 @@ class WithdrawRequest(msgspec.Struct, omit_defaults=True):
 
 
 class Part(msgspec.Struct):
-    """A slot by its start, the suffix of the totals of its ranking, and the number of the first of its store keys."""
+    """A slot: its start, the suffix of the total of its ranking, and the number of the first of its store keys."""
 
     start: str
     suffix: str
@@ -302,7 +325,7 @@ class Part(msgspec.Struct):
 
 
 class HideRequest(msgspec.Struct, kw_only=True, omit_defaults=True):
-    """Hide or show a member in every slot, in the order of their starts."""
+    """Hide or show a member. `slots` are all slots of the board, in the order of their starts."""
 
     epoch: str
     channel: str
@@ -313,9 +336,9 @@ class HideRequest(msgspec.Struct, kw_only=True, omit_defaults=True):
 
 
 class AuditRequest(msgspec.Struct, kw_only=True, omit_defaults=True):
-    """Compare some distinct members with the slots that begin at `starts`, and with `repair` set them right.
+    """Compare the records of distinct members with all slots of the ranking, and with `repair` correct them.
 
-    `tables` says that each slot has a ranking of its own.
+    `starts` are the starts of the slots; `tables` means that each slot has a ranking of its own.
     """
 
     channel: str
@@ -327,7 +350,7 @@ class AuditRequest(msgspec.Struct, kw_only=True, omit_defaults=True):
 
 
 class FixTotalsRequest(msgspec.Struct):
-    """Set the two parts of a total that was counted at an offset; `suffix` ends the names of their fields."""
+    """Set the two parts of a total that was counted at an offset. `suffix` is the end of the names of their fields."""
 
     offset: int
     channel: str
@@ -353,7 +376,7 @@ class CreateRequest(msgspec.Struct, omit_defaults=True):
 
 
 class UpdateRequest(msgspec.Struct, kw_only=True, omit_defaults=True):
-    """Bring a board in line with a revision of its definition; an older one than the board knows changes nothing."""
+    """Apply a revision of a board's definition. A revision that is not newer than the board's changes nothing."""
 
     epoch: str
     channel: str
@@ -362,9 +385,9 @@ class UpdateRequest(msgspec.Struct, kw_only=True, omit_defaults=True):
 
 
 class DeleteKeysRequest(msgspec.Struct, omit_defaults=True):
-    """Drop store keys of the board with an epoch.
+    """Delete store keys of the board with an epoch.
 
-    `starts` are the slots of which every store key is sent; `count` is the most starts to return.
+    `starts` are the slots whose store keys are all sent; `count` is the most starts to return.
     """
 
     epoch: str
@@ -373,14 +396,14 @@ class DeleteKeysRequest(msgspec.Struct, omit_defaults=True):
 
 
 class ExpireRequest(msgspec.Struct):
-    """End the life of a board that nobody has used for `idle` milliseconds."""
+    """Expire a board that nobody has used for `idle` milliseconds."""
 
     epoch: str
     idle: int
 
 
 class RenewRequest(msgspec.Struct):
-    """Give a board another epoch."""
+    """Give a board a new epoch."""
 
     epoch: str
     channel: str

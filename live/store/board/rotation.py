@@ -1,8 +1,8 @@
 """The rotation task: subtracts slots that have left the window, one bounded step at a time, in every process.
 
-A look at a board tells when its next slot is due, and the task sleeps until then. What may be due sooner, because an
-event came that is old or that moves the board's clock, wakes it in the process that added the event. In any case each
-process looks again after `rotation_interval`: that process may have died, or the store's clock may have been set.
+Each step returns when the next slot is due, and the task sleeps until then. An event that is old, or that moves the
+board's clock, may make something due sooner: it wakes the task in the process that added the event. Each process also
+checks again after `rotation_interval`, because that process may have stopped, or the store's clock may have been set.
 """
 
 import asyncio
@@ -20,11 +20,11 @@ from live.store.board.rotator import BoardRotator
 log = structlog.get_logger()
 
 _CATCH_UP_BUDGET: Final = 1.0
-_PAUSE: Final = 1.0  # seconds between two looks at a board that keeps changing, and after one that failed
+_PAUSE: Final = 1.0  # seconds between two checks of a board that keeps changing, and after a failure
 
 
 async def step(rotator: BoardRotator) -> float | None:
-    """One measured step; None when there may be more to do now, else seconds until a slot can be due."""
+    """Do one step and measure it. Returns as `BoardRotator.rotate`."""
     started = time.perf_counter()
     wait = await rotator.rotate()
     ROTATION_SECONDS.observe(time.perf_counter() - started)
@@ -34,7 +34,7 @@ async def step(rotator: BoardRotator) -> float | None:
 async def catch_up(rotator: BoardRotator) -> None:
     """Rotate until nothing is due, for a second at most.
 
-    An event clock jumps with the events; who has just moved it wants to read a board that covers its window.
+    An event clock jumps with the events. A client that has moved it wants to read a board that covers its window.
     """
     deadline = time.monotonic() + _CATCH_UP_BUDGET
     while time.monotonic() < deadline and await step(rotator) is None:
@@ -50,7 +50,7 @@ async def rotate_forever(rotators: Iterable[BoardRotator], interval: float) -> N
 
 async def _rotate_board(rotator: BoardRotator, interval: float) -> None:
     lag = ROTATION_LAG.labels(rotator.state.board.id)
-    due = time.perf_counter()  # when there was, or will be, something to do; now, for all we know
+    due = time.perf_counter()  # when there was, or will be, something to do; now, until a step says otherwise
     while True:
         started = time.perf_counter()
         rotator.state.sooner.clear()
@@ -63,14 +63,14 @@ async def _rotate_board(rotator: BoardRotator, interval: float) -> None:
             wait = _PAUSE
         lag.set(max(0, time.perf_counter() - due))
         if wait is None:
-            # Leave the store at least half of its time, so that writers between two steps are not held up.
+            # Leave the store at least half of its time, so that writers are not delayed between two steps.
             await asyncio.sleep(time.perf_counter() - started)
         else:
             await _rest(rotator, min(wait, interval))
 
 
 async def _rest(rotator: BoardRotator, seconds: float) -> None:
-    """Sleep, but wake for what may be due sooner; after a pause, so that a busy board costs a look a second at most."""
+    """Sleep, but wake for what may be due sooner. The pause limits a busy board to one check a second."""
     pause = min(seconds, _PAUSE)
     await asyncio.sleep(pause)
     with suppress(TimeoutError):

@@ -1,4 +1,4 @@
-"""Subtracting what leaves the window, one bounded step at a time."""
+"""Subtracting what has left the window, one bounded step at a time."""
 
 from typing import Any
 
@@ -12,17 +12,17 @@ class BoardRotator:
 
     def __init__(self, state: BoardState) -> None:
         self.state = state
-        self._leaving = ("", "0")  # the slot that is being drained, and where the next step goes on
+        self._leaving = ("", "0")  # the slot that is being drained, and the cursor for the next step
 
     async def rotate(self) -> float | None:
         """Do one bounded step of rotation.
 
         Returns:
-            None when there may be more to do now, else the seconds until something can be due (infinite when only an
-            event can tell).
+            None when there may be more to do now, else the seconds until something can be due (infinite when that
+            depends on the next event).
 
         Raises:
-            StoreUnavailableError: the store is away.
+            StoreUnavailableError: the store is unavailable.
             EpochLostError: the store lost the board.
         """
         state = self.state
@@ -51,7 +51,7 @@ class BoardRotator:
         raise state.moved_too_often()
 
     async def _drain(self) -> list[Any]:
-        """Subtract a piece of the oldest slot, or drop the oldest period as a whole."""
+        """Subtract a piece of the oldest slot, or delete the whole oldest period."""
         state, (start, cursor) = self.state, self._leaving
         board, keys, clock = state.board, state.keys, state.planned()
         kept = 0 if clock.current is None else board.window.oldest(clock.current)
@@ -84,7 +84,7 @@ class BoardRotator:
         )
 
     async def _expire_events(self, window: Sliding) -> list[Any]:
-        """Take the oldest events out of a sliding window."""
+        """Subtract the oldest events of a sliding window."""
         state, board, keys = self.state, self.state.board, self.state.keys
         return await state.run(
             state.scripts.expire_events,

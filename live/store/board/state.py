@@ -1,4 +1,4 @@
-"""One board in the store, as one process knows it: its epoch, where its clock stands, and how its scripts are run."""
+"""The state of one board as one process knows it: its epoch, its clock, and the calls to its scripts."""
 
 import asyncio
 import math
@@ -35,15 +35,15 @@ from live.store.connection.client import Store, store_errors
 from live.store.connection.line import Word
 from live.store.connection.scripts import Script, text
 
-MOST_REPLANS: Final = 20  # each means that the board's clock moved between two calls
-_WRITER_IDLE: Final = 86_400  # seconds; a batch is retried for a few
+MOST_REPLANS: Final = 20  # each one means that the board's clock moved between two calls
+_WRITER_IDLE: Final = 86_400  # seconds; retries of a batch last a few seconds
 _MOST_QUIET: Final = 60.0
 
 _R = TypeVar("_R", bound=msgspec.Struct)
 
 
 class Scripts(msgspec.Struct, frozen=True):
-    """The scripts of a board; tests put wrong ones in their place, to see that they are caught."""
+    """The scripts of a board. Tests replace some by wrong ones to prove that they notice."""
 
     add: Script[AddRequest] = Script("add", AddRequest)
     open: Script[OpenRequest] = Script("open", OpenRequest)
@@ -63,17 +63,17 @@ SCRIPTS: Final = Scripts()
 
 
 def quiet(idle_ttl: int) -> float:
-    """For how many seconds the use of a board is not noted again."""
+    """The seconds for which a process does not record the use of a board again."""
     return min(_MOST_QUIET, idle_ttl / 4)
 
 
 class BoardState:
-    """What the writer, the reader, the rotator and the moderation of a board share."""
+    """The state that the writer, the reader, the rotator and the moderation of a board share."""
 
     def __init__(
         self, client: Store, board: Board, settings: Settings, scripts: Scripts = SCRIPTS, born: str = ""
     ) -> None:
-        """With `born`, the epoch that the board was created with at run time: it never gets another one here."""
+        """With `born`, the epoch that the board was created with at run time: this process never gives it another."""
         self.client = client
         self.board = board
         self.settings = settings
@@ -82,11 +82,11 @@ class BoardState:
         self.keys = Keys(settings.key_prefix, board.id)
         self.epoch: str | None = None
         self.clock = Clock(None, 0)
-        self.sooner = asyncio.Event()  # something may be due to leave sooner than the rotation expects
-        self.secret = b""  # keys what is stored of voters
-        self.span = 0  # seconds: length of a bucket of identities
-        self.bucket = 0  # the start of the newest bucket, as the store last told
-        self._noted = float("-inf")  # when this process last noted that the board is used
+        self.sooner = asyncio.Event()  # something may be due sooner than the rotation expects
+        self.secret = b""  # the key of the digests of voters
+        self.span = 0  # seconds that a bucket of identities covers
+        self.bucket = 0  # the start of the newest bucket, as last read from the store
+        self._noted = float("-inf")  # when this process last recorded that the board is used
         self._rules: tuple[Board, Rules] = (board, rules_of(board))
 
     # Calls to the store
@@ -95,7 +95,7 @@ class BoardState:
         """Run one of the scripts.
 
         Raises:
-            StoreUnavailableError: the store is away.
+            StoreUnavailableError: the store is unavailable.
             EpochLostError: the board has another epoch.
         """
         async with store_errors():
@@ -108,27 +108,27 @@ class BoardState:
         """Run a command on a store key of the board.
 
         Raises:
-            StoreUnavailableError: the store is away.
+            StoreUnavailableError: the store is unavailable.
         """
         async with store_errors():
             return await self.client.call(self.keys.meta, *words)
 
     def lost(self, held: bytes) -> EpochLostError:
-        """The error that the store holds the board with another epoch; `held` is empty when it holds none."""
+        """The error for a board that the store holds with another epoch; `held` is empty if it holds no such board."""
         return EpochLostError(
             f"board {self.board.id!r} had epoch {self.epoch or self.born}, and the store now holds "
             f"{held.decode() or 'none'}: its data was lost"
         )
 
     def moved_too_often(self) -> StoreUnavailableError:
-        """The error that no plan was in time."""
+        """The error for a board whose clock moved before each plan reached the store."""
         return StoreUnavailableError(f"the clock of board {self.board.id} moved {MOST_REPLANS} times in a row")
 
     # What is known
 
     @property
     def rules(self) -> Rules:
-        """The rules of the board, made once for each definition of it."""
+        """The rules of the board."""
         board = self.board
         if self._rules[0] is not board:
             self._rules = (board, rules_of(board))
@@ -136,46 +136,46 @@ class BoardState:
 
     @property
     def known(self) -> int:
-        """The highest offset that is known of the board; to be taken before the store is asked."""
+        """The highest known offset of the board. Read it before you send a command."""
         return self.client.witness.offset_of(self.board.id, self.epoch)
 
     def see(self, offset: bytes, known: int) -> None:
-        """Compare an offset with what was known before the store was asked."""
+        """Compare an offset with the highest offset that was known before the command was sent."""
         self.client.witness.see_offset(self.board.id, self.epoch or "", int(offset), known)
 
     def hear(self, newest: bytes, now: bytes, latest: bytes) -> None:
-        """Note where the board's clock stands."""
+        """Update the board's clock from a reply."""
         self.clock = Clock(int(newest) if newest else None, int(now), int(latest) if latest else None)
 
     def planned(self) -> PlannedClock:
-        """Where the board's clock stands, as this process knows it."""
+        """The board's clock as this process knows it."""
         return planned_clock(self.board, self.clock)
 
     def table(self, start: int | None) -> Table:
-        """The table that holds the ranking of a slot."""
+        """The store keys of the ranking to which a slot belongs."""
         return self.keys.table(start if self.board.window.tables else None)
 
     def require_whole(self) -> None:
-        """Refuse to acknowledge anything while lost data is not accepted.
+        """Raise an error while the store has lost data and no operator has accepted the loss.
 
         Raises:
-            EpochLostError: data was lost.
+            EpochLostError: the store lost data.
         """
         self.client.witness.require_whole()
 
     def lose(self, error: EpochLostError) -> None:
-        """Tell all processes that the board is lost: it has not expired, and nobody has removed it."""
+        """Tell all processes that the board is lost: it did not expire, and nobody deleted it."""
         self.client.witness.lose(str(error))
 
     # Opening
 
     async def open(self) -> None:
-        """Meet the board in the store, or give it its epoch; cheap to call again.
+        """Open the board in the store, and create it if it is not there. Once open, this returns at once.
 
         Raises:
-            SetupError: the board lives in the store with choices by which its data can't be read.
-            StoreUnavailableError: the store is away.
-            EpochLostError: the board was made at run time, and is no more.
+            SetupError: the store holds the board with other settings, by which its data cannot be read.
+            StoreUnavailableError: the store is unavailable.
+            EpochLostError: the board had an epoch before, and the store does not hold it.
         """
         if self.epoch is not None:
             return
@@ -192,7 +192,7 @@ class BoardState:
             self.client.witness.meet_board(self.board.id, self.epoch)
 
     async def _opened(self, born: str) -> list[Any]:
-        """The board as the store holds it; one that is not there is created first, unless it had an epoch."""
+        """What the store holds of the board, which is created if it is not there and never had an epoch."""
         keys, secret = self.keys, text(secrets.token_bytes(16))
         request = OpenRequest(
             idle=_WRITER_IDLE,
@@ -211,29 +211,29 @@ class BoardState:
         """Open the board in order to change it.
 
         Raises:
-            SetupError: the board lives in the store with choices by which its data can't be read.
-            StoreUnavailableError: the store is away.
-            EpochLostError: the store lost data, of this board or of another, and no operator has accepted that.
+            SetupError: as `open`.
+            StoreUnavailableError: the store is unavailable.
+            EpochLostError: the store lost data of any board, and no operator has accepted the loss.
         """
         self.require_whole()
         await self.open()
         self.require_whole()
 
     async def has_left(self) -> bool:
-        """Whether the board has left by itself or is being deleted; to be asked before its definition is looked up.
+        """Whether the board has expired or is being deleted. Ask this before you look up its definition.
 
         Raises:
-            StoreUnavailableError: the store is away.
+            StoreUnavailableError: the store is unavailable.
         """
         gone = await self.call("HGET", self.keys.gone, "epoch")
         return (gone or b"").decode() == (self.epoch or self.born)
 
     async def confirm(self) -> None:
-        """See that the board in the store is the one that was opened here; writes nothing.
+        """Check that the store still holds the board that was opened. Writes nothing to an open board.
 
         Raises:
             SetupError: as `open`.
-            StoreUnavailableError: the store is away.
+            StoreUnavailableError: the store is unavailable.
             EpochLostError: the store lost the board.
         """
         await self.open()
@@ -242,16 +242,16 @@ class BoardState:
             raise self.lost(epoch or b"")
 
     async def use(self) -> None:
-        """Note that somebody reads the board, if it is one that leaves when nobody uses it; events are noted anyway.
+        """Record that somebody reads the board, if it is one that expires. Events record their use themselves.
 
         Raises:
-            StoreUnavailableError: the store is away.
-            EpochLostError: the board is no more.
+            StoreUnavailableError: the store is unavailable.
+            EpochLostError: the store does not hold the board any more.
         """
         idle_ttl, now = self.board.idle_ttl, time.monotonic()
         if idle_ttl is None or now < self._noted + quiet(idle_ttl):
             return
-        before, self._noted = self._noted, now  # first, so that others need not
+        before, self._noted = self._noted, now  # first, so that other callers need not
         try:
             await self.run(self.scripts.touch, [self.keys.meta], TouchRequest(self.epoch or self.born))
         except StoreUnavailableError:
@@ -260,10 +260,10 @@ class BoardState:
 
 
 def _check_shape(board: Board, held: str, secret: bytes) -> None:
-    """Refuse data of another kind than the board's.
+    """Check that this process can read the data of the board.
 
     Raises:
-        SetupError: the store holds the board with other settings, or with votes that do not tell who has voted.
+        SetupError: the store holds the board with other settings, or with votes by which voters cannot be told apart.
     """
     shape = board.shape.encode()
     if held != shape:

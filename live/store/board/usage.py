@@ -1,4 +1,4 @@
-"""What boards hold in the store, and what that takes: counted, measured by samples, and reckoned for another load."""
+"""What boards hold in the store, and their memory: counted, measured by samples, and estimated for another load."""
 
 import math
 import re
@@ -15,10 +15,10 @@ from live.store.connection.client import Store, store_errors
 
 Kind = Literal["member", "event", "fixed"]
 
-_PACKED: Final = 512  # elements up to which a store may keep them in one piece, without a table
-_SAMPLES: Final = 500  # elements of a key whose size is looked at
+_PACKED: Final = 512  # elements up to which a store may keep a collection in one piece, without a hash table
+_SAMPLES: Final = 500  # elements of a collection that are measured
 
-# What a key of a board grows with, by its name; `{base}:slot:1234` is a `slot`.
+# What a store key of a board grows with, by its name; `{base}:slot:1234` is a `slot`.
 _KINDS: Final[Mapping[str, Kind]] = {
     "ranking": "member", "reached": "member", "levels": "member", "metadata": "member", "slot": "member",
     "entrants": "member", "log": "event", "seen": "event", "votes": "event",
@@ -28,7 +28,7 @@ _COUNTING: Final = {"zset": "ZCARD", "set": "SCARD", "hash": "HLEN"}
 
 
 class Census(msgspec.Struct, frozen=True, kw_only=True):
-    """Where a board stands: an `epoch` of None is one that no process has opened yet."""
+    """The position and the size of a board. Its `epoch` is None if no process has opened the board yet."""
 
     board: str
     title: str
@@ -39,14 +39,14 @@ class Census(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Part(msgspec.Struct, frozen=True):
-    """One key: what it grows with, its size in bytes, and how many elements it has."""
+    """One store key: what it grows with, its size in bytes, and its number of elements."""
 
     kind: Kind
     size: int
     count: int
 
     def grown(self, factor: float, table: "Table") -> float:
-        """Its size with so many times the elements."""
+        """Its size with `factor` times as many elements."""
         if self.kind == "fixed" or self.count <= _PACKED:
             return self.size * (1 if self.kind == "fixed" else factor)
         return (self.size - table(self.count)) * factor + table(self.count * factor)
@@ -56,10 +56,13 @@ Table = Callable[[float], int]
 
 
 class Memory(msgspec.Struct, frozen=True, kw_only=True):
-    """What a board takes.
+    """The memory of a board.
 
-    `members` is the size of its largest ranking; `events` how many the store knows one by one, in a log, as identities
-    or as votes, and so the part of the memory that grows with them. `table` is how the store's hash tables grow.
+    Attributes:
+        members: the size of its largest ranking.
+        events: the number of events that the store holds one by one: in a log, as identities, or as votes.
+        parts: its store keys.
+        table: the size of a hash table of the store, in bytes, for a number of elements.
     """
 
     members: int
@@ -69,23 +72,23 @@ class Memory(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def bytes(self) -> int:
-        """All of it."""
+        """The memory of all store keys."""
         return sum(part.size for part in self.parts)
 
     @property
     def per_member(self) -> float | None:
-        """What a member takes; None where there is none."""
+        """The bytes of a member; None when there is none."""
         return self._of("member") / self.members if self.members else None
 
     @property
     def per_event(self) -> float | None:
-        """What an event takes; None where none is known by itself."""
+        """The bytes of an event; None when the store holds no single events."""
         return self._of("event") / self.events if self.events else None
 
     def predict(self, members: int | None, events: int | None) -> int | None:
-        """What so many members and events would take, spread as those are that there are; None where there are none.
+        """The bytes of another number of members and events, distributed as now; None when there are no members.
 
-        Without a number of events there are as many for each member as now, without one of members as many as now.
+        Without `events`, there are as many for each member as now. Without `members`, there are as many as now.
         """
         if not self.members:
             return None
@@ -99,10 +102,10 @@ class Memory(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def count(client: Store, prefix: str, board: Board) -> Census:
-    """Count the records of a board; opens nothing.
+    """Count the records of a board, without opening it.
 
     Raises:
-        StoreUnavailableError: the store is away.
+        StoreUnavailableError: the store is unavailable.
     """
     keys = Keys(prefix, board.id)
     async with store_errors():
@@ -122,10 +125,10 @@ async def count(client: Store, prefix: str, board: Board) -> Census:
 
 
 async def keys_of(client: Store, prefix: str, boards: Iterable[str]) -> dict[str, list[str]]:
-    """The names of every key of some boards, found in one walk over the store.
+    """The names of all store keys of some boards, found in one walk over the store.
 
     Raises:
-        StoreUnavailableError: the store is away.
+        StoreUnavailableError: the store is unavailable.
     """
     found: dict[str, list[str]] = {board: [] for board in boards}
     async with store_errors():
@@ -140,7 +143,7 @@ async def opened_boards(client: Store, prefix: str) -> set[str]:
     """The ids of all boards that the store holds, found in one walk over it.
 
     Raises:
-        StoreUnavailableError: the store is away.
+        StoreUnavailableError: the store is unavailable.
     """
     begin, end = f"{prefix}:{{", "}:meta"
     async with store_errors():
@@ -149,10 +152,10 @@ async def opened_boards(client: Store, prefix: str) -> set[str]:
 
 
 async def measure(client: Store, prefix: str, board: str, names: Sequence[str]) -> Memory:
-    """Measure what the keys of a board take, each by a sample of its elements.
+    """Measure the store keys of a board, each by a sample of its elements.
 
     Raises:
-        StoreUnavailableError: the store is away.
+        StoreUnavailableError: the store is unavailable.
     """
     parts: list[Part] = []
     members = votes = 0
@@ -162,7 +165,7 @@ async def measure(client: Store, prefix: str, board: str, names: Sequence[str]) 
             what = name.removeprefix(f"{Keys(prefix, board).channel}:").partition(":")[0]
             kind = (await client.call(name, "TYPE", name)).decode()
             if kind not in _COUNTING:
-                continue  # it has gone meanwhile
+                continue  # it was deleted in between
             size = await client.call(name, "MEMORY", "USAGE", name, "SAMPLES", _SAMPLES)
             elements = await client.call(name, _COUNTING[kind], name)
             parts.append(Part(_KINDS.get(what, "fixed"), size or 0, elements))
@@ -175,10 +178,10 @@ async def measure(client: Store, prefix: str, board: str, names: Sequence[str]) 
 
 
 async def _table_of(client: Store) -> Table:
-    """How the hash tables of this store grow: by doubling, in buckets of seven elements (Valkey since 8.1), or of one.
+    """How the hash tables of this store grow: they double, in buckets of seven elements (since Valkey 8.1) or of one.
 
-    Between two doublings an element takes less and less, so that a size alone tells little of another. While a table is
-    being doubled the old one is there too, which passes, and is not reckoned.
+    Between two doublings the bytes per element fall, so the size of a table does not predict the size of another one.
+    While a table doubles, the store holds the old one too; the estimate leaves that out.
     """
     info = (await client.each("INFO", "server"))[0].decode()
     version = re.search(r"^valkey_version:(\d+)\.(\d+)", info, re.MULTILINE)
@@ -187,14 +190,14 @@ async def _table_of(client: Store) -> Table:
 
 
 def _total(state: Sequence[bytes]) -> int:
-    """The sum of all scores, over every table: of a board that counts votes, how many were given."""
+    """The total of all scores in all rankings; on a board that counts votes, the number of votes."""
     return sum(
         int(value) for name, value in zip(state[::2], state[1::2], strict=True) if name.partition(b":")[0] == b"total"
     )
 
 
 def view(census: Census, memory: Memory | None, members: int | None, events: int | None) -> dict[str, Any]:
-    """What is told of a board."""
+    """The description of a board for the command line."""
     told: dict[str, Any] = msgspec.to_builtins(census)
     if memory is not None:
         told["memory"] = {

@@ -1,4 +1,4 @@
-"""Adding batches to a board: each counts once, at one instant, and is fsynced before the answer."""
+"""Adding batches to a board: each batch counts once, at one instant, and is synced to disk before the reply."""
 
 import asyncio
 import math
@@ -23,11 +23,13 @@ _RETRY_PAUSE: Final = 0.05
 
 
 class Added(msgspec.Struct, frozen=True):
-    """What became of a batch.
+    """The result of a batch.
 
-    `offset` is where the board stands after it (None: nothing was applied), `refused` gives index and code of entries
-    that were not counted (`duplicate`, or a code of `REFUSALS`), `clock_moved` says that it took the board's clock into
-    another slot. `widest` is the value farthest from zero that it made in a slot, without its sign.
+    Attributes:
+        offset: the board's offset after the batch; None when nothing was applied.
+        refused: for each entry that was not counted its index, and `duplicate` or a code of `REFUSALS`.
+        clock_moved: whether the batch moved the board's clock to another slot.
+        widest: the value in a slot that is farthest from zero after the batch, without its sign.
     """
 
     offset: int | None
@@ -46,13 +48,13 @@ class BoardWriter:
         self._writing = asyncio.Lock()
 
     async def add(self, entries: Sequence[Entry]) -> Added:
-        """Count a batch and return once the store has fsynced it.
+        """Count a batch and return when the store has synced it to disk.
 
-        A batch is applied at one instant. A lost reply is asked for again under the same number, so that it counts
-        once.
+        The whole batch is applied at one instant. After a lost reply the batch is sent again under the same number, so
+        that it counts once.
 
         Raises:
-            StoreUnavailableError: no answer before the write deadline, or rotation is far behind.
+            StoreUnavailableError: there was no reply before the write deadline, or rotation is far behind.
             EpochLostError: the store lost the board.
         """
         async with self._writing:
@@ -61,12 +63,12 @@ class BoardWriter:
             stood = (state.clock.newest, state.clock.latest)
             offset, refused, widest = await self._apply(entries)
             moved = (state.clock.newest, state.clock.latest) != stood
-            if moved or isinstance(state.board.window, Sliding):  # what came may leave before all that was there
+            if moved or isinstance(state.board.window, Sliding):  # a new event may leave before all others
                 state.sooner.set()
             return Added(offset, refused, moved, widest)
 
     async def _apply(self, entries: Sequence[Entry]) -> tuple[int | None, dict[int, str], int]:
-        """Plan the entries and apply the plan: the offset (None when all are refused), refusals, and `Added.widest`."""
+        """Plan the entries and apply the plan. Returns `offset`, `refused` and `widest` of `Added`."""
         state = self.state
         self._sequence += 1
         future = round(state.settings.max_future * 1000)
@@ -75,7 +77,7 @@ class BoardWriter:
         refused: dict[int, str] = {}
         indexes: Sequence[int] = range(len(entries))
         while indexes and replans < MOST_REPLANS:
-            board = state.board  # one value for a plan and its script, for it may be changed while either is awaited
+            board = state.board  # one value for the plan and its script, because an operator may change the board
             plan = make_plan(board, entries, indexes, state.clock, newest_time, state.secret)
             match await self._send(board, plan, future):
                 case [b"ok", offset, *widest]:
@@ -105,7 +107,7 @@ class BoardWriter:
         raise state.moved_too_often()
 
     def _seen_keys(self, newest: int) -> list[str]:
-        """The buckets that may know an identity of the dedupe window, newest first, and last the one to forget."""
+        """The buckets that may hold identities of the dedupe window, newest first, then the one to delete."""
         state = self.state
         count = math.ceil(state.settings.dedupe_window / state.span) + 1
         return [state.keys.seen(newest - state.span * number) for number in range(count + 1)]
@@ -137,7 +139,7 @@ class BoardWriter:
         return keys, request
 
     def _identities(self, plan: Plan, keys: list[str]) -> Identities | None:
-        """The identities of a batch; the store keys of the buckets that may know them are added to `keys`."""
+        """The identities of a batch. Adds the store keys of the buckets that may hold them to `keys`."""
         looked_up = plan.looked_up
         if not plan.identities and not looked_up:
             return None
@@ -153,7 +155,7 @@ class BoardWriter:
         )
 
     def _group(self, board: Board, start: int, planned: Planned, keys: list[str]) -> Group:
-        """What a batch does to a slot, whose store keys are added to `keys`."""
+        """What a batch does to a slot. Adds the store keys of the slot to `keys`."""
         first, table, amounts = len(keys) + 1, self.state.table(start), planned.amounts
         keys += (self.state.keys.slot(start), *table.all)
         return Group(
@@ -168,14 +170,14 @@ class BoardWriter:
         )
 
     async def _send(self, board: Board, plan: Plan, future: int) -> list[Any]:
-        """Run the add script, again and again under one number, until it answers or the deadline has passed."""
+        """Run the script, under one number, until there is a reply or the deadline has passed."""
         keys, request = self._request(board, plan, future)
         state = self.state
         deadline = asyncio.get_running_loop().time() + state.settings.write_deadline
         unknown = False
         while True:
             state.require_whole()
-            known = -1 if unknown else state.known + 1  # a batch that was applied before tells where it was then
+            known = -1 if unknown else state.known + 1  # a batch that was applied before returns its offset of then
             try:
                 async with store_errors(), asyncio.timeout_at(deadline):
                     reply = await state.run(state.scripts.add, keys, request)
@@ -204,7 +206,7 @@ def _log_events(events: Sequence[tuple[int | None, int, str]]) -> LogEvents:
 def _refusals(
     board: Board, reply: list[Any], entries: Sequence[Entry], indexes: Sequence[int], plan: Plan
 ) -> dict[int, str]:
-    """The entries that the script refuses by themselves, so that the others can be planned again without them."""
+    """The entries that the script refuses. The others can be planned again without them."""
     refused: dict[int, str] = {}
     match reply:
         case [b"seen", *numbers]:

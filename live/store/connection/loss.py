@@ -57,7 +57,7 @@ class LossWatch:
         """Everything that the store lost, a sentence each; a store that was never met is met.
 
         Raises:
-            StoreUnavailableError: the store is away.
+            StoreUnavailableError: the store is unavailable.
         """
         known = bool(self._client.witness.facts.store)
         async with store_errors():

@@ -1,9 +1,9 @@
 #!lua
 -- Counts a batch in its slots and rankings as planned, or changes nothing and returns the reason.
 --
--- Every check comes before the first write, and nothing after the first write can fail. All numbers are whole and exact.
--- The script first asks whether it has counted the events before: a repeated event gets the same answer as the first
--- time, whatever the state of the board is by now.
+-- Every check comes before the first write, and nothing after the first write can fail. All numbers are whole and
+-- exact. The script first asks whether it has counted the events before: a repeated event gets the same answer as the
+-- first time, whatever the state of the board is by now.
 -- KEYS[1] meta — hash: the board's state
 -- KEYS[2] slots — sorted set: the start of every slot, scored by itself
 -- KEYS[3] writers — hash: writer, "sequence offset seconds" of its last batch
@@ -11,9 +11,10 @@
 -- KEYS[5] taken — hash: member, sum of its negative amounts in the log, without the sign
 -- KEYS[6] entrants — hash: the registered members, if the board counts only those
 -- KEYS[7] hidden — hash: the members without a rank
--- KEYS[8...] more — where the request says: the buckets of identities (sets), newest first, then the one to drop; for each
---         group slot (hash: member, value), ranking (sorted set: name, score), reached (hash: member, tag), levels
---         (sorted set: each score in the ranking), metadata (hash: member, JSON), votes (hash: voter digest, count)
+-- KEYS[8...] more — where the request says: the buckets of identities (sets), newest first, then the one to drop; for
+--         each group slot (hash: member, value), ranking (sorted set: name, score), reached (hash: member, tag),
+--         levels (sorted set: each score in the ranking), metadata (hash: member, JSON), votes (hash: voter digest,
+--         count)
 -- Request: AddRequest
 -- Returns {'ok', offset, widest} — widest is the value farthest from zero in the batch, without its sign
 --         {'ok', offset} — this batch was applied before
@@ -27,8 +28,8 @@
 --         {'votes', i, code, ...} — these votes, from 1, are refused: plan again without them
 --         {'behind'} — too many slots wait to be subtracted
 --         {'crowded', start, member, ...} — these members are new in these slots, and there is no room for them
---         {'range', start, member, held, ...} — these values would leave the range; held is the value so far, in a log the
---         sum of all amounts without their signs
+--         {'range', start, member, held, ...} — these values would leave the range; held is the value so far, in a log
+--         the sum of all amounts without their signs
 local request = cmsgpack.unpack(ARGV[1])
 local meta, slots, writers, log, taken, entrants, hidden = unpack(KEYS, 1, 7)
 local identities, groups = request.identities, request.groups

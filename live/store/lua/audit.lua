@@ -1,17 +1,17 @@
 #!lua flags=allow-oom
--- Compares a ranking with its slots for some members, all at one instant; on demand sets right what differs.
+-- Compares a ranking with its slots for some members, all at one instant. On request it corrects the ranking.
 -- KEYS[1] ranking — sorted set: name, score
 -- KEYS[2] reached — hash: member, tag
--- KEYS[3] levels — sorted set: each score there is
+-- KEYS[3] levels — sorted set: each score in the ranking
 -- KEYS[4] meta — hash: the board's state
--- KEYS[5] slots — sorted set: start of every slot there is, scored by itself
--- KEYS[6] hidden — hash: members that have no rank
--- KEYS[7...] held — hashes of all slots of the ranking, in the order of their starts
+-- KEYS[5] slots — sorted set: the start of every slot, scored by itself
+-- KEYS[6] hidden — hash: the members without a rank
+-- KEYS[7...] held — the hashes of all slots of the ranking, in the order of their starts
 -- Request: AuditRequest
--- Returns {'ok', offset, ranked, {sum, ...}, member, score, held, ...}: the number of records among these members, and what
---         the slots hold of the ranked ones, in sums that are exact each; then each member whose score differs from what
---         the slots hold ('' for no record, or for nothing held)
---         {'slots'} — slots have come or gone: ask again with the keys that there are
+-- Returns {'ok', offset, ranked, {sum, ...}, member, score, held, ...} — ranked is the number of records among these
+--         members; the sums add up what the slots hold of them, and each sum is exact; then follows each member whose
+--         score ('' for no record) differs from what the slots hold
+--         {'slots'} — the slots have changed: ask again with their new store keys
 local request = cmsgpack.unpack(ARGV[1])
 local ranking, reached, levels, meta, slots, hidden = unpack(KEYS, 1, 6)
 --@include clock

@@ -1,10 +1,12 @@
 #!lua flags=allow-oom
--- Keeps or drops the definition of a board, if all definitions are still what the caller has read; and notes who did it.
--- KEYS[1] definitions — hash: board, its definition as JSON; beside them ':version', which grows with every change
--- KEYS[2] trail — stream: who changed what
+-- Stores or deletes the definition of a board, if no definition has changed since the caller read them, and adds an
+-- entry to the audit log.
+-- KEYS[1] definitions — hash: board, its definition as JSON; the field ':version' grows with every change
+-- KEYS[2] trail — stream: the audit log
 -- KEYS[3] store — string: the identity of the store
 -- Request: DefineRequest
--- Returns {'ok', version} or {'moved'}
+-- Returns {'ok', version}
+--         {'moved'} — a definition has changed
 --         {'lost', identity} — this is another store, or an empty one
 local request = cmsgpack.unpack(ARGV[1])
 local definitions, trail, store = unpack(KEYS)
@@ -12,7 +14,7 @@ local definitions, trail, store = unpack(KEYS)
 local held = redis.call('GET', store) or ''
 if request.identity ~= '' and held ~= request.identity then return {'lost', held} end
 if (redis.call('HGET', definitions, ':version') or '') ~= request.version then return {'moved'} end
--- Begins with the time, so that a store that has lost its boards does not come to a version that was there before.
+-- The first version is the time, so that a store that has lost its boards does not reach an earlier version again.
 local version = tonumber(request.version) or tonumber(redis.call('TIME')[1])
 version = string.format('%.0f', version + 1)
 if request.what ~= '' then

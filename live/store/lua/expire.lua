@@ -1,10 +1,10 @@
 #!lua flags=allow-oom
--- Ends the life of a board that nobody has used for a while. Without its state no script works on it any more.
+-- Expires a board that nobody has used for a while. Without its state no script changes the board any more.
 -- KEYS[1] meta — hash: the board's state
--- KEYS[2] gone — hash: the state of a board that is no more
+-- KEYS[2] gone — hash: the state of a deleted board
 -- Request: ExpireRequest
--- Returns {'left'} — now, or before
---         {'used', wait} — it was used; wait is milliseconds until it can be over
+-- Returns {'left'} — the board has expired, now or before
+--         {'used', wait} — the board is in use; wait is the time until it can expire, in milliseconds
 --         {'epoch', epoch} — the board has another epoch
 local request = cmsgpack.unpack(ARGV[1])
 local meta, gone = KEYS[1], KEYS[2]

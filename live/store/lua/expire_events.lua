@@ -1,19 +1,20 @@
 #!lua flags=allow-oom
 -- Subtracts some of the events that have left a sliding window, oldest first.
 --
--- An event that is still in the log has not been subtracted; any number of processes may do this at once.
+-- An event in the log has not been subtracted yet, so any number of processes may run this script at once.
 -- KEYS[1] ranking — sorted set: name, score
 -- KEYS[2] reached — hash: member, tag
--- KEYS[3] levels — sorted set: each score there is
+-- KEYS[3] levels — sorted set: each score in the ranking
 -- KEYS[4] meta — hash: the board's state
--- KEYS[5] slots — sorted set: start of every slot there is, scored by itself
+-- KEYS[5] slots — sorted set: the start of every slot, scored by itself
 -- KEYS[6] slot — hash: the sum of each member's events
 -- KEYS[7] log — sorted set: the events, scored by their time (ms)
--- KEYS[8] hidden — hash: members that have no rank
--- KEYS[9] taken — hash: member, sum of its amounts in the log that are below zero, without the sign
+-- KEYS[8] hidden — hash: the members without a rank
+-- KEYS[9] taken — hash: member, sum of its negative amounts in the log, without the sign
 -- Request: ExpireEventsRequest
--- Returns {'idle', wait} — nothing is due; wait is milliseconds until something can be, -1 when only an event can tell
---         {'moved', n} — n events were subtracted; call again
+-- Returns {'idle', wait} — nothing is due; wait is the time until something can be due, in milliseconds, or -1 when
+--         that depends on the next event
+--         {'moved', n} — the script subtracted n events: call it again
 --         {'epoch', epoch} — the board has another epoch; '' for none
 local request = cmsgpack.unpack(ARGV[1])
 local ranking, reached, levels, meta, slots, slot, log, hidden, taken = unpack(KEYS)

@@ -1,8 +1,9 @@
 #!lua
--- Sets the total that a board keeps beside a ranking, if the board still stands where the total was counted.
+-- Sets the stored total of a ranking, if the board is still at the offset at which the total was counted.
 -- KEYS[1] meta — hash: the board's state
 -- Request: FixTotalsRequest
--- Returns {'ok', offset} or {'moved', offset}
+-- Returns {'ok', offset}
+--         {'moved', offset} — the board has changed
 local request = cmsgpack.unpack(ARGV[1])
 local meta = KEYS[1]
 --@include board

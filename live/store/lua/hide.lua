@@ -1,15 +1,15 @@
 #!lua flags=allow-oom
--- Takes a member out of every ranking of its board, or puts it back with what its slots hold by now.
+-- Takes a member out of every ranking of its board, or puts it back with the sum of what its slots hold.
 --
--- A hidden member goes on being counted; it has no rank and no part in the total, and keeps its place among ties. Where
--- a ranking has filled up meanwhile, the last record leaves when a hidden one comes back.
+-- The board goes on counting a hidden member. The member has no rank, no part in the total, and keeps its place among
+-- ties. If a ranking has filled up in between, the last record leaves when a hidden member comes back.
 -- KEYS[1] meta — hash: the board's state
--- KEYS[2] slots — sorted set: start of every slot there is, scored by itself
--- KEYS[3] hidden — hash: the members that are hidden
+-- KEYS[2] slots — sorted set: the start of every slot, scored by itself
+-- KEYS[3] hidden — hash: the members without a rank
 -- KEYS[4...] parts — for each slot, where the request says: slot, ranking, reached, levels, metadata
 -- Request: HideRequest
 -- Returns {'ok', offset}
---         {'slots'} — slots have come or gone: ask again with the keys that there are
+--         {'slots'} — the slots have changed: ask again with their new store keys
 --         {'epoch', epoch} — the board has another epoch; '' for none
 local request = cmsgpack.unpack(ARGV[1])
 local meta, slots, hidden = unpack(KEYS, 1, 3)

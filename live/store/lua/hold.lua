@@ -1,9 +1,9 @@
 #!lua
--- Takes a place that one process at a time may hold, or keeps it.
--- KEYS[1] holder — string: the process that holds it; expires when that one does not keep it
+-- Takes a turn that one process at a time may have, or renews it.
+-- KEYS[1] holder — string: the process that has the turn; expires unless that process renews it
 -- Request: HoldRequest
--- Returns {'held'} — by the one that asks
---         {'taken'} — by another
+-- Returns {'held'} — the caller has the turn
+--         {'taken'} — another process has it
 local request = cmsgpack.unpack(ARGV[1])
 local holder, process = KEYS[1], request.process
 

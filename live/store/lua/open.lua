@@ -4,9 +4,9 @@
 -- KEYS[2] writers — hash: writer, "sequence offset seconds" of its last batch
 -- KEYS[3] slots — sorted set: the start of every slot, scored by itself
 -- Request: OpenRequest
--- Returns {epoch, shape, newest, span, bucket, now, latest, secret} as the board has them; newest is '' before the first
---         event, now and latest are milliseconds, latest is '' where no event time counts; secret is '' where an older
---         version has counted votes, so that the caller cannot tell voters apart
+-- Returns {epoch, shape, newest, span, bucket, now, latest, secret} as the board has them; newest is '' before the
+--         first event, now and latest are milliseconds, latest is '' where no event time counts; secret is '' where an
+--         older version has counted votes, so that the caller cannot tell voters apart
 --         {'none'} — there is no board: create it
 --         {'epoch', epoch} — the board has another epoch than it was created with; '' for none
 local request = cmsgpack.unpack(ARGV[1])
@@ -22,7 +22,8 @@ redis.call('HSETNX', meta, 'span', request.span)
 local state = redis.call('HMGET', meta, 'epoch', 'shape', 'newest', 'span', 'bucket', 'latest', 'secret')
 local known = redis.call('HGETALL', writers)
 for i = 1, #known, 2 do
-  if tonumber(string.match(known[i + 1], '%d+$')) < seconds - request.idle then redis.call('HDEL', writers, known[i]) end
+  local sent = tonumber(string.match(known[i + 1], '%d+$'))
+  if sent < seconds - request.idle then redis.call('HDEL', writers, known[i]) end
 end
 local span = tonumber(state[4])
 local bucket = math.max(math.floor(seconds / span) * span, tonumber(state[5] or 0))

@@ -2,12 +2,12 @@
 -- Reads the records of several members with their neighbours, and where the board stands, at one instant.
 -- KEYS[1] ranking — sorted set: name, score
 -- KEYS[2] reached — hash: member, tag
--- KEYS[3] levels — sorted set: each score there is
+-- KEYS[3] levels — sorted set: each score in the ranking
 -- KEYS[4] meta — hash: the board's state
 -- KEYS[5] metadata — hash: member, JSON
 -- Request: LookupRequest
--- Returns {epoch, offset, rank_count, total, {{start, rank, {name, score, ...}, {JSON, ...}}, ...}}; epoch is '' for no
---         board, total is as `read` gives it, start is '' for a member that is not on the board, rank is that of the
+-- Returns {epoch, offset, rank_count, total, {{start, rank, {name, score, ...}, {JSON, ...}}, ...}} — epoch is '' for
+--         no board; total is as in `read`; start is '' for a member that is not on the board; rank belongs to the
 --         first record
 --         {'replan', newest, now, latest} — the caller is wrong about the board's clock
 local request = cmsgpack.unpack(ARGV[1])

@@ -1,8 +1,8 @@
 #!lua flags=allow-oom
--- Notes how many viewers a process has on a board, and counts those of all processes.
--- A process that has not said so for a while has crashed: what it said counts no more, and goes with the next report.
+-- Records how many viewers a process has on a board, and counts the viewers of all processes.
+-- A process that has not reported for a while has crashed: its viewers do not count, and the next report deletes them.
 -- KEYS[1] meta — hash: the board's state
--- KEYS[2] viewers — hash: process, how many viewers it has and when it said so (milliseconds), a space between them
+-- KEYS[2] viewers — hash: process, "viewers time" of its last report, the time in milliseconds
 -- Request: PresenceRequest
 -- Returns {'ok', total} — the viewers of all processes
 --         {'gone'} — there is no such board
@@ -17,7 +17,7 @@ local held, total, old = redis.call('HGETALL', viewers), count, {}
 for i = 1, #held, 2 do
   if held[i] ~= process then
     local number, at = string.match(held[i + 1], '^(%d+) (%d+)$')
-    if math.abs(now - tonumber(at)) < ttl then  -- so far ahead it was said before the clock was set back
+    if math.abs(now - tonumber(at)) < ttl then  -- a time far ahead is from before the clock was set back
       total = total + tonumber(number)
     else
       old[#old + 1] = held[i]

@@ -1,14 +1,14 @@
 #!lua flags=no-writes
--- Reads consecutive records, and where the board stands, at one instant.
+-- Reads consecutive records and the board's position, at one instant.
 -- KEYS[1] ranking — sorted set: name, score
 -- KEYS[2] reached — hash: member, tag
--- KEYS[3] levels — sorted set: each score there is
+-- KEYS[3] levels — sorted set: each score in the ranking
 -- KEYS[4] meta — hash: the board's state
 -- KEYS[5] metadata — hash: member, JSON
 -- Request: ReadRequest
--- Returns {epoch, offset, rank_count, total, start, rank, {name, score, ...}, {JSON, ...}, described}; total is a
---         number, or one and '+' and another in units of 2^40; described is the number of members with metadata; epoch is
---         '' for no board, start is '' when the member is not on the board, rank is that of the first record
+-- Returns {epoch, offset, rank_count, total, start, rank, {name, score, ...}, {JSON, ...}, described} — epoch is '' for
+--         no board; total is a number, or a number, '+' and another one in units of 2^40; start is '' when the member
+--         is not on the board; rank belongs to the first record; described is the number of members with metadata
 --         {'replan', newest, now, latest} — the caller is wrong about the board's clock
 local request = cmsgpack.unpack(ARGV[1])
 local ranking, reached, levels, meta, metadata = unpack(KEYS)

@@ -1,5 +1,5 @@
 #!lua flags=allow-oom
--- Gives a board another epoch with what it holds, so that no position of the old one means anything any more.
+-- Gives a board a new epoch and keeps its data, so that positions of the old epoch are no longer valid.
 -- KEYS[1] meta — hash: the board's state
 -- Request: RenewRequest
 -- Returns {'ok', offset}

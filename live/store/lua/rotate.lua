@@ -1,19 +1,20 @@
 #!lua flags=allow-oom
 -- Subtracts one bounded piece of the oldest slot, if that slot has left the window.
 --
--- A field that is still in the slot has not been subtracted: the slot is the record of its own progress. So any number
--- of rotators may run at once, and any of them may die between two steps.
+-- A field in the slot has not been subtracted yet: the slot records its own progress. So any number of rotators may run
+-- at once, and any of them may stop between two steps.
 -- KEYS[1] ranking — sorted set: name, score
 -- KEYS[2] reached — hash: member, tag
--- KEYS[3] levels — sorted set: each score there is
+-- KEYS[3] levels — sorted set: each score in the ranking
 -- KEYS[4] meta — hash: the board's state
--- KEYS[5] slots — sorted set: start of every slot there is, scored by itself
--- KEYS[6] slot — hash: the slot that the caller takes for the oldest
--- KEYS[7] hidden — hash: members that have no rank
+-- KEYS[5] slots — sorted set: the start of every slot, scored by itself
+-- KEYS[6] slot — hash: the oldest slot, as the caller believes
+-- KEYS[7] hidden — hash: the members without a rank
 -- Request: RotateRequest
--- Returns {'idle', wait} — nothing is due; wait is milliseconds until something can be, -1 when only an event can tell
+-- Returns {'idle', wait} — nothing is due; wait is the time until something can be due, in milliseconds, or -1 when
+--         that depends on the next event
 --         {'slot', start} — this slot is the oldest: call again with it
---         {'moved', n, cursor} — n fields were subtracted; call again
+--         {'moved', n, cursor} — the script subtracted n fields: call it again
 --         {'epoch', epoch} — the board has another epoch; '' for none
 --         {'replan', newest, now, latest} — the caller is wrong about the board's clock
 local request = cmsgpack.unpack(ARGV[1])
@@ -31,7 +32,7 @@ local count = request.count
 local scan = call('HSCAN', slot, request.cursor, 'COUNT', count)
 local fields, seen, members, values = scan[2], {}, {}, {}
 local most = #fields / 2
-if most > 2 * count then  -- a small hash is scanned whole whatever the count: take a piece, and scan it again
+if most > 2 * count then  -- HSCAN returns a small hash as a whole whatever the count: take a piece, and scan it again
   most, scan[1] = count, request.cursor
 end
 for i = 1, 2 * most, 2 do

@@ -1,11 +1,12 @@
 #!lua flags=allow-oom
--- Passes a calendar board on to its newest period, or drops one period that is kept no longer, as a whole.
+-- Moves a calendar board on to its newest period, or deletes a whole period that the board no longer keeps.
 -- KEYS[1] meta — hash: the board's state
--- KEYS[2] slots — sorted set: start of every slot there is, scored by itself
--- KEYS[3...] old — all keys of the period to drop
+-- KEYS[2] slots — sorted set: the start of every slot, scored by itself
+-- KEYS[3...] old — all store keys of the period to delete
 -- Request: RotatePeriodRequest
--- Returns {'idle', wait} — nothing is due; wait is milliseconds until something can be, -1 when only an event can tell
---         {'slot', start} — this period is the oldest: call again with its keys
+-- Returns {'idle', wait} — nothing is due; wait is the time until something can be due, in milliseconds, or -1 when
+--         that depends on the next event
+--         {'slot', start} — this period is the oldest: call again with its store keys
 --         {'moved'} — call again
 --         {'epoch', epoch} — the board has another epoch; '' for none
 --         {'replan', newest, now, latest} — the caller is wrong about the board's clock

@@ -1,5 +1,5 @@
 #!lua flags=allow-oom
--- Notes that somebody uses a board.
+-- Records that somebody uses a board.
 -- KEYS[1] meta — hash: the board's state
 -- Request: TouchRequest
 -- Returns {'ok'}

@@ -1,5 +1,5 @@
 #!lua flags=allow-oom
--- Brings a board in line with its definition, and announces that it has changed.
+-- Applies a new revision of a board's definition, and announces the change.
 -- KEYS[1] meta — hash: the board's state
 -- Request: UpdateRequest
 -- Returns {'ok', offset}

@@ -92,7 +92,7 @@ class DefinitionStore:
         """What changes with every change.
 
         Raises:
-            StoreUnavailableError: the store is away.
+            StoreUnavailableError: the store is unavailable.
         """
         known = self._client.witness.facts.definitions
         async with store_errors():
@@ -105,7 +105,7 @@ class DefinitionStore:
         """Read all.
 
         Raises:
-            StoreUnavailableError: the store is away, or holds a definition that can't be read.
+            StoreUnavailableError: the store is unavailable, or holds a definition that can't be read.
         """
         known = self._client.witness.facts.definitions
         async with store_errors():
@@ -128,7 +128,7 @@ class DefinitionStore:
         """The store's clock, in seconds since 1970.
 
         Raises:
-            StoreUnavailableError: the store is away.
+            StoreUnavailableError: the store is unavailable.
         """
         async with store_errors():
             return int((await self._client.call(self.key, "TIME"))[0])
@@ -141,7 +141,7 @@ class DefinitionStore:
         `deed` goes to the trail: who, what, and the choices.
 
         Raises:
-            StoreUnavailableError: the store is away; with `unknown`, the definition may be kept all the same.
+            StoreUnavailableError: the store is unavailable; with `unknown`, the definition may be kept all the same.
             EpochLostError: the store lost data.
         """
         witness = self._client.witness
@@ -172,7 +172,7 @@ class DefinitionStore:
         """The last deeds, the newest first.
 
         Raises:
-            StoreUnavailableError: the store is away.
+            StoreUnavailableError: the store is unavailable.
         """
         async with store_errors():
             entries = await self._client.call(self.trail_key, "XREVRANGE", self.trail_key, "+", "-", "COUNT", limit)

@@ -28,7 +28,7 @@ class Answers:
 
         Raises:
             ProblemError: `idempotency_key_reused`: the key was claimed for another body.
-            StoreUnavailableError: the store is away.
+            StoreUnavailableError: the store is unavailable.
             EpochLostError: the store lost data.
         """
         self._client.witness.require_whole()
@@ -48,7 +48,7 @@ class Answers:
         It may be that of a request alongside.
 
         Raises:
-            StoreUnavailableError: the store is away; `unknown`, for what is answered for has been counted.
+            StoreUnavailableError: the store is unavailable; `unknown`, for what is answered for has been counted.
         """
         name, packed = self._name(producer, key), await _packed(answer)
         try:
@@ -63,7 +63,7 @@ class Answers:
         """Run commands on a store key in one transaction; gives their replies.
 
         Raises:
-            StoreUnavailableError: the store is away, or refuses one of the commands.
+            StoreUnavailableError: the store is unavailable, or refuses one of the commands.
         """
         async with store_errors():
             replies = await self._client.calls([(name, words) for words in (("MULTI",), *commands, ("EXEC",))])

@@ -56,7 +56,7 @@ class LeaseStore:
         """Pay a debt, and take credit for `need` requests that wait and for `spare` events to come.
 
         Raises:
-            StoreUnavailableError: the store is away; the debt may be paid.
+            StoreUnavailableError: the store is unavailable; the debt may be paid.
         """
         async with store_errors():
             reply = await self._gcra(

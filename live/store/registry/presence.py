@@ -51,7 +51,7 @@ class Presence:
         at the last report.
 
         Raises:
-            StoreUnavailableError: the store is away; some of it may be told.
+            StoreUnavailableError: the store is unavailable; some of it may be told.
         """
         async with self._reporting, store_errors():
             now = time.monotonic()
@@ -70,7 +70,7 @@ class Presence:
         """Take back all that was told, for the process stops.
 
         Raises:
-            StoreUnavailableError: the store is away; it forgets by itself.
+            StoreUnavailableError: the store is unavailable; it forgets by itself.
         """
         await self.report(dict.fromkeys(self._told, 0))
 
@@ -78,7 +78,7 @@ class Presence:
         """How many viewers a board has in all processes; writes nothing.
 
         Raises:
-            StoreUnavailableError: the store is away.
+            StoreUnavailableError: the store is unavailable.
         """
         async with store_errors():
             return await self._call(board, "", 0) or 0

@@ -45,7 +45,7 @@ class ProducerStore:
         """What changes with every change.
 
         Raises:
-            StoreUnavailableError: the store is away.
+            StoreUnavailableError: the store is unavailable.
         """
         known = self._client.witness.facts.producers
         version = await self._field(_VERSION)
@@ -56,7 +56,7 @@ class ProducerStore:
         """Read all.
 
         Raises:
-            StoreUnavailableError: the store is away, or holds a record that can't be read.
+            StoreUnavailableError: the store is unavailable, or holds a record that can't be read.
         """
         known = self._client.witness.facts.producers
         async with store_errors():
@@ -71,7 +71,7 @@ class ProducerStore:
 
         Raises:
             SetupError: the id is none, or two secrets are live already.
-            StoreUnavailableError: the store is away; with `unknown`, the secret may be live all the same.
+            StoreUnavailableError: the store is unavailable; with `unknown`, the secret may be live all the same.
         """
         secret = secret or new_secret()
         digest = digest_of(secret.encode())
@@ -82,7 +82,7 @@ class ProducerStore:
 
         Raises:
             SetupError: there is no such producer, or it has no such secret.
-            StoreUnavailableError: the store is away.
+            StoreUnavailableError: the store is unavailable.
         """
         return await self._change(producer, lambda old, now: without_secret(old, producer, fingerprint, now))
 

@@ -34,7 +34,7 @@ class Turn:
         """Whether it is our turn; keeps it, if so.
 
         Raises:
-            StoreUnavailableError: the store is away.
+            StoreUnavailableError: the store is unavailable.
         """
         async with store_errors():
             reply = await HOLD(self._client, [self._key], HoldRequest(self._process, round(self._ttl * 1000)))

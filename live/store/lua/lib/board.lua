@@ -1,4 +1,4 @@
--- The state of a board: which epoch may change it, and how a change is announced and written.
+-- The state of a board: the check of its epoch, and the announcement and the record of every change.
 local call, tonumber, unpack = redis.call, tonumber, unpack  -- locals are found faster
 
 local function read_board()
@@ -9,22 +9,22 @@ local function read_board()
   }
 end
 
--- The state, or nil and the answer to a caller that knows another epoch.
+-- The state, or nil and the reply to a caller that knows another epoch.
 local function open_board()
   local board = read_board()
   if board.epoch ~= request.epoch then return nil, {'epoch', board.epoch or ''} end
   return board
 end
 
--- The first write of every change: the store may forbid it, and nothing may fail after the first write. Subscribers
--- receive the message when the script has ended.
+-- The first write of every change, because the store may forbid it, and nothing after the first write may fail.
+-- Subscribers receive the message when the script has ended.
 local function announce(board)
   board.offset = board.offset + 1
   board.place = string.format('%.0f', board.offset)
   call('PUBLISH', request.channel, board.epoch .. ':' .. board.place)
 end
 
--- The last write of every change; takes more fields and their values. Returns the offset.
+-- The last write of every change, with more fields and their values. Returns the offset.
 local function commit(board, ...)
   call('HSET', meta, 'offset', board.place, ...)
   return board.place

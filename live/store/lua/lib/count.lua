@@ -4,7 +4,8 @@ local threshold, write_metadata, tag_hidden
 
 if rules.cap then
   -- The score below which no new member gets into a full ranking of best values, where no record leaves by itself. Then
-  -- the script need not add most members of a batch only to trim them. Signed so that more is better; nil for no threshold.
+  -- the script need not add most members of a batch only to trim them. Signed so that more is better; nil for no
+  -- threshold.
   function threshold(ranking)
     if operation == 'set' or call('ZCARD', ranking.key) < rules.cap then return end
     local last = rules.order == 'forward' and 'ZREVRANGE' or 'ZRANGE'

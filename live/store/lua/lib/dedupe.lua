@@ -1,5 +1,6 @@
 -- Whether something was counted before. Each writer numbers its batches. An event with an identity is known for as long
--- as the bucket that holds its identity: a bucket covers `span` seconds, and the oldest is dropped when a new one begins.
+-- as the bucket that holds its identity: a bucket covers `span` seconds, and the oldest is dropped when a new one
+-- begins.
 
 -- The answer to a batch that this writer has sent before, or that comes too late; nil for a new one.
 local function repeated()
@@ -11,7 +12,8 @@ local function repeated()
   if sequence > request.sequence then return {'stale'} end
 end
 
--- The start of the newest bucket. Like a slot it never goes backward: the script would overlook an identity in a later one.
+-- The start of the newest bucket. Like a slot it never goes backward: the script would overlook an identity in a later
+-- one.
 local function newest_bucket(held)
   return math.max(math.floor(seconds / request.span) * request.span, held or 0)
 end

@@ -1,5 +1,5 @@
--- The answer to a caller for whom there is nothing to do yet, or who asks for another slot than the oldest; nil when
--- the slot that it asks for has left the window, or when `turns` and the board has yet to pass on to its newest period.
+-- The reply when nothing is due, or when the caller asks for another slot than the oldest. It is nil when that slot has
+-- left the window, or with `turns` when the board has yet to move on to its newest period.
 local function not_due(board, turns)
   local plan = request.clock
   if not fits(plan, board.newest, nil) then return replan(board.newest, board.latest) end

@@ -1,5 +1,5 @@
--- The log of a sliding window. Its events leave one by one, in any order of signs: a value stays within its range if all
--- amounts without their signs add up to no more. So a value counts its negative amounts twice, once for each sign.
+-- The log of a sliding window. Its events leave one by one, in any order of signs: a value stays within its range if
+-- all amounts without their signs add up to no more. So a value counts its negative amounts twice, once for each sign.
 local add_log, write_log
 if request.events then
   local events, negative = request.events, {}

@@ -1,4 +1,4 @@
--- The order in which a ranking is read, as `view` says. `forward`: scores ascending, then names ascending; `backward`: both descending;
+-- The order in which a ranking is read. `forward`: scores ascending, then names ascending; `backward`: both descending;
 -- `turned`: scores descending, names ascending, which no command of the sorted set gives.
 local view = request.view
 
@@ -19,7 +19,7 @@ local function nth(position)
   return redis.call(view.order == 'backward' and 'ZREVRANGE' or 'ZRANGE', ranking, position, position)[1]
 end
 
--- How many records go before a position, which is a score and a name, and whether a record stands on it.
+-- How many records come before a position (a score and a name), and whether there is a record at the position.
 local function place(score, name)
   local ahead, same = better(ranking, score), redis.call('ZCOUNT', ranking, score, score)
   local first = view.order == 'turned' and redis.call('ZCOUNT', ranking, '-inf', '(' .. score) or ahead
@@ -34,7 +34,7 @@ local function place(score, name)
   return ahead + low - first, low < first + same and nth(low) == name
 end
 
-local function standing(name)  -- the score of a record, and how many go before it; nothing where there is none
+local function standing(name)  -- the score of a record, and how many come before it; nil for no record
   local score = redis.call('ZSCORE', ranking, name)
   if not score then return end
   if view.order == 'forward' then return score, redis.call('ZRANK', ranking, name) end

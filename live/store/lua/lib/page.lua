@@ -1,11 +1,11 @@
--- Consecutive records as they are read, in the order that `view` says.
-local function rows_at(start, limit, count)  -- {name, score, ...}; `count` is the number of records there are
+-- Consecutive records, in the order of the view.
+local function rows_at(start, limit, count)  -- {name, score, ...}; `count` is the number of all records
   local range = view.order == 'forward' and 'ZRANGE' or 'ZREVRANGE'
   local rows = redis.call(range, ranking, start, start + limit - 1, 'WITHSCORES')
   if view.order ~= 'turned' then return rows end
   local records = #rows / 2
   local first, turned = 1, {}
-  while first <= records do  -- equal scores come by name descending: turn the run round, or read it forwards if cut
+  while first <= records do  -- equal scores come by name descending: reverse the run, or read it forward if it is cut
     local score, last = rows[2 * first], first
     while last < records and rows[2 * last + 2] == score do last = last + 1 end
     local whole = (first > 1 or start == 0) and (last < records or start + records == count)
@@ -24,7 +24,7 @@ local function rows_at(start, limit, count)  -- {name, score, ...}; `count` is t
   return turned
 end
 
-local function page_at(start, limit, count)  -- start, rank of the first, rows, and metadata where the view has it
+local function page_at(start, limit, count)  -- start, rank of the first record, rows, and metadata if the view has it
   local rows = limit > 0 and rows_at(start, limit, count) or {}
   if #rows == 0 then return digits(start), '', rows, {} end
   local rank = digits(rank_of(rows[2], start))
@@ -36,7 +36,7 @@ local function page_at(start, limit, count)  -- start, rank of the first, rows, 
   return digits(start), rank, rows, redis.call('HMGET', metadata, unpack(members))
 end
 
-local function around(member, neighbours)  -- start and limit of a record with its neighbours; nothing where there is none
+local function around(member, neighbours)  -- start and limit of a record with its neighbours; nil for no record
   local name = not view.tagged and member or (redis.call('HGET', reached, member) or '') .. member
   local score, position = standing(name)
   if not score then return end

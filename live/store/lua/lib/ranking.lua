@@ -1,6 +1,7 @@
 -- The rules of a ranking. A ranking is a table of its store keys (`key`, `reached`, `levels`, `metadata`) and of the
 -- `suffix` of the fields that hold its total. It has a record for each member with a score; a sum of zero is no score.
--- Where ties go by time, the name of a record is the member after a tag of 8 bytes that tells when it reached its score.
+-- Where ties go by time, the name of a record is the member after a tag of 8 bytes that tells when it reached its
+-- score.
 local rules = request.rules
 local EXACT = 9007199254740991
 

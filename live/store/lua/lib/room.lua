@@ -1,4 +1,5 @@
--- Whether there is room for a batch. A slot that holds a member of it exists, and takes nothing more than its new members.
+-- Whether there is room for a batch. A slot that holds some member of the batch exists, and only members that are new
+-- in it need room.
 local most_members = request.most_members
 
 -- New slots have to wait until rotation has subtracted old ones.

@@ -1,4 +1,4 @@
--- Whether the slots that there are begin as the caller believes.
+-- Whether the slots of the board start where the caller believes.
 local function same_slots(starts)
   local held = redis.call('ZRANGE', slots, 0, -1)
   if #held ~= #starts then return false end

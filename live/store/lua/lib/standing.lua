@@ -1,4 +1,4 @@
--- Where a board stands, or nil and the answer to a caller that is wrong about the board's clock.
+-- The position of a board, or nil and the reply to a caller that is wrong about the board's clock.
 local function stand()
   local suffix = request.suffix
   local state = redis.call('HMGET', meta, 'epoch', 'offset', 'total' .. suffix, 'high' .. suffix, 'newest', 'latest')

@@ -1,5 +1,5 @@
--- Takes values from the scores of distinct members. Hidden ones have no score. A member without a record, because its
--- slots made up for each other, gets one.
+-- Takes values from the scores of distinct members. Hidden members have no score. A member whose slots added up to zero
+-- gets a record again.
 local function subtract(ranking, offset, members, values)
   local unseen = hidden_of(members)
   local names, old = look_up(ranking, members)
