@@ -1,1 +1,1 @@
-"""The only room that speaks Redis."""
+"""The store of Live Board: the only package that uses the Redis protocol."""

@@ -1,1 +1,1 @@
-"""What the store holds of one board, and the scripts that read and change it."""
+"""One board in the store: what writes, reads, rotates, moderates and audits it."""

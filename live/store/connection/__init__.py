@@ -1,1 +1,1 @@
-"""The store itself: its client, its scripts, and whether it lost data."""
+"""The connections to the store, its scripts, and the detection of lost data."""

@@ -1,4 +1,4 @@
-"""From a URL to a client that hides nothing, and to what is unsafe about the store's settings."""
+"""The client of the store, made from a URL, and the check of the store's settings."""
 
 import asyncio
 import re
@@ -23,10 +23,10 @@ from live.store.connection.witness import Witness
 
 
 class _Packed(Transferable):
-    """Commands packed by hiredis in C: redis-py does so for its blocking client only, and a batch has many words."""
+    """Packs commands with hiredis in C, which redis-py does for its blocking client only."""
 
     def pack_command(self, *args: EncodableT) -> list[bytes]:
-        """A command as bytes; its first word may name a subcommand too."""
+        """A command as bytes. Its first word may contain a subcommand."""
         words = (*str(args[0]).split(), *args[1:])
         return [hiredis.pack_command(words)]  # type: ignore[arg-type] # the stub says a tuple of one
 
@@ -53,7 +53,7 @@ _PASSWORDS: Final = (re.compile(r"([?&]password=)[^&#]*"), re.compile(r"(://[^:/
 
 
 class Store(Redis):
-    """redis-py's client, with a line of our own for all that is called often, and what must survive the store."""
+    """redis-py's client, with a connection of our own for frequent calls, and the witness of what the store holds."""
 
     line: SharedLine
     witness: Witness
@@ -78,7 +78,7 @@ class Store(Redis):
         return await self.line.calls([words for _, words in commands])
 
     async def each(self, *words: Word) -> list[Any]:
-        """Send a command to every server of the store; gives the reply of each.
+        """Send a command to every server of the store, and return the reply of each.
 
         Raises:
             RedisError, OSError, TimeoutError: as `SharedLine.call`.
@@ -86,7 +86,7 @@ class Store(Redis):
         return [await self.line.call(*words)]
 
     async def names(self, pattern: str) -> AsyncIterator[str]:
-        """Every store key that matches a glob, in one walk over the store; one that is there all the time comes once.
+        """All store keys that match a glob, in one walk over the store. A key that exists all the time comes once.
 
         Raises:
             RedisError, OSError, TimeoutError: as `SharedLine.call`.
@@ -103,17 +103,17 @@ class Store(Redis):
                 return
 
     async def aclose(self, close_connection_pool: bool | None = None) -> None:  # noqa: FBT001 - redis-py's signature
-        """Close the line and the shared positions too."""
+        """Close the line and the shared positions as well."""
         self.witness.positions.close()
         await self.line.close()
         await super().aclose(close_connection_pool)
 
 
 def connect(url: str, settings: Settings) -> Store:
-    """A client with a bounded pool and no retries of its own: the write path owns them (I5).
+    """A client with a bounded pool and without retries of its own: the writer retries (I5).
 
     Raises:
-        SetupError: the URL is not one of a store, or what is known of the store can't be read.
+        SetupError: the URL is not valid, or the witness file in the data directory cannot be read.
     """
     if url.partition("://")[0] not in SCHEMES:
         raise SetupError(f"the store {redact(url)!r} is not redis://…, rediss://… or unix://…")
@@ -147,7 +147,7 @@ def connect(url: str, settings: Settings) -> Store:
 
 
 def redact(url: str) -> str:
-    """A store's URL without its password, for messages and logs; it may be no good URL."""
+    """The URL of a store without its password, for messages and logs. The URL need not be valid."""
     for password in _PASSWORDS:
         url = password.sub(r"\1***", url)
     return url
@@ -155,18 +155,17 @@ def redact(url: str) -> str:
 
 @asynccontextmanager
 async def store_errors() -> AsyncIterator[None]:
-    """Turn every way in which a store can fail us into `StoreUnavailableError`; a task that was cancelled ends here.
+    """Turn every error of the store into `StoreUnavailableError`. A cancelled task ends here.
 
-    A store that answers but refuses (loading, busy, out of memory, read-only, no permission) can't be worked with
-    either; what it says is in the error.
+    This includes refusals (loading, busy, out of memory, read-only, no permission), whose text is in the error.
     """
     try:
         yield
     except (RedisError, OSError, TimeoutError) as error:
         raise StoreUnavailableError(str(error) or type(error).__name__) from error
     finally:
-        # redis-py sends through `asyncio.wait_for`, which on Python 3.11 may swallow a cancellation: the task would go
-        # on for ever, and the process never stop.
+        # redis-py sends through `asyncio.wait_for`, which may swallow a cancellation on Python 3.11. The task would
+        # never end, and the process would not stop.
         task = asyncio.current_task()
         if task is not None and task.cancelling():
             raise asyncio.CancelledError
@@ -175,7 +174,7 @@ async def store_errors() -> AsyncIterator[None]:
 def may_have_run(error: BaseException | None) -> bool:
     """Whether the store may have run a script whose call failed with this error.
 
-    It has not when it refused it (the scripts write nothing before they can fail), and when no connection was had.
+    It has not run if the store refused it (scripts write nothing before they can fail), or without a connection.
     """
     before = None if error is None else error.__context__
     if isinstance(error, ResponseError) or isinstance(before, ConnectionRefusedError | FileNotFoundError):
@@ -184,10 +183,10 @@ def may_have_run(error: BaseException | None) -> bool:
 
 
 async def unsafe_settings(client: Redis) -> list[str]:
-    """One line for each setting of the store with which an acknowledged event can be lost.
+    """A warning for each setting of the store that can lose acknowledged events.
 
     Raises:
-        SetupError: the store may evict keys, which breaks rankings silently (I7).
+        SetupError: the store may evict store keys, which would corrupt rankings silently (I7).
         StoreUnavailableError: the store does not answer.
     """
     async with store_errors():

@@ -1,4 +1,4 @@
-"""The embedded store: a real Valkey server of our own, on a private socket in the data directory, kept running."""
+"""The embedded store: a Valkey server on a private socket in the data directory, which is kept running."""
 
 import os
 import re
@@ -29,8 +29,8 @@ _SETTINGS: Final = {
     "no-appendfsync-on-rewrite": "no",
     "maxmemory-policy": "noeviction",
 }
-_LONGEST_SOCKET_PATH: Final = 107  # bytes that the kernel takes for the path of a unix socket
-_START_DEADLINE: Final = 60.0  # a large append-only file takes its time to load
+_LONGEST_SOCKET_PATH: Final = 107  # bytes; a limit of the kernel for the path of a unix socket
+_START_DEADLINE: Final = 60.0  # a large append-only file takes long to load
 _STOP_DEADLINE: Final = 30.0
 _RESPAWN_PAUSE: Final = 0.5
 
@@ -38,13 +38,13 @@ log = structlog.get_logger()
 
 
 class EmbeddedStore:
-    """Starts Valkey, starts it again whenever it dies, and stops it with the process.
+    """Starts Valkey, restarts it when it ends, and stops it with the process.
 
-    One process owns a data directory at a time; a lock that the kernel drops with its owner sees to that.
+    One process at a time owns a data directory. It holds a lock, which the kernel releases when the process ends.
     """
 
     def __init__(self, data_dir: Path, memory: int = 0) -> None:
-        """With `memory`, the bytes that it may fill with data; 0 takes half of what there is."""
+        """`memory` is the most bytes of data; 0 takes half of the available memory."""
         self._data_dir = data_dir.resolve()
         self.socket = self._data_dir / "valkey.sock"
         self.url = f"unix://{self.socket}"
@@ -54,14 +54,14 @@ class EmbeddedStore:
         self._stopping = threading.Event()
         self._ready = threading.Event()
         self._failed = False
-        # The kernel ties "end with the parent" to the thread that started the child: this one lives as long as we do.
+        # The kernel ends the child with the thread that started it, so this thread lives as long as the process.
         self._keeper = threading.Thread(target=self._keep, name="embedded-store", daemon=True)
 
     def start(self) -> None:
         """Start the server and wait until it answers.
 
         Raises:
-            SetupError: the directory is in use or unfit, or the server does not come up.
+            SetupError: the directory is in use or not usable, or the server does not start.
         """
         if len(os.fsencode(self.socket)) > _LONGEST_SOCKET_PATH:
             raise SetupError(
@@ -76,7 +76,7 @@ class EmbeddedStore:
             raise SetupError(f"the embedded Valkey did not start; the end of {self._log_path}:\n{self._log_tail()}")
 
     def stop(self) -> None:
-        """Stop the server and wait for it to write its last; what it holds stays in the data directory."""
+        """Stop the server and wait until it has written everything. Its data stays in the data directory."""
         self._stopping.set()
         if self._process is not None and self._process.poll() is None:
             self._process.terminate()
@@ -88,7 +88,7 @@ class EmbeddedStore:
 
     @property
     def pid(self) -> int | None:
-        """Process id of the running server."""
+        """The process id of the running server."""
         return None if self._process is None else self._process.pid
 
     @property
@@ -96,7 +96,7 @@ class EmbeddedStore:
         return self._data_dir / "valkey.log"
 
     def _keep(self) -> None:
-        """Run the server until told to stop, with a pause between two deaths."""
+        """Run the server until `stop`, with a pause before each restart."""
         while not self._stopping.is_set():
             try:
                 self._process = self._spawn()
@@ -104,14 +104,14 @@ class EmbeddedStore:
                 log.exception("the embedded store can't be started", reason=error.strerror)
             else:
                 if self._stopping.is_set():
-                    self._process.terminate()  # `stop` came before there was a process to end
+                    self._process.terminate()  # `stop` was called before there was a process
                 threading.Thread(target=self._await_answer, args=(self._process,), daemon=True).start()
                 status = self._process.wait()
                 if not self._stopping.is_set():
                     log.error("the embedded store ended", status=status, log=str(self._log_path))
             if not self._ready.is_set():
                 self._failed = True
-                self._ready.set()  # for who waits in `start`
+                self._ready.set()  # wakes `start`
                 return
             self._stopping.wait(_RESPAWN_PAUSE)
 
@@ -128,7 +128,7 @@ class EmbeddedStore:
                 stderr=log_file,
                 pass_fds=() if self._lock is None else (self._lock.fileno(),),
                 umask=UMASK,
-                start_new_session=True,  # a Ctrl-C is for us; the store goes last
+                start_new_session=True,  # Ctrl-C is for this process, which stops the store last
                 preexec_fn=partial(end_with_parent, os.getpid()),  # noqa: PLW1509
             )
 
@@ -148,22 +148,22 @@ class EmbeddedStore:
 
 
 def available_memory(proc: Path = Path("/proc"), groups: Path = Path("/sys/fs/cgroup")) -> int:
-    """The bytes of memory that this process may use: those of the machine, or of the container where it has fewer."""
+    """The bytes of memory that this process may use: those of the machine, or of its container if it has fewer."""
     found = [int(re.findall(r"^MemTotal: +(\d+) kB", (proc / "meminfo").read_text(), re.MULTILINE)[0]) * 1024]
     for line in (proc / "self/cgroup").read_text().splitlines():
         _, controllers, path = line.split(":", 2)
         folder, name = (groups, "memory.max") if not controllers else (groups / "memory", "memory.limit_in_bytes")
         if controllers and "memory" not in controllers.split(","):
             continue
-        # The limit of each group above counts too. In a container the path may be that of the host, and not be here.
+        # The limit of each parent group counts too. In a container, the path may be one of the host that is not here.
         for group in [Path(path), *Path(path).parents]:
-            with suppress(OSError, ValueError):  # the outermost has no such file; `max` is no limit
+            with suppress(OSError, ValueError):  # the outermost group has no such file, and `max` means no limit
                 found.append(int((folder / group.relative_to("/") / name).read_text()))
     return min(found)
 
 
 def answers(path: Path) -> bool:
-    """Whether a server on a socket answers PING; one that is loading its data does not count."""
+    """Whether a server on a socket answers PING. A server that is loading its data does not count."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
         connection.settimeout(1)
         try:
@@ -176,10 +176,10 @@ def answers(path: Path) -> bool:
 
 @contextmanager
 def running_or_started(data_dir: Path) -> Iterator[str]:
-    """The URL of the server on a data directory: of the one that runs, or of one that lives as long as the context.
+    """The URL of the server on a data directory: the running one, or one that runs as long as the context.
 
     Raises:
-        SetupError: the directory is unfit, or the server does not come up.
+        SetupError: the directory is not usable, or the server does not start.
     """
     embedded = EmbeddedStore(data_dir)
     if answers(embedded.socket):

@@ -1,4 +1,4 @@
-"""The format of what the store holds: a number under a system key, which says whether this version can read it."""
+"""The format of the stored data: a number in the store, by which a server knows whether it can read the data."""
 
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Final
@@ -16,12 +16,12 @@ log = structlog.get_logger()
 
 FORMAT: Final = 1
 
-# The step from each older format to the next one. A store without a number has format 0, or is new.
+# The migration from each older format to the next one. A store without a number has format 0, or is empty.
 MIGRATIONS: Final[Mapping[int, Callable[[Line, str], Awaitable[None]]]] = {0: move_names}
 
 
 class StoreFormatError(StoreUnavailableError):
-    """The store holds data in a format that this version does not read."""
+    """The store holds data in a format that this version cannot read."""
 
 
 async def check_format(line: Line, prefix: str, witness: Witness) -> None:
@@ -40,7 +40,7 @@ async def check_format(line: Line, prefix: str, witness: Witness) -> None:
         held: bytes | None = await line.call("GET", key)
         identity: bytes = await line.call("GET", names.store) or b""
     except NoPermissionError:
-        return  # a user of the store that may not look serves no boards
+        return  # a user of the store without this permission serves no boards
     number = _number(held, key)
     if number > FORMAT:
         raise StoreFormatError(

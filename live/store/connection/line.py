@@ -1,7 +1,7 @@
-"""A line to the store: commands and replies over one connection, many under way, with next to nothing around them.
+"""A line to the store: commands and replies over one connection, with many commands in flight and little overhead.
 
-redis-py makes the connection, with its URL, its TLS and its login; after that its machinery for each command (pool,
-retries, telemetry, a task for every write) cost ten times what packing a batch and reading the reply does.
+redis-py makes the connection, with its URL, TLS and login. For each command, its pool, retries, telemetry and task for
+every write cost ten times as much as packing a batch and reading the reply.
 """
 
 import asyncio
@@ -18,8 +18,8 @@ from redis.exceptions import NoPermissionError, NoScriptError, ResponseError
 
 Word = str | bytes | int | float
 
-SILENCE: Final = 3  # times the timeout of a call: how long a store may owe replies and send nothing
-_LOOKS: Final = 10  # looks at what waits, in the timeout of a call
+SILENCE: Final = 3  # timeouts of a call: how long a store may owe replies and send nothing
+_LOOKS: Final = 10  # checks for late replies, in the timeout of a call
 
 _ERRORS: Final = {"NOSCRIPT": NoScriptError, "NOPERM": NoPermissionError}
 
@@ -46,7 +46,7 @@ class Wire(asyncio.Protocol):
 
     def __init__(self) -> None:
         self.lost: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self.ended = False  # lost, or about to be: nothing that is sent now would be answered
+        self.ended = False  # lost, or about to be: a command that is sent now would get no reply
         self._reader = hiredis.Reader(replyError=_error)
         self._transport: asyncio.Transport | None = None
         self._unsent: list[bytes] = []
@@ -62,9 +62,9 @@ class Wire(asyncio.Protocol):
         self._transport.set_protocol(self)
 
     def send(self, *commands: tuple[Word, ...]) -> None:
-        """Send commands, in one piece with all that is sent before the event loop's next turn.
+        """Send commands, in one packet with everything that is sent before the event loop's next turn.
 
-        One event may be for a thousand boards. The store fsyncs once for all commands that it reads at once.
+        One event may be for a thousand boards. The store syncs to disk once for all commands that it reads at once.
         """
         if not self._unsent:
             asyncio.get_running_loop().call_soon(self._flush)
@@ -79,18 +79,18 @@ class Wire(asyncio.Protocol):
             self._transport.write(unsent[0] if len(unsent) == 1 else b"".join(unsent))
 
     def received(self, reply: Any) -> None:  # noqa: ANN401 - any reply
-        """A reply has come; an error of the store is an exception as a value."""
+        """Handle a reply. An error of the store is an exception as a value."""
         raise NotImplementedError
 
     def data_received(self, data: bytes) -> None:
-        """Bytes have come."""
+        """Read replies from bytes."""
         reader = self._reader
         reader.feed(data)
         while (reply := reader.gets()) is not False:
             self.received(reply)
 
     def connection_lost(self, _error: Exception | None) -> None:
-        """Tell whoever waits."""
+        """Wake the tasks that wait for the loss."""
         self.ended = True
         if not self.lost.done():
             self.lost.set_result(None)
@@ -103,7 +103,7 @@ class Wire(asyncio.Protocol):
 
 
 class _Call:
-    """A command: who waits for its reply, and when it was written (seconds of the loop's clock; infinite before)."""
+    """A command: the future of its reply, and when it was written (seconds of the loop's clock; infinite before)."""
 
     __slots__ = ("future", "sent")
 
@@ -112,13 +112,13 @@ class _Call:
         self.sent = math.inf
 
     def take(self, reply: Any) -> None:  # noqa: ANN401 - any reply
-        """Take the reply; nobody waits for that of a call that was cancelled or timed out."""
+        """Take the reply. Nobody waits for the reply of a call that was cancelled or timed out."""
         if not self.future.done():
             self.future.set_result(reply)
 
 
 class _Calls(_Call):
-    """Several commands whose replies are awaited together; errors of the store are among them as values."""
+    """Several commands whose replies are awaited together. Errors of the store are among them as values."""
 
     __slots__ = ("_left", "_replies")
 
@@ -137,9 +137,9 @@ class _Calls(_Call):
 class Line(Wire):
     """Calls and their replies, in order.
 
-    A call that has had no reply for `timeout` seconds fails alone: its late reply is dropped when it comes, and the
-    connection stays. The connection is lost only when the store owes replies and has sent nothing at all for `SILENCE`
-    times as long, as a machine that is gone does. Both are noticed at most a tenth of `timeout` late.
+    A call without a reply for `timeout` seconds fails alone: its late reply is dropped, and the connection stays. The
+    connection is lost only when the store owes replies and has sent nothing at all for `SILENCE` times as long, like a
+    machine that has failed. Both are noticed at most a tenth of `timeout` late.
     """
 
     def __init__(self, timeout: float) -> None:
@@ -154,8 +154,8 @@ class Line(Wire):
         """Send a command and await its reply.
 
         Raises:
-            ResponseError: the store refuses.
-            LostConnectionError, TimeoutError: there was no reply; the command may have been carried out.
+            ResponseError: the store refuses the command.
+            LostConnectionError, TimeoutError: there was no reply; the store may have run the command.
         """
         call = _Call(self._begin(words))
         self._calls.append(call)
@@ -165,10 +165,10 @@ class Line(Wire):
         return reply
 
     async def calls(self, commands: Sequence[tuple[Word, ...]]) -> list[Any]:
-        """Send commands in one piece and await all replies, of which some may be errors of the store, as values.
+        """Send commands in one packet and await all replies. Errors of the store are among them as values.
 
         Raises:
-            LostConnectionError, TimeoutError: some reply did not come.
+            LostConnectionError, TimeoutError: a reply is missing.
         """
         if not commands:
             return []
@@ -178,7 +178,7 @@ class Line(Wire):
         return replies
 
     def _begin(self, *commands: tuple[Word, ...]) -> "asyncio.Future[Any]":
-        """Send commands; gives what to wait for."""
+        """Send commands, and return the future of their replies."""
         if self.ended:
             raise LostConnectionError("the connection to the store is lost")
         self.send(*commands)
@@ -189,28 +189,28 @@ class Line(Wire):
     def _flush(self) -> None:
         written = len(self._unsent)
         super()._flush()
-        now = self._loop.time()  # the process may have been held up since the calls were begun
+        now = self._loop.time()  # the process may have been delayed since the calls began
         for call in islice(reversed(self._calls), written):
             call.sent = now
 
     def data_received(self, data: bytes) -> None:
-        """Bytes have come."""
+        """Read replies from bytes."""
         self._heard = self._loop.time()
         super().data_received(data)
 
     def received(self, reply: Any) -> None:  # noqa: ANN401 - any reply
-        """Give a reply to the first that waits."""
+        """Give a reply to the first call that waits."""
         self._calls.popleft().take(reply)
 
     def connection_lost(self, error: Exception | None) -> None:
-        """Fail every call that still waits."""
+        """Fail every waiting call."""
         super().connection_lost(error)
         if self._look is not None:
             self._look.cancel()
         self._fail(LostConnectionError, f"the connection to the store was lost: {error or 'closed'}")
 
     def _look_for_late(self) -> None:
-        """Fail the calls that have waited too long; drop the connection when the store is silent."""
+        """Fail the calls that have waited too long, and drop the connection when the store is silent."""
         self._look = None
         if not self._calls or self.ended:
             return
@@ -224,7 +224,7 @@ class Line(Wire):
         self._look = self._loop.call_later(self._timeout / _LOOKS, self._look_for_late)
 
     def _fail(self, kind: type[Exception], reason: str, before: float = math.inf) -> None:
-        """Fail the calls that wait and were sent before a time. They keep their places in the order of the replies."""
+        """Fail the waiting calls that were sent before a time. They keep their places in the order of the replies."""
         for call in self._calls:
             if call.sent > before:
                 break
@@ -233,9 +233,9 @@ class Line(Wire):
 
 
 class SharedLine:
-    """The line that all calls of a process share; made when it is needed, and made again when it was lost.
+    """The line that all calls of a process share. It is opened when it is needed, and again after a loss.
 
-    Each of `greetings` is run on a new line before any call is sent over it.
+    Each of `greetings` runs on a new line before any call is sent over it.
     """
 
     def __init__(self, pool: ConnectionPool, timeout: float) -> None:
@@ -246,21 +246,21 @@ class SharedLine:
         self._opening: asyncio.Task[Line] | None = None
 
     async def call(self, *words: Word) -> Any:  # noqa: ANN401 - any reply
-        """Send a command and await its reply; raises as `Line.call` does, and as redis-py when it can't connect."""
+        """Send a command and await its reply. Raises as `Line.call`, and as redis-py when it cannot connect."""
         line = self._line
         if line is None or line.ended:
             line = await self._opened()
         return await line.call(*words)
 
     async def calls(self, commands: Sequence[tuple[Word, ...]]) -> list[Any]:
-        """Send commands in one piece; as `Line.calls`, and raises as redis-py when it can't connect."""
+        """Send commands in one packet. Raises as `Line.calls`, and as redis-py when it cannot connect."""
         line = self._line
         if line is None or line.ended:
             line = await self._opened()
         return await line.calls(commands)
 
     async def _opened(self) -> Line:
-        if self._opening is None:  # whoever comes meanwhile awaits the same attempt
+        if self._opening is None:  # all callers await the same attempt
             self._opening = asyncio.create_task(self._open())
         return await asyncio.shield(self._opening)
 

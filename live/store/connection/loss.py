@@ -1,4 +1,4 @@
-"""Does the store hold what the witness knows? Asked over every new connection, and twice a second."""
+"""Compares the store with what the witness knows, over every new connection and twice a second."""
 
 import asyncio
 import secrets
@@ -20,11 +20,11 @@ log = structlog.get_logger()
 _Command = tuple[str, tuple[Word, ...]]  # a store key, and the words of a command on it
 _Calls = Callable[[Sequence[_Command]], Awaitable[list[Any]]]
 
-BEAT: Final = 0.5  # seconds: a loss is noticed within one
+BEAT: Final = 0.5  # seconds within which a loss is noticed
 
 
 class LossWatch:
-    """Compares the store with the witness of a client, which is active from now on."""
+    """Compares the store with the witness of a client, which it activates."""
 
     def __init__(self, client: Store, prefix: str) -> None:
         self._client = client
@@ -33,11 +33,11 @@ class LossWatch:
         client.witness.active = True
 
     def guard_connections(self) -> None:
-        """Compare over every new connection, before anything else is sent: a store that went back was started again."""
+        """Compare over every new connection, before any other command: a store that lost data was restarted."""
         self._client.line.greetings.append(self._greet)
 
     async def run(self) -> None:
-        """Look for ever: a store can lose its data without losing a connection, and other processes tell by a file."""
+        """Compare until cancelled. A store can lose data without losing a connection; other processes use a file."""
         witness = self._client.witness
         while True:
             await asyncio.sleep(BEAT)
@@ -49,12 +49,12 @@ class LossWatch:
                         faults = await self._compare(self._client.calls, boards=False)
                     self._tell(faults)
             except StoreUnavailableError:
-                pass  # whoever needs the store says so; the next connection is looked at whole
+                pass  # those who need the store report it, and the next connection is compared
             except (SetupError, OSError) as error:
                 log.error("the data directory can't be used", reason=str(error))  # noqa: TRY400 - the reason says all
 
     async def find(self) -> list[str]:
-        """Everything that the store lost, a sentence each; a store that was never met is met.
+        """Everything that the store lost, one sentence each. A store that is new to the data directory is remembered.
 
         Raises:
             StoreUnavailableError: the store is unavailable.
@@ -65,7 +65,7 @@ class LossWatch:
         return faults + await self._find_missing() if known else faults
 
     async def _find_missing(self) -> list[str]:
-        """The boards that are defined and not there; one that left by itself is about to be removed."""
+        """The boards that are defined and missing. A board that has expired is about to be deleted."""
         defined = (await DefinitionStore(self._client, self._prefix).load()).boards
         lives = {board: definition.epoch for board, definition in defined.items() if definition.state == "live"}
         commands: list[_Command] = []
@@ -80,10 +80,10 @@ class LossWatch:
         ]
 
     async def _greet(self, line: Line) -> None:
-        """Look at the store behind a new connection.
+        """Compare the store behind a new connection.
 
         Raises:
-            StoreUnavailableError: it lost data. What was to be sent is not; the next connection can be read from.
+            StoreUnavailableError: the store lost data. The waiting command is not sent; later connections can read.
         """
         witness = self._client.witness
         if witness.lost:
@@ -98,7 +98,7 @@ class LossWatch:
             self._client.witness.lose("; ".join(faults))
 
     async def _compare(self, calls: _Calls, *, boards: bool) -> list[str]:
-        """What is missing or went back; what is known is taken before the store is asked."""
+        """What is missing or went back. What is known is read before the store is asked."""
         witness = self._client.witness
         known, positions = witness.facts, dict(witness.positions.known)
         looked_at = sorted(positions.keys() | known.epochs.keys()) if boards else []

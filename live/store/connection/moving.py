@@ -1,4 +1,4 @@
-"""Names that earlier versions of the server gave to what belongs to the system, and the move to those of today."""
+"""Renames the system's store keys of earlier versions."""
 
 from redis.exceptions import NoPermissionError, ResponseError
 
@@ -8,17 +8,17 @@ from live.store.connection.line import Line
 
 
 async def move_names(line: Line, prefix: str) -> None:
-    """Give what is stored under an old name its name of today, once; a new connection does so before anything else.
+    """Give store keys with an old name their current name. Each new connection starts with this.
 
     Raises:
-        StoreUnavailableError: both names hold something, because an older version of the server runs beside this one.
+        StoreUnavailableError: both names exist, because a server of an older version runs beside this one.
         ResponseError: the store refuses.
     """
     moved = SystemKeys(prefix).moved
     there = await line.calls([("EXISTS", old) for old, _ in moved])
     for (old, new), exists in zip(moved, there, strict=True):
         if isinstance(exists, NoPermissionError):
-            continue  # a user of the store that may not look serves no boards
+            continue  # a user of the store without this permission serves no boards
         if isinstance(exists, Exception):
             raise exists
         if exists and not await _renamed(line, old, new):
@@ -29,7 +29,7 @@ async def move_names(line: Line, prefix: str) -> None:
 
 
 async def _renamed(line: Line, old: str, new: str) -> bool:
-    """Whether the old name is no more; another process may be first."""
+    """Whether the old name does not exist any more. Another process may be first."""
     try:
         return bool(await line.call("RENAMENX", old, new))
     except ResponseError as error:

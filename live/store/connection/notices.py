@@ -1,4 +1,4 @@
-"""Change notices: hears what the scripts announce, and never misses one without saying so."""
+"""Change notices: receives what the scripts announce, and reports every gap in which notices may be missing."""
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping
@@ -12,7 +12,7 @@ from live.errors import StoreUnavailableError
 from live.store.connection.client import Store, store_errors
 from live.store.connection.line import Wire
 
-_PING_INTERVAL: Final = 1.0  # silence after which we ask whether the store is still there
+_PING_INTERVAL: Final = 1.0  # seconds of silence after which the store is pinged
 _RECONNECT_PAUSE: Final = 0.25
 
 
@@ -23,13 +23,13 @@ class Changed(msgspec.Struct, frozen=True):
 
 
 class Gap(msgspec.Struct, frozen=True):
-    """Notices may have been missed, and none is missed from here on: look at a board, or (None) at every board."""
+    """Notices may be missing, and none is missing from now on: check one board, or (None) every board."""
 
     board: str | None = None
 
 
 class Away(msgspec.Struct, frozen=True):
-    """The store can't be heard."""
+    """The store is unavailable."""
 
     reason: str
 
@@ -38,7 +38,7 @@ Notice = Changed | Gap | Away
 
 
 class _Ear(Wire):
-    """A connection that is subscribed; what it hears waits here."""
+    """A connection with subscriptions, and a queue of what it has received."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -54,7 +54,7 @@ class _Ear(Wire):
         self._something.set()
 
     async def hear(self, patience: float) -> list[Any]:
-        """What has been heard since the last call; nothing when it stays silent for so many seconds."""
+        """What was received since the last call; empty after `patience` seconds of silence."""
         with suppress(TimeoutError):
             async with asyncio.timeout(patience):
                 await self._something.wait()
@@ -64,39 +64,39 @@ class _Ear(Wire):
 
 
 class Channels:
-    """What is listened to: board id by channel; it may change while it is listened to."""
+    """The subscriptions: the id of a board for each channel. They may change at any time."""
 
     def __init__(self, boards: Mapping[str, str]) -> None:
         self.boards = {channel.encode(): board for channel, board in boards.items()}
         self.ear: _Ear | None = None
 
     def add(self, channel: str, board: str) -> None:
-        """Listen to one more; a gap of its board says when that has begun."""
+        """Subscribe to one more channel. A gap of its board marks the beginning."""
         self.boards[channel.encode()] = board
         if self.ear is not None:
             self.ear.send(("SUBSCRIBE", channel))
 
     def remove(self, channel: str) -> None:
-        """Listen to one no more."""
+        """Unsubscribe from a channel."""
         self.boards.pop(channel.encode(), None)
         if self.ear is not None:
             self.ear.send(("UNSUBSCRIBE", channel))
 
 
 async def listen(client: Store, channels: Channels) -> AsyncIterator[Notice]:
-    """Hear notices until cancelled, over any number of connections.
+    """Yield notices until cancelled, over any number of connections.
 
-    A new connection is one gap, once the store has confirmed every channel: what was announced before is lost. A peer
-    that went silent does not hang up, so it is pinged, with a deadline.
+    A new connection is one gap, as soon as the store has confirmed every channel: earlier announcements are lost. A
+    peer that fails silently does not close its connection, so it is pinged, with a deadline.
 
     Args:
         client: the store.
-        channels: what to listen to.
+        channels: the subscriptions.
     """
     while True:
         ear = _Ear()
         try:
-            async with store_errors():  # by itself, for it is here that a cancellation may be swallowed
+            async with store_errors():  # a block of its own, because this call may swallow a cancellation
                 await ear.open(client.connection_pool)
             async with store_errors():
                 if channels.boards:
@@ -113,9 +113,9 @@ async def listen(client: Store, channels: Channels) -> AsyncIterator[Notice]:
 
 
 async def _hear(ear: _Ear, channels: Channels, unconfirmed: int) -> AsyncIterator[Notice]:
-    """Notices of one connection, until it is lost; raises when it stays silent, or the store refuses.
+    """The notices of one connection, until it is lost. Raises when it stays silent, or when the store refuses.
 
-    `unconfirmed` is the number of channels that were subscribed to at the beginning, whose confirmations come first.
+    `unconfirmed` is the number of channels of the first subscription, whose confirmations come first.
     """
     waiting_for_pong = False
     if not unconfirmed:
@@ -141,7 +141,7 @@ async def _hear(ear: _Ear, channels: Channels, unconfirmed: int) -> AsyncIterato
 
 
 def _notice(reply: Any, channels: Channels) -> Notice | None:  # noqa: ANN401 - any reply
-    """What a reply tells of a board."""
+    """The notice in a reply; None for other replies."""
     match reply:
         case [b"message", channel, *_] if channel in channels.boards:
             return Changed(channels.boards[channel])

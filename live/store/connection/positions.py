@@ -16,15 +16,15 @@ from pathlib import Path
 from typing import Final
 
 Positions = dict[str, tuple[str, int]]
-"""Of each board its epoch and the highest offset in it."""
+"""For each board its epoch, and the highest offset in that epoch."""
 
 _ROW: Final = struct.Struct("<q32s64s24x")  # offset, epoch, board: 128 bytes, so that offsets are aligned
 _OFFSET: Final = struct.Struct("<q")
-_ROWS: Final = 32  # that a file grows by
+_ROWS: Final = 32  # in a new file
 
 
 class _OwnFile:
-    """The rows that this process writes; locked until it ends, so that others know when it has."""
+    """The rows that this process writes. The file is locked until the process ends, so that others notice the end."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -124,7 +124,7 @@ class SharedPositions:
                     self._read.pop(path)
 
     def forget(self) -> None:
-        """Forget everything, and delete the files of processes that have ended."""
+        """Forget all positions, and delete the files of processes that have ended."""
         self.known, self._read = {}, {}
         if not self._folder.exists():
             return

@@ -1,4 +1,4 @@
-"""The data directory is for its owner alone: nobody else reads it, writes to it, or holds its lock."""
+"""Keeps the data directory private: no other user reads it, writes to it, or holds its lock."""
 
 import fcntl
 import os
@@ -17,15 +17,15 @@ log = structlog.get_logger()
 LOCK: Final = "lock"
 UMASK: Final = 0o077
 
-_OURS: Final = ("valkey.log", "valkey.sock", "appendonlydir", "witness-*", "positions-*")  # what we make there
+_OURS: Final = ("valkey.log", "valkey.sock", "appendonlydir", "witness-*", "positions-*")  # what the server creates
 _PAUSE: Final = 0.05
 
 
 def make_private(folder: Path) -> None:
-    """Make a data directory, or close one that is open to others; what else stands in it is left as it is.
+    """Create a data directory, or take the permissions of others from an existing one. Foreign files stay as they are.
 
     Raises:
-        SetupError: it can't be used, or it or something in it belongs to another user.
+        SetupError: the directory cannot be used, or it or a file of the server in it belongs to another user.
     """
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -37,15 +37,15 @@ def make_private(folder: Path) -> None:
 
 
 def take_lock(folder: Path, patience: float, in_use: Callable[[], bool]) -> IO[str]:
-    """Lock a directory that is private; the kernel drops the lock with the last process that inherits it.
+    """Lock a private directory. The kernel releases the lock with the last process that inherits it.
 
-    A lock that another user holds does not count: it was opened while the file was open to others. `in_use` tells
-    whether a server answers in the directory, which may run where its processes can't be seen, as in a container.
+    A lock of another user does not count: that user opened the file while others had permission. `in_use` tells whether
+    a server answers in the directory. Its processes may be invisible, as in a container.
 
     Args:
         folder: the data directory.
-        patience: seconds to wait for an owner that was killed; its server may still be writing.
-        in_use: asked before a lock is taken from somebody.
+        patience: seconds to wait for an owner that was killed, because its server may still be writing.
+        in_use: called before the lock of another user is replaced.
 
     Raises:
         SetupError: another process of this user has it.
@@ -56,7 +56,7 @@ def take_lock(folder: Path, patience: float, in_use: Callable[[], bool]) -> IO[s
         lock = _opened(path)
         exposed = _is_exposed(os.fstat(lock.fileno()))
         if _locked(lock):
-            if not _is_at(lock, path):  # it was replaced meanwhile
+            if not _is_at(lock, path):  # it was replaced in between
                 lock.close()
                 continue
             return _begun(_replaced(lock, path) if exposed else lock)
@@ -103,11 +103,11 @@ def _made_by_us(folder: Path) -> Iterator[Path]:
 
 
 def _opened(path: Path) -> IO[str]:
-    """The lock file; one of another user is no lock, and is dropped."""
+    """The lock file. A file of another user is not a lock, and is deleted."""
     if path.is_symlink() or (path.exists() and path.lstat().st_uid != os.geteuid()):
         path.unlink(missing_ok=True)
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-    return open(descriptor, "r+", encoding="ascii")  # noqa: PTH123 - it is open, and stays so
+    return open(descriptor, "r+", encoding="ascii")  # noqa: PTH123 - a descriptor, not a path
 
 
 def _is_exposed(status: os.stat_result) -> bool:
@@ -116,7 +116,7 @@ def _is_exposed(status: os.stat_result) -> bool:
 
 
 def _replaced(lock: IO[str], path: Path) -> IO[str]:
-    """A new lock in the place of one that is ours now, but that others may have open and lock later."""
+    """A new lock in place of one that we hold, but that other users may have open and may lock later."""
     new = path.with_suffix(".new")
     new.unlink(missing_ok=True)
     fresh = _opened(new)

@@ -28,10 +28,10 @@ def all_sources() -> tuple[str, ...]:
 
 
 async def send_sources(line: Line) -> None:
-    """Send all scripts over a new connection: a store that was started again knows none.
+    """Send all scripts over a new connection, because a store that was restarted knows none.
 
-    Otherwise the first event for a thousand boards would send the longest script a thousand times. A store that refuses
-    is sent each script when it is needed.
+    Otherwise the first event for a thousand boards would send the longest script a thousand times. If the store
+    refuses, each script is sent when it is needed.
     """
     for reply in await line.calls([("SCRIPT", "LOAD", source) for source in all_sources()]):
         if isinstance(reply, Exception) and not isinstance(reply, ResponseError):

@@ -1,8 +1,9 @@
-"""What must survive the store, kept in the data directory: by it a process knows that the store lost data (I8).
+"""What a server knows of its store, kept in the data directory, so that it notices when the store loses data (I8).
 
-For each key prefix, `witness-<prefix>.json` holds which store this is, whether API keys are required, the epochs of the
-boards of the boards file, the versions of what the store defines, whether data was lost, and which losses an operator
-has accepted. Every change is fsynced. The highest offset of each board is in the files of `positions.py`.
+For each prefix of store keys, `witness-<prefix>.json` holds the identity of the store, whether API keys are required,
+the epochs of the boards of the boards file, the versions of definitions and producers, whether data was lost, and which
+losses an operator has accepted. Every change is synced to disk. The highest offset of each board is in the files of
+`positions.py`.
 """
 
 import fcntl
@@ -36,7 +37,7 @@ class Accepted(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Facts(msgspec.Struct, frozen=True, kw_only=True):
-    """What is known of the store: `store` is its identity, empty before the first meeting; `lost` is what it lost."""
+    """What is known of the store: `store` is its identity, empty if it is not known yet; `lost` is what it lost."""
 
     store: str = ""
     keys_required: bool = False
@@ -48,10 +49,10 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Witness:
-    """The memory of one key prefix in one data directory, shared by every process that uses both.
+    """What is known of one prefix of store keys, shared by all processes with the same data directory.
 
-    It only remembers and compares while it is `active`, in the processes of a server: a command that looks at a store
-    stops no server, whatever it finds.
+    It remembers and compares only while it is `active`, in the processes of a server: a command that inspects a store
+    never stops a server.
     """
 
     def __init__(self, folder: Path, prefix: str) -> None:
@@ -69,11 +70,11 @@ class Witness:
 
     @property
     def lost(self) -> str:
-        """Why nothing may be acknowledged; empty when nothing is lost."""
+        """Why nothing may be acknowledged; empty when no data is lost."""
         return _RESTART if self._restart else self.facts.lost
 
     def require_whole(self) -> None:
-        """Refuse to acknowledge anything while lost data is not accepted.
+        """Raise an error while data is lost and no operator has accepted the loss.
 
         Raises:
             EpochLostError: data was lost.
@@ -82,28 +83,28 @@ class Witness:
             raise EpochLostError(self.lost)
 
     def offset_of(self, board: str, epoch: str | None) -> int:
-        """The highest offset that is known of a life of a board; -1 for none."""
+        """The highest known offset of a board in an epoch; -1 for none."""
         return self.positions.offset_of(board, epoch)
 
     def note(self, board: str, epoch: str, offset: int) -> None:
-        """Remember where a board stood."""
+        """Remember the position of a board."""
         if self.active:
             try:
                 self.positions.note(board, epoch, offset)
-            except OSError as error:  # as of a full disk: what was counted is not refused for it
+            except OSError as error:  # such as a full disk; events that were counted are still acknowledged
                 log.error("positions can't be shared with other processes", reason=str(error))  # noqa: TRY400 - it says all
 
     # What is heard
 
     def see_offset(self, board: str, epoch: str, offset: int, known: int) -> None:
-        """Compare where a board stands with what was `known` before the store was asked, and remember it."""
+        """Compare the offset of a board with the one that was `known` before the request, and remember it."""
         if offset < known:
             self.lose(f"board {board} (epoch {epoch}) went back from offset {known} to {offset}")
         else:
             self.note(board, epoch, offset)
 
     def see_version(self, what: Versioned, found: str, known: int) -> None:
-        """Compare the version of what the store defines with what was `known` before it was asked, and remember it."""
+        """Compare a version with the one that was `known` before the request, and remember it."""
         version = int(found or 0)
         if version < known:
             self.lose(f"the {what} went back from version {known} to {version or 'none'}")
@@ -111,22 +112,22 @@ class Witness:
             self._change(lambda facts: {what: max(version, getattr(facts, what))})
 
     def meet_store(self, identity: str) -> None:
-        """Remember which store this is, for good."""
+        """Remember the identity of the store."""
         if self.active:
             self._change(lambda facts: {} if facts.store else {"store": identity})
 
     def meet_board(self, board: str, epoch: str) -> None:
-        """Remember the epoch of a board of the boards file, for good."""
+        """Remember the epoch of a board of the boards file."""
         if self.active and board not in self.facts.epochs:
             self._change(lambda facts: {"epochs": {board: epoch, **facts.epochs}})
 
     def require_keys(self) -> None:
-        """Remember, for good, that API keys are required."""
+        """Remember that API keys are required."""
         if self.active and not self.facts.keys_required:
             self._change(lambda _: {"keys_required": True})
 
     def lose(self, reason: str) -> None:
-        """Data was lost: no process acknowledges anything until an operator accepts that."""
+        """Record that data was lost: no process acknowledges anything until an operator accepts the loss."""
         if not self.active or self.lost or self._accepting:
             return
         log.error("data was lost; nothing is counted until an operator accepts the loss", reason=reason, **self.told)
@@ -134,11 +135,11 @@ class Witness:
 
     @property
     def told(self) -> dict[str, str]:
-        """What a log line says beside the reason: what is known, and what an operator can do."""
+        """More fields for a log line: what is known, and what an operator can do."""
         return {"known": self.describe(), "choices": CHOICES.format(path=self.path)}
 
     def describe(self) -> str:
-        """The boards that are known, with their epochs and highest offsets."""
+        """The known boards, with their epochs and highest offsets."""
         known = {board: (epoch, -1) for board, epoch in self.facts.epochs.items()} | self.positions.known
         boards = [
             f"{board} (epoch {epoch}, offset {offset if offset >= 0 else 'unknown'})"
@@ -149,10 +150,10 @@ class Witness:
     # Files
 
     def refresh(self) -> None:
-        """Read what other processes have written; cheap when they have not.
+        """Read what other processes have written. This is cheap when nothing has changed.
 
         Raises:
-            SetupError: the file can't be read.
+            SetupError: the file cannot be read.
         """
         try:
             status = self.path.stat()
@@ -167,7 +168,7 @@ class Witness:
                 f"can't read {self.path}, which tells whether the store lost data: {error}. "
                 "Put the file back from a backup, or choose another --data-dir"
             ) from None
-        # The ledgers of this process know lives of boards that are over now.
+        # This process has boards open whose epochs are no longer valid.
         self._restart = self._restart or (self._read_at is not None and facts.accepted != self.facts.accepted)
         self._read_at, self.facts = at, facts
 
@@ -175,7 +176,7 @@ class Witness:
 
     @contextmanager
     def accepting(self, reason: str) -> Iterator[None]:
-        """Take the store as it is while in the context, and write that down at its end; a crash leaves the loss."""
+        """Accept the store as it is, and record that at the end of the context. After a crash the loss remains."""
         before = self.facts
         self._accepting = True
         self.facts = msgspec.structs.replace(before, store="", epochs={}, definitions=0, producers=0, lost="")
@@ -194,13 +195,13 @@ class Witness:
             self._accepting = False
 
     def lift(self) -> None:
-        """The store holds all that is known again: what was lost is found."""
+        """Record that the store holds everything again, so that no data is lost."""
         if self.facts.lost:
             log.warning("the store holds again all that was known; what was lost is found", reason=self.facts.lost)
             self._change(lambda _: {"lost": ""})
 
     def _change(self, change: Callable[[Facts], dict[str, Any]]) -> None:
-        """Change facts, in memory and in the file; of what other processes have written nothing is undone."""
+        """Change facts, in memory and in the file, on top of what other processes have written."""
         if self._accepting:
             self.facts = msgspec.structs.replace(self.facts, **change(self.facts))
             return
@@ -217,7 +218,7 @@ class Witness:
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
-        """Be the only process that writes; it takes milliseconds."""
+        """Exclude other processes, for a few milliseconds."""
         lock = os.open(self._lock_path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             fcntl.flock(lock, fcntl.LOCK_EX)
@@ -226,7 +227,7 @@ class Witness:
             os.close(lock)
 
     def _write(self, path: Path, content: object) -> None:
-        """Replace a file as a whole, durably."""
+        """Replace a file and sync it to disk."""
         new = path.with_suffix(".new")
         descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
         with open(descriptor, "wb") as file:  # noqa: PTH123 - it is open

@@ -1,1 +1,1 @@
-"""What the store holds beside the boards: definitions, producers, leases, presence."""
+"""What the store holds besides boards: definitions, producers, leases, viewer counts and stored responses."""

@@ -1,4 +1,4 @@
-"""The boards made at run time: one hash for all their definitions, and a trail of who changed them."""
+"""The definitions of run-time boards, in one hash, and the audit log of their changes."""
 
 from collections.abc import Mapping
 from typing import Any, Final, Literal, cast
@@ -12,17 +12,17 @@ from live.store.connection.scripts import Script, Text, text
 
 
 class DefineRequest(msgspec.Struct, kw_only=True):
-    """Keep the definition of a board, or with an empty one drop it, if all are still at `version`; and note who did it.
+    """Store or delete the definition of a board, if no definition has changed since `version`, and log the change.
 
     Attributes:
         version: the version that the caller has read; empty for none.
         board: the id of the board.
-        definition: JSON; empty to drop it.
-        length: about how many entries of the trail to keep.
-        who: the id of a producer, or what stands for others.
-        what: what was done; empty for nothing that is to be noted.
-        choices: with which choices, as JSON.
-        identity: the store that the caller knows; empty for any.
+        definition: JSON; empty to delete the definition.
+        length: about how many entries of the audit log to keep.
+        who: the id of a producer, or a word for others.
+        what: what was done; empty for no entry in the audit log.
+        choices: the settings of the change, as JSON.
+        identity: the identity of the store that the caller knows; empty for any.
     """
 
     version: str
@@ -37,19 +37,24 @@ class DefineRequest(msgspec.Struct, kw_only=True):
 
 DEFINE: Final = Script("define", DefineRequest)
 
-_VERSION: Final = ":version"  # no board's id: those have no colon
+_VERSION: Final = ":version"  # the id of a board contains no colon
 _TRAIL_LENGTH: Final = 10_000
 
 What = Literal["created", "changed", "frozen", "thawed", "deleted", "expired"]
 
 
 class Definition(msgspec.Struct, frozen=True, kw_only=True):
-    """A board as it was asked for, and the epoch of its life.
+    """The definition of a run-time board.
 
-    One that is in the `making` is not born yet, one that is `leaving` has lost its life, but maybe not all of its keys;
-    no process serves either. `owner` is the producer with rights to some boards only that made it, if one did. `parts`
-    gives the epoch of each board that a union adds up (empty for one of the boards file): it adds up no other.
-    `since` is when it came to be so, in seconds since 1970 by the store's clock.
+    Attributes:
+        epoch: the epoch of the board.
+        choices: the settings that were asked for.
+        state: `making` before the board is created, and `leaving` while it is being deleted; no process serves either.
+        since: when this state began, in seconds since 1970 by the store's clock.
+        revision: grows with every change of the definition.
+        owner: the producer that created the board, if its API key is limited to some boards; else empty.
+        parts: the epoch of each board that a union adds up (empty for a board of the boards file). The union adds up no
+            other board under the same id.
     """
 
     epoch: str
@@ -62,14 +67,14 @@ class Definition(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Definitions(msgspec.Struct, frozen=True):
-    """Every definition, at one instant; `version` is empty when there never was one."""
+    """All definitions, at one instant. `version` is empty when there never was a definition."""
 
     version: str
     boards: Mapping[str, Definition]
 
 
 class Deed(msgspec.Struct, frozen=True):
-    """One entry of the trail; `at` is in milliseconds since 1970 by the store's clock, `who` the id of a producer."""
+    """One entry of the audit log. `at` is in ms since 1970 by the store's clock, `who` is the id of a producer."""
 
     at: int
     who: str
@@ -79,17 +84,17 @@ class Deed(msgspec.Struct, frozen=True):
 
 
 class DefinitionStore:
-    """The way to the definitions of one key prefix."""
+    """Reads and writes the definitions under one prefix of store keys."""
 
     def __init__(self, client: Store, prefix: str, define: Script[DefineRequest] = DEFINE) -> None:
         names = SystemKeys(prefix)
         self.key, self.trail_key, self._store_key = names.definitions, names.trail, names.store
-        self._decoded: dict[str, tuple[bytes, Definition]] = {}  # as last read: of a thousand boards few are changed
+        self._decoded: dict[str, tuple[bytes, Definition]] = {}  # as last read, because most do not change
         self._client = client
         self._define = define
 
     async def version(self) -> str:
-        """What changes with every change.
+        """The version, which changes with every change of a definition.
 
         Raises:
             StoreUnavailableError: the store is unavailable.
@@ -102,7 +107,7 @@ class DefinitionStore:
         return version
 
     async def load(self) -> Definitions:
-        """Read all.
+        """Read all definitions.
 
         Raises:
             StoreUnavailableError: the store is unavailable, or holds a definition that can't be read.
@@ -116,7 +121,7 @@ class DefinitionStore:
         return Definitions(version, self._decode(found))
 
     def _decode(self, found: Mapping[str, bytes]) -> dict[str, Definition]:
-        """The definitions of a reply; one that says what it said before is the same object."""
+        """The definitions of a reply. A definition that has not changed is the same object as before."""
         known, self._decoded = self._decoded, {}
         for board, content in sorted(found.items()):
             held = known.get(board)
@@ -136,12 +141,12 @@ class DefinitionStore:
     async def keep(
         self, version: str, board: str, definition: Definition | None, deed: tuple[str, What, dict[str, Any]] | None
     ) -> bool:
-        """Keep a definition, or with None drop it; False when somebody has changed any of them since `version`.
+        """Store a definition, or with None delete it. Returns False when any definition has changed since `version`.
 
-        `deed` goes to the trail: who, what, and the choices.
+        `deed` is an entry for the audit log: who, what, and the settings.
 
         Raises:
-            StoreUnavailableError: the store is unavailable; with `unknown`, the definition may be kept all the same.
+            StoreUnavailableError: the store is unavailable; with `unknown`, the change may have been made.
             EpochLostError: the store lost data.
         """
         witness = self._client.witness
@@ -169,7 +174,7 @@ class DefinitionStore:
         return bool(reply[0] == b"ok")
 
     async def trail(self, limit: int) -> list[Deed]:
-        """The last deeds, the newest first.
+        """The last entries of the audit log, newest first.
 
         Raises:
             StoreUnavailableError: the store is unavailable.

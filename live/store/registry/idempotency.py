@@ -1,4 +1,4 @@
-"""Answers that were given under an idempotency key, kept for whoever asks again."""
+"""The responses to requests with an `Idempotency-Key`, stored for repeated requests."""
 
 import asyncio
 import hashlib
@@ -11,12 +11,12 @@ from live.settings import Settings
 from live.store.connection.client import Store, store_errors
 from live.store.connection.line import Word
 
-_PIECE: Final = 65_536  # bytes packed at a time, so that others have their turn
-_PLAIN: Final = b"{"  # with which an answer begins that is kept as it is
+_PIECE: Final = 65_536  # bytes compressed at a time, so that other tasks can run
+_PLAIN: Final = b"{"  # a response that starts with it is stored uncompressed
 
 
 class Answers:
-    """The answers of every producer under one key prefix; each is kept for the dedupe window."""
+    """The responses to every producer under one prefix of store keys, each stored for the dedupe window."""
 
     def __init__(self, client: Store, settings: Settings) -> None:
         self._client = client
@@ -24,10 +24,10 @@ class Answers:
         self._kept = math.ceil(settings.dedupe_window)
 
     async def begin(self, producer: str, key: str, body: bytes) -> bytes | None:
-        """Claim a key for a body, given by its digest; the answer, if the same body has had one before.
+        """Claim a key for a body, given by its digest. Returns the stored response to the same body; None for none.
 
         Raises:
-            ProblemError: `idempotency_key_reused`: the key was claimed for another body.
+            ProblemError: `idempotency_key_reused`: the key was used with another body.
             StoreUnavailableError: the store is unavailable.
             EpochLostError: the store lost data.
         """
@@ -43,12 +43,12 @@ class Answers:
         return None if answer is None else _unpacked(bytes(answer))
 
     async def finish(self, producer: str, key: str, answer: bytes) -> tuple[bytes, int]:
-        """Keep the answer to a claimed key; gives the one that is kept, and how many bytes it takes.
+        """Store the response to a claimed key. Returns the response that is stored, and its size in bytes.
 
-        It may be that of a request alongside.
+        The stored response may be that of a concurrent request.
 
         Raises:
-            StoreUnavailableError: the store is unavailable; `unknown`, for what is answered for has been counted.
+            StoreUnavailableError: the store is unavailable; `unknown`, because the events have been counted.
         """
         name, packed = self._name(producer, key), await _packed(answer)
         try:
@@ -60,7 +60,7 @@ class Answers:
         return _unpacked(bytes(kept)), len(kept)
 
     async def _at_once(self, name: str, *commands: tuple[Word, ...]) -> list[Any]:
-        """Run commands on a store key in one transaction; gives their replies.
+        """Run commands on a store key in one transaction, and return their replies.
 
         Raises:
             StoreUnavailableError: the store is unavailable, or refuses one of the commands.
@@ -79,7 +79,7 @@ class Answers:
 
 
 async def _packed(answer: bytes) -> bytes:
-    """An answer as it is kept: packed, where that is shorter. Refusals are much alike, so little is left of them."""
+    """A response as it is stored: compressed, if that is shorter. Refusals resemble each other and compress well."""
     packer = zlib.compressobj(level=1)
     packed = b""
     for first in range(0, len(answer), _PIECE):

@@ -1,4 +1,4 @@
-"""Credit for events, lent by the store: one clock and one count for every process that a producer sends to."""
+"""Credit for events, lent by the store, with one clock and one count for all processes that a producer sends to."""
 
 from typing import Final
 
@@ -15,9 +15,9 @@ class CreditRequest(msgspec.Struct):
     Attributes:
         rate: events a second.
         burst: events that may come at once.
-        debt: events that were counted beyond the last credit; paid first, and whatever is left.
-        need: requests that wait, an event each.
-        spare: events to lend beyond them; at most a quarter of what is left, so that others find some.
+        debt: events that were counted beyond the last credit. They are paid first, whatever is left.
+        need: waiting requests, one event each.
+        spare: events to lend in addition, at most a quarter of what is left, so that other processes get some.
     """
 
     rate: float
@@ -33,10 +33,12 @@ _MICROSECONDS: Final = 1_000_000
 
 
 class Lease(msgspec.Struct, frozen=True):
-    """Events that may be taken in.
+    """Events that a process may accept.
 
-    The last of them is due in `ahead` seconds. `wait` is the time until it is worth asking again, when there was less
-    than was needed.
+    Attributes:
+        lent: the number of events.
+        ahead: seconds until the last of them is due.
+        wait: seconds until it makes sense to ask again; 0 when every request got its event.
     """
 
     lent: int
@@ -45,7 +47,7 @@ class Lease(msgspec.Struct, frozen=True):
 
 
 class LeaseStore:
-    """The way to the credit of every producer under one key prefix."""
+    """Borrows credit for every producer under one prefix of store keys."""
 
     def __init__(self, client: Store, prefix: str, gcra: Script[CreditRequest] = GCRA) -> None:
         self._client = client
@@ -53,10 +55,10 @@ class LeaseStore:
         self._gcra = gcra
 
     async def take(self, producer: Producer, debt: int, need: int, spare: int) -> Lease:
-        """Pay a debt, and take credit for `need` requests that wait and for `spare` events to come.
+        """Pay a debt, and take credit for `need` waiting requests and for `spare` later events.
 
         Raises:
-            StoreUnavailableError: the store is unavailable; the debt may be paid.
+            StoreUnavailableError: the store is unavailable; the debt may have been paid.
         """
         async with store_errors():
             reply = await self._gcra(

@@ -1,7 +1,7 @@
-"""Who watches: each process tells the store how many viewers it has on a board, and hears how many all have.
+"""Viewer counts: each process reports how many viewers it has on a board, and learns how many all processes have.
 
-What was told is good for three beats. A process that crashes is forgotten when it has missed them, and so is a board's
-whole key when nobody watches it any more; nothing else in the store depends on either.
+A report is valid for three beats. After that the store forgets a process that crashed, and the store key of a board
+that nobody watches. Nothing else in the store depends on them.
 """
 
 import asyncio
@@ -19,7 +19,7 @@ from live.store.connection.scripts import Script
 
 
 class PresenceRequest(msgspec.Struct):
-    """Note how many viewers a process has; with an empty process, only count. A report is good for `ttl` ms."""
+    """Record how many viewers a process has; with an empty process, only count. A report is valid for `ttl` ms."""
 
     process: str
     count: int
@@ -34,30 +34,29 @@ _BOARDS_A_CALL: Final = 64
 
 
 class Presence:
-    """The viewers of one process, and those of all processes under one key prefix."""
+    """Reports the viewers of one process, and counts those of all processes under one prefix of store keys."""
 
     def __init__(self, client: Store, prefix: str, present: Script[PresenceRequest] = PRESENT) -> None:
         self._client = client
         self._prefix = prefix
         self._present = present
         self._process = secrets.token_hex(8)
-        self._told: dict[str, float] = {}  # where the store may have viewers of ours, and when we said so
+        self._told: dict[str, float] = {}  # the boards with viewers that we have reported, and when
         self._reporting = asyncio.Lock()
 
     async def report(self, counts: Mapping[str, int]) -> dict[str, int]:
-        """Tell how many viewers this process has on some boards, once a beat; gives how many all processes have.
+        """Report how many viewers this process has on some boards, once a beat. Returns how many all processes have.
 
-        Left out are boards that are no more, and those of which there is nothing to tell: without a viewer now, and
-        at the last report.
+        The result leaves out boards that do not exist, and boards without a viewer both now and at the last report.
 
         Raises:
-            StoreUnavailableError: the store is unavailable; some of it may be told.
+            StoreUnavailableError: the store is unavailable; it may have received a part of the report.
         """
         async with self._reporting, store_errors():
             now = time.monotonic()
-            told = {board: at for board, at in self._told.items() if now < at + _TTL}  # it has forgotten the others
+            told = {board: at for board, at in self._told.items() if now < at + _TTL}  # the others have expired
             due = {board: count for board, count in counts.items() if count or board in told}
-            self._told = told | {board: now for board, count in due.items() if count}  # first: an answer may be lost
+            self._told = told | {board: now for board, count in due.items() if count}  # first: a reply may be lost
             totals: dict[str, int] = {}
             for piece in _pieces(list(due.items())):
                 totals |= await self._tell(piece)
@@ -67,15 +66,15 @@ class Presence:
         return totals
 
     async def leave(self) -> None:
-        """Take back all that was told, for the process stops.
+        """Take back all reports, because the process stops.
 
         Raises:
-            StoreUnavailableError: the store is unavailable; it forgets by itself.
+            StoreUnavailableError: the store is unavailable; the reports expire.
         """
         await self.report(dict.fromkeys(self._told, 0))
 
     async def count(self, board: str) -> int:
-        """How many viewers a board has in all processes; writes nothing.
+        """How many viewers a board has in all processes. Writes nothing.
 
         Raises:
             StoreUnavailableError: the store is unavailable.
@@ -84,7 +83,7 @@ class Presence:
             return await self._call(board, "", 0) or 0
 
     async def _tell(self, counts: Sequence[tuple[str, int]]) -> dict[str, int]:
-        """Report some boards in one piece; gives how many watch each of those that there are."""
+        """Report some boards with one round trip. Returns the viewers of each board that exists."""
         questions = [self._question(board, self._process, count) for board, count in counts]
         replies = await self._client.calls(
             [(keys[0], self._present.command(keys, request)) for keys, request in questions]
@@ -104,12 +103,12 @@ class Presence:
         return int(reply[1]) if reply[0] == b"ok" else None
 
     def _question(self, board: str, process: str, count: int) -> tuple[list[str], PresenceRequest]:
-        """Keys and arguments of the script."""
+        """The store keys and the request of the script."""
         keys = Keys(self._prefix, board)
         return [keys.meta, keys.viewers], PresenceRequest(process, count, round(_TTL * 1000))
 
 
 def _pieces(counts: Sequence[tuple[str, int]]) -> Iterator[Sequence[tuple[str, int]]]:
-    """Parts of which each holds the store up for no more than a few milliseconds."""
+    """Parts that each take the store a few milliseconds at most."""
     for first in range(0, len(counts), _BOARDS_A_CALL):
         yield counts[first : first + _BOARDS_A_CALL]

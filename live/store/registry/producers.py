@@ -1,4 +1,4 @@
-"""The producers in the store: one hash for all, changed by compare-and-set, with a version that tells of a change."""
+"""The producers, in one hash that is changed by compare-and-set and has a version."""
 
 from collections.abc import Callable, Mapping
 from typing import Final
@@ -13,7 +13,7 @@ from live.store.connection.scripts import Script, Text, text
 
 
 class RegisterRequest(msgspec.Struct):
-    """Keep a producer's record, if what the store holds is still `known`; both are JSON, empty for none."""
+    """Store a producer's record, if the stored one is still `known`. Both are JSON, empty for none."""
 
     producer: str
     known: Text
@@ -22,19 +22,19 @@ class RegisterRequest(msgspec.Struct):
 
 REGISTER: Final = Script("register", RegisterRequest)
 
-_VERSION: Final = ":version"  # no producer's id: those have no colon
-_MOST_TRIES: Final = 100  # each lost one means that somebody else's change went through
+_VERSION: Final = ":version"  # the id of a producer contains no colon
+_MOST_TRIES: Final = 100  # each failed one means that another process made a change
 
 
 class Registered(msgspec.Struct, frozen=True):
-    """Every producer there ever was, at one instant; `version` is empty when there was none."""
+    """All producers, also those whose API keys are revoked, at one instant. `version` is empty if there was none."""
 
     version: str
     records: Mapping[str, Record]
 
 
 class ProducerStore:
-    """The way to the producers of one key prefix."""
+    """Reads and writes the producers under one prefix of store keys."""
 
     def __init__(self, client: Store, prefix: str, register: Script[RegisterRequest] = REGISTER) -> None:
         self.key = SystemKeys(prefix).producers
@@ -42,7 +42,7 @@ class ProducerStore:
         self._register = register
 
     async def version(self) -> str:
-        """What changes with every change.
+        """The version, which changes with every change of a producer.
 
         Raises:
             StoreUnavailableError: the store is unavailable.
@@ -53,7 +53,7 @@ class ProducerStore:
         return version
 
     async def load(self) -> Registered:
-        """Read all.
+        """Read all producers.
 
         Raises:
             StoreUnavailableError: the store is unavailable, or holds a record that can't be read.
@@ -67,18 +67,18 @@ class ProducerStore:
         return Registered(version, {producer: _decode(producer, text) for producer, text in sorted(found.items())})
 
     async def add(self, producer: str, scope: Scope, secret: str | None = None) -> tuple[Record, str]:
-        """Make a producer, or another secret for one; gives the secret, of which only the digest is kept.
+        """Add a producer, or another secret for one. Returns the secret, of which only the digest is stored.
 
         Raises:
-            SetupError: the id is none, or two secrets are live already.
-            StoreUnavailableError: the store is unavailable; with `unknown`, the secret may be live all the same.
+            SetupError: the id is not valid, or the producer has two secrets already.
+            StoreUnavailableError: the store is unavailable; with `unknown`, the secret may have been added.
         """
         secret = secret or new_secret()
         digest = digest_of(secret.encode())
         return await self._change(producer, lambda old, now: with_secret(old, producer, scope, digest, now)), secret
 
     async def revoke(self, producer: str, fingerprint: str | None = None) -> Record:
-        """Take one secret from a producer, or all.
+        """Revoke one secret of a producer, or all.
 
         Raises:
             SetupError: there is no such producer, or it has no such secret.

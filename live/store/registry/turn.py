@@ -1,4 +1,4 @@
-"""What one process at a time may do, of all under one key prefix."""
+"""A turn: something that only one process at a time may do."""
 
 import secrets
 from typing import Final
@@ -10,7 +10,7 @@ from live.store.connection.scripts import Script
 
 
 class HoldRequest(msgspec.Struct):
-    """Hold a place for a process, for `ttl` milliseconds."""
+    """Give a process the turn for `ttl` milliseconds."""
 
     process: str
     ttl: int
@@ -18,11 +18,11 @@ class HoldRequest(msgspec.Struct):
 
 HOLD: Final = Script("hold", HoldRequest)
 
-TTL: Final = 3.0  # seconds: how long a process holds its turn that does not ask again
+TTL: Final = 3.0  # seconds after which a process that does not ask again loses its turn
 
 
 class Turn:
-    """The turn of this process to do something; whoever asked first has it until it does not ask for `TTL` seconds."""
+    """The turn of this process. The first process to ask has the turn until it does not ask for `TTL` seconds."""
 
     def __init__(self, client: Store, key: str, ttl: float = TTL) -> None:
         self._client = client
@@ -31,7 +31,7 @@ class Turn:
         self._process = secrets.token_hex(8)
 
     async def ask(self) -> bool:
-        """Whether it is our turn; keeps it, if so.
+        """Whether this process has the turn, which is then renewed.
 
         Raises:
             StoreUnavailableError: the store is unavailable.
