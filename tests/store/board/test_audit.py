@@ -1,4 +1,4 @@
-"""The audit: finds every way in which I1 can be broken, names it, and sets it right while the board goes on."""
+"""The audit: it finds every violation of I1, names it, and repairs it while the board goes on."""
 
 import asyncio
 import os
@@ -25,7 +25,7 @@ BOARD = rolling_board(clock="event")
 
 
 class Bench:
-    """A board in a store, somebody who spoils it, and an auditor."""
+    """A board in a store, a client that corrupts it, and an auditor."""
 
     def __init__(self, store: str, board: Board = BOARD) -> None:
         self.settings: Settings = fresh_settings(store)
@@ -66,7 +66,7 @@ async def bench(any_store: str) -> AsyncIterator[Bench]:
 
 
 async def test_a_true_board_is_clean(bench: Bench) -> None:
-    """Members with negative scores and in several slots included; nothing is changed."""
+    """Negative scores and members in several slots included. The audit changes nothing."""
     report = await bench.audit()
     assert report == Report(board="posts", members=3, slots=2)
     assert report.clean
@@ -75,7 +75,7 @@ async def test_a_true_board_is_clean(bench: Bench) -> None:
 
 
 async def test_a_board_that_nobody_has_liked_on_is_clean(valkey_url: str) -> None:
-    """An empty board has nothing wrong about it; one that is not there is no board."""
+    """An empty board is clean. A board that does not exist is an error."""
     bench = Bench(valkey_url)
     with pytest.raises(SetupError, match="no board 'posts'"):
         await bench.audit()
@@ -85,7 +85,7 @@ async def test_a_board_that_nobody_has_liked_on_is_clean(valkey_url: str) -> Non
 
 
 async def test_a_wrong_score_is_found_and_repaired(bench: Bench) -> None:
-    """The slots are the truth: the ranking gets what they hold, and viewers are told."""
+    """The slots are right: the ranking gets what they hold, and viewers receive the change."""
     await bench.client.zincrby(bench.keys.ranking, 10, "b")
     report = await bench.audit()
     assert (report.drifted, report.drift, report.clean) == (1, [Drift("b", 11, 1)], False)
@@ -136,7 +136,7 @@ async def test_wrong_sums_are_found_and_repaired(bench: Bench, field: str) -> No
 
 
 async def test_a_slot_that_rotation_does_not_know_is_found_and_listed_again(bench: Bench) -> None:
-    """What is not in the index of slots would count for ever; repaired, it leaves when its time comes."""
+    """A slot that is not in the list of slots would count forever. After a repair it leaves when it is due."""
     await bench.client.zrem(bench.keys.slots, 0)
     report = await bench.audit()
     assert (report.stray_slots, report.clean) == ([bench.keys.slot(0)], False)
@@ -151,7 +151,7 @@ async def test_a_slot_that_rotation_does_not_know_is_found_and_listed_again(benc
 
 
 async def test_only_the_first_drifted_members_are_named(bench: Bench) -> None:
-    """A report stays short however much is wrong, and still counts all of it."""
+    """A report stays short however much is wrong, and still counts everything."""
     await bench.ledger.writer.add([make_entry(f"k{i}", 1, 0) for i in range(450)])
     for i in range(450):
         await bench.client.zincrby(bench.keys.ranking, 1, f"k{i}")
@@ -162,14 +162,14 @@ async def test_only_the_first_drifted_members_are_named(bench: Bench) -> None:
 
 
 async def test_progress_is_told_piece_by_piece(bench: Bench) -> None:
-    """Never more than there is, and all of it at the end."""
+    """The progress never exceeds the number of members, and reaches it at the end."""
     await bench.ledger.writer.add([make_entry(f"k{i}", 1, 0) for i in range(450)])
     await bench.audit()
     assert bench.seen == [(200, 453), (400, 453), (453, 453)]
 
 
 async def test_a_board_is_repaired_while_it_goes_on(bench: Bench) -> None:
-    """Events and rotation do not wait for the audit; afterwards every one of them has counted."""
+    """Events and rotation do not wait for the audit. Afterwards every event has counted."""
     chance = random.Random(5)
     await bench.ledger.writer.add([make_entry(f"k{i}", 1 + i % 7, 0) for i in range(600)])
     for i in range(0, 600, 3):
@@ -198,7 +198,7 @@ async def test_a_board_is_repaired_while_it_goes_on(bench: Bench) -> None:
 
 
 async def test_sums_of_a_board_that_moves_are_not_judged(bench: Bench) -> None:
-    """A total counted over several instants says nothing; the report says so, and it is no fault."""
+    """A total that was counted over several instants proves nothing. The report says so, and is clean."""
     await bench.ledger.writer.add([make_entry(f"k{i}", 1, 0) for i in range(450)])
 
     async def like_for_ever() -> None:
@@ -230,7 +230,7 @@ KINDS = [
 
 @pytest.mark.parametrize("board", KINDS, ids=lambda board: board.id)
 async def test_every_kind_of_board_is_audited(valkey_url: str, board: Board) -> None:
-    """True at first; a score and a sum that are wrong are found in each ranking, and set right."""
+    """The board is clean at first. A wrong score and a wrong total are found in each ranking, and repaired."""
     bench = Bench(valkey_url, board)
     for hour, key, amount in ((0, "a", 5), (0, "b", 2), (1, "b", 4), (1, "c", -3), (1, "a", 5), (0, "d", 4)):
         await bench.like(key, amount, hour)
@@ -258,7 +258,7 @@ async def test_every_kind_of_board_is_audited(valkey_url: str, board: Board) -> 
 
 
 async def test_an_event_that_a_sliding_window_has_lost_is_found(valkey_url: str) -> None:
-    """What the log does not hold would count for ever."""
+    """An event that is not in the log would count forever."""
     bench = Bench(valkey_url, KINDS[3])
     await bench.like("a", 5)
     await bench.like("b", 2)
@@ -271,7 +271,7 @@ async def test_an_event_that_a_sliding_window_has_lost_is_found(valkey_url: str)
 
 
 async def test_a_store_that_is_away_is_told() -> None:
-    """An audit that could not look has found nothing, and does not say clean."""
+    """An audit that could not read the store does not say that the board is clean."""
     bench = Bench("unix:///nowhere/valkey.sock")
     with pytest.raises(StoreUnavailableError):
         await bench.audit()
@@ -279,7 +279,7 @@ async def test_a_store_that_is_away_is_told() -> None:
 
 
 async def run_command(bench: Bench, *flags: str) -> tuple[int, str]:
-    """`live audit` as its own process: its exit status and what it prints."""
+    """Run `live audit` as a process: its exit status and its output."""
     environment = {**os.environ, **as_environment(bench.settings)}
     command = [sys.executable, "-m", "live", "audit", "--board", "posts", *flags]
     ended = await asyncio.to_thread(
@@ -308,7 +308,7 @@ async def test_the_command_tells_of_drift_by_its_status(bench: Bench) -> None:
 
 
 async def test_the_command_prints_one_object_for_programs(bench: Bench) -> None:
-    """The whole report, with whether everything is clean."""
+    """The whole report, and whether everything is clean."""
     await bench.client.zincrby(bench.keys.ranking, 1, "a")
     status, text = await run_command(bench, "--json")
     assert status == 1

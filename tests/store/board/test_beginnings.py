@@ -1,4 +1,4 @@
-"""The beginning and the end of a board made at run time: born once, amended in order, used to the last moment."""
+"""The beginning and the end of a run-time board: created once, changed in order, usable until it expires."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -21,7 +21,7 @@ EPOCH = "00c0ffee"
 
 
 class Life:
-    """A board that is born, and ledgers on it."""
+    """A board that exists, and ledgers on it."""
 
     def __init__(self, store: str) -> None:
         self.settings = fresh_settings(store)
@@ -33,13 +33,13 @@ class Life:
         return Ledger(self.client, self.board, self.settings, born=EPOCH)
 
     async def owned(self) -> int:
-        """How many keys the board has."""
+        """The number of the board's store keys."""
         return len([key async for key in self.client.scan_iter(match=f"{self.keys.channel}*", count=1000)])
 
 
 @asynccontextmanager
 async def life(store: str) -> AsyncIterator[Life]:
-    """A board that is born."""
+    """A board that exists."""
     made = Life(store)
     assert await create(made.client, made.keys, made.board, EPOCH) is None
     try:
@@ -49,7 +49,7 @@ async def life(store: str) -> AsyncIterator[Life]:
 
 
 async def test_a_board_is_born_once(any_store: str) -> None:
-    """Whoever wants to give it another life is told which one it has."""
+    """A caller that wants to give it another epoch receives the epoch that it has."""
     async with life(any_store) as made:
         assert await create(made.client, made.keys, made.board, EPOCH) is None
         assert await create(made.client, made.keys, made.board, "0badbad0") == (EPOCH, True)
@@ -59,7 +59,7 @@ async def test_a_board_is_born_once(any_store: str) -> None:
 
 
 async def test_a_ledger_gives_no_second_life(any_store: str) -> None:
-    """One that has never met the board, and one that has, both find it gone, and leave no key."""
+    """A process that has not opened the board and one that has both find it gone, and leave no store key."""
     async with life(any_store) as made:
         met = made.ledger()
         await met.writer.add([make_entry("a")])
@@ -77,7 +77,7 @@ async def test_a_ledger_gives_no_second_life(any_store: str) -> None:
 
 
 async def test_another_life_is_not_wiped(any_store: str) -> None:
-    """Who removes a board late finds the next one under its id, and leaves it alone."""
+    """A late deletion finds the next board under the same id, and leaves it alone."""
     async with life(any_store) as made:
         await made.ledger().writer.add([make_entry("a")])
         await delete_keys(made.client, made.keys, "0badbad0")
@@ -85,7 +85,7 @@ async def test_another_life_is_not_wiped(any_store: str) -> None:
 
 
 async def test_amendments_go_by_their_revision(any_store: str) -> None:
-    """Each moves the board on once; an old one that comes late changes nothing."""
+    """Each revision moves the board on once. An old revision that comes late changes nothing."""
     async with life(any_store) as made:
         ledger = made.ledger()
         await update(made.client, made.keys, EPOCH, 2, frozen=True)
@@ -101,7 +101,7 @@ async def test_amendments_go_by_their_revision(any_store: str) -> None:
 
 
 async def test_a_board_leaves_when_it_was_not_used(any_store: str) -> None:
-    """Told how long to wait until then; once it has left, there is no way back."""
+    """The reply tells how long to wait until then. An expired board does not come back."""
     async with life(any_store) as made:
         wait = await expire(made.client, made.keys, EPOCH, 0.5)
         assert wait is not None
@@ -118,7 +118,7 @@ async def test_a_board_leaves_when_it_was_not_used(any_store: str) -> None:
 
 
 async def test_a_use_at_the_last_moment_keeps_it(any_store: str) -> None:
-    """Of use and end at once, one goes first: what was counted or noted is never on a board that is gone."""
+    """Use and expiry never overlap: no event and no use is recorded on a board that has expired."""
     for number in range(20):
         async with life(any_store) as made:
             ledger = made.ledger()
@@ -136,7 +136,7 @@ async def test_a_use_at_the_last_moment_keeps_it(any_store: str) -> None:
 
 
 async def test_use_is_noted_seldom(any_store: str) -> None:
-    """Once in a quarter of the time after which the board would leave, at most a minute."""
+    """Once in a quarter of the time after which the board would expire, and at least once a minute."""
     assert (quiet(1), quiet(86_400)) == (0.25, 60)
     async with life(any_store) as made:
         ledger = made.ledger()
@@ -154,7 +154,7 @@ async def test_use_is_noted_seldom(any_store: str) -> None:
 
 
 async def test_what_is_refused_is_no_use(any_store: str) -> None:
-    """Only an event that counts keeps a board."""
+    """Only events that count keep a board."""
     async with life(any_store) as made:
         ledger = made.ledger()
         await ledger.writer.add([make_entry("a", 1, None, bytes(16))])

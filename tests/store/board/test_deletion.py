@@ -1,4 +1,4 @@
-"""Deleting a board: all of it goes and nothing else, whatever its id, and also when who deletes it dies on the way."""
+"""Deleting a board: everything of it goes and nothing else, for any id, and after a crash on the way."""
 
 import asyncio
 import re
@@ -44,7 +44,7 @@ IDS: Final = st.one_of(
 
 
 class World:
-    """A key prefix with boards on it, and what belongs to the system."""
+    """A prefix of store keys with boards and system keys."""
 
     def __init__(self, store: str) -> None:
         self.settings = fresh_settings(store, dedupe_window=Duration(3600))
@@ -52,7 +52,7 @@ class World:
         self.board_admin = BoardAdmin(self.client, self.settings, Boards([]))
 
     async def fill(self, board: Board, epoch: str = EPOCH) -> Keys:
-        """A board with something in each of its keys."""
+        """A board with something in each of its store keys."""
         keys = Keys(self.settings.key_prefix, board.id)
         if await create(self.client, keys, board, epoch) is not None:
             return keys
@@ -70,14 +70,14 @@ class World:
         return keys
 
     async def everything(self) -> dict[bytes, bytes | None]:
-        """Every key of the prefix, with what it holds."""
+        """Every store key of the prefix, with its content."""
         found = [key async for key in self.client.scan_iter(match=f"{self.settings.key_prefix}:*", count=1000)]
         return {key: await self.client.dump(key) for key in found}
 
 
 @asynccontextmanager
 async def world(store: str) -> AsyncIterator[World]:
-    """A world of its own."""
+    """A prefix of its own."""
     made = World(store)
     try:
         yield made
@@ -86,7 +86,7 @@ async def world(store: str) -> AsyncIterator[World]:
 
 
 def near(board: str) -> list[str]:
-    """Ids that begin or end as another one does."""
+    """Ids that begin or end like another one."""
     found = {board[:-1], f"{board}0", f"{board}-slot", f"a{board}", "boards", "producers", "once", "rate"} - {board}
     return [name for name in sorted(found) if BOARD_ID.fullmatch(name)]
 
@@ -96,7 +96,7 @@ def near(board: str) -> list[str]:
 @example(board="boards", kind=0)
 @example(board="producers", kind=2)
 def test_a_board_of_any_id_goes_alone(valkey_url: str, board: str, kind: int) -> None:
-    """Definitions, trail, producers and boards of similar ids hold what they held, byte for byte."""
+    """Definitions, audit log, producers and boards with similar ids are unchanged, byte for byte."""
 
     async def attempt() -> None:
         async with world(valkey_url) as made:
@@ -114,7 +114,7 @@ def test_a_board_of_any_id_goes_alone(valkey_url: str, board: str, kind: int) ->
 
 
 async def test_the_board_called_boards_comes_and_goes(any_store: str) -> None:
-    """The other boards, the trail and the producers' keys stay."""
+    """The other boards, the audit log and the API keys stay."""
     async with world(any_store) as made:
         producers = ProducerStore(made.client, made.settings.key_prefix)
         await producers.add("shop", Scope())
@@ -133,7 +133,7 @@ async def test_the_board_called_boards_comes_and_goes(any_store: str) -> None:
 async def test_another_process_finishes_what_one_has_begun(
     any_store: str, kind: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whichever step was the last before the first one died."""
+    """Whichever step was the last one before the crash."""
     monkeypatch.setattr(beginnings, "_SLOTS_A_STEP", 2)
     monkeypatch.setattr(beginnings, "_KEYS_A_STEP", 40)
     step = beginnings._delete_step
@@ -164,7 +164,7 @@ async def test_another_process_finishes_what_one_has_begun(
 
 
 async def test_a_board_that_left_by_itself_leaves_nothing(any_store: str) -> None:
-    """What is left of one that nobody used is found by who removes it."""
+    """A deletion finds what is left of a board that nobody used."""
     async with world(any_store) as made:
         board = msgspec.structs.replace(read_board("b", KINDS[2]), idle_ttl=1)
         keys = await made.fill(board)
@@ -175,7 +175,7 @@ async def test_a_board_that_left_by_itself_leaves_nothing(any_store: str) -> Non
 
 
 def test_every_bucket_of_identities_is_named() -> None:
-    """From the newest, which may be ahead of the clock, to the oldest that the longest dedupe window leaves."""
+    """From the newest bucket, which may be ahead of the clock, to the oldest that the longest dedupe window needs."""
     now, span = 1_700_000_000, 3600
     newest = now // span * span
     named = list(beginnings._buckets(span, newest, now))
@@ -188,7 +188,7 @@ def test_every_bucket_of_identities_is_named() -> None:
 
 
 async def test_what_an_older_version_has_stored_is_found(own_store: StoreProcess) -> None:
-    """Under its new name, from the first call on; a store without any is left as it is."""
+    """Under the new name, from the first call on. A store without old names is unchanged."""
     made = World(own_store.url)
     prefix = made.settings.key_prefix
     producers = ProducerStore(made.client, prefix)
@@ -210,7 +210,7 @@ async def test_what_an_older_version_has_stored_is_found(own_store: StoreProcess
 
 
 async def test_many_processes_move_at_once(own_store: StoreProcess) -> None:
-    """One of them does, and all go on."""
+    """One of them renames the keys, and all go on."""
     made = World(own_store.url)
     await ProducerStore(made.client, made.settings.key_prefix).add("shop", Scope())
     old, new = SystemKeys(made.settings.key_prefix).moved[-1]
@@ -222,7 +222,7 @@ async def test_many_processes_move_at_once(own_store: StoreProcess) -> None:
 
 
 async def test_an_older_version_that_still_writes_is_named(own_store: StoreProcess) -> None:
-    """Nothing is accepted while two names hold producers: one of them may have a key that was revoked."""
+    """The server accepts nothing while two names hold producers: one of them may have a revoked API key."""
     made = World(own_store.url)
     await ProducerStore(made.client, made.settings.key_prefix).add("shop", Scope())
     old, new = SystemKeys(made.settings.key_prefix).moved[-1]

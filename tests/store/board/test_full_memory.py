@@ -1,4 +1,4 @@
-"""A store whose `maxmemory` is reached: events are refused, and all that frees memory or only reads goes on."""
+"""A store that has reached its `maxmemory` refuses events, and still frees memory and reads."""
 
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
@@ -54,7 +54,7 @@ VOTING = Board(id="vote", title="vote", window=Forever(), clock="event", votes=V
 
 @pytest.fixture(params=["valkey", "redis"])
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[StoreProcess]:
-    """Each of the stores that we support, in turn, whose memory the test may limit."""
+    """Each supported store in turn, with a memory limit that the test may change."""
     if request.param == "redis" and REDIS_SERVER is None:
         pytest.skip("redis-server is not installed")
     process = valkey(tmp_path) if request.param == "valkey" else StoreProcess(str(REDIS_SERVER), tmp_path)
@@ -76,12 +76,12 @@ async def client_of(store: StoreProcess) -> AsyncIterator[tuple[Store, Settings]
 
 
 async def fill_up(client: Store) -> None:
-    """Have the store hold more than it may."""
+    """Set a memory limit below what the store holds."""
     await client.config_set("maxmemory", 1)
 
 
 async def is_refused(ledger: Ledger) -> bool:
-    """Whether an event is refused for want of memory, and not because the store was slow to answer."""
+    """Whether an event is refused because memory is full, and not because the store was slow."""
     patient = ledger.state.settings
     ledger.state.settings = msgspec.structs.replace(patient, write_deadline=Duration(0.5))
 
@@ -96,7 +96,7 @@ async def is_refused(ledger: Ledger) -> bool:
 
 
 async def all_left(ledger: Ledger) -> int | str:
-    """Rotate until nothing is due; gives how many steps that took, or why a step was refused."""
+    """Rotate until nothing is due. Returns the number of steps, or why a step was refused."""
     steps = 0
     try:
         while await ledger.rotator.rotate() is None:
@@ -107,7 +107,7 @@ async def all_left(ledger: Ledger) -> int | str:
 
 
 async def old_and_new(client: Any, settings: Settings, board: Board, scripts: Scripts = SCRIPTS) -> Ledger:
-    """A board of which almost all is due to leave."""
+    """A board of which almost everything is due to leave."""
     ledger = Ledger(client, board, settings, with_clock(scripts, settings))
     for hour in range(3):
         await set_clock(client, settings, hour * HOUR * 1000)
@@ -123,7 +123,7 @@ async def old_and_new(client: Any, settings: Settings, board: Board, scripts: Sc
 
 @pytest.mark.parametrize("board", CHANGING, ids=lambda board: board.id)
 async def test_what_leaves_the_window_is_let_go(store: StoreProcess, board: Board) -> None:
-    """Slots, events and periods leave in steps as always; the board is right, and its memory is free."""
+    """Slots, events and periods leave in steps as always. The board is right, and its memory is free."""
     async with client_of(store) as (client, settings):
         ledger = await old_and_new(client, settings, board)
         before = (await client.info("memory"))["used_memory"]
@@ -150,7 +150,7 @@ async def test_what_leaves_the_window_is_let_go(store: StoreProcess, board: Boar
 
 @pytest.mark.parametrize("name", ["expire_events", "rotate_period"])
 async def test_a_script_that_writes_first_is_caught(store: StoreProcess, name: str) -> None:
-    """Without its flags, the store refuses it at its first write."""
+    """Without its flags, the store refuses the script at its first write."""
     script: Script[Any] = getattr(SCRIPTS, name)
     bare = msgspec.structs.replace(SCRIPTS, **{name: script.changed(script.source.partition("\n")[2])})
     board = next(
@@ -164,7 +164,7 @@ async def test_a_script_that_writes_first_is_caught(store: StoreProcess, name: s
 
 
 async def test_a_new_process_reads_and_rotates(store: StoreProcess) -> None:
-    """A board that is there is opened, read in every way, and rotated; one that is not there is not made."""
+    """An existing board is opened, read in every way, and rotated. A new board is not created."""
     async with client_of(store) as (client, settings):
         await old_and_new(client, settings, CHANGING[0])
         await fill_up(client)
@@ -180,7 +180,7 @@ async def test_a_new_process_reads_and_rotates(store: StoreProcess) -> None:
 
 
 async def test_an_operator_can_act(store: StoreProcess) -> None:
-    """Hide and show a record, withdraw a key, freeze, remove and expire boards, revoke an API key."""
+    """Hide and show a record, withdraw a member, freeze, delete and expire boards, revoke an API key."""
     async with client_of(store) as (client, settings):
         ledger = await old_and_new(client, settings, CHANGING[0])
         voting = Ledger(client, VOTING, settings)
@@ -215,7 +215,7 @@ async def test_an_operator_can_act(store: StoreProcess) -> None:
 
 
 async def test_a_board_in_use_is_not_taken_for_idle(store: StoreProcess) -> None:
-    """Its use is noted, in place of the last."""
+    """The new time of its use replaces the old one."""
     async with client_of(store) as (client, settings):
         board_admin = BoardAdmin(client, settings, Boards([]))
         await board_admin.put("one", {"idle_ttl": "1s"}, "ann")
@@ -232,7 +232,7 @@ async def test_a_board_in_use_is_not_taken_for_idle(store: StoreProcess) -> None
 
 
 async def test_a_server_gets_well_by_itself(store: StoreProcess) -> None:
-    """While memory is full it is not ready and takes no event; when enough has left the window, it is and does."""
+    """While memory is full, it is not ready and refuses events. When enough has left the window, it recovers."""
     settings = fresh_settings(store.url)
     board = make_board(BoardChoice(id="posts", window=WindowChoice(sliding="8s")))
     admin: Any = connect(store.url, settings)
@@ -258,7 +258,7 @@ async def test_a_server_gets_well_by_itself(store: StoreProcess) -> None:
 
 
 async def test_a_server_starts_on_a_full_store(store: StoreProcess, tmp_path: Path) -> None:
-    """It shows what there is, lets go of what has left the window, and is not ready; with room again, it is."""
+    """It shows the boards and rotates, and is not ready. With room again, it is ready."""
     boards = tmp_path / "boards.toml"
     boards.write_text('[[board]]\nid = "posts"\nwindow = {sliding = "6s"}\n', encoding="utf-8")
     settings = fresh_settings(store.url, boards=boards)

@@ -1,4 +1,4 @@
-"""Identities: what counts once, for how long it is known, what that costs; on real stores and in one script call."""
+"""Identities: what counts once, for how long it is known, and what that costs."""
 
 import asyncio
 import random
@@ -35,14 +35,14 @@ async def total(ledger: Ledger) -> int:
 
 
 async def duplicates(ledger: Ledger, *entries: Entry) -> list[int]:
-    """Add a batch; gives the entries that were known, the only ones that may be refused."""
+    """Add a batch. Returns the entries that were known, the only ones that may be refused."""
     refused = (await ledger.writer.add(entries)).refused
     assert set(refused.values()) <= {"duplicate"}
     return sorted(refused)
 
 
 async def buckets(ledger: Ledger) -> dict[str, int]:
-    """The buckets that there are: when each expires, in milliseconds since 1970."""
+    """The existing buckets: when each expires, in milliseconds since 1970."""
     client: Any = ledger.state.client
     pattern = f"{ledger.state.keys.channel}:seen:*"
     found = {key async for key in client.scan_iter(match=pattern, count=1000)}
@@ -50,7 +50,7 @@ async def buckets(ledger: Ledger) -> dict[str, int]:
 
 
 async def test_an_identity_counts_once(any_store: str) -> None:
-    """In one batch, over batches, and over processes, whatever the key, amount and time of the second."""
+    """In one batch, across batches, and across processes, whatever the member, amount and time of the second event."""
     async with open_ledger(any_store, rolling_board()) as ledger:
         assert await duplicates(ledger, like(1), like(2), like(1)) == [2]
         assert await duplicates(ledger, like(2, "b", 7), like(3), make_entry("a"), like(1, at=1)) == [0, 3]
@@ -62,7 +62,7 @@ async def test_an_identity_counts_once(any_store: str) -> None:
 
 
 async def test_what_is_known_alone_moves_nothing(valkey_url: str) -> None:
-    """A batch of which all is known is not applied."""
+    """A batch of known events is not applied."""
     async with open_ledger(valkey_url, rolling_board()) as ledger:
         first = await ledger.writer.add([like(1)])
         again = await ledger.writer.add([like(1), like(1, "b")])
@@ -71,7 +71,7 @@ async def test_what_is_known_alone_moves_nothing(valkey_url: str) -> None:
 
 
 async def test_an_identity_outlives_the_store(own_store: StoreProcess) -> None:
-    """It is on the disk when the event is acknowledged: after `kill -9` it is known."""
+    """It is on disk when the event is acknowledged, so it is known after `kill -9`."""
     async with open_ledger(own_store.url, rolling_board()) as ledger:
         await ledger.writer.add([like(1)])
         own_store.kill()
@@ -81,7 +81,7 @@ async def test_an_identity_outlives_the_store(own_store: StoreProcess) -> None:
 
 
 async def test_boards_know_identities_of_their_own(valkey_url: str) -> None:
-    """The same event feeds several boards, once each."""
+    """The same event counts on several boards, once each."""
     async with open_ledger(valkey_url, rolling_board()) as one:
         other = Ledger(one.state.client, rolling_board(board="other"), one.state.settings)
         assert await duplicates(one, like(1)) == await duplicates(other, like(1)) == []
@@ -89,7 +89,7 @@ async def test_boards_know_identities_of_their_own(valkey_url: str) -> None:
 
 
 async def test_many_at_once_count_once(any_store: str) -> None:
-    """Sixteen writers send the same events, each in an order and in batches of its own: the sum is theirs."""
+    """Sixteen writers send the same events, each in its own order and batches. Each event counts once."""
     settings = fresh_settings(any_store)
     client = connect(any_store, settings)
     events = [like(number, f"k{number % 7}", number % 3 + 1) for number in range(300)]
@@ -107,7 +107,7 @@ async def test_many_at_once_count_once(any_store: str) -> None:
 
 
 async def test_what_is_refused_leaves_its_identity_free(valkey_url: str) -> None:
-    """Late, early, out of range: set right and sent again it counts."""
+    """Late, early or out of range: a corrected event counts when it is sent again."""
     async with open_ledger(valkey_url, rolling_board()) as ledger:
         now = int((await ledger.state.client.time())[0])
         bad = [like(1, at=now - 30 * HOUR), like(2, at=now + 2 * HOUR), like(3, amount=MAX_SCORE), like(4)]
@@ -118,7 +118,7 @@ async def test_what_is_refused_leaves_its_identity_free(valkey_url: str) -> None
 
 
 async def test_of_two_in_a_batch_the_good_one_counts(valkey_url: str) -> None:
-    """The first that is not refused takes the identity; the one behind it is a duplicate, though it is late too."""
+    """The first event that is not refused takes the identity. The one after it is a duplicate, even if it is late."""
     async with open_ledger(valkey_url, EVENT) as ledger:
         added = await ledger.writer.add(
             [make_entry("b", 1, 9 * HOUR * 1000), like(1, at=0), like(1, at=8 * HOUR), like(1, at=0)]
@@ -127,7 +127,7 @@ async def test_of_two_in_a_batch_the_good_one_counts(valkey_url: str) -> None:
 
 
 async def test_a_late_event_that_had_counted_is_a_duplicate(valkey_url: str) -> None:
-    """A retry that comes when its slot has left is told the truth, alone and among others, by any process."""
+    """A retry that comes after its slot has left is a duplicate, alone and among others, in any process."""
     async with open_ledger(valkey_url, EVENT) as ledger:
         await ledger.writer.add([like(1, at=0), like(2, at=0), make_entry("a", 1, 0)])
         await ledger.writer.add([like(3, at=9 * HOUR)])
@@ -138,7 +138,7 @@ async def test_a_late_event_that_had_counted_is_a_duplicate(valkey_url: str) -> 
 
 
 async def test_a_late_event_is_looked_for_in_the_newest_bucket(valkey_url: str) -> None:
-    """A process that has not counted for long does not know the bucket in which another has counted."""
+    """A process that has not counted for long does not know the bucket in which another process has counted."""
     async with open_ledger(valkey_url, EVENT, dedupe_window=Duration(1)) as idle:
         await idle.writer.add([make_entry("a", 1, 9 * HOUR * 1000)])
         idle.state.bucket -= 10
@@ -150,7 +150,7 @@ async def test_a_late_event_is_looked_for_in_the_newest_bucket(valkey_url: str) 
 
 
 async def test_an_identity_is_known_for_the_dedupe_window(any_store: str) -> None:
-    """No moment of the window forgets it, however busy the board; after two more it is gone, with its bucket."""
+    """It is known during the whole window, however busy the board. After two more windows its bucket is gone."""
     async with open_ledger(any_store, rolling_board(), dedupe_window=Duration(1)) as ledger:
         clock = asyncio.get_running_loop().time
         number, held = 1, 0
@@ -172,7 +172,7 @@ async def test_an_identity_is_known_for_the_dedupe_window(any_store: str) -> Non
 
 
 async def test_every_bucket_expires_by_itself(valkey_url: str) -> None:
-    """Not before its identities may be forgotten, though nobody should ever count with an identity again."""
+    """Not before its identities may be forgotten, even if nobody ever sends an identity again."""
     async with open_ledger(valkey_url, rolling_board(), dedupe_window=Duration(100)) as ledger:
         now = int((await ledger.state.client.time())[0])
         await ledger.writer.add([make_entry("a")])
@@ -184,7 +184,7 @@ async def test_every_bucket_expires_by_itself(valkey_url: str) -> None:
 
 
 async def test_old_buckets_are_dropped_whole(valkey_url: str) -> None:
-    """The first event of a new bucket drops the one that no window needs; the one before is kept and looked into."""
+    """The first event of a new bucket deletes the one that no window needs. The previous bucket is still searched."""
     async with open_ledger(valkey_url, rolling_board(), dedupe_window=Duration(100_000)) as ledger:
         await ledger.writer.add([make_entry("a")])
         client: Any = ledger.state.client
@@ -196,7 +196,7 @@ async def test_old_buckets_are_dropped_whole(valkey_url: str) -> None:
 
 
 async def test_a_bucket_does_not_go_backward_with_the_clock(valkey_url: str) -> None:
-    """When the store's clock is set back, identities go on into the newest bucket, and what is in it is known."""
+    """After the store's clock is set back, identities go into the newest bucket, whose identities are known."""
     async with open_ledger(valkey_url, rolling_board(), dedupe_window=Duration(1000)) as ledger:
         await ledger.state.open()
         client: Any = ledger.state.client
@@ -210,7 +210,7 @@ async def test_a_bucket_does_not_go_backward_with_the_clock(valkey_url: str) -> 
 
 
 async def test_a_longer_window_looks_into_more_buckets(valkey_url: str) -> None:
-    """Buckets keep the length with which a board was born; a window that is three times as long needs four."""
+    """Buckets keep the length with which a board was created. A window three times as long needs four buckets."""
     async with open_ledger(valkey_url, rolling_board(), dedupe_window=Duration(1000)) as ledger:
         await ledger.state.open()
         longer = Ledger(ledger.state.client, ledger.state.board, fresh_settings("", dedupe_window=Duration(3000)))
@@ -223,7 +223,7 @@ async def test_a_longer_window_looks_into_more_buckets(valkey_url: str) -> None:
 
 
 async def test_the_largest_batch_has_as_many_identities(any_store: str) -> None:
-    """Three thousand fit into one call: all new, all known, and one known among them."""
+    """Three thousand identities fit into one call: all new, all known, and one known among them."""
     many = [like(number, f"k{number}") for number in range(3000)]
     async with open_ledger(any_store, rolling_board()) as ledger:
         assert await duplicates(ledger, *many) == []
@@ -234,14 +234,14 @@ async def test_the_largest_batch_has_as_many_identities(any_store: str) -> None:
 
 
 async def scripts_run(client: Any) -> int:
-    """How many scripts a store has run."""
+    """The number of scripts that a store has run."""
     found = await client.info("commandstats")
     return sum(stats["calls"] for name, stats in found.items() if name.startswith("cmdstat_eval"))
 
 
 @pytest.mark.parametrize("repeat", [1, 1000])
 async def test_a_batch_of_one_known_identity_is_one_call(own_store: StoreProcess, repeat: int) -> None:
-    """However often it stands there: a body is no way to keep the store busy."""
+    """However often it is in the body: a body cannot keep the store busy."""
     async with open_ledger(own_store.url, rolling_board()) as ledger:
         await ledger.writer.add([like(1)])
         before = await scripts_run(ledger.state.client)
@@ -250,12 +250,12 @@ async def test_a_batch_of_one_known_identity_is_one_call(own_store: StoreProcess
 
 
 async def used_memory(client: Any) -> int:
-    """Bytes that a store has in use, as it counts them itself."""
+    """The bytes in use, by the store's own count."""
     return int((await client.info("memory"))["used_memory"])
 
 
 async def fill(ledger: Ledger, count: int) -> None:
-    """Count so many events with random identities, for one key."""
+    """Count events with random identities, for one member."""
     chance = random.Random(count)
     for _ in range(count // 1000):
         batch: Sequence[Entry] = [make_entry("a", 1, None, chance.randbytes(16)) for _ in range(1000)]
@@ -263,7 +263,7 @@ async def fill(ledger: Ledger, count: int) -> None:
 
 
 async def test_an_identity_takes_at_most_100_bytes(any_store: str) -> None:
-    """The store's own figure for a hundred thousand of them, at a size at which its table has just grown."""
+    """The store's own figure for a hundred thousand identities, at a size at which its table has just grown."""
     async with open_ledger(any_store, rolling_board()) as ledger:
         await ledger.writer.add([make_entry("a")])
         before = await used_memory(ledger.state.client)

@@ -1,4 +1,4 @@
-"""Names of keys: one hash tag a board, and a pattern that matches its slots and nothing else."""
+"""The names of store keys: one hash tag for each board, and a pattern that matches its slots and nothing else."""
 
 import itertools
 
@@ -11,7 +11,7 @@ from tests.support import fresh_settings
 
 
 def all_of(keys: Keys) -> list[str]:
-    """Every key that a board can have, and its channel."""
+    """Every store key of a board, and its channel."""
     return [
         *keys.table().all, *keys.table(0).all, *keys.table(-3600).all, keys.meta, keys.slots, keys.writers, keys.log,
         keys.entrants, keys.hidden, keys.viewers, keys.gone, keys.slot(0), keys.slot(-3600), keys.seen(0), keys.channel,
@@ -19,7 +19,7 @@ def all_of(keys: Keys) -> list[str]:
 
 
 def test_the_names_are_those_of_the_plan() -> None:
-    """An operator finds a board by its id."""
+    """An operator finds the store keys of a board by its id."""
     keys = Keys("live", "posts")
     tables = [
         f"live:{{posts}}:{name}{suffix}"
@@ -46,25 +46,25 @@ def test_the_names_are_those_of_the_plan() -> None:
 
 @pytest.mark.parametrize("board", ["posts", "a", "0", "a-b_c", "x" * 64])
 def test_a_board_lives_on_one_cluster_slot(board: str) -> None:
-    """All its keys hash as the board's id alone, whatever the prefix."""
+    """All its store keys hash like the board's id, whatever the prefix."""
     slots = {key_slot(key.encode()) for prefix in ("live", "t-1") for key in all_of(Keys(prefix, board))}
     assert slots == {key_slot(board.encode())}
 
 
 def test_boards_spread_over_the_cluster() -> None:
-    """Different boards do not all live in one place."""
+    """Different boards do not all live in one Cluster slot."""
     assert len({key_slot(Keys("live", f"board-{number}").ranking.encode()) for number in range(100)}) > 90
 
 
 def test_no_two_boards_share_a_name() -> None:
-    """Neither boards whose ids begin alike, nor prefixes that do."""
+    """Neither boards whose ids start alike, nor prefixes that do."""
     names = [all_of(Keys(prefix, board)) for prefix in ("a", "a-b") for board in ("c", "b-c", "slot", "meta", "c-0")]
     for one, other in itertools.combinations(names, 2):
         assert not set(one) & set(other)
 
 
 async def test_the_pattern_finds_the_slots_of_one_board(valkey_url: str) -> None:
-    """Neither another board's, nor another prefix's, nor the board's other keys."""
+    """Neither slots of another board or prefix, nor the board's other store keys."""
     prefix = fresh_settings(valkey_url).key_prefix
     client = Redis.from_url(valkey_url)
     own, *others = (Keys(prefix, "ab"), Keys(prefix, "a"), Keys(prefix, "abc"), Keys(f"{prefix}x", "ab"))
@@ -79,7 +79,7 @@ async def test_the_pattern_finds_the_slots_of_one_board(valkey_url: str) -> None
 
 
 def test_a_table_is_that_of_the_board_or_of_a_slot() -> None:
-    """The one table has the names that the board's ranking always had."""
+    """The only ranking has the names that a board's ranking always had."""
     keys = Keys("live", "posts")
     assert keys.table().ranking == keys.ranking
     assert (keys.table().suffix, keys.table(5).suffix) == ("", ":5")
@@ -89,7 +89,7 @@ def test_a_table_is_that_of_the_board_or_of_a_slot() -> None:
 
 @pytest.mark.parametrize("board", ["boards", "producers", "once", "rate", "a", "x" * 64])
 def test_no_board_has_a_name_of_the_system(board: str) -> None:
-    """Nor lives in a Cluster slot because of one: a tag of the system holds a colon."""
+    """And no board lives in a Cluster slot because of a system key: the tags of the system contain a colon."""
     names = SystemKeys("live")
     system = {names.definitions, names.trail, names.producers}
     assert not system & set(all_of(Keys("live", board)))

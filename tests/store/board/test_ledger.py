@@ -1,4 +1,4 @@
-"""The ledger on the real scripts, on every store that we support."""
+"""The ledger with the real scripts, on every supported store."""
 
 import asyncio
 import random
@@ -27,7 +27,7 @@ def like(key: str, amount: int = 1, at: int | None = None) -> Entry:
 
 
 async def drain(ledger: Ledger) -> int:
-    """Rotate until nothing is due; the number of steps."""
+    """Rotate until nothing is due. Returns the number of steps."""
     steps = 0
     while await ledger.rotator.rotate() is None:
         steps += 1
@@ -43,7 +43,7 @@ async def scores(ledger: Ledger) -> dict[str, int]:
 
 
 async def test_adds_equal_keys_of_a_batch_up(any_store: str) -> None:
-    """A batch with a key many times counts every one of them, positive and negative."""
+    """A batch with the same member many times counts every event, positive and negative."""
     async with open_ledger(any_store, rolling_board()) as ledger:
         added = await ledger.writer.add([like("a", 5), like("b"), like("a", -2), like("c", 0)])
 
@@ -52,7 +52,7 @@ async def test_adds_equal_keys_of_a_batch_up(any_store: str) -> None:
 
 
 async def test_a_record_whose_score_comes_to_zero_is_gone(any_store: str) -> None:
-    """A member is on the board if and only if its score is not zero; a negative score is one."""
+    """A member is on the board if and only if its score is not zero. A negative score is on the board."""
     async with open_ledger(any_store, rolling_board()) as ledger:
         await ledger.writer.add([like("a", 5), like("b", 2)])
         await ledger.writer.add([like("a", -5), like("b", -3)])
@@ -62,7 +62,7 @@ async def test_a_record_whose_score_comes_to_zero_is_gone(any_store: str) -> Non
 
 
 async def test_ties_go_by_key_ascending_byte_by_byte(any_store: str) -> None:
-    """Equal scores are ordered by the bytes of their keys, on any page that cuts through them."""
+    """Equal scores are ordered by the bytes of their members, on any page that cuts through them."""
     keys = ["Z", "a", "b", "z", "é", "你", "😀", "a b", "/x?y=1", "ab"]
     async with open_ledger(any_store, rolling_board()) as ledger:
         await ledger.writer.add([like(key, 7) for key in keys] + [like("top", 9), like("last", 1)])
@@ -78,7 +78,7 @@ async def test_ties_go_by_key_ascending_byte_by_byte(any_store: str) -> None:
 
 
 async def test_a_walk_by_cursor_neither_skips_nor_repeats(any_store: str) -> None:
-    """A walk from position to position meets every record that stands still once, while others come, go and move."""
+    """A walk meets every record that does not move exactly once, while others come, go and move."""
     chance = random.Random(3)
     async with open_ledger(any_store, rolling_board()) as ledger:
         still = {f"still-{i}": chance.randint(1, 4) for i in range(120)}
@@ -111,7 +111,7 @@ def all_orders() -> list[Board]:
 
 
 def in_order(board: Board, held: dict[str, tuple[int, int]]) -> list[tuple[str, int]]:
-    """Keys and scores as a board ranks them, given for each key its score and when it reached that."""
+    """Members and scores as a board ranks them, given the score of each member and when it reached that score."""
     way = -1 if board.sort_order == "desc" else 1
     late = -1 if board.ties == "last" else 1
 
@@ -124,7 +124,7 @@ def in_order(board: Board, held: dict[str, tuple[int, int]]) -> list[tuple[str, 
 
 @pytest.mark.parametrize("board", all_orders(), ids=lambda board: f"{board.sort_order}-{board.ties}-{board.ranks}")
 async def test_every_order_is_read_alike_on_every_way(valkey_url: str, board: Board) -> None:
-    """By rank, forwards and backwards by position, around a key and around a score: the same records and ranks."""
+    """By rank, forward and backward by position, around a member and around a score: the same records and ranks."""
     chance = random.Random(8)
     held: dict[str, tuple[int, int]] = {}
     async with open_ledger(valkey_url, board) as ledger:
@@ -169,7 +169,7 @@ async def test_every_order_is_read_alike_on_every_way(valkey_url: str, board: Bo
 
 
 async def test_finds_a_record_with_its_neighbours(any_store: str) -> None:
-    """A record is found with as many neighbours as there are on each side."""
+    """A record is found with as many neighbours as exist on each side."""
     async with open_ledger(any_store, rolling_board()) as ledger:
         await ledger.writer.add([like("a", 3), like("b", 2), like("c", 2), like("d", 1)])
 
@@ -183,7 +183,7 @@ async def test_finds_a_record_with_its_neighbours(any_store: str) -> None:
 
 
 async def test_a_slot_counts_while_any_part_of_it_is_in_the_window(any_store: str) -> None:
-    """At 9:00 today's 9 o'clock slot opens and yesterday's 8 o'clock slot goes, not yesterday's 9 o'clock one (I2)."""
+    """At 9:00 today's 9 o'clock slot opens, and yesterday's 8 o'clock slot leaves, not its 9 o'clock slot (I2)."""
     eight, nine = T0 - T0 % 86400 + 8 * HOUR, T0 - T0 % 86400 + 9 * HOUR
     async with open_ledger(any_store, EVENT_BOARD) as ledger:
         await ledger.writer.add([like("eight", 1, nine - 1), like("nine", 1, nine)])
@@ -198,7 +198,7 @@ async def test_a_slot_counts_while_any_part_of_it_is_in_the_window(any_store: st
 
 
 async def test_an_event_of_a_slot_that_is_leaving_is_late(any_store: str) -> None:
-    """What is older than the window is refused, even while its slot is still being drained (I4)."""
+    """An event older than the window is refused, even while its slot is still being drained (I4)."""
     async with open_ledger(any_store, EVENT_BOARD, rotation_step=1) as ledger:
         await ledger.writer.add([like(f"k{i}", 1, T0) for i in range(5)])
         await ledger.writer.add([like("now", 1, T0 + 25 * HOUR)])
@@ -214,7 +214,7 @@ async def test_an_event_of_a_slot_that_is_leaving_is_late(any_store: str) -> Non
 
 
 async def test_an_event_of_the_future_is_early(any_store: str) -> None:
-    """A time further ahead of the store's clock than max_future is refused; one within it lands in its own slot."""
+    """A time further ahead of the store's clock than max_future is refused. An earlier one counts in its own slot."""
     now = int(time.time())
     board = rolling_board("10s", "1s")
     async with open_ledger(any_store, board) as ledger:
@@ -226,7 +226,7 @@ async def test_an_event_of_the_future_is_early(any_store: str) -> None:
 
 
 async def test_an_early_event_does_not_move_an_event_clock(any_store: str) -> None:
-    """A single event from the year 9999 must not make everything else late."""
+    """A single event from the year 9999 must not make all others late."""
     async with open_ledger(any_store, EVENT_BOARD) as ledger:
         added = await ledger.writer.add([like("a", 1, T0), like("far", 1, 253_402_300_000), like("b", 1, T0)])
 
@@ -235,7 +235,7 @@ async def test_an_early_event_does_not_move_an_event_clock(any_store: str) -> No
 
 
 async def test_an_event_clock_wants_times(any_store: str) -> None:
-    """A board that runs on the time in its events refuses one without."""
+    """A board with an event clock refuses an event without a time."""
     async with open_ledger(any_store, EVENT_BOARD) as ledger:
         added = await ledger.writer.add([like("a"), like("b", 1, T0)])
 
@@ -243,7 +243,7 @@ async def test_an_event_clock_wants_times(any_store: str) -> None:
 
 
 async def test_late_within_a_batch_depends_on_what_came_before(any_store: str) -> None:
-    """A batch on an event clock gives the answers that its events would get one after another."""
+    """On an event clock, a batch gets the same results as its events would get one by one."""
     async with open_ledger(any_store, EVENT_BOARD) as ledger:
         added = await ledger.writer.add([like("a", 1, T0), like("b", 1, T0 + 30 * HOUR), like("c", 1, T0 + HOUR)])
 
@@ -253,7 +253,7 @@ async def test_late_within_a_batch_depends_on_what_came_before(any_store: str) -
 
 
 async def test_two_writers_follow_each_others_clock(any_store: str) -> None:
-    """A process whose idea of the board's clock is old plans again, and refuses what is late by the true one."""
+    """A process with an old state of the board's clock plans again, and refuses what is late by the current one."""
     settings = fresh_settings(any_store)
     client: Any = connect(any_store, settings)
     one, two = (Ledger(client, EVENT_BOARD, settings) for _ in range(2))
@@ -270,7 +270,7 @@ async def test_two_writers_follow_each_others_clock(any_store: str) -> None:
 
 
 async def test_rotation_takes_bounded_steps(any_store: str) -> None:
-    """A slot of any encoding leaves piece by piece, and the board is true after each."""
+    """A slot of any encoding leaves piece by piece, and the board is right after each piece."""
     for members in (30, 3000):  # a small hash is a list in the store, a large one a table
         async with open_ledger(any_store, EVENT_BOARD, rotation_step=10) as ledger:
             await ledger.writer.add([like(f"k{i}", i + 1, T0) for i in range(members)])
@@ -287,7 +287,7 @@ async def test_rotation_takes_bounded_steps(any_store: str) -> None:
 
 
 async def test_a_lost_cursor_costs_no_correctness(any_store: str) -> None:
-    """Rotators that know nothing of each other, each beginning anew, finish the slot."""
+    """Rotators that know nothing of each other, each starting again, finish the slot."""
     settings = fresh_settings(any_store, rotation_step=7)
     client: Any = connect(any_store, settings)
     writer = Ledger(client, EVENT_BOARD, settings)
@@ -305,7 +305,7 @@ async def test_a_lost_cursor_costs_no_correctness(any_store: str) -> None:
 
 
 async def test_a_board_that_slept_catches_up(any_store: str) -> None:
-    """Every slot that left meanwhile is subtracted, and nothing is left in the store but what a board needs."""
+    """Every slot that left in the meantime is subtracted, and the store holds only what a board needs."""
     async with open_ledger(any_store, EVENT_BOARD) as ledger:
         for hour in range(20):
             await ledger.writer.add([like(f"k{hour}", 1, T0 + hour * HOUR)])
@@ -318,7 +318,7 @@ async def test_a_board_that_slept_catches_up(any_store: str) -> None:
 
 
 async def test_a_slot_leaves_by_the_stores_clock(any_store: str) -> None:
-    """On the server clock a due slot leaves without any event; until then the ledger says how long to wait."""
+    """On the server clock a due slot leaves without any event. Until then the ledger tells how long to wait."""
     async with open_ledger(any_store, rolling_board("2s", "1s")) as ledger:
         await ledger.writer.add([like("a")])
         start = time.monotonic()
@@ -332,7 +332,7 @@ async def test_a_slot_leaves_by_the_stores_clock(any_store: str) -> None:
 
 
 async def test_a_batch_sent_twice_counts_once(any_store: str) -> None:
-    """A retry carries the number of its batch; an older batch that surfaces late is not counted at all."""
+    """A retry carries the number of its batch. An older batch that arrives late is not counted."""
     async with open_ledger(any_store, rolling_board()) as ledger:
         await ledger.writer.add([like("a")])
         ledger.writer._sequence = 0
@@ -348,7 +348,7 @@ async def test_a_batch_sent_twice_counts_once(any_store: str) -> None:
 
 
 async def test_an_epoch_that_is_lost_stops_everything(any_store: str) -> None:
-    """A process that knew the board acknowledges nothing when the store lost it, and shows nothing as the truth."""
+    """A process acknowledges nothing on a board that the store lost, and does not show the loss as an empty board."""
     async with open_ledger(any_store, rolling_board()) as ledger:
         await ledger.writer.add([like("a")])
         await ledger.state.client.delete(ledger.state.keys.meta, ledger.state.keys.ranking)
@@ -368,7 +368,7 @@ async def test_an_epoch_that_is_lost_stops_everything(any_store: str) -> None:
     ids=["slot", "clock", "ties"],
 )
 async def test_a_board_of_another_kind_is_not_taken_over(any_store: str, other: Board) -> None:
-    """Slots of another length, another clock or other ties, under a known id, are refused with both sides named."""
+    """Slots of another length, another clock or other ties under a known id are refused. The message has both."""
     settings = fresh_settings(any_store)
     client: Any = connect(any_store, settings)
     await Ledger(client, rolling_board(), settings).state.open()
@@ -382,7 +382,7 @@ async def test_a_board_of_another_kind_is_not_taken_over(any_store: str, other: 
 
 
 async def test_writers_that_are_gone_are_forgotten(any_store: str) -> None:
-    """What a batch's number is compared with goes a day after its process did."""
+    """The number of the last batch of a writer goes a day after its process ended."""
     settings = fresh_settings(any_store)
     client: Any = connect(any_store, settings)
     first = Ledger(client, rolling_board(), settings)
@@ -396,7 +396,7 @@ async def test_writers_that_are_gone_are_forgotten(any_store: str) -> None:
 
 
 async def test_scripts_survive_a_flush(any_store: str) -> None:
-    """A store that has forgotten the scripts is sent them again, and the caller notices nothing."""
+    """A store that has forgotten the scripts receives them again, and the caller notices nothing."""
     async with open_ledger(any_store, rolling_board()) as ledger:
         await ledger.writer.add([like("a")])
         await ledger.state.client.script_flush()

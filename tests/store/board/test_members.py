@@ -1,4 +1,4 @@
-"""`max_members`: a board that is full takes no new member, and goes on counting those that it has."""
+"""`max_members`: a full board refuses new members, and goes on counting the ones that it has."""
 
 import asyncio
 from collections import Counter
@@ -27,7 +27,7 @@ WINDOWS: Final[dict[str, Window]] = {
 
 
 def board_of(window: Window, most: int, ties: str = "key", **choices: object) -> Board:
-    """A board that takes so many members."""
+    """A board with a limit of members."""
     return Board(id="b", title="b", window=window, clock="event", ties=ties, max_members=most, **choices)  # type: ignore[arg-type]
 
 
@@ -36,7 +36,7 @@ def board_of(window: Window, most: int, ties: str = "key", **choices: object) ->
 async def test_a_new_member_of_a_full_board_is_refused_and_the_others_go_on(
     valkey_url: str, name: str, ties: str
 ) -> None:
-    """In one batch with the rest, in its order."""
+    """In the same batch as the others, in its order."""
     async with open_ledger(valkey_url, board_of(WINDOWS[name], 3, ties)) as ledger:
         entries = [make_entry(key, 1, T0) for key in ("a", "b", "a", "c", "d", "e", "b", "d")]
         assert (await ledger.writer.add(entries)).refused == {4: FULL, 5: FULL, 7: FULL}
@@ -48,7 +48,7 @@ async def test_a_new_member_of_a_full_board_is_refused_and_the_others_go_on(
 
 
 async def test_a_member_of_the_ranking_may_enter_a_new_slot(valkey_url: str) -> None:
-    """Members that cancel out take room in their slot all the same, so that no slot grows without end."""
+    """Members that add up to zero still take room in their slot, so that no slot grows without limit."""
     async with open_ledger(valkey_url, board_of(WINDOWS["rolling"], 3)) as ledger:
         later = T0 + HOUR * 1000
         await ledger.writer.add([make_entry(key, 1, T0) for key in "abc"])
@@ -60,7 +60,7 @@ async def test_a_member_of_the_ranking_may_enter_a_new_slot(valkey_url: str) -> 
 
 
 async def test_each_period_has_room_of_its_own(valkey_url: str) -> None:
-    """A full period refuses what the next one takes, in one batch."""
+    """A full period refuses what the next one accepts, in one batch."""
     async with open_ledger(valkey_url, board_of(WINDOWS["hours"], 2)) as ledger:
         await ledger.writer.add([make_entry(key, 1, T0) for key in "ab"])
         later = T0 + HOUR * 1000
@@ -69,7 +69,7 @@ async def test_each_period_has_room_of_its_own(valkey_url: str) -> None:
 
 
 async def test_voters_and_entrants_are_bounded_too(valkey_url: str) -> None:
-    """A voter is two fields of what a board stores; there are ten times as many as members."""
+    """A voter takes two fields of what a board stores; there is room for ten times as many as members."""
     board = board_of(Forever(), 2, votes=Votes(per_actor=5))
     async with open_ledger(valkey_url, board) as ledger:
         votes = [make_entry("a", 1, T0, None, Extra(f"actor {number}")) for number in range(12)]
@@ -92,7 +92,7 @@ async def test_voters_and_entrants_are_bounded_too(valkey_url: str) -> None:
     st.lists(st.lists(st.tuples(st.sampled_from("abcdefg"), st.integers(1, 3)), min_size=1), max_size=6),
 )
 def test_whoever_comes_first_is_in(valkey_url: str, most: int, batches: list[list[tuple[str, int]]]) -> None:
-    """Any batches on a board that forgets nobody: the first so many members are counted, and nobody else."""
+    """On a board that forgets nobody, any batches count the first members up to the limit, and no others."""
     asyncio.run(_first_come(valkey_url, most, batches))
 
 

@@ -1,4 +1,4 @@
-"""A board that is defined anew while a call is under way: what was asked, and what is answered, are of one board."""
+"""A board that is redefined during a call: the request and the page belong to the same definition."""
 
 from typing import Any
 
@@ -17,7 +17,7 @@ HOUR = 3600
 
 
 class Changing(Script[Any]):
-    """A script during whose call the board is defined anew, and that notes with which requests it was called."""
+    """A script that redefines the board while it runs, and records the requests that it receives."""
 
     def __init__(self, name: str, ledger: Ledger, **choices: Any) -> None:
         super().__init__(name, getattr(SCRIPTS, name).request)
@@ -33,7 +33,7 @@ class Changing(Script[Any]):
 
 
 async def test_a_page_is_of_the_board_that_was_asked_for(any_store: str) -> None:
-    """A board that is defined anew while it is read changes nothing of what was read, alone and with others."""
+    """A board that is redefined while it is read does not change what was read, alone and with others."""
     async with open_ledger(any_store, rolling_board()) as ledger:
         await ledger.writer.add([make_entry("a", 5, None), make_entry("b", 5, None), make_entry("c", 3, None)])
         before = ledger.state.board
@@ -60,7 +60,7 @@ async def test_a_page_is_of_the_board_that_was_asked_for(any_store: str) -> None
 
 
 async def test_a_batch_is_planned_and_applied_by_one_board(any_store: str) -> None:
-    """A board that is defined anew while a plan is awaited is that of the next plan."""
+    """A board that is redefined while a plan is in flight is used for the next plan."""
     choice = BoardChoice(id="posts", window=WindowChoice(rolling="24h", slot="1h"), clock="event")
     board = msgspec.structs.replace(make_board(choice), operator="best", cap=2)
     async with open_ledger(any_store, board) as ledger:

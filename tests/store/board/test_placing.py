@@ -1,4 +1,4 @@
-"""The places of many keys: against the whole board, and against the lookup of each alone."""
+"""Rank lookups of many members: against the whole board, and against the lookup of each member alone."""
 
 import random
 from typing import Any
@@ -37,12 +37,12 @@ def board_of(ties: str, order: str, ranks: str, **choices: Any) -> Board:
 
 
 async def look_up(ledger: Ledger, *wanted: tuple[str, int]) -> list[Page]:
-    """The pages of keys."""
+    """The pages of members."""
     return [ledger.reader.page(spot) for spot in await ledger.reader.places(wanted)]
 
 
 def shown(records: Any) -> list[tuple[str, int, int]]:
-    """Key, score and rank of each."""
+    """Member, score and rank of each record."""
     return [(record.key, record.score, record.rank) for record in records]
 
 
@@ -57,7 +57,7 @@ def shown(records: Any) -> list[tuple[str, int, int]]:
 async def test_every_place_is_that_of_the_whole_board(
     valkey_url: str, ties: str, order: str, ranks: str, amounts: list[tuple[int, int]], around: int
 ) -> None:
-    """With many ties, each key's record and neighbours are a part of what brute force makes of all events."""
+    """With many ties, each member's record and neighbours are part of the ranking by brute force."""
     board = board_of(ties, order, ranks)
     reference = Reference(board, HOUR)
     batch = [make_entry(f"k{number}", amount, 1000) for number, amount in amounts]
@@ -78,7 +78,7 @@ async def test_every_place_is_that_of_the_whole_board(
 
 
 async def test_many_keys_are_read_in_calls_of_bounded_work(valkey_url: str) -> None:
-    """Hundreds of keys with few and many neighbours: in order, and each as it is found alone."""
+    """Hundreds of members with few and many neighbours: in order, and each as it is found alone."""
     chance = random.Random(2)
     async with open_ledger(valkey_url, board_of("first", "desc", "competition")) as ledger:
         for _ in range(5):
@@ -98,7 +98,7 @@ async def test_many_keys_are_read_in_calls_of_bounded_work(valkey_url: str) -> N
 
 
 async def test_metadata_comes_with_the_neighbours(valkey_url: str) -> None:
-    """Where records have some, and tags before their names."""
+    """Records with metadata, and names with tags."""
     async with open_ledger(valkey_url, board_of("last", "desc", "ordinal", operator="best")) as ledger:
         await ledger.writer.add(
             [make_entry(key, 5, 1000, None, Extra(None, b'{"n":"%s"}' % key.encode())) for key in "abc"]
@@ -111,7 +111,7 @@ async def test_metadata_comes_with_the_neighbours(valkey_url: str) -> None:
 
 
 async def test_a_hidden_key_has_no_place(valkey_url: str) -> None:
-    """Nor is it anybody's neighbour; when it is shown again, it is both."""
+    """A hidden member is not anybody's neighbour either. When it is shown again, it is found again."""
     async with open_ledger(valkey_url, board_of("first", "desc", "dense")) as ledger:
         await ledger.writer.add([make_entry(key, 5, 1000) for key in "abc"])
         await ledger.moderation.hide("b", hidden=True)
@@ -124,7 +124,7 @@ async def test_a_hidden_key_has_no_place(valkey_url: str) -> None:
 
 
 async def test_a_process_that_is_behind_learns_of_the_period(valkey_url: str) -> None:
-    """The board went on to another period by somebody else: what is read is that of now."""
+    """Another process moved the board on to another period: the current one is read."""
     board = board_of("key", "desc", "ordinal", window=Periods(unit="hour", keep=3))
     async with open_ledger(valkey_url, board) as ledger:
         other = Ledger(ledger.state.client, board, ledger.state.settings)
@@ -137,7 +137,7 @@ async def test_a_process_that_is_behind_learns_of_the_period(valkey_url: str) ->
 
 
 async def test_a_board_that_is_lost_has_no_places(valkey_url: str) -> None:
-    """Another life of the board, or none, is not told as if it were this one."""
+    """The records of a board with another epoch, or of no board, are not returned."""
     async with open_ledger(valkey_url, board_of("key", "desc", "ordinal")) as ledger:
         await ledger.writer.add([make_entry("a", 5, 1000)])
         await ledger.state.client.hset(ledger.state.keys.meta, "epoch", "another")
@@ -149,7 +149,7 @@ async def test_a_board_that_is_lost_has_no_places(valkey_url: str) -> None:
 
 
 async def test_a_spot_is_the_same_whatever_the_offset(valkey_url: str) -> None:
-    """What changes elsewhere makes no other spot; what changes near does, and so does the number of records."""
+    """A change elsewhere does not change a spot. A nearby change does, and so does another number of records."""
     async with open_ledger(valkey_url, board_of("key", "desc", "ordinal")) as ledger:
         await ledger.writer.add(
             [make_entry(key, amount, 1000) for key, amount in zip("abcd", (9, 7, 5, 3), strict=True)]
@@ -163,7 +163,7 @@ async def test_a_spot_is_the_same_whatever_the_offset(valkey_url: str) -> None:
 
 
 async def test_a_wrong_order_would_be_noticed(valkey_url: str) -> None:
-    """A run of equal scores that is not turned round is no part of the board."""
+    """A run of equal scores that is not reversed is not part of the board."""
     right = "if view.order ~= 'turned' then return rows end"
     source = mutated(load("places"), {right: "if rows then return rows end"})
     mutant = compiled(valkey_url, SCRIPTS.places.changed(source))
@@ -177,7 +177,7 @@ async def test_a_wrong_order_would_be_noticed(valkey_url: str) -> None:
 
 
 def test_a_neighbourhood_is_cut_from_more() -> None:
-    """The gap is to the one above, whether it is shown or not; the first has none."""
+    """The gap is to the record above, whether it is shown or not. The first record has no gap."""
     records = [Record(key, score, rank) for rank, (key, score) in enumerate((("a", 9), ("b", 7), ("c", 7)), 1)]
     assert neighbourhood(records, "a", 0) == (records[0], None, records[:1])
     assert neighbourhood(records, "b", 0) == (records[1], 2, records[1:2])

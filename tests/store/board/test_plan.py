@@ -1,4 +1,4 @@
-"""Plans: which slot each entry goes to, and which are refused, given where the clock stands."""
+"""Plans: which slot each entry goes to, and which entries are refused, by the board's clock."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -33,17 +33,17 @@ def vote(key: str, actor: str | None, amount: int = 1, at: int | None = None) ->
 
 
 def clock_at(seconds: int | None) -> Clock:
-    """Where a board stands whose newest slot has just begun; None before its first event."""
+    """The clock of a board whose newest slot has just begun; None before its first event."""
     return Clock(seconds, 0 if seconds is None else seconds * 1000, None if seconds is None else seconds * 1000)
 
 
 def plan(entries: Sequence[Entry], current: int | None, *, by_event: bool = False, newest: int | None = None) -> Plan:
-    """Plan all of some entries; `newest` in milliseconds."""
+    """Plan all entries; `newest` in milliseconds."""
     return make_plan(EVENT if by_event else SERVER, entries, range(len(entries)), clock_at(current), newest)
 
 
 def plan_on(board: Board, entries: Sequence[Entry], now: int) -> Plan:
-    """Plan all of some entries on another board, whose clock says `now` (seconds)."""
+    """Plan all entries on another board, whose clock is at `now` (seconds)."""
     newest = board.window.slot_at(now).start
     return make_plan(board, entries, range(len(entries)), Clock(newest, now * 1000, now * 1000), None)
 
@@ -59,7 +59,7 @@ def forever(**choices: Any) -> Board:
 
 
 def test_an_entry_without_a_time_goes_to_the_newest_slot() -> None:
-    """On the server's clock, now is when the store says it is; the plan holds until that slot ends."""
+    """On the server's clock, now is the store's time. The plan is valid until that slot ends."""
     made = plan([like("a"), like("b", 2)], 10 * HOUR)
     assert made == Plan(
         10 * HOUR, 10 * HOUR, 10 * HOUR * 1000, till=11 * HOUR * 1000,
@@ -68,13 +68,13 @@ def test_an_entry_without_a_time_goes_to_the_newest_slot() -> None:
 
 
 def test_equal_keys_of_a_slot_are_added_up() -> None:
-    """Each key stands once in a slot, in the order in which it came first."""
+    """Each member appears once in a slot, in the order of its first event."""
     made = plan([like("b", 2), like("a"), like("b", -5), like("a", 0)], 0)
     assert list(made.slots[0].amounts.items()) == [("b", -3), ("a", 1)]
 
 
 def test_a_time_chooses_the_slot() -> None:
-    """The same key in two slots is two sums; the latest time is kept for the script to judge."""
+    """The same member in two slots has two sums. The script checks the latest time."""
     made = plan([like("a", 1, 9 * HOUR), like("a", 2, 10 * HOUR - 1), like("a", 4, 10 * HOUR)], 10 * HOUR)
     assert amounts(made) == {9 * HOUR: {"a": 3}, 10 * HOUR: {"a": 4}}
     assert made.latest == 10 * HOUR * 1000
@@ -82,14 +82,14 @@ def test_a_time_chooses_the_slot() -> None:
 
 @pytest.mark.parametrize(("at", "slot"), [(6 * HOUR, 6 * HOUR), (6 * HOUR - 1, None), (7 * HOUR - 1, 6 * HOUR)])
 def test_what_has_left_the_window_is_late(at: int, slot: int | None) -> None:
-    """The slot that is exactly a window old still counts (I2); the one before has gone (I4)."""
+    """The slot that is exactly a window old still counts (I2). The one before has left (I4)."""
     made = plan([like("a", 1, at)], 10 * HOUR)
     assert amounts(made) == ({} if slot is None else {slot: {"a": 1}})
     assert made.refused == ({0: "late"} if slot is None else {})
 
 
 def test_an_event_clock_moves_with_the_batch() -> None:
-    """What comes after a newer event is judged by it; what came before is not."""
+    """An entry after a newer event is judged by it, and an entry before it is not."""
     entries = [like("a", 1, 0), like("b", 1, 9 * HOUR), like("c", 1, 5 * HOUR), like("d", 1, 4 * HOUR)]
     made = plan(entries, None, by_event=True)
     assert (made.current, made.reached, made.latest) == (None, 9 * HOUR, 9 * HOUR * 1000)
@@ -98,19 +98,19 @@ def test_an_event_clock_moves_with_the_batch() -> None:
 
 
 def test_the_servers_clock_is_not_moved_by_events() -> None:
-    """A time in the future lands in its slot, and makes nothing late."""
+    """A time in the future counts in its slot, and makes nothing late."""
     made = plan([like("a", 1, 20 * HOUR), like("b")], 10 * HOUR)
     assert (made.reached, made.refused) == (10 * HOUR, {})
 
 
 def test_an_event_clock_wants_times() -> None:
-    """An entry without one is refused for itself."""
+    """Only the entry without a time is refused."""
     assert plan([like("a"), like("b", 1, 0)], None, by_event=True).refused == {0: "time_required"}
     assert plan([like("a")], 9 * HOUR, by_event=True).refused == {0: "time_required"}
 
 
 def test_a_time_beyond_the_newest_allowed_is_early() -> None:
-    """The very millisecond that is allowed passes; an early one moves no clock."""
+    """The exact limit is allowed. An early event moves no clock."""
     made = plan([make_entry("a", 1, 5001), make_entry("b", 1, 5000)], 0, by_event=True, newest=5000)
     assert made.refused == {0: "early"}
     assert (made.reached, made.latest, amounts(made)) == (0, 5000, {0: {"b": 1}})
@@ -131,7 +131,7 @@ def test_only_the_entries_asked_for_are_planned() -> None:
 
 
 def test_a_sum_that_no_script_can_read_exactly_is_refused() -> None:
-    """Amounts that each fit may not fit together; what makes room does."""
+    """Amounts that are each allowed may be too large together, unless another amount makes room."""
     full = {1: "score_out_of_range"}
     assert plan([like("a", MAX_SCORE)], 0).refused == {}
     assert plan([like("a", MAX_SCORE), like("a")], 0).refused == full
@@ -144,13 +144,13 @@ def test_a_sum_that_no_script_can_read_exactly_is_refused() -> None:
     [(None, 10 * HOUR + 5, 10 * HOUR), (9 * HOUR, 10 * HOUR, 10 * HOUR), (12 * HOUR, 10 * HOUR, 12 * HOUR)],
 )
 def test_the_servers_clock_says_which_slot_is_the_newest(newest: int | None, now: int, current: int) -> None:
-    """The slot that holds now, as soon as it has begun; one that was reached stays, though the clock were set back."""
+    """The slot that contains now, as soon as it has begun. A later slot stays the newest when the clock is set back."""
     made = begin_plan(SERVER, Clock(newest, now * 1000))
     assert (made.current, made.reached, made.till) == (current, current, (current + HOUR) * 1000)
 
 
 def test_a_window_without_slots_holds_for_ever() -> None:
-    """No time of the store can make such a plan wrong."""
+    """No time of the store can invalidate such a plan."""
     for board in (forever(), forever(window=Sliding(60))):
         made = begin_plan(board, Clock(None, 5))
         assert (made.current, made.till) == (EVER.start, None)
@@ -159,7 +159,7 @@ def test_a_window_without_slots_holds_for_ever() -> None:
 
 
 def test_an_identity_is_planned_once() -> None:
-    """The first of equal ones that is not refused is counted; those that are counted are told by their index."""
+    """Of equal identities, the first that is not refused is counted. Each counted identity has its index."""
     entries = [
         like("a", 1, -DAY, b"1"), like("a", 1, 10 * HOUR, b"1"), like("b", 1, None, b"1"), like("b", 1, None, b"2")
     ]  # fmt: skip
@@ -178,7 +178,7 @@ def test_an_identity_is_planned_once() -> None:
      ([3, -1, 0], 2, -2)],
 )  # fmt: skip
 def test_the_last_change_of_a_sum_is_when_it_was_reached(amounts_: list[int], total: int, order: int) -> None:
-    """Every change leaves the score in between; what changes nothing does not count as reaching it."""
+    """Every change leaves the score in between. An event that changes nothing does not count as reaching the score."""
     made = plan_on(forever(), [like("a", amount) for amount in amounts_], 0)
     assert made.slots[0] == Group({"a": total}, {"a": order})
 
@@ -196,14 +196,14 @@ def test_the_last_change_of_a_sum_is_when_it_was_reached(amounts_: list[int], to
 def test_a_value_was_reached_with_the_event_that_brought_it(
     operator: str, order: str, values: list[int], value: int, number: int
 ) -> None:
-    """The one that is set last, or the best, for the first time; negative where others stood there in between."""
+    """The event that sets the last or best value first, negative if other values came in between."""
     made = plan_on(forever(operator=operator, sort_order=order), [like("a", amount) for amount in values], 0)
     assert made.slots[0].amounts == {"a": value}
     assert made.slots[0].orders == {"a": number}
 
 
 def test_metadata_is_that_of_the_event_that_decides() -> None:
-    """None is none: what the record had before is dropped with what it was."""
+    """No metadata deletes the metadata of the earlier value."""
     entries = [
         make_entry("a", 5, extra=Extra(metadata=b'{"n":1}')), make_entry("a", 7, extra=Extra(metadata=b'{"n":2}')),
         make_entry("a", 6, extra=Extra(metadata=b'{"n":3}')), make_entry("b", 1), make_entry("c", 1, extra=Extra("x")),
@@ -218,7 +218,7 @@ def test_metadata_is_that_of_the_event_that_decides() -> None:
 
 
 def test_a_vote_names_its_voter_and_its_pair() -> None:
-    """Each by a keyed hash of 16 bytes; the script's refusals are by the place among the votes."""
+    """Each by keyed digests of 16 bytes. The script refuses votes by their number."""
     votes = Votes(per_key=1)
     entries = [vote("a", "ann"), vote("b", None), vote("a", "bob", -2)]
     made = make_plan(forever(votes=votes), entries, range(3), clock_at(0), None, b"secret")
@@ -239,7 +239,7 @@ def test_a_vote_names_its_voter_and_its_pair() -> None:
 def test_a_contest_opens_and_closes_by_the_servers_clock(
     now: int, code: str | None, till: int | None, at: int | None
 ) -> None:
-    """Whatever the event says; the plan holds no longer than until that changes."""
+    """Whatever time the event has. The plan is valid until the result would change."""
     board = forever(votes=Votes(opens=100_000, closes=200_000))
     made = plan_on(board, [vote("a", "ann", at=at)], now)
     assert (made.refused, made.till) == ({} if code is None else {0: code}, till)
@@ -247,7 +247,7 @@ def test_a_contest_opens_and_closes_by_the_servers_clock(
 
 @pytest.mark.parametrize(("at", "code"), [(99, "not_open"), (100, None), (199, None), (200, "closed")])
 def test_a_contest_on_event_times_goes_by_them(at: int, code: str | None) -> None:
-    """Wherever the board's clock stands; the plan holds for ever."""
+    """By the time of the event. The plan is valid forever."""
     board = forever(votes=Votes(opens=100_000, closes=200_000), clock="event")
     for now in (0, 150, 500):
         made = plan_on(board, [vote("a", "ann", at=at)], now)
@@ -255,7 +255,7 @@ def test_a_contest_on_event_times_goes_by_them(at: int, code: str | None) -> Non
 
 
 def test_a_sliding_window_logs_its_events() -> None:
-    """Each with its time, none with one of nothing; where only keys are known, those of a batch as one."""
+    """Each event with its time, but none with an amount of zero. Plain likes of a batch are added up."""
     board = forever(window=Sliding(60))
     made = plan_on(board, [like("a", 2), like("b", 0), like("a", -1, 50), like("c", 1, 100)], 100)
     assert made.events == [(None, 2, "a"), (50_000, -1, "a"), (100_000, 1, "c")]
@@ -266,7 +266,7 @@ def test_a_sliding_window_logs_its_events() -> None:
 
 @pytest.mark.parametrize("clock", ["server", "event"])
 def test_a_sliding_window_lets_go_to_the_millisecond(clock: str) -> None:
-    """An event as old as the window is late; the plan holds until the oldest that it takes would be."""
+    """An event as old as the window is late. The plan is valid until its oldest event would be."""
     board = forever(window=Sliding(60), clock=clock)
     now = Clock(EVER.start, 100_000, 100_000)
     made = make_plan(board, [make_entry("a", 1, 40_000), make_entry("b", 1, 40_001)], range(2), now, None)
@@ -276,7 +276,7 @@ def test_a_sliding_window_lets_go_to_the_millisecond(clock: str) -> None:
 
 
 def test_a_sliding_window_on_event_times_moves_with_the_batch() -> None:
-    """What is late depends on the newest before it; an early one moves nothing."""
+    """Whether an event is late depends on the newest one before it. An early event moves nothing."""
     board = forever(window=Sliding(60), clock="event")
     entries = [like("a", 1, 0), like("b", 1, 60), like("a", 1, 0), like("c", 1, 500)]
     made = make_plan(board, entries, range(4), Clock(None, 0), 100_000)
@@ -285,7 +285,7 @@ def test_a_sliding_window_on_event_times_moves_with_the_batch() -> None:
 
 
 def test_a_period_takes_late_events_as_long_as_its_grace() -> None:
-    """To the second of its end, and the plan holds until then; the one that goes on needs none."""
+    """Up to the second of its end, and the plan is valid until then. A current period needs no grace."""
     board = forever(window=Periods(unit="day", grace=2 * HOUR))
     yesterday = like("a", 1, NEW_YEAR - 5)
     made = plan_on(board, [yesterday, like("b", 1, NEW_YEAR + 5)], NEW_YEAR + 2 * HOUR - 1)
@@ -297,7 +297,7 @@ def test_a_period_takes_late_events_as_long_as_its_grace() -> None:
 
 
 def test_a_period_that_is_not_kept_is_late_within_its_grace() -> None:
-    """There is no ranking that it could go to."""
+    """There is no ranking for it."""
     board = forever(window=Periods(unit="hour", keep=1, grace=DAY))
     made = plan_on(board, [like("a", 1, NEW_YEAR - HOUR), like("b", 1, NEW_YEAR - HOUR - 1)], NEW_YEAR)
     assert (amounts(made), made.refused) == ({NEW_YEAR - HOUR: {"a": 1}}, {1: "late"})
@@ -316,7 +316,7 @@ GROUPED: list[Entry] = [like("a", 1, 9 * HOUR), like("b", 2, 9 * HOUR), like("c"
 
 
 def test_a_plan_has_a_group_for_each_slot() -> None:
-    """With the amounts of its members, and where ties go by time with the events that decide."""
+    """With the amounts of its members, and the deciding events where ties go by time."""
     made = plan(GROUPED, 10 * HOUR)
     assert amounts(made) == {9 * HOUR: {"a": 1, "b": 2}, 10 * HOUR: {"c": 3}}
     assert [group.orders for group in made.slots.values()] == [{"a": -1, "b": -2}, {"c": -3}]
@@ -337,7 +337,7 @@ def test_a_plan_has_all_that_hangs_on_a_group() -> None:
 
 @given(st.lists(st.sampled_from("abcdef"), max_size=20), st.sampled_from(["key", "first", "last"]))
 def test_likes_are_planned_as_entries_of_one_like(keys: list[str], ties: Any) -> None:
-    """The short way gives what the long one does."""
+    """The short way gives the same result as the long one."""
     for board in (SERVER, forever(ties=ties), forever(ties=ties, window=Periods(unit="day"))):
         short = plan_on(board, Likes(keys), 10 * HOUR)
         long = plan_on(board, [like(key) for key in keys], 10 * HOUR)
@@ -356,7 +356,7 @@ BOARDS = [msgspec.structs.replace(board, window=window) for board in (SERVER, EV
 def test_a_batch_is_planned_as_its_entries_one_by_one(
     entries: list[Entry], hour: int | None, newest: int | None, board: Board
 ) -> None:
-    """A batch gets the answers that its entries would get one after another, and the same sums."""
+    """A batch gets the same results and sums as its entries would get one by one."""
     by_event = board.clock == "event"
     now = None if hour is None and by_event else (hour or 0) * HOUR
     start = None if now is None else board.window.slot_at(now).start

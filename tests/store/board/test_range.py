@@ -1,4 +1,4 @@
-"""Scores and their sum are exact whatever the amounts, and no member uses up the range of another."""
+"""Scores and totals are exact whatever the amounts, and no member uses up the range of another."""
 
 import asyncio
 from collections import Counter
@@ -23,13 +23,13 @@ CODE: Final = "score_out_of_range"
 
 
 async def scores(ledger: Ledger) -> tuple[dict[str, int], int | None]:
-    """Every score, and the sum that the board tells."""
+    """Every score, and the total of the board."""
     page = await ledger.reader.read(1000)
     return {record.key: record.score for record in page.records}, page.total_score
 
 
 async def audited(ledger: Ledger) -> None:
-    """Every score and the sum is what the slots hold."""
+    """Check that every score and the total are what the slots hold."""
     report = await Auditor(ledger.state.client, "b", ledger.state.settings.key_prefix, lambda *_: None).audit(
         repair=False
     )
@@ -37,12 +37,12 @@ async def audited(ledger: Ledger) -> None:
 
 
 def board_of(window: Window) -> Board:
-    """A board of sums that runs on the time in its events."""
+    """A board of sums with an event clock."""
     return Board(id="b", title="b", window=window, clock="event", ties="key")
 
 
 async def test_one_member_does_not_use_up_the_range_of_others(any_store: str) -> None:
-    """The sum of all scores may be of any size: it is no longer in one number of the store."""
+    """The total of all scores may be of any size: one number of the store does not hold it."""
     async with open_ledger(any_store, FOREVER) as ledger:
         most = FOREVER.most
         added = await ledger.writer.add([make_entry(f"k{number}", most, 0) for number in range(600)])
@@ -62,7 +62,7 @@ async def test_one_member_does_not_use_up_the_range_of_others(any_store: str) ->
 
 
 async def test_a_total_beyond_64_bits_is_repaired_exactly(valkey_url: str) -> None:
-    """The audit counts in whole numbers of any size, too."""
+    """The audit counts in whole numbers of any size as well."""
     board = Board(id="b", title="b", window=Forever(), operator="set", ties="key", clock="event")
     async with open_ledger(valkey_url, board) as ledger:
         for first in (0, 1000, 2000):
@@ -115,7 +115,7 @@ few = settings(max_examples=60, deadline=None, suppress_health_check=list(Health
     ),
 )
 def test_extreme_amounts_equal_whole_numbers(valkey_url: str, name: str, batches: list[Any]) -> None:
-    """Whatever is accepted is counted exactly, at any time, while it comes and while it leaves."""
+    """Every accepted amount is counted exactly, at any time, while it arrives and while it leaves."""
     asyncio.run(_extreme(valkey_url, WINDOWS[name], batches))
 
 
@@ -153,7 +153,7 @@ def alive(board: Board, accepted: list[tuple[str, int, int]], newest: int | None
 
 
 async def test_a_sliding_window_is_bounded_by_all_of_its_events(valkey_url: str) -> None:
-    """Opposite amounts that cancel out would leave one by one, and the rest would be out of range."""
+    """Opposite amounts that add up to zero would leave one by one, and the rest would be out of range."""
     board, half = WINDOWS["sliding"], MAX_SCORE // 2
     async with open_ledger(valkey_url, board) as ledger:
         at = 10**6 * 1000
@@ -176,7 +176,7 @@ async def test_a_sliding_window_is_bounded_by_all_of_its_events(valkey_url: str)
 
 
 async def test_packed_scores_and_set_keep_the_whole_range(any_store: str) -> None:
-    """No sum bounds them: as many members as there are may have the highest score."""
+    """No sum limits them: every member may have the highest score."""
     packed = Packing((Field("points", "desc", 0, MAX_SCORE - 1),))
     for choices in ({"operator": "set"}, {"operator": "best"}, {"operator": "best", "score": packed}):
         board = Board(id="b", title="b", window=Forever(), clock="event", ties="key", **choices)
@@ -222,7 +222,7 @@ def test_a_sum_in_two_parts_is_one_number() -> None:
 
 @pytest.mark.parametrize(("window", "live"), [(Rolling(24 * HOUR, HOUR), 25), (Periods(unit="day", last=7), 7)])
 def test_the_slots_that_there_can_be_share_the_range(window: Window, live: int) -> None:
-    """With room for those that wait to be subtracted, more where events open slots by themselves."""
+    """With room for slots that wait to be subtracted, and more where events open slots."""
     server, event = Board(id="b", title="b", window=window), board_of(window)
     assert (server.most_slots, event.most_slots) == (2 * live + 64, 2 * live + 8192)
     assert all(board.most * board.most_slots < MAX_SCORE for board in (server, event))

@@ -1,4 +1,4 @@
-"""The rotation task: every board's due slots leave by themselves, whatever the store does meanwhile."""
+"""The rotation task: every board's due slots leave by themselves, whatever happens to the store."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -43,17 +43,17 @@ async def rotating(*boards: Ledger, interval: float = 0.05) -> AsyncIterator[Non
 
 
 def sample(name: str, **labels: str) -> float:
-    """What a metric stands at."""
+    """The value of a metric."""
     return REGISTRY.get_sample_value(name, labels) or 0
 
 
 async def is_empty(ledger: Ledger) -> bool:
-    """Whether nothing is on the board any more."""
+    """Whether the board is empty."""
     return (await ledger.reader.read(1)).rank_count == 0
 
 
 async def test_a_slot_leaves_without_anybody_asking(valkey_url: str) -> None:
-    """Two boards in one process, each by its own window."""
+    """Two boards in one process, each with its own window."""
     short, long = rolling_board("1s", "1s"), rolling_board(board="other")
     async with ledgers(valkey_url, short, long) as (quick, slow), rotating(quick, slow):
         await quick.writer.add([make_entry("a", 1, None)])
@@ -63,7 +63,7 @@ async def test_a_slot_leaves_without_anybody_asking(valkey_url: str) -> None:
 
 
 async def test_rotation_goes_on_when_the_store_is_back(own_store: StoreProcess) -> None:
-    """Steps that fail are counted and tried again; how late they are is told, and what was due meanwhile leaves."""
+    """Failed steps are counted and repeated. The lag is measured, and everything that was due leaves."""
     board = rolling_board("1s", "1s", board="late")
     before = sample("live_rotation_failures_total")
     async with ledgers(own_store.url, board, store_timeout=Duration(0.2)) as (ledger,), rotating(ledger):
@@ -90,7 +90,7 @@ async def test_rotation_goes_on_when_the_store_is_back(own_store: StoreProcess) 
 
 
 async def test_a_lost_board_does_not_stop_the_others(valkey_url: str) -> None:
-    """A board without its data is for an operator; the next one still rotates."""
+    """A board without its data needs an operator. The next board still rotates."""
     one, two = rolling_board("1s", "1s", board="one"), rolling_board("1s", "1s", board="two")
     async with ledgers(valkey_url, one, two) as (lost, good), rotating(lost, good):
         await lost.writer.add([make_entry("a", 1, None)])
@@ -100,7 +100,7 @@ async def test_a_lost_board_does_not_stop_the_others(valkey_url: str) -> None:
 
 
 async def test_catching_up_ends_with_a_board_that_covers_its_window(valkey_url: str) -> None:
-    """All slots that are due leave, in bounded steps, each of which is measured."""
+    """All due slots leave, in bounded and measured steps."""
     async with ledgers(valkey_url, EVENT, rotation_step=5) as (ledger,):
         for hour in range(10):
             await ledger.writer.add([make_entry(f"{hour}-{i}", 1, hour * HOUR * 1000) for i in range(10)])
@@ -115,7 +115,7 @@ async def test_catching_up_ends_with_a_board_that_covers_its_window(valkey_url: 
 
 
 async def test_catching_up_does_not_take_for_ever(valkey_url: str) -> None:
-    """Who moved the clock waits a second at most; the rest is left to the task, and the board is true meanwhile."""
+    """The caller that moved the clock waits a second at most. The task does the rest, and the board is always right."""
     async with ledgers(valkey_url, EVENT, rotation_step=1) as (ledger,):
         for first in range(0, 60_000, 3000):
             await ledger.writer.add([make_entry(f"k{first + i}", 1, 0) for i in range(3000)])
@@ -128,7 +128,7 @@ async def test_catching_up_does_not_take_for_ever(valkey_url: str) -> None:
 
 
 async def test_several_rotators_do_not_get_in_each_others_way(valkey_url: str) -> None:
-    """Each process rotates each board: a slot is subtracted once all the same."""
+    """Each process rotates each board, and each slot is subtracted once."""
     settings = fresh_settings(valkey_url, rotation_step=3)
     client = connect(valkey_url, settings)
     board = [Ledger(client, EVENT, settings) for _ in range(4)]
@@ -146,7 +146,7 @@ async def test_several_rotators_do_not_get_in_each_others_way(valkey_url: str) -
 
 
 async def test_rotation_ends_when_it_is_told_to(valkey_url: str) -> None:
-    """In the middle of a slot as well."""
+    """Also in the middle of a slot."""
     async with ledgers(valkey_url, EVENT, rotation_step=1) as (ledger,):
         await ledger.writer.add([make_entry(f"k{i}", 1, 0) for i in range(3000)])
         await ledger.writer.add([make_entry("now", 1, 100 * HOUR * 1000)])
@@ -161,7 +161,7 @@ async def test_rotation_ends_when_it_is_told_to(valkey_url: str) -> None:
 
 
 async def test_a_board_that_is_idle_is_not_looked_at(own_store: StoreProcess) -> None:
-    """Boards whose next slot is due in an hour cost the store one look each, and then nothing."""
+    """Boards whose next slot is due in an hour cost the store one check each, and then nothing."""
     boards = [rolling_board(board=f"b{number}") for number in range(200)]
     boards += [Board(id=f"s{number}", title="s", window=Sliding(3 * HOUR)) for number in range(50)]
     async with ledgers(own_store.url, *boards) as opened, rotating(*opened, interval=30):
@@ -181,7 +181,7 @@ async def test_a_board_that_is_idle_is_not_looked_at(own_store: StoreProcess) ->
 
 
 async def test_an_old_event_leaves_in_time(any_store: str) -> None:
-    """A sliding window that was empty is looked at again when an event comes that is due soon."""
+    """An empty sliding window is checked again when an event arrives that is due soon."""
     board = Board(id="hot", title="hot", window=Sliding(HOUR))
     async with ledgers(any_store, board) as (ledger,), rotating(ledger, interval=600):
         client: Any = ledger.state.client
@@ -203,7 +203,7 @@ async def test_an_old_event_leaves_in_time(any_store: str) -> None:
 
 
 async def test_a_clock_of_events_that_moves_wakes_rotation(any_store: str) -> None:
-    """However far it jumps, and though a look said that only an event could tell."""
+    """However far it jumps, and even if a check said that only an event can make something due."""
     async with ledgers(any_store, EVENT, rotation_step=5) as (ledger,), rotating(ledger, interval=600):
         await ledger.writer.add([make_entry(f"k{number}", 1, 0) for number in range(50)])
 
@@ -216,7 +216,7 @@ async def test_a_clock_of_events_that_moves_wakes_rotation(any_store: str) -> No
 
 
 async def test_a_busy_board_is_looked_at_once_a_second(any_store: str) -> None:
-    """Each batch may bring something that is due sooner; the store is asked a few times for hundreds of them."""
+    """Each batch may make something due sooner. For hundreds of batches the store is asked a few times."""
     board = Board(id="hot", title="hot", window=Sliding(HOUR))
     async with ledgers(any_store, board) as (ledger,), rotating(ledger, interval=600):
         before = sample("live_rotation_step_seconds_count")
@@ -228,7 +228,7 @@ async def test_a_busy_board_is_looked_at_once_a_second(any_store: str) -> None:
 
 
 async def test_a_clock_that_is_set_ahead_is_noticed_with_the_next_event(any_store: str) -> None:
-    """What has left the window meanwhile leaves then, long before the next look would come."""
+    """Everything that left the window in the meantime leaves then, long before the next regular check."""
     settings = fresh_settings(any_store)
     client = connect(any_store, settings)
     board = rolling_board("3h", "1h")

@@ -1,4 +1,4 @@
-"""What boards hold and take: counted without opening them, and reckoned within a tenth for another load."""
+"""What boards hold and need: counted without opening them, and estimated within a tenth for another load."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -29,7 +29,7 @@ KINDS: dict[str, dict[str, Any]] = {
 
 
 def load(kind: str, members: range) -> Sequence[Entry]:
-    """Events for some members, alike however many there are."""
+    """Events for a number of members, with the same distribution for every number."""
     entries = []
     for member in members:
         for turn in range(3 if kind in {"rolling", "tagged", "sliding"} else 1):
@@ -70,7 +70,7 @@ async def test_what_a_load_takes_is_reckoned_within_a_tenth(any_store: str, kind
 
 
 async def test_events_are_reckoned_by_themselves(valkey_url: str) -> None:
-    """Identities of four times the events, from as many members as before."""
+    """Identities of four times as many events, from as many members as before."""
     settings = fresh_settings(valkey_url)
     client = connect(valkey_url, settings)
     ledger = Ledger(client, read_board("b", {"window": "forever"}), settings)
@@ -90,7 +90,7 @@ async def test_events_are_reckoned_by_themselves(valkey_url: str) -> None:
 
 
 async def test_counting_opens_nothing(any_store: str) -> None:
-    """A board that no process has met is told as such, and nothing is reckoned from it."""
+    """A board that no process has opened is reported as such, without an estimate."""
     settings = fresh_settings(any_store)
     client = connect(any_store, settings)
     census = await count(client, settings.key_prefix, read_board("b", {"title": "B"}))
@@ -102,7 +102,7 @@ async def test_counting_opens_nothing(any_store: str) -> None:
 
 
 async def test_keys_are_told_apart(valkey_url: str) -> None:
-    """Those of a board whose name only begins the same are not its own."""
+    """Store keys of a board whose name only starts alike are not its own."""
     settings = fresh_settings(valkey_url)
     client = connect(valkey_url, settings)
     for name in ("b", "bb"):

@@ -1,4 +1,4 @@
-"""Who has voted: what is stored of it can't be forged, and quotas are exact."""
+"""Voters: the stored digests cannot be forged, and quotas are exact."""
 
 import asyncio
 from collections import Counter
@@ -29,7 +29,7 @@ texts = st.one_of(tricky, st.text(min_size=1, max_size=20))
 def test_different_voters_and_pairs_have_different_digests(
     one: tuple[str, str], other: tuple[str, str], secret: bytes
 ) -> None:
-    """Whatever the texts hold; and no voter is taken for a pair."""
+    """Whatever the texts contain; and no voter is taken for a pair."""
     try:
         first, second = voter_digests(secret, *one), voter_digests(secret, *other)
     except UnicodeEncodeError:
@@ -43,7 +43,7 @@ def test_different_voters_and_pairs_have_different_digests(
 @settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.lists(st.tuples(tricky, tricky, st.sampled_from([1, 1, 1, -1])), max_size=30))
 def test_quotas_equal_a_plain_count(valkey_url: str, votes: list[tuple[str, str, int]]) -> None:
-    """With actors and keys made to be taken for each other."""
+    """With actors and members made to be confused with each other."""
     asyncio.run(_count(valkey_url, votes))
 
 
@@ -68,7 +68,7 @@ async def _count(store: str, votes: list[tuple[str, str, int]]) -> None:
 
 @pytest.mark.parametrize("actor", ["alice\\nAda", "\\u0000", "a\\u007f", "\\u0085"])
 def test_control_characters_in_an_actor_are_refused(actor: str) -> None:
-    """Alone, and in an array of which the others are good."""
+    """Alone, and in an array whose other events are valid."""
     event = f'{{"key":"k","actor":"{actor}"}}'
     for body, index in ((event, 0), (f'[{{"key":"a","actor":"ann"}},{event}]', 1)):
         (rejection,) = decode_json(body.encode(), 10).rejections
@@ -77,7 +77,7 @@ def test_control_characters_in_an_actor_are_refused(actor: str) -> None:
 
 
 async def test_a_board_has_a_secret_of_its_own_from_its_first_moment(any_store: str) -> None:
-    """Every process is handed out the same one."""
+    """Every process receives the same secret."""
     async with open_ledger(any_store, QUOTAS) as one:
         other = Ledger(one.state.client, QUOTAS, one.state.settings)
         await one.state.open()
@@ -90,7 +90,7 @@ async def test_a_board_has_a_secret_of_its_own_from_its_first_moment(any_store: 
 
 
 async def test_votes_that_an_older_version_stored_are_not_counted_twice(any_store: str) -> None:
-    """The board is refused with a message; one on which nobody has voted is taken over."""
+    """The board is refused with a message. A contest without votes is taken over."""
     async with open_ledger(any_store, QUOTAS) as ledger:
         await ledger.state.open()
         await ledger.state.client.hdel(ledger.state.keys.meta, "secret")  # as an older version made it

@@ -1,4 +1,4 @@
-"""Reads the header of a script: what it says of KEYS and of the request, for the tests to hold against the code."""
+"""Reads the header of a script: its store keys and its request, so that tests can compare them with the code."""
 
 import re
 from typing import Final
@@ -10,7 +10,7 @@ _REQUEST: Final = re.compile(r"^-- Request: (\w+)$", re.MULTILINE)
 
 
 class Header(msgspec.Struct, frozen=True):
-    """What a script's header documents: the names of KEYS, whether the last repeats, and the name of the request."""
+    """The header of a script: the names of its store keys, whether the last repeats, and the name of the request."""
 
     keys: tuple[str, ...]
     more_keys: bool

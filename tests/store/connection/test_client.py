@@ -1,4 +1,4 @@
-"""The way to a store: which addresses are good, what counts as away, and what is said of unsafe settings."""
+"""The client of a store: valid URLs, errors, and warnings about unsafe settings."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Iterator
@@ -22,7 +22,7 @@ NOT_ON_REWRITE = "the store does not fsync during a rewrite (no-appendfsync-on-r
 
 @pytest.fixture
 async def own_client(own_store: StoreProcess) -> AsyncIterator[Redis]:
-    """A client of a store that the test may spoil."""
+    """A client of a store that the test may reconfigure."""
     client = connect(own_store.url, fresh_settings(own_store.url, store_timeout=Duration(0.3)))
     yield client
     await client.aclose()
@@ -30,7 +30,7 @@ async def own_client(own_store: StoreProcess) -> AsyncIterator[Redis]:
 
 @contextmanager
 def running(folder: Path, *options: str) -> Iterator[str]:
-    """A store with options of its own; gives its URL."""
+    """A store with options of its own. Returns its URL."""
     store = valkey(folder, *options)
     store.start()
     try:
@@ -40,7 +40,7 @@ def running(folder: Path, *options: str) -> Iterator[str]:
 
 
 async def told(url: str) -> list[str]:
-    """What is said of a store's settings."""
+    """The warnings about a store's settings."""
     client = connect(url, Settings())
     try:
         return await unsafe_settings(client)
@@ -86,19 +86,19 @@ def test_an_address_that_is_none_is_refused(url: str) -> None:
     ],
 )
 def test_no_password_is_shown(url: str, shown: str) -> None:
-    """Wherever it stands in the address, and even where the address is no good."""
+    """Wherever it is in the URL, and even if the URL is not valid."""
     assert redact(url) == shown
 
 
 def test_a_refusal_shows_no_password() -> None:
-    """The message of a wrong address is printed and logged."""
+    """The message about a wrong URL is printed and logged."""
     with pytest.raises(SetupError) as caught:
         connect("redis://me:secret@h:abc", Settings())
     assert "secret" not in str(caught.value)
 
 
 async def test_a_store_that_is_not_there_is_away(tmp_path: Path) -> None:
-    """No socket, no answer: never a bare error of the library."""
+    """No socket, no reply: never an error of the library."""
     client = connect(f"unix://{tmp_path}/none.sock", Settings())
     with pytest.raises(StoreUnavailableError):
         async with store_errors():
@@ -107,7 +107,7 @@ async def test_a_store_that_is_not_there_is_away(tmp_path: Path) -> None:
 
 
 async def test_a_store_that_is_silent_is_away(own_store: StoreProcess, own_client: Redis) -> None:
-    """It has store_timeout to answer."""
+    """It has store_timeout to reply."""
     await own_client.ping()
     with own_store.frozen(), pytest.raises(StoreUnavailableError):
         async with store_errors():
@@ -115,7 +115,7 @@ async def test_a_store_that_is_silent_is_away(own_store: StoreProcess, own_clien
 
 
 async def test_the_pool_is_bounded_and_waits(valkey_url: str) -> None:
-    """More calls at once than connections wait for their turn, and all are answered."""
+    """More calls than connections wait for their turn, and all get a reply."""
     client = connect(valkey_url, fresh_settings(valkey_url, store_connections=4))
     name = fresh_settings(valkey_url).key_prefix
     assert sorted(await asyncio.gather(*(client.incr(name) for _ in range(100)))) == list(range(1, 101))
@@ -135,7 +135,7 @@ async def test_the_pool_is_bounded_and_waits(valkey_url: str) -> None:
     ids=["out of memory", "a replica", "a stale replica", "without replicas"],
 )
 async def test_a_store_that_can_not_work_now_is_away(own_client: Redis, spoil: str, call: str, answer: str) -> None:
-    """Its answer is an error, and the error goes by: the client is told to come again."""
+    """Its reply is an error that passes: the client is told to try again."""
     for command in spoil.splitlines():
         await own_client.execute_command(*command.split())  # type: ignore[no-untyped-call]
     with pytest.raises(StoreUnavailableError, match=answer):
@@ -144,7 +144,7 @@ async def test_a_store_that_can_not_work_now_is_away(own_client: Redis, spoil: s
 
 
 async def test_a_store_that_is_busy_with_a_script_is_away(own_store: StoreProcess, own_client: Redis) -> None:
-    """Somebody else's endless script is no fault of ours."""
+    """Another client's endless script is not our error."""
     await own_client.config_set("busy-reply-threshold", 10)
     other = Redis.from_url(own_store.url)
     endless = asyncio.ensure_future(cast("Awaitable[str]", other.eval("while true do end", 0)))
@@ -165,7 +165,7 @@ async def test_a_store_that_is_busy_with_a_script_is_away(own_store: StoreProces
 
 
 async def test_a_cancellation_is_never_lost(valkey_url: str) -> None:
-    """A task that is told to end does, wherever in a call it stands; otherwise a process under load would not stop."""
+    """A cancelled task ends, wherever it is in a call. Otherwise a process under load would not stop."""
     client = connect(valkey_url, fresh_settings(valkey_url))
     over = asyncio.Event()  # lets even a task that does not listen end with the test
 
@@ -187,7 +187,7 @@ async def test_a_cancellation_is_never_lost(valkey_url: str) -> None:
 
 
 async def test_a_store_that_refuses_is_away_too(valkey_url: str) -> None:
-    """An answer that is an error, such as a wrong type, is no way to work; what the store said is kept."""
+    """A reply that is an error, such as a wrong type, is an error here too, with the text of the store."""
     settings = fresh_settings(valkey_url)
     client = connect(valkey_url, settings)
     await client.set(settings.key_prefix, "text")
@@ -198,7 +198,7 @@ async def test_a_store_that_refuses_is_away_too(valkey_url: str) -> None:
 
 
 async def test_a_durable_store_is_not_spoken_of(any_store: str) -> None:
-    """Append-only, fsync always, no eviction: nothing is said."""
+    """Append-only, appendfsync always, no eviction: there is no warning."""
     assert await told(any_store) == []
 
 
@@ -212,13 +212,13 @@ async def test_a_durable_store_is_not_spoken_of(any_store: str) -> None:
     ],
 )
 async def test_each_unsafe_setting_is_told_on_a_line(tmp_path: Path, options: list[str], lines: list[str]) -> None:
-    """With what it is, what it should be, and what it costs."""
+    """With the setting, the right value, and the risk."""
     with running(tmp_path, *options) as url:
         assert await told(url) == lines
 
 
 async def test_a_store_that_evicts_is_refused(tmp_path: Path) -> None:
-    """A slot that is dropped makes rankings wrong for ever, so nothing is served (I7)."""
+    """A slot that is evicted corrupts rankings, so nothing is served (I7)."""
     with running(tmp_path, "--maxmemory-policy", "allkeys-lru") as url, pytest.raises(SetupError) as caught:
         await told(url)
     assert "maxmemory-policy is allkeys-lru" in str(caught.value)
@@ -226,7 +226,7 @@ async def test_a_store_that_evicts_is_refused(tmp_path: Path) -> None:
 
 
 async def test_a_store_that_tells_nothing_is_spoken_of(own_store: StoreProcess, own_client: Redis) -> None:
-    """Managed stores forbid CONFIG: the operator is told what to look at."""
+    """Managed stores forbid CONFIG: the operator is told what to check."""
     await own_client.acl_setuser(
         "me", enabled=True, passwords=["+pw"], keys=["*"], categories=["+@all"], commands=["-config"]
     )
@@ -236,6 +236,6 @@ async def test_a_store_that_tells_nothing_is_spoken_of(own_store: StoreProcess, 
 
 
 async def test_a_store_that_is_away_tells_nothing(tmp_path: Path) -> None:
-    """Being away is not the same as keeping its settings to itself."""
+    """An unavailable store is not the same as one that forbids CONFIG."""
     with pytest.raises(StoreUnavailableError):
         await told(f"unix://{tmp_path}/none.sock")

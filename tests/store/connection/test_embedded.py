@@ -1,4 +1,4 @@
-"""The embedded store: a real server of our own, durable, kept running, one owner at a time."""
+"""The embedded store: durable, kept running, with one owner at a time."""
 
 import os
 import signal
@@ -25,7 +25,7 @@ def until(condition: Callable[[], object]) -> None:
 
 
 def answers(client: redis.Redis) -> bool:
-    """Whether the server is there."""
+    """Whether the server runs."""
     try:
         return bool(client.ping())
     except redis.exceptions.ConnectionError:
@@ -33,7 +33,7 @@ def answers(client: redis.Redis) -> bool:
 
 
 def test_it_is_durable_and_private(tmp_path: Path) -> None:
-    """Append-only with an fsync before each answer, no eviction, on a socket for its owner alone."""
+    """Append-only with a sync before each reply, no eviction, on a socket for its owner alone."""
     store = EmbeddedStore(tmp_path / "d")
     store.start()
     client = redis.Redis.from_url(store.url)
@@ -50,7 +50,7 @@ def test_it_is_durable_and_private(tmp_path: Path) -> None:
 
 
 def test_it_keeps_its_data_and_ends_with_its_owner(tmp_path: Path) -> None:
-    """What was written is there after a stop and a start; a stop leaves no process."""
+    """The data is there after a stop and a start. A stop leaves no process."""
     store = EmbeddedStore(tmp_path / "d")
     store.start()
     client = redis.Redis.from_url(store.url)
@@ -68,7 +68,7 @@ def test_it_keeps_its_data_and_ends_with_its_owner(tmp_path: Path) -> None:
 
 @pytest.mark.fault
 def test_it_comes_back_when_it_is_killed(tmp_path: Path) -> None:
-    """A server that dies is started again, with everything that it had acknowledged."""
+    """A server that ends is restarted, with everything that it had acknowledged."""
     store = EmbeddedStore(tmp_path / "d")
     store.start()
     client = redis.Redis.from_url(store.url)
@@ -84,7 +84,7 @@ def test_it_comes_back_when_it_is_killed(tmp_path: Path) -> None:
 
 
 def test_one_owner_at_a_time(tmp_path: Path) -> None:
-    """A directory that is in use is refused at once, naming the process that uses it."""
+    """A directory that is in use is refused at once, with the process that uses it."""
     store = EmbeddedStore(tmp_path / "d")
     store.start()
     try:
@@ -96,7 +96,7 @@ def test_one_owner_at_a_time(tmp_path: Path) -> None:
 
 @pytest.mark.fault
 def test_the_server_of_a_killed_owner_ends(tmp_path: Path) -> None:
-    """`kill -9` of the owner ends its server too; the next owner waits for that, and finds the data."""
+    """`kill -9` of the owner ends its server too. The next owner waits for that, and finds the data."""
     script = (
         "import sys, time, redis; from pathlib import Path; from live.store.connection.embedded import EmbeddedStore\n"
         "store = EmbeddedStore(Path(sys.argv[1])); store.start()\n"
@@ -119,7 +119,7 @@ def test_the_server_of_a_killed_owner_ends(tmp_path: Path) -> None:
 
 
 def test_data_that_is_damaged_is_explained_at_once(tmp_path: Path) -> None:
-    """A server that can't load its data ends, and so does the start, with what the server said."""
+    """A server that cannot load its data ends, and the start fails with the server's message."""
     store = EmbeddedStore(tmp_path / "d")
     store.start()
     client = redis.Redis.from_url(store.url)
@@ -138,13 +138,13 @@ def test_data_that_is_damaged_is_explained_at_once(tmp_path: Path) -> None:
 
 
 def test_a_path_that_is_too_long_is_explained(tmp_path: Path) -> None:
-    """The kernel's limit on socket paths is met with a sentence, not with an error number."""
+    """The kernel's limit on socket paths gives a clear message, not an error number."""
     with pytest.raises(SetupError, match="choose a shorter --data-dir"):
         EmbeddedStore(tmp_path / ("d" * 120)).start()
 
 
 def test_a_directory_that_cannot_be_used_is_explained(tmp_path: Path) -> None:
-    """A file where the directory should be is named."""
+    """A file in place of the directory is named."""
     (tmp_path / "file").write_text("")
 
     with pytest.raises(SetupError, match="can't use the data directory"):
@@ -152,7 +152,7 @@ def test_a_directory_that_cannot_be_used_is_explained(tmp_path: Path) -> None:
 
 
 def test_it_fills_no_more_memory_than_it_may(tmp_path: Path) -> None:
-    """That which is asked for, or half of what there is; beyond it refuses, and evicts nothing."""
+    """The configured memory, or half of the available memory. A full store refuses writes, and evicts nothing."""
     for asked, given in ((32 * 1024**2, 32 * 1024**2), (0, available_memory() // 2)):
         store = EmbeddedStore(tmp_path / "d", asked)
         store.start()
@@ -177,7 +177,7 @@ GROUPS = [
 
 @pytest.mark.parametrize(("line", "files", "expected"), GROUPS)
 def test_the_memory_of_the_container_counts(tmp_path: Path, line: str, files: dict[str, str], expected: int) -> None:
-    """The least of all groups that the process is in, in both versions of them, and of the machine."""
+    """The least of all groups of the process, in both versions of cgroups, and of the machine."""
     (tmp_path / "proc" / "self").mkdir(parents=True)
     (tmp_path / "proc" / "meminfo").write_text("MemTotal:        8000 kB\nMemFree:  1 kB\n")
     (tmp_path / "proc" / "self" / "cgroup").write_text(line + "\n")

@@ -1,4 +1,4 @@
-"""The format number of the store: written once, and a server that can't read the format says what to do."""
+"""The format number of the store: written once. A server that cannot read the format says what to do."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -20,7 +20,7 @@ from tests.support import StoreProcess, fresh_settings
 
 @asynccontextmanager
 async def stored(url: str, held: object | None) -> AsyncIterator[tuple[Settings, Any]]:
-    """A store that holds a format number, or None; settings for it, and a client that has not connected its line."""
+    """A store with a format number, or None; settings for it, and a client that has not connected its line."""
     settings = fresh_settings(url)
     client: Any = connect(url, settings)
     if held is not None:
@@ -35,7 +35,7 @@ async def held_by(client: Any, settings: Settings) -> Any:
 
 
 async def test_a_new_store_gets_the_number_with_its_identity(any_store: str) -> None:
-    """When a server starts on it; a command that only looks leaves no key."""
+    """When a server starts on it. A command that only inspects the store leaves no store key."""
     async with stored(any_store, None) as (settings, client):
         await client.line.call("PING")
         assert await held_by(client, settings) is None
@@ -45,7 +45,7 @@ async def test_a_new_store_gets_the_number_with_its_identity(any_store: str) -> 
 
 
 async def test_a_store_without_a_number_is_migrated(any_store: str) -> None:
-    """What earlier versions stored is found under the names of today, and the store has a number."""
+    """The data of earlier versions is found under the current names, and the store has a number."""
     async with stored(any_store, None) as (settings, client):
         names = SystemKeys(settings.key_prefix)
         old, new = names.moved[0]
@@ -75,7 +75,7 @@ async def test_a_store_that_can_not_be_read_is_refused(any_store: str, held: obj
 
 
 async def test_a_format_without_a_migration_is_refused(any_store: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With the way through a version between; nothing is migrated half."""
+    """With the way through a version between. Nothing is migrated in part."""
     monkeypatch.setattr(store_format, "FORMAT", FORMAT + 2)
     async with stored(any_store, FORMAT) as (settings, client):
         with pytest.raises(StoreUnavailableError, match=f"it can't migrate format {FORMAT}. Start a version that can"):
@@ -84,7 +84,7 @@ async def test_a_format_without_a_migration_is_refused(any_store: str, monkeypat
 
 
 async def test_an_older_format_is_migrated_step_by_step(any_store: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each step once, in order, and the number comes last."""
+    """Each migration once, in order, and then the number."""
     steps: list[tuple[int, bytes | None]] = []
     async with stored(any_store, FORMAT) as (settings, client):
         await client.set(SystemKeys(settings.key_prefix).store, "me")

@@ -1,4 +1,4 @@
-"""The line to the store: replies in order, a lost connection told and made again, on real stores."""
+"""The line to the store: replies in order, and lost connections that are reported and opened again."""
 
 import asyncio
 import math
@@ -28,7 +28,7 @@ PATIENCE = 0.3
 
 @asynccontextmanager
 async def connected(url: str, patience: float = 5) -> AsyncIterator[Store]:
-    """A client, and so a line."""
+    """A client with its line."""
     client = connect(url, fresh_settings(url, store_timeout=Duration(patience)))
     try:
         yield client
@@ -37,7 +37,7 @@ async def connected(url: str, patience: float = 5) -> AsyncIterator[Store]:
 
 
 async def outcomes(*calls: asyncio.Task[Any]) -> list[Any]:
-    """What became of calls: replies and errors."""
+    """The results of calls: replies and errors."""
     return list(await asyncio.gather(*calls, return_exceptions=True))
 
 
@@ -47,19 +47,19 @@ def send(line: SharedLine, *words: str | int) -> asyncio.Task[Any]:
 
 
 async def connections(client: Store) -> int:
-    """How many connections a store has ever taken."""
+    """How many connections a store has accepted so far."""
     return int((await client.info("stats"))["total_connections_received"])
 
 
 async def test_a_thousand_calls_at_once_get_their_own_replies(any_store: str) -> None:
-    """Short and long ones, text and bytes, in any order of awaiting."""
+    """Short and long ones, text and bytes, awaited in any order."""
     async with connected(any_store) as client:
         texts = [bytes([number % 256]) * (number * 37 % 5000) + b"%d" % number for number in range(1000)]
         assert await asyncio.gather(*(client.line.call("ECHO", text) for text in texts)) == texts
 
 
 async def test_replies_of_every_kind(any_store: str) -> None:
-    """Nothing, numbers, nested arrays, and a megabyte that comes in pieces."""
+    """Nothing, numbers, nested arrays, and a megabyte in pieces."""
     async with connected(any_store) as client:
         call = client.line.call
         assert await call("EVAL", "return {1, {'a', false}, {}}", 0) == [1, [b"a", None], []]
@@ -69,7 +69,7 @@ async def test_replies_of_every_kind(any_store: str) -> None:
 
 
 async def test_an_error_is_one_calls_alone(any_store: str) -> None:
-    """Each kind is the exception that redis-py has for it; the calls beside it get their replies."""
+    """Each kind is the exception that redis-py has for it. Other calls get their replies."""
     async with connected(any_store) as client:
         line = client.line
         names = ["ECHO a", f"EVALSHA {'0' * 40} 0", "ECHO b", "NOSUCH", "ECHO c"]
@@ -82,7 +82,7 @@ async def test_an_error_is_one_calls_alone(any_store: str) -> None:
 
 
 async def test_a_command_that_is_not_allowed(own_store: StoreProcess) -> None:
-    """What the user may not do is told by a type of its own; with the password in the URL the rest works."""
+    """A missing permission has a type of its own. With the password in the URL the rest works."""
     async with connected(own_store.url) as admin:
         await admin.acl_setuser("me", enabled=True, passwords=["+p w"], keys=["*"], commands=["+echo", "+client"])
     async with connected(own_store.url.replace("unix://", "unix://me:p%20w@")) as client:
@@ -96,7 +96,7 @@ async def test_a_command_that_is_not_allowed(own_store: StoreProcess) -> None:
 
 
 async def test_a_call_that_is_cancelled_shifts_no_reply(any_store: str) -> None:
-    """Its reply comes all the same, and belongs to nobody."""
+    """Its reply still comes, and belongs to nobody."""
     async with connected(any_store) as client:
         await client.line.call("PING")
         calls = [send(client.line, "ECHO", number) for number in range(200)]
@@ -110,7 +110,7 @@ async def test_a_call_that_is_cancelled_shifts_no_reply(any_store: str) -> None:
 
 
 async def test_a_lost_connection_fails_what_is_under_way(own_store: StoreProcess) -> None:
-    """All calls that wait, at once; whether they were carried out nobody knows. The next call connects again."""
+    """All waiting calls, at once. Nobody knows whether they have run. The next call connects again."""
     async with connected(own_store.url) as client:
         await client.line.call("PING")
         waiting = [send(client.line, *call) for call in (("BLPOP", "none", 0), ("ECHO", 1), ("ECHO", 2))]
@@ -132,14 +132,14 @@ LOOPS = {"asyncio": asyncio.new_event_loop, "uvloop": uvloop.new_event_loop}
 
 @pytest.fixture
 def sleepy_store(tmp_path: Path) -> Iterator[StoreProcess]:
-    """A store of the test's own that sleeps when it is told to."""
+    """A store of the test's own that sleeps on request."""
     with running(valkey(tmp_path, "--enable-debug-command", "yes")) as store:
         yield store
 
 
 @pytest.fixture(params=LOOPS)
 def run(request: pytest.FixtureRequest) -> Callable[[Coroutine[Any, Any, None]], None]:
-    """Run a coroutine on each event loop that the server may run on."""
+    """Run a coroutine on each event loop that the server supports."""
 
     def run(scenario: Coroutine[Any, Any, None]) -> None:
         with asyncio.Runner(loop_factory=LOOPS[request.param]) as runner:
@@ -149,7 +149,7 @@ def run(request: pytest.FixtureRequest) -> Callable[[Coroutine[Any, Any, None]],
 
 
 async def one_late_reply(store: StoreProcess, folder: Path) -> None:
-    """A reply that comes too late fails its own call; a call that waits behind it gets its own reply in time."""
+    """A reply that comes too late fails its own call. A call behind it gets its own reply in time."""
     async with (
         proxied(store.url, folder) as proxy,
         connected(proxy.url, 1) as client,
@@ -169,7 +169,7 @@ async def one_late_reply(store: StoreProcess, folder: Path) -> None:
 
 
 async def a_slow_store(store: StoreProcess, _folder: Path) -> None:
-    """A command that holds the store up fails its own call only."""
+    """A command that blocks the store fails its own call only."""
     async with connected(store.url, 1) as client, connected(store.url) as other:
         await client.line.call("PING")
         before = await connections(other)
@@ -185,7 +185,7 @@ async def a_slow_store(store: StoreProcess, _folder: Path) -> None:
 
 
 async def a_finished_call(store: StoreProcess, _folder: Path) -> None:
-    """A line whose calls were all answered stays, however long ago that was."""
+    """A line whose calls have all had replies stays open, however long ago that was."""
     async with connected(store.url, 0.1) as client, connected(store.url) as other:
         assert await client.line.call("ECHO", "a") == b"a"
         before = await connections(other)
@@ -198,7 +198,7 @@ async def a_finished_call(store: StoreProcess, _folder: Path) -> None:
 
 
 async def a_process_that_is_held_up(store: StoreProcess, _folder: Path) -> None:
-    """Replies that came while this process did something else are read before they are called late."""
+    """Replies that arrived while this process was busy are read before they are called late."""
     async with connected(store.url, 0.2) as client, connected(store.url) as other:
         await client.line.call("PING")
         before = await connections(other)
@@ -247,7 +247,7 @@ def test_a_line_that_loses_replies_is_caught(
 
 
 async def test_a_frozen_store_fails_calls_in_time(own_store: StoreProcess) -> None:
-    """Each by itself. A store that wakes soon answers on the same connection."""
+    """Each call by itself. A store that wakes soon replies on the same connection."""
     async with connected(own_store.url, PATIENCE) as client, connected(own_store.url) as other:
         loop = asyncio.get_running_loop()
         await client.line.call("PING")
@@ -263,7 +263,7 @@ async def test_a_frozen_store_fails_calls_in_time(own_store: StoreProcess) -> No
 
 
 async def test_a_silent_store_is_given_up(own_store: StoreProcess) -> None:
-    """A peer that is gone says nothing for good: the connection is dropped, and the next call makes another."""
+    """A failed peer stays silent: the connection is dropped, and the next call opens another."""
     async with connected(own_store.url, PATIENCE) as client, connected(own_store.url) as other:
         await client.line.call("PING")
         before = await connections(other)
@@ -287,7 +287,7 @@ async def test_nothing_to_ask_is_answered_with_nothing(any_store: str) -> None:
 
 
 async def test_all_that_wait_share_one_attempt_to_connect(own_store: StoreProcess) -> None:
-    """A hundred calls at once open one connection, and one more when it was lost."""
+    """A hundred calls at once open one connection, and one more after a loss."""
     async with connected(own_store.url) as client, connected(own_store.url) as other:
         await other.ping()
         for made in (1, 2):
@@ -299,7 +299,7 @@ async def test_all_that_wait_share_one_attempt_to_connect(own_store: StoreProces
 
 
 async def test_a_store_that_is_not_there_is_told_and_met_later(own_store: StoreProcess) -> None:
-    """Every call that waited hears it; nothing can have run. Each later call tries again."""
+    """Every waiting call fails, and nothing can have run. Each later call tries again."""
     own_store.kill()
     async with connected(own_store.url) as client:
         lost = await outcomes(*(send(client.line, "PING") for _ in range(10)))
@@ -310,7 +310,7 @@ async def test_a_store_that_is_not_there_is_told_and_met_later(own_store: StoreP
 
 
 async def test_a_closed_line_leaves_nothing_behind(own_store: StoreProcess) -> None:
-    """Calls under way end, the store sees the connection go; to close while connecting is good too."""
+    """Calls in flight end, and the store sees the connection close. Closing while connecting works too."""
     async with connected(own_store.url) as other:
         async with connected(own_store.url) as client:
             await client.line.call("PING")
@@ -332,7 +332,7 @@ async def test_a_closed_line_leaves_nothing_behind(own_store: StoreProcess) -> N
 
 
 def make_certificate(folder: Path) -> tuple[Path, Path]:
-    """A key and a certificate for localhost that it has signed itself."""
+    """A key and a self-signed certificate for localhost."""
     key, certificate = folder / "key.pem", folder / "certificate.pem"
     subprocess.run(
         ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2",  # noqa: S607
@@ -344,7 +344,7 @@ def make_certificate(folder: Path) -> tuple[Path, Path]:
 
 @pytest.fixture
 async def tls_store(tmp_path: Path) -> AsyncIterator[str]:
-    """A store that speaks TLS only and wants a password; gives its URL."""
+    """A store that uses TLS only and requires a password. Returns its URL."""
     if shutil.which("openssl") is None or REDIS_SERVER is None:
         pytest.skip("openssl or redis-server is not installed")
     key, certificate = make_certificate(tmp_path)
@@ -370,7 +370,7 @@ def running(store: StoreProcess) -> Iterator[StoreProcess]:
 
 
 async def test_the_line_speaks_tls(tls_store: str) -> None:
-    """With a password and a database, as redis-py has opened it; a certificate that nobody vouches for is refused."""
+    """With a password and a database, as redis-py opens it. An untrusted certificate is refused."""
     async with connected(tls_store) as client:
         echoes = [client.line.call("ECHO", "x" * size) for size in range(0, 100_000, 5000)]
         assert [len(echo) for echo in await asyncio.gather(*echoes)] == list(range(0, 100_000, 5000))

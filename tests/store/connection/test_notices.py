@@ -1,4 +1,4 @@
-"""Change notices: one for each change, and no gap that goes unsaid."""
+"""Change notices: one for each change, and no gap without a report."""
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
@@ -19,7 +19,7 @@ from tests.support import StoreProcess, eventually, fresh_settings, rolling_boar
 async def listening(
     store: str, others: Sequence[str] = ()
 ) -> AsyncIterator[tuple[list[Notice], Ledger, Redis, Channels]]:
-    """Everything that is heard of one board, and of other channels; and its ledger."""
+    """Everything that is received for one board, and for other channels; and its ledger."""
     settings = fresh_settings(store, store_timeout=Duration(0.5))
     client = connect(store, settings)
     ledger = Ledger(client, rolling_board(), settings)
@@ -42,7 +42,7 @@ async def listening(
 
 
 async def until(heard: list[Notice], *wanted: Notice) -> None:
-    """Wait until exactly these have been heard."""
+    """Wait until exactly these have been received."""
 
     async def there() -> bool:
         return heard == list(wanted)
@@ -51,7 +51,7 @@ async def until(heard: list[Notice], *wanted: Notice) -> None:
 
 
 async def test_each_change_is_announced_once(any_store: str) -> None:
-    """A batch is one notice, whatever its size; the first thing to hear is that everything may have changed."""
+    """A batch is one notice, whatever its size. The first notice is a gap."""
     async with listening(any_store) as (heard, ledger, _, _):
         await until(heard, Gap())
         await ledger.writer.add([make_entry("a", 1, None), make_entry("b", 1, None)])
@@ -61,7 +61,7 @@ async def test_each_change_is_announced_once(any_store: str) -> None:
 
 
 async def test_a_cut_connection_is_a_gap(any_store: str) -> None:
-    """redis-py subscribes again in silence; that silence is broken here."""
+    """redis-py subscribes again without a report; this listener reports it."""
     async with listening(any_store) as (heard, ledger, client, _):
         await until(heard, Gap())
         await client.client_kill_filter(_type="pubsub")
@@ -79,7 +79,7 @@ async def test_a_cut_connection_is_a_gap(any_store: str) -> None:
 
 
 async def test_a_connection_is_one_gap_whatever_is_listened_to(any_store: str) -> None:
-    """It comes when a thousand channels are all confirmed, at first and after a cut; a change after it is heard."""
+    """It comes when a thousand channels are all confirmed, at first and after a cut. A change after it is received."""
     async with listening(any_store, [f"b{number}" for number in range(999)]) as (heard, ledger, client, _):
         await until(heard, Gap())
         await client.client_kill_filter(_type="pubsub")
@@ -89,7 +89,7 @@ async def test_a_connection_is_one_gap_whatever_is_listened_to(any_store: str) -
 
 
 async def test_without_a_channel_there_is_a_gap_too(any_store: str) -> None:
-    """A process without boards is connected all the same, and hears the first that comes, and that comes back."""
+    """A process without boards is connected too, and receives notices of the first board that comes or comes back."""
     async with listening(any_store) as (heard, ledger, client, channels):
         await until(heard, Gap())
         channels.remove(ledger.state.keys.channel)
@@ -106,7 +106,7 @@ async def test_without_a_channel_there_is_a_gap_too(any_store: str) -> None:
 
 @pytest.mark.fault
 async def test_a_silent_store_is_away(own_store: StoreProcess) -> None:
-    """A store that neither answers nor hangs up is noticed by a ping with a deadline, and heard again when it wakes."""
+    """A store that neither replies nor closes is noticed by a ping with a deadline, and heard again when it wakes."""
     async with listening(own_store.url) as (heard, _, _, _):
         await until(heard, Gap())
         with own_store.frozen():
@@ -124,7 +124,7 @@ async def test_a_silent_store_is_away(own_store: StoreProcess) -> None:
 
 @pytest.mark.fault
 async def test_a_store_that_restarts_is_heard_again(own_store: StoreProcess) -> None:
-    """Killed and started again, it is away for a while and then a gap."""
+    """After a kill and a restart, it is away for a while, and then there is a gap."""
     async with listening(own_store.url) as (heard, _, _, _):
         await until(heard, Gap())
         own_store.kill()
@@ -142,7 +142,7 @@ async def test_a_store_that_restarts_is_heard_again(own_store: StoreProcess) -> 
 
 
 async def test_what_is_listened_to_may_change(any_store: str) -> None:
-    """One more channel is heard from a gap on, one less no longer; a new connection keeps to it."""
+    """A new channel is heard from a gap on, and a removed one is not. A new connection has the same channels."""
     settings = fresh_settings(any_store, store_timeout=Duration(0.5))
     client = connect(any_store, settings)
     ledgers = {name: Ledger(client, rolling_board(board=name), settings) for name in ("one", "two")}

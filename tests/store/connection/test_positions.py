@@ -76,7 +76,7 @@ def test_a_process_that_starts_later_reads_all_boards(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("end", [signal.SIGSTOP, signal.SIGKILL])
 def test_an_offset_is_shared_at_once(tmp_path: Path, end: signal.Signals) -> None:
-    """Another process reads it, though the one that wrote it can do nothing any more."""
+    """Another process reads it, even if the process that wrote it is frozen."""
     command = [sys.executable, "-c", WRITER, str(tmp_path)]
     with (
         shared(tmp_path) as (reader,),
@@ -98,7 +98,7 @@ def test_an_offset_is_shared_at_once(tmp_path: Path, end: signal.Signals) -> Non
 
 
 def test_a_reader_creates_no_file(tmp_path: Path) -> None:
-    """A command that only looks leaves the data directory as it is."""
+    """A command that only inspects the store leaves the data directory as it is."""
     with shared(tmp_path / "d") as (reader,):
         reader.hear()
         reader.forget()
@@ -121,7 +121,7 @@ def test_nothing_forgotten_comes_back(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("content", [b"", b"{", b"\xff" * 1000, bytes(4096)])
 def test_a_damaged_file_is_no_knowledge(tmp_path: Path, content: bytes) -> None:
-    """A crash of the machine can damage the files; nothing in them is needed to go on."""
+    """A crash of the machine can damage the files. The server needs nothing in them to go on."""
     (tmp_path / "positions-live").mkdir()
     (tmp_path / "positions-live" / "0123").write_bytes(content)
     with shared(tmp_path) as (positions,):

@@ -1,4 +1,4 @@
-"""The scripts: what a header documents is what the source uses, and what the callers send."""
+"""The scripts: a header documents what the source uses, and what the callers send."""
 
 import asyncio
 import hashlib
@@ -74,7 +74,7 @@ class Noted(NamedTuple):
 
 @pytest.fixture
 def noted(monkeypatch: pytest.MonkeyPatch) -> list[Noted]:
-    """The calls of scripts, all of which are really made."""
+    """The calls of scripts. All of them are really made."""
     calls: list[Noted] = []
     command = Script.command
 
@@ -101,7 +101,7 @@ def code_of(source: str) -> str:
 
 @pytest.mark.parametrize("name", SOURCES)
 def test_a_header_names_every_store_key_that_the_source_uses(name: str) -> None:
-    """In their order, and under the names of the code; the rest is where the request or a loop says."""
+    """In their order, and under the names of the code. The rest is where the request or a loop says."""
     header, code = parse_header(SOURCES[name]), code_of(SOURCES[name])
     alone = header.keys[: len(header.keys) - header.more_keys]
     assert set(alone) <= set(re.findall(r"\w+", code))
@@ -113,7 +113,7 @@ def test_a_header_names_every_store_key_that_the_source_uses(name: str) -> None:
 
 
 def fields_of(kind: Any) -> Iterator[tuple[str, str]]:
-    """The fields of a request and of what is in it: the struct, and the field."""
+    """The fields of a request and of its parts: the struct, and the field."""
     for field in msgspec.structs.fields(kind):
         yield kind.__name__, field.name
         for part in (field.type, *get_args(field.type)):
@@ -123,7 +123,7 @@ def fields_of(kind: Any) -> Iterator[tuple[str, str]]:
 
 @pytest.mark.parametrize("name", SOURCES)
 def test_a_request_has_the_fields_that_its_script_reads(name: str) -> None:
-    """No more and no fewer; the header names it."""
+    """No more and no fewer, and the header names the request."""
     kind = USED[name].request
     assert parse_header(SOURCES[name]).request == kind.__name__
     code, fields = code_of(load(name)), set(kind.__struct_fields__)
@@ -137,7 +137,7 @@ def read_from_request(code: str) -> set[str]:
 
 
 def test_every_field_of_a_part_of_a_request_is_read() -> None:
-    """By some script that is sent it."""
+    """By some script that receives it."""
     sent: dict[tuple[str, str], str] = {}
     for name, script in USED.items():
         for field in fields_of(script.request):
@@ -146,19 +146,19 @@ def test_every_field_of_a_part_of_a_request_is_read() -> None:
 
 
 def test_every_script_has_a_caller() -> None:
-    """No file lies about that nobody runs, and each is run under its own name."""
+    """No file is unused, and each script runs under its own name."""
     assert USED.keys() == SOURCES.keys()
     assert {name: script.source for name, script in USED.items()} == {name: load(name) for name in SOURCES}
     assert len({script.source for script in USED.values()}) == len(USED)
 
 
 def included(source: str) -> list[str]:
-    """The parts that a source takes in."""
+    """The parts that a source includes."""
     return re.findall(r"--@include (\w+)", source)
 
 
 def test_a_script_is_its_file_with_the_parts_that_it_includes() -> None:
-    """Every part is used, once in a script, and nothing is left to take in."""
+    """Every part is used, once in a script, and no include is left."""
     assert {name for source in SOURCES.values() for name in included(source)} == PARTS.keys()
     for name, source in SOURCES.items():
         parts = included(source)
@@ -181,7 +181,7 @@ FLAGS = {
 
 
 def test_every_script_declares_what_it_may_do() -> None:
-    """In its first line; only scripts without any command that writes are declared to read."""
+    """In its first line. Exactly the scripts without any command that writes are declared to read."""
     first = {name: source.partition("\n")[0] for name, source in SOURCES.items()}
     assert first == {name: line for line, names in FLAGS.items() for name in names}
     writes = r"'(H?SET|HSETNX|HDEL|HINCRBY|ZADD|ZREM|SADD|UNLINK|RENAME|PUBLISH|XADD|P?EXPIRE(AT)?)'"
@@ -190,7 +190,7 @@ def test_every_script_declares_what_it_may_do() -> None:
 
 
 async def refused(store: Store, script: Script[Any]) -> str:
-    """Why the store refuses a script as a whole: empty when it runs the script."""
+    """Why the store refuses a script as a whole; empty when it runs the script."""
     try:
         await store.line.call("EVAL", script.source, 0, "no request")
     except ResponseError as error:
@@ -199,7 +199,7 @@ async def refused(store: Store, script: Script[Any]) -> str:
 
 
 async def test_the_store_refuses_scripts_that_write_as_a_whole(own_store: StoreProcess) -> None:
-    """When its memory is full, all that need some; on a replica, all that write. Scripts that read always run."""
+    """When memory is full, those that need memory; on a replica, all that write. Scripts that read always run."""
     async with connected(own_store.url, fresh_settings(own_store.url)) as client:
         for name, script in USED.items():
             assert await refused(client, script) == "", name
@@ -216,14 +216,14 @@ async def test_the_store_refuses_scripts_that_write_as_a_whole(own_store: StoreP
 
 @pytest.mark.parametrize("name", PARTS)
 def test_a_part_knows_no_places(name: str) -> None:
-    """It goes by names, takes nothing in itself, and leaves nothing but what is its own."""
+    """It uses names, includes nothing, and defines only names of its own."""
     assert not re.search(r"\b(KEYS|ARGV)\b", code_of(PARTS[name]))
     assert included(PARTS[name]) == []
     assert not re.findall(r"^(?!local |if .+ then$|  |end|\s*$).+", code_of(PARTS[name]), re.MULTILINE)
 
 
 async def test_callers_send_what_the_headers_document(valkey_url: str, noted: list[Noted]) -> None:
-    """Every script is really run, with its request and as many store keys as its header says, all of one tag."""
+    """Every script really runs, with its request and as many store keys as its header says, all with one tag."""
     settings = fresh_settings(valkey_url, rotation_step=1)
     async with connected(valkey_url, settings) as client:
         for board in BOARDS:
@@ -245,12 +245,12 @@ async def test_callers_send_what_the_headers_document(valkey_url: str, noted: li
 
 
 def fits(count: int, names: tuple[str, ...], *, more: int) -> bool:
-    """Whether so many were sent as are documented; what repeats may stand there any number of times."""
+    """Whether the number of store keys fits the header; the last one may repeat."""
     return count >= len(names) - more if more else count == len(names)
 
 
 async def drive(client: Store, ledger: Ledger, auditor: Auditor) -> None:
-    """Do everything once that a script does, in all the ways that it can be asked for."""
+    """Run every script of a ledger, in all the ways in which it can be called."""
     ann = Extra("ann", b'{"a":1}')
     if ledger.state.board.votes:
         await client.hset(ledger.state.keys.entrants, mapping=dict.fromkeys("abc", b"{}"))
@@ -286,7 +286,7 @@ async def watch(presence: Presence) -> None:
 
 
 async def live_and_leave(client: Store, settings: Settings) -> None:
-    """Make a board at run time, freeze it, read it, and let it go."""
+    """Create a board at run time, freeze it, read it, and delete it."""
     board_admin = BoardAdmin(client, settings, Boards([]))
     await board_admin.put("brief", {"idle_ttl": "1s"}, "ann")
     await board_admin.patch("brief", {"frozen": True}, "ann")
@@ -299,7 +299,7 @@ async def live_and_leave(client: Store, settings: Settings) -> None:
 
 @pytest.mark.parametrize("board", BOARDS, ids=lambda board: board.id)
 async def test_a_batch_is_sent_with_all_that_hangs_on_it(valkey_url: str, board: Board, noted: list[Noted]) -> None:
-    """The store keys of each group stand where the group says, and what it holds is of its members."""
+    """The store keys of each group are where the group says, and its lists belong to its members."""
     settings = fresh_settings(valkey_url)
     async with connected(valkey_url, settings) as client:
         ledger = Ledger(client, board, settings)
@@ -331,7 +331,7 @@ async def test_a_batch_is_sent_with_all_that_hangs_on_it(valkey_url: str, board:
 
 
 async def test_a_script_is_loaded_where_it_is_missing(valkey_url: str) -> None:
-    """A store that does not know the hash is sent the source, once."""
+    """A store that does not know the hash receives the source, once."""
     client = connect(valkey_url, fresh_settings(valkey_url))
     script = Script("mine", Plain, GOOD + f"-- {fresh_settings(valkey_url).key_prefix}")
     assert await script(client, ["a"], Plain()) == [b"a"]
@@ -342,7 +342,7 @@ async def test_a_script_is_loaded_where_it_is_missing(valkey_url: str) -> None:
 
 @pytest.mark.parametrize("size", [0, 1, 31, 32, 255, 256, 65535, 65536])
 async def test_bytes_are_sent_as_they_are(any_store: str, size: int) -> None:
-    """Though no text in any encoding."""
+    """Although they are not text in any encoding."""
     content = bytes(range(128, 256)) * (size // 128 + 1)
 
     class Bytes(msgspec.Struct):
@@ -358,7 +358,7 @@ async def test_bytes_are_sent_as_they_are(any_store: str, size: int) -> None:
 
 @pytest.mark.parametrize("number", [0, -1, 127, 128, -33, 2**31, -(2**31) - 1, 2**53, -(2**53), 2**53 - 1, 0.5, 1e9])
 async def test_numbers_are_exact(any_store: str, number: float) -> None:
-    """Whole ones within ±2^53, and fractions; None is no field."""
+    """Whole numbers within ±2^53, and fractions. None is not a field."""
 
     class Number(msgspec.Struct):
         number: float
@@ -374,12 +374,12 @@ async def test_numbers_are_exact(any_store: str, number: float) -> None:
 
 
 def script_hash(script: Script[Any]) -> str:
-    """The name under which a store keeps a script."""
+    """The name under which a store holds a script."""
     return hashlib.sha1(script.source.encode(), usedforsecurity=False).hexdigest()
 
 
 async def test_scripts_refuse_a_board_that_is_not_there(valkey_url: str) -> None:
-    """No script but `open` gives birth to a board, whatever it is asked."""
+    """Only `create` creates a board."""
     settings = fresh_settings(valkey_url)
     client = connect(valkey_url, settings)
     ledger = Ledger(client, rolling_board(), settings)
@@ -406,7 +406,7 @@ async def test_scripts_refuse_a_board_that_is_not_there(valkey_url: str) -> None
     ],
 )
 def test_a_broken_header_is_refused(before: str, after: str, message: str) -> None:
-    """A number left out, doubled or behind what repeats, and a missing request or answer, are faults of the script."""
+    """A missing, repeated or misplaced number, and a missing request or reply, are errors of the script."""
     assert before in GOOD
     with pytest.raises(ValueError, match=message):
         parse_header(GOOD.replace(before, after))

@@ -1,4 +1,4 @@
-"""What must survive the store: shared by processes, private, and never undone by anybody but an operator."""
+"""What a server knows of its store: shared by processes, private, and undone by nobody but an operator."""
 
 import multiprocessing
 from pathlib import Path
@@ -11,7 +11,7 @@ from live.store.connection.witness import Facts, Witness
 
 
 def witness(folder: Path) -> Witness:
-    """One as a server process has it."""
+    """A witness as a server process has it."""
     made = Witness(folder, "live")
     made.active = True
     return made
@@ -34,7 +34,7 @@ def test_a_process_that_comes_later_knows_it_all(tmp_path: Path) -> None:
 
 
 def test_what_was_met_stays(tmp_path: Path) -> None:
-    """Neither another store nor another epoch takes the place of the first."""
+    """Neither another store nor another epoch replaces the first."""
     one = witness(tmp_path)
     for identity, epoch in (("abc", "e1"), ("def", "e2")):
         one.meet_store(identity)
@@ -43,7 +43,7 @@ def test_what_was_met_stays(tmp_path: Path) -> None:
 
 
 def test_a_loss_that_one_process_finds_stops_all(tmp_path: Path) -> None:
-    """Also those that are started after it; and what they knew beside it is kept."""
+    """Also those that start after it. What they knew besides is kept."""
     one, two = witness(tmp_path), witness(tmp_path)
     one.meet_store("abc")
     two.refresh()
@@ -56,7 +56,7 @@ def test_a_loss_that_one_process_finds_stops_all(tmp_path: Path) -> None:
 
 
 def test_an_operator_accepts(tmp_path: Path) -> None:
-    """What was lost is written down; whether keys are required stays; a process that knew the old store stays shut."""
+    """The loss is recorded, and API keys are still required. A process that knew the old store stays closed."""
     one, other = witness(tmp_path), witness(tmp_path)
     one.meet_store("abc")
     one.meet_board("posts", "e1")
@@ -93,7 +93,7 @@ def test_an_acceptance_that_ends_early_accepts_nothing(tmp_path: Path) -> None:
 
 
 def test_a_command_that_only_looks_changes_nothing(tmp_path: Path) -> None:
-    """It stops no server, whatever it finds, and makes no file."""
+    """It stops no server, whatever it finds, and creates no file."""
     look = Witness(tmp_path / "d", "live")
     look.meet_store("abc")
     look.lose("another store")
@@ -112,7 +112,7 @@ def test_a_file_that_cannot_be_read_opens_no_door(tmp_path: Path, content: bytes
 
 
 def work(folder: Path, number: int) -> None:
-    """A process that has something to say."""
+    """A process with something to record."""
     mine = witness(folder)
     for turn in range(20):
         mine.meet_board(f"b{number}-{turn}", "e")
@@ -120,7 +120,7 @@ def work(folder: Path, number: int) -> None:
 
 
 def test_many_processes_write_at_once(tmp_path: Path) -> None:
-    """Nothing that one of them says is lost."""
+    """Nothing that a process records is lost."""
     context = multiprocessing.get_context("spawn")
     processes = [context.Process(target=work, args=(tmp_path, number)) for number in range(3)]
     for process in processes:

@@ -1,4 +1,4 @@
-"""Definitions in the store: changed by compare-and-set, with a version that grows and a trail."""
+"""Definitions in the store: changed by compare-and-set, with a version that grows and an audit log."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -15,7 +15,7 @@ ONE = Definition(epoch="00c0ffee", choices={"title": "One"})
 
 @asynccontextmanager
 async def definitions(store: str) -> AsyncIterator[tuple[DefinitionStore, Store]]:
-    """Definitions of a key prefix of their own."""
+    """Definitions under a prefix of their own."""
     settings = fresh_settings(store)
     client = connect(store, settings)
     try:
@@ -25,7 +25,7 @@ async def definitions(store: str) -> AsyncIterator[tuple[DefinitionStore, Store]
 
 
 async def test_what_is_kept_is_read(any_store: str) -> None:
-    """Nothing at first; then each as it was kept, under a version that grows with every change."""
+    """Nothing at first; then each definition as it was stored, under a version that grows with every change."""
     async with definitions(any_store) as (store, _):
         assert await store.version() == ""
         found = await store.load()
@@ -43,7 +43,7 @@ async def test_what_is_kept_is_read(any_store: str) -> None:
 
 
 async def test_who_has_read_something_older_changes_nothing(any_store: str) -> None:
-    """Neither the definitions nor the trail; not even another board's."""
+    """Neither the definitions nor the audit log, not even those of another board."""
     async with definitions(any_store) as (store, _):
         await store.keep("", "a", ONE, None)
         assert not await store.keep("", "b", ONE, ("ann", "created", {}))
@@ -52,7 +52,7 @@ async def test_who_has_read_something_older_changes_nothing(any_store: str) -> N
 
 
 async def test_a_store_that_lost_all_does_not_come_to_an_old_version(any_store: str) -> None:
-    """Whoever had read before finds another version than its own."""
+    """A process that read before finds another version than its own."""
     async with definitions(any_store) as (store, client):
         await store.keep("", "a", ONE, None)
         before = int(await store.version())
@@ -62,7 +62,7 @@ async def test_a_store_that_lost_all_does_not_come_to_an_old_version(any_store: 
 
 
 async def test_what_can_not_be_read_is_said(any_store: str) -> None:
-    """Naming the board."""
+    """The message names the board."""
     async with definitions(any_store) as (store, client):
         await client.hset(store.key, "a", "{}")
         with pytest.raises(StoreUnavailableError, match="'a'"):
@@ -70,7 +70,7 @@ async def test_what_can_not_be_read_is_said(any_store: str) -> None:
 
 
 async def test_a_lost_answer_may_have_changed_something(own_store: StoreProcess) -> None:
-    """A store that does not answer leaves it open; one that can't be reached has done nothing."""
+    """Without a reply, the outcome is unknown. A store that cannot be reached has done nothing."""
     async with definitions(own_store.url) as (store, _):
         await store.version()
         with own_store.frozen(), pytest.raises(StoreUnavailableError) as lost:

@@ -1,4 +1,4 @@
-"""Answers kept under an idempotency key: claimed by one body, one answer for all, for as long as was promised."""
+"""Responses under an idempotency key: claimed by one body, one response for all, for as long as promised."""
 
 import asyncio
 import hashlib
@@ -25,12 +25,12 @@ async def client(any_store: str) -> AsyncIterator[Store]:
 
 
 def answers(client: Store, **changes: Any) -> Answers:
-    """Answers under a key prefix of their own."""
+    """Responses under a prefix of their own."""
     return Answers(client, fresh_settings("", **changes))
 
 
 async def test_the_answer_is_kept_to_the_byte(client: Store) -> None:
-    """A claim gives nothing until there is an answer, and then always that one; other processes know it too."""
+    """A claim returns nothing until there is a response, and then always that one. Other processes know it too."""
     settings = fresh_settings("")
     mine, theirs = Answers(client, settings), Answers(client, settings)
     answer = bytes(range(256))
@@ -41,7 +41,7 @@ async def test_the_answer_is_kept_to_the_byte(client: Store) -> None:
 
 
 async def test_a_claim_is_for_one_body(client: Store) -> None:
-    """Another is refused, before the first has its answer and after; the claim stands."""
+    """Another body is refused, before the first has its response and after. The claim stays."""
     mine = answers(client)
     await mine.begin("shop", "k", BODY)
     for _ in range(2):
@@ -52,7 +52,7 @@ async def test_a_claim_is_for_one_body(client: Store) -> None:
 
 
 async def test_keys_are_a_producers_own(client: Store) -> None:
-    """Another producer's key of the same name is another, and no two names meet where they are put together."""
+    """Another producer's key with the same text is another key, and no two names can be confused."""
     mine = answers(client)
     await mine.begin("shop", "k", BODY)
     await mine.finish("shop", "k", b"answer")
@@ -61,7 +61,7 @@ async def test_keys_are_a_producers_own(client: Store) -> None:
 
 
 async def test_of_many_at_once_one_answer_is_kept(client: Store) -> None:
-    """Whoever comes first; all get that one."""
+    """The first response is stored, and all get that one."""
     mine = answers(client)
     assert set(await asyncio.gather(*(mine.begin("shop", "k", BODY) for _ in range(20)))) == {None}
     kept = await asyncio.gather(*(mine.finish("shop", "k", b"%d" % number) for number in range(20)))
@@ -69,7 +69,7 @@ async def test_of_many_at_once_one_answer_is_kept(client: Store) -> None:
 
 
 async def test_an_answer_is_kept_for_the_dedupe_window(client: Store) -> None:
-    """From the last time that it was asked for; what is claimed and never answered goes as well."""
+    """Since the last request for it. A claim without a response expires too."""
     mine = answers(client, dedupe_window=Duration(1000))
     name = mine._name("shop", "k")
     await mine.begin("shop", "k", BODY)
@@ -92,7 +92,7 @@ async def test_then_it_is_gone(client: Store) -> None:
 
 
 async def test_a_store_that_is_away_says_what_may_have_been_counted(own_store: StoreProcess) -> None:
-    """Before the body is counted nothing has been; to keep its answer comes after."""
+    """Before the body is counted, nothing has happened. To store its response comes after."""
     client = connect(own_store.url, fresh_settings("", store_timeout=Duration(0.2)))
     mine = answers(client)
     with own_store.frozen():

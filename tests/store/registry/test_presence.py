@@ -1,4 +1,4 @@
-"""How many watch: counted over all processes, right again after a crash, and gone with the board."""
+"""Viewer counts: over all processes, right again after a crash, and gone with the board."""
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
@@ -37,7 +37,7 @@ MUTANTS = {
 
 
 class Watched:
-    """Boards that are open in a store, and processes whose viewers watch them."""
+    """Boards that are open in a store, and processes with viewers."""
 
     def __init__(self, client: Store, prefix: str, script: Script[Any]) -> None:
         self.client: Any = client
@@ -55,7 +55,7 @@ class Watched:
         return found
 
     async def say(self, name: str, count: int, shift: int) -> None:
-        """Write what a process said so many milliseconds from now, by the store's clock."""
+        """Write a report of a process, so many milliseconds from now by the store's clock."""
         seconds, micros = await self.client.time()
         await self.client.hset(self.keys.viewers, name, f"{count} {seconds * 1000 + micros // 1000 + shift}")
 
@@ -76,7 +76,7 @@ async def watched(
 
 
 async def whole_story(store: str, script: Script[Any]) -> None:
-    """Two processes, a third that has crashed, one that goes, and the end of the board."""
+    """Two processes, a third one that has crashed, one that leaves, and the end of the board."""
     async with watched(store, script) as made:
         one, two = made.process(), made.process()
         assert await one.count("posts") == 0
@@ -107,13 +107,13 @@ async def whole_story(store: str, script: Script[Any]) -> None:
 
 
 async def test_viewers_are_counted_over_all_processes(any_store: str) -> None:
-    """Those of a process that crashed no more, and none where there is no board."""
+    """Viewers of a crashed process do not count, and a board that does not exist has none."""
     await whole_story(any_store, PRESENT)
 
 
 @pytest.mark.parametrize("mutant", MUTANTS)
 def test_a_wrong_script_is_caught(valkey_url: str, mutant: str) -> None:
-    """Each with one mistake made in it."""
+    """Each script has one mistake."""
     right, wrong = MUTANTS[mutant]
     script = compiled(valkey_url, PRESENT.changed(mutated(PRESENT.source, {right: wrong})))
     assert is_caught(lambda: asyncio.run(whole_story(valkey_url, script))), f"nothing noticed that {mutant}"
@@ -133,7 +133,7 @@ async def test_each_report_renews_the_key(valkey_url: str) -> None:
 
 
 class Counting(Script[PresenceRequest]):
-    """A script that notes which boards it is run for."""
+    """A script that records for which boards it runs."""
 
     def __init__(self) -> None:
         super().__init__("present", PresenceRequest)
@@ -145,7 +145,7 @@ class Counting(Script[PresenceRequest]):
 
 
 async def test_nothing_is_told_of_boards_that_nobody_watches(valkey_url: str) -> None:
-    """Neither before nor now: the store hears of the end once, and of each board that is watched once a report."""
+    """Neither before nor now: the store receives the end once, and each watched board once a report."""
     script = Counting()
     async with watched(valkey_url, script, ("a", "b", "c")) as made:
         process = made.process()
@@ -164,7 +164,7 @@ async def test_nothing_is_told_of_boards_that_nobody_watches(valkey_url: str) ->
 
 
 async def test_what_the_store_has_forgotten_is_not_taken_back(valkey_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """So that a process does not remember boards that are long gone."""
+    """So that a process does not remember deleted boards."""
     script = Counting()
     async with watched(valkey_url, script) as made:
         process = made.process()
@@ -177,7 +177,7 @@ async def test_what_the_store_has_forgotten_is_not_taken_back(valkey_url: str, m
 
 
 async def test_an_end_that_the_store_did_not_hear_is_told_again(own_store: StoreProcess) -> None:
-    """The answer may be lost, or the report; either way the next one sets it right."""
+    """The reply may be lost, or the report; the next report corrects it either way."""
     async with watched(own_store.url) as made:
         process = made.process()
         assert await process.report({"posts": 5}) == {"posts": 5}
@@ -193,7 +193,7 @@ async def test_an_end_that_the_store_did_not_hear_is_told_again(own_store: Store
 
 
 class Pieces(SharedLine):
-    """A line that notes how many commands were sent in each piece, and how many pieces were under way at once."""
+    """A line that records how many commands each packet has, and how many packets are in flight at once."""
 
     def __init__(self, store: Store) -> None:
         super().__init__(store.connection_pool, 5)
@@ -211,7 +211,7 @@ class Pieces(SharedLine):
 
 
 async def test_many_boards_are_told_in_pieces(any_store: str) -> None:
-    """One after the other, also of a store that has forgotten the script: it is not held up."""
+    """One after the other, also on a store that has forgotten the script, which is not blocked."""
     boards = [f"b{number}" for number in range(150)]
     async with watched(any_store, boards=boards) as made:
         await made.client.line.close()
@@ -230,7 +230,7 @@ async def test_many_boards_are_told_in_pieces(any_store: str) -> None:
 
 
 async def test_a_removed_board_leaves_nothing(any_store: str) -> None:
-    """Its viewers go with it; and who has not heard of its end, and reports, writes nothing."""
+    """Its viewers go with it. A late report of a process writes nothing."""
     settings = fresh_settings(any_store)
     client = connect(any_store, settings)
     board_admin = BoardAdmin(client, settings, Boards([]))
@@ -252,7 +252,7 @@ async def test_a_removed_board_leaves_nothing(any_store: str) -> None:
 
 
 async def test_viewers_are_measured_and_are_no_drift(any_store: str) -> None:
-    """They count as what does not grow with a board, and the audit has nothing against them."""
+    """They count as part of the fixed size of a board, and the audit accepts them."""
     async with watched(any_store) as made:
         await made.process().report({"posts": 1})
         names = (await keys_of(made.client, made.prefix, ["posts"]))["posts"]

@@ -1,4 +1,4 @@
-"""The producers in the store: nobody's change is lost, and every change is noticed."""
+"""The producers in the store: no change is lost, and every change is noticed."""
 
 import asyncio
 import subprocess
@@ -51,7 +51,7 @@ async def producer_store(url: str, register: Script[Any] = REGISTER) -> AsyncIte
 
 
 async def test_a_producer_is_kept_without_its_secret(any_store: str) -> None:
-    """What is in the store proves the secret, and does not tell it."""
+    """The stored digest proves the secret, and does not reveal it."""
     async with producer_store(any_store) as (producers, client):
         assert (await producers.load()).records == {}
         record, secret = await producers.add("shop", Scope(boards=("posts",)))
@@ -64,7 +64,7 @@ async def test_a_producer_is_kept_without_its_secret(any_store: str) -> None:
 
 
 async def test_every_change_changes_the_version(any_store: str) -> None:
-    """Also the first one in a store that has lost everything."""
+    """Also the first version in a store that has lost everything."""
     async with producer_store(any_store) as (producers, client):
         versions = [await producers.version()]
         record, _ = await producers.add("a", Scope())
@@ -84,7 +84,7 @@ async def test_every_change_changes_the_version(any_store: str) -> None:
 
 
 async def test_revoked_producers_stay_on_record(any_store: str) -> None:
-    """Without their secrets, so that keys go on being required."""
+    """Without their secrets, so that API keys are still required."""
     async with producer_store(any_store) as (producers, _):
         await producers.add("a", Scope())
         await producers.revoke("a")
@@ -108,14 +108,14 @@ async def test_what_is_refused_changes_nothing(any_store: str) -> None:
 
 
 async def add_at_once(producers: ProducerStore) -> tuple[list[Any], int]:
-    """Add secrets to one producer, all at once; gives what became of them, and how many are live."""
+    """Add secrets to one producer, all at once. Returns the results, and how many are valid."""
     tasks = [producers.add("a", Scope()) for _ in range(12)]
     results = await asyncio.gather(*tasks, return_exceptions=True)
     return results, len((await producers.load()).records["a"].secrets)
 
 
 async def test_changes_at_once_do_not_lose_one_another(any_store: str) -> None:
-    """Of twelve that add, two get through and the others are told so."""
+    """Of twelve processes that add one, two succeed, and the others get an error."""
     async with producer_store(any_store) as (producers, _):
         results, live = await add_at_once(producers)
         assert live == 2
@@ -132,7 +132,7 @@ async def test_a_script_that_does_not_compare_is_caught(valkey_url: str) -> None
 
 
 async def test_two_processes_add_at_once(any_store: str) -> None:
-    """Every producer of both is there, and the one that they share has both secrets."""
+    """Every producer of both processes is there, and the shared one has both secrets."""
     settings = fresh_settings(any_store)
     processes = [
         await asyncio.create_subprocess_exec(
@@ -149,7 +149,7 @@ async def test_two_processes_add_at_once(any_store: str) -> None:
 
 
 async def test_a_record_that_can_not_be_read_is_told(valkey_url: str) -> None:
-    """Nobody is let in on half of the producers."""
+    """Nobody is accepted on the basis of half of the producers."""
     async with producer_store(valkey_url) as (producers, client):
         await producers.add("a", Scope())
         await client.hset(producers.key, "b", '{"id": 1}')

@@ -1,4 +1,4 @@
-"""A turn: one process at a time has it, and another when that one is gone."""
+"""A turn: one process at a time has it, and another one when that process is gone."""
 
 import asyncio
 
@@ -11,7 +11,7 @@ from tests.support import StoreProcess, eventually, fresh_settings
 
 
 async def test_one_process_has_its_turn(any_store: str) -> None:
-    """Whoever asked first keeps it by asking; when it does not, another has it for good."""
+    """The first process keeps it by asking. When it stops asking, another process gets it for good."""
     settings = fresh_settings(any_store)
     client = connect(any_store, settings)
     turns = [Turn(client, f"{settings.key_prefix}:{{:turn}}", 0.5) for _ in range(3)]
@@ -28,7 +28,7 @@ async def test_one_process_has_its_turn(any_store: str) -> None:
 
 
 async def test_without_a_store_it_is_nobodys_turn(own_store: StoreProcess) -> None:
-    """It can't be known."""
+    """It is unknown whose turn it is."""
     settings = fresh_settings(own_store.url)
     client = connect(own_store.url, settings)
     own_store.kill()
