@@ -42,7 +42,7 @@ class NaiveScripts:
     def __init__(self) -> None:
         self.rotate = self
         right = Scripts()
-        self.add, self.open, self.read = right.add, right.open, right.read
+        self.add, self.open, self.create, self.read = right.add, right.open, right.create, right.read
         self.expire_events, self.rotate_period = right.expire_events, right.rotate_period
 
     async def __call__(self, client: Any, keys: list[str], request: RotateRequest) -> list[bytes]:
