@@ -10,7 +10,8 @@ from live.domain.board import Board
 from live.domain.ranking import Page
 from live.errors import EpochLostError, StoreUnavailableError
 from live.store.board.pages import page_of
-from live.store.board.requests import LookupRequest, PlannedClock, ReadRequest, View, view_of
+from live.store.board.read_requests import LookupRequest, ReadRequest, View, view_of
+from live.store.board.requests import PlannedClock
 from live.store.board.state import MOST_REPLANS, BoardState
 from live.store.connection.client import Store, store_errors
 from live.store.connection.scripts import Script, text

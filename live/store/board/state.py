@@ -14,16 +14,15 @@ from live.errors import EpochLostError, SetupError, StoreUnavailableError
 from live.settings import Settings
 from live.store.board.clock import Clock, planned_clock
 from live.store.board.keys import Keys, Table
+from live.store.board.read_requests import LookupRequest, ReadRequest
 from live.store.board.requests import (
     AddRequest,
     CreateRequest,
     EnterRequest,
     ExpireEventsRequest,
     HideRequest,
-    LookupRequest,
     OpenRequest,
     PlannedClock,
-    ReadRequest,
     RotatePeriodRequest,
     RotateRequest,
     Rules,
