@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
-from tests.support import REDIS_SERVER, StoreProcess, valkey
+from tests.harness.store import REDIS_SERVER, StoreProcess, valkey
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -19,10 +19,11 @@ from live.store.board.audit import Auditor
 from live.store.board.beginnings import update
 from live.store.board.ledger import Ledger
 from live.store.connection.client import connect
-from tests.ledger_machine import simulated_scripts
-from tests.mutation import Mutant, is_caught
-from tests.reference import Reference
-from tests.support import StoreProcess, fresh_settings, valkey
+from tests.harness.board_model import Reference
+from tests.harness.ledger_machine import simulated_scripts
+from tests.harness.mutation import Mutant, is_caught
+from tests.harness.settings import fresh_settings
+from tests.harness.store import StoreProcess, valkey
 
 NOON = 4_000_017_600  # a full hour, so far ahead that nothing which the scripts let expire does, but at once
 STARTS = datetime.fromtimestamp(NOON, UTC)

@@ -16,7 +16,11 @@ from live.settings import Duration, Settings
 from live.store.board.audit import Auditor
 from live.store.board.keys import Keys
 from live.store.connection.client import connect
-from tests.support import StoreProcess, drifted, fresh_settings, rolling_board, run_server
+from tests.harness.boards import rolling_board
+from tests.harness.invariants import drifted
+from tests.harness.server import run_server
+from tests.harness.settings import fresh_settings
+from tests.harness.store import StoreProcess
 
 pytestmark = pytest.mark.fault
 

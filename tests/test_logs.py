@@ -15,7 +15,10 @@ import structlog
 
 from live.logs import PERIOD, Repeats
 from live.settings import Duration
-from tests.support import ServerProcess, StoreProcess, eventually, fresh_settings
+from tests.harness.server import ServerProcess
+from tests.harness.settings import fresh_settings
+from tests.harness.store import StoreProcess
+from tests.harness.waiting import eventually
 
 QUICK = 0.2
 

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis.stateful import run_state_machine_as_test
 
-from tests.ledger_machine import LedgerMachine
-from tests.mutation import Mutant, is_caught
-from tests.support import REDIS_SERVER, StoreProcess, valkey
+from tests.harness.ledger_machine import LedgerMachine
+from tests.harness.mutation import Mutant, is_caught
+from tests.harness.store import REDIS_SERVER, StoreProcess, valkey
 
 MUTANTS = {
     "a slot goes backward with the clock": Mutant("rotate", "'newest', current, 'offset'", "'offset'"),

@@ -15,7 +15,9 @@ from live.errors import ProblemError, StoreUnavailableError
 from live.settings import Settings
 from live.store.connection.client import connect
 from live.store.registry.producers import ProducerStore
-from tests.support import StoreProcess, eventually, fresh_settings, make_client
+from tests.harness.settings import fresh_settings, make_client
+from tests.harness.store import StoreProcess
+from tests.harness.waiting import eventually
 
 CLIENT = make_client(address="192.0.2.7")
 

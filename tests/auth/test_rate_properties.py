@@ -8,8 +8,8 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from tests.gcra import NOON, Model, Simulation, sender
-from tests.mutation import Mutant, is_caught
+from tests.harness.mutation import Mutant, is_caught
+from tests.harness.rate_model import NOON, Model, Simulation, sender
 
 MUTANTS = {
     "the burst is not bounded": Mutant("gcra", "math.max(0, math.min(need, left))", "need"),

@@ -19,7 +19,8 @@ from live.store.board.keys import Keys
 from live.store.board.ledger import Ledger
 from live.store.connection.client import Store, connect
 from live.store.registry.definitions import Definition
-from tests.support import fresh_settings, rolling_board
+from tests.harness.boards import rolling_board
+from tests.harness.settings import fresh_settings
 
 KISS: Final[dict[str, Any]] = {"source": ["kiss"], "window": "forever"}
 

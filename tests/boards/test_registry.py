@@ -21,7 +21,10 @@ from live.settings import Duration, Settings
 from live.store.connection.client import connect
 from live.store.registry.definitions import Definition
 from live.store.registry.presence import Presence
-from tests.support import StoreProcess, eventually, fresh_settings, rolling_board
+from tests.harness.boards import rolling_board
+from tests.harness.settings import fresh_settings
+from tests.harness.store import StoreProcess
+from tests.harness.waiting import eventually
 
 KISS: Final[dict[str, Any]] = {"source": ["kiss"], "window": "forever"}
 

@@ -22,7 +22,10 @@ from websockets.sync.client import connect
 from live import __version__
 from live.serve import bound_socket
 from live.settings import Settings
-from tests.support import ServerProcess, fresh_settings, valkey
+from tests.harness.network import free_port
+from tests.harness.server import ServerProcess
+from tests.harness.settings import fresh_settings
+from tests.harness.store import valkey
 
 BARE = {name: value for name, value in os.environ.items() if not name.startswith("LIVE_")} | {"COLUMNS": "100"}
 
@@ -330,12 +333,6 @@ def test_workers_do_not_outlive_their_parent(folder: Path) -> None:
                 assert time.monotonic() < end
                 time.sleep(0.2)
         assert scores(server) == {"a": 1}
-
-
-def free_port() -> int:
-    """A port that a server may have more than once."""
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        return int(taken.getsockname()[1])
 
 
 def test_an_audit_of_nothing_is_no_clean_bill(valkey_url: str) -> None:

@@ -22,8 +22,11 @@ from live.client import (
 from live.domain.board_file import BoardChoice, make_board
 from live.settings import Duration
 from tests.client.support import cutting, same, shown
-from tests.replay.support import free_port
-from tests.support import ServerProcess, eventually, fresh_settings, rolling_board, run_server
+from tests.harness.boards import rolling_board
+from tests.harness.network import free_port
+from tests.harness.server import ServerProcess, run_server
+from tests.harness.settings import fresh_settings
+from tests.harness.waiting import eventually
 
 
 @pytest.fixture(autouse=True)

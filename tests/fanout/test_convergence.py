@@ -18,8 +18,14 @@ from live.domain.ranking import Record
 from live.fanout import hub
 from live.settings import Duration
 from live.store.connection.client import connect as connect_store
-from tests.fanout.proxy import Proxy, proxied
-from tests.support import ModelViewer, StoreProcess, eventually, fresh_settings, post, rolling_board, run_server
+from tests.harness.boards import rolling_board
+from tests.harness.producer import post
+from tests.harness.server import run_server
+from tests.harness.settings import fresh_settings
+from tests.harness.store import StoreProcess
+from tests.harness.store_proxy import Proxy, proxied
+from tests.harness.viewer import ModelViewer
+from tests.harness.waiting import eventually
 
 pytestmark = pytest.mark.fault
 

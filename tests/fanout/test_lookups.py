@@ -24,7 +24,8 @@ from live.settings import Duration
 from live.store.board.ledger import Ledger
 from live.store.board.placing import Spot
 from tests.fanout.test_hub import follow, running_hub
-from tests.support import ModelViewer, eventually
+from tests.harness.viewer import ModelViewer
+from tests.harness.waiting import eventually
 
 FAST = {"conflation_interval": Duration(0.01)}
 

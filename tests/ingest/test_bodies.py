@@ -15,7 +15,9 @@ import pytest_asyncio
 
 from live.errors import PROBLEMS
 from live.ingest.bodies import unpack
-from tests.support import fresh_settings, rolling_board, run_server
+from tests.harness.boards import rolling_board
+from tests.harness.server import run_server
+from tests.harness.settings import fresh_settings
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")  # one server for all of these
 

@@ -9,8 +9,10 @@ import pytest
 
 from live.domain.event import MAX_SCORE
 from live.settings import Duration
-from tests.ingest.serving import NEWS, make_key, serving
-from tests.support import StoreProcess, fresh_settings, rolling_board
+from tests.harness.boards import rolling_board
+from tests.harness.ingest import NEWS, make_key, serving
+from tests.harness.settings import fresh_settings
+from tests.harness.store import StoreProcess
 
 POSTS = rolling_board()
 JSON = {"Content-Type": "application/json"}

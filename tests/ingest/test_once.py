@@ -13,8 +13,10 @@ import pytest
 from live.settings import Duration, Settings
 from live.store.board.keys import Keys
 from live.store.connection.client import Store, connect
-from tests.ingest.serving import NEWS, POSTS, make_key, scores, serving
-from tests.support import StoreProcess, eventually, fresh_settings
+from tests.harness.ingest import NEWS, POSTS, make_key, scores, serving
+from tests.harness.settings import fresh_settings
+from tests.harness.store import StoreProcess
+from tests.harness.waiting import eventually
 
 LIKE = b'{"key":"a"}'
 TWO = b'[{"key":"a"},{"key":"b","amount":2}]'

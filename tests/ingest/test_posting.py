@@ -13,8 +13,11 @@ from live.errors import REFUSALS
 from live.metrics import REGISTRY
 from live.store.board.keys import Keys
 from live.store.connection.client import connect
-from tests.ingest.serving import NEWS, POSTS, make_key, scores, serving, told
-from tests.support import eventually, fresh_settings, post, rolling_board
+from tests.harness.boards import rolling_board
+from tests.harness.ingest import NEWS, POSTS, make_key, scores, serving, told
+from tests.harness.producer import post
+from tests.harness.settings import fresh_settings
+from tests.harness.waiting import eventually
 
 # Producers' ids are narrow; sources and ids may hold anything that JSON can.
 texts = st.text(alphabet="a1:*\n\x00", min_size=1, max_size=4)

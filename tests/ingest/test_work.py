@@ -15,8 +15,8 @@ from live.domain.cloudevent import decode_batch, decode_structured
 from live.domain.decoding import Steps, decode_json, decode_ndjson
 from live.errors import ProblemError
 from live.ingest.bodies import unpack
-from tests.ingest.serving import serving
-from tests.support import fresh_settings
+from tests.harness.ingest import serving
+from tests.harness.settings import fresh_settings
 
 MIB: Final = 1024 * 1024
 MOST: Final = 1000

@@ -17,7 +17,9 @@ from live.load.run import Options, Report, describe, make_options, run
 from live.load.viewers import Viewers
 from live.store.connection.client import connect
 from live.store.registry.producers import ProducerStore
-from tests.support import fresh_settings, rolling_board, run_server
+from tests.harness.boards import rolling_board
+from tests.harness.server import run_server
+from tests.harness.settings import fresh_settings
 
 
 @pytest.fixture

@@ -3,7 +3,7 @@
 import gzip
 from typing import Final, NamedTuple
 
-from tests.protocols.wire import CHUNKED, CLOSE, JSON, NDJSON, chunks, likes, post, request
+from tests.harness.wire import CHUNKED, CLOSE, JSON, NDJSON, chunks, likes, post, request
 
 ONE: Final = b'{"key":"a"}'
 MAX_BODY: Final = 4096

@@ -14,10 +14,12 @@ from typing import Final
 import pytest
 from websockets.frames import Opcode
 
+from tests.harness.boards import rolling_board
+from tests.harness.raw_socket import PATH, frame, raw_socket, text
+from tests.harness.server import ServerProcess, run_server
+from tests.harness.settings import fresh_settings
+from tests.harness.wire import CHUNKED, Wire, ask, chunks, connected, post, request, statuses
 from tests.protocols.cases import ONE
-from tests.protocols.sockets import PATH, frame, raw_socket, text
-from tests.protocols.wire import CHUNKED, Wire, ask, chunks, connected, post, request, statuses
-from tests.support import ServerProcess, fresh_settings, rolling_board, run_server
 
 HEALTH: Final = request("GET", "/healthz")
 MOST_GROWTH: Final = 20_000_000

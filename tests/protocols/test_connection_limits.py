@@ -10,10 +10,14 @@ from websockets.asyncio.client import connect
 from websockets.exceptions import InvalidStatus
 
 from live.settings import Duration
+from tests.harness.boards import rolling_board
+from tests.harness.raw_socket import RawSocket, raw_socket, text
+from tests.harness.server import run_server
+from tests.harness.settings import fresh_settings
+from tests.harness.store import StoreProcess
+from tests.harness.waiting import eventually
+from tests.harness.wire import CHUNKED, Wire, ask, chunks, connected, likes, post, request, statuses
 from tests.protocols.cases import ONE
-from tests.protocols.sockets import RawSocket, raw_socket, text
-from tests.protocols.wire import CHUNKED, Wire, ask, chunks, connected, likes, post, request, statuses
-from tests.support import StoreProcess, eventually, fresh_settings, rolling_board, run_server
 
 TIMES: dict[str, Any] = {"request_timeout": Duration(0.6), "idle_timeout": Duration(0.6)}
 HEALTH = request("GET", "/healthz")

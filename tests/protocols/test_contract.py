@@ -13,10 +13,14 @@ import pytest_asyncio
 from live.domain.board import Board
 from live.metrics import REGISTRY
 from live.settings import Duration
+from tests.harness.boards import rolling_board
+from tests.harness.producers import bearer, with_keys
+from tests.harness.server import run_server
+from tests.harness.settings import fresh_settings
+from tests.harness.store import StoreProcess
+from tests.harness.waiting import eventually
+from tests.harness.wire import CHUNKED, CLOSE, ask, chunks, connected, likes, post, request, statuses, without_offsets
 from tests.protocols.cases import CASES, MAX_BODY, ONE
-from tests.protocols.keys import bearer, with_keys
-from tests.protocols.wire import CHUNKED, CLOSE, ask, chunks, connected, likes, post, request, statuses, without_offsets
-from tests.support import StoreProcess, eventually, fresh_settings, rolling_board, run_server
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

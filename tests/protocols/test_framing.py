@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from websockets.frames import Frame, Opcode
 
 from live.protocols.websocket.framing import MessageReader, text_frame
-from tests.protocols.sockets import close, frame, text
+from tests.harness.raw_socket import close, frame, text
 
 MAX_SIZE = 70_000
 

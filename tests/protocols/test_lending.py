@@ -3,7 +3,7 @@
 from contextlib import AsyncExitStack
 
 from live.settings import Duration
-from tests.protocols.wire import connected, request, statuses
+from tests.harness.wire import connected, request, statuses
 from tests.web.test_live import server
 
 STREAM = request("GET", "/v1/boards/posts/stream")

@@ -10,10 +10,11 @@ from websockets.frames import Opcode
 
 from live.protocols.viewer_reaper import ViewerReaper
 from live.protocols.websocket.viewer import ViewerSocket
-from tests.protocols.sockets import HANDSHAKE, RawSocket, close, frame, text
-from tests.protocols.watching import WATCH, Served, apply_next, follow, on_uvloop, served, watch
-from tests.protocols.wire import connected, request
-from tests.support import ModelViewer, eventually
+from tests.harness.raw_socket import HANDSHAKE, RawSocket, close, frame, text
+from tests.harness.viewer import ModelViewer
+from tests.harness.waiting import eventually
+from tests.harness.watching import WATCH, Served, apply_next, follow, on_uvloop, served, watch
+from tests.harness.wire import connected, request
 
 MOST = 1024  # bytes; `max_body` too, for that is the limit under a server that is not ours
 

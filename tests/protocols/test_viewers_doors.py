@@ -12,10 +12,10 @@ import msgspec
 import pytest
 
 from live.protocols.http.connection import HttpProtocol
-from tests.protocols.sockets import HANDSHAKE, RawSocket, close, frame
-from tests.protocols.watching import WATCH, Served, apply_next, follow, long, on_uvloop, served, until, watch
-from tests.protocols.wire import Wire, connected, request
-from tests.support import ModelViewer
+from tests.harness.raw_socket import HANDSHAKE, RawSocket, close, frame
+from tests.harness.viewer import ModelViewer
+from tests.harness.watching import WATCH, Served, apply_next, follow, long, on_uvloop, served, until, watch
+from tests.harness.wire import Wire, connected, request
 
 WAYS = pytest.mark.parametrize("plain", [False, True], ids=["ours", "plain"])
 VERSION_12 = (*HANDSHAKE[:2], ("Sec-WebSocket-Version", "12"), HANDSHAKE[3])

@@ -19,10 +19,13 @@ from websockets.protocol import State
 from websockets.uri import parse_uri
 
 from live.settings import Duration
-from tests.protocols.sockets import HANDSHAKE
-from tests.protocols.watching import WATCH, on_uvloop
-from tests.protocols.wire import request
-from tests.support import ModelViewer, ServerProcess, StoreProcess, fresh_settings
+from tests.harness.raw_socket import HANDSHAKE
+from tests.harness.server import ServerProcess
+from tests.harness.settings import fresh_settings
+from tests.harness.store import StoreProcess
+from tests.harness.viewer import ModelViewer
+from tests.harness.watching import WATCH, on_uvloop
+from tests.harness.wire import request
 
 pytestmark = [pytest.mark.slow, pytest.mark.fault]
 

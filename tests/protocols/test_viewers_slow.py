@@ -16,9 +16,12 @@ from websockets.frames import Opcode
 from live.metrics import SLOW_VIEWERS
 from live.protocols.websocket.viewer import ViewerSocket
 from live.settings import Duration
-from tests.protocols.sockets import RawSocket, frame
-from tests.protocols.watching import Served, apply_next, follow, long, on_uvloop, served, until, watch
-from tests.support import ModelViewer, ServerProcess, StoreProcess, fresh_settings
+from tests.harness.raw_socket import RawSocket, frame
+from tests.harness.server import ServerProcess
+from tests.harness.settings import fresh_settings
+from tests.harness.store import StoreProcess
+from tests.harness.viewer import ModelViewer
+from tests.harness.watching import Served, apply_next, follow, long, on_uvloop, served, until, watch
 
 WAYS = pytest.mark.parametrize("plain", [False, True], ids=["ours", "plain"])
 WINDOW = 4096

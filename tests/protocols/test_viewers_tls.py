@@ -13,8 +13,8 @@ from websockets.exceptions import ConnectionClosed
 
 from live.protocols.websocket.viewer import ViewerSocket
 from live.settings import Duration
-from tests.protocols.watching import WATCH, Served, on_uvloop, served, until
-from tests.support import ModelViewer
+from tests.harness.viewer import ModelViewer
+from tests.harness.watching import WATCH, Served, on_uvloop, served, until
 
 OPENSSL = shutil.which("openssl") or ""
 pytestmark = pytest.mark.skipif(not OPENSSL, reason="openssl is not installed")

@@ -5,7 +5,6 @@ import csv
 import gzip
 import json
 import random
-import socket
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
@@ -64,12 +63,6 @@ def noted(options: Options) -> Note | None:
     """What the command remembers of a replay."""
     path = note_path(options)
     return msgspec.json.decode(path.read_bytes(), type=Note) if path.exists() else None
-
-
-def free_port() -> int:
-    """A port that a server can use repeatedly."""
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        return int(taken.getsockname()[1])
 
 
 class Proxy:

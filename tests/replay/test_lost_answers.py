@@ -18,8 +18,13 @@ from live.replay.batches import with_id
 from live.replay.options import Options
 from live.replay.run import Outcome, replay
 from live.settings import Duration
-from tests.replay.support import Event, Proxy, free_port, lossy, many, noted, scores, send, sums, write
-from tests.support import ServerProcess, StoreProcess, eventually, fresh_settings, rolling_board, run_server
+from tests.harness.boards import rolling_board
+from tests.harness.network import free_port
+from tests.harness.server import ServerProcess, run_server
+from tests.harness.settings import fresh_settings
+from tests.harness.store import StoreProcess
+from tests.harness.waiting import eventually
+from tests.replay.support import Event, Proxy, lossy, many, noted, scores, send, sums, write
 
 RUN = b"0123456789abcdef"
 

@@ -13,9 +13,11 @@ import pytest
 from websockets.frames import Opcode
 
 from live.settings import Duration
-from tests.protocols.sockets import HANDSHAKE, frame
-from tests.protocols.wire import JSON, Wire, connected, post, request, statuses
-from tests.support import ServerProcess, eventually, fresh_settings
+from tests.harness.raw_socket import HANDSHAKE, frame
+from tests.harness.server import ServerProcess
+from tests.harness.settings import fresh_settings
+from tests.harness.waiting import eventually
+from tests.harness.wire import JSON, Wire, connected, post, request, statuses
 
 pytestmark = pytest.mark.security
 

@@ -15,7 +15,11 @@ from live.settings import Settings
 from live.store.board.keys import Keys
 from live.store.connection.client import connect as connect_store
 from live.store.registry.producers import ProducerStore
-from tests.support import eventually, fresh_settings, post, rolling_board, run_server
+from tests.harness.boards import rolling_board
+from tests.harness.producer import post
+from tests.harness.server import run_server
+from tests.harness.settings import fresh_settings
+from tests.harness.waiting import eventually
 
 KISS: Final[dict[str, Any]] = {"title": "Kisses", "source": ["kiss"], "window": "forever"}
 PATH: Final = "/v1/boards/fresh"

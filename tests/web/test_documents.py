@@ -18,7 +18,10 @@ from live.settings import Settings
 from live.web.app import _routes
 from live.web.asyncapi import asyncapi_document
 from live.web.openapi import openapi_document, query_names
-from tests.support import fresh_settings, post, rolling_board, run_server
+from tests.harness.boards import rolling_board
+from tests.harness.producer import post
+from tests.harness.server import run_server
+from tests.harness.settings import fresh_settings
 
 
 async def test_openapi_names_what_is_served(valkey_url: str) -> None:

@@ -13,7 +13,10 @@ from live.domain.board import Board
 from live.domain.board_file import BoardChoice, WindowChoice, make_board
 from live.domain.window import Forever, Periods, Rolling, Sliding, Window
 from live.web.words import span, window_words
-from tests.support import fresh_settings, post, rolling_board, run_server
+from tests.harness.boards import rolling_board
+from tests.harness.producer import post
+from tests.harness.server import run_server
+from tests.harness.settings import fresh_settings
 
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "

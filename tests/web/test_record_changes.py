@@ -7,7 +7,8 @@ import httpx
 import pytest
 
 from live.domain.board_file import parse_boards
-from tests.support import fresh_settings, run_server
+from tests.harness.server import run_server
+from tests.harness.settings import fresh_settings
 
 BOARDS = """
 [[board]]

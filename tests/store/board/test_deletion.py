@@ -25,7 +25,8 @@ from live.store.board.ledger import Ledger
 from live.store.connection.client import Store, connect
 from live.store.registry.presence import Presence
 from live.store.registry.producers import ProducerStore
-from tests.support import StoreProcess, fresh_settings
+from tests.harness.settings import fresh_settings
+from tests.harness.store import StoreProcess
 
 HOUR: Final = 3_600_000
 EPOCH: Final = "00c0ffee"

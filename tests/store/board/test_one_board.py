@@ -11,7 +11,7 @@ from live.store.board.ledger import Ledger
 from live.store.board.reader import read_tops
 from live.store.board.state import SCRIPTS
 from live.store.connection.scripts import Script
-from tests.support import open_ledger, rolling_board
+from tests.harness.boards import open_ledger, rolling_board
 
 HOUR = 3600
 

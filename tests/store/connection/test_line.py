@@ -20,8 +20,10 @@ from live.errors import StoreUnavailableError
 from live.settings import Duration
 from live.store.connection.client import Store, connect, may_have_run, store_errors
 from live.store.connection.line import SILENCE, Line, SharedLine
-from tests.fanout.proxy import proxied
-from tests.support import REDIS_SERVER, StoreProcess, eventually, fresh_settings, valkey
+from tests.harness.settings import fresh_settings
+from tests.harness.store import REDIS_SERVER, StoreProcess, valkey
+from tests.harness.store_proxy import proxied
+from tests.harness.waiting import eventually
 
 PATIENCE = 0.3
 

@@ -8,7 +8,8 @@ import pytest
 from live.errors import StoreUnavailableError
 from live.store.connection.client import Store, connect
 from live.store.registry.definitions import Definition, DefinitionStore
-from tests.support import StoreProcess, fresh_settings
+from tests.harness.settings import fresh_settings
+from tests.harness.store import StoreProcess
 
 ONE = Definition(epoch="00c0ffee", choices={"title": "One"})
 

@@ -18,8 +18,10 @@ from live.store.connection.client import Store, connect
 from live.store.connection.line import SharedLine, Word
 from live.store.connection.scripts import Script
 from live.store.registry.presence import BEAT, PRESENT, Presence
-from tests.mutation import compiled, is_caught, mutated
-from tests.support import StoreProcess, fresh_settings, rolling_board
+from tests.harness.boards import rolling_board
+from tests.harness.mutation import compiled, is_caught, mutated
+from tests.harness.settings import fresh_settings
+from tests.harness.store import StoreProcess
 
 TTL = round(3000 * BEAT)
 EARLIER = -TTL // 3  # milliseconds: a beat ago

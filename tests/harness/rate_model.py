@@ -9,8 +9,8 @@ from live.errors import ProblemError
 from live.store.connection.client import connect
 from live.store.connection.scripts import Script
 from live.store.registry.leases import GCRA, LeaseStore
-from tests.mutation import Mutant, compiled, mutated
-from tests.support import fresh_settings
+from tests.harness.mutation import Mutant, compiled, mutated
+from tests.harness.settings import fresh_settings
 
 NOON: Final = 1_800_000_000
 

@@ -16,8 +16,13 @@ from live.domain.board import Board
 from live.settings import Duration
 from live.web import app
 from live.web.state import Live
-from tests.protocols.sockets import RawSocket, raw_socket
-from tests.support import DEADLINE, ModelViewer, eventually, fresh_settings, post, rolling_board, run_server
+from tests.harness.boards import rolling_board
+from tests.harness.producer import post
+from tests.harness.raw_socket import RawSocket, raw_socket
+from tests.harness.server import run_server
+from tests.harness.settings import fresh_settings
+from tests.harness.viewer import ModelViewer
+from tests.harness.waiting import DEADLINE, eventually
 
 WATCH: Final = "/v1/boards/posts/live"
 LONG: Final = 1000  # characters of a key, so that a hundred records are more than a socket's buffers hold

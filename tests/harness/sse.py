@@ -7,7 +7,7 @@ from typing import Any, Final
 import httpx
 import msgspec
 
-from tests.support import ModelViewer
+from tests.harness.viewer import ModelViewer
 
 PATIENCE: Final = httpx.Timeout(20)
 

@@ -16,8 +16,11 @@ from live.store.board.state import SCRIPTS, Scripts
 from live.store.board.writer import Added
 from live.store.connection.client import connect
 from live.store.connection.scripts import Script
-from tests.mutation import Mutant, compiled, mutated
-from tests.support import StoreProcess, drifted, fresh_settings, rolling_board
+from tests.harness.boards import rolling_board
+from tests.harness.invariants import drifted
+from tests.harness.mutation import Mutant, compiled, mutated
+from tests.harness.settings import fresh_settings
+from tests.harness.store import StoreProcess
 
 WINDOW, SLOT, FUTURE, DEDUPE = 40, 10, 5, 60
 NOON = 4_000_000_000  # so far ahead that nothing which the scripts let expire does, but at once

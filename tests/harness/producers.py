@@ -8,7 +8,9 @@ from live.domain.board_file import BoardChoice, make_board
 from live.domain.producer import Scope
 from live.store.connection.client import connect
 from live.store.registry.producers import ProducerStore
-from tests.support import fresh_settings, rolling_board, run_server
+from tests.harness.boards import rolling_board
+from tests.harness.server import run_server
+from tests.harness.settings import fresh_settings
 
 
 @asynccontextmanager

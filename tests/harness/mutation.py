@@ -14,7 +14,7 @@ from hypothesis.errors import FlakyFailure
 
 from live.store.connection.scripts import Script
 
-_TESTS = Path(__file__).parent
+_TESTS = Path(__file__).parents[1]
 
 
 class Mutant(NamedTuple):

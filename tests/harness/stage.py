@@ -17,7 +17,11 @@ from live.store.board.audit import Auditor
 from live.store.connection.client import connect
 from live.web.boards import BoardPage
 from live.web.records import RecordList, RecordView, Standing
-from tests.support import ModelViewer, eventually, fresh_settings, post, run_server
+from tests.harness.producer import post
+from tests.harness.server import run_server
+from tests.harness.settings import fresh_settings
+from tests.harness.viewer import ModelViewer
+from tests.harness.waiting import eventually
 
 Rows = list[tuple[str, int]]
 _ROW = re.compile(r'<tr data-key="(.*?)">(.*?)</tr>', re.DOTALL)

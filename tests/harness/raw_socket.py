@@ -8,7 +8,7 @@ from typing import Any, Final
 import msgspec
 from websockets.frames import Close, Frame, Opcode
 
-from tests.protocols.wire import Wire, connected, request
+from tests.harness.wire import Wire, connected, request
 
 PATH: Final = "/v1/events/live"
 

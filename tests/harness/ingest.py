@@ -11,7 +11,8 @@ from live.domain.producer import Scope
 from live.settings import Settings
 from live.store.connection.client import connect
 from live.store.registry.producers import ProducerStore
-from tests.support import rolling_board, run_server
+from tests.harness.boards import rolling_board
+from tests.harness.server import run_server
 
 POSTS, NEWS = rolling_board(), rolling_board(board="news")
 

@@ -10,10 +10,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-from tests.support import DEADLINE
+from tests.harness.waiting import DEADLINE
 
 NGINX: Final = shutil.which("nginx") or shutil.which("nginx", path="/usr/sbin:/usr/local/sbin")
-DOCUMENTED: Final = Path(__file__).parent.parent / "docs" / "nginx.conf"
+DOCUMENTED: Final = Path(__file__).parents[2] / "docs" / "nginx.conf"
 TRUSTED: Final = ("127.0.0.1",)  # the address from which it connects to the server
 
 _MAIN: Final = """
