@@ -112,7 +112,7 @@ async def test_a_little_jitter_is_on_top_of_what_the_server_says(valkey_url: str
     async with board_in_browser(valkey_url) as (page, _):
         pauses = await page.evaluate("""async () => {
             const own = document.querySelector('script[type=module]').src;
-            const { Backoff } = await import(own.replace('board', 'backoff'));
+            const { Backoff } = await import(own.replace('board', 'client/backoff'));
             const after = (random) => new Backoff({ random }).after(3);
             return [after(() => 0), after(() => 0.5), after(() => 1)];
         }""")

@@ -13,8 +13,11 @@ _AUTHORITY: Final = re.compile(rf"(\[[0-9a-f]*:[0-9a-f:.]{{1,45}}\]|{_LABEL}(?:\
 _HIGHEST_PORT: Final = 65535
 _ROOT_PATH: Final = re.compile(r"(?:/[A-Za-z0-9_~-][A-Za-z0-9._~-]*)+")
 _OWN_PATHS: Final = frozenset(
-    {"v1", "boards", "embed", "static", "healthz", "readyz", "metrics", "docs", "openapi.json", "asyncapi.json"}
-)
+    {
+        "v1", "boards", "client", "embed", "static", "healthz", "readyz", "metrics", "docs", "openapi.json",
+        "asyncapi.json",
+    }
+)  # fmt: skip
 
 
 class Authority(NamedTuple):

@@ -57,6 +57,7 @@ from live.web import (
     stream,
 )
 from live.web.clients import Clients
+from live.web.cross_origin import CrossOrigin
 from live.web.openapi import query_names
 from live.web.problems import answer_problem
 from live.web.security import SecurityHeaders
@@ -102,7 +103,7 @@ def make_app(settings: Settings, all_boards: Boards) -> ASGIApp:
     )
     app.router.redirect_slashes = False  # one address for each thing; a redirect would go to whatever Host says
     # Headers outside of everything, so that a fault's answer has them too.
-    return SecurityHeaders(Clients(app, clients, settings.root_path))
+    return SecurityHeaders(Clients(CrossOrigin(app, settings.allowed_origins), clients, settings.root_path))
 
 
 def _routes(settings: Settings) -> list[BaseRoute]:
@@ -114,6 +115,7 @@ def _routes(settings: Settings) -> list[BaseRoute]:
         Route("/openapi.json", documents.openapi),
         Route("/asyncapi.json", documents.asyncapi),
         Route("/docs", reference.show),
+        Mount("/client", _Shared(directory=assets("static") / "client"), name="client"),
         Mount(f"/static/{pages.static_version()}", _Immutable(directory=assets("static")), name="static"),
     ]
     if settings.role != "viewers":
@@ -271,6 +273,16 @@ async def _answer_error(request: Request, error: Exception) -> Response:
     if isinstance(error, HTTPException) and error.headers:
         page.headers.update(error.headers)
     return page
+
+
+class _Shared(StaticFiles):
+    """The client, for pages of any origin, at an address that stays: a browser asks whether it changed."""
+
+    def file_response(self, *arguments: object, **named: object) -> Response:
+        response = super().file_response(*arguments, **named)  # type: ignore[arg-type]
+        response.headers["Cache-Control"] = "no-cache"
+        response.headers["Access-Control-Allow-Origin"] = "*"
+        return response
 
 
 class _Immutable(StaticFiles):

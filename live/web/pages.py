@@ -62,8 +62,9 @@ class Shown(msgspec.Struct, frozen=True, kw_only=True):
 def static_version() -> str:
     """A word that changes with any static file; part of their path, so that browsers may keep them for ever."""
     digest = hashlib.sha256()
-    for path in sorted(assets("static").iterdir()):
-        digest.update(path.name.encode() + b"\0" + path.read_bytes())
+    folder = assets("static")
+    for path in sorted(path for path in folder.rglob("*") if path.is_file()):
+        digest.update(str(path.relative_to(folder)).encode() + b"\0" + path.read_bytes())
     return digest.hexdigest()[:12]
 
 
