@@ -21,10 +21,10 @@ from live.settings import Duration
 from tests.client.support import scores, shown, sums
 from tests.harness.boards import rolling_board
 from tests.harness.network import free_port
+from tests.harness.proxy import lossy
 from tests.harness.server import ServerProcess, run_server
 from tests.harness.settings import fresh_settings
 from tests.harness.store import StoreProcess
-from tests.replay.support import lossy
 
 
 async def test_an_answer_says_what_became_of_each_event(valkey_url: str) -> None:

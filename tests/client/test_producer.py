@@ -23,11 +23,11 @@ from live.domain.board_file import BoardChoice, make_board
 from tests.client.support import scores, sums
 from tests.harness.boards import rolling_board
 from tests.harness.network import free_port
+from tests.harness.proxy import lossy
 from tests.harness.server import ServerProcess, run_server
 from tests.harness.settings import fresh_settings
 from tests.harness.store import StoreProcess
 from tests.harness.waiting import eventually
-from tests.replay.support import lossy
 
 
 @pytest.fixture

@@ -20,11 +20,12 @@ from live.replay.run import Outcome, replay
 from live.settings import Duration
 from tests.harness.boards import rolling_board
 from tests.harness.network import free_port
+from tests.harness.proxy import LossyProxy, lossy
 from tests.harness.server import ServerProcess, run_server
 from tests.harness.settings import fresh_settings
 from tests.harness.store import StoreProcess
 from tests.harness.waiting import eventually
-from tests.replay.support import Event, Proxy, lossy, many, noted, scores, send, sums, write
+from tests.replay.support import Event, many, noted, scores, send, sums, write
 
 RUN = b"0123456789abcdef"
 
@@ -85,7 +86,7 @@ async def test_a_file_counts_once_if_the_command_is_killed_repeatedly(valkey_url
     assert server.stop() == 0
 
 
-async def first_batch_of(proxy: Proxy, chance: random.Random) -> None:
+async def first_batch_of(proxy: LossyProxy, chance: random.Random) -> None:
     """Let a few batches through, then hold back the answer to the next."""
     proxy.silent = False
     wanted = proxy.answers + chance.randrange(1, 6)
@@ -115,7 +116,7 @@ async def test_events_in_doubt_count_once_in_other_batches(valkey_url: str, tmp_
         assert await scores(url) == sums(events)
 
 
-async def cut_off(proxy: Proxy, options: Options) -> None:
+async def cut_off(proxy: LossyProxy, options: Options) -> None:
     """Replay until an answer is held back, then stop as a kill would."""
     cut = asyncio.create_task(replay(options, lambda *_: None))
     await proxy.went_silent.wait()
