@@ -64,6 +64,15 @@ def own_store(tmp_path: Path) -> Iterator[StoreProcess]:
         store.kill()
 
 
+@pytest.fixture(scope="session")
+def volatile_store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StoreProcess]:
+    """A Valkey that writes nothing to disk, for state machines, each of which empties it first."""
+    store = valkey(tmp_path_factory.mktemp("volatile"), "--appendonly", "no")
+    store.start()
+    yield store
+    store.kill()
+
+
 def _running(store: StoreProcess) -> Iterator[str]:
     store.start()
     yield store.url

@@ -3,12 +3,10 @@
 import asyncio
 import re
 from collections import Counter
-from collections.abc import Awaitable
 from dataclasses import dataclass, field
-from typing import Any
 
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from hypothesis.stateful import initialize, invariant, precondition, rule
 
 from live.domain.event import MAX_SCORE, Entry, make_entry
 from live.store.board.ledger import Ledger
@@ -18,6 +16,7 @@ from live.store.connection.client import connect
 from live.store.connection.scripts import Script
 from tests.harness.boards import rolling_board
 from tests.harness.invariants import drifted
+from tests.harness.machines import StoreMachine
 from tests.harness.mutation import Mutant, compiled, mutated
 from tests.harness.settings import fresh_settings
 from tests.harness.store import StoreProcess
@@ -62,14 +61,12 @@ class Verdict:
     identities: list[bytes] = field(default_factory=list)
 
 
-class LedgerMachine(RuleBasedStateMachine):
+class LedgerMachine(StoreMachine):
     """Runs the real scripts beside a list of everything that was accepted."""
 
     def __init__(self, store: StoreProcess, clock: str, mutant: Mutant | None = None) -> None:
-        super().__init__()
-        self.store = store
+        super().__init__(store)
         self.mutant = mutant
-        self.loop: asyncio.AbstractEventLoop | None = None  # hypothesis may drop a machine before its first rule
         self.board = rolling_board(f"{WINDOW}s", f"{SLOT}s", clock)
         self.settings = fresh_settings(
             store.url,
@@ -87,12 +84,7 @@ class LedgerMachine(RuleBasedStateMachine):
         self.counted: dict[bytes, int] = {}  # the bucket into which each identity was put last
         self.now = NOON
         self.restarted = False
-        self.client: Any = None
         self.ledgers: list[Ledger] = []
-
-    def run(self, work: Awaitable[Any]) -> Any:
-        assert self.loop is not None
-        return self.loop.run_until_complete(work)
 
     @initialize()
     def begin(self) -> None:
@@ -309,13 +301,3 @@ class LedgerMachine(RuleBasedStateMachine):
         """I1, and the sums kept beside the ranking, after every rule."""
         if self.ledgers:
             assert self.run(drifted(self.client, self.ledgers[0].keys)) == []
-
-    def teardown(self) -> None:
-        """Close what the machine opened."""
-        if self.loop is None:
-            return
-        try:
-            if self.client is not None:
-                self.run(self.client.aclose())
-        finally:
-            self.loop.close()

@@ -1,14 +1,18 @@
-"""Mistakes in scripts, on purpose: each must be caught by an assertion of a test, and by nothing else.
+"""Runs mutants: code with a deliberate mistake, which an assertion of a test has to catch.
 
-A mutant that the store can't compile, or that makes the store answer with an error, proves nothing about the test that
-meets it. So a mutant is loaded into the store first, and only an assertion that stands in `tests/` counts as a catch:
-errors of the store, timeouts and assertions of the program itself go through.
+A mutant that does not compile, or that makes the store return an error, proves nothing about the test that runs it. So
+the store compiles each mutant script first, and only a failed assertion in `tests/` counts as a catch. Errors of the
+store, timeouts and failed assertions of the program itself fail the test.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from functools import wraps
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
+from unittest.mock import patch
 
+import pytest
 import redis
 from hypothesis.errors import FlakyFailure
 
@@ -18,7 +22,7 @@ _TESTS = Path(__file__).parents[1]
 
 
 class Mutant(NamedTuple):
-    """A mistake to make in a script: what stands in place of what."""
+    """A mistake to make in a script: `wrong` replaces `right`."""
 
     script: str
     right: str
@@ -26,15 +30,20 @@ class Mutant(NamedTuple):
 
 
 def mutated(source: str, changes: Mapping[str, str]) -> str:
-    """A source with pieces replaced, each of which stands in it once."""
+    """Replace pieces of a source.
+
+    Raises:
+        ValueError: a piece does not occur exactly once.
+    """
     for right, wrong in changes.items():
-        assert source.count(right) == 1, f"{right!r} stands {source.count(right)} times in the script, not once"
+        if source.count(right) != 1:  # an assertion here would pass for a catch
+            raise ValueError(f"{right!r} occurs {source.count(right)} times in the script, not once")
         source = source.replace(right, wrong)
     return source
 
 
 def compiled(store: str, script: Script) -> Script:
-    """The script, after the store has compiled it.
+    """Compile a script in the store, and return it.
 
     Raises:
         redis.ResponseError: it does not compile.
@@ -44,24 +53,49 @@ def compiled(store: str, script: Script) -> Script:
     return script
 
 
-def is_caught(run: Callable[[], object]) -> bool:
-    """Whether a run on a mutant ends with an assertion of a test. Any other error is raised: the mutant is no good."""
+@contextmanager
+def must_be_caught(mistake: str) -> Iterator[None]:
+    """Fail unless the body, which runs a mutant, ends with an assertion of a test. Other errors go through."""
     try:
-        run()
+        yield
     except AssertionError as error:
         if not _is_of_a_test(error):
             raise
-        return True
     except FlakyFailure as group:
         # The same steps did not fail twice, as where random bytes decide: each failure has to be an assertion.
         if not all(isinstance(error, AssertionError) and _is_of_a_test(error) for error in group.exceptions):
             raise
-        return True
-    return False
+    else:
+        pytest.fail(f"no test notices this mistake: {mistake}")
+
+
+@contextmanager
+def replaced(owner: object, name: str, mutant: Callable[..., object]) -> Iterator[None]:
+    """Put a mutant in place of a function of a class or module while in the context.
+
+    Raises:
+        AttributeError: there is no such function.
+        RuntimeError: nothing called the mutant, so it proves nothing.
+    """
+    right = getattr(owner, name)
+    called = False
+
+    @wraps(right)
+    def wrong(*arguments: Any, **named: Any) -> object:
+        nonlocal called
+        called = True
+        return mutant(*arguments, **named)
+
+    with patch.object(owner, name, wrong):
+        try:
+            yield
+        finally:
+            if not called:
+                raise RuntimeError(f"nothing called {name}")
 
 
 def _is_of_a_test(error: AssertionError) -> bool:
-    """Whether the assertion that failed stands in a file of the tests."""
+    """Whether a test made the assertion that failed."""
     trace = error.__traceback__
     assert trace is not None, "an error that was raised has a traceback"
     while trace.tb_next is not None:
