@@ -33,7 +33,8 @@ from live.store.connection.private import make_private
 from live.store.connection.witness import CHOICES
 from live.store.registry.producers import ProducerStore
 from live.system.descriptors import fit, raise_limit
-from live.web.app import make_app, relax_collector
+from live.system.processes import relax_collector
+from live.web.app import make_app
 
 log = structlog.get_logger()
 

@@ -1,6 +1,7 @@
-"""Processes that do not outlive the one that started them."""
+"""What a worker process sets up for itself: it ends with its parent, and collects garbage less often."""
 
 import ctypes
+import gc
 import os
 import signal
 from typing import Final
@@ -17,3 +18,19 @@ def end_with_parent(parent: int) -> None:
     _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
     if os.getppid() != parent:
         os.kill(os.getpid(), signal.SIGTERM)
+
+
+def relax_collector() -> None:
+    """Exclude objects that live as long as the process from garbage collection, and collect less often.
+
+    A request creates hardly any reference cycles. With the defaults, collection takes an eighth of the time of a POST.
+    Signals are blocked meanwhile: an exception that a signal handler raises inside a destructor would be dropped.
+    """
+    ending = {signal.SIGINT, signal.SIGTERM}
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, ending)
+    try:
+        gc.collect()
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+    gc.freeze()
+    gc.set_threshold(10_000, 20, 50)

@@ -1,20 +1,15 @@
 """The composition root: puts the parts of one process together and gives each route its handler."""
 
 import asyncio
-import gc
-import signal
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from multiprocessing import parent_process
-from typing import Final, TypeAlias
 
 import structlog
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import BaseRoute, Mount, Route, WebSocketRoute
-from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp
 
 from live.auth.authenticator import Authenticator
@@ -30,7 +25,6 @@ from live.errors import EpochLostError, ProblemError, StoreUnavailableError
 from live.fanout.hub import Hub
 from live.ingest.intake import Intake
 from live.logs import configure_logs
-from live.network.parameters import require_known
 from live.protocols.connection_limits import ConnectionLimits
 from live.protocols.http.parts import Parts
 from live.protocols.viewer_reaper import ViewerReaper
@@ -41,34 +35,16 @@ from live.store.connection.loss import LossWatch
 from live.store.registry.idempotency import Answers
 from live.store.registry.presence import Presence
 from live.store.registry.turn import Turn
-from live.system.processes import end_with_parent
-from live.web import (
-    board_changes,
-    boards,
-    documents,
-    events,
-    live,
-    operations,
-    pages,
-    producers,
-    record_changes,
-    records,
-    reference,
-    stream,
-)
+from live.system.processes import end_with_parent, relax_collector
+from live.web import pages
 from live.web.clients import Clients
 from live.web.cross_origin import CrossOrigin
-from live.web.openapi import query_names
 from live.web.problems import answer_problem
+from live.web.routes import routes_of
 from live.web.security import SecurityHeaders
-from live.web.state import Live, assets, live_of
+from live.web.state import Live, live_of
 
 log = structlog.get_logger()
-
-Endpoint: TypeAlias = Callable[[Request], Awaitable[Response]]
-
-_READ: Final = ("GET",)
-_CHANGED: Final = ("PUT", "PATCH", "DELETE")
 
 
 def make_app(settings: Settings, all_boards: Boards) -> ASGIApp:
@@ -95,7 +71,7 @@ def make_app(settings: Settings, all_boards: Boards) -> ASGIApp:
             await parts.client.aclose()
 
     app = Starlette(
-        routes=_routes(settings),
+        routes=routes_of(settings),
         exception_handlers=dict.fromkeys(
             (ProblemError, StoreUnavailableError, EpochLostError, HTTPException, Exception), _answer_error
         ),
@@ -104,60 +80,6 @@ def make_app(settings: Settings, all_boards: Boards) -> ASGIApp:
     app.router.redirect_slashes = False  # one address for each thing; a redirect would go to whatever Host says
     # Headers outside of everything, so that a fault's answer has them too.
     return SecurityHeaders(Clients(CrossOrigin(app, settings.allowed_origins), clients, settings.root_path))
-
-
-def _routes(settings: Settings) -> list[BaseRoute]:
-    """What a process of this role serves."""
-    routes: list[BaseRoute] = [
-        Route("/healthz", operations.healthz),
-        Route("/readyz", operations.readyz),
-        Route("/metrics", operations.metrics),
-        Route("/openapi.json", documents.openapi),
-        Route("/asyncapi.json", documents.asyncapi),
-        Route("/docs", reference.show),
-        Mount("/client", _Shared(directory=assets("static") / "client"), name="client"),
-        Mount(f"/static/{pages.static_version()}", _Immutable(directory=assets("static")), name="static"),
-    ]
-    if settings.role != "viewers":
-        routes += [
-            _contract("/v1/events", events.take_events, "POST", "OPTIONS"),
-            WebSocketRoute("/v1/events/live", producers.take_messages),
-            _contract("/v1/events/live", producers.refuse_plain),
-        ]
-    changed = _CHANGED if settings.role in settings.admin_roles else ()
-    read = _READ if settings.role != "ingest" else ()
-    if changed:
-        routes.append(_contract("/v1/trail", board_changes.get_trail))
-    if changed or read:
-        routes += [
-            _contract("/v1/boards/{board}", board_changes.serve_board, *read, *changed),
-            _contract("/v1/boards/{board}/records/{key:path}", record_changes.serve_record, *read, *changed),
-        ]
-    if read:
-        routes += [
-            _contract("/v1/boards", boards.list_boards),
-            _contract("/v1/boards/{board}/records", records.list_records),
-            _contract("/v1/records/{key:path}", records.get_standing),
-            WebSocketRoute("/v1/boards/{board}/live", live.watch_board),
-            _contract("/v1/boards/{board}/stream", stream.stream_board),
-            _contract("/v1/boards/{board}/live", live.refuse_plain),
-            Route("/", pages.index),
-            Route("/boards/{board}", pages.board_page),
-            Route("/embed/{board}", pages.embedded_board),
-        ]
-    return routes
-
-
-def _contract(path: str, endpoint: Endpoint, *methods: str) -> Route:
-    """A route of the contract: it takes the query parameters that `/openapi.json` names, and refuses all others."""
-    documented = path.replace(":path", "")
-
-    async def checked(request: Request) -> Response:
-        if request.scope["query_string"]:
-            require_known(request.query_params, query_names(documented, request.method))
-        return await endpoint(request)
-
-    return Route(path, checked, methods=methods or None)
 
 
 def app_from_environment() -> ASGIApp:
@@ -169,22 +91,6 @@ def app_from_environment() -> ASGIApp:
     configure_logs(settings.log_level)
     relax_collector()
     return make_app(settings, load_boards(settings.boards))
-
-
-def relax_collector() -> None:
-    """Exclude what lives as long as the process from garbage collection, and collect less often.
-
-    A request creates hardly any reference cycles. With the defaults, collection takes an eighth of the time of a POST.
-    Signals wait meanwhile: an exception that a signal handler raises inside a destructor would be dropped.
-    """
-    ending = {signal.SIGINT, signal.SIGTERM}
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, ending)
-    try:
-        gc.collect()
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
-    gc.freeze()
-    gc.set_threshold(10_000, 20, 50)
 
 
 def make_parts(settings: Settings, all_boards: Boards, clients: ClientResolver) -> Live:
@@ -273,22 +179,3 @@ async def _answer_error(request: Request, error: Exception) -> Response:
     if isinstance(error, HTTPException) and error.headers:
         page.headers.update(error.headers)
     return page
-
-
-class _Shared(StaticFiles):
-    """The client, for pages of any origin, at an address that stays: a browser asks whether it changed."""
-
-    def file_response(self, *arguments: object, **named: object) -> Response:
-        response = super().file_response(*arguments, **named)  # type: ignore[arg-type]
-        response.headers["Cache-Control"] = "no-cache"
-        response.headers["Access-Control-Allow-Origin"] = "*"
-        return response
-
-
-class _Immutable(StaticFiles):
-    """Static files under a path that names their version: a browser never has to ask again."""
-
-    def file_response(self, *arguments: object, **named: object) -> Response:
-        response = super().file_response(*arguments, **named)  # type: ignore[arg-type]
-        response.headers["Cache-Control"] = "public, max-age=31536000, immutable"
-        return response

@@ -12,7 +12,7 @@ from live.domain.event import MAX_SCORE, Event
 from live.errors import REFUSALS
 from live.ingest.posting import Answer
 from live.ingest.replies import ProblemBody
-from live.web.board_changes import Trail
+from live.web.audit_log import AuditLog
 from live.web.boards import BoardList, BoardPage
 from live.web.describing import (
     ASKING,
@@ -36,9 +36,8 @@ from live.web.describing import (
     tagged,
     text,
 )
-from live.web.openapi_admin import board_changes, get_trail, record_changes
-from live.web.record_changes import Visibility
-from live.web.records import RecordList, RecordView, Standing
+from live.web.openapi_admin import board_changes, get_audit_log, record_changes
+from live.web.records import RecordList, RecordView, Standing, Visibility
 from live.web.schemas import Json, contract_components, listed, reference
 
 INFO: Final = {
@@ -90,7 +89,7 @@ _BODIES: Final = """The `Content-Type` selects the form of the body:
 With `ce-…` headers, the request is a CloudEvent in binary mode, and the body may have any type.
 Each form may use `Content-Encoding: gzip`."""
 _STRUCTS: Final = (
-    Event, CloudEvent, Answer, BoardList, BoardPage, RecordView, RecordList, Standing, Trail, RunningChoice,
+    Event, CloudEvent, Answer, BoardList, BoardPage, RecordView, RecordList, Standing, AuditLog, RunningChoice,
     Visibility, ProblemBody,
 )  # fmt: skip
 
@@ -114,7 +113,7 @@ def openapi_document() -> Json:
             "/v1/records/{key}": {"get": _get_standing()},
             "/v1/boards/{board}/live": {"get": _watch_board()},
             "/v1/boards/{board}/stream": {"get": _stream_board()},
-            "/v1/trail": {"get": get_trail()},
+            "/v1/trail": {"get": get_audit_log()},
             **_pages(),
             **_operations(),
         },
@@ -134,8 +133,8 @@ def openapi_document() -> Json:
 @cache
 def query_names(path: str, method: str) -> frozenset[str]:
     """The query parameters of an operation, according to the document."""
-    told = openapi_document()["paths"].get(path, {}).get("get" if method == "HEAD" else method.lower(), {})
-    return names_in(told.get("parameters", ()), "query")
+    operation = openapi_document()["paths"].get(path, {}).get(method.lower(), {})
+    return names_in(operation.get("parameters", ()), "query")
 
 
 def _post(cloudevent: Json) -> Json:

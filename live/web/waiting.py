@@ -15,10 +15,10 @@ from live.fanout.viewer import ChannelEndedError, PullViewer
 from live.network.parameters import whole_number
 from live.settings import Settings
 from live.web.clients import client_of
+from live.web.paging import DEFAULT_LIMIT
 from live.web.state import Live
 from live.web.watching import lend, unless_left
 
-_DEFAULT_LIMIT: Final = 100
 _LONGEST: Final = 60  # seconds
 _ELSEWHERE: Final = ("cursor", "period", "score", "start")
 
@@ -44,7 +44,7 @@ class Wait(msgspec.Struct, frozen=True):
         for name in _ELSEWHERE:
             if name in query:
                 raise ProblemError("parameter_invalid", f"`wait` can't be combined with `{name}`")
-        asked, known = Subscription(size=whole_number(query, "limit", min(_DEFAULT_LIMIT, most), 1, most)), ""
+        asked, known = Subscription(size=whole_number(query, "limit", min(DEFAULT_LIMIT, most), 1, most)), ""
         for part in request.headers.get("if-none-match", "").split(","):
             tag = part.strip().removeprefix("W/")
             since = asked.since(tag.strip('"'))

@@ -1,4 +1,4 @@
-"""The boards made at run time: one hash for all their definitions, and a trail of who changed them."""
+"""The boards made at run time: one hash for all their definitions, and an audit log of who changed them."""
 
 from collections.abc import Mapping
 from typing import Any, Final, Literal, cast
@@ -14,7 +14,7 @@ from live.store.connection.scripts import Script
 DEFINE: Final = Script("define")
 
 _VERSION: Final = ":version"  # no board's id: those have no colon
-_TRAIL_LENGTH: Final = 10_000
+_MAX_ENTRIES: Final = 10_000
 
 What = Literal["created", "changed", "frozen", "thawed", "deleted", "expired"]
 
@@ -44,8 +44,11 @@ class Definitions(msgspec.Struct, frozen=True):
     boards: Mapping[str, Definition]
 
 
-class Deed(msgspec.Struct, frozen=True):
-    """One entry of the trail; `at` is in milliseconds since 1970 by the store's clock, `who` the id of a producer."""
+class AuditEntry(msgspec.Struct, frozen=True):
+    """One change of a board.
+
+    `at` is in milliseconds since 1970 by the store's clock. `who` is the id of an API key, `anonymous` or `server`.
+    """
 
     at: int
     who: str
@@ -59,7 +62,7 @@ class DefinitionStore:
 
     def __init__(self, client: Store, prefix: str, define: Script = DEFINE) -> None:
         names = SystemKeys(prefix)
-        self.key, self.trail_key, self._store_key = names.definitions, names.trail, names.store
+        self.key, self.audit_key, self._store_key = names.definitions, names.trail, names.store
         self._decoded: dict[str, tuple[bytes, Definition]] = {}  # as last read: of a thousand boards few are changed
         self._client = client
         self._define = define
@@ -109,11 +112,11 @@ class DefinitionStore:
             return int((await self._client.line.call("TIME"))[0])
 
     async def keep(
-        self, version: str, board: str, definition: Definition | None, deed: tuple[str, What, dict[str, Any]] | None
+        self, version: str, board: str, definition: Definition | None, audit: tuple[str, What, dict[str, Any]] | None
     ) -> bool:
         """Keep a definition, or with None drop it; False when somebody has changed any of them since `version`.
 
-        `deed` goes to the trail: who, what, and the choices.
+        `audit` is the entry for the audit log: who, what, and the choices.
 
         Raises:
             StoreUnavailableError: the store is away; with `unknown`, the definition may be kept all the same.
@@ -121,13 +124,13 @@ class DefinitionStore:
         """
         witness = self._client.witness
         witness.require_whole()
-        who, what, choices = deed or ("", "", {})
+        who, what, choices = audit or ("", "", {})
         text = b"" if definition is None else msgspec.json.encode(definition)
-        arguments: list[Word] = [version, board, text, _TRAIL_LENGTH, who, what, msgspec.json.encode(choices)]
+        arguments: list[Word] = [version, board, text, _MAX_ENTRIES, who, what, msgspec.json.encode(choices)]
         arguments.append(witness.facts.store)
         try:
             async with store_errors():
-                reply = await self._define(self._client, [self.key, self.trail_key, self._store_key], arguments)
+                reply = await self._define(self._client, [self.key, self.audit_key, self._store_key], arguments)
         except StoreUnavailableError as error:
             witness.require_whole()
             raise StoreUnavailableError(str(error), unknown=may_have_run(error.__cause__)) from error
@@ -136,21 +139,21 @@ class DefinitionStore:
             witness.require_whole()
         return bool(reply[0] == b"ok")
 
-    async def trail(self, limit: int) -> list[Deed]:
-        """The last deeds, the newest first.
+    async def audit_log(self, limit: int) -> list[AuditEntry]:
+        """The last entries of the audit log, newest first.
 
         Raises:
             StoreUnavailableError: the store is away.
         """
         async with store_errors():
-            entries = await self._client.line.call("XREVRANGE", self.trail_key, "+", "-", "COUNT", limit)
-        return [_deed(entry.decode(), fields) for entry, fields in entries]
+            entries = await self._client.line.call("XREVRANGE", self.audit_key, "+", "-", "COUNT", limit)
+        return [_entry(stream_id.decode(), fields) for stream_id, fields in entries]
 
 
-def _deed(entry: str, fields: list[bytes]) -> Deed:
+def _entry(stream_id: str, fields: list[bytes]) -> AuditEntry:
     held = {name.decode(): value for name, value in zip(fields[::2], fields[1::2], strict=True)}
-    return Deed(
-        at=int(entry.partition("-")[0]),
+    return AuditEntry(
+        at=int(stream_id.partition("-")[0]),
         who=held["who"].decode(),
         what=cast("What", held["what"].decode()),
         board=held["board"].decode(),

@@ -1,11 +1,11 @@
-"""The composition root."""
+"""What a worker process sets up for itself."""
 
 import subprocess
 import sys
 
 ENDED_WHILE_COLLECTING = """
 import os, signal, sys
-from live.web.app import relax_collector
+from live.system.processes import relax_collector
 
 signal.signal(signal.SIGTERM, lambda *_: sys.exit(7))
 

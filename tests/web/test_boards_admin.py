@@ -299,9 +299,9 @@ async def test_only_admins_change_boards(valkey_url: str) -> None:
         assert (await one.put("/v1/boards/other", json=KISS, headers=keys["chief"])).status_code == 201
         assert code(await one.get("/v1/trail", headers=keys["poster"])) == (403, "scope_forbidden")
         trail = (await one.get("/v1/trail", headers=keys["boss"])).json()["trail"]
-        assert [(deed["who"], deed["board"]) for deed in trail] == [("chief", "other"), ("boss", "fresh")]
+        assert [(entry["who"], entry["board"]) for entry in trail] == [("chief", "other"), ("boss", "fresh")]
         trail = (await one.get("/v1/trail", headers=keys["chief"])).json()["trail"]
-        assert [deed["board"] for deed in trail] == ["other"]
+        assert [entry["board"] for entry in trail] == ["other"]
         assert code(await one.get("/v1/trail?limit=0", headers=keys["boss"])) == (400, "parameter_invalid")
 
 
@@ -334,8 +334,8 @@ async def test_a_board_that_nobody_uses_leaves_by_itself(any_store: str) -> None
             return "fresh" not in boards
 
         await eventually(left)
-        deed = (await one.get("/v1/trail?limit=1")).json()["trail"][0]
-        assert (deed["who"], deed["what"], deed["board"]) == ("server", "expired", "fresh")
+        entry = (await one.get("/v1/trail?limit=1")).json()["trail"][0]
+        assert (entry["who"], entry["what"], entry["board"]) == ("server", "expired", "fresh")
         assert await keys_of_fresh(settings) == []
         await viewer.close()
 
