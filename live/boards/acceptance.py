@@ -69,7 +69,7 @@ def _next_epoch(epoch: str, salt: str) -> str:
 async def _go_on(client: Store, prefix: str, definitions: DefinitionStore, board: str, changed: Definition) -> None:
     """Give a board made at run time another life, in its definition first: what differs from that is not served."""
     found = await definitions.load()
-    if not await definitions.keep(found.version, board, changed, None):
+    if await definitions.keep(found.version, board, changed, None) is None:
         raise StoreUnavailableError(
             "another process changes boards: stop all servers that use the store, and try again"
         )

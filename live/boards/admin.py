@@ -7,8 +7,9 @@ life, so whoever has not heard of its end can't revive it. A making or a leaving
 
 import asyncio
 import secrets
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from typing import Any, Final
+from typing import Any, Final, TypeAlias, TypeVar
 
 import msgspec
 
@@ -28,6 +29,9 @@ ABANDONED: Final = 10  # seconds: whoever makes a board has written off for long
 _PATIENCE: Final = 15.0  # longer than that, so that what was abandoned is taken over
 _PAUSE: Final = 0.05
 
+_T = TypeVar("_T")
+_Attempt: TypeAlias = Callable[[Definitions, Definition | None], Awaitable[_T | None]]
+
 
 class BoardAdmin:
     """Changes the boards of one key prefix; those of the boards file are not its own."""
@@ -41,23 +45,23 @@ class BoardAdmin:
         self._read: dict[str, tuple[Definition, Board]] = {}  # of each definition that was met its board
 
     async def put(self, board: str, choices: dict[str, Any], who: str, maker: Producer | None = None) -> bool:
-        """Make a board, or give it other choices; True when it was made. `maker` has to have rights to what it reads.
+        """Create a board, or replace its choices. `maker` must have rights to everything that the board reads.
+
+        Returns:
+            Whether the board was created.
 
         Raises:
             ProblemError: `board_in_file`, `board_invalid`, `board_fixed`, `scope_forbidden` or `too_many_boards`.
             StoreUnavailableError: the store is away.
         """
-        self._not_in_file(board)
-        deadline = asyncio.get_running_loop().time() + _PATIENCE
-        while asyncio.get_running_loop().time() < deadline:
-            found, held = await self._settled(board)
+
+        async def attempt(found: Definitions, held: Definition | None) -> bool | None:
             if held is None:
-                if await self._make(found, board, choices, who, maker):
-                    return True
-            elif held.state == "live" and await self._change(found, board, held, choices, who, maker):
-                return False
-            await asyncio.sleep(_PAUSE)
-        raise StoreUnavailableError(f"board {board} is changed by others all the time")
+                return await self._make(found, board, choices, who, maker) or None
+            is_done = held.state == "live" and await self._change(found, board, held, choices, who, maker)
+            return False if is_done else None
+
+        return await self._until_done(board, attempt)
 
     async def patch(self, board: str, patch: dict[str, Any], who: str, maker: Producer | None = None) -> None:
         """Change some choices of a board; `maker` as in `put`.
@@ -66,40 +70,38 @@ class BoardAdmin:
             ProblemError: `board_in_file`, `board_not_found`, `board_invalid`, `board_fixed` or `scope_forbidden`.
             StoreUnavailableError: the store is away.
         """
-        self._not_in_file(board)
-        deadline = asyncio.get_running_loop().time() + _PATIENCE
-        while asyncio.get_running_loop().time() < deadline:
-            found, held = await self._settled(board)
+
+        async def attempt(found: Definitions, held: Definition | None) -> bool | None:
             if held is None:
                 raise _no_such(board)
             choices = merge(held.choices, patch)
-            if held.state == "live" and await self._change(found, board, held, choices, who, maker):
-                return
-            await asyncio.sleep(_PAUSE)
-        raise StoreUnavailableError(f"board {board} is changed by others all the time")
+            return (held.state == "live" and await self._change(found, board, held, choices, who, maker)) or None
+
+        await self._until_done(board, attempt)
 
     async def delete(self, board: str, who: str, *, what: What = "deleted", epoch: str | None = None) -> None:
-        """Remove a board with everything it owns; with `epoch`, only that life of it.
+        """Delete a board with everything it owns; with `epoch`, only if the board has this epoch.
 
-        A union that added it up keeps what it has counted, and is fed no more by a board of this id.
+        A union that adds it up keeps what it has counted, and ignores a later board of the same id.
 
         Raises:
             ProblemError: `board_in_file` or `board_not_found`.
             StoreUnavailableError: the store is away.
         """
-        self._not_in_file(board)
-        deadline = asyncio.get_running_loop().time() + _PATIENCE
-        while asyncio.get_running_loop().time() < deadline:
-            found, held = await self._settled(board)
+
+        async def attempt(found: Definitions, held: Definition | None) -> bool | None:
             if held is None or epoch not in (None, held.epoch):
                 raise _no_such(board)
-            if held.state == "live":
-                leaving = msgspec.structs.replace(held, state="leaving", since=await self.definitions.now())
-                if await self.definitions.keep(found.version, board, leaving, (who, what, held.choices)):
-                    await self.finish(board, leaving)
-                    return
-            await asyncio.sleep(_PAUSE)
-        raise StoreUnavailableError(f"board {board} is changed by others all the time")
+            if held.state != "live":
+                return None
+            leaving = msgspec.structs.replace(held, state="leaving", since=found.now)
+            version = await self.definitions.keep(found.version, board, leaving, (who, what, held.choices))
+            if version is None:
+                return None
+            await self.finish(board, leaving, version)
+            return True
+
+        await self._until_done(board, attempt)
 
     async def expire(self, board: str, epoch: str, idle_ttl: int) -> float | None:
         """Remove a board that nobody has used for `idle_ttl` seconds; None when it is gone, else seconds to wait.
@@ -113,17 +115,34 @@ class BoardAdmin:
                 await self.delete(board, "server", what="expired", epoch=epoch)
         return wait
 
-    async def finish(self, board: str, left: Definition) -> None:
-        """Remove what a board owned that is leaving, or was never made, and forget it.
+    async def finish(self, board: str, left: Definition, version: str | None = None) -> None:
+        """Delete what a board owned, and then its definition `left`; `version` is the current one, if it is known.
 
         Raises:
             StoreUnavailableError: the store is away.
         """
         await delete_keys(self._client, Keys(self._prefix, board), left.epoch)
-        while True:
+        while version is None or await self.definitions.keep(version, board, None, None) is None:
             found = await self.definitions.load()
-            if found.boards.get(board) != left or await self.definitions.keep(found.version, board, None, None):
+            if found.boards.get(board) != left:
                 return
+            version = found.version
+
+    async def _until_done(self, board: str, attempt: _Attempt[_T]) -> _T:
+        """Try a change until it succeeds; an attempt returns None if another process changed a definition meanwhile.
+
+        Raises:
+            ProblemError: `board_in_file`, or what the attempt raises.
+            StoreUnavailableError: the store is away, or others change the board all the time.
+        """
+        self._not_in_file(board)
+        deadline = asyncio.get_running_loop().time() + _PATIENCE
+        while asyncio.get_running_loop().time() < deadline:
+            done = await attempt(*await self._settled(board))
+            if done is not None:
+                return done
+            await asyncio.sleep(_PAUSE)
+        raise StoreUnavailableError(f"other processes keep changing board {board}")
 
     def _not_in_file(self, board: str) -> None:
         if board in self._in_file.by_id:
@@ -135,8 +154,8 @@ class BoardAdmin:
         held = found.boards.get(board)
         if held is None or held.state == "live":
             return found, held
-        if held.state == "leaving" or await self.definitions.now() - held.since > ABANDONED:
-            await self.finish(board, held)
+        if held.state == "leaving" or found.now - held.since > ABANDONED:
+            await self.finish(board, held, found.version)
             found = await self.definitions.load()
         return found, found.boards.get(board)
 
@@ -173,16 +192,16 @@ class BoardAdmin:
         self._require_room(found)
         made, keys = self._checked(found, board, choices, None), Keys(self._prefix, board)
         _require_rights(maker, made, None)
-        since = await self.definitions.now()
         reserved = Definition(
             epoch=secrets.token_hex(4),
             choices=choices,
             state="making",
-            since=since,
+            since=found.now,
             owner=maker.id if maker is not None and maker.is_limited else "",
             parts={part: found.boards[part].epoch if part in found.boards else "" for part in made.union},
         )
-        if not await self.definitions.keep(found.version, board, reserved, None):
+        version = await self.definitions.keep(found.version, board, reserved, None)
+        if version is None:
             return False
         while (other := await create(self._client, keys, made, reserved.epoch)) is not None:
             epoch, at_run_time = other
@@ -194,13 +213,15 @@ class BoardAdmin:
                 raise ProblemError("board_in_file", detail)
             await delete_keys(self._client, keys, epoch)  # what a making or leaving has left that nobody could finish
         live = msgspec.structs.replace(reserved, state="live")
-        while (found := await self.definitions.load()).boards.get(board) == reserved:
-            if await self.definitions.keep(found.version, board, live, (who, "created", choices)):
-                if made.frozen:
-                    await update(self._client, keys, live.epoch, live.revision, frozen=True)
-                return True
-        await delete_keys(self._client, keys, reserved.epoch)
-        return False
+        while await self.definitions.keep(version, board, live, (who, "created", choices)) is None:
+            found = await self.definitions.load()
+            if found.boards.get(board) != reserved:
+                await delete_keys(self._client, keys, reserved.epoch)
+                return False
+            version = found.version
+        if made.frozen:
+            await update(self._client, keys, live.epoch, live.revision, frozen=True)
+        return True
 
     async def _change(
         self,
@@ -220,7 +241,7 @@ class BoardAdmin:
         if mistakes := list(forbidden(old, new)):
             raise ProblemError("board_fixed", "\n".join(mistakes))
         changed = msgspec.structs.replace(held, choices=choices, revision=held.revision + 1)
-        if not await self.definitions.keep(found.version, board, changed, (who, _what(old, new), choices)):
+        if await self.definitions.keep(found.version, board, changed, (who, _what(old, new), choices)) is None:
             return False
         keys = Keys(self._prefix, board)
         await update(self._client, keys, changed.epoch, changed.revision, frozen=new.frozen)

@@ -73,15 +73,15 @@ class BoardRegistry:
                     is_away = False
                 await asyncio.sleep(_PAUSE)
 
-    async def look(self) -> None:
-        """Take over what was changed since the last look.
+    async def look(self, *, has_changed: bool = False) -> None:
+        """Run the boards as they are defined now. With `has_changed`, don't ask for the version first.
 
         Raises:
             StoreUnavailableError: the store is away.
         """
         async with self._looking:
             definitions = self._board_admin.definitions
-            if self._version is not None and await definitions.version() == self._version:
+            if not has_changed and self._version is not None and await definitions.version() == self._version:
                 return
             found = await definitions.load()
             if self._is_lost():  # what is gone was not removed by anybody: it stays, and is refused

@@ -135,7 +135,7 @@ async def test_an_abandoned_making_is_taken_over(any_store: str) -> None:
             epoch="0badbad0",
             choices=KISS,
             state="making",
-            since=await made.board_admin.definitions.now() - ABANDONED - 1,
+            since=(await made.board_admin.definitions.load()).now - ABANDONED - 1,
         )
         await made.define(abandoned)
         assert await create(made.client, made.keys, board, abandoned.epoch) is None
@@ -213,7 +213,7 @@ async def test_the_trail_tells_what_was_done(any_store: str) -> None:
             ("dan", "deleted", "b"),
         ]  # fmt: skip
         assert entries[2].choices == {**KISS, "title": "B", "frozen": True}
-        now = await made.board_admin.definitions.now() * 1000
+        now = (await made.board_admin.definitions.load()).now * 1000
         assert all(now - 60_000 < entry.at < now + 2000 for entry in entries)
         assert len(await made.board_admin.definitions.audit_log(2)) == 2
 

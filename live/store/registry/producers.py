@@ -1,4 +1,4 @@
-"""The producers in the store: one hash for all, changed by compare-and-set, with a version that tells of a change."""
+"""The producers in the store: a record for each, changed by compare-and-set."""
 
 from collections.abc import Callable, Mapping
 from typing import Final
@@ -10,58 +10,51 @@ from live.errors import StoreUnavailableError
 from live.store.board.keys import SystemKeys
 from live.store.connection.client import Store, store_errors
 from live.store.connection.scripts import Script
+from live.store.registry.versioned import VersionedHash, decode_entry
 
 REGISTER: Final = Script("register")
 
-_VERSION: Final = ":version"  # no producer's id: those have no colon
-_MOST_TRIES: Final = 100  # each lost one means that somebody else's change went through
+_MAX_TRIES: Final = 100  # each failed one means that another process changed the producer
 
 
 class Registered(msgspec.Struct, frozen=True):
-    """Every producer there ever was, at one instant; `version` is empty when there was none."""
+    """All producers at one instant; `version` grows with every change, and is empty if there never was a producer."""
 
     version: str
     records: Mapping[str, Record]
 
 
 class ProducerStore:
-    """The way to the producers of one key prefix."""
+    """The producers of one key prefix."""
 
     def __init__(self, client: Store, prefix: str, register: Script = REGISTER) -> None:
         self.key = SystemKeys(prefix).producers
+        self._hash = VersionedHash(client, "producers", self.key)
         self._client = client
         self._register = register
 
     async def version(self) -> str:
-        """What changes with every change.
+        """The version of the producers, which grows with every change.
 
         Raises:
             StoreUnavailableError: the store is away.
         """
-        known = self._client.witness.facts.producers
-        version = await self._field(_VERSION)
-        self._client.witness.see_version("producers", version, known)
-        return version
+        return await self._hash.version()
 
     async def load(self) -> Registered:
-        """Read all.
+        """Read all producers.
 
         Raises:
             StoreUnavailableError: the store is away, or holds a record that can't be read.
         """
-        known = self._client.witness.facts.producers
-        async with store_errors():
-            reply = await self._client.line.call("HGETALL", self.key)
-        found = {name.decode(): text for name, text in zip(reply[::2], reply[1::2], strict=True)}
-        version = found.pop(_VERSION, b"").decode()
-        self._client.witness.see_version("producers", version, known)
-        return Registered(version, {producer: _decode(producer, text) for producer, text in sorted(found.items())})
+        version, found, _ = await self._hash.load()
+        return Registered(version, {producer: _decode(producer, text) for producer, text in found.items()})
 
     async def add(self, producer: str, scope: Scope, secret: str | None = None) -> tuple[Record, str]:
-        """Make a producer, or another secret for one; gives the secret, of which only the digest is kept.
+        """Create a producer, or add a secret to it. Returns the secret, of which the store keeps only a digest.
 
         Raises:
-            SetupError: the id is none, or two secrets are live already.
+            SetupError: the id is not valid, or the producer has two live secrets.
             StoreUnavailableError: the store is away; with `unknown`, the secret may be live all the same.
         """
         secret = secret or new_secret()
@@ -69,7 +62,7 @@ class ProducerStore:
         return await self._change(producer, lambda old, now: with_secret(old, producer, scope, digest, now)), secret
 
     async def revoke(self, producer: str, fingerprint: str | None = None) -> Record:
-        """Take one secret from a producer, or all.
+        """Revoke one secret of a producer, or all of them.
 
         Raises:
             SetupError: there is no such producer, or it has no such secret.
@@ -78,25 +71,17 @@ class ProducerStore:
         return await self._change(producer, lambda old, now: without_secret(old, producer, fingerprint, now))
 
     async def _change(self, producer: str, change: Callable[[Record | None, int], Record]) -> Record:
-        for _ in range(_MOST_TRIES):
-            known = await self._field(producer)
+        for _ in range(_MAX_TRIES):
             async with store_errors():
+                known = await self._client.line.call("HGET", self.key, producer) or b""
                 now = int((await self._client.line.call("TIME"))[0])
-            record = change(_decode(producer, known.encode()) if known else None, now)
+            record = change(_decode(producer, known) if known else None, now)
             async with store_errors():
                 reply = await self._register(self._client, [self.key], [producer, known, msgspec.json.encode(record)])
             if reply[0] == b"ok":
                 return record
-        raise StoreUnavailableError(f"producer {producer} was changed {_MOST_TRIES} times in a row by others")
-
-    async def _field(self, name: str) -> str:
-        async with store_errors():
-            found = await self._client.line.call("HGET", self.key, name)
-        return "" if found is None else found.decode()
+        raise StoreUnavailableError(f"other processes changed producer {producer} {_MAX_TRIES} times in a row")
 
 
 def _decode(producer: str, text: bytes) -> Record:
-    try:
-        return msgspec.json.decode(text, type=Record)
-    except msgspec.DecodeError as error:
-        raise StoreUnavailableError(f"the record of producer {producer!r} can't be read: {error}") from None
+    return decode_entry(text, Record, f"the record of producer {producer!r}")
