@@ -1,4 +1,4 @@
-"""The composition root: puts the parts of one process together and gives each route its handler."""
+"""The composition root: it puts the parts of one process together."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -48,14 +48,14 @@ log = structlog.get_logger()
 
 
 def make_app(settings: Settings, all_boards: Boards) -> ASGIApp:
-    """The application of one process; `settings.store` names the store."""
+    """The application of one process. `settings.store` is the URL of the store."""
     clients = ClientResolver(settings)
 
     @asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[dict[str, object]]:
         parts = app.state.live = make_parts(settings, all_boards, clients)
         with suppress(StoreUnavailableError, EpochLostError):
-            await parts.authenticator.open()  # so that the first request of a producer does not meet a closed gate
+            await parts.authenticator.open()  # so that the first request of a producer is not refused
             await parts.registry.look()
         work = asyncio.create_task(_work(parts))
         work.add_done_callback(_report)
@@ -77,13 +77,13 @@ def make_app(settings: Settings, all_boards: Boards) -> ASGIApp:
         ),
         lifespan=lifespan,
     )
-    app.router.redirect_slashes = False  # one address for each thing; a redirect would go to whatever Host says
-    # Headers outside of everything, so that a fault's answer has them too.
+    app.router.redirect_slashes = False  # one URL for each resource; and a redirect would trust the Host header
+    # The headers are outermost, so that error responses have them too.
     return SecurityHeaders(Clients(CrossOrigin(app, settings.allowed_origins), clients, settings.root_path))
 
 
 def app_from_environment() -> ASGIApp:
-    """The application of a worker process, which gets its settings through the environment."""
+    """The application of a worker process, with settings from the environment."""
     parent = parent_process()
     assert parent is not None and parent.pid is not None, "a worker is started by the supervisor"  # noqa: S101, PT018
     end_with_parent(parent.pid)
@@ -94,7 +94,7 @@ def app_from_environment() -> ASGIApp:
 
 
 def make_parts(settings: Settings, all_boards: Boards, clients: ClientResolver) -> Live:
-    """The parts of a process, not yet running."""
+    """The parts of a process, not running yet."""
     client = connect(settings.store, settings)
     losses = LossWatch(client, settings.key_prefix)
     losses.guard_connections()
@@ -127,7 +127,7 @@ def make_parts(settings: Settings, all_boards: Boards, clients: ClientResolver) 
 
 
 def _connection_parts(parts: Live, clients: ClientResolver) -> Parts:
-    """What our own protocols need."""
+    """The parts that the HTTP and WebSocket protocols need."""
     return Parts(
         settings=parts.settings,
         authenticator=parts.authenticator,
@@ -140,7 +140,7 @@ def _connection_parts(parts: Live, clients: ClientResolver) -> Parts:
 
 
 async def _work(parts: Live) -> None:
-    """Everything that runs beside the requests."""
+    """Run everything that is not a request."""
     async with asyncio.TaskGroup() as tasks:
         tasks.create_task(parts.registry.run())
         if parts.settings.role != "ingest":
@@ -154,17 +154,17 @@ async def _work(parts: Live) -> None:
 
 
 def _start_demo(parts: Live, tasks: asyncio.TaskGroup) -> None:
-    """Like on the first board that runs on the server's clock, in one of all processes."""
+    """Send sample likes to the first board with the server's clock, in one of all processes."""
     turn = Turn(parts.client, SystemKeys(parts.settings.key_prefix).demo)
     for committer in parts.registry.committers.values():
         if committer.ledger.board.clock == "server":
             tasks.create_task(like_for_ever(committer, turn))
             return
-    log.warning("no demo: every board runs on the time in its events")
+    log.warning("the demo needs a board with the server's clock, and there is none")
 
 
 def _report(work: "asyncio.Task[None]") -> None:
-    """A fault in the background must not pass unseen: say so and end, so that the supervisor starts us again."""
+    """Log a failure of the background work and exit, so that the supervisor restarts the process."""
     if not work.cancelled() and (error := work.exception()) is not None:
         log.critical("the background work failed", exc_info=error)
         raise SystemExit(1)

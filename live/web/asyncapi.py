@@ -1,4 +1,4 @@
-"""The messages on our sockets as AsyncAPI 3.0, made from the structs that decode and encode them."""
+"""The messages of the WebSockets as AsyncAPI 3.0, made from the structs that decode and encode them."""
 
 from collections.abc import Iterable
 from functools import cache
@@ -27,7 +27,7 @@ _MESSAGES: Final = {**_TO_VIEWERS, **_FROM_PRODUCERS, **_TO_PRODUCERS}
 
 @cache
 def asyncapi_document() -> dict[str, Any]:
-    """What `/asyncapi.json` serves."""
+    """The document at `/asyncapi.json`."""
     payloads: dict[str, Any] = {
         name: {"summary": kind.__doc__, "payload": reference(kind)} for name, kind in _MESSAGES.items()
     }

@@ -60,7 +60,7 @@ def operation(  # noqa: PLR0913 - each is one part of an operation
     security: list[Json] = PUBLIC,
     is_page: bool = False,
 ) -> Json:
-    """An operation with its successful responses, its problems, and those that every request can have."""
+    """An operation with its successful responses, its problems, and the problems that every request can have."""
     return {
         "operationId": name,
         "tags": [tag],

@@ -1,4 +1,4 @@
-"""POST /v1/events under any ASGI server; our own takes the same requests in `live.protocols.http.connection`."""
+"""POST /v1/events under any ASGI server. Our own protocol handles it in `live.protocols.http.connection`."""
 
 from collections.abc import AsyncIterator
 
@@ -17,7 +17,7 @@ async def take_events(request: Request) -> Response:
     try:
         return as_response(await intake.receive(request.scope["headers"], client_of(request), _pieces(request)))
     except ClientDisconnect:
-        return Response(status_code=400)  # nobody is there to read it
+        return Response(status_code=400)  # nobody receives this response
 
 
 async def _pieces(request: Request) -> AsyncIterator[bytes]:

@@ -164,7 +164,7 @@ async def test_what_can_not_be_run_is_passed_over(any_store: str) -> None:
                     assert await made.board_admin.definitions.keep(version, name, definition, None)
             await made.registry.look()
             await made.registry.look()
-        said = [line["board"] for line in logs if line["event"] == "a board that is defined can't be run"]
+        said = [line["board"] for line in logs if line["event"] == "can't run a board that is defined"]
         assert sorted(said) == ["later", "lifeless", "odd"]
         assert made.registry.ledgers.keys() >= {"posts", "b"}
         assert not made.registry.ledgers.keys() & {"later", "lifeless"}
@@ -207,7 +207,7 @@ async def test_a_store_that_is_away_changes_nothing(own_store: StoreProcess) -> 
             await asyncio.sleep(2.5)
             assert made.registry.ledgers.keys() == {"posts", "b"}
             own_store.start()
-        assert len([line for line in logs if line["event"] == "the definitions of boards can't be looked up"]) == 1
+        assert len([line for line in logs if line["event"] == "can't read the definitions of boards"]) == 1
         await made.board_admin.delete("b", "ann")
 
         async def heard() -> bool:
