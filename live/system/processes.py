@@ -7,13 +7,13 @@ import signal
 from typing import Final
 
 _PR_SET_PDEATHSIG: Final = 1
-_LIBC: Final = ctypes.CDLL(None, use_errno=True)  # loaded here: between fork and exec nothing can be
+_LIBC: Final = ctypes.CDLL(None, use_errno=True)  # loaded here, because it can't be loaded between fork and exec
 
 
 def end_with_parent(parent: int) -> None:
-    """Ask the kernel to send this process SIGTERM when the thread that started it ends, however it ends.
+    """Ask the kernel to send this process SIGTERM when the thread that started it ends for any reason.
 
-    `parent` is the process id of the one that started it: it may have ended before the kernel was asked.
+    `parent` is the process id of the parent, which may have ended before the kernel was asked.
     """
     _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
     if os.getppid() != parent:

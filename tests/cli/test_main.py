@@ -128,7 +128,7 @@ def test_a_port_that_is_taken_is_told_in_one_line(folder: Path) -> None:
         port = str(other.getsockname()[1])
         (line,) = refused("serve", "--port", port, "--data-dir", str(folder / "data"))
     assert line.startswith(f"can't listen on 127.0.0.1 port {port}: Address already in use. ")
-    assert line.endswith("Choose another with --port (0 takes a free one).")
+    assert line.endswith("Choose another port with --port (0 takes a free one).")
     assert not (folder / "data").exists()
 
 
