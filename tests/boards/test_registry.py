@@ -182,7 +182,7 @@ async def test_a_board_of_the_file_goes_before(any_store: str) -> None:
                 assert await made.board_admin.definitions.keep(version, "posts", definition, None)
             await made.registry.look()
             await made.registry.look()
-        assert [line["board"] for line in logs if "goes before" in line["event"]] == ["posts"]
+        assert [line["board"] for line in logs if "ignoring a run-time board" in line["event"]] == ["posts"]
         assert made.registry.ledgers["posts"] is held
 
 
