@@ -1,4 +1,4 @@
-"""The TOML file that defines boards. All of its mistakes are reported at once."""
+"""The TOML file that defines boards. A faulty file is reported with all its mistakes at once."""
 
 import re
 import tomllib
@@ -35,8 +35,8 @@ from live.errors import SetupError
 EventType = Annotated[str, Meta(min_length=1, max_length=64)]
 Category = Annotated[str, Meta(min_length=1, max_length=256)]
 C = TypeVar("C", bound="BoardChoice")
-_NAMELESS: Final = "nameless"  # stands in for an id that is missing, so that all else is looked at
-_ANY_UNIT: Final = "day"  # stands in for a unit that is none
+_NAMELESS: Final = "nameless"  # replaces a missing id, so that the other choices are still checked
+_ANY_UNIT: Final = "day"  # replaces an invalid unit
 _DEFAULT_SOURCE: Final = "like"
 _MOST_CAP: Final = 100_000
 _MOST_MEMBERS: Final = 1_000_000_000
@@ -107,11 +107,11 @@ def make_window(choice: WindowChoice | Literal["forever"]) -> Window:
     """Build a window from its table.
 
     Raises:
-        ValueError: it is none; the message says why.
+        ValueError: the table does not define a window; the message says why.
     """
     if choice == "forever":
         return Forever()
-    assert isinstance(choice, WindowChoice), "all that is not forever is a table"  # noqa: S101
+    assert isinstance(choice, WindowChoice), "anything but forever is a table"  # noqa: S101
     given = {name: value for name in choice.__struct_fields__ if (value := getattr(choice, name)) is not None}
     kinds = [kind for kind in _WINDOWS if kind in given]
     if len(kinds) != 1:
@@ -153,10 +153,10 @@ _WINDOWS: Final[dict[str, tuple[tuple[str, ...], Callable[[dict[str, Any]], Wind
 
 
 def make_board(choice: BoardChoice) -> Board:
-    """Make the board that is described by choices, and check what their types alone can't.
+    """Build a board from its choices, and check what the types of the choices can't express.
 
     Raises:
-        ValueError: choices are wrong or contradict each other; the message has one line for each mistake.
+        ValueError: choices are invalid or contradict each other. The message has one line for each mistake.
     """
     window, score, conflation = _check(choice)
     return Board(
@@ -181,7 +181,7 @@ def make_board(choice: BoardChoice) -> Board:
 
 
 def _check(choice: BoardChoice) -> tuple[Window, Packing | None, int | None]:
-    """The window, the score and the conflation interval in milliseconds; raises ValueError as `make_board` does."""
+    """The window, the packing and the conflation interval in milliseconds. Raises ValueError as `make_board` does."""
     mistakes = list(_senseless(choice))
     window: Window = Forever()
     score = conflation = None
@@ -208,7 +208,7 @@ def _check(choice: BoardChoice) -> tuple[Window, Packing | None, int | None]:
 
 
 def _max_amount_of(choice: BoardChoice) -> int:
-    """How far from zero an amount may be: on a union by default as far as its weights take what its boards count."""
+    """The largest distance of an amount from zero. The default of a union allows for the weights of its parts."""
     if choice.max_amount is not None:
         return choice.max_amount
     return min(MAX_SCORE, DEFAULT_MAX_AMOUNT * max(1, *map(abs, choice.weights or (1,))))
@@ -227,7 +227,7 @@ def _make_score(parts: tuple[FieldChoice, ...]) -> Packing:
 
 
 def _conflation_of(text: str) -> int:
-    """Milliseconds, from a time."""
+    """Parse a duration into milliseconds."""
     milliseconds = round(parse_duration(text) * 1000)
     if not 1 <= milliseconds <= _MOST_CONFLATION:
         raise ValueError(f"{text!r} is not between 1ms and {_MOST_CONFLATION // 1000}s")
@@ -247,7 +247,7 @@ def _make_votes(choice: VotesChoice | None) -> Votes | None:
 
 
 def _senseless(choice: BoardChoice) -> Iterator[str]:
-    """What makes no sense together, whatever the window."""
+    """Combinations of choices that make no sense with any window."""
     if choice.cap is not None and choice.operator == "incr":
         yield "`cap` with `operator = incr`: a record that was cut off would start again from zero; use best or set"
     if choice.score and choice.operator == "incr":
@@ -280,7 +280,7 @@ def _union_mistakes(choice: BoardChoice) -> Iterator[str]:
 
 
 def _unfit(choice: BoardChoice) -> Iterator[str]:
-    """What makes no sense with a window of this kind, right or wrong as it may be."""
+    """Choices that make no sense with this kind of window."""
     window = choice.window
     leaves = isinstance(window, WindowChoice) and (window.rolling or window.sliding or window.last) is not None
     if leaves and choice.operator != "incr":
@@ -293,9 +293,9 @@ def _unfit(choice: BoardChoice) -> Iterator[str]:
 
 
 class Reading(NamedTuple, Generic[C]):
-    """What is in a table of choices: the choices and the board as far as they could be made, and all mistakes.
+    """The content of a table of choices, as far as it is valid, and all its mistakes.
 
-    `unsure` are the choices of which nothing is known, because a mistake is in them.
+    `unsure` names the choices whose value is unknown because of a mistake.
     """
 
     choice: C
@@ -305,7 +305,7 @@ class Reading(NamedTuple, Generic[C]):
 
 
 def read_choices(table: Mapping[str, Any], kind: type[C]) -> Reading[C]:
-    """Read a table of choices, from a file or a request; every mistake of it at once."""
+    """Read a table of choices from a file or a request, and report all its mistakes."""
     wrong = list(mistakes_in(table, kind))
     mistakes = [str(mistake) for mistake in wrong]
     paths = [mistake.path for mistake in wrong if mistake.about_value]
@@ -316,17 +316,17 @@ def read_choices(table: Mapping[str, Any], kind: type[C]) -> Reading[C]:
     try:
         board = make_board(choice)
     except ValueError as error:
-        # What is said of a choice that was left out here follows from its default, and is nobody's mistake.
+        # A mistake about a choice that was removed here follows from its default, and is nobody's mistake.
         out = {path.rpartition(".")[2] for path in paths} | {path.partition("[")[0] for path in paths if "[" in path}
         mistakes += [line for line in str(error).splitlines() if not out & set(re.findall(r"\w+", line))]
     return Reading(choice, board, mistakes, frozenset(re.split(r"[.\[]", path)[0] for path in paths))
 
 
 def parse_boards(text: str) -> list[Board]:
-    """Read the text of a boards file.
+    """Parse the text of a boards file.
 
     Raises:
-        SetupError: with one line for each mistake, all mistakes of the file at once.
+        SetupError: the file has mistakes. The message has one line for each.
     """
     try:
         document = tomllib.loads(text)
@@ -359,10 +359,10 @@ def parse_boards(text: str) -> list[Board]:
 
 
 def load_boards(path: Path | None) -> Boards:
-    """Read a boards file, or give the one default board.
+    """Read a boards file, or return the default board.
 
     Raises:
-        SetupError: the file can't be read, or holds mistakes.
+        SetupError: the file can't be read, or has mistakes.
     """
     if path is None:
         return Boards([DEFAULT_BOARD])
