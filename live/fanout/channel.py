@@ -62,10 +62,6 @@ class Channel:
 
     # Viewers
 
-    def variant_of(self, asked: Subscription) -> Variant:
-        """The variant of a subscription."""
-        return self._variants.find_or_add(asked)
-
     def require_room(self, asked: Subscription) -> None:
         """Check that one more rank lookup is possible, if the subscription needs one.
 
@@ -74,9 +70,10 @@ class Channel:
         """
         self._lookups.require_room(self._variants.find(asked), asked)
 
-    def position_of(self, asked: Subscription) -> Position:
-        """The position of a viewer that connects or reconnects."""
-        return Position(asked.epoch, asked.offset, self._reads, self._lookups.find(self.variant_of(asked), asked))
+    def place_of(self, asked: Subscription) -> tuple[Variant, Position]:
+        """The variant and the position of a viewer that connects or reconnects."""
+        variant = self._variants.find_or_add(asked)
+        return variant, Position(asked.epoch, asked.offset, self._reads, self._lookups.find(variant, asked))
 
     def enter(self, viewer: Viewer) -> None:
         """Add a viewer, and wake it when there is something to send."""

@@ -81,7 +81,7 @@ class Hub:
             ProblemError: `too_many_viewers`, or `board_not_found`.
         """
         channel = self.admit(board, asked, address)
-        reader = PullViewer(channel, channel.variant_of(asked), channel.position_of(asked))
+        reader = PullViewer(channel, *channel.place_of(asked))
         self._enter(reader, address)
         try:
             yield reader
@@ -93,7 +93,7 @@ class Hub:
 
         Call `leave` when it is gone.
         """
-        viewer = PushViewer(channel, channel.variant_of(asked), channel.position_of(asked), sink)
+        viewer = PushViewer(channel, *channel.place_of(asked), sink)
         self._enter(viewer, address)
         return viewer
 

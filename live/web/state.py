@@ -67,7 +67,7 @@ class Live(msgspec.Struct, frozen=True):
         """
         board = self.boards.by_id.get(board_id)
         if board is None:
-            raise ProblemError("board_not_found", "GET /v1/boards lists the boards")
+            raise _board_not_found()
         return board
 
     async def use(self, board_id: str) -> Ledger:
@@ -78,7 +78,9 @@ class Live(msgspec.Struct, frozen=True):
             StoreUnavailableError: the store is away.
             EpochLostError: the store lost the board.
         """
-        ledger = self.ledgers[self.board(board_id).id]
+        ledger = self.ledgers.get(board_id)
+        if ledger is None:
+            raise _board_not_found()
         if ledger.board.idle_ttl is not None:
             await ledger.use()
         return ledger
@@ -105,6 +107,10 @@ class Live(msgspec.Struct, frozen=True):
                     raise error
                 given.append(cast("_T", answer))
         return given
+
+
+def _board_not_found() -> ProblemError:
+    return ProblemError("board_not_found", "GET /v1/boards lists the boards")
 
 
 def live_of(connection: HTTPConnection) -> Live:
