@@ -24,7 +24,10 @@ _BOARD_FAULTS: Final = (ProblemError, StoreUnavailableError, EpochLostError)
 
 
 class Answer(msgspec.Struct, frozen=True):
-    """What became of a body: counts, the refusals by index, and where each board stands that counted some of it."""
+    """The result of a request with events.
+
+    It says how many events counted, which ones were refused, and the new offset of each board that changed.
+    """
 
     accepted: int
     duplicate: int

@@ -41,7 +41,10 @@ class Reply(msgspec.Struct, frozen=True):
 
 
 class ProblemBody(msgspec.Struct, frozen=True):
-    """The document that a refused client gets; `code` is stable, `detail` is for people."""
+    """Why a request was refused, as a problem document (RFC 9457).
+
+    Rely on `code`. `title` and `detail` are for people and may change.
+    """
 
     type: str
     title: str

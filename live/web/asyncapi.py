@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 from functools import cache
+from inspect import getdoc
 from typing import Any, Final
 
 from live.domain.event import Event
@@ -29,7 +30,7 @@ _MESSAGES: Final = {**_TO_VIEWERS, **_FROM_PRODUCERS, **_TO_PRODUCERS}
 def asyncapi_document() -> dict[str, Any]:
     """The document at `/asyncapi.json`."""
     payloads: dict[str, Any] = {
-        name: {"summary": kind.__doc__, "payload": reference(kind)} for name, kind in _MESSAGES.items()
+        name: {"summary": _summary_of(kind), "payload": reference(kind)} for name, kind in _MESSAGES.items()
     }
     payloads["events"] = {
         "summary": "Several events. They get one response.",
@@ -59,6 +60,11 @@ def asyncapi_document() -> dict[str, Any]:
         },
         "components": {"messages": payloads, "schemas": components_of(_MESSAGES.values())},
     }
+
+
+def _summary_of(kind: type) -> str:
+    """The first paragraph of a docstring; the schema has all of it."""
+    return (getdoc(kind) or "").partition("\n\n")[0]
 
 
 def _channel(
