@@ -26,7 +26,7 @@ _RECONSIDER: Final = 40  # rounds after which another post becomes a favourite
 _UNLIKE: Final = 0.06  # probability that a recent like is taken back
 
 
-async def like_for_ever(committer: Committer, turn: Turn) -> None:
+async def send_likes(committer: Committer, turn: Turn) -> None:
     """Send a few likes per second while it is this process's turn.
 
     Favourites change, so that records overtake each other, and some likes are taken back.

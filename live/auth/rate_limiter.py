@@ -168,7 +168,7 @@ class RateLimiter:
             account.refuse_waiting(lambda: StoreUnavailableError(reason))
         finally:
             account.task = None
-            account.refuse_waiting(lambda: StoreUnavailableError("the rate could not be looked up"))
+            account.refuse_waiting(lambda: StoreUnavailableError("the rate could not be read"))
 
     async def _borrow(self, producer: Producer, account: _Account) -> None:
         """Ask the store once."""

@@ -142,8 +142,8 @@ class Hub:
                 self._group = tasks
                 self._schedule.start()
                 tasks.create_task(self._hear())
-                tasks.create_task(self._check_for_ever())
-                tasks.create_task(self._count_for_ever())
+                tasks.create_task(self._check_positions())
+                tasks.create_task(self._count_viewers())
                 tasks.create_task(self._keep_alive())
         finally:
             self._schedule.stop()
@@ -182,13 +182,13 @@ class Hub:
                     for channel in self.channels.values():
                         channel.set_stale(reason_of(StoreUnavailableError(reason)))
 
-    async def _check_for_ever(self) -> None:
+    async def _check_positions(self) -> None:
         """Compare the positions of the boards with what was read, because a notice can get lost without an error."""
         while True:
             await asyncio.sleep(_CHECK_INTERVAL)
             await _check(self._client, [channel for channel in self.channels.values() if channel.viewers])
 
-    async def _count_for_ever(self) -> None:
+    async def _count_viewers(self) -> None:
         """Report the number of viewers here to the store, and send the total to the viewers."""
         while True:
             with suppress(StoreUnavailableError):  # the next beat reports it again

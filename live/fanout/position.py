@@ -54,6 +54,6 @@ class Position:
             other.viewers,
         )
 
-    def begin_anew(self) -> None:
+    def reset(self) -> None:
         """Forget the records, so that the next message is a sync."""
         self.epoch, self.offset, self.returns = None, -1, False

@@ -52,9 +52,9 @@ class Variant:
         self._old = self._page = None
         self._drop_frames()
         for cohort in self.cohorts:
-            cohort.position.begin_anew()
+            cohort.position.reset()
         for viewer in self.loose:
-            viewer.position.begin_anew()
+            viewer.position.reset()
 
     @property
     def is_empty(self) -> bool:

@@ -18,7 +18,7 @@ from live.auth.rate_limiter import RateLimiter
 from live.boards.admin import BoardAdmin
 from live.boards.readiness import Readiness
 from live.boards.registry import BoardRegistry
-from live.demo import like_for_ever
+from live.demo import send_likes
 from live.domain.board import Boards
 from live.domain.board_file import load_boards
 from live.errors import EpochLostError, ProblemError, StoreUnavailableError
@@ -158,7 +158,7 @@ def _start_demo(parts: Live, tasks: asyncio.TaskGroup) -> None:
     turn = Turn(parts.client, SystemKeys(parts.settings.key_prefix).demo)
     for committer in parts.registry.committers.values():
         if committer.ledger.board.clock == "server":
-            tasks.create_task(like_for_ever(committer, turn))
+            tasks.create_task(send_likes(committer, turn))
             return
     log.warning("the demo needs a board with the server's clock, and there is none")
 
