@@ -78,33 +78,8 @@ class Rolling(msgspec.Struct, frozen=True):
         return cls(*_all_seconds(rolling=rolling, slot=slot))
 
 
-class Sliding(msgspec.Struct, frozen=True):
-    """The last `length` seconds, exact to the event: each event leaves by itself, to the millisecond."""
-
-    length: int
-
-    tables: ClassVar[bool] = False
-    live: ClassVar[int] = 1
-
-    def slot_at(self, _seconds: int) -> Slot:
-        """The only slot. Events leave it one by one."""
-        return EVER
-
-    def oldest(self, _newest: int) -> int:
-        """The start of the only slot."""
-        return EVER.start
-
-    @classmethod
-    def parse(cls, sliding: str) -> "Sliding":
-        """Build a window from a duration in whole seconds, such as `3h`."""
-        length = _seconds("sliding", sliding)
-        if length < 1:
-            raise ValueError("a window must be at least 1s")
-        return cls(length)
-
-
-class Forever(msgspec.Struct, frozen=True):
-    """All time: no event leaves."""
+class _OneSlot(msgspec.Struct, frozen=True):
+    """A window whose events are all in one slot."""
 
     tables: ClassVar[bool] = False
     live: ClassVar[int] = 1
@@ -116,6 +91,24 @@ class Forever(msgspec.Struct, frozen=True):
     def oldest(self, _newest: int) -> int:
         """The start of the only slot."""
         return EVER.start
+
+
+class Sliding(_OneSlot, frozen=True):
+    """The last `length` seconds, exact to the event: each event leaves the slot by itself, to the millisecond."""
+
+    length: int
+
+    @classmethod
+    def parse(cls, sliding: str) -> "Sliding":
+        """Build a window from a duration in whole seconds, such as `3h`."""
+        length = _seconds("sliding", sliding)
+        if length < 1:
+            raise ValueError("a window must be at least 1s")
+        return cls(length)
+
+
+class Forever(_OneSlot, frozen=True):
+    """All time: no event leaves."""
 
 
 class Periods(msgspec.Struct, frozen=True, kw_only=True):
