@@ -17,9 +17,9 @@ _PREFLIGHT: Final = {
 
 
 class CrossOrigin:
-    """ASGI application around another: answers preflight requests, and lets allowed origins read what `GET` returns.
+    """ASGI middleware that answers preflight requests, and lets allowed origins read responses to `GET`.
 
-    It refuses nobody: without its header fields, a browser keeps the answer from the page.
+    It refuses no request. Without its headers, a browser hides the response from the page.
     """
 
     def __init__(self, app: ASGIApp, allowed: Sequence[str]) -> None:
@@ -27,7 +27,7 @@ class CrossOrigin:
         self._allowed = frozenset(allowed)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass everything on but preflight requests; add header fields when an answer starts."""
+        """Handle one connection: answer preflight requests, and add headers when the response starts."""
         if scope["type"] != "http" or not self._allowed or not scope["path"].startswith("/v1/"):
             await self._app(scope, receive, send)
             return
