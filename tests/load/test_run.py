@@ -95,7 +95,7 @@ async def test_a_load_that_the_server_refuses_ends_with_its_answer(valkey_url: s
         with pytest.raises(SetupError, match="a viewer could not connect to ws://"):
             await load(address, viewers=6)
     async with run_server(fresh_settings("unix:///nowhere/valkey.sock"), [rolling_board()]) as address:
-        with pytest.raises(SetupError, match=r"answers 503: .*store_unavailable"):
+        with pytest.raises(SetupError, match=r"returned 503: .*store_unavailable"):
             await load(address)
 
 
