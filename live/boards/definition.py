@@ -11,7 +11,7 @@ from live.domain.window import parse_duration
 
 
 class RunningChoice(BoardChoice, frozen=True, kw_only=True):
-    """The choices of a run-time board: those of a `[[board]]` table, and two more."""
+    """The choices of a run-time board. Each one has a default."""
 
     frozen: bool = False
     idle_ttl: str | None = None

@@ -44,11 +44,11 @@ _MOST_CONFLATION: Final = 60_000  # milliseconds
 
 
 class _Choice(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_only=True):
-    """A table of the file."""
+    """A table of choices."""
 
 
 class WindowChoice(_Choice, frozen=True, kw_only=True):
-    """`window = {rolling = "24h", slot = "1h"}`, or `{calendar = "day", timezone = "Asia/Shanghai"}`, or others."""
+    """The time range of a board: one of `rolling`, `sliding` and `calendar`, with its options."""
 
     rolling: str | None = None
     slot: str | None = None
@@ -62,7 +62,7 @@ class WindowChoice(_Choice, frozen=True, kw_only=True):
 
 
 class VotesChoice(_Choice, frozen=True, kw_only=True):
-    """`votes = {per_key = 1, per_actor = 4, opens = …, closes = …, registered = true}`."""
+    """The rules of a contest. Each one is optional."""
 
     per_key: Annotated[int, Meta(ge=1)] | None = None
     per_actor: Annotated[int, Meta(ge=1)] | None = None
@@ -72,7 +72,7 @@ class VotesChoice(_Choice, frozen=True, kw_only=True):
 
 
 class FieldChoice(_Choice, frozen=True, kw_only=True):
-    """One of `score = [{field = "levels", order = "desc", max = 99}, …]`, the most important field first."""
+    """One field of a score that is made of several fields."""
 
     field: str
     order: SortOrder = "desc"
@@ -81,7 +81,7 @@ class FieldChoice(_Choice, frozen=True, kw_only=True):
 
 
 class BoardChoice(_Choice, frozen=True, kw_only=True):
-    """One `[[board]]`. Every choice except the id has a default."""
+    """The choices of a `[[board]]` table. Each one except the id has a default."""
 
     id: str
     title: Annotated[str, Meta(min_length=1, max_length=200)] = ""

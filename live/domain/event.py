@@ -25,9 +25,10 @@ Label = Annotated[str, Meta(min_length=1, max_length=256)]
 
 
 class Event(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_only=True, gc=False):
-    """A member (`key`) received `amount` at `time`. `type` and `category` select the boards that the event feeds.
+    """An event: a member (`key`) received `amount` at `time`.
 
-    `fields` make up the score on boards that rank by several fields. `metadata` is stored with the record.
+    `type` and `category` select the boards that the event feeds. `fields` make up the score on boards that rank by
+    several fields. `metadata` is stored with the record.
     """
 
     key: str
