@@ -134,3 +134,4 @@ def names_in(parameters: Iterable[Json], place: str) -> frozenset[str]:
 COUNT: Final[Json] = {"type": "integer", "minimum": 1, "default": 100}
 OF_BOARD: Final = parameter("board", "path", {"type": "string"}, "Id of a board.")
 OF_KEY: Final = parameter("key", "path", {"type": "string"}, "The member, percent-encoded.")
+SOCKET: Final = done(101, "The connection is now a WebSocket.")
