@@ -2,7 +2,7 @@
 
 import re
 import tomllib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Any, Final, Generic, Literal, NamedTuple, TypeVar
@@ -23,13 +23,13 @@ from live.domain.board import (
     Ties,
     Votes,
 )
-from live.domain.calendar import Unit, Weekday
 from live.domain.choices import mistakes_in, without
 from live.domain.event import MAX_SCORE, milliseconds
 from live.domain.packing import Field, Packing
 from live.domain.ranking import Ranks
 from live.domain.unions import union_mistakes
-from live.domain.window import Forever, Periods, Rolling, Sliding, Window, parse_duration
+from live.domain.window import Forever, Window, parse_duration
+from live.domain.window_choice import Choice, WindowChoice, make_window
 from live.errors import SetupError
 
 EventType = Annotated[str, Meta(min_length=1, max_length=64)]
@@ -43,25 +43,7 @@ _MOST_MEMBERS: Final = 1_000_000_000
 _MOST_CONFLATION: Final = 60_000  # milliseconds
 
 
-class _Choice(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_only=True):
-    """A table of choices."""
-
-
-class WindowChoice(_Choice, frozen=True, kw_only=True):
-    """The time range of a board: one of `rolling`, `sliding` and `calendar`, with its options."""
-
-    rolling: str | None = None
-    slot: str | None = None
-    sliding: str | None = None
-    calendar: Unit | None = None
-    timezone: str | None = None
-    week_start: Weekday | None = None
-    last: int | None = None
-    keep: int | None = None
-    grace: str | None = None
-
-
-class VotesChoice(_Choice, frozen=True, kw_only=True):
+class VotesChoice(Choice, frozen=True, kw_only=True):
     """The rules of a contest. Each one is optional."""
 
     per_key: Annotated[int, Meta(ge=1)] | None = None
@@ -71,7 +53,7 @@ class VotesChoice(_Choice, frozen=True, kw_only=True):
     registered: bool = False
 
 
-class FieldChoice(_Choice, frozen=True, kw_only=True):
+class FieldChoice(Choice, frozen=True, kw_only=True):
     """One field of a score that is made of several fields."""
 
     field: str
@@ -80,7 +62,7 @@ class FieldChoice(_Choice, frozen=True, kw_only=True):
     max: int
 
 
-class BoardChoice(_Choice, frozen=True, kw_only=True):
+class BoardChoice(Choice, frozen=True, kw_only=True):
     """The choices of a `[[board]]` table. Each one except the id has a default."""
 
     id: str
@@ -101,55 +83,6 @@ class BoardChoice(_Choice, frozen=True, kw_only=True):
     max_members: Annotated[int, Meta(ge=1, le=_MOST_MEMBERS)] = DEFAULT_MAX_MEMBERS
     clock: ClockKind = "server"
     conflation_interval: str | None = None
-
-
-def make_window(choice: WindowChoice | Literal["forever"]) -> Window:
-    """Build a window from its table.
-
-    Raises:
-        ValueError: the table does not define a window; the message says why.
-    """
-    if choice == "forever":
-        return Forever()
-    assert isinstance(choice, WindowChoice), "anything but forever is a table"  # noqa: S101
-    given = {name: value for name in choice.__struct_fields__ if (value := getattr(choice, name)) is not None}
-    kinds = [kind for kind in _WINDOWS if kind in given]
-    if len(kinds) != 1:
-        raise ValueError('window must be one of {rolling = …}, {sliding = …}, {calendar = …} and "forever"')
-    takes, make = _WINDOWS[kinds[0]]
-    mistakes = [
-        f"`{name}` does not apply to a window with `{kinds[0]}`, which takes {', '.join(takes)}"
-        for name in given
-        if name not in takes
-    ]
-    if kinds[0] == "calendar":
-        mistakes += _calendar_mistakes(given)
-    try:
-        window = make({name: value for name, value in given.items() if name in takes})
-    except ValueError as error:
-        mistakes.append(str(error))
-    if mistakes:
-        raise ValueError("\n".join(mistakes))
-    return window
-
-
-def _calendar_mistakes(given: dict[str, Any]) -> Iterator[str]:
-    if "last" in given and ("keep" in given or "grace" in given):
-        yield "`last` makes one ranking of several periods; `keep` and `grace` need a ranking for each period"
-    if "week_start" in given and given["calendar"] != "week":
-        yield f"`week_start` does not apply to a calendar of {given['calendar']}s, only to weeks"
-
-
-def _make_periods(given: dict[str, Any]) -> Periods:
-    rest = {name: value for name, value in given.items() if name not in {"calendar", "grace"}}
-    return Periods.parse(given.get("grace", "0s"), unit=given["calendar"], **rest)
-
-
-_WINDOWS: Final[dict[str, tuple[tuple[str, ...], Callable[[dict[str, Any]], Window]]]] = {
-    "rolling": (("rolling", "slot"), lambda given: Rolling.parse(given["rolling"], given.get("slot", "1h"))),
-    "sliding": (("sliding",), lambda given: Sliding.parse(given["sliding"])),
-    "calendar": (("calendar", "timezone", "week_start", "last", "keep", "grace"), _make_periods),
-}
 
 
 def make_board(choice: BoardChoice) -> Board:

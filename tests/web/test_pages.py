@@ -10,8 +10,9 @@ import httpx
 import pytest
 
 from live.domain.board import Board
-from live.domain.board_file import BoardChoice, WindowChoice, make_board
+from live.domain.board_file import BoardChoice, make_board
 from live.domain.window import Forever, Periods, Rolling, Sliding, Window
+from live.domain.window_choice import WindowChoice
 from live.web.state import assets
 from live.web.words import span, window_words
 from tests.harness.boards import rolling_board
