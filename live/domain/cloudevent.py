@@ -15,14 +15,14 @@ from urllib.parse import unquote_to_bytes
 import msgspec
 from msgspec import UNSET, Meta
 
-from live.domain.decoding import Steps, check_parts, limit, split
+from live.domain.decoding import Steps, check_parts, limit
 from live.domain.event import MAX_DETAIL, Event, Label, Rejection
+from live.domain.json_text import SPACE, split, text_of
 from live.errors import ProblemError
 
 MAX_SAMPLED_RATE: Final = 2**31 - 1  # CloudEvents' Integer has 32 bits
 
 _PREFIX: Final = b"ce-"
-_SPACE: Final = " \t\r\n"
 _NAME: Final = re.compile("[a-z0-9]+")
 _INTEGER: Final = re.compile("-?(?:0|[1-9][0-9]{0,9})")
 _MOST_DIGITS: Final = 20
@@ -77,7 +77,7 @@ def decode_batch(body: bytes, max_events: int) -> Steps:
     Raises:
         ProblemError: `malformed_body` or `too_many_events`; nothing of the body counts.
     """
-    if not body.lstrip(_SPACE.encode()).startswith(b"["):
+    if not body.lstrip(SPACE.encode()).startswith(b"["):
         _small(body)
         raise ProblemError(
             "malformed_body", "a batch must be a JSON array; send one event as application/cloudevents+json"
@@ -121,10 +121,7 @@ _json = json.JSONDecoder(object_pairs_hook=tuple, parse_int=_whole, parse_consta
 
 
 def _parse(body: bytes) -> Any:  # noqa: ANN401 - any JSON value
-    try:
-        text = body.decode().strip(_SPACE)
-    except UnicodeDecodeError as error:
-        raise ProblemError("malformed_body", f"not UTF-8: byte {error.start} can't be read") from None
+    text = text_of(body).strip(SPACE)
     if not text:
         raise ProblemError("malformed_body", "the body is empty")
     try:

@@ -5,14 +5,14 @@ body is checked for repeated fields, which costs one encoding (see `_doubled`).
 """
 
 import json
-from collections.abc import Generator, Iterator, Sequence
-from itertools import count
-from typing import Any, AnyStr, Final, TypeAlias
+from collections.abc import Generator, Sequence
+from typing import Any, Final, TypeAlias
 
 import msgspec
 from msgspec import UNSET, UnsetType
 
 from live.domain.event import MAX_DETAIL, MAX_KEY_BYTES, Event, Rejection, event_fault
+from live.domain.json_text import MOST_EVENT, SPACE, STEP, end_of_value, past_blank, split, text_of
 from live.errors import ProblemError
 
 _one = msgspec.json.Decoder(Event)
@@ -20,17 +20,7 @@ _many = msgspec.json.Decoder(list[Event])
 _encode = msgspec.json.Encoder().encode
 
 
-def _no_constant(name: str) -> None:
-    raise ValueError(f"{name} is not JSON")
-
-
-# Checks only the grammar. Numbers stay text, so that no long integer is ever computed.
-_grammar = json.JSONDecoder(parse_int=str, parse_float=str, parse_constant=_no_constant)
 _QUOTES_OF_A_LIKE: Final = 4  # `{"key":"p1"}`; every other field adds quotes
-_SPACE: Final = " \t\r\n"
-STEP: Final = 64  # elements per step
-MOST_EVENT: Final = 65_536  # bytes or characters of one event among several; valid events are far smaller
-_SHORT: Final = 2048  # characters; most events are shorter
 _WHOLE: Final = 262_144  # bytes of a body that is decoded in one piece
 _BRACES: Final = 4  # per event; a body with more may have too many events to decode in one piece
 _CHECKED: Final = 16  # members checked per step, because normalizing a member can be slow
@@ -73,7 +63,7 @@ def decode_json(body: bytes, max_events: int) -> Steps:
     Raises:
         ProblemError: `malformed_body` or `too_many_events`. Nothing of the body counts.
     """
-    if not body.lstrip(_SPACE.encode()).startswith(b"["):
+    if not body.lstrip(SPACE.encode()).startswith(b"["):
         return (yield from _decode_object(body))
     if len(body) > _WHOLE or body.count(b"{") > _BRACES * max_events:
         return (yield from _decode_array(body, max_events))
@@ -93,11 +83,11 @@ def decode_ndjson(body: bytes, max_events: int) -> Steps:
     Raises:
         ProblemError: `malformed_body` if the body is not UTF-8 or has no event, or `too_many_events`.
     """
-    _text(body)
+    text_of(body)
     parts: list[Event | Rejection] = []
     position = done = 0
     while True:
-        position = yield from _past_blank(body, position)
+        position = yield from past_blank(body, position)
         if position == len(body):
             break
         limit(len(parts) + 1, max_events)
@@ -133,10 +123,10 @@ def _decode_object(body: bytes) -> Steps:
     event = decode_plain(body)
     if event is not None:
         return Body([event], (0,), [])
-    text = _text(body).strip(_SPACE)
+    text = text_of(body).strip(SPACE)
     if not text:
         raise ProblemError("malformed_body", "the body is empty")
-    if _parse(text, 0) != len(text):
+    if end_of_value(text, 0) != len(text):
         raise ProblemError("malformed_body", "more than one JSON value; send an array, or application/x-ndjson")
     return (yield from check_parts([_decode_part(body)]))
 
@@ -151,80 +141,6 @@ def _decode_array(body: bytes, max_events: int) -> Steps:
         limit(len(parts) + 1, max_events)
         parts.append(_decode_part(part.encode()))
     return (yield from check_parts(parts))
-
-
-def split(body: bytes) -> Iterator[str | None]:
-    """The elements of a JSON array as text, and None after each step. Only the grammar is checked.
-
-    Raises:
-        ProblemError: `malformed_body`.
-    """
-    text = _text(body).strip(_SPACE)
-    position = yield from _past_blank(text, 1)
-    last = len(text) - 1
-    if position == last and text[last] == "]":
-        return
-    done = position
-    for number in count(1):
-        end = _parse_within(text, position)
-        yield text[position:end]
-        if number % STEP == 0 or end - done > MOST_EVENT:
-            done = end
-            yield None
-        position = yield from _past_blank(text, end)
-        if position == last and text[last] == "]":
-            return
-        if text[position : position + 1] != ",":
-            raise ProblemError("malformed_body", f"JSON is malformed: `,` or `]` is missing at character {position}")
-        position = yield from _past_blank(text, position + 1)
-
-
-def _parse_within(text: str, position: int) -> int:
-    """The end of the array element that begins at `position`, parsed in pieces of bounded size."""
-    for size in (_SHORT, MOST_EVENT):
-        piece = text[position : position + size]
-        whole = position + size >= len(text)
-        try:
-            end = _grammar.raw_decode(piece)[1]
-        except RecursionError:
-            raise ProblemError("malformed_body", "JSON is nested too deeply") from None
-        except ValueError as error:
-            if whole:
-                raise _malformed(error, text, position) from None
-            continue
-        if end < size or whole:  # otherwise a number could continue
-            return position + end
-    detail = f"JSON is malformed, or an event is longer than {MOST_EVENT:,} characters: at character {position}"
-    raise ProblemError("malformed_body", detail)
-
-
-def _parse(text: str, position: int) -> int:
-    """The end of the JSON value that begins at `position`."""
-    try:
-        return _grammar.raw_decode(text, position)[1]
-    except RecursionError:
-        raise ProblemError("malformed_body", "JSON is nested too deeply") from None
-    except ValueError as error:
-        raise _malformed(error, text, 0) from None
-
-
-def _malformed(error: ValueError, text: str, start: int) -> ProblemError:
-    """The problem for a mistake in the part of a text that begins at `start`."""
-    if isinstance(error, json.JSONDecodeError):
-        error = json.JSONDecodeError(error.msg, text, start + error.pos)
-    return ProblemError("malformed_body", f"JSON is malformed: {error}"[:MAX_DETAIL])
-
-
-def _past_blank(text: AnyStr, position: int) -> Generator[None, None, int]:
-    """The position of the next character that is not a space. Each long piece of spaces takes one step."""
-    while text[position : position + 1].isspace():
-        piece = text[position : position + MOST_EVENT]
-        left = piece.lstrip(_SPACE if isinstance(piece, str) else _SPACE.encode())
-        position += len(piece) - len(left)
-        if left:
-            break
-        yield
-    return position
 
 
 def _decode_part(part: bytes) -> Event | Rejection:
@@ -300,13 +216,6 @@ def _doubled_name(part: bytes) -> str | None:
 
     json.loads(part, object_pairs_hook=look, parse_int=str)
     return doubled[0] if doubled else None
-
-
-def _text(body: bytes) -> str:
-    try:
-        return body.decode()
-    except UnicodeDecodeError as error:
-        raise ProblemError("malformed_body", f"not UTF-8: byte {error.start} can't be read") from None
 
 
 def limit(number: int, max_events: int) -> None:

@@ -19,8 +19,9 @@ from live.auth.client import Client
 from live.auth.rate_limiter import RateLimiter
 from live.domain.board import Boards
 from live.domain.cloudevent import decode_binary
-from live.domain.decoding import STEP, Body, Steps, decode_json, decode_plain, finish
+from live.domain.decoding import Body, Steps, decode_json, decode_plain, finish
 from live.domain.event import Entry, Identities, entry_of
+from live.domain.json_text import STEP
 from live.domain.producer import Producer
 from live.errors import ProblemError, StoreUnavailableError
 from live.ingest.bodies import Decoder, decoder_of, is_packed, too_large, unpack
