@@ -178,7 +178,7 @@ class Hub:
                     self.channels[board].look_again()
                 case Away(reason):
                     STORE_STALE.set(1)
-                    log.warning("the store is away", reason=reason)
+                    log.warning("the store is unavailable", reason=reason)
                     for channel in self.channels.values():
                         channel.set_stale(reason_of(StoreUnavailableError(reason)))
 

@@ -74,7 +74,7 @@ async def _take(websocket: WebSocket, intake: Intake, session: Session, messages
         try:
             if not session.admit_now():
                 await session.admit()
-            await session.submit_late(body, message, message.reply)
+            await session.submit_when_room(body, message, message.reply)
         except ProblemError:
             await messages.join()
             await websocket.close(KEY_REVOKED, CLOSE_CODES[KEY_REVOKED].reason)

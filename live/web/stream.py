@@ -56,7 +56,7 @@ class EventStream(Response):
 
     async def _send_events(self, viewer: PullViewer, send: Send) -> bool:
         """Send events, each after the client took the last one. Returns False if that takes too long."""
-        data = _retry(self._live.reaper.return_after())  # jittered, in case all streams are cut at once
+        data = _retry(self._live.reaper.retry_after())  # jittered, in case all streams are cut at once
         try:
             while True:
                 await self._put(send, data)
@@ -78,7 +78,7 @@ class EventStream(Response):
         reason = CLOSE_CODES[code].reason
         if code != LEAVING:
             return status_frame(reason).event
-        retry_after = self._live.reaper.return_after()
+        retry_after = self._live.reaper.retry_after()
         return _retry(retry_after) + status_frame(reason, retry_after).event
 
 

@@ -91,6 +91,4 @@ def _seconds(text: str) -> float:
 def _problem(live: Live, code: int) -> ProblemError:
     if code == BOARD_GONE:
         return ProblemError("board_not_found", "the board was just deleted")
-    return ProblemError(
-        "stopping", "connect again after the restart", retry_after=math.ceil(live.reaper.return_after())
-    )
+    return ProblemError("stopping", "connect again after the restart", retry_after=math.ceil(live.reaper.retry_after()))

@@ -14,7 +14,7 @@ import pytest
 import pytest_asyncio
 
 from live.errors import PROBLEMS
-from live.ingest.bodies import unpack
+from live.ingest.bodies import decompress
 from tests.harness.boards import rolling_board
 from tests.harness.server import run_server
 from tests.harness.settings import fresh_settings
@@ -25,7 +25,7 @@ MOST = 50_000
 EVENT = b'{"key":"a"}'
 JSON = {"Content-Type": "application/json"}
 GZIP = {**JSON, "Content-Encoding": "gzip"}
-TOO_LARGE = f"the setting max_body allows {MOST} bytes, unpacked"
+TOO_LARGE = f"the setting max_body allows {MOST} bytes after decompression"
 TYPES = "application/json, application/x-ndjson, application/cloudevents+json, application/cloudevents-batch+json"
 MEDIA = f"send one of {TYPES} in UTF-8, and name it in Content-Type"
 ENCODING = "send the body as it is, or with Content-Encoding: gzip"
@@ -205,7 +205,7 @@ async def test_very_many_members_cost_time_in_step_with_their_number() -> None:
     def cost(members: int) -> float:
         body = gzip.compress(b"") * members
         started = time.process_time()
-        steps = unpack(body, MOST)
+        steps = decompress(body, MOST)
         assert sum(1 for _ in steps) == members // 64
         return time.process_time() - started
 

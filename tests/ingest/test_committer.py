@@ -284,7 +284,7 @@ async def test_a_wait_for_company_ends_with_its_batch(valkey_url: str) -> None:
 
 
 async def _waits(bench: Bench, company: int) -> bool:
-    return bench.committer._enough == company
+    return bench.committer._wanted == company
 
 
 async def test_a_committer_that_ends_leaves_no_timer(valkey_url: str) -> None:
@@ -293,8 +293,8 @@ async def test_a_committer_that_ends_leaves_no_timer(valkey_url: str) -> None:
     async with bench.running():
         requests = bench.send(*[likes("a")] * 5)
         await asyncio.gather(*requests)
-        timer = bench.committer._company
+        timer = bench.committer._delay
         assert timer is not None
         bench.committer.retire()
         assert timer.cancelled()
-        assert bench.committer._company is None
+        assert bench.committer._delay is None

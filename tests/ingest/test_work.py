@@ -14,7 +14,7 @@ import pytest
 from live.domain.cloudevent import decode_batch, decode_structured
 from live.domain.decoding import Steps, decode_json, decode_ndjson
 from live.errors import ProblemError
-from live.ingest.bodies import unpack
+from live.ingest.bodies import decompress
 from tests.harness.ingest import serving
 from tests.harness.settings import fresh_settings
 
@@ -123,7 +123,7 @@ def test_no_step_of_any_body_is_long(name: str) -> None:
 )
 def test_unpacking_goes_in_steps_too(body: bytes) -> None:
     """A bomb, and very many small members."""
-    worst = min(longest(unpack(body, MIB))[0] / unit() for _ in range(3))
+    worst = min(longest(decompress(body, MIB))[0] / unit() for _ in range(3))
     assert worst < 8
 
 

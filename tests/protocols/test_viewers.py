@@ -47,7 +47,7 @@ async def left(server: Served) -> None:
     await eventually(is_left)
     assert not any(list(channel._variants) for channel in server.live.hub.channels.values())
     assert not server.live.reaper._waiting
-    assert not any(server.live.reaper._turns)
+    assert not any(server.live.reaper._slots)
 
 
 @on_uvloop
@@ -197,7 +197,7 @@ async def test_the_silent_are_let_go(ours: Served) -> None:
         await piecemeal.send(*[pong[at : at + 1] for at in range(len(pong))])
 
         async def are_heard() -> bool:
-            return sum(viewer.heard for viewer in viewers(ours.live.reaper)) == 2
+            return sum(viewer.is_alive for viewer in viewers(ours.live.reaper)) == 2
 
         await eventually(are_heard)
         await pinged(ours.live.reaper, whole, piecemeal)
@@ -214,10 +214,10 @@ async def test_a_client_of_the_library_answers_pings(ours: Served) -> None:
         for _ in range(3):
             (viewer,) = viewers(ours.live.reaper)
             ping_all(ours.live.reaper)
-            assert not viewer.heard
+            assert not viewer.is_alive
 
             async def is_heard(viewer: ViewerSocket = viewer) -> bool:
-                return viewer.heard
+                return viewer.is_alive
 
             await eventually(is_heard)
             assert viewer._parser is None, "the answer to a ping needs no parser"
@@ -225,13 +225,13 @@ async def test_a_client_of_the_library_answers_pings(ours: Served) -> None:
 
 def viewers(reaper: ViewerReaper) -> list[ViewerSocket]:
     """All that are looked after."""
-    return [viewer for turn in reaper._turns for viewer in turn if isinstance(viewer, ViewerSocket)]
+    return [viewer for slot in reaper._slots for viewer in slot if isinstance(viewer, ViewerSocket)]
 
 
 def ping_all(reaper: ViewerReaper) -> None:
     """A whole round."""
-    for _ in reaper._turns:
-        reaper.look()
+    for _ in reaper._slots:
+        reaper.sweep()
 
 
 async def pinged(reaper: ViewerReaper, *expecting: RawSocket) -> None:

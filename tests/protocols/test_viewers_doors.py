@@ -96,7 +96,7 @@ async def empty(server: Served) -> None:
     """See that nobody watches, and that no connection has a place."""
     limits = server.live.limits
     await server.client.aclose()
-    await until(lambda: not (server.watching or limits._open or limits._owing or limits._idle))
+    await until(lambda: not (server.watching or limits._open or limits._receiving or limits._idle))
     assert not server.live.reaper._connections
 
 

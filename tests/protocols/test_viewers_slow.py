@@ -62,7 +62,7 @@ async def has_converged(server: Served, socket: RawSocket, model: ModelViewer) -
 
 def viewers(server: Served) -> list[ViewerSocket]:
     """All that the reaper looks after."""
-    return [viewer for turn in server.live.reaper._turns for viewer in turn if isinstance(viewer, ViewerSocket)]
+    return [viewer for slot in server.live.reaper._slots for viewer in slot if isinstance(viewer, ViewerSocket)]
 
 
 def held(viewer: ViewerSocket) -> tuple[int, int]:
@@ -134,7 +134,7 @@ async def test_a_viewer_that_takes_nothing_is_too_slow(valkey_url: str) -> None:
 @on_uvloop
 async def test_one_that_reads_in_the_end_is_told_why(valkey_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Behind the frame that waited comes the reason, and nothing else."""
-    monkeypatch.setattr("live.protocols.viewer_reaper._LAST_WORDS", 20.0)
+    monkeypatch.setattr("live.protocols.viewer_reaper._CLOSE_TIMEOUT", 20.0)
     async with served(valkey_url, slow_timeout=Duration(0.3)) as server:
         await server.fill()
         async with watch(server.url, "?limit=100", WINDOW) as socket:
@@ -173,8 +173,8 @@ async def test_the_answer_to_a_ping_waits_for_a_frame_that_is_half_sent(valkey_u
         async with watch(server.url, "?limit=100", WINDOW) as socket:
             await until(lambda: bool(server.live.reaper._waiting))
             await socket.send(frame(Opcode.PING, b"one"), frame(Opcode.PING, b"two"))
-            for _ in server.live.reaper._turns:
-                server.live.reaper.look()
+            for _ in server.live.reaper._slots:
+                server.live.reaper.sweep()
             assert all(viewer._parser is None for viewer in viewers(server))
             ModelViewer().receive((await socket.receive())[1])
             await until(lambda: all(viewer._parser is not None for viewer in viewers(server)))
@@ -194,18 +194,18 @@ async def test_who_is_behind_is_not_silent(valkey_url: str) -> None:
             assert not any(viewer.waiting for viewer in viewers(server))
             taken = b""
             for _ in range(3):
-                for _ in server.live.reaper._turns:
-                    server.live.reaper.look()
+                for _ in server.live.reaper._slots:
+                    server.live.reaper.sweep()
                 before = held(of(server, reads))[1]
                 while held(of(server, reads))[1] == before:
                     taken += await reads.wire.reader.readexactly(100)
             viewer = of(server, reads)
 
             def is_alone() -> bool:
-                viewer.heard = True
-                for _ in server.live.reaper._turns:
-                    server.live.reaper.look()
-                    viewer.heard = True
+                viewer.is_alive = True
+                for _ in server.live.reaper._slots:
+                    server.live.reaper.sweep()
+                    viewer.is_alive = True
                 return server.watching == 1
 
             await until(is_alone)

@@ -85,7 +85,7 @@ async def test_a_slow_viewer_over_tls_skips(valkey_url: str, certificate: Path) 
     async with served(valkey_url, certificate=certificate) as server:
         await server.fill()
         async with watching(server, certificate, "?limit=100") as socket:
-            (viewer,) = (viewer for turn in server.live.reaper._turns for viewer in turn)
+            (viewer,) = (viewer for slot in server.live.reaper._slots for viewer in slot)
             assert isinstance(viewer, ViewerSocket)
             await until(lambda: viewer.viewer is not None)
             number = 0
