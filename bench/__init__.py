@@ -1,1 +1,1 @@
-"""The measures: CPU time per unit of work, as ratios against floors taken in the same run on the same machine."""
+"""Benchmarks: CPU time per unit of work, as ratios to baselines measured in the same run on the same machine."""

@@ -1,4 +1,4 @@
-"""`python -m bench`: runs the measures and prints one table."""
+"""`python -m bench` runs the benchmarks and prints one table."""
 
 import argparse
 import os
@@ -29,9 +29,9 @@ from bench.single import ingest_single
 from bench.sockets import ingest_socket
 from bench.storm import reconnect_storm
 from bench.swarm import raise_file_limit
-from bench.table import QUICK, Row, Scale, Tell, print_table
+from bench.table import QUICK, Report, Row, Scale, print_table
 
-PARTS: Final[dict[str, Callable[[Scale, Tell], list[Row]]]] = {
+PARTS: Final[dict[str, Callable[[Scale, Report], list[Row]]]] = {
     "ingest-single": ingest_single,
     "ingest-batch": ingest_batch,
     "ingest-socket": ingest_socket,
@@ -49,13 +49,15 @@ PARTS: Final[dict[str, Callable[[Scale, Tell], list[Row]]]] = {
 
 
 def main() -> None:
-    """Run the parts that are asked for."""
-    parser = argparse.ArgumentParser(prog="bench", description="CPU time per unit of work, against floors.")
+    """Run the selected benchmarks."""
+    parser = argparse.ArgumentParser(prog="bench", description="CPU time per unit of work, compared with baselines.")
     parser.add_argument("--only", action="append", choices=PARTS, metavar="NAME", help=f"one of {', '.join(PARTS)}")
-    parser.add_argument("--quick", action="store_true", help="short runs, to see that it works: no figures to quote")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there, too")
+    parser.add_argument(
+        "--quick", action="store_true", help="short runs, to check that the benchmarks work; do not quote their figures"
+    )
+    parser.add_argument("--json", type=Path, metavar="FILE", help="also write the figures to FILE as JSON")
     arguments = parser.parse_args()
-    signal.signal(signal.SIGTERM, _end)  # so that the processes that we started end with us
+    signal.signal(signal.SIGTERM, _end)  # so that the processes that we started end too
     raise_file_limit()
     try:
         rows = run(arguments.only or list(PARTS), QUICK if arguments.quick else Scale())
@@ -63,7 +65,7 @@ def main() -> None:
         sys.exit(f"bench: {error}")
     except KeyboardInterrupt:
         sys.exit(130)
-    print(machine() + ("; quick: not to be quoted" if arguments.quick else ""))
+    print(machine() + ("; quick run: do not quote" if arguments.quick else ""))
     print_table(rows)
     if arguments.json is not None:
         document = {"machine": machine(), "quick": arguments.quick, "rows": rows}
@@ -71,7 +73,7 @@ def main() -> None:
 
 
 def run(names: Sequence[str], scale: Scale) -> list[Row]:
-    """Run parts one after another, and show on a terminal what is under way."""
+    """Run benchmarks one after another, and show progress on a terminal."""
     console = Console(stderr=True, highlight=False)
     columns = (
         SpinnerColumn(),
@@ -84,16 +86,16 @@ def run(names: Sequence[str], scale: Scale) -> list[Row]:
         for name in names:
             task = progress.add_task(name, total=None, note="")
 
-            def tell(note: str, task: TaskID = task) -> None:
+            def report(note: str, task: TaskID = task) -> None:
                 progress.update(task, note=note)
 
-            rows += PARTS[name](scale, tell)
+            rows += PARTS[name](scale, report)
             progress.update(task, total=1, completed=1, note="")
     return rows
 
 
 def machine() -> str:
-    """Where and when the figures were taken."""
+    """Where and when the figures were measured."""
     return (
         f"{os.cpu_count()} CPUs, {platform.machine()}, Python {platform.python_version()}, "
         f"{time.strftime('%Y-%m-%d %H:%M', time.gmtime())} UTC"

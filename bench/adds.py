@@ -1,6 +1,6 @@
-"""A writer beside the rotation, a process of its own: adds one event at a time and notes how long each add takes.
+"""A writer that runs during the rotation in its own process: adds one event at a time and times each add.
 
-`python -m bench.adds STORE_URL` goes on until its standard input ends, then prints the times as one JSON array.
+`python -m bench.adds STORE_URL` runs until its standard input ends, then prints the times as a JSON array.
 """
 
 import asyncio
@@ -19,18 +19,18 @@ from live.store.board.writer import BoardWriter
 from live.store.connection.client import connect
 
 _WARMUP: Final = 50
-_MEAN_PAUSE: Final = 0.004  # at random, so that adds do not fall into step with the rotation
+_MEAN_PAUSE: Final = 0.004  # seconds; random, so that adds do not fall into step with the rotation
 
 
-async def add_until_told(url: str) -> list[float]:
-    """Add events, each after a pause; seconds from the call of `BoardWriter.add` to its return, which is durable."""
+async def add_until_stdin_ends(url: str) -> list[float]:
+    """Add events with random pauses until stdin ends; returns the seconds that each durable `BoardWriter.add` took."""
     settings = load_settings({}, store=url)
     client = connect(url, settings)
     writer = BoardWriter(BoardState(client, make_board(BoardChoice(id="neighbour")), settings))
-    told = asyncio.create_task(asyncio.to_thread(sys.stdin.read))
+    stop = asyncio.create_task(asyncio.to_thread(sys.stdin.read))
     chance = random.Random(1)
     times: list[float] = []
-    while not told.done():
+    while not stop.done():
         started = time.perf_counter()
         await writer.add([make_entry(f"post-{chance.randrange(1000)}", 1, None)])
         times.append(time.perf_counter() - started)
@@ -40,4 +40,4 @@ async def add_until_told(url: str) -> list[float]:
 
 
 if __name__ == "__main__":
-    print(msgspec.json.encode(asyncio.run(add_until_told(sys.argv[1]))).decode())
+    print(msgspec.json.encode(asyncio.run(add_until_stdin_ends(sys.argv[1]))).decode())

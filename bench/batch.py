@@ -1,4 +1,4 @@
-"""`ingest-batch`: CPU time of an acknowledged durable event in bodies of 1,000, against the store's bare commands."""
+"""`ingest-batch`: CPU time per acknowledged durable event in bodies of 1,000, compared with bare store commands."""
 
 from contextlib import ExitStack
 from typing import Final, Literal
@@ -7,11 +7,11 @@ import msgspec
 
 from bench.board import BATCH, OURS, Board, batch_load, events_a_second
 from bench.plans import Keys, Pairs, Posts
-from bench.table import Row, Scale, Tell, middle, middle_ratio, of_round
+from bench.table import Report, Row, Scale, median_ratio, medians, of_round
 
 
 class _Kind(msgspec.Struct, frozen=True):
-    """A kind of body, and the goal for it."""
+    """A kind of body and its goal."""
 
     order: Literal["uniform", "zipf"]
     ids: bool
@@ -29,48 +29,48 @@ _KINDS: Final = (
 )
 
 
-def ingest_batch(scale: Scale, tell: Tell) -> list[Row]:
-    """1,000 events a body over 8 connections: server and store together, for each acknowledged event.
+def ingest_batch(scale: Scale, report: Report) -> list[Row]:
+    """1,000 events per body over 8 connections: CPU time of server and store per acknowledged event.
 
-    Against it, in turn with it: bare HINCRBY+ZINCRBY for the same keys on the same store, 1,000 pairs a write over as
-    many connections, of which the store alone is counted. The bare commands know no ids; they are what events with
-    ids are measured against all the same. No id is sent twice.
+    The baseline, measured in turn: bare HINCRBY+ZINCRBY for the same keys on the same store, 1,000 pairs per write over
+    as many connections, counting only the store. Bare commands have no ids; they are the baseline for events with ids
+    all the same. Every id is new.
     """
     with ExitStack() as stack:
         board = Board(stack)
-        tell("filling")
-        board.hold_every_key(scale.keys)
-        return [row for kind in _KINDS for row in _rows(board, scale, kind, tell)]
+        report("filling")
+        board.create_every_member(scale.keys)
+        return [row for kind in _KINDS for row in _rows(board, scale, kind, report)]
 
 
-def _rows(board: Board, scale: Scale, kind: _Kind, tell: Tell) -> list[Row]:
+def _rows(board: Board, scale: Scale, kind: _Kind, report: Report) -> list[Row]:
     rounds = [
-        _round(board, scale, kind, number, of_round(lambda note: tell(f"{kind}, {note}"), number))
+        _round(board, scale, kind, number, of_round(lambda note: report(f"{kind}, {note}"), number))
         for number in range(1, scale.rounds + 1)
     ]
-    mid = middle(rounds)
+    mid = medians(rounds)
     return [
         Row(
             work=f"ingest-batch: 1,000 a body, {kind}",
             measured=events_a_second(mid),
             against=f"bare HINCRBY+ZINCRBY: {1e6 / mid['bare']:,.0f}/CPU s ({mid['bare']:.1f} µs)",
-            ratio=middle_ratio(rounds, OURS, ("bare",)),
+            ratio=median_ratio(rounds, OURS, ("bare",)),
             goal=kind.goal,
             figures={"microseconds": mid, "rounds": rounds},
         ),
         Row(
             work=f"ingest-batch: the store's part, {kind}",
-            measured=f"{mid['store']:.1f} µs of the store an event",
+            measured=f"{mid['store']:.1f} µs of store per event",
             against=f"bare HINCRBY+ZINCRBY: {mid['bare']:.1f} µs",
-            ratio=middle_ratio(rounds, ("store",), ("bare",)),
+            ratio=median_ratio(rounds, ("store",), ("bare",)),
         ),
     ]
 
 
-def _round(board: Board, scale: Scale, kind: _Kind, number: int, tell: Tell) -> dict[str, float]:
+def _round(board: Board, scale: Scale, kind: _Kind, number: int, report: Report) -> dict[str, float]:
     keys = Keys(count=scale.keys, order=kind.order, seed=number)
     load = batch_load(scale.batch_bodies)
-    tell("durable POST")
+    report("durable POST")
     ours = board.send(Posts(keys=keys, events=BATCH, ids=kind.ids), load)
-    tell("bare commands")
-    return {**ours, "bare": board.bare(Pairs(keys=keys, events=BATCH), load)}
+    report("bare commands")
+    return {**ours, "bare": board.send_bare(Pairs(keys=keys, events=BATCH), load)}

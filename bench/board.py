@@ -1,4 +1,4 @@
-"""What is measured: a server with its store, filled and fed through one driver after another."""
+"""The system under test: a server with its store, filled and fed by one driver after another."""
 
 import json
 import time
@@ -10,10 +10,10 @@ from tempfile import TemporaryDirectory
 from typing import Final
 
 from bench.plans import Frames, Keys, Load, Pairs, Plan, Posts
-from bench.processes import BenchError, Server, add_key, live_server, microseconds, running_store
+from bench.processes import BenchError, Server, add_api_key, live_server, microseconds, running_store
 from bench.table import Scale
 
-# Ties by key, as the bare commands have them: `kinds` tells what ties by time cost beside it.
+# Ties by key, like the bare commands. `kinds` measures what ties by time cost in addition.
 PLAIN: Final = '[[board]]\nid = "posts"\nties = "key"\n'
 BATCH: Final = 1_000
 SINGLE_CONNECTIONS: Final = 64
@@ -33,15 +33,15 @@ def batch_load(bodies: int) -> Load:
 
 
 class Board:
-    """The server under test with its store, a producer's key to it, and the count of what it has acknowledged.
+    """The server under test with its store, an API key, and the number of events that it acknowledged.
 
-    `boards` is the text of its boards file, which has the board `posts`; without it that is the one default board. One
-    that is not `summed` has no total to compare the count with.
+    `boards` is the text of the boards file, which must contain the board `posts`. A board that is not `summed` has no
+    total to compare with the acknowledged events.
     """
 
     def __init__(self, stack: ExitStack, boards: str = PLAIN, *, summed: bool = True) -> None:
         self.store = stack.enter_context(running_store())
-        self.key = add_key(self.store)
+        self.key = add_api_key(self.store)
         self.server = stack.enter_context(live_server(self.store, _file(stack, boards)))
         self._summed = summed
         self.acknowledged = 0
@@ -54,24 +54,24 @@ class Board:
         return {"server": self.server, "store": self.store}
 
     def send(self, content: Posts | Frames, load: Load) -> dict[str, float]:
-        """Send events; gives microseconds of CPU for each of them, in the server and in the store.
+        """Send events; returns the microseconds of CPU per event, in the server and in the store.
 
         Raises:
-            BenchError: the board's total is not what was acknowledged.
+            BenchError: the board's total differs from the acknowledged events.
         """
         events = content.events
         plan = Plan(
             address=self.server.address, content=content, load=load, key=self.key, expect=f'{{"accepted":{events},'
         )
-        used = microseconds(plan, self.processes)
+        cost = microseconds(plan, self.processes)
         self.acknowledged += (load.warmup + load.requests) * events
         total = self._total() if self._summed else self.acknowledged
         if total != self.acknowledged:
-            raise BenchError(f"the board holds {total:,} events, and {self.acknowledged:,} were acknowledged")
-        return used
+            raise BenchError(f"the board's total is {total:,}, but {self.acknowledged:,} events were acknowledged")
+        return cost
 
-    def bare(self, content: Pairs, load: Load) -> float:
-        """Send bare commands, on keys of their own; microseconds of the store's CPU for each event."""
+    def send_bare(self, content: Pairs, load: Load) -> float:
+        """Send bare commands, on separate store keys; returns microseconds of the store's CPU per event."""
         return microseconds(Plan(address=self.store.address, content=content, load=load), {"store": self.store})[
             "store"
         ]
@@ -80,11 +80,11 @@ class Board:
         """Add events in full bodies."""
         self.send(Posts(keys=keys, events=BATCH), Load(requests=events // BATCH, connections=8))
 
-    def hold_every_key(self, count: int) -> None:
-        """Give the board and the bare commands' keys every key, so that no round has more to create than another."""
+    def create_every_member(self, count: int) -> None:
+        """Create every member, on the board and for the bare commands, so that all rounds create equally few."""
         each = Keys(count=count, order="each")
         self.fill(each, count)
-        self.bare(Pairs(keys=each, events=BATCH), Load(requests=count // BATCH, connections=1))
+        self.send_bare(Pairs(keys=each, events=BATCH), Load(requests=count // BATCH, connections=1))
 
     def _total(self) -> int:
         with self._connection() as connection:
@@ -92,18 +92,18 @@ class Board:
             return int(json.load(connection.getresponse())["total_score"])
 
     def _await_ready(self) -> None:
-        """Wait until the server knows the producers: it listens a moment earlier."""
+        """Wait until the server knows the producers; it starts listening a little earlier."""
         deadline = time.monotonic() + _READY_DEADLINE
         while self._status("GET", "/readyz") != HTTPStatus.OK:
             if time.monotonic() > deadline:
-                raise BenchError("the server listens, but does not become ready")
+                raise BenchError("the server listens but does not become ready")
             time.sleep(0.05)
 
     def _expect_key_checked(self) -> None:
-        """See that the server looks at keys: to look at none would be less work."""
+        """Check that the server verifies API keys: skipping that would be less work."""
         status = self._status("POST", "/v1/events", b'{"key":"post-000000"}')
         if status != HTTPStatus.UNAUTHORIZED:
-            raise BenchError(f"a POST without a key was answered {status}")
+            raise BenchError(f"a POST without an API key was answered {status}")
 
     def _status(self, method: str, path: str, body: bytes | None = None) -> int:
         with self._connection() as connection:
@@ -115,14 +115,14 @@ class Board:
 
 
 def _file(stack: ExitStack, boards: str) -> Path:
-    """A boards file that is there until the stack is left."""
+    """Write a boards file that exists until the stack closes."""
     path = Path(stack.enter_context(TemporaryDirectory(prefix="live-bench-"))) / "boards.toml"
     path.write_text(boards, encoding="utf-8")
     return path
 
 
 def events_a_second(figures: dict[str, float]) -> str:
-    """What a second of CPU acknowledges, and what an event costs where."""
+    """Events per second of CPU, and the cost of one event in each process."""
     server, store = (figures[name] for name in OURS)
     digits = 0 if server >= 10 else 1
     return f"{1e6 / (server + store):,.0f} events/CPU s (server {server:.{digits}f} + store {store:.{digits}f} µs)"

@@ -1,4 +1,4 @@
-"""A peer of fan-out: `websockets.broadcast` on uvloop, one payload to every client, each tick.
+"""A peer for `fan-out`: `websockets.broadcast` on uvloop sends one payload to every client per tick.
 
 `python -m bench.broadcast PAYLOAD_BYTES TICK_SECONDS` serves it and prints its address.
 """

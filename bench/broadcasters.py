@@ -1,4 +1,4 @@
-"""Who else sends one frame to many viewers each tick: the floor and the peers of fan-out, each as it is started."""
+"""Other servers that send one frame per tick to many viewers: the baseline and the peers of `fan-out`."""
 
 import os
 import shutil
@@ -15,13 +15,13 @@ from bench.posting import Posting, posting_to
 from bench.processes import Server, module_server, program_server
 from bench.swarm import Programs
 
-TICK: Final = 0.1  # seconds, the least time between two frames of a board by default
+TICK: Final = 0.1  # seconds; the default minimum between two frames of a board
 _NODE_PACKAGE: Final = "ws"
 _INSTALL_DEADLINE: Final = 60.0
 
 
 class Broadcaster(msgspec.Struct, frozen=True):
-    """A server that sends by itself: what viewers ask for, and who is counted."""
+    """A server that broadcasts on its own clock, and the path that viewers connect to."""
 
     server: Server
     path: str = "/"
@@ -31,7 +31,7 @@ Start = Callable[[int], AbstractContextManager[Broadcaster]]
 
 
 class Peer(msgspec.Struct, frozen=True):
-    """A peer by its title; `start` takes the bytes of the payload, and is None where `needs` is not installed."""
+    """A peer: `start` takes the payload size in bytes, and is None if `needs` is not installed."""
 
     title: str
     start: Start | None
@@ -39,19 +39,19 @@ class Peer(msgspec.Struct, frozen=True):
 
 
 def find_peers(programs: Programs) -> dict[str, Peer]:
-    """The floor first, then every peer."""
+    """The baseline first, then the peers."""
     return {
-        "floor": Peer("the floor, write(2) and nothing else", _program(programs.floor)),
+        "floor": Peer("baseline, only write(2)", _program(programs.floor)),
         "nchan": Peer("Nchan, one worker", _nchan(), "nginx with its module nchan"),
         "ws": Peer("ws on Node", _node(), "node, npm or the package ws"),
         "websockets": Peer("websockets.broadcast on uvloop", _module("bench.broadcast")),
-        "queues": Peer("Starlette, a queue for each client", _module("bench.queues")),
+        "queues": Peer("Starlette, a queue per client", _module("bench.queues")),
     }
 
 
 @contextmanager
 def started_nchan(program: str, module: str) -> Iterator[Broadcaster]:
-    """Nchan, to which nobody publishes."""
+    """Nchan without a publisher."""
     with nchan_server(program, module) as server:
         yield Broadcaster(server, SUBSCRIBE)
 
@@ -90,7 +90,7 @@ def _module(module: str) -> Start:
 
 
 def _node() -> Start | None:
-    """The package is kept in the user's cache, for it is none that a system has."""
+    """Node with the package `ws`, installed into the user's cache because systems do not ship it."""
     node, npm = shutil.which("node"), shutil.which("npm")
     if node is None or npm is None:
         return None

@@ -1,4 +1,4 @@
-"""The driver's connections: each sends what it is given as soon as an answer has made room, and checks the answers."""
+"""The driver's connections: each sends its next request when an answer arrives, and checks the answers."""
 
 import asyncio
 from collections.abc import Iterator
@@ -11,17 +11,17 @@ from bench.requests import make_handshake
 _LINES_A_PAIR: Final = 3  # `:n` from HINCRBY; `$length` and the score from ZINCRBY
 _OK: Final = b"HTTP/1.1 200"
 _END_OF_HEAD: Final = b"\r\n\r\n"
-_TEXT: Final = 0x81  # first byte of a whole text frame
+_TEXT: Final = 0x81  # first byte of a complete text frame
 _PING: Final = 0x89
-_LONGER: Final = 126  # where the length of a short frame stands: the next two bytes hold it
+_LONGER: Final = 126  # the length byte which says that the next two bytes hold the length
 
 
 class WrongAnswerError(Exception):
-    """An answer that is not the expected one: what was measured would not be the work."""
+    """An answer that is not the expected one, so the figures would be meaningless."""
 
 
 class Sending:
-    """Requests shared by all connections, and how many of them are not answered yet."""
+    """Requests shared by all connections, and the number still unanswered."""
 
     def __init__(self, requests: list[bytes]) -> None:
         self.requests: Iterator[bytes] = iter(requests)
@@ -30,7 +30,7 @@ class Sending:
 
 
 class Connection(asyncio.Protocol):
-    """One connection with a fixed number of requests under way; a subclass knows what an answer looks like."""
+    """A connection with a fixed number of requests in flight. Subclasses parse the answers."""
 
     def __init__(self, plan: Plan) -> None:
         self.opened: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -47,16 +47,16 @@ class Connection(asyncio.Protocol):
         self.opened.set_result(None)
 
     def connection_lost(self, error: Exception | None) -> None:
-        """Fail when something is awaited."""
+        """Fail if something is awaited."""
         self._fail(f"the connection was closed: {error!r}")
 
     def send(self, sending: Sending) -> None:
-        """Take part in a sending."""
+        """Start to send requests."""
         self._sending = sending
         self._next(self._in_flight)
 
     def data_received(self, data: bytes) -> None:
-        """Take a piece of an answer, or of several."""
+        """Receive part of an answer, or several answers."""
         self.received = self.received + data if self.received else data
         try:
             answers = self.take_answers() if self.opened.done() else self.take_opening()
@@ -64,18 +64,18 @@ class Connection(asyncio.Protocol):
             self._fail(f"{error}: {self.received[:500]!r}")
             return
         if answers:
-            assert self._sending is not None  # noqa: S101 - nothing answers before it is asked
+            assert self._sending is not None  # noqa: S101 - answers follow requests
             self._sending.open -= answers
             if self._sending.open == 0:
                 self._sending.done.set_result(None)
             self._next(answers)
 
     def take_opening(self) -> int:
-        """Take what comes before the connection is open, which is no answer to a request."""
-        raise WrongAnswerError("nothing was asked")
+        """Receive what precedes the first answer."""
+        raise WrongAnswerError("data arrived before any request")
 
     def take_answers(self) -> int:
-        """Take the whole answers out of `received`, and tell how many they are."""
+        """Remove the complete answers from `received`; returns their number."""
         raise NotImplementedError
 
     def _next(self, wanted: int) -> None:
@@ -94,14 +94,14 @@ class Connection(asyncio.Protocol):
 class HttpConnection(Connection):
     """HTTP with keep-alive."""
 
-    _size = 0  # of the last answer
-    _body = 0  # where its body began
+    _size = 0  # bytes of the last answer
+    _body = 0  # offset of its body
 
     def take_answers(self) -> int:
-        """Take an answer that is there as far as its content-length says.
+        """Remove an answer, whose size is in its content-length.
 
-        One that is as long as the last, head and all, is read no closer: the less the driver does, the less it is in
-        the way of what is measured.
+        An answer as long as the last one is not parsed: the less work the driver does, the less it disturbs the
+        measurement.
         """
         received = self.received
         if len(received) == self._size and received.startswith(_OK) and received.startswith(self.expected, self._body):
@@ -124,12 +124,12 @@ class HttpConnection(Connection):
 
 
 class StoreConnection(Connection):
-    """Bare commands, all the pairs of a write at once."""
+    """Bare commands, with all pairs in one write."""
 
     def take_answers(self) -> int:
-        """Take the replies when every pair has its own; scores are positive, so a minus is an error."""
+        """Remove the replies once every pair has its own. Scores are positive, so a minus is an error."""
         if b"-" in self.received:
-            raise WrongAnswerError("the store refused")
+            raise WrongAnswerError("the store replied with an error")
         if self.received.count(b"\r\n") < _LINES_A_PAIR * self.plan.content.events:
             return 0
         self.received = b""
@@ -137,15 +137,15 @@ class StoreConnection(Connection):
 
 
 class SocketConnection(Connection):
-    """The producer's socket: every text frame is answered by one."""
+    """A producer's WebSocket: each text frame has one answer."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Ask for the WebSocket; the connection is open when that is granted."""
+        """Send the handshake; the connection is open once it is accepted."""
         self.transport = transport  # type: ignore[assignment]
         transport.write(make_handshake(self.plan))  # type: ignore[attr-defined]
 
     def take_opening(self) -> int:
-        """Take the answer to the handshake."""
+        """Receive the answer to the handshake."""
         head, end, self.received = self.received.partition(_END_OF_HEAD)
         if not end:
             self.received = head
@@ -153,13 +153,13 @@ class SocketConnection(Connection):
             self.opened.set_result(None)
         else:
             self.received = head
-            raise WrongAnswerError("no WebSocket")
+            raise WrongAnswerError("the handshake failed")
         return 0
 
     def take_answers(self) -> int:
-        """Take the whole frames; a ping needs no answer, since the sending is over long before one is missed."""
+        """Remove the complete frames. Pings stay unanswered, because the run ends before a pong is missed."""
         received, position, answers = self.received, 0, 0
-        while len(received) >= position + 4:  # an answer is longer than the longest head of a frame that is read here
+        while len(received) >= position + 4:  # an answer is longer than any frame head read here
             length, payload = received[position + 1], position + 2
             if length == _LONGER:
                 length, payload = int.from_bytes(received[payload : payload + 2]), payload + 2
@@ -179,7 +179,7 @@ class SocketConnection(Connection):
 
 
 def make_connection(plan: Plan) -> Connection:
-    """A connection of the kind that a plan needs."""
+    """The connection for a plan's content."""
     match plan.content:
         case Pairs():
             return StoreConnection(plan)

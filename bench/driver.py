@@ -1,7 +1,7 @@
-"""The driver, a process of its own that is not counted: sends ready-made requests and looks at little of the answers.
+"""The driver, in its own process that is not measured: sends prepared requests and does little with the answers.
 
-It reads a `Plan` as a line of JSON, prints `ready` when it is connected and warm, starts at the next line it reads, and
-prints `done` when every request is answered. A wrong answer ends it with status 1.
+It reads a `Plan` as a line of JSON, prints `ready` once it is connected and warm, starts at the next line, and prints
+`done` when every request is answered. A wrong answer ends it with status 1.
 """
 
 import asyncio
@@ -28,9 +28,9 @@ async def drive(plan: Plan) -> None:
         if warmup:
             await _send_all(connections, requests[:warmup])
         gc.collect()
-        gc.freeze()  # the requests are not to be looked through again and again
+        gc.freeze()  # keeps the garbage collector from scanning the requests again and again
         print("ready", flush=True)
-        sys.stdin.readline()  # blocks the loop, on which nothing happens until then
+        sys.stdin.readline()  # blocks the loop, which has nothing else to do
         await _send_all(connections, requests[warmup:])
     print("done", flush=True)
 

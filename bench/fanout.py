@@ -1,4 +1,4 @@
-"""`fan-out`: CPU time of a frame delivered to a viewer, against the floor and the peers."""
+"""`fan-out`: CPU time per frame delivered to a viewer, compared with the baseline and the peers."""
 
 from collections.abc import Sequence
 from contextlib import ExitStack
@@ -7,7 +7,7 @@ from typing import Final
 from bench.board import OURS, Board
 from bench.broadcasters import TICK, Peer, find_peers
 from bench.swarm import ENOUGH, Delivery, Programs, built, need_files, not_built, pin, swarming
-from bench.table import Row, Scale, Tell, middle, middle_ratio, of_round, total
+from bench.table import Report, Row, Scale, median_ratio, medians, of_round, total
 from bench.watched import PATH, fill_top, liked, settle, watched_board
 
 _GOALS: Final = {"floor": "≤ 1.25 x", "nchan": "≤ 0.80 x"}
@@ -15,14 +15,14 @@ _ALONE: Final = "≤ 1.15 x"
 _Round = dict[str, float]
 
 
-def fan_out(scale: Scale, tell: Tell) -> list[Row]:
-    """One board, many viewers, ten frames a second: CPU time for each frame that a viewer has received whole.
+def fan_out(scale: Scale, report: Report) -> list[Row]:
+    """One board, many viewers, ten frames per second: CPU time per frame that a viewer received completely.
 
-    The server of each has a core for itself, the viewers another. Ours is fed 20 POSTs of 3 likes a second. What counts
-    is all that the server process does meanwhile: taking the likes, reading the top after them, encoding a frame and
-    sending it to every viewer; the store's work beside it is in the row "all counted in". The peers in turn with it
-    have no store and nothing to encode: each sends frames as long as ours were in that round, by its own clock (Nchan:
-    by ten POSTs a second, whose work is in its figure). Kernel work for a frame is on the account of who sends it.
+    Each server runs alone on one core and the viewers on the other. Our board receives 20 POSTs with 3 likes each per
+    second. The figure is all the CPU time of the server process: receiving the likes, reading the top, encoding a frame
+    and sending it to every viewer. The row "server and store" adds the store. Peers, measured in turn, have no store
+    and encode nothing: each sends frames as long as ours were in that round, on its own clock (Nchan: at ten POSTs per
+    second, which are in its figure). The kernel charges the work for a frame to its sender.
     """
     need_files(scale.viewers)
     with ExitStack() as stack:
@@ -33,24 +33,24 @@ def fan_out(scale: Scale, tell: Tell) -> list[Row]:
         board = watched_board(stack)
         fill_top(board)
         rounds = [
-            _round(board, programs, peers, scale, of_round(tell, number)) for number in range(1, scale.rounds + 1)
+            _round(board, programs, peers, scale, of_round(report, number)) for number in range(1, scale.rounds + 1)
         ]
     return _rows(rounds, peers, scale)
 
 
-def _round(board: Board, programs: Programs, peers: dict[str, Peer], scale: Scale, tell: Tell) -> _Round:
-    tell("ours")
+def _round(board: Board, programs: Programs, peers: dict[str, Peer], scale: Scale, report: Report) -> _Round:
+    report("ours")
     delivery = measure_ours(board, programs, scale)
-    figures = dict(zip(OURS, delivery.microseconds(), strict=True)) | _what_came("ours", delivery)
+    figures = dict(zip(OURS, delivery.microseconds(), strict=True)) | _figures_of("ours", delivery)
     for name, peer in peers.items():
         if peer.start is not None:
-            tell(peer.title)
+            report(peer.title)
             figures |= _measure_peer(name, peer, programs, scale, round(delivery.payload))
     return figures
 
 
 def measure_ours(board: Board, programs: Programs, scale: Scale) -> Delivery:
-    """Watch the board while it is liked."""
+    """Watch the board while likes arrive."""
     with liked(board), swarming(programs, board.server, PATH) as swarm:
         swarm.connect(scale.viewers, first=True)
         settle()
@@ -58,17 +58,17 @@ def measure_ours(board: Board, programs: Programs, scale: Scale) -> Delivery:
 
 
 def _measure_peer(name: str, peer: Peer, programs: Programs, scale: Scale, size: int) -> _Round:
-    assert peer.start is not None  # noqa: S101 - others are not measured
+    assert peer.start is not None  # noqa: S101 - the caller skips the others
     with peer.start(size) as broadcaster:
         pin(broadcaster.server.pid, 0)
         with swarming(programs, broadcaster.server, broadcaster.path) as swarm:
             swarm.connect(scale.viewers, first=True)
             settle()
             delivery = swarm.measure(scale.fan_seconds, [broadcaster.server])
-    return {name: delivery.microseconds()[0]} | _what_came(name, delivery)
+    return {name: delivery.microseconds()[0]} | _figures_of(name, delivery)
 
 
-def _what_came(name: str, delivery: Delivery) -> _Round:
+def _figures_of(name: str, delivery: Delivery) -> _Round:
     return {
         f"{name}_share": delivered_share(delivery), f"{name}_rate": delivery.rate, f"{name}_payload": delivery.payload,
         f"{name}_least": delivery.least, f"{name}_lost": delivery.lost,
@@ -77,17 +77,17 @@ def _what_came(name: str, delivery: Delivery) -> _Round:
 
 
 def delivered_share(delivery: Delivery, pause: float = TICK) -> float:
-    """The share of the frames that were due, one a `pause`, which came; that of viewers who were let go did not."""
+    """The share of the due frames, one per `pause`, that arrived. Frames to lost viewers count as missing."""
     return delivery.frames / ((delivery.viewers + delivery.lost) * delivery.seconds / pause)
 
 
 def behind(share: float) -> str:
-    """A note on who has not sent what was due."""
+    """A note for a server that delivered less than was due."""
     return "" if share >= ENOUGH else f"; FELL BEHIND: {share:.0%} of the frames"
 
 
 def _rows(rounds: Sequence[_Round], peers: dict[str, Peer], scale: Scale) -> list[Row]:
-    mid = middle(rounds)
+    mid = medians(rounds)
     late = behind(mid["ours_share"])
     whole = f"server {mid['server']:.2f} + store {mid['store']:.2f} µs a frame{late}"
     return [
@@ -95,7 +95,7 @@ def _rows(rounds: Sequence[_Round], peers: dict[str, Peer], scale: Scale) -> lis
             work=f"fan-out: {scale.viewers:,} viewers, {mid['ours_payload']:.0f}-byte frames, 10 a second",
             measured=f"server {mid['server']:.2f} µs a frame, {mid['ours_rate']:,.0f} frames/s{late}",
             against=_cost(mid, "floor", peers),
-            ratio=middle_ratio(rounds, ("server",), ("floor",)),
+            ratio=median_ratio(rounds, ("server",), ("floor",)),
             goal=_ALONE,
             figures={"medians": mid, "rounds": rounds},
         ),
@@ -104,13 +104,13 @@ def _rows(rounds: Sequence[_Round], peers: dict[str, Peer], scale: Scale) -> lis
 
 
 def _against(rounds: Sequence[_Round], mid: _Round, name: str, peers: dict[str, Peer], whole: str) -> Row:
-    work = "fan-out: all counted in" + ("" if name == "floor" else f", against {name}")
+    work = "fan-out: server and store" + ("" if name == "floor" else f", against {name}")
     goal = _GOALS.get(name, "")
     if name not in mid:
-        return Row(work=work, measured=f"not measured: there is no {peers[name].needs}", goal=goal)
+        return Row(work=work, measured=f"not measured: {peers[name].needs} is not installed", goal=goal)
     ours = whole if name == "floor" else f"{total(mid, OURS):.2f} µs a frame{behind(mid['ours_share'])}"
     return Row(
-        work=work, measured=ours, against=_cost(mid, name, peers), ratio=middle_ratio(rounds, OURS, (name,)), goal=goal
+        work=work, measured=ours, against=_cost(mid, name, peers), ratio=median_ratio(rounds, OURS, (name,)), goal=goal
     )
 
 

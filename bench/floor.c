@@ -1,11 +1,11 @@
-/* The floor of fan-out: a server that does nothing but write(2) one ready-made WebSocket frame to every socket, each
+/* The baseline of `fan-out`: a server that only calls write(2) with one prepared WebSocket frame for every socket, each
  * tick.
  *
  * usage: floor PAYLOAD_BYTES TICK_SECONDS
  *
- * It takes a free port, prints its address, and serves until it is killed. No server that writes to each viewer by
- * itself delivers a frame for less. A viewer whose socket takes no more misses the frame; one that took a part of it is
- * let go.
+ * It listens on a free port, prints its address, and serves until killed. No server that calls write(2) per viewer can
+ * deliver a frame for less. A viewer whose socket buffer is full misses the frame. A viewer that got a part of a frame
+ * is disconnected.
  */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
@@ -23,12 +23,12 @@
 
 enum { MOST = 1 << 16, EVENTS = 512 };
 
-/* The answer to the one key that every viewer of the swarm sends: the key and the answer of RFC 6455, section 1.3. */
+/* Every viewer of the swarm sends the key of the example in RFC 6455, section 1.3, so the answer is constant. */
 static const char ANSWER[] = "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
                              "Sec-WebSocket-Accept: s3pPLMBiTxaQ9kYGzzhZRbK+xOo=\r\n\r\n";
 
-static int viewers[MOST]; /* the sockets of those who have shaken hands */
-static int places[MOST];  /* where each of them stands there, by socket; -1 for others */
+static int viewers[MOST]; /* sockets after the handshake */
+static int places[MOST];  /* index in `viewers` by socket; -1 for others */
 static int count;
 static unsigned char frame[4 + 65535];
 static size_t frame_size;
@@ -49,7 +49,7 @@ static void leave(int fd) {
 }
 
 static void make_frame(size_t size) {
-    frame[0] = 0x81; /* a whole text message */
+    frame[0] = 0x81; /* a complete text message */
     if (size < 126) {
         frame[1] = (unsigned char)size;
         frame_size = 2 + size;
@@ -62,7 +62,7 @@ static void make_frame(size_t size) {
     memset(frame + frame_size - size, 'x', size);
 }
 
-/* Whoever sends something that ends as a request does wants to shake hands; it comes whole, for it is short. */
+/* Answers a handshake. It is short, so it arrives in one piece. Anything that ends like a request counts as one. */
 static void hear(int fd) {
     char text[2048];
     ssize_t got = read(fd, text, sizeof text);
@@ -91,7 +91,7 @@ static void welcome(int epoll, int listener) {
     if (epoll_ctl(epoll, EPOLL_CTL_ADD, fd, &event)) fail("epoll_ctl");
 }
 
-/* Backwards, so that the one who takes the place of one who leaves has had its frame. */
+/* Backwards, so that the viewer that moves into a freed place has already received its frame. */
 static void tick(int timer) {
     uint64_t due;
     if (read(timer, &due, sizeof due) != sizeof due) return;
@@ -141,6 +141,6 @@ int main(int argc, char **argv) {
             else if (fd == timer) ticked = 1;
             else hear(fd);
         }
-        if (ticked) tick(timer); /* last, for it may close sockets that other events are about */
+        if (ticked) tick(timer); /* last: it may close sockets that have other events */
     }
 }

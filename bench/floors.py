@@ -1,6 +1,6 @@
-"""The floor of HTTP: an ASGI endpoint that does nothing, in one uvicorn process set up as `live serve` sets it up.
+"""The HTTP baseline: an ASGI endpoint that does nothing, in one uvicorn process configured like `live serve`.
 
-Its answer is as long as the one to a POST of one event. `python -m bench.floors` serves it and prints its address.
+Its answer is as long as ours to a POST of one event. `python -m bench.floors` serves it and prints its address.
 """
 
 import socket
@@ -16,13 +16,13 @@ _HEADERS: Final = [(b"content-type", b"application/json"), (b"content-length", s
 async def do_nothing(
     _scope: dict[str, Any], _receive: object, send: Callable[[dict[str, Any]], Awaitable[None]]
 ) -> None:
-    """Answer at once, without a look at the request."""
+    """Answer immediately and ignore the request."""
     await send({"type": "http.response.start", "status": 200, "headers": _HEADERS})
     await send({"type": "http.response.body", "body": ANSWER})
 
 
 def serve(app: Callable[..., Awaitable[None]], lifespan: Literal["on", "off"] = "off") -> None:
-    """Serve an application until told to stop."""
+    """Serve an application until stopped."""
     with socket.create_server(("127.0.0.1", 0), backlog=4096) as listener:
         print(f"at http://127.0.0.1:{listener.getsockname()[1]}/", flush=True)
         config = uvicorn.Config(

@@ -1,4 +1,4 @@
-"""`growth`: does an event cost more on a large board, and more so than the bare commands do?"""
+"""`growth`: whether an event costs more on a large board, and how that compares with bare commands."""
 
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
@@ -7,28 +7,27 @@ from typing import Final
 
 from bench.board import BATCH, OURS, Board, batch_load, events_a_second
 from bench.plans import Keys, Pairs, Posts
-from bench.table import Row, Scale, Tell, middle, middle_ratio, of_round, total
+from bench.table import Report, Row, Scale, median_ratio, medians, of_round, total
 
 _SIZES: Final = ("small", "large")
 _Round = dict[str, float]
 
 
-def growth(scale: Scale, tell: Tell) -> list[Row]:
-    """1,000 events a body, uniform keys, on a board of few members and on one of many, each on a store of its own.
+def growth(scale: Scale, report: Report) -> list[Row]:
+    """1,000 events per body, uniform keys, on a small and on a large board, each with its own store.
 
-    Against it, in turn with it: the bare commands on as many members, on the same store. What counts is the ratio of
-    two growths, so its noise is that of four figures; the row tells the ratio of
-    every round. Equal keys of
-    a batch are added up, and a small board has more of them: that alone makes ours a little steeper.
+    The baseline, measured in turn: bare commands on as many members in the same store. The result is the ratio of two
+    growths, so it has the noise of four figures; the row shows the ratio of each round. A batch adds up events of equal
+    members, which a small board has more of: that alone makes our growth slightly steeper.
     """
     with ExitStack() as stack:
         boards = {size: Board(stack) for size in _SIZES}
         members = dict(zip(_SIZES, scale.growth_members, strict=True))
         for size, board in boards.items():
-            tell(f"filling: {members[size]:,} members")
-            board.hold_every_key(members[size])
+            report(f"filling: {members[size]:,} members")
+            board.create_every_member(members[size])
         rounds = [
-            _round(boards, members, scale, number, of_round(tell, number)) for number in range(1, scale.rounds + 1)
+            _round(boards, members, scale, number, of_round(report, number)) for number in range(1, scale.rounds + 1)
         ]
     return [
         *(_size_row(rounds, size, members[size]) for size in _SIZES),
@@ -37,45 +36,47 @@ def growth(scale: Scale, tell: Tell) -> list[Row]:
     ]
 
 
-def _round(boards: Mapping[str, Board], members: Mapping[str, int], scale: Scale, number: int, tell: Tell) -> _Round:
+def _round(
+    boards: Mapping[str, Board], members: Mapping[str, int], scale: Scale, number: int, report: Report
+) -> _Round:
     load = batch_load(scale.growth_bodies)
     figures: _Round = {}
     for size, board in boards.items():
         keys = Keys(count=members[size], seed=number)
-        tell(f"{members[size]:,} members")
+        report(f"{members[size]:,} members")
         used = board.send(Posts(keys=keys, events=BATCH), load)
         figures |= {f"{size}_{name}": each for name, each in used.items()}
-        figures[f"{size}_bare"] = board.bare(Pairs(keys=keys, events=BATCH), load)
+        figures[f"{size}_bare"] = board.send_bare(Pairs(keys=keys, events=BATCH), load)
     return figures
 
 
 def _size_row(rounds: Sequence[_Round], size: str, members: int) -> Row:
-    mid = middle(rounds)
+    mid = medians(rounds)
     bare = f"{size}_bare"
     return Row(
         work=f"growth: 1,000 a body, {members:,} members",
         measured=events_a_second({name: mid[f"{size}_{name}"] for name in OURS}),
         against=f"bare HINCRBY+ZINCRBY: {mid[bare]:.1f} µs",
-        ratio=middle_ratio(rounds, [f"{size}_{name}" for name in OURS], (bare,)),
+        ratio=median_ratio(rounds, [f"{size}_{name}" for name in OURS], (bare,)),
     )
 
 
 def _growth_row(rounds: Sequence[_Round], names: Sequence[str], whose: str, goal: str = "") -> Row:
-    ours = [_times(figures, names) for figures in rounds]
-    bare = [_times(figures, ("bare",)) for figures in rounds]
+    ours = [_growth_factor(figures, names) for figures in rounds]
+    bare = [_growth_factor(figures, ("bare",)) for figures in rounds]
     steeper = [one / other for one, other in zip(ours, bare, strict=True)]
     each = ", ".join(f"{ratio:.2f}" for ratio in steeper)
     return Row(
         work=f"growth: from few members to many, {whose}",
-        measured=f"{median(ours):.2f} times the cost; by rounds {each} x",
+        measured=f"{median(ours):.2f} times the cost; rounds: {each} x",
         against=f"bare HINCRBY+ZINCRBY: {median(bare):.2f} times",
         ratio=median(steeper),
         goal=goal,
-        figures={"microseconds": middle(rounds), "rounds": rounds} if goal else {},
+        figures={"microseconds": medians(rounds), "rounds": rounds} if goal else {},
     )
 
 
-def _times(figures: _Round, names: Sequence[str]) -> float:
-    """How many times as much it costs on the large board."""
+def _growth_factor(figures: _Round, names: Sequence[str]) -> float:
+    """How many times the cost of the small board the large board has."""
     small, large = (total(figures, [f"{size}_{name}" for name in names]) for size in _SIZES)
     return large / small

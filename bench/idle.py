@@ -1,4 +1,4 @@
-"""`idle-viewers`: memory of a viewer to whom nothing is sent, against peers."""
+"""`idle-viewers`: memory of a viewer that receives nothing, compared with peers."""
 
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
@@ -11,16 +11,16 @@ from bench.broadcasters import Broadcaster, started_nchan
 from bench.nchan import find_nchan
 from bench.processes import BenchError, Server, module_server
 from bench.swarm import Programs, built, need_files, not_built, swarming
-from bench.table import Row, Scale, Tell
+from bench.table import Report, Row, Scale
 from bench.watched import PATH, fill_top, settle, watched_board
 
-_GOAL: Final = 5  # KB, of 1,024 bytes
-_FIRST: Final = 500  # viewers that are there before: what is allocated once is not for each
+_GOAL: Final = 5  # KB of 1,024 bytes
+_FIRST: Final = 500  # viewers connected first: memory that is allocated only once must not count
 _WORK: Final = "idle-viewers: {:,} viewers"
 
 
 class _Memory(msgspec.Struct, frozen=True):
-    """Resident bytes of a server before and after so many viewers came."""
+    """Resident bytes of a server before and after viewers connected."""
 
     before: int
     after: int
@@ -28,27 +28,27 @@ class _Memory(msgspec.Struct, frozen=True):
 
     @property
     def each(self) -> float:
-        """KB a viewer."""
+        """KB per viewer."""
         return (self.after - self.before) / self.viewers / 1024
 
 
-def idle_viewers(scale: Scale, tell: Tell) -> list[Row]:
-    """Resident memory of the server process for each viewer who came after the first 500 and had a sync, but no more.
+def idle_viewers(scale: Scale, report: Report) -> list[Row]:
+    """Resident memory of the server per viewer, after the first 500, each of which received only its first sync.
 
-    It is a count of bytes and no time, so once is enough. The kernel's memory for the sockets is not in it; that is the
-    same for all. Peers hold as many viewers, to whom nothing was ever sent.
+    Bytes do not vary like times, so one round is enough. Kernel memory for sockets is not included; it is the same for
+    all servers. Peers hold as many viewers and send nothing.
     """
     need_files(scale.idle_viewers + _FIRST)
     with ExitStack() as stack:
         programs = stack.enter_context(built())
         if programs is None:
             return not_built("idle-viewers")
-        tell("ours")
+        report("ours")
         ours = _measure(programs, _ours(), scale, first=True)
-        tell("Starlette")
+        report("Starlette")
         plain = _measure(programs, _plain(), scale)
         found = find_nchan()
-        tell("Nchan")
+        report("Nchan")
         nchan = None if found is None else _measure(programs, started_nchan(*found), scale)
     return _rows(scale, ours, plain, nchan)
 
@@ -63,12 +63,12 @@ def _measure(
         opened = swarm.connect(scale.idle_viewers, first=first)
         settle()
         if opened.lost:
-            raise BenchError(f"{opened.lost:,} viewers were let go")
+            raise BenchError(f"{opened.lost:,} viewers were disconnected")
         return _Memory(before, _resident(held.server), scale.idle_viewers)
 
 
 def _resident(server: Server) -> int:
-    """Bytes of a process that are in memory, counted page by page."""
+    """Resident bytes of a process, counted page by page."""
     rollup = Path(f"/proc/{server.pid}/smaps_rollup").read_text(encoding="ascii")
     line = next(line for line in rollup.splitlines() if line.startswith("Rss:"))
     return int(line.split()[1]) * 1024
@@ -90,7 +90,7 @@ def _plain() -> Iterator[Broadcaster]:
 
 def _rows(scale: Scale, ours: _Memory, plain: _Memory, nchan: _Memory | None) -> list[Row]:
     work = _WORK.format(scale.idle_viewers)
-    measured = f"{ours.each:.1f} KB a viewer"
+    measured = f"{ours.each:.1f} KB per viewer"
     return [
         Row(
             work=work,
@@ -103,10 +103,10 @@ def _rows(scale: Scale, ours: _Memory, plain: _Memory, nchan: _Memory | None) ->
         Row(
             work=f"{work}, against Starlette",
             measured=measured,
-            against=f"an endpoint with a queue: {plain.each:.1f} KB",
+            against=f"endpoint with a queue: {plain.each:.1f} KB",
             ratio=ours.each / plain.each,
         ),
-        Row(work=f"{work}, against nchan", measured="not measured: there is no nginx with its module nchan")
+        Row(work=f"{work}, against nchan", measured="not measured: nginx with its module nchan is not installed")
         if nchan is None
         else Row(
             work=f"{work}, against nchan",

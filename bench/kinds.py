@@ -1,4 +1,4 @@
-"""`kinds`: what an event costs on each kind of board, and what it costs once more on each further board."""
+"""`kinds`: what an event costs on each kind of board, and what each further board of an event adds."""
 
 from contextlib import ExitStack
 from statistics import median
@@ -8,7 +8,7 @@ import msgspec
 
 from bench.board import BATCH, OURS, PLAIN, Board, batch_load, events_a_second, single_load
 from bench.plans import Keys, Posts, Says
-from bench.table import Row, Scale, Tell, middle, middle_ratio, of_round, total
+from bench.table import Report, Row, Scale, median_ratio, medians, of_round, total
 
 _BOARD: Final = '[[board]]\nid = "{}"\n'
 _BY_KEY: Final = 'ties = "key"\n'
@@ -20,7 +20,7 @@ _Round = dict[str, float]
 
 
 class _Kind(msgspec.Struct, frozen=True):
-    """A kind of board, as its file has it, and what its events say."""
+    """A kind of board, as text of a boards file, and the content of its events."""
 
     name: str
     boards: str
@@ -42,41 +42,41 @@ _MANY: Final = _Kind(
 )
 
 
-def kinds(scale: Scale, tell: Tell) -> list[Row]:
-    """1,000 events a body, uniform keys: server and store together, for each acknowledged event.
+def kinds(scale: Scale, report: Report) -> list[Row]:
+    """1,000 events per body, uniform keys: CPU time of server and store per acknowledged event.
 
-    Against each kind, in turn with it: the plain board, a rolling window with ties by key, on a server and a store of
-    its own. What an event has to say on a board (an amount, an actor, fields) is part of what it costs there.
+    The baseline for each kind, measured in turn: the plain board, a rolling window with ties by key, on its own server
+    and store. The content that a kind of board needs (an amount, an actor, fields) is part of its cost.
     """
     with ExitStack() as stack:
         plain = Board(stack, PLAIN)
-        tell("filling")
+        report("filling")
         _fill(plain, scale, "like")
-        rows = [_kind_row(plain, kind, scale, tell) for kind in _KINDS]
-        return [*rows, _further_row(plain, scale, tell, BATCH), _further_row(plain, scale, tell, 1)]
+        rows = [_kind_row(plain, kind, scale, report) for kind in _KINDS]
+        return [*rows, _further_row(plain, scale, report, BATCH), _further_row(plain, scale, report, 1)]
 
 
-def _kind_row(plain: Board, kind: _Kind, scale: Scale, tell: Tell) -> Row:
-    rounds = _rounds(plain, kind, scale, tell)
-    mid = middle(rounds)
+def _kind_row(plain: Board, kind: _Kind, scale: Scale, report: Report) -> Row:
+    rounds = _rounds(plain, kind, scale, report)
+    mid = medians(rounds)
     return Row(
         work=f"kinds: 1,000 a body, {kind.name}",
         measured=events_a_second(mid),
         against=f"a plain board: {_plain_cost(mid):.1f} µs",
-        ratio=middle_ratio(rounds, OURS, _names("plain")),
+        ratio=median_ratio(rounds, OURS, _names("plain")),
         figures={"microseconds": mid, "rounds": rounds},
     )
 
 
-def _further_row(plain: Board, scale: Scale, tell: Tell, events: int) -> Row:
-    """One event that feeds several plain boards, with so many in a body: what each board after the first adds."""
-    rounds = _rounds(plain, _MANY, scale, tell, events)
+def _further_row(plain: Board, scale: Scale, report: Report, events: int) -> Row:
+    """An event that feeds several plain boards: what each board after the first adds."""
+    rounds = _rounds(plain, _MANY, scale, report, events)
     further = [(total(figures, OURS) - _plain_cost(figures)) / _FURTHER for figures in rounds]
     ratios = [cost / _plain_cost(figures) for cost, figures in zip(further, rounds, strict=True)]
-    mid = middle(rounds)
+    mid = medians(rounds)
     return Row(
         work=f"kinds: one event, {1 + _FURTHER} boards, {events:,} a body",
-        measured=f"{median(further):.1f} µs for each board after the first; in all server {mid['server']:.1f} + "
+        measured=f"{median(further):.1f} µs per board after the first; total: server {mid['server']:.1f} + "
         f"store {mid['store']:.1f} µs",
         against=f"the first: {_plain_cost(mid):.1f} µs",
         ratio=median(ratios),
@@ -85,15 +85,15 @@ def _further_row(plain: Board, scale: Scale, tell: Tell, events: int) -> Row:
     )
 
 
-def _rounds(plain: Board, kind: _Kind, scale: Scale, tell: Tell, events: int = BATCH) -> list[_Round]:
-    """Each round measures the plain board, and right after it the kind."""
+def _rounds(plain: Board, kind: _Kind, scale: Scale, report: Report, events: int = BATCH) -> list[_Round]:
+    """Measure the plain board and the other kind in each round, one right after the other."""
     with ExitStack() as stack:
         board = Board(stack, kind.boards, summed=kind.summed)
-        tell(f"{kind.name}: filling")
+        report(f"{kind.name}: filling")
         _fill(board, scale, kind.says)
         rounds = []
         for number in range(1, scale.rounds + 1):
-            note = of_round(lambda what: tell(f"{kind.name}, {what}"), number)
+            note = of_round(lambda what: report(f"{kind.name}, {what}"), number)
             keys = Keys(count=scale.keys, seed=number)
             load = batch_load(scale.batch_bodies) if events > 1 else single_load(scale)
             note("a plain board")
@@ -105,7 +105,7 @@ def _rounds(plain: Board, kind: _Kind, scale: Scale, tell: Tell, events: int = B
 
 
 def _fill(board: Board, scale: Scale, says: Says) -> None:
-    """Give the board every key, so that no round has more to create than another."""
+    """Create every member, so that all rounds create equally few."""
     each = Posts(keys=Keys(count=scale.keys, order="each"), events=BATCH, says=says)
     board.send(each, batch_load(scale.keys // BATCH))
 

@@ -1,4 +1,4 @@
-"""`likes-to-frames`: from the answer to a like until the frame that shows it has reached each of many viewers."""
+"""`likes-to-frames`: time from the answer to a like until the frame that shows it has reached each viewer."""
 
 import asyncio
 import struct
@@ -15,36 +15,36 @@ from bench.board import BATCH, Board
 from bench.broadcasters import TICK
 from bench.processes import BenchError
 from bench.swarm import Delivery, Swarm, built, need_files, not_built, swarming
-from bench.table import Row, Scale, Tell, middle, middle_ratio, of_round
+from bench.table import Report, Row, Scale, median_ratio, medians, of_round
 from bench.watched import PATH, fill, settle
 from live.load.measure import Seen, quantiles, seen_after
 from live.load.producers import Producers
 from live.settings import Settings
 
 _BOARDS: Final = '[[board]]\nid = "posts"\n'
-_PRODUCERS: Final = 256  # each waits for its answer; so many that a pause of a tick keeps none from its next like
-_HISTORY: Final = 3600  # seconds of the same likes that the board holds before
-_NOTE: Final = struct.Struct("=QQd")  # as bench/viewer.c writes it: viewer, offset, when
-_AFTER: Final = 2.0  # seconds that the last frames get to arrive
+_PRODUCERS: Final = 256  # each waits for its answer; enough that a pause of one tick delays none
+_HISTORY: Final = 3600  # seconds of the same likes that the board starts with
+_NOTE: Final = struct.Struct("=QQd")  # written by bench/viewer.c: viewer, offset, time
+_AFTER: Final = 2.0  # seconds for the last frames to arrive
 _PAGE: Final = 1 << 20
 _Round = dict[str, float]
 
 
 class _Run(msgspec.Struct, frozen=True):
-    """What one run gave: the likes that were answered, and what came to the viewers meanwhile and when."""
+    """The result of one run: the answered likes, and the frames that viewers received, with times."""
 
     producers: Producers
     delivery: Delivery
     seen: Sequence[Seen]
 
 
-def likes_to_frames(scale: Scale, tell: Tell) -> list[Row]:
-    """How long after its acknowledgement a like is seen by each viewer of the top 50; the medians of the rounds.
+def likes_to_frames(scale: Scale, report: Report) -> list[Row]:
+    """Time from a like's acknowledgement until each viewer of the top 50 has seen it; medians of the rounds.
 
-    The likes are those of `live load`: single POSTs, keys by 1/rank. The board has 100,000 members, as an hour of the
-    same likes would have left them. A viewer sees a like with its first frame at the like's offset or beyond; the swarm
-    notes when it has read each (its clock is that of `time.perf_counter`). CPU is that of server and store during the
-    likes, for each frame that came.
+    The likes are those of `live load`: single POSTs, members by 1/rank. The board starts with 100,000 members, as an
+    hour of the same likes would have left them. A viewer has seen a like with its first frame at the like's offset or
+    later. The swarm records when it read each frame, on the clock of `time.perf_counter`. The CPU figure is that of
+    server and store during the likes, per delivered frame.
     """
     need_files(scale.viewers)
     with ExitStack() as stack:
@@ -52,19 +52,19 @@ def likes_to_frames(scale: Scale, tell: Tell) -> list[Row]:
         if programs is None:
             return not_built("likes-to-frames")
         board = Board(stack, _BOARDS)
-        tell("filling")
+        report("filling")
         _fill(board, scale)
         swarm = stack.enter_context(swarming(programs, board.server, PATH))
         swarm.connect(scale.viewers, first=True)
         rounds = []
         for number in range(1, scale.rounds + 1):
-            of_round(tell, number)("likes")
+            of_round(report, number)("likes")
             rounds.append(_figures(_run(board, swarm, scale), _sync_size(board)))
     return _rows(rounds, scale)
 
 
 def _fill(board: Board, scale: Scale) -> None:
-    """Give each key its share of the likes before, by 1/rank."""
+    """Give each member its share of earlier likes, by 1/rank."""
     whole = sum(1 / rank for rank in range(1, scale.keys + 1))
     events: list[dict[str, object]] = [
         {"key": f"post-{rank}", "amount": max(1, round(_HISTORY * scale.likes_a_second / whole / rank))}
@@ -94,7 +94,7 @@ def _run(board: Board, swarm: Swarm, scale: Scale) -> _Run:
 
 
 def _read(notes: Path, viewers: int) -> list[Seen]:
-    """The frames of each viewer, also of one that was let go."""
+    """The frames of each viewer, including disconnected ones."""
     seen: dict[int, Seen] = {number: Seen([], []) for number in range(viewers)}
     for number, offset, at in _NOTE.iter_unpack(notes.read_bytes()):
         seen[number].offsets.append(offset)
@@ -103,7 +103,7 @@ def _read(notes: Path, viewers: int) -> list[Seen]:
 
 
 def _sync_size(board: Board) -> int:
-    """Bytes of the whole top, as a viewer gets it who has just come."""
+    """Bytes of the whole top, as a new viewer receives it."""
     with connect(f"ws://{board.server.address}{PATH}", compression=None, max_size=_PAGE) as viewer:
         return len(viewer.recv(decode=False))
 
@@ -126,7 +126,7 @@ def _figures(run: _Run, sync_size: int) -> _Round:
 
 
 def _rows(rounds: Sequence[_Round], scale: Scale) -> list[Row]:
-    mid = middle(rounds)
+    mid = medians(rounds)
     interval = Settings().conflation_interval * 1000
     times = ", ".join(f"{name} {mid[name]:.0f}" for name in ("p50", "p90", "p99", "max"))
     rate = mid["likes"] / scale.load_seconds
@@ -134,22 +134,22 @@ def _rows(rounds: Sequence[_Round], scale: Scale) -> list[Row]:
     return [
         Row(
             work=f"likes-to-frames: {scale.viewers:,} viewers, {scale.likes_a_second:,} likes/s",
-            measured=f"acknowledged to seen: {times} ms; {rate:,.0f} likes/s came in",
+            measured=f"acknowledged to seen: {times} ms; {rate:,.0f} likes/s received",
             against=f"the conflation interval: {interval:.0f} ms",
             ratio=mid["p99"] / interval,
             goal=f"p99 ≤ {interval + 50:.0f} ms",
             figures={"medians": mid, "rounds": rounds},
         ),
         Row(
-            work="likes-to-frames: what viewers got",
+            work="likes-to-frames: what viewers received",
             measured=f"{mid['converged']:,.0f} of {scale.viewers:,} converged, {frames:.1f} of {1 / TICK:.0f} frames a "
             "second",
-            against=f"{mid['cpu_a_frame']:.1f} µs of server and store a frame",
+            against=f"{mid['cpu_a_frame']:.1f} µs of server and store per frame",
         ),
         Row(
-            work="likes-to-frames: bytes a viewer and second",
-            measured=f"{mid['bytes_per_viewer_second']:,.0f} bytes, {mid['frame']:,.0f} a frame",
-            against=f"the whole top each time: {mid['sync'] * frames:,.0f} bytes, {mid['sync']:,.0f} a frame",
-            ratio=middle_ratio(rounds, ("frame",), ("sync",)),
+            work="likes-to-frames: bytes per viewer and second",
+            measured=f"{mid['bytes_per_viewer_second']:,.0f} bytes, {mid['frame']:,.0f} per frame",
+            against=f"the whole top each time: {mid['sync'] * frames:,.0f} bytes, {mid['sync']:,.0f} per frame",
+            ratio=median_ratio(rounds, ("frame",), ("sync",)),
         ),
     ]

@@ -11,47 +11,47 @@ from bench.board import OURS, Board
 from bench.fanout import behind, delivered_share, measure_ours
 from bench.processes import cpu_seconds
 from bench.swarm import Programs, built, need_files, not_built, swarming
-from bench.table import Row, Scale, Tell, middle, middle_ratio, of_round, total
+from bench.table import Report, Row, Scale, median_ratio, medians, of_round, total
 from bench.watched import fill_top, posted, settle, watched_board
 
 _PATH: Final = "/v1/boards/b-%d/live?limit=50"
 _BOARD: Final = '[[board]]\nid = "b-{0}"\nsource = ["b-{0}"]\nties = "key"\n'
 _NAMES: Final = 4
-_NAME: Final = "post-with-a-long-name-" + "x" * 220 + "-"  # so that one record is as long as six on the single board
-_RATE: Final = 2.0  # POSTs a second, each with a like for every board: more, and the likes alone fill a core
+_NAME: Final = "post-with-a-long-name-" + "x" * 220 + "-"  # one record is as long as six on the single board
+_RATE: Final = 2.0  # POSTs per second, each with a like for every board; more likes alone would fill a core
 _GOAL: Final = "≤ 2.00 x"
 _Round = dict[str, float]
 
 
-def many_boards(scale: Scale, tell: Tell) -> list[Row]:
-    """1,000 boards with 5 viewers each, and likes for each board: CPU time for each delivered frame.
+def many_boards(scale: Scale, report: Report) -> list[Row]:
+    """1,000 boards with 5 viewers each, and likes for every board: CPU time per delivered frame.
 
-    Against the single board with as many viewers, in turn with it; everything is counted, server and store. A frame on
-    each of 1,000 boards takes a like on each of them, of which nothing can be shared; what these cost where nobody
-    watches is measured by itself, POST by POST, and the second row, which has the goal, is what is left without it.
+    The baseline, measured in turn: the single board with as many viewers. Server and store count. A frame on each of
+    1,000 boards needs a like on each of them, and likes can't be shared. Their cost without viewers is measured
+    separately, per POST. The second row, which has the goal, subtracts it.
     """
     need_files(scale.viewers)
     with ExitStack() as stack:
         programs = stack.enter_context(built())
         if programs is None:
             return not_built("many-boards")
-        tell("starting")
+        report("starting")
         single = watched_board(stack)
         fill_top(single)
         many = watched_board(stack, "".join(_BOARD.format(number) for number in range(scale.boards)))
         rounds = [
-            _round(single, many, programs, scale, of_round(tell, number)) for number in range(1, scale.rounds + 1)
+            _round(single, many, programs, scale, of_round(report, number)) for number in range(1, scale.rounds + 1)
         ]
     return _rows(rounds, scale)
 
 
-def _round(single: Board, many: Board, programs: Programs, scale: Scale, tell: Tell) -> _Round:
-    tell("one board")
+def _round(single: Board, many: Board, programs: Programs, scale: Scale, report: Report) -> _Round:
+    report("one board")
     one = measure_ours(single, programs, scale)
     bodies = _bodies(scale.boards)
-    tell("likes without viewers")
+    report("likes without viewers")
     likes = _likes_alone(many, bodies, scale)
-    tell("many boards")
+    report("many boards")
     with posted(many, bodies, _RATE) as sender, swarming(programs, many.server, _PATH, scale.boards) as swarm:
         swarm.connect(scale.viewers, first=True)
         settle()
@@ -68,7 +68,7 @@ def _round(single: Board, many: Board, programs: Programs, scale: Scale, tell: T
 
 
 def _likes_alone(board: Board, bodies: Sequence[bytes], scale: Scale) -> float:
-    """CPU seconds of server and store for a POST while nobody watches."""
+    """CPU seconds of server and store per POST while nobody watches."""
     with posted(board, bodies, _RATE) as sender:
         settle()
         before, sent = _cpu(board), sender.sent
@@ -81,7 +81,7 @@ def _cpu(board: Board) -> float:
 
 
 def _bodies(boards: int) -> list[bytes]:
-    """Each a like for every board: the same key on all, another the next time."""
+    """Bodies with a like for every board: the same member on all boards, another member in the next body."""
     return [
         msgspec.json.encode([{"key": f"{_NAME}{name}", "board": f"b-{board}"} for board in range(boards)])
         for name in range(_NAMES)
@@ -89,24 +89,24 @@ def _bodies(boards: int) -> list[bytes]:
 
 
 def _rows(rounds: Sequence[_Round], scale: Scale) -> list[Row]:
-    mid = middle(rounds)
+    mid = medians(rounds)
     late = behind(mid["share"])
     each = scale.viewers // scale.boards
     against = f"one board, {mid['single_payload']:.0f}-byte frames: {mid['single']:.2f} µs{behind(mid['single_share'])}"
     return [
         Row(
             work=f"many-boards: {scale.boards:,} boards, {each} viewers each, {mid['payload']:.0f}-byte frames",
-            measured=f"{total(mid, OURS):.2f} µs a frame (server {mid['server']:.2f} + store {mid['store']:.2f}), "
+            measured=f"{total(mid, OURS):.2f} µs per frame (server {mid['server']:.2f} + store {mid['store']:.2f}), "
             f"{mid['rate']:,.0f} frames/s{late}",
             against=against,
-            ratio=middle_ratio(rounds, OURS, ("single",)),
+            ratio=median_ratio(rounds, OURS, ("single",)),
             figures={"medians": mid, "rounds": rounds},
         ),
         Row(
-            work="many-boards: without what the likes cost",
-            measured=f"{mid['fanned']:.2f} µs a frame; {mid['likes'] * 1000:.1f} ms a POST of {scale.boards:,} likes",
+            work="many-boards: without the likes",
+            measured=f"{mid['fanned']:.2f} µs per frame; {mid['likes'] * 1000:.1f} ms per POST",
             against=against,
-            ratio=middle_ratio(rounds, ("fanned",), ("single",)),
+            ratio=median_ratio(rounds, ("fanned",), ("single",)),
             goal=_GOAL,
         ),
     ]

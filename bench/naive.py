@@ -1,7 +1,7 @@
-"""A peer: the handler that anybody would write, on the same uvicorn as the floor.
+"""A peer: a straightforward handler, on the same uvicorn as the baseline.
 
-It decodes the JSON and makes its own calls of the store, one after another; nothing is checked, and nothing is shared
-between requests but the pool of connections. `python -m bench.naive SOCKET` serves it on the store behind that socket.
+It decodes JSON and makes two store calls one after the other. It checks nothing, and requests share nothing but the
+connection pool. `python -m bench.naive SOCKET` serves it on the store behind that socket.
 """
 
 import sys
@@ -17,7 +17,7 @@ from bench.plans import BARE_RANKING, BARE_SLOT
 
 
 def make_app(store: Redis) -> Starlette:
-    """One route, two calls."""
+    """An application with one route, which makes two store calls."""
 
     async def post_event(request: Request) -> JSONResponse:
         event = await request.json()

@@ -1,4 +1,4 @@
-"""A peer of fan-out: Nchan, the publisher and subscriber module of nginx in C, as Debian packages it."""
+"""A peer for `fan-out`: Nchan, the publish-subscribe module of nginx in C, as packaged by Debian."""
 
 import re
 import shutil
@@ -18,7 +18,7 @@ PUBLISH: Final = "/publish"
 _MODULE: Final = "ngx_nchan_module.so"
 _MODULES: Final = re.compile(r"--modules-path=(\S+)")
 _START_DEADLINE: Final = 10.0
-# One worker, as ours is one process; messages are kept nowhere, for they only go to who is there.
+# One worker, because our server is one process. Messages are not stored, because only connected clients receive them.
 _CONFIGURATION: Final = """
 load_module {module};
 daemon off;
@@ -52,7 +52,7 @@ http {{
 
 
 def find_nchan() -> tuple[str, str] | None:
-    """Where nginx and the module are; None when one of them is not installed."""
+    """The paths of nginx and the module; None if one of them is not installed."""
     program = shutil.which("nginx")
     if program is None:
         return None
@@ -64,7 +64,7 @@ def find_nchan() -> tuple[str, str] | None:
 
 @contextmanager
 def nchan_server(program: str, module: str) -> Iterator[Server]:
-    """Nginx with the module until the context ends; the server is its one worker."""
+    """Run nginx with the module; the yielded server is its only worker."""
     with TemporaryDirectory(prefix="live-bench-") as folder:
         port = free_port()
         choice = Path(folder) / "nginx.conf"
@@ -81,7 +81,7 @@ def nchan_server(program: str, module: str) -> Iterator[Server]:
 
 
 def _worker(master: int) -> int:
-    """The process of the worker: the one child of the one that was started."""
+    """The PID of the worker, the only child of the master process."""
     deadline = time.monotonic() + _START_DEADLINE
     while time.monotonic() < deadline:
         children = Path(f"/proc/{master}/task/{master}/children").read_text(encoding="ascii").split()

@@ -1,4 +1,4 @@
-"""Against whom a POST of one event is measured: the floor, bare commands, webdis, and a handler of the naive kind."""
+"""The peers of a POST of one event: the baseline, bare commands, webdis, and a naive handler."""
 
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -12,9 +12,9 @@ from bench.webdis import find_webdis, load_script, webdis_server
 
 
 class Peer(msgspec.Struct, frozen=True, kw_only=True):
-    """Who does the same, or less: every process that is counted, and what is sent for the same keys.
+    """A server that does the same work or less: its counted processes, and the requests for the same keys.
 
-    `share` is the part of the requests that are sent; the slow ones need fewer for a figure that is as good.
+    `share` is the fraction of the requests that is sent; slow peers need fewer for a good figure.
     """
 
     address: str
@@ -25,16 +25,16 @@ class Peer(msgspec.Struct, frozen=True, kw_only=True):
     share: float = 1
 
     def measure(self, keys: Keys, load: Load) -> dict[str, float]:
-        """Microseconds of CPU for each event, by process."""
+        """Microseconds of CPU per event, by process."""
         load = msgspec.structs.replace(load, requests=round(load.requests * self.share))
         plan = Plan(address=self.address, content=self.make(keys), load=load, expect=self.expect, key=self.key)
         return microseconds(plan, self.counted)
 
 
 def start_peers(stack: ExitStack, board: Board) -> dict[str, Peer]:
-    """Every peer that is installed; those that count do it on the board's store, on keys of their own.
+    """Every installed peer. Peers that count use the board's store, with separate store keys.
 
-    The requests to the first two are to the byte those to the board, its key included.
+    Requests to the first two are byte for byte those to the board, including the API key.
     """
     idle = stack.enter_context(idle_server())
     naive = stack.enter_context(module_server("bench.naive", board.store.address))
@@ -58,7 +58,7 @@ def _webdis(stack: ExitStack, board: Board, program: str) -> Peer:
     return Peer(
         address=server.address, counted={"server": server, "store": board.store},
         make=lambda keys: Calls(keys=keys, script=script),
-        expect='{"EVALSHA":"',  # a score; a refusal would be an array
+        expect='{"EVALSHA":"',  # a score; an error would be an array
     )  # fmt: skip
 
 

@@ -1,4 +1,4 @@
-"""What a driver is to send, as a plan that travels to it as JSON."""
+"""What a driver has to send: a plan that it receives as JSON."""
 
 from typing import Final, Literal
 
@@ -11,7 +11,7 @@ Says = Literal["like", "score", "vote", "run"]
 
 
 class Keys(msgspec.Struct, frozen=True, kw_only=True):
-    """Which keys events are for: of `count` keys each in turn, or drawn evenly, or most of them for few (Zipf)."""
+    """The keys of events: `count` keys each in turn, drawn uniformly, or drawn by a Zipf distribution."""
 
     count: int
     order: Literal["each", "uniform", "zipf"] = "uniform"
@@ -19,15 +19,15 @@ class Keys(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Content(msgspec.Struct, frozen=True, kw_only=True):
-    """What a request holds; `events` of them."""
+    """The content of a request, with `events` events."""
 
     events: int = 1
 
 
 class Posts(Content, frozen=True, kw_only=True, tag="posts"):
-    """POST /v1/events: one like as a bare object, several as an array; with `ids`, each has one never seen before.
+    """POST /v1/events: one like as an object, several as an array. With `ids`, each has a new id.
 
-    `says` is what an event says besides: a `score` has an amount, a `vote` an actor, a `run` two fields.
+    `says` selects further content: a `score` has an amount, a `vote` an actor, a `run` two fields.
     """
 
     keys: Keys
@@ -36,7 +36,7 @@ class Posts(Content, frozen=True, kw_only=True, tag="posts"):
 
 
 class Frames(Content, frozen=True, kw_only=True, tag="frames"):
-    """A like a text frame to the WebSocket /v1/events/live, with `in_flight` of them unanswered on each connection."""
+    """One like per text frame on the WebSocket /v1/events/live, with `in_flight` unanswered frames per connection."""
 
     keys: Keys
     in_flight: int
@@ -49,20 +49,20 @@ class Gets(Content, frozen=True, kw_only=True, tag="gets"):
 
 
 class Pairs(Content, frozen=True, kw_only=True, tag="pairs"):
-    """Bare commands: for each like HINCRBY on `BARE_SLOT` and ZINCRBY on `BARE_RANKING`, all likes in one write."""
+    """Bare commands: HINCRBY on `BARE_SLOT` and ZINCRBY on `BARE_RANKING` for each like, all in one write."""
 
     keys: Keys
 
 
 class Calls(Content, frozen=True, kw_only=True, tag="calls"):
-    """A POST to webdis that calls the script of this SHA-1 for one like, on the keys of the bare commands."""
+    """A POST to webdis that runs the script with this SHA-1 for one like, on the keys of the bare commands."""
 
     keys: Keys
     script: str
 
 
 class Load(msgspec.Struct, frozen=True, kw_only=True):
-    """How many requests go over how many connections; `warmup` further ones go ahead of them and are not timed."""
+    """The number of requests and connections; `warmup` further requests go first and are not timed."""
 
     requests: int
     connections: int
@@ -70,9 +70,9 @@ class Load(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
-    """What to send where.
+    """What to send, and where.
 
-    `address` is `host:port`, or the path of a unix socket; `key` is the producer's. An answer counts only if its body
+    `address` is `host:port` or the path of a unix socket; `key` is the API key. An answer counts only if its body
     begins with `expect`.
     """
 

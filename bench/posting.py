@@ -1,4 +1,4 @@
-"""A steady sender: a thread of the bench that POSTs at a fixed, modest rate while something else is measured."""
+"""A steady sender: a thread of the benchmark that POSTs at a fixed, low rate while something else is measured."""
 
 import os
 import time
@@ -18,7 +18,7 @@ _PATIENCE: Final = 10.0
 
 
 class Posting(msgspec.Struct, frozen=True, kw_only=True):
-    """What is sent: the bodies in turn, `rate` of them a second; each answer must have `expect` in it."""
+    """What to send: the bodies in turn, `rate` per second. Each answer must contain `expect`."""
 
     path: str
     bodies: Sequence[bytes]
@@ -28,7 +28,7 @@ class Posting(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Sender(Thread):
-    """Sends until it is told to stop; `sent` counts what was answered, `failure` is why it stopped before."""
+    """Sends until stopped; `sent` counts answered POSTs, `failure` is why it stopped early."""
 
     def __init__(self, server: Server, posting: Posting) -> None:
         super().__init__(daemon=True)
@@ -39,9 +39,9 @@ class Sender(Thread):
         self._posting = posting
 
     def run(self) -> None:
-        """Send each body at its time; one that is late goes at once, and the times go on from there."""
+        """Send each body when it is due. A late body is sent immediately, and later ones are scheduled from there."""
         cores = sorted(os.sched_getaffinity(0))
-        os.sched_setaffinity(get_native_id(), {cores[-1]})  # not where the server is
+        os.sched_setaffinity(get_native_id(), {cores[-1]})  # not the server's core
         connection = HTTPConnection(self._server.address, timeout=_PATIENCE)
         due = time.monotonic()
         try:
@@ -73,7 +73,7 @@ def posting_to(server: Server, posting: Posting) -> Iterator[Sender]:
     """Send while in the context.
 
     Raises:
-        BenchError: an answer was not what was expected, or did not come.
+        BenchError: an answer was wrong or missing.
     """
     sender = Sender(server, posting)
     sender.start()

@@ -1,4 +1,4 @@
-"""Starts what is measured, each as a process of its own, and reads how much CPU time it has used."""
+"""Starts the processes under test, and reads how much CPU time each has used."""
 
 import os
 import re
@@ -21,35 +21,35 @@ from live.store.connection.embedded import EmbeddedStore
 ROOT: Final = Path(__file__).parent.parent
 _START_DEADLINE: Final = 20.0
 _STOP_DEADLINE: Final = 10.0
-_ONE_ADDRESS: Final = {"LIVE_MAX_ADDRESS_VIEWERS": "20000"}  # from which all viewers of a measure come
+_ONE_ADDRESS: Final = {"LIVE_MAX_ADDRESS_VIEWERS": "20000"}  # all viewers connect from one address
 _ADDRESS: Final = re.compile(r"http://([0-9.]+:[0-9]+)/")
 
 
 class BenchError(Exception):
-    """What was measured is not the work; there is no figure."""
+    """The run did not do the work that it should measure, so there is no figure."""
 
 
 class Server(msgspec.Struct, frozen=True):
-    """A server that runs: `address` is host:port, or the path of a unix socket."""
+    """A running server: `address` is host:port, or the path of a unix socket."""
 
     pid: int
     address: str
 
 
 def cpu_seconds(pid: int) -> float:
-    """CPU time, user and system, that a process has used: every thread of it, also those that have ended.
+    """User and system CPU time of a process, including threads that have ended.
 
-    It is the kernel's clock of the process (`clock_getcpuclockid`): the same figure as in `/proc/<pid>/stat`, to the
-    nanosecond instead of to the tick of 10 ms.
+    It comes from the kernel's clock of the process (`clock_getcpuclockid`): the figure of `/proc/<pid>/stat`, but in
+    nanoseconds instead of ticks of 10 ms.
     """
     return time.clock_gettime((~pid << 3) | 2)
 
 
 @contextmanager
 def running_store() -> Iterator[Server]:
-    """The embedded store of `live serve`, with its settings (append-only, `appendfsync always`), empty.
+    """An empty embedded store of `live serve`, with its settings (append-only, `appendfsync always`).
 
-    Rewrites of its file are off: when one comes is chance, and it would be charged to whoever is measured then.
+    Rewrites of the append-only file are off: they come at random, and would be charged to whatever is measured then.
     """
     with TemporaryDirectory(prefix="live-bench-", ignore_cleanup_errors=True) as folder:
         store = EmbeddedStore(Path(folder))
@@ -67,9 +67,9 @@ def running_store() -> Iterator[Server]:
 
 @contextmanager
 def live_server(store: Server, boards: Path | None = None) -> Iterator[Server]:
-    """`live serve` with one process and default settings on a store of ours; `boards` is the file of its boards.
+    """`live serve` with one process and default settings on a store; `boards` is the boards file.
 
-    What the server knows of the store goes with the store: another run has another one.
+    The server's data directory lies next to the store's files, so it does not outlive the store.
     """
     data_dir = Path(store.address).parent / "server"
     settings = load_settings({}, store=f"unix://{store.address}", port=0, boards=boards, data_dir=data_dir)
@@ -78,13 +78,13 @@ def live_server(store: Server, boards: Path | None = None) -> Iterator[Server]:
         yield server
 
 
-def add_key(store: Server) -> str:
-    """A producer's key, as `live keys add` makes it, with a rate that no run comes near."""
+def add_api_key(store: Server) -> str:
+    """Create an API key as `live keys add` does, with a rate that no run reaches."""
     options = ("--rate", "10000000", "--burst", "10000000", "--json", "--store", f"unix://{store.address}")
     process = start_module("live", "keys", "add", "bench", *options, stdout=subprocess.PIPE)
     output, _ = process.communicate(timeout=_START_DEADLINE)
     if process.returncode:
-        raise BenchError("there is no key; what was said is above")
+        raise BenchError("creating an API key failed; see the output above")
     return str(msgspec.json.decode(output)["key"])
 
 
@@ -121,7 +121,7 @@ def start_module(
     environment: Mapping[str, str] | None = None,
     **pipes: object,
 ) -> subprocess.Popen[bytes]:
-    """Start a Python module as a process of its own; the only settings in its environment are the given ones."""
+    """Start a Python module as a process; its environment has only the given settings."""
     return _start((sys.executable, "-m", module, *arguments), environment, **pipes)
 
 
@@ -133,7 +133,7 @@ def _start(
 
 
 def stop(process: subprocess.Popen[bytes]) -> None:
-    """End a process, gently at first."""
+    """Terminate a process, and kill it after a timeout."""
     process.terminate()
     try:
         process.wait(_STOP_DEADLINE)
@@ -154,17 +154,17 @@ def _await_address(process: subprocess.Popen[bytes], log: Path) -> str:
 
 
 def drive(plan: Plan, counted: Mapping[str, Server]) -> dict[str, float]:
-    """Carry out a plan from a driver process; gives the CPU seconds of each counted server meanwhile.
+    """Carry out a plan in a driver process; returns the CPU seconds that each counted server used.
 
-    Timed is from the moment when the driver is connected and warm until the last answer is whole.
+    Measured from the moment that the driver is connected and warm until the last answer is complete.
     """
     process = start_module("bench.driver", stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     assert process.stdin is not None  # noqa: S101 - both are pipes
     assert process.stdout is not None  # noqa: S101
     try:
-        _tell(process, msgspec.json.encode(plan), b"ready\n")
+        _command(process, msgspec.json.encode(plan), b"ready\n")
         before = {name: cpu_seconds(server.pid) for name, server in counted.items()}
-        _tell(process, b"go", b"done\n")
+        _command(process, b"go", b"done\n")
         return {name: cpu_seconds(server.pid) - before[name] for name, server in counted.items()}
     finally:
         process.stdin.close()
@@ -173,7 +173,7 @@ def drive(plan: Plan, counted: Mapping[str, Server]) -> dict[str, float]:
 
 
 def microseconds(plan: Plan, counted: Mapping[str, Server]) -> dict[str, float]:
-    """Carry out a plan; gives microseconds of CPU for each of its events, by counted server."""
+    """Carry out a plan; returns microseconds of CPU per event, by counted server."""
     events = plan.load.requests * plan.content.events
     return {name: seconds / events * 1e6 for name, seconds in drive(plan, counted).items()}
 
@@ -184,10 +184,10 @@ def used_memory(store: Server) -> int:
         return int(client.info("memory")["used_memory"])
 
 
-def _tell(process: subprocess.Popen[bytes], line: bytes, answer: bytes) -> None:
+def _command(process: subprocess.Popen[bytes], line: bytes, answer: bytes) -> None:
     assert process.stdin is not None  # noqa: S101
     assert process.stdout is not None  # noqa: S101
     process.stdin.write(line + b"\n")
     process.stdin.flush()
     if process.stdout.readline() != answer:
-        raise BenchError("the driver failed; what it said is above")
+        raise BenchError("the driver failed; see its output above")

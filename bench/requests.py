@@ -1,4 +1,4 @@
-"""The requests that a plan stands for, ready-made: bytes that a driver has only to write."""
+"""The requests of a plan as prepared bytes, which a driver only has to write."""
 
 import os
 import random
@@ -12,11 +12,11 @@ from websockets.frames import Frame, Opcode
 from bench.plans import BARE_RANKING, BARE_SLOT, Calls, Frames, Gets, Keys, Pairs, Plan, Posts, Says
 
 ZIPF_EXPONENT: Final = 1.1
-_ID_TIME: Final = "01KB2Q7T4N"  # the ten characters of a ULID that tell its time; the other sixteen are random
+_ID_TIME: Final = "01KB2Q7T4N"  # the ten characters of a ULID for its time; the other sixteen are random
 
 
 def make_requests(plan: Plan) -> list[bytes]:
-    """Every request of a plan, the ones for the warm-up first."""
+    """All requests of a plan, starting with those of the warm-up."""
     wanted = plan.load.warmup + plan.load.requests
     match plan.content:
         case Gets(path=path):
@@ -25,7 +25,7 @@ def make_requests(plan: Plan) -> list[bytes]:
             return [_post(plan, _likes(names, ids=ids)) for names in _bodies(keys, wanted, events)]
         case Posts(events=events, keys=keys, says=says):
             chance = random.Random(keys.seed)
-            return [_post(plan, _said(names, says, chance)) for names in _bodies(keys, wanted, events)]
+            return [_post(plan, _events(names, says, chance)) for names in _bodies(keys, wanted, events)]
         case Frames(keys=keys):
             return [_frame(_likes(names)) for names in _bodies(keys, wanted, 1)]
         case Calls(keys=keys, script=script):
@@ -35,7 +35,7 @@ def make_requests(plan: Plan) -> list[bytes]:
 
 
 def make_handshake(plan: Plan) -> bytes:
-    """What opens the producer's socket."""
+    """The handshake for the producer's WebSocket."""
     return (
         f"GET /v1/events/live HTTP/1.1\r\nHost: {plan.address}\r\n{_authorization(plan)}"
         "Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n"
@@ -44,7 +44,7 @@ def make_handshake(plan: Plan) -> bytes:
 
 
 def _bodies(keys: Keys, bodies: int, events: int) -> Iterator[Sequence[str]]:
-    """The names of the keys of each body; the same seed gives the same ones to every kind of content."""
+    """The keys of each body; the same seed gives the same keys for every content."""
     wanted = bodies * events
     if keys.order == "each":
         numbers = [number % keys.count for number in range(wanted)]
@@ -62,8 +62,8 @@ def _likes(names: Sequence[str], *, ids: bool = False) -> bytes:
     return msgspec.json.encode(likes if len(likes) > 1 else likes[0])
 
 
-def _said(names: Sequence[str], says: Says, chance: random.Random) -> bytes:
-    """Events that say more than their keys."""
+def _events(names: Sequence[str], says: Says, chance: random.Random) -> bytes:
+    """Events with more content than their keys."""
     makers: dict[str, Callable[[], dict[str, object]]] = {
         "score": lambda: {"amount": chance.randrange(1_000_000)},
         "vote": lambda: {"actor": f"voter-{chance.randrange(100_000):06d}"},
@@ -74,7 +74,7 @@ def _said(names: Sequence[str], says: Says, chance: random.Random) -> bytes:
 
 
 def _new_id() -> str:
-    """An id of the length of a ULID; no seed makes it, so that no round sends what another has sent."""
+    """An id as long as a ULID. It does not depend on a seed, so that no two rounds send the same id."""
     return _ID_TIME + b32encode(os.urandom(10)).decode()
 
 

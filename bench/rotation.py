@@ -1,4 +1,4 @@
-"""`rotation`: a large slot leaves the window. How long is a step, and what does a writer beside it notice?"""
+"""`rotation`: a large slot leaves the window. How long does a step take, and how much does it slow down a writer?"""
 
 import asyncio
 import hashlib
@@ -13,7 +13,7 @@ import redis
 from redis.asyncio import Redis
 
 from bench.processes import BenchError, running_store, start_module, stop
-from bench.table import Row, Scale, Tell, middle, middle_ratio, of_round, quantile
+from bench.table import Report, Row, Scale, median_ratio, medians, of_round, quantile
 from live.domain.board_file import BoardChoice, make_board
 from live.domain.event import make_entry
 from live.settings import load_settings
@@ -24,13 +24,13 @@ from live.store.board.writer import BoardWriter
 from live.store.connection.client import connect
 
 _BATCH: Final = 3_000
-_BEGIN: Final = 1_700_000_000_000  # ms; the slot that is filled
-_LATER: Final = _BEGIN + 26 * 3_600_000  # a time at which that slot has left a window of 24 hours
+_BEGIN: Final = 1_700_000_000_000  # milliseconds; the start of the filled slot
+_LATER: Final = _BEGIN + 26 * 3_600_000  # a time at which that slot has left a 24-hour window
 _DEADLINE: Final = 120.0
 
 
 class TimedRotator(BoardRotator):
-    """A rotator that notes how long each step of rotation takes."""
+    """A rotator that times each step of the rotation."""
 
     def __init__(self, state: BoardState) -> None:
         super().__init__(state)
@@ -38,7 +38,7 @@ class TimedRotator(BoardRotator):
         self.drained = asyncio.Event()
 
     async def rotate(self) -> float | None:
-        """One step; seconds from the call to its return, which is when the store has fsynced it."""
+        """Take one step, timed until the store has fsynced it; returns what `Ledger.rotate` returns."""
         started = time.perf_counter()
         wait = await super().rotate()
         if wait is None:
@@ -48,19 +48,19 @@ class TimedRotator(BoardRotator):
         return wait
 
 
-def rotation(scale: Scale, tell: Tell) -> list[Row]:
-    """Rotate a slot at the pace of the server, beside a writer that adds one event at a time to another board.
+def rotation(scale: Scale, report: Report) -> list[Row]:
+    """Rotate a slot at the server's pace, next to a writer that adds one event at a time to another board.
 
-    A step is timed by its caller, from the call to the answer (with fsync, and with whatever the store does in
-    between), and by the store's SLOWLOG (the script alone). An add is timed by the writer, first while nothing rotates,
-    then during the rotation. Each round fills and empties a store of its own; the figures are medians of the rounds.
+    The caller times a step from the call to the answer, with fsync and everything the store does in between. The
+    store's SLOWLOG times the script alone. The writer times its adds, first without rotation, then during it. Each
+    round fills and empties a new store; the figures are medians of the rounds.
     """
     rounds = []
     for number in range(1, scale.rounds + 1):
         with running_store() as store:
             url = f"unix://{store.address}"
-            rounds.append(asyncio.run(_rotate(url, scale, of_round(tell, number))))
-    mid = middle(rounds)
+            rounds.append(asyncio.run(_rotate(url, scale, of_round(report, number))))
+    mid = medians(rounds)
     return [
         Row(
             work=f"rotation of {scale.members:,} members: a step",
@@ -78,28 +78,28 @@ def rotation(scale: Scale, tell: Tell) -> list[Row]:
             work="rotation: an add to another board meanwhile",
             measured=_times(mid, "add"),
             against=f"idle: {_times(mid, 'idle_add')}",
-            ratio=middle_ratio(rounds, ("add_p99",), ("idle_add_p99",)),
+            ratio=median_ratio(rounds, ("add_p99",), ("idle_add_p99",)),
             goal="p99 ≤ 2.00 x",
         ),
     ]
 
 
-async def _rotate(url: str, scale: Scale, tell: Tell) -> dict[str, float]:
+async def _rotate(url: str, scale: Scale, report: Report) -> dict[str, float]:
     settings = load_settings(store=url)  # with the environment, so that LIVE_ROTATION_STEP can be tried
     client = connect(url, settings)
     state = BoardState(client, make_board(BoardChoice(id="posts", clock="event")), settings)
     writer, rotator = BoardWriter(state), TimedRotator(state)
     try:
         before = await _used_memory(client)
-        await _fill(writer, scale.members, tell)
+        await _fill(writer, scale.members, report)
         bytes_a_member = (await _used_memory(client) - before) / scale.members
-        tell("adds while nothing rotates")
+        report("adds while nothing rotates")
         with _writer(url) as idle_adds:
             await asyncio.sleep(scale.idle_seconds)
         await client.config_set("slowlog-max-len", 1_000_000)
         await client.config_set("slowlog-log-slower-than", 0)
         await writer.add([make_entry("the-clock", 1, _LATER)])
-        tell("rotating")
+        report("rotating")
         started = time.perf_counter()
         with _writer(url) as adds:
             await _drain(rotator, settings.rotation_interval)
@@ -117,9 +117,9 @@ async def _rotate(url: str, scale: Scale, tell: Tell) -> dict[str, float]:
         await client.aclose()
 
 
-async def _fill(writer: BoardWriter, members: int, tell: Tell) -> None:
+async def _fill(writer: BoardWriter, members: int, report: Report) -> None:
     for first in range(0, members, _BATCH):
-        tell(f"filling: {first:,} members")
+        report(f"filling: {first:,} members")
         names = (f"member-{number:07d}" for number in range(first, min(first + _BATCH, members)))
         await writer.add([make_entry(name, 1 + number % 9, _BEGIN) for number, name in enumerate(names)])
 

@@ -1,4 +1,4 @@
-"""`ingest-single`: CPU time of an acknowledged durable POST of one event, against the floor and the peers."""
+"""`ingest-single`: CPU time per acknowledged durable POST of one event, compared with the baseline and peers."""
 
 from collections.abc import Sequence
 from contextlib import ExitStack
@@ -7,7 +7,7 @@ from typing import Final
 from bench.board import OURS, Board, events_a_second, single_load
 from bench.peers import Peer, start_peers
 from bench.plans import Keys, Posts
-from bench.table import Row, Scale, Tell, middle, middle_ratio, of_round, total
+from bench.table import Report, Row, Scale, median_ratio, medians, of_round, total
 
 _WORK: Final = "ingest-single: a durable POST of 1 event"
 _PEERS: Final = {
@@ -18,36 +18,36 @@ _PEERS: Final = {
 _Round = dict[str, float]
 
 
-def ingest_single(scale: Scale, tell: Tell) -> list[Row]:
-    """One event a body over 64 keep-alive connections: server and store together, for each acknowledged event.
+def ingest_single(scale: Scale, report: Report) -> list[Row]:
+    """One event per body over 64 keep-alive connections: CPU time of server and store per acknowledged event.
 
-    Against it, in turn with it: the same requests to the endpoint that does nothing and to a handler that calls the
-    store by itself; a script a request through webdis; and a bare HINCRBY+ZINCRBY for each event over as many
-    connections, of which the store alone is counted.
+    Measured in turn: the same requests to an endpoint that does nothing and to a handler with two store calls; one
+    script per request through webdis; and a bare HINCRBY+ZINCRBY per event over as many connections, counting only the
+    store.
     """
     with ExitStack() as stack:
         board = Board(stack)
         peers = start_peers(stack, board)
-        tell("filling")
-        board.hold_every_key(scale.keys)
-        rounds = [_round(board, peers, scale, number, tell) for number in range(1, scale.rounds + 1)]
+        report("filling")
+        board.create_every_member(scale.keys)
+        rounds = [_round(board, peers, scale, number, report) for number in range(1, scale.rounds + 1)]
     return _rows(rounds)
 
 
-def _round(board: Board, peers: dict[str, Peer], scale: Scale, number: int, tell: Tell) -> _Round:
-    tell = of_round(tell, number)
+def _round(board: Board, peers: dict[str, Peer], scale: Scale, number: int, report: Report) -> _Round:
+    report = of_round(report, number)
     keys = Keys(count=scale.keys, seed=number)
     load = single_load(scale)
-    tell("durable POST")
+    report("durable POST")
     figures = board.send(Posts(keys=keys), load)
     for name, peer in peers.items():
-        tell(name)
+        report(name)
         figures |= {f"{name}_{process}": used for process, used in peer.measure(keys, load).items()}
     return figures
 
 
 def _rows(rounds: Sequence[_Round]) -> list[Row]:
-    mid = middle(rounds)
+    mid = medians(rounds)
     return [
         Row(
             work=_WORK,
@@ -60,9 +60,9 @@ def _rows(rounds: Sequence[_Round]) -> list[Row]:
         *(_against(rounds, mid, name) for name in ("webdis", "naive")),
         Row(
             work="ingest-single: the store's part",
-            measured=f"{mid['store']:.1f} µs of the store an event",
-            against=f"bare HINCRBY+ZINCRBY, a pair a write: {mid['bare_store']:.1f} µs",
-            ratio=middle_ratio(rounds, ("store",), ("bare_store",)),
+            measured=f"{mid['store']:.1f} µs of store per event",
+            against=f"bare HINCRBY+ZINCRBY, one pair per write: {mid['bare_store']:.1f} µs",
+            ratio=median_ratio(rounds, ("store",), ("bare_store",)),
         ),
     ]
 
@@ -71,12 +71,12 @@ def _against(rounds: Sequence[_Round], mid: _Round, name: str) -> Row:
     work = f"ingest-single: the same, against {name}"
     if not _processes(mid, name):
         return Row(work=work, measured=f"not measured: {name} is not installed", goal=_goal(name))
-    ours = f"{total(mid, OURS):.0f} µs an event"
+    ours = f"{total(mid, OURS):.0f} µs per event"
     return Row(work=work, measured=ours, against=_cost(mid, name), ratio=_ratio(rounds, name), goal=_goal(name))
 
 
 def _ratio(rounds: Sequence[_Round], name: str) -> float:
-    return middle_ratio(rounds, OURS, _processes(rounds[0], name))
+    return median_ratio(rounds, OURS, _processes(rounds[0], name))
 
 
 def _goal(name: str) -> str:
@@ -84,7 +84,7 @@ def _goal(name: str) -> str:
 
 
 def _cost(mid: _Round, name: str) -> str:
-    """What a peer takes for an event, and which of its processes takes how much."""
+    """What an event costs a peer, in total and by process."""
     processes = _processes(mid, name)
     parts = " + ".join(f"{process.removeprefix(f'{name}_')} {mid[process]:.0f}" for process in processes)
     return f"{_PEERS[name][0]}: {1e6 / total(mid, processes):,.0f}/CPU s ({parts} µs)"

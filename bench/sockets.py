@@ -1,33 +1,33 @@
-"""`ingest-socket`: CPU time of an acknowledged durable event over the producer's socket, against a POST of one."""
+"""`ingest-socket`: CPU time per durable event over the producer's WebSocket, compared with single POSTs."""
 
 from contextlib import ExitStack
 from typing import Final
 
 from bench.board import OURS, Board, events_a_second, single_load
 from bench.plans import Frames, Keys, Posts
-from bench.table import Row, Scale, Tell, middle, middle_ratio, of_round, total
+from bench.table import Report, Row, Scale, median_ratio, medians, of_round, total
 
-_GOALS: Final = {16: "≤ 0.60 x", 1: ""}  # many in flight is what the socket is for; one at a time is there to compare
+_GOALS: Final = {16: "≤ 0.60 x", 1: ""}  # the socket is made for many in flight; 1 is for comparison
 _POST: Final = ("post_server", "post_store")
 
 
-def ingest_socket(scale: Scale, tell: Tell) -> list[Row]:
-    """One event a text frame over 64 WebSockets, 16 frames in flight on each, and 1: server and store together.
+def ingest_socket(scale: Scale, report: Report) -> list[Row]:
+    """One event per text frame over 64 WebSockets, with 16 frames or 1 in flight on each: server and store together.
 
-    Against it, in turn with it: the same events as POSTs of one over as many connections, on the same board.
+    The baseline, measured in turn: the same events as POSTs of one event over as many connections, on the same board.
     """
     with ExitStack() as stack:
         board = Board(stack)
-        tell("filling")
-        board.hold_every_key(scale.keys)
-        rounds = [_round(board, scale, number, of_round(tell, number)) for number in range(1, scale.rounds + 1)]
-    mid = middle(rounds)
+        report("filling")
+        board.create_every_member(scale.keys)
+        rounds = [_round(board, scale, number, of_round(report, number)) for number in range(1, scale.rounds + 1)]
+    mid = medians(rounds)
     return [
         Row(
             work=f"ingest-socket: 1 event a frame, {in_flight} in flight",
             measured=events_a_second({name: mid[f"{in_flight}_{name}"] for name in OURS}),
             against=f"a durable POST of 1 event: {total(mid, _POST):.0f} µs",
-            ratio=middle_ratio(rounds, [f"{in_flight}_{name}" for name in OURS], _POST),
+            ratio=median_ratio(rounds, [f"{in_flight}_{name}" for name in OURS], _POST),
             goal=goal,
             figures={"microseconds": mid, "rounds": rounds} if goal else {},
         )
@@ -35,13 +35,13 @@ def ingest_socket(scale: Scale, tell: Tell) -> list[Row]:
     ]
 
 
-def _round(board: Board, scale: Scale, number: int, tell: Tell) -> dict[str, float]:
+def _round(board: Board, scale: Scale, number: int, report: Report) -> dict[str, float]:
     keys = Keys(count=scale.keys, seed=number)
     load = single_load(scale)
-    tell("durable POST")
+    report("durable POST")
     figures = {f"post_{name}": used for name, used in board.send(Posts(keys=keys), load).items()}
     for in_flight in _GOALS:
-        tell(f"frames, {in_flight} in flight")
+        report(f"frames, {in_flight} in flight")
         used = board.send(Frames(keys=keys, in_flight=in_flight), load)
         figures |= {f"{in_flight}_{name}": each for name, each in used.items()}
     return figures

@@ -1,19 +1,19 @@
-/* A swarm of WebSocket viewers in one process: reads as fast as the kernel lets it, and counts whole frames.
+/* A swarm of WebSocket viewers in one process: reads as fast as the kernel allows, and counts complete frames.
  *
  * usage: swarm PORT PATH [PATHS]
  *
- * It watches PATH at 127.0.0.1:PORT; with PATHS, viewer i asks for PATH with i modulo PATHS in place of its `%d`. It
- * reads commands, one a line, and answers each with a line of JSON; it ends when there are no more.
+ * It watches PATH at 127.0.0.1:PORT; with PATHS, `%d` in PATH becomes i modulo PATHS for viewer i. It reads one command
+ * per line from stdin, answers each with a line of JSON, and ends with its input.
  *
- *   connect N AT_ONCE FIRST  N more viewers (and those that were cut), at most AT_ONCE handshakes under way; answered
- *                            when all have shaken hands and, if FIRST is 1, have had a data frame. One that is refused
- *                            tries again.
- *   measure SECONDS PID...   counts what comes, and the CPU time of processes, user and system, every thread of them.
- *   cut                      resets every connection.
- *   note FILE                writes which frame came when to whom, as in `Note`, until the next `note`.
- *   note                     ends that.
+ *   connect N AT_ONCE FIRST  Connect N more viewers, and those that were cut, with at most AT_ONCE parallel handshakes.
+ *                            Answered when all handshakes are done and, if FIRST is 1, every viewer has received a data
+ *                            frame. A refused viewer tries again.
+ *   measure SECONDS PID...   Count received frames, and the user and system CPU time of the processes.
+ *   cut                      Reset every connection.
+ *   note FILE                Write a `Note` to FILE for each received frame, until the next `note`.
+ *   note                     Stop writing notes.
  *
- * Pings are answered and counted apart. A viewer that the server lets go is counted as lost and stays away.
+ * Pings are answered and counted separately. A viewer that the server disconnects counts as lost and stays away.
  */
 #define _GNU_SOURCE
 #include "viewer.h"
@@ -27,7 +27,7 @@
 #include <unistd.h>
 
 enum { EVENTS = 1024, MOST_PIDS = 16 };
-static const double PATIENCE = 90; /* seconds that all may take to connect */
+static const double PATIENCE = 90; /* seconds for all viewers to connect */
 
 static enum { NOTHING, CONNECT, MEASURE } task;
 static double since, until, opened_after, pid_cpu[MOST_PIDS], own_cpu;
@@ -41,7 +41,7 @@ static double seconds_of(clockid_t clock) {
 
 double now(void) { return seconds_of(CLOCK_MONOTONIC); }
 
-/* The kernel's CPU clock of a process: all threads of it, also those that have ended. */
+/* The kernel's CPU clock of a process, including threads that have ended. */
 static double cpu_of(int pid) { return seconds_of((clockid_t)((~(unsigned)pid << 3) | 2)); }
 
 _Noreturn void fail(const char *why) {
@@ -87,7 +87,7 @@ static void end_measure(void) {
            after->frames[CLOSE] - before.frames[CLOSE]);
     for (int i = 0; i < pid_count; i++) {
         double cpu = cpu_of(pids[i]);
-        if (cpu < 0) fail("a process that was to be counted is no more");
+        if (cpu < 0) fail("a process to measure has ended");
         printf("%s%.6f", i ? "," : "", cpu - pid_cpu[i]);
     }
     printf("]}\n");
@@ -96,8 +96,8 @@ static void end_measure(void) {
 
 static void begin_connect(const char *words) {
     int more;
-    if (sscanf(words, "%d %d %d", &more, &at_once, &wait_first) != 3) fail("connect what?");
-    if (swarm.total + more > MOST) fail("there is no room for so many viewers");
+    if (sscanf(words, "%d %d %d", &more, &at_once, &wait_first) != 3) fail("connect needs three numbers");
+    if (swarm.total + more > MOST) fail("too many viewers");
     task = CONNECT;
     swarm.refused = 0;
     opened_after = -1;
@@ -107,7 +107,7 @@ static void begin_connect(const char *words) {
 
 static void go_on_connecting(void) {
     double passed = now() - since;
-    if (passed > PATIENCE) fail("not all viewers could connect, or had a frame, in time");
+    if (passed > PATIENCE) fail("not all viewers connected and received a frame in time");
     while (swarm.away_count && swarm.opening < at_once) start(&swarm.viewers[swarm.away[--swarm.away_count]]);
     int expected = swarm.total - swarm.lost;
     if (swarm.open < expected) return;
@@ -119,7 +119,7 @@ static void go_on_connecting(void) {
 }
 
 static void take_notes(const char *file) {
-    if (swarm.notes && fclose(swarm.notes)) fail("the notes could not be written");
+    if (swarm.notes && fclose(swarm.notes)) fail("writing the notes failed");
     swarm.notes = NULL;
     if (*file && !(swarm.notes = fopen(file, "wb"))) fail(strerror(errno));
     printf("{\"noting\":%s}\n", swarm.notes ? "true" : "false");
@@ -134,7 +134,7 @@ static void obey(void) {
     else if (!strncmp(line, "note ", 5)) take_notes(line + 5);
     else if (!strcmp(line, "note")) take_notes("");
     else if (!strcmp(line, "cut")) cut();
-    else fail("what?");
+    else fail("unknown command");
 }
 
 int main(int argc, char **argv) {
@@ -143,10 +143,10 @@ int main(int argc, char **argv) {
     swarm.path = argv[2];
     swarm.paths = argc > 3 ? atoi(argv[3]) : 0;
     swarm.epoll = epoll_create1(0);
-    setvbuf(stdin, NULL, _IONBF, 0); /* or a command could wait in our buffer, where epoll does not see it */
+    setvbuf(stdin, NULL, _IONBF, 0); /* epoll does not see commands in a stdio buffer */
     setvbuf(stdout, NULL, _IOLBF, 0);
     struct epoll_event events[EVENTS], commands = {.events = EPOLLIN};
-    if (epoll_ctl(swarm.epoll, EPOLL_CTL_ADD, STDIN_FILENO, &commands)) fail("commands come through a pipe");
+    if (epoll_ctl(swarm.epoll, EPOLL_CTL_ADD, STDIN_FILENO, &commands)) fail("commands must come through a pipe");
     for (;;) {
         if (task == CONNECT) go_on_connecting();
         if (task == MEASURE && now() >= until) end_measure();

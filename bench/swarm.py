@@ -1,4 +1,4 @@
-"""The swarm of viewers and the floor of fan-out: C programs of ours, built when they are needed."""
+"""The swarm of viewers and the baseline of `fan-out`: C programs, built on demand."""
 
 import os
 import resource
@@ -15,8 +15,8 @@ import msgspec
 from bench.processes import BenchError, Server, stop
 from bench.table import Row
 
-AT_ONCE: Final = 256  # handshakes under way where nothing depends on their pace
-ENOUGH: Final = 0.95  # of the frames that are due; a server that delivers less has fallen behind
+AT_ONCE: Final = 256  # parallel handshakes, where their pace does not matter
+ENOUGH: Final = 0.95  # share of the due frames below which a server has fallen behind
 _FOLDER: Final = Path(__file__).parent
 _SOURCES: Final = {"floor": ("floor.c",), "swarm": ("swarm.c", "viewer.c")}
 _SPARE_FILES: Final = 500
@@ -24,7 +24,7 @@ _T = TypeVar("_T")
 
 
 class Opened(msgspec.Struct, frozen=True):
-    """Viewers that have connected: how many there are, and seconds until the last was open and had what was awaited."""
+    """Connected viewers: their number, and seconds until the last was open and had its first frame if awaited."""
 
     viewers: int
     lost: int
@@ -34,9 +34,10 @@ class Opened(msgspec.Struct, frozen=True):
 
 
 class Delivery(msgspec.Struct, frozen=True):
-    """What came in a measure: data frames in all and at the viewer that had least; bytes of their payload, and of all.
+    """What arrived during a measurement: data frames in total and at the viewer with the fewest, and bytes.
 
-    `cpu` are CPU seconds of the processes that were counted, in their order; `swarm_cpu` are the swarm's own.
+    `payload_bytes` are bytes of payload, `bytes` all bytes. `cpu` are CPU seconds of the counted processes, in order;
+    `swarm_cpu` are those of the swarm.
     """
 
     viewers: int
@@ -53,40 +54,40 @@ class Delivery(msgspec.Struct, frozen=True):
 
     @property
     def payload(self) -> float:
-        """Mean bytes of a frame's payload."""
+        """Mean payload bytes per frame."""
         return self.payload_bytes / max(1, self.frames)
 
     @property
     def rate(self) -> float:
-        """Frames a second."""
+        """Frames per second."""
         return self.frames / self.seconds
 
     def microseconds(self) -> tuple[float, ...]:
-        """CPU of each counted process for each frame."""
+        """CPU microseconds per frame, for each counted process."""
         if not self.frames:
-            raise BenchError("no frame came")
+            raise BenchError("no frame arrived")
         return tuple(cpu / self.frames * 1e6 for cpu in self.cpu)
 
 
 class Programs(msgspec.Struct, frozen=True):
-    """Where the built programs are."""
+    """The paths of the built programs."""
 
     floor: str
     swarm: str
 
 
 class Swarm:
-    """A swarm that runs; it watches one server."""
+    """A running swarm; it watches one server."""
 
     def __init__(self, process: subprocess.Popen[bytes]) -> None:
         self._process = process
 
     def connect(self, viewers: int, *, at_once: int = AT_ONCE, first: bool = False) -> Opened:
-        """Connect further viewers, and those that were cut; with `first`, wait until each has had a frame."""
+        """Connect more viewers, and those that were cut; with `first`, wait until each has received a frame."""
         return self._ask(f"connect {viewers} {at_once} {first:d}", Opened)
 
     def measure(self, seconds: float, counted: Sequence[Server] = ()) -> Delivery:
-        """Count what comes, and what CPU time it costs the processes."""
+        """Count what arrives, and the CPU time of the processes."""
         return self._ask(" ".join(map(str, ("measure", seconds, *(server.pid for server in counted)))), Delivery)
 
     def cut(self) -> None:
@@ -94,7 +95,7 @@ class Swarm:
         self._ask("cut", dict)
 
     def note(self, file: Path | None) -> None:
-        """Write to a file which offset came when to whom, or (None) no longer."""
+        """Record in a file when each viewer received which offset, or stop recording (None)."""
         self._ask(f"note {file or ''}".strip(), dict)
 
     def _ask(self, command: str, kind: type[_T]) -> _T:
@@ -104,33 +105,33 @@ class Swarm:
             self._process.stdin.write(command.encode() + b"\n")
             self._process.stdin.flush()
         except BrokenPipeError:
-            raise BenchError("the swarm has ended; what it said is above") from None
+            raise BenchError("the swarm has ended; see its output above") from None
         line = self._process.stdout.readline()
         if not line:
-            raise BenchError("the swarm failed; what it said is above")
+            raise BenchError("the swarm failed; see its output above")
         return msgspec.json.decode(line, type=kind)
 
 
 def raise_file_limit() -> None:
-    """Let us and what we start have as many open files as the system lets us; a viewer is one at either end."""
+    """Raise the limit of open files to the hard limit; each viewer is one file at either end."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 def need_files(viewers: int) -> None:
-    """See that there may be so many sockets in a process.
+    """Check that a process may open so many sockets.
 
     Raises:
-        BenchError: there may not.
+        BenchError: it may not.
     """
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft < viewers + _SPARE_FILES:
-        raise BenchError(f"{viewers:,} viewers need as many open files; the system lets a process have {soft:,}")
+        raise BenchError(f"{viewers:,} viewers need as many open files; the limit is {soft:,}")
 
 
 @contextmanager
 def built() -> Iterator[Programs | None]:
-    """The programs, while in the context; None where there is no C compiler."""
+    """Build the programs for the duration of the context; None if there is no C compiler."""
     compiler = shutil.which("cc")
     if compiler is None:
         yield None
@@ -140,18 +141,18 @@ def built() -> Iterator[Programs | None]:
         for path, sources in zip(paths, _SOURCES.values(), strict=True):
             build = [compiler, "-O2", "-o", path, *(str(_FOLDER / name) for name in sources)]
             if subprocess.run(build, check=False).returncode:
-                raise BenchError("a program could not be built; what was said is above")
+                raise BenchError("building a program failed; see the output above")
         yield Programs(*paths)
 
 
 def not_built(part: str) -> list[Row]:
-    """What a part says when there is no C compiler."""
-    return [Row(work=part, measured="not measured: there is no C compiler (cc)")]
+    """The rows of a benchmark when there is no C compiler."""
+    return [Row(work=part, measured="not measured: no C compiler (cc) is installed")]
 
 
 @contextmanager
 def swarming(programs: Programs, server: Server, path: str, paths: int = 1) -> Iterator[Swarm]:
-    """A swarm for a server, on the second core; viewer i has i modulo `paths` in place of `%d` in its path."""
+    """Run a swarm against a server, on the second core; `%d` in `path` becomes i modulo `paths` for viewer i."""
     port = server.address.rpartition(":")[2]
     command = [programs.swarm, port, path, str(paths)]
     process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
@@ -166,7 +167,7 @@ def swarming(programs: Programs, server: Server, path: str, paths: int = 1) -> I
 
 
 def pin(pid: int, place: int) -> None:
-    """Keep a process, with the threads that it has and will have, on the core that is at this place among ours."""
+    """Pin all threads of a process to one of our cores, by its index."""
     cores = sorted(os.sched_getaffinity(os.getpid()))
     for thread in Path(f"/proc/{pid}/task").iterdir():
         os.sched_setaffinity(int(thread.name), {cores[place % len(cores)]})

@@ -1,4 +1,4 @@
-"""What a part of the bench gives back, and how it is shown."""
+"""The results of benchmarks, and how they are printed."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from statistics import median
@@ -9,17 +9,17 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-Tell = Callable[[str], None]
-FINE: Final = 0.2  # ratios below are shown to the thousandth
+Report = Callable[[str], None]
+FINE: Final = 0.2  # ratios below are shown with three decimals
 
 
-def of_round(tell: Tell, number: int) -> Tell:
-    """Tell the same, with the number of the round ahead of it."""
-    return lambda note: tell(f"round {number}: {note}")
+def of_round(report: Report, number: int) -> Report:
+    """A report function that prefixes its notes with the number of the round."""
+    return lambda note: report(f"round {number}: {note}")
 
 
 class Scale(msgspec.Struct, frozen=True, kw_only=True):
-    """How long each part runs."""
+    """The size of each benchmark."""
 
     rounds: int = 3
     single_requests: int = 20_000
@@ -57,18 +57,18 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     figures: dict[str, object] = {}
 
 
-def middle(rounds: Sequence[dict[str, float]]) -> dict[str, float]:
+def medians(rounds: Sequence[dict[str, float]]) -> dict[str, float]:
     """The median of each figure over the rounds."""
     return {name: median(figures[name] for figures in rounds) for name in rounds[0]}
 
 
 def total(figures: Mapping[str, float], names: Iterable[str]) -> float:
-    """The sum of some of the figures, such as those of all processes that an event passes through."""
+    """The sum of some figures, such as those of all processes that an event passes through."""
     return sum(figures[name] for name in names)
 
 
-def middle_ratio(rounds: Sequence[dict[str, float]], ours: Sequence[str], against: Sequence[str]) -> float:
-    """The median of the ratios: each is of figures taken one right after the other, while the machine was alike."""
+def median_ratio(rounds: Sequence[dict[str, float]], ours: Sequence[str], against: Sequence[str]) -> float:
+    """The median of the ratios. Each is of figures measured one right after the other, in equal conditions."""
     return median(total(figures, ours) / total(figures, against) for figures in rounds)
 
 
@@ -79,7 +79,7 @@ def quantile(values: Sequence[float], share: float) -> float:
 
 
 def print_table(rows: Sequence[Row]) -> None:
-    """Show the rows; wide enough for all of them also where no terminal says how wide it is."""
+    """Print the rows; without a terminal, wide enough for all of them."""
     table = Table("work", "measured", "against", box=box.SIMPLE_HEAD)
     table.add_column("ratio", justify="right")
     table.add_column("goal")

@@ -1,4 +1,4 @@
-/* One viewer of a swarm: connects, shakes hands, reads frames, answers pings. */
+/* One viewer of a swarm: connects, does the handshake, reads frames, answers pings. */
 #define _GNU_SOURCE
 #include "viewer.h"
 
@@ -13,7 +13,7 @@
 #include <time.h>
 #include <unistd.h>
 
-typedef struct { /* one frame: whose, at which offset of the board, when it was read */
+typedef struct { /* one frame: its viewer, the board's offset, and the time it was read */
     uint64_t viewer, offset;
     double at;
 } Note;
@@ -36,7 +36,7 @@ void forget(Viewer *viewer, State state) {
 
 static void try_again(Viewer *viewer, const char *why) {
     if (!swarm.refused++) fprintf(stderr, "swarm: a viewer was refused: %.*s\n", 60, why);
-    if (swarm.refused > 20UL * (unsigned long)swarm.total) fail("there is no getting in");
+    if (swarm.refused > 20UL * (unsigned long)swarm.total) fail("too many viewers were refused");
     forget(viewer, AWAY);
 }
 
@@ -80,10 +80,10 @@ static void note(Viewer *viewer, double at) {
     char *found = strstr((char *)viewer->start, NAME);
     if (!found) return;
     Note line = {(uint64_t)number_of(viewer), strtoull(found + sizeof NAME - 1, NULL, 10), at};
-    if (fwrite(&line, sizeof line, 1, swarm.notes) != 1) fail("a note could not be written");
+    if (fwrite(&line, sizeof line, 1, swarm.notes) != 1) fail("writing a note failed");
 }
 
-/* A masked frame, as a client sends it; the mask is 0, which leaves the payload as it is. */
+/* A masked frame, as a client sends it. The mask is 0, which leaves the payload unchanged. */
 static void answer_ping(Viewer *viewer) {
     if (viewer->start_size > 125) fail("a ping is too long");
     unsigned char pong[6 + 125] = {0x8a, (unsigned char)(0x80 | viewer->start_size)};
@@ -95,7 +95,7 @@ static void end_frame(Viewer *viewer, double at) {
     int opcode = viewer->header[0] & 15, last = viewer->header[0] & 128;
     swarm.count.frames[opcode]++;
     if (opcode == PING) answer_ping(viewer);
-    if (opcode == CLOSE) viewer->let_go = 1;
+    if (opcode == CLOSE) viewer->closing = 1;
     if (opcode < CLOSE) {
         swarm.count.payload += viewer->size;
         if (swarm.notes && opcode != CONTINUED) note(viewer, at);
@@ -108,7 +108,7 @@ static void end_frame(Viewer *viewer, double at) {
     viewer->header_size = viewer->start_size = 0;
 }
 
-/* True when the header is whole; `left` and `size` are those of the payload then. */
+/* True when the header is complete; `left` and `size` then describe the payload. */
 static int read_header(Viewer *viewer, unsigned char byte) {
     unsigned char *header = viewer->header;
     header[viewer->header_size++] = byte;
@@ -139,7 +139,7 @@ static void take_frames(Viewer *viewer, const unsigned char *data, const unsigne
     }
 }
 
-/* Reads the head of the answer; gives where the frames begin, or NULL when there are none (yet, or ever). */
+/* Reads the head of the answer; returns the start of the frames, or NULL if there are none. */
 static const unsigned char *shake(Viewer *viewer, const unsigned char *data, const unsigned char *end) {
     static const char GOOD[] = "HTTP/1.1 101";
     for (const unsigned char *byte = data; byte < end; byte++) {
@@ -172,11 +172,11 @@ static void hear(Viewer *viewer, double at) {
     if (!data) return;
     swarm.count.bytes += (unsigned long)(end - data);
     take_frames(viewer, data, end, at);
-    if (viewer->let_go) forget(viewer, LOST);
+    if (viewer->closing) forget(viewer, LOST);
 }
 
 void handle(Viewer *viewer) {
-    if (viewer->state == AWAY || viewer->state == LOST) return; /* cut by a command that came with this event */
+    if (viewer->state == AWAY || viewer->state == LOST) return; /* cut by a command in the same batch of events */
     if (viewer->state != CONNECTING) {
         hear(viewer, now());
         return;

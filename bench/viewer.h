@@ -1,4 +1,4 @@
-/* The viewers of a swarm: what is known of each, and what the commands do with them. */
+/* The viewers of a swarm: the state of each, and the operations on them. */
 #ifndef VIEWER_H
 #define VIEWER_H
 
@@ -12,42 +12,42 @@ typedef enum { AWAY, CONNECTING, SHAKING, OPEN, LOST } State;
 typedef struct {
     int fd;
     State state;
-    unsigned char header[10];   /* of the frame that is being read */
-    int header_size, matched;   /* `matched`: how much of the blank line that ends the handshake was seen */
-    uint64_t left, size;        /* bytes of the frame's payload: still to come, and in all */
-    unsigned char start[START]; /* of the payload, where somebody looks at it; of the answer in a handshake */
-    int start_size, let_go;     /* `let_go`: the server has sent a close frame */
-    unsigned long had, counted; /* data frames on this connection, and in this measure */
+    unsigned char header[10];   /* of the current frame */
+    int header_size, matched;   /* `matched`: bytes seen of the blank line that ends the handshake */
+    uint64_t left, size;        /* bytes of the frame's payload: missing, and in total */
+    unsigned char start[START]; /* of the payload or, in a handshake, of the answer */
+    int start_size, closing;    /* `closing`: the server has sent a close frame */
+    unsigned long had, counted; /* data frames on this connection, and in this measurement */
 } Viewer;
 
 typedef struct {
     unsigned long frames[OPCODES], messages, payload, bytes;
 } Count;
 
-/* All of the swarm. */
+/* The whole swarm. */
 typedef struct {
     Viewer viewers[MOST];
-    int away[MOST], away_count; /* those that are to connect */
+    int away[MOST], away_count; /* viewers to connect */
     int total, opening, open, served, lost;
     unsigned long refused;
     Count count;
     int epoll, port, paths;
     const char *path;
-    FILE *notes; /* NULL when none are taken */
+    FILE *notes; /* NULL when notes are off */
 } Swarm;
 
 extern Swarm swarm;
 
-/* Ends the process with a word. */
+/* Prints the reason and ends the process. */
 _Noreturn void fail(const char *why);
 
-/* Begins to connect a viewer that is away. */
+/* Starts to connect a viewer that is AWAY. */
 void start(Viewer *viewer);
 
-/* Closes a viewer's connection, or what there is of one; it is AWAY or LOST then. */
+/* Closes a viewer's connection; its new state is AWAY or LOST. */
 void forget(Viewer *viewer, State state);
 
-/* Does what its socket is ready for. */
+/* Handles the events of a viewer's socket. */
 void handle(Viewer *viewer);
 
 /* Seconds on CLOCK_MONOTONIC. */

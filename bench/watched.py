@@ -1,4 +1,4 @@
-"""The board under test as viewers see it: a server with a core for itself, likes that come steadily, and viewers."""
+"""The board under test with viewers: a server with its own core, a steady stream of likes, and viewers."""
 
 import json
 import time
@@ -16,15 +16,15 @@ from bench.swarm import pin
 
 EVENTS: Final = "/v1/events"
 PATH: Final = "/v1/boards/posts/live?limit=50"
-SETTLE: Final = 1.0  # seconds that viewers are there before anything is counted
-_KEYS: Final = 50  # as many as are watched
-_LIKES: Final = 3  # in a POST
-_RATE: Final = 20.0  # POSTs a second: two between two frames, so that every tick has something to tell
-_SCORE: Final = 1_000  # of each key before, so that the scores have their length
+SETTLE: Final = 1.0  # seconds between connecting viewers and counting
+_KEYS: Final = 50  # as many as viewers watch
+_LIKES: Final = 3  # in one POST
+_RATE: Final = 20.0  # POSTs per second: two per frame, so that every tick has a change
+_SCORE: Final = 1_000  # initial score of each member, so that scores have their usual length
 
 
 def watched_board(stack: ExitStack, boards: str = PLAIN) -> Board:
-    """A board whose server has the first core for itself; the store is on the second, with the swarm and the sender."""
+    """A board whose server has the first core to itself; store, swarm and sender run on the second."""
     board = Board(stack, boards)
     pin(board.server.pid, 0)
     pin(board.store.pid, 1)
@@ -32,12 +32,12 @@ def watched_board(stack: ExitStack, boards: str = PLAIN) -> Board:
 
 
 def fill_top(board: Board) -> None:
-    """Give every key of the top a score."""
+    """Give every member of the top a score."""
     fill(board, [{"key": _name(number), "amount": _SCORE} for number in range(_KEYS)])
 
 
 def fill(board: Board, events: Sequence[dict[str, object]]) -> None:
-    """Send one body of events, all of which must be counted."""
+    """Send one body of events; all must be counted."""
     connection = HTTPConnection(board.server.address, timeout=10)
     headers = {"Content-Type": "application/json", "Authorization": f"Bearer {board.key}"}
     try:
@@ -51,7 +51,7 @@ def fill(board: Board, events: Sequence[dict[str, object]]) -> None:
 
 @contextmanager
 def liked(board: Board) -> Iterator[Sender]:
-    """Like the keys of the top in turn, so that each frame tells of six of them in about 400 bytes."""
+    """Like the members of the top in turn, so that each frame has six changes in about 400 bytes."""
     turns = [range(first, first + _LIKES) for first in range(0, _KEYS * _LIKES, _LIKES)]
     bodies = [msgspec.json.encode([{"key": _name(number % _KEYS)} for number in turn]) for turn in turns]
     with posted(board, bodies, _RATE) as sender:
@@ -60,14 +60,14 @@ def liked(board: Board) -> Iterator[Sender]:
 
 @contextmanager
 def posted(board: Board, bodies: Sequence[bytes], rate: float) -> Iterator[Sender]:
-    """Send bodies in turn, of which every event must be counted."""
+    """Send bodies in turn; every event must be counted."""
     posting = Posting(path=EVENTS, bodies=bodies, rate=rate, key=board.key, expect=b'"rejected":[],')
     with posting_to(board.server, posting) as sender:
         yield sender
 
 
 def settle() -> None:
-    """Let what connecting has left to do be done."""
+    """Wait until the work after connecting is done."""
     time.sleep(SETTLE)
 
 

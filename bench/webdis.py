@@ -1,4 +1,4 @@
-"""A peer: webdis, the HTTP front of Redis in C, as Debian packages it."""
+"""A peer: webdis, an HTTP server for Redis in C, as packaged by Debian."""
 
 import shutil
 import socket
@@ -15,7 +15,7 @@ import redis
 
 from bench.processes import BenchError, Server, stop
 
-# What a like costs at the least when it is one call, on the keys of the bare commands; the answer is the score.
+# The minimum work for a like in one call, on the keys of the bare commands; the answer is the score.
 _SCRIPT: Final = """
 redis.call("HINCRBY", KEYS[1], ARGV[1], 1)
 return redis.call("ZINCRBY", KEYS[2], 1, ARGV[1])
@@ -24,19 +24,19 @@ _START_DEADLINE: Final = 10.0
 
 
 def find_webdis() -> str | None:
-    """Where the program is; None when it is not installed."""
+    """The path of the program; None if it is not installed."""
     return shutil.which("webdis")
 
 
 def load_script(store: Server) -> str:
-    """Give the store the script; gives its SHA-1."""
+    """Load the script into the store; returns its SHA-1."""
     with redis.Redis(unix_socket_path=store.address) as client:
         return str(client.script_load(_SCRIPT))
 
 
 @contextmanager
 def webdis_server(program: str, store: Server) -> Iterator[Server]:
-    """Webdis on a store until the context ends, with as many connections to it as it has by default."""
+    """Run webdis on a store, with its default number of connections to it."""
     with TemporaryDirectory(prefix="live-bench-") as folder:
         port = free_port()
         settings = {
@@ -54,13 +54,13 @@ def webdis_server(program: str, store: Server) -> Iterator[Server]:
 
 
 def free_port() -> int:
-    """A port that nobody has just now, for servers that can't be told to find one."""
+    """A free port, for servers that can't choose one themselves."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         return int(listener.getsockname()[1])
 
 
 def await_listening(process: subprocess.Popen[bytes], port: int) -> None:
-    """Wait until a server that was started takes connections."""
+    """Wait until a started server accepts connections."""
     deadline = time.monotonic() + _START_DEADLINE
     while True:
         try:

@@ -1,6 +1,6 @@
-// A peer of fan-out: the package `ws` on Node, which sends one prepared payload to every client, each tick.
+// A peer of fan-out: the package `ws` on Node, which sends one prepared payload to every client per tick.
 //
-// usage: node ws.mjs MODULE PAYLOAD_BYTES TICK_SECONDS, where MODULE is where `ws` begins; prints its address.
+// usage: node ws.mjs MODULE PAYLOAD_BYTES TICK_SECONDS, where MODULE is the entry point of `ws`; prints its address.
 import { pathToFileURL } from "node:url";
 
 const [module, size, tick] = process.argv.slice(2);

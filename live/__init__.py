@@ -1,3 +1,3 @@
-"""A real-time ranking server: events in over HTTP, an exact ranking out to every browser."""
+"""A real-time ranking server: producers POST events, and every viewer sees an exact ranking."""
 
 __version__ = "0.1.0"

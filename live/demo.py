@@ -1,4 +1,4 @@
-"""Made-up likes, so that a newcomer sees a board move."""
+"""Sample likes, so that newcomers see a board move."""
 
 import asyncio
 import random
@@ -21,17 +21,17 @@ POSTS: Final = (
 )  # fmt: skip
 
 _PAUSE: Final = 0.15  # seconds between two rounds
-_WAIT: Final = 1.0  # seconds between two looks at whether another process still does it
-_RECONSIDER: Final = 40  # rounds until another post becomes the favourite
-_UNLIKE: Final = 0.06  # how often somebody takes back what was liked a moment ago
+_WAIT: Final = 1.0  # seconds between two checks whether another process still sends them
+_RECONSIDER: Final = 40  # rounds after which another post becomes a favourite
+_UNLIKE: Final = 0.06  # probability that a recent like is taken back
 
 
-async def like_for_ever(committer: Committer, turn: Turn) -> None:
-    """Send a few likes a second while it is our turn.
+async def send_likes(committer: Committer, turn: Turn) -> None:
+    """Send a few likes per second while it is this process's turn.
 
-    Favourites change, so that rows overtake each other, and some likes are taken back.
+    Favourites change, so that records overtake each other, and some likes are taken back.
     """
-    chance = random.Random()  # noqa: S311 - a show, not a secret
+    chance = random.Random()  # noqa: S311 - sample data, not a secret
     weights = [1 / rank for rank in range(1, len(POSTS) + 1)]
     chance.shuffle(weights)
     last: str | None = None
@@ -51,7 +51,7 @@ async def like_for_ever(committer: Committer, turn: Turn) -> None:
         try:
             await committer.commit(likes)
         except (StoreUnavailableError, EpochLostError, ProblemError):
-            last = None  # not counted, so nothing to take back
+            last = None  # not counted, so there is nothing to take back
         await asyncio.sleep(_PAUSE)
 
 

@@ -1,7 +1,8 @@
-"""Logs: one JSON object a line, or aligned text on a terminal; nothing from a user reaches a line unescaped.
+"""Logs: one JSON object per line, or text on a terminal. Nothing from a user reaches a line unescaped.
 
-Warnings and errors that repeat are counted: the first is logged at once, then one line every 10 seconds says how often
-it came again (`repeated`), and one that begins with `over:` says that it stopped. Other lines are all logged.
+Repeated warnings and errors are counted. The first one is logged at once. After that, one line every 10 seconds says
+how often it was repeated (`repeated`), and a line that begins with `over:` says that it stopped. Other lines are all
+logged.
 """
 
 import atexit
@@ -16,14 +17,14 @@ import structlog
 
 PERIOD: Final = 10.0  # seconds
 _MOST_CAUSES: Final = 1000
-_TEXT: Final = 80  # characters of a line that tell causes apart
+_TEXT: Final = 80  # characters of a line that distinguish causes
 
-# Without the values of variables: among them are passwords and what users sent.
+# Without the values of variables, which can contain passwords and user data.
 _TRACEBACKS = structlog.processors.ExceptionRenderer(structlog.tracebacks.ExceptionDictTransformer(show_locals=False))
 
 
 def configure_logs(level: str) -> None:
-    """Send our own logs and those of the libraries through one renderer to standard error."""
+    """Send our own logs and those of the libraries to standard error, in one format."""
     shared: list[structlog.types.Processor] = [
         structlog.stdlib.add_log_level,
         structlog.processors.TimeStamper(fmt="iso", utc=True),
@@ -57,7 +58,7 @@ def configure_logs(level: str) -> None:
 
 
 class _Cause:
-    """A line that was logged: when it was last told of, and how often it has come since, and in all."""
+    """A line that was logged: when it was last reported, and how often it was repeated since then and in total."""
 
     __slots__ = ("count", "level", "text", "timer", "told", "total")
 
@@ -66,13 +67,13 @@ class _Cause:
         self.level = level
         self.told = told
         self.count = self.total = 0
-        self.timer: threading.Timer | None = None  # runs while it repeats
+        self.timer: threading.Timer | None = None  # active while the line is repeated
 
 
 class Repeats(logging.Filter):
-    """Counts lines of the same cause instead of letting them pass.
+    """A filter that counts lines of the same cause instead of logging each.
 
-    The cause of a line is its text, its board, and the place in the code where the exception that it shows was raised.
+    The cause of a line is its text, its board, and the place in the code where its exception was raised.
     """
 
     def __init__(self, period: float = PERIOD) -> None:
@@ -102,7 +103,7 @@ class Repeats(logging.Filter):
             return False
 
     def close(self) -> None:
-        """Tell what was counted and not told yet."""
+        """Log the counts that were not logged yet."""
         with self._lock:
             causes, self._causes = list(self._causes.values()), {}
         for cause in causes:
@@ -112,7 +113,7 @@ class Repeats(logging.Filter):
                 _log(cause, cause.text, cause.count)
 
     def _tell(self, name: tuple[object, ...]) -> None:
-        """Tell how often a line has come again, or that it comes no more."""
+        """Log how often a line was repeated, or that it stopped."""
         with self._lock:
             cause = self._causes.get(name)
             if cause is None:
@@ -133,7 +134,7 @@ class Repeats(logging.Filter):
         cause.timer.start()
 
     def _make_room(self, now: float) -> None:
-        """Forget lines that came once, when there are too many: first the old ones, then all."""
+        """If there are too many causes, forget lines that were not repeated: first the old ones, then all."""
         for youngest in (now - self._period, now):
             if len(self._causes) < _MOST_CAUSES:
                 return
@@ -147,7 +148,7 @@ def _log(cause: _Cause, text: str, repeated: int) -> None:
 
 
 def _origin(info: object) -> tuple[object, ...]:
-    """The type of an exception, and where it was raised."""
+    """The type of an exception, and the place where it was raised."""
     error = sys.exc_info()[1] if info is True else info[1] if isinstance(info, tuple) else info
     if not isinstance(error, BaseException):
         return ()

@@ -1,4 +1,4 @@
-"""All metrics, as Prometheus reads them at /metrics."""
+"""All metrics, which Prometheus reads at /metrics."""
 
 import warnings
 from collections.abc import Collection, Iterator
@@ -91,7 +91,7 @@ BY_BOARD: Final = (EVENTS_ACCEPTED, RANGE_LEFT, VIEWERS, ROTATION_LAG)  # metric
 def forget_board(board: str) -> None:
     """Drop the series of a deleted board."""
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)  # the files of several processes keep them: see `OfBoards`
+        warnings.simplefilter("ignore", UserWarning)  # the files of several processes keep them; see `OfBoards`
         for metric in BY_BOARD:
             metric.remove(board)
 
@@ -99,7 +99,7 @@ def forget_board(board: str) -> None:
 class OfBoards(Collector):
     """The metrics of another collector, without the series of deleted boards.
 
-    The files with which several processes combine their metrics keep every series forever.
+    The files with which several processes combine their metrics never drop a series.
     """
 
     def __init__(self, collector: Collector, boards: Collection[str]) -> None:
@@ -107,7 +107,7 @@ class OfBoards(Collector):
         self._boards = boards
 
     def collect(self) -> Iterator[Metric]:
-        """Every metric."""
+        """All metrics."""
         for metric in self._collector.collect():
             metric.samples = [
                 sample for sample in metric.samples if "board" not in sample.labels or self._is_there(sample.labels)

@@ -1,4 +1,4 @@
-"""`live serve`: the store, the socket, the processes."""
+"""`live serve`: starts the store, the listening socket and the processes."""
 
 import asyncio
 import os
@@ -34,25 +34,26 @@ from live.store.connection.private import make_private
 from live.store.connection.witness import CHOICES
 from live.store.registry.producers import ProducerStore
 from live.system.descriptors import fit, raise_limit
-from live.web.app import make_app, relax_collector
+from live.system.processes import relax_collector
+from live.web.app import make_app
 
 log = structlog.get_logger()
 
 _BACKLOG: Final = 4096
 _STORE_DEADLINE: Final = 10.0
-_LARGEST_MESSAGE: Final = 1024  # bytes that a viewer may send; it has nothing to say
+_LARGEST_MESSAGE: Final = 1024  # bytes; viewers have no reason to send anything
 
 
 def serve(settings: Settings, *, admin_key: bool = False, accept_loss: bool = False) -> None:
-    """Serve until told to stop.
+    """Serve until stopped.
 
-    With `admin_key`, make an admin API key if there is no API key, and print it; with `accept_loss`, serve though the
-    store lost data.
+    With `admin_key`, create an admin API key if there is no API key, and print it. With `accept_loss`, continue with a
+    store that lost data.
 
     Raises:
-        SetupError: a setting, the boards file, the port, the data directory or the store won't do.
+        SetupError: a setting, the boards file, the port, the data directory or the store is unusable.
     """
-    signal.signal(signal.SIGTERM, _end)  # uvicorn raises the signal again once it has stopped: leave in good order
+    signal.signal(signal.SIGTERM, _end)  # uvicorn raises the signal again after it has stopped; exit normally then
     configure_logs(settings.log_level)
     boards = load_boards(settings.boards)
     if len(boards.by_id) > settings.max_boards:
@@ -73,7 +74,7 @@ def serve(settings: Settings, *, admin_key: bool = False, accept_loss: bool = Fa
 
 
 def unsafe_hosts(settings: Settings) -> str | None:
-    """What is unsafe about the names that a server answers for; None when nothing is."""
+    """A warning about unsafe host names, or None."""
     if "*" not in settings.allowed_hosts or not (settings.open or is_loopback(settings.host)):
         return None
     return (
@@ -83,13 +84,14 @@ def unsafe_hosts(settings: Settings) -> str | None:
 
 
 async def check_store(settings: Settings, boards: Boards, *, accept: bool = False) -> None:
-    """Meet the store: say what is unsafe about it, and that it and each board in it are the ones that are known.
+    """Check the settings and the content of the store before serving.
 
-    With `accept`, an operator accepts what the store lost.
+    With `accept`, an operator accepts a loss of data.
 
     Raises:
-        SetupError: it is away, has a format that this version can't read, may evict keys, lost data, holds a board of
-            another kind under one of the ids, or holds no producer's key while others could reach the server.
+        SetupError: the store is unavailable, has a format that this version cannot read, may evict keys, lost data, or
+            holds a different kind of board under the same id; or no producer has an API key although others can reach
+            the server.
     """
     client = connect(settings.store, settings)
     watch = LossWatch(client, settings.key_prefix)
@@ -120,13 +122,13 @@ async def check_store(settings: Settings, boards: Boards, *, accept: bool = Fals
 async def _look_for_losses(
     client: Store, settings: Settings, boards: Boards, watch: LossWatch, *, accept: bool
 ) -> None:
-    """See that the store holds all that is known of it."""
+    """Check that the store holds everything that is known about it."""
     witness = client.witness
     faults = await watch.find()
     if not faults:
         witness.lift()
         if accept:
-            log.warning("there is no loss to accept: the store holds all that is known. Start without --accept-loss")
+            log.warning("there is no loss to accept: the store is complete. Start without --accept-loss")
         return
     reason = "; ".join(faults)
     if not accept:
@@ -145,7 +147,7 @@ async def _require_keys(producers: ProducerStore, host: str) -> None:
 
 @contextmanager
 def _store(settings: Settings) -> Iterator[str]:
-    """The URL of the store; the embedded one lives as long as the context."""
+    """The URL of the store. The embedded store runs while the context lasts."""
     if settings.store:
         make_private(settings.data_dir)
         yield settings.store
@@ -153,7 +155,7 @@ def _store(settings: Settings) -> Iterator[str]:
     embedded = EmbeddedStore(settings.data_dir, settings.store_memory)
     try:
         embedded.start()
-        log.info("the embedded store fills at most so much memory with data", megabytes=embedded.memory // 1024**2)
+        log.info("memory limit of the embedded store", megabytes=embedded.memory // 1024**2)
         yield embedded.url
     finally:
         embedded.stop()
@@ -161,28 +163,29 @@ def _store(settings: Settings) -> Iterator[str]:
 
 @contextmanager
 def bound_socket(settings: Settings) -> Iterator[socket.socket]:
-    """A bound socket, so that a port that is taken is known before anything else is started.
+    """A bound socket. It is opened first, so that nothing else starts if the port is taken.
 
     Raises:
-        SetupError: the address can't be had.
+        SetupError: the address is not available.
     """
     try:
         family = socket.getaddrinfo(settings.host, settings.port, type=socket.SOCK_STREAM)[0][0]
         listener = socket.socket(family, socket.SOCK_STREAM)
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        # Accepted sockets inherit this: asyncio does not set it by itself on a socket made elsewhere, and without it
-        # an answer's body waits 40 ms for the client to acknowledge its head.
+        # Accepted sockets inherit this. asyncio does not set it on a socket made elsewhere, and without it the body of
+        # a response waits 40 ms until the client acknowledges the headers.
         listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        # Accepted sockets inherit this: the kernel drops a peer that takes nothing for so long, its buffers too.
+        # Accepted sockets inherit this. The kernel drops a peer that acknowledges nothing for this long, with its
+        # buffers.
         listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, round(settings.slow_timeout * 1000))
         listener.bind((settings.host, settings.port))
         listener.set_inheritable(True)
         listener.listen(_BACKLOG)
-    except (OSError, ValueError) as error:  # a host name can be no name at all
+    except (OSError, ValueError) as error:  # ValueError: the host is not a valid name
         reason = getattr(error, "strerror", None) or error
         raise SetupError(
             f"can't listen on {settings.host} port {settings.port}: {reason}. "
-            "Choose another with --port (0 takes a free one)."
+            "Choose another port with --port (0 takes a free one)."
         ) from None
     with listener:
         yield listener
@@ -202,8 +205,8 @@ def _announce_key(settings: Settings, key: str | None) -> None:
         return
     path = (settings.data_dir / FILE).resolve()
     print(  # noqa: T201 - for people
-        f"\nThe admin API key of this server, kept in {path}:\n\n    {key}\n\n"
-        "Make a board with it, and send it an event:\n\n"
+        f"\nThe admin API key of this server, stored in {path}:\n\n    {key}\n\n"
+        "Create a board with it, and send an event to the board:\n\n"
         f"    curl -X PUT {_address(settings)}/v1/boards/mine -H 'Authorization: Bearer {key}' \\\n"
         """      -H 'Content-Type: application/json' -d '{"title": "My board", "source": ["mine"]}'\n"""
         f"    curl -X POST {_address(settings)}/v1/events \\\n"
@@ -224,7 +227,7 @@ def _run(settings: Settings, boards: Boards, listener: socket.socket) -> None:
 
 
 def server_config(app: ASGIApp | str, settings: Settings) -> uvicorn.Config:
-    """How uvicorn serves an application, or (as text) the factory of one in each worker process."""
+    """How uvicorn serves an application. A text is the factory of the application in each worker process."""
     return uvicorn.Config(
         app,
         factory=isinstance(app, str),

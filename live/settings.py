@@ -19,8 +19,8 @@ from live.network.origin import check_origin
 OTHER_VARIABLES = ("LIVE_KEY",)  # read by `live replay` and `live load`
 
 _PREFIX = "LIVE_"
-LEAST_MEMORY = 16 * 1024**2  # bytes: a store needs some to start
-LONGEST = 7 * 86400  # seconds: any setting of time beyond is a slip, and the kernel takes no more than 24 days
+LEAST_MEMORY = 16 * 1024**2  # bytes; a store needs that much to start
+LONGEST = 7 * 86400  # seconds; a longer time is a mistake, and the kernel accepts at most 24 days
 
 
 class Duration(float):
@@ -30,7 +30,7 @@ class Duration(float):
 
 
 class HostPattern(str):
-    """A name of this server, written as `board.example.org`, `*.example.org` or `*`."""
+    """A host name of this server, written as `board.example.org`, `*.example.org` or `*`."""
 
     __slots__ = ()
 
@@ -42,7 +42,7 @@ class Origin(str):
 
 
 class RootPath(str):
-    """Where a server stands below its host: empty, or a path such as `/live`."""
+    """The path prefix of a server: empty, or a path such as `/live`."""
 
     __slots__ = ()
 
@@ -183,7 +183,9 @@ def _parse_size(text: str) -> Size:
     match = re.fullmatch(r"(\d{1,15})(kb|mb|gb)?", text.lower())
     size = int(match[1]) * 1024 ** ("", "kb", "mb", "gb").index(match[2] or "") if match else -1
     if size != 0 and not LEAST_MEMORY <= size < 2**60:
-        raise ValueError(f"{text!r} is not a size of 16mb or more: write a number and kb, mb or gb, like 512mb; or 0")
+        raise ValueError(
+            f"{text!r} is not a size of 16mb or more; expected a number with kb, mb or gb, such as 512mb, or 0"
+        )
     return Size(size)
 
 
@@ -201,7 +203,7 @@ _READERS: Final[Mapping[type, Callable[[str], Any]]] = {
 }
 
 
-def _convert(expected: type, value: Any) -> Any:  # noqa: ANN401 - the signature that msgspec asks for
+def _convert(expected: type, value: Any) -> Any:  # noqa: ANN401 - the signature that msgspec expects
     if expected is Duration:
         duration = parse_duration(value)
         if not 0 < duration <= LONGEST:
@@ -216,10 +218,10 @@ def _convert(expected: type, value: Any) -> Any:  # noqa: ANN401 - the signature
 
 
 def load_settings(environment: Mapping[str, str] = os.environ, **given: Any) -> Settings:  # noqa: ANN401
-    """Settings from flags (`given`, where not None), then the environment, then the defaults.
+    """Settings from flags (`given`, unless None), then the environment, then the defaults.
 
     Raises:
-        SetupError: a value is wrong, or a variable is unknown; one line for each, naming the variable.
+        SetupError: a value is invalid, or a variable is unknown. The message has one line for each mistake.
     """
     values: dict[str, Any] = {}
     mistakes = _unknown_variables(environment)
@@ -242,10 +244,12 @@ def load_settings(environment: Mapping[str, str] = os.environ, **given: Any) -> 
 
 
 def check_variables(environment: Mapping[str, str] = os.environ) -> None:
-    """See that each variable whose name begins with `LIVE_` is known: the setting that was meant would have no effect.
+    """Check that every variable whose name begins with `LIVE_` is known.
+
+    Otherwise a misspelt setting would have no effect.
 
     Raises:
-        SetupError: some are not; one line for each, with the nearest name.
+        SetupError: a variable is unknown. The message has one line for each, with the nearest known name.
     """
     if mistakes := _unknown_variables(environment):
         raise SetupError("\n".join(mistakes))
@@ -258,7 +262,7 @@ def _unknown_variables(environment: Mapping[str, str]) -> list[str]:
 
 
 def as_environment(settings: Settings) -> dict[str, str]:
-    """The environment from which `load_settings` makes the same settings again, for worker processes."""
+    """The environment from which `load_settings` makes the same settings, for worker processes."""
     environment: dict[str, str] = {}
     for field in msgspec.structs.fields(Settings):
         value = getattr(settings, field.name)

@@ -1,11 +1,11 @@
 // @ts-check
 /** Keeps a WebSocket to one board open, over any number of cuts. No DOM. */
 
-import { Backoff } from "./backoff.js";
-import { applied, Gap } from "./state.js";
+import { Backoff } from "./client/backoff.js";
+import { applied, Gap } from "./client/state.js";
 
-/** @typedef {import("./state.js").Board} Board */
-/** @typedef {import("./state.js").Around} Around */
+/** @typedef {import("./client/state.js").Board} Board */
+/** @typedef {import("./client/state.js").Around} Around */
 /** @typedef {"connecting" | "live" | "stale" | "away" | "ended"} State */
 
 /** Close codes from here to 3999 mean: do not come back. */
@@ -86,7 +86,7 @@ export class Connection {
     return url;
   }
 
-  /** @param {import("./state.js").Message} message of a type that we do not know: from a newer server, not for us */
+  /** @param {import("./client/state.js").Message} message of a type that we do not know: from a newer server, not for us */
   receive(message) {
     switch (message.type) {
       case "sync":
@@ -101,7 +101,7 @@ export class Connection {
     }
   }
 
-  /** @param {import("./state.js").Sync | import("./state.js").Update} message */
+  /** @param {import("./client/state.js").Sync | import("./client/state.js").Update} message */
   move(message) {
     try {
       this.board = applied(this.board, message);
@@ -115,7 +115,7 @@ export class Connection {
     this.report();
   }
 
-  /** @param {import("./state.js").Status} message */
+  /** @param {import("./client/state.js").Status} message */
   hear(message) {
     this.stale = message.stale ? (message.reason ?? "reported by the server") : "";
     if (message.retry_after !== undefined) {

@@ -3,8 +3,8 @@
 
 import { grouped, metadataWords, periodWords, placeWords } from "./words.js";
 
-/** @typedef {import("./state.js").Board} Board */
-/** @typedef {import("./state.js").BoardRecord} BoardRecord */
+/** @typedef {import("./client/state.js").Board} Board */
+/** @typedef {import("./client/state.js").BoardRecord} BoardRecord */
 
 const MOVE = { duration: 350, easing: "cubic-bezier(.2, .8, .2, 1)" };
 const FLASH = { duration: 900, easing: "ease-out" };
@@ -50,7 +50,7 @@ export class BoardView {
     if (this.viewers) write(this.viewers, grouped(count));
   }
 
-  /** @param {import("./state.js").Around} around */
+  /** @param {import("./client/state.js").Around} around */
   showPlace(around) {
     const [rank, gap] = this.place?.children ?? [];
     if (!rank) return;
@@ -76,7 +76,7 @@ export class BoardView {
     return new Map([...this.rows].map(([key, row]) => [key, row.getBoundingClientRect().top]));
   }
 
-  /** @param {BoardRecord[]} records */
+  /** @param {readonly BoardRecord[]} records */
   drop(records) {
     const staying = new Set(records.map((record) => record.key));
     for (const [key, row] of this.rows) {

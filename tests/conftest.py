@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
-from tests.support import REDIS_SERVER, StoreProcess, valkey
+from tests.harness.store import REDIS_SERVER, StoreProcess, valkey
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -62,6 +62,15 @@ def own_store(tmp_path: Path) -> Iterator[StoreProcess]:
     yield store
     if store.process is not None:
         store.kill()
+
+
+@pytest.fixture(scope="session")
+def volatile_store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StoreProcess]:
+    """A Valkey that writes nothing to disk, for state machines, each of which empties it first."""
+    store = valkey(tmp_path_factory.mktemp("volatile"), "--appendonly", "no")
+    store.start()
+    yield store
+    store.kill()
 
 
 def _running(store: StoreProcess) -> Iterator[str]:

@@ -16,19 +16,15 @@ from playwright.async_api import Request
 from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosed
 
-from tests.nginx import NGINX, TRUSTED, nginx
-from tests.support import (
-    CHROMIUM,
-    ModelViewer,
-    ServerProcess,
-    eventually,
-    fresh_settings,
-    post,
-    rolling_board,
-    run_server,
-)
-from tests.test_browser import browser, rows, until_first, until_live
-from tests.web.streams import streaming
+from tests.harness.boards import rolling_board
+from tests.harness.browser import CHROMIUM, browser, rows, until_first, until_live
+from tests.harness.nginx import NGINX, TRUSTED, nginx
+from tests.harness.producer import post
+from tests.harness.server import ServerProcess, run_server
+from tests.harness.settings import fresh_settings
+from tests.harness.sse import streaming
+from tests.harness.viewer import ModelViewer
+from tests.harness.waiting import eventually
 
 pytestmark = pytest.mark.skipif(NGINX is None, reason="nginx is not installed")
 

@@ -2,9 +2,6 @@
 
 import asyncio
 import random
-import socket
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, get_args
 
@@ -12,76 +9,22 @@ import httpx
 import msgspec
 import pytest
 from msgspec import UNSET, UnsetType
-from playwright.async_api import Browser, Page, async_playwright
 
-from live.domain.board import Board
 from live.domain.ranking import Ranks, Record, apply, diff, with_ranks
 from live.fanout.frames import Update
 from live.settings import Duration
-from tests.support import CHROMIUM, ServerProcess, StoreProcess, fresh_settings, post, rolling_board, run_server
+from tests.harness.boards import rolling_board
+from tests.harness.browser import CHROMIUM, PATIENCE, board_in_browser, browser, rows, until_first, until_live
+from tests.harness.network import free_port
+from tests.harness.producer import post
+from tests.harness.server import ServerProcess, run_server
+from tests.harness.settings import fresh_settings
+from tests.harness.store import StoreProcess
 
 pytestmark = [
     pytest.mark.browser,
     pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed"),
 ]
-
-FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update"]
-PATIENCE = 10_000
-
-
-@asynccontextmanager
-async def browser(*flags: str) -> AsyncIterator[Browser]:
-    """Debian's Chromium without a screen."""
-    async with async_playwright() as playwright:
-        chromium = await playwright.chromium.launch(executable_path=CHROMIUM, args=[*FLAGS, *flags])
-        try:
-            yield chromium
-        finally:
-            await chromium.close()
-
-
-@asynccontextmanager
-async def board_in_browser(
-    store: str, *events: dict[str, Any], board: Board | list[Board] | None = None, path: str = "", **context: Any
-) -> AsyncIterator[tuple[Page, httpx.AsyncClient]]:
-    """The page of a board that already has some events, and a producer; fails on any fault that the page reports."""
-    boards = board if isinstance(board, list) else [board or rolling_board()]
-    settings = fresh_settings(store, write_deadline=Duration(0.5), store_timeout=Duration(0.3))
-    faults: list[str] = []
-    async with (
-        run_server(settings, boards) as url,
-        httpx.AsyncClient(base_url=url) as producer,
-        browser() as chromium,
-    ):
-        if events:
-            await post(producer, *events)
-        page = await (await chromium.new_context(**context)).new_page()
-        page.on("pageerror", lambda error: faults.append(str(error)))
-        page.on("console", lambda message: faults.append(message.text) if message.type == "error" else None)
-        page.on("request", lambda request: faults.append(request.url) if url not in request.url else None)
-        await page.goto(f"{url}/boards/{path or boards[0].id}")
-        yield page, producer
-        assert [fault for fault in faults if "WebSocket" not in fault] == []
-
-
-async def rows(page: Page) -> list[tuple[str, str, str]]:
-    """What the table shows."""
-    found: list[list[str]] = await page.eval_on_selector_all(
-        "#records tr", "rows => rows.map(row => [...row.cells].map(cell => cell.textContent))"
-    )
-    return [(rank, key, score) for rank, key, score in found]
-
-
-async def until_live(page: Page) -> None:
-    """Wait until the page says that it is live."""
-    await page.wait_for_selector("#connection[data-state=live]", timeout=PATIENCE)
-
-
-async def until_first(page: Page, key: str) -> None:
-    """Wait until a key is on the first row."""
-    await page.wait_for_function(
-        "key => document.querySelector('#records tr')?.dataset.key === key", arg=key, timeout=PATIENCE
-    )
 
 
 async def test_a_like_makes_its_row_rise(valkey_url: str) -> None:
@@ -189,20 +132,12 @@ async def test_it_comes_back_after_a_cut(valkey_url: str, tmp_path: Path) -> Non
     server.stop()
 
 
-def free_port() -> int:
-    """A port that nobody listens on."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
-
-
 async def test_the_backoff_has_full_jitter(valkey_url: str) -> None:
     """Pauses are spread from zero up to a bound that doubles to the cap; a stable connection begins anew."""
     async with board_in_browser(valkey_url) as (page, _):
         pauses = await page.evaluate("""async () => {
             const own = document.querySelector('script[type=module]').src;
-            const { Backoff } = await import(own.replace('board', 'backoff'));
+            const { Backoff } = await import(own.replace('board', 'client/backoff'));
             const all = (random) => { const b = new Backoff({ base: 100, cap: 1000, random });
                                       return Array.from({ length: 6 }, () => b.next()); };
             const once = new Backoff({ base: 100, cap: 1000, random: () => 1 });
@@ -240,7 +175,7 @@ async def test_the_script_applies_messages_as_the_server_does(valkey_url: str, r
         shown = await page.evaluate(
             """async ([messages, ranks]) => {
             const own = document.querySelector('script[type=module]').src;
-            const { applied } = await import(own.replace('board', 'state'));
+            const { applied } = await import(own.replace('board', 'client/state'));
             const nothing = { epoch: "e", offset: 0, rank_count: 0, total_score: 0, records: [], ranks };
             let board = applied(null, { type: "sync", ...nothing });
             const tops = messages.map((message) => (board = applied(board, message)).records);

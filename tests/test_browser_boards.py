@@ -8,8 +8,9 @@ import pytest
 
 from live.domain.board_file import parse_boards
 from live.web.words import metadata_words
-from tests.support import CHROMIUM, post, rolling_board
-from tests.test_browser import PATIENCE, board_in_browser, until_first, until_live
+from tests.harness.boards import rolling_board
+from tests.harness.browser import CHROMIUM, PATIENCE, board_in_browser, until_first, until_live
+from tests.harness.producer import post
 
 pytestmark = [
     pytest.mark.browser,

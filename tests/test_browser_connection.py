@@ -14,8 +14,12 @@ import pytest
 from playwright.async_api import Page, WebSocketRoute
 
 from live.web.words import place_words
-from tests.support import CHROMIUM, ServerProcess, eventually, fresh_settings, rolling_board, run_server
-from tests.test_browser import PATIENCE, board_in_browser, browser, free_port, rows, until_first, until_live
+from tests.harness.boards import rolling_board
+from tests.harness.browser import CHROMIUM, PATIENCE, board_in_browser, browser, rows, until_first, until_live
+from tests.harness.network import free_port
+from tests.harness.server import ServerProcess, run_server
+from tests.harness.settings import fresh_settings
+from tests.harness.waiting import eventually
 
 pytestmark = [
     pytest.mark.browser,
@@ -108,7 +112,7 @@ async def test_a_little_jitter_is_on_top_of_what_the_server_says(valkey_url: str
     async with board_in_browser(valkey_url) as (page, _):
         pauses = await page.evaluate("""async () => {
             const own = document.querySelector('script[type=module]').src;
-            const { Backoff } = await import(own.replace('board', 'backoff'));
+            const { Backoff } = await import(own.replace('board', 'client/backoff'));
             const after = (random) => new Backoff({ random }).after(3);
             return [after(() => 0), after(() => 0.5), after(() => 1)];
         }""")

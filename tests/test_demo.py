@@ -8,7 +8,9 @@ from typing import Any
 
 from live.store.board.keys import Keys
 from live.store.connection.client import connect
-from tests.support import ServerProcess, eventually, fresh_settings
+from tests.harness.server import ServerProcess
+from tests.harness.settings import fresh_settings
+from tests.harness.waiting import eventually
 
 
 async def test_one_of_all_workers_makes_up_likes(valkey_url: str, tmp_path: Path) -> None:

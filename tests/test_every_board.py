@@ -1,16 +1,14 @@
 """Every combination of choices that is allowed, against one reference: any order of adds, time and rotation."""
 
 import asyncio
-from collections.abc import Awaitable, Mapping
+from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, rule, run_state_machine_as_test
+from hypothesis.stateful import initialize, rule
 
 from live.domain.board import Board
 from live.domain.board_file import BoardChoice, make_board
@@ -19,10 +17,12 @@ from live.store.board.audit import Auditor
 from live.store.board.beginnings import update
 from live.store.board.ledger import Ledger
 from live.store.connection.client import connect
-from tests.ledger_machine import simulated_scripts
-from tests.mutation import Mutant, is_caught
-from tests.reference import Reference
-from tests.support import StoreProcess, fresh_settings, valkey
+from tests.harness.board_model import Reference
+from tests.harness.ledger_machine import simulated_scripts
+from tests.harness.machines import StoreMachine, run_machine, run_mutant
+from tests.harness.mutation import Mutant, must_be_caught
+from tests.harness.settings import fresh_settings
+from tests.harness.store import StoreProcess
 
 NOON = 4_000_017_600  # a full hour, so far ahead that nothing which the scripts let expire does, but at once
 STARTS = datetime.fromtimestamp(NOON, UTC)
@@ -170,23 +170,16 @@ entries = st.lists(
 )
 
 
-class BoardMachine(RuleBasedStateMachine):
+class BoardMachine(StoreMachine):
     """Runs the real scripts on a random board beside the reference."""
 
     def __init__(self, store: StoreProcess, mutant: Mutant | None = None, focus: Mapping[str, Any] = FREE) -> None:
-        super().__init__()
+        super().__init__(store)
         self.focus = focus
-        self.store = store
-        self.loop: asyncio.AbstractEventLoop | None = None  # hypothesis may drop a machine before its first rule
         self.settings = fresh_settings(store.url, rotation_step=2, max_future=float(FUTURE), write_deadline=5.0)
         self.time_key = f"{self.settings.key_prefix}:time"
         self.scripts = simulated_scripts(store.url, self.time_key, mutant)
-        self.client: Any = None
         self.now = 0
-
-    def run(self, work: Awaitable[Any]) -> Any:
-        assert self.loop is not None
-        return self.loop.run_until_complete(work)
 
     @initialize(data=st.data())
     def begin(self, data: st.DataObject) -> None:
@@ -340,57 +333,17 @@ class BoardMachine(RuleBasedStateMachine):
         ordered = self.board.ties == "key" or not cancelled
         return record if ordered else record[1:]
 
-    def teardown(self) -> None:
-        """Close what the machine opened."""
-        if self.loop is None:
-            return
-        try:
-            if self.client is not None:
-                self.run(self.client.aclose())
-        finally:
-            self.loop.close()
-
 
 @pytest.mark.timeout(300)
-def test_every_board_equals_the_reference(tmp_path: Path) -> None:
+def test_every_board_equals_the_reference(volatile_store: StoreProcess) -> None:
     """Random boards, random schedules."""
-    store = valkey(tmp_path)
-    store.start()
-    try:
-        run_state_machine_as_test(
-            cast("Any", lambda: BoardMachine(store)),
-            settings=settings(
-                max_examples=300, stateful_step_count=30, deadline=None, suppress_health_check=list(HealthCheck)
-            ),
-        )
-    finally:
-        store.kill()
+    run_machine(lambda: BoardMachine(volatile_store), examples=300, steps=30)
 
 
+@pytest.mark.mutant
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("name", MUTANTS)
-def test_a_wrong_rule_is_caught(name: str, tmp_path: Path) -> None:
+def test_a_wrong_rule_is_caught(name: str, volatile_store: StoreProcess) -> None:
     """Every rule that is worth a line in a script is tested: the property above can fail."""
-    store = valkey(tmp_path)
-    store.start()
-
-    def run() -> None:
-        run_state_machine_as_test(
-            cast("Any", lambda: BoardMachine(store, MUTANTS[name], FOCUS.get(name, FREE))),
-            settings=settings(
-                max_examples=500,
-                stateful_step_count=30,
-                deadline=None,
-                derandomize=True,
-                database=None,
-                phases=[Phase.generate],
-                report_multiple_bugs=False,
-                print_blob=False,
-                suppress_health_check=list(HealthCheck),
-            ),
-        )
-
-    try:
-        assert is_caught(run), f"nothing noticed that {name}"
-    finally:
-        store.kill()
+    with must_be_caught(name):
+        run_mutant(lambda: BoardMachine(volatile_store, MUTANTS[name], FOCUS.get(name, FREE)), examples=500, steps=30)

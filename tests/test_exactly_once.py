@@ -3,8 +3,8 @@
 import asyncio
 import random
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from collections.abc import Iterable
+from contextlib import AsyncExitStack, suppress
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -16,59 +16,17 @@ from live.settings import Duration, Settings
 from live.store.board.audit import Auditor
 from live.store.board.keys import Keys
 from live.store.connection.client import connect
-from tests.support import StoreProcess, drifted, fresh_settings, rolling_board, run_server
+from tests.harness.boards import rolling_board
+from tests.harness.invariants import drifted
+from tests.harness.proxy import lossy
+from tests.harness.server import run_server
+from tests.harness.settings import fresh_settings
+from tests.harness.store import StoreProcess
 
 pytestmark = pytest.mark.fault
 
 EVENTS, CONNECTIONS = 10_000, 16
 Opened = tuple[asyncio.StreamReader, asyncio.StreamWriter]
-
-
-class Swallower:
-    """Carries connections on, and now and then drops one in the place of an answer that has come."""
-
-    def __init__(self, upstream: Callable[[], Awaitable[Opened]], chance: random.Random, part: float) -> None:
-        self._upstream = upstream
-        self._chance = chance
-        self._part = part
-        self.swallowed = 0
-
-    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Carry one connection."""
-        far_reader, far_writer = await self._upstream()
-        back = asyncio.create_task(self._back(far_reader, writer))
-        with suppress(ConnectionError):
-            while data := await reader.read(1 << 20):
-                far_writer.write(data)
-        far_writer.close()
-        await back
-
-    async def _back(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        with suppress(ConnectionError):
-            while answer := await reader.read(1 << 20):
-                if self._chance.random() < self._part:
-                    self.swallowed += 1
-                    break
-                writer.write(answer)
-        writer.transport.abort()
-
-
-@asynccontextmanager
-async def before_server(url: str, seed: int) -> AsyncIterator[tuple[str, Swallower]]:
-    """A proxy that swallows a third of what a server answers; gives its address."""
-    address = urlsplit(url)
-    swallower = Swallower(lambda: asyncio.open_connection(address.hostname, address.port), random.Random(seed), 1 / 3)
-    async with await asyncio.start_server(swallower.serve, "127.0.0.1", 0) as server:
-        yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}", swallower
-
-
-@asynccontextmanager
-async def before_store(store: StoreProcess, folder: Path, part: float) -> AsyncIterator[tuple[str, Swallower]]:
-    """A proxy that swallows some of what a store answers; gives its URL."""
-    path = folder / "proxy.sock"
-    swallower = Swallower(lambda: asyncio.open_unix_connection(str(store.path)), random.Random(1), part)
-    async with await asyncio.start_unix_server(swallower.serve, str(path)):
-        yield f"unix://{path}", swallower
 
 
 class Sender:
@@ -167,14 +125,14 @@ async def test_ten_thousand_events_sent_twice_count_once(own_store: StoreProcess
     """Through a proxy that swallows a third of all answers: the sum is that of the events, and the audit is clean."""
     settings = fresh_settings(own_store.url)
     events, totals = make_events()
-    async with run_server(settings, [rolling_board()]) as server, before_server(server, 5) as (url, swallower):
-        senders = await send_twice(url, events)
+    async with run_server(settings, [rolling_board()]) as server, lossy(server, 1 / 3, 5, answers_only=True) as proxy:
+        senders = await send_twice(proxy.url, events)
         assert await audited(settings, own_store.url) == totals
     told = told_in_all(senders)
     assert told["accepted"] + told["duplicate"] == 2 * EVENTS
     assert told["accepted"] <= EVENTS  # whose answers were lost are duplicates in the answer that came
-    assert swallower.swallowed > 200
-    assert sum(sender.tries for sender in senders) > swallower.swallowed
+    assert proxy.lost_answers > 200
+    assert sum(sender.tries for sender in senders) > proxy.lost_answers
 
 
 @pytest.mark.timeout(120)
@@ -182,18 +140,19 @@ async def test_servers_and_their_store_lose_answers_too(own_store: StoreProcess,
     """Two servers behind swallowing proxies, the store behind another; what a server sends again it knows itself."""
     events, totals = make_events()
     async with AsyncExitStack() as stack:
-        store_url, silent = await stack.enter_async_context(before_store(own_store, tmp_path, 0.05))
-        settings = fresh_settings(store_url, store_timeout=Duration(2), write_deadline=Duration(5))
+        proxy = await stack.enter_async_context(lossy(own_store.url, 0.05, 1, tmp_path, answers_only=True))
+        settings = fresh_settings(proxy.url, store_timeout=Duration(2), write_deadline=Duration(5))
         urls = []
         for seed in range(2):
             server = await stack.enter_async_context(run_server(settings, [rolling_board()]))
-            urls.append((await stack.enter_async_context(before_server(server, seed)))[0])
+            lossy_server = await stack.enter_async_context(lossy(server, 1 / 3, seed, answers_only=True))
+            urls.append(lossy_server.url)
         told: Counter[str] = Counter()
         for senders in await asyncio.gather(*(send_twice(url, events) for url in urls)):
             told += told_in_all(senders)
         assert await audited(settings, own_store.url) == totals
     assert told["accepted"] + told["duplicate"] == 4 * EVENTS
-    assert silent.swallowed > 10
+    assert proxy.lost_answers > 10
 
 
 @pytest.mark.timeout(120)
@@ -206,10 +165,10 @@ async def test_events_without_ids_count_once_though_the_store_loses_answers(
     for event in events:
         del event["id"]
         totals[str(event["key"])] += 2 * int(str(event["amount"]))
-    async with before_store(own_store, tmp_path, 0.05) as (store_url, silent):
-        settings = fresh_settings(store_url, store_timeout=Duration(2), write_deadline=Duration(5))
+    async with lossy(own_store.url, 0.05, 1, tmp_path, answers_only=True) as proxy:
+        settings = fresh_settings(proxy.url, store_timeout=Duration(2), write_deadline=Duration(5))
         async with run_server(settings, [rolling_board()]) as url:
             told = told_in_all(await send_twice(url, events))
         assert await audited(settings, own_store.url) == totals
     assert (told["accepted"], told["duplicate"], told["outcome_unknown"]) == (2 * EVENTS, 0, 0)
-    assert silent.swallowed > 10
+    assert proxy.lost_answers > 10

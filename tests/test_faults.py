@@ -18,18 +18,14 @@ from live.store.board.ledger import Ledger
 from live.store.board.requests import RotateRequest
 from live.store.board.state import SCRIPTS, Scripts
 from live.store.connection.client import connect
-from tests.mutation import compiled, mutated
-from tests.support import (
-    ServerProcess,
-    StoreProcess,
-    drifted,
-    eventually,
-    fresh_settings,
-    open_ledger,
-    post,
-    rolling_board,
-    run_server,
-)
+from tests.harness.boards import open_ledger, rolling_board
+from tests.harness.invariants import drifted
+from tests.harness.mutation import compiled, mutated
+from tests.harness.producer import post
+from tests.harness.server import ServerProcess, run_server
+from tests.harness.settings import fresh_settings
+from tests.harness.store import StoreProcess
+from tests.harness.waiting import eventually
 
 pytestmark = pytest.mark.fault
 

@@ -16,7 +16,9 @@ import msgspec
 import pytest
 
 from live.settings import Settings, as_environment
-from tests.support import ServerProcess, StoreProcess, fresh_settings
+from tests.harness.server import ServerProcess
+from tests.harness.settings import fresh_settings
+from tests.harness.store import StoreProcess
 
 pytestmark = pytest.mark.fault
 
@@ -38,7 +40,12 @@ async def flooding(url: str, key: str) -> AsyncIterator[dict[str, Any]]:
     """Flood while in the context; what the flooder was told is there afterwards."""
     arguments = [url, key, str(SECONDS), "8"]
     flooder = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "tests.flooder", *arguments, stdout=subprocess.PIPE, cwd=Path(__file__).parent.parent
+        sys.executable,
+        "-m",
+        "tests.harness.flooder",
+        *arguments,
+        stdout=subprocess.PIPE,
+        cwd=Path(__file__).parent.parent,
     )
     assert flooder.stdout is not None
     assert await flooder.stdout.readline() == b"begun\n"

@@ -11,8 +11,8 @@ import msgspec
 import pytest
 
 from live.store.board.keys import Keys
-from tests.kinds import Rows, Stage, ranking, rows_of, sees, stage, until
-from tests.support import eventually
+from tests.harness.stage import Rows, Stage, ranking, rows_of, sees, stage, until
+from tests.harness.waiting import eventually
 
 START = datetime(2024, 2, 1, tzinfo=UTC)
 

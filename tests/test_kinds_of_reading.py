@@ -11,8 +11,8 @@ from live.domain.board import Ties
 from live.domain.board_file import parse_boards
 from live.domain.ranking import Ranks, Record
 from live.errors import SetupError
-from tests.kinds import Rows, ranking, rows_of, sees, stage
-from tests.support import eventually
+from tests.harness.stage import Rows, ranking, rows_of, sees, stage
+from tests.harness.waiting import eventually
 from tests.test_kinds import at
 
 CATEGORIES = """

@@ -7,7 +7,7 @@ from datetime import UTC, date, datetime, timedelta
 from typing import Any
 from zoneinfo import ZoneInfo
 
-from tests.kinds import Rows, Stage, ranking, sees, stage
+from tests.harness.stage import Rows, Stage, ranking, sees, stage
 
 BERLIN = ZoneInfo("Europe/Berlin")
 DAY = timedelta(days=1)

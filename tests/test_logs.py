@@ -15,7 +15,10 @@ import structlog
 
 from live.logs import PERIOD, Repeats
 from live.settings import Duration
-from tests.support import ServerProcess, StoreProcess, eventually, fresh_settings
+from tests.harness.server import ServerProcess
+from tests.harness.settings import fresh_settings
+from tests.harness.store import StoreProcess
+from tests.harness.waiting import eventually
 
 QUICK = 0.2
 
@@ -72,11 +75,11 @@ async def test_a_line_that_repeats_is_counted(lines: Lines) -> None:
     """A thousand are three: the first, how many came again, and that it is over."""
     log = structlog.get_logger()
     for number in range(1000):
-        log.warning("the store is away", reason=f"late by {number}")
-    assert lines.told == [{"event": "the store is away", "reason": "late by 0"}]
-    await over(lines, "the store is away")
+        log.warning("the store is unavailable", reason=f"late by {number}")
+    assert lines.told == [{"event": "the store is unavailable", "reason": "late by 0"}]
+    await over(lines, "the store is unavailable")
     assert lines.events("repeated") == [
-        ("the store is away", None), ("the store is away", 999), ("over: the store is away", 999),
+        ("the store is unavailable", None), ("the store is away", 999), ("over: the store is away", 999),
     ]  # fmt: skip
 
 
@@ -169,12 +172,12 @@ async def test_a_stall_of_the_store_is_a_few_lines(own_store: StoreProcess, tmp_
                 await asyncio.gather(*(ask(client) for _ in range(100)))
 
         async def quiet() -> bool:
-            return "over: the store is away" in server.log()
+            return "over: the store is unavailable" in server.log()
 
         await eventually(quiet, 3 * PERIOD)
         told = [line for line in server.log().splitlines() if line.startswith("{")]
         assert len(told) < 20, told
-        counted = [line for line in map(json.loads, told) if line["event"] == "over: the store is away"]
+        counted = [line for line in map(json.loads, told) if line["event"] == "over: the store is unavailable"]
         assert counted[0]["repeated"] >= refused / 2
     finally:
         server.stop()

@@ -11,7 +11,8 @@ import httpx
 import pytest
 
 from live import __version__
-from tests.support import ServerProcess, fresh_settings
+from tests.harness.server import ServerProcess
+from tests.harness.settings import fresh_settings
 
 ROOT = Path(__file__).parent.parent
 

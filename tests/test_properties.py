@@ -1,15 +1,13 @@
 """The ledger against a brute-force model: any order of adds, rotations, clocks and restarts."""
 
 from pathlib import Path
-from typing import Any, cast
 
 import pytest
-from hypothesis import HealthCheck, Phase, settings
-from hypothesis.stateful import run_state_machine_as_test
 
-from tests.ledger_machine import LedgerMachine
-from tests.mutation import Mutant, is_caught
-from tests.support import REDIS_SERVER, StoreProcess, valkey
+from tests.harness.ledger_machine import LedgerMachine
+from tests.harness.machines import run_machine, run_mutant
+from tests.harness.mutation import Mutant, must_be_caught
+from tests.harness.store import REDIS_SERVER, StoreProcess, valkey
 
 MUTANTS = {
     "a slot goes backward with the clock": Mutant(
@@ -53,41 +51,16 @@ def test_the_ledger_equals_the_model(kind: str, clock: str, tmp_path: Path) -> N
     store = valkey(tmp_path) if kind == "valkey" else StoreProcess(str(REDIS_SERVER), tmp_path)
     store.start()
     try:
-        run_state_machine_as_test(
-            cast("Any", lambda: LedgerMachine(store, clock)),
-            settings=settings(
-                max_examples=100, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck)
-            ),
-        )
+        run_machine(lambda: LedgerMachine(store, clock), examples=100, steps=40)
     finally:
         store.kill()
 
 
+@pytest.mark.mutant
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize("name", MUTANTS)
-def test_a_wrong_script_is_caught(name: str, tmp_path: Path) -> None:
+def test_a_wrong_script_is_caught(name: str, volatile_store: StoreProcess) -> None:
     """Every mistake that is worth a line in a script is found: the property above can fail."""
-    store = valkey(tmp_path)
-    store.start()
-
-    def run(clock: str) -> None:
-        run_state_machine_as_test(
-            cast("Any", lambda: LedgerMachine(store, clock, MUTANTS[name])),
-            settings=settings(
-                max_examples=100,
-                stateful_step_count=40,
-                deadline=None,
-                derandomize=True,
-                database=None,
-                phases=[Phase.generate],
-                report_multiple_bugs=False,
-                print_blob=False,
-                suppress_health_check=list(HealthCheck),
-            ),
-        )
-
-    try:
-        found = is_caught(lambda: run("event")) or is_caught(lambda: run("server"))
-        assert found, f"nothing noticed that {name}"
-    finally:
-        store.kill()
+    with must_be_caught(name):
+        for clock in ("event", "server"):
+            run_mutant(lambda: LedgerMachine(volatile_store, clock, MUTANTS[name]), examples=100, steps=40)  # noqa: B023

@@ -18,7 +18,8 @@ import httpx
 import pytest
 
 from live.domain.board_file import parse_boards
-from tests.support import fresh_settings, run_server
+from tests.harness.server import run_server
+from tests.harness.settings import fresh_settings
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 

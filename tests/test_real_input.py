@@ -1,12 +1,10 @@
 """Real input: 10,000 requests to a web site over 84 hours, against a plain count over the file."""
 
 import asyncio
-import gzip
 import random
 import subprocess
 import sys
 from collections import Counter
-from datetime import datetime
 from pathlib import Path
 from typing import Any, get_args
 
@@ -19,23 +17,16 @@ from live.domain.board_file import BoardChoice, make_board
 from live.store.board.keys import Keys
 from live.store.connection.client import connect
 from live.web.boards import BoardPage
-from tests.support import REAL_INPUT, ServerProcess, drifted, fresh_settings, run_server
+from tests.harness.invariants import drifted
+from tests.harness.real_input import REAL_INPUT, load, seconds
+from tests.harness.server import ServerProcess, run_server
+from tests.harness.settings import fresh_settings
 
 pytestmark = pytest.mark.skipif(not REAL_INPUT.exists(), reason="the real input is not beside this checkout")
 
 HOUR = 3600
 BOARDS = '[[board]]\nid = "site"\nsource = ["request"]\nclock = "event"\nties = "key"\n'
 INSTANTS = 28
-
-
-def load() -> list[dict[str, Any]]:
-    """The events of the file, in its order."""
-    return [msgspec.json.decode(line) for line in gzip.open(REAL_INPUT)]
-
-
-def seconds(event: dict[str, Any]) -> int:
-    """The time of an event."""
-    return int(datetime.fromisoformat(event["time"]).timestamp())
 
 
 def expected(events: list[dict[str, Any]], ties: str = "key") -> list[tuple[str, int]]:

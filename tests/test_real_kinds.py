@@ -8,9 +8,8 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from tests.kinds import Rows, Stage, ranking, rows_of, stage
-from tests.support import REAL_INPUT
-from tests.test_real_input import load, seconds
+from tests.harness.real_input import REAL_INPUT, load, seconds
+from tests.harness.stage import Rows, Stage, ranking, rows_of, stage
 
 pytestmark = [
     pytest.mark.skipif(not REAL_INPUT.exists(), reason="the real input is not beside this checkout"),

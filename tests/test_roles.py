@@ -6,7 +6,11 @@ from msgspec.structs import replace
 from websockets.asyncio.client import connect
 from websockets.exceptions import InvalidStatus
 
-from tests.support import ModelViewer, fresh_settings, post, rolling_board, run_server
+from tests.harness.boards import rolling_board
+from tests.harness.producer import post
+from tests.harness.server import run_server
+from tests.harness.settings import fresh_settings
+from tests.harness.viewer import ModelViewer
 
 
 async def test_one_process_takes_events_and_another_shows_them(valkey_url: str) -> None:

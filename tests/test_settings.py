@@ -110,7 +110,7 @@ def test_a_variable_is_read_as_its_setting_is(name: str, text: str, value: objec
         (
             "LIVE_STORE_TIMEOUT",
             "1",
-            "'1' is not a duration; write a number and ms, s, m, h or d, like 100ms or 24h",
+            "'1' is not a duration; expected a number and ms, s, m, h or d, like 24h",
         ),
     ],
 )

@@ -14,7 +14,7 @@ from typing import Final
 import pytest
 from playwright.async_api import async_playwright
 
-from tests.support import CHROMIUM
+from tests.harness.browser import CHROMIUM
 
 ROOT: Final = Path(__file__).parent.parent
 PAGES: Final = sorted(path.stem for path in (ROOT / "docs").glob("*.md"))

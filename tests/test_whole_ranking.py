@@ -10,7 +10,7 @@ import pytest
 
 from live.domain.board import Ties
 from live.web.boards import BoardPage
-from tests.kinds import Stage, stage, until
+from tests.harness.stage import Stage, stage, until
 
 
 @pytest.mark.parametrize("ties", get_args(Ties))

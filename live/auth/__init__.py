@@ -1,1 +1,1 @@
-"""Who may do what: API keys, the admin key and rate limits."""
+"""Authentication and rate limits: API keys, the admin API key, and who sends a request."""

@@ -1,4 +1,4 @@
-"""The admin API key of a data directory: made once, so that whoever starts a server can make boards with it at once."""
+"""The admin API key of a data directory, created once, so that you can create boards as soon as a server runs."""
 
 import fcntl
 import os
@@ -14,13 +14,14 @@ from live.store.connection.client import connect
 from live.store.registry.producers import ProducerStore
 
 ID: Final = "admin"
-FILE: Final = "admin-key"  # in the data directory; only its owner reads it
+FILE: Final = "admin-key"  # in the data directory, readable by its owner only
 
 
 async def provide_admin_key(settings: Settings) -> str | None:
-    """The key as `<id>.<secret>`, made if there is no API key yet; None when there are others and no such key.
+    """The admin API key, `<id>.<secret>`. It is created if the store has no API key yet.
 
-    A key that was revoked is not made again.
+    Returns:
+        The key, or None if other API keys exist. A revoked admin API key is not created again.
 
     Raises:
         SetupError: the data directory can't be read or written.
@@ -32,10 +33,10 @@ async def provide_admin_key(settings: Settings) -> str | None:
         producers = ProducerStore(client, settings.key_prefix)
         records = (await producers.load()).records
         if _is_missing(records):
-            with _locked(path) as file:  # of two servers that start at once, one makes it
+            with _locked(path) as file:  # if two servers start at the same time, one creates it
                 records = (await producers.load()).records
                 if _is_missing(records):
-                    # The file first: a secret that only the store knows is of no use to anybody.
+                    # The file comes first: a secret that exists only in the store is useless.
                     secret = _secret_in(file) or _write(file)
                     records = {ID: (await producers.add(ID, Scope(verbs=("admin",)), secret))[0]}
         return _good_key(records, path)
@@ -50,7 +51,7 @@ def _is_missing(records: Mapping[str, Record]) -> bool:
 
 
 def _good_key(records: Mapping[str, Record], path: Path) -> str | None:
-    """The key in the file, if the store takes it."""
+    """The key in the file, if the store accepts it."""
     if ID not in records or not path.exists():
         return None
     with path.open("rb") as file:
@@ -63,7 +64,7 @@ def _good_key(records: Mapping[str, Record], path: Path) -> str | None:
 
 @contextmanager
 def _locked(path: Path) -> Iterator[BinaryIO]:
-    """The file, to be read and written by nobody else meanwhile."""
+    """The file, locked against other processes."""
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     with os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT, 0o600), "rb+") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
@@ -71,13 +72,13 @@ def _locked(path: Path) -> Iterator[BinaryIO]:
 
 
 def _secret_in(file: BinaryIO) -> str | None:
-    """The secret in a file; None when it holds no key of ours."""
+    """The secret in a file, or None if the file has no valid key."""
     key = parse_bearer(b"Bearer " + file.read(1024).strip())
     return key[1].decode() if key is not None and key[0] == ID else None
 
 
 def _write(file: BinaryIO) -> str:
-    """Keep a new secret in a file."""
+    """Write a new secret to a file."""
     secret = new_secret()
     file.seek(0)
     file.truncate()

@@ -1,4 +1,4 @@
-"""Who sends a request? Answers without I/O, from the API keys that were last read from the store."""
+"""The authenticator: finds the producer of a request, without I/O, from the API keys last read from the store."""
 
 import asyncio
 import time
@@ -17,9 +17,9 @@ from live.store.registry.producers import ProducerStore
 
 log = structlog.get_logger()
 
-_PAUSE: Final = 1.0  # seconds between two looks at the store
+_PAUSE: Final = 1.0  # seconds between two checks of the store
 _LOOK_DEADLINE: Final = 1.0
-_FRESH: Final = 4.5  # seconds for which a look counts: a key that is revoked is refused everywhere within 5
+_FRESH: Final = 4.5  # seconds for which a check is valid; every process refuses a revoked API key within 5
 _ADVICE: Final[Mapping[Verb, str]] = {"post": "`live keys add ID`", "admin": "`live keys add ID --verbs admin`"}
 _CHALLENGE: Final = 'Bearer realm="Live Board"'
 
@@ -32,7 +32,7 @@ class _Known(NamedTuple):
 
 
 class Authenticator:
-    """Tells producers by their keys; `generation` changes when an answer to the same question may have changed."""
+    """Finds producers by their API keys. `generation` changes whenever an earlier result may no longer be valid."""
 
     def __init__(self, client: Store, settings: Settings) -> None:
         self.generation = 0
@@ -44,18 +44,19 @@ class Authenticator:
         self._looked = float("-inf")
         self._away = False
         self._lapse: asyncio.TimerHandle | None = None
-        self._looking = asyncio.Lock()  # of two looks at once, the older could have the last word
-        # Of those that post. Stays true for good: a store that has lost its producers does not open the door.
+        self._looking = asyncio.Lock()  # if two checks ran at once, the older one could overwrite the newer one
+        # Whether producers need an API key. It never becomes false again, so a store that lost its producers opens no
+        # door.
         self._key_required = not settings.open and not is_loopback(settings.host)
 
     async def open(self) -> None:
-        """Look at the store now.
+        """Check the store now.
 
         Raises:
             StoreUnavailableError: the store is away.
         """
         async with self._looking:
-            looked = time.monotonic()  # before the look: what is changed while it is under way may be missed
+            looked = time.monotonic()  # taken before the check, which may miss concurrent changes
             async with store_errors(), asyncio.timeout(_LOOK_DEADLINE):
                 if self._version is None or await self._store.version() != self._version:
                     await self._load()
@@ -67,14 +68,14 @@ class Authenticator:
             self._lapse = asyncio.get_running_loop().call_later(looked + _FRESH - time.monotonic(), self._change)
 
     async def run(self) -> None:
-        """Look again and again; a store that is away is told once."""
+        """Check the store repeatedly, until cancelled."""
         try:
             while True:
                 try:
                     await self.open()
                 except StoreUnavailableError as error:
                     if not self._away:
-                        log.warning("the producers' keys can't be looked up", reason=str(error))
+                        log.warning("can't read the API keys", reason=str(error))
                     self._away = True
                 else:
                     self._away = False
@@ -84,14 +85,14 @@ class Authenticator:
                 self._lapse.cancel()
 
     def identify(self, authorization: bytes | None, client: Client, verb: Verb = "post") -> Producer:
-        """The producer that a header `Authorization` proves, or the anonymous one of an address, who may do `verb`.
+        """The producer that the `Authorization` header proves, or the anonymous producer of an address, for a verb.
 
-        A browser sends no API key by itself: what an anonymous client may do, another site's page must not make its
-        visitors do.
+        Browsers send no API key by themselves. So what anonymous clients may do must be protected from pages of other
+        sites.
 
         Raises:
             ProblemError: `credentials_required`, `credentials_invalid`, `origin_forbidden` or `epoch_lost`.
-            StoreUnavailableError: it is too long since the producers were looked up.
+            StoreUnavailableError: the last check of the store was too long ago.
         """
         if self._witness.lost:
             raise ProblemError("epoch_lost", EPOCH_LOST_DETAIL, retry_after=60)
@@ -99,7 +100,7 @@ class Authenticator:
             client.require_origin()
             return anonymous(client.address, self._settings.rate, self._settings.burst, admin=verb == "admin")
         if time.monotonic() - self._looked >= _FRESH:
-            raise StoreUnavailableError("the producers' keys can't be looked up")
+            raise StoreUnavailableError("can't read the API keys")
         if authorization is None:
             raise ProblemError(
                 "credentials_required",
@@ -108,7 +109,7 @@ class Authenticator:
             )
         producer, secret = parse_bearer(authorization) or ("", b"")
         known = self._known.get(producer)
-        # Whoever it claims to be, the same work is done: the time it takes tells nothing about who there is.
+        # Unknown ids take the same work, so the response time does not reveal which ids exist.
         if not matches(NO_DIGESTS if known is None else known.digests, secret) or known is None:
             raise ProblemError(
                 "credentials_invalid",
@@ -149,5 +150,5 @@ class Authenticator:
         self._change()
 
     def _change(self) -> None:
-        """Whoever remembers an answer has to ask again."""
+        """Invalidate earlier results."""
         self.generation += 1

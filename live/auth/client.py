@@ -1,4 +1,4 @@
-"""Who asks: the client of a request behind trusted proxies, and the host that it asked for. No I/O."""
+"""The client of a request, as trusted proxies report it, and the host that it asked for. No I/O."""
 
 from collections.abc import Sequence
 from ipaddress import ip_network
@@ -20,20 +20,22 @@ from live.network.hosts import (
 )
 from live.settings import Settings
 
-EXTENSION: Final = "live.client"  # the ASGI extension that holds the client of a request, or why there is none
+# The ASGI extension with the client of a request, or with the reason why it is refused.
+EXTENSION: Final = "live.client"
 
 _MOST_KNOWN: Final = 4096
-_LONGEST_KNOWN: Final = 256  # bytes of an origin; a host that is good has no more either
+_LONGEST_KNOWN: Final = 256  # bytes of an origin; valid hosts are not longer either
 _SCHEMES: Final = {"http": "http", "https": "https", "ws": "http", "wss": "https"}
 
 
 class Client(msgspec.Struct, frozen=True):
-    """Who sends a request.
+    """The client that sent a request.
 
-    `address` is that of the client itself, as far as trusted proxies tell it; empty where there is none. `scheme` is
-    `http` or `https`. `host` is the authority that the client used, in lower case. `origin` is the header field.
-    `local`: the TCP peer is on this machine. `own_name`: `host` can mean nothing but the client's own machine.
-    `proxied`: a field of a proxy is present, trusted or not, or the TCP peer is a trusted proxy.
+    `address` is the address of the client itself, as far as trusted proxies report it; empty if there is none. `scheme`
+    is `http` or `https`. `host` is the authority that the client used, in lower case. `origin` is the `Origin` header.
+    `local` says that the TCP peer is on this machine. `own_name` says that `host` can only mean the client's own
+    machine. `proxied` says that a header of a proxy is present, trusted or not, or that the TCP peer is a trusted
+    proxy.
     """
 
     address: str
@@ -46,17 +48,17 @@ class Client(msgspec.Struct, frozen=True):
 
     @property
     def at_the_console(self) -> bool:
-        """Whether a program on this machine asks, with no proxy between and no name that a web page could choose."""
+        """Whether a program on this machine asks, without a proxy or a host name that a web page could choose."""
         return self.local and self.own_name and not self.proxied
 
     def require_origin(self, allowed: Sequence[str] = ()) -> None:
-        """Let pages of our own origin and of the allowed ones pass, and clients that are no browsers.
+        """Accept pages of the own origin and of the allowed ones, and clients that are not browsers.
 
-        TLS may end in front of us unseen, so either scheme is ours.
+        Either scheme is accepted, because TLS may end at a proxy. This keeps pages of other sites from using the
+        network of their visitors. It is not authentication.
 
         Raises:
-            ProblemError: `origin_forbidden`. It keeps other sites' pages from using their visitors' network; it is no
-                authentication.
+            ProblemError: `origin_forbidden`.
         """
         if self.origin is None or self.origin in allowed:
             return
@@ -67,7 +69,7 @@ class Client(msgspec.Struct, frozen=True):
 
 
 class ClientResolver:
-    """Tells the client of each request; called once for each, as soon as its head is complete."""
+    """Determines the client of a request, once its headers are complete."""
 
     def __init__(self, settings: Settings) -> None:
         self._networks = [ip_network(network) for network in settings.trusted_proxies]
@@ -75,7 +77,12 @@ class ClientResolver:
         self._known: dict[tuple[str, bytes, bytes | None, bool], Client] = {}
 
     def resolve(self, peer: str, headers: Headers, *, tls: bool) -> Client:
-        """The client of a request; `peer` is the address of the TCP peer, names of `headers` are in lower case.
+        """The client of a request.
+
+        Args:
+            peer: the address of the TCP peer.
+            headers: the headers, with names in lower case.
+            tls: whether the connection is encrypted.
 
         Raises:
             ProblemError: `host_invalid`, `host_forbidden` or `forwarded_invalid`.
@@ -111,7 +118,7 @@ class ClientResolver:
         if headers is not None and is_proxy:
             client, hop = self._walk(client, _hops(headers))
             scheme = _SCHEMES.get((hop.proto or "").lower(), scheme)
-            # Beside `Host`, not in its place: many proxies pass this field on as a page wrote it.
+            # This check is in addition to `Host`, because many proxies forward this header as a client sent it.
             authority = authority if hop.host is None else self._own(hop.host)
         return Client(
             address=client,
@@ -124,7 +131,7 @@ class ClientResolver:
         )
 
     def _own(self, host: str) -> Authority:
-        """The authority in a field, which is one of ours."""
+        """The authority in a header, if it is a name of this server."""
         authority = parse_authority(host)
         if authority is None:
             raise _host_invalid()
@@ -137,7 +144,7 @@ class ClientResolver:
         return authority
 
     def _walk(self, peer: str, hops: Sequence[Hop]) -> tuple[str, Hop]:
-        """The client that a trusted peer tells of, and the hop that does: the first one whose node is not trusted."""
+        """The address of the client, and the hop that reports it: the first one whose node is not a trusted proxy."""
         told = Hop(None, None, None)
         for hop in hops:
             told, address = hop, node_address(hop.node)
@@ -149,7 +156,7 @@ class ClientResolver:
         return peer, told
 
     def trusts(self, peer: str) -> bool:
-        """Whether a TCP peer is a trusted proxy, behind which there are many clients."""
+        """Whether a TCP peer is a trusted proxy, with many clients behind it."""
         address = parse_address(peer)
         return address is not None and self._is_trusted(address)
 
@@ -158,11 +165,10 @@ class ClientResolver:
 
 
 def _default_hosts(settings: Settings) -> Sequence[str]:
-    """The names that are ours where the operator names none, beside those that always mean this machine.
+    """The default host names, besides those that always mean this machine.
 
-    A page may call its own server by any name that it likes, and then be told that this name means us: such a page
-    must find nothing that anybody may do. Only a server that others reach and that takes nothing without an API key has
-    nothing of the kind.
+    Any web page can use a name of its own that resolves to this server (DNS rebinding). So any name is allowed only on
+    a server that others can reach and that requires an API key for everything.
     """
     return [] if settings.open or is_loopback(settings.host) else ["*"]
 
@@ -172,7 +178,7 @@ def _listening(settings: Settings) -> Sequence[str]:
     try:
         return [check_pattern(settings.host)]
     except ValueError:
-        return []  # an empty LIVE_HOST listens everywhere, and is no name
+        return []  # an empty LIVE_HOST listens everywhere and is not a name
 
 
 def _hops(headers: Headers) -> Sequence[Hop]:

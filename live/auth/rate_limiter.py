@@ -1,11 +1,9 @@
-"""The rate limiter: each producer may send a number of events a second, over all processes.
+"""The rate limiter: limits the events per second of each producer, over all processes.
 
-Few requests wait for the store.
-
-A process borrows credit for about a tenth of a second from the store, and spends it by itself. Each event of a lease
-has a time at which it would be due if all came evenly; credit that is not spent until then lapses. So at no time do all
-processes together admit more than `burst` and what the rate has brought since. A body's events are known when it was
-read, though: they become a debt, which is paid before the process admits anything else.
+A process borrows credit for about a tenth of a second from the store and spends it locally, so few requests wait for
+the store. Each event of a lease has a time at which it would be due at an even pace, and unspent credit expires at that
+time. So all processes together never admit more than `burst` plus what the rate has added since. The number of events
+of a body is known only after it was read. It becomes a debt that is paid before the process admits anything else.
 """
 
 import asyncio
@@ -27,30 +25,30 @@ _ROUNDING: Final = 1e-6  # of an event
 
 
 class _Account:
-    """What this process holds of one producer's credit, and who waits for more."""
+    """The credit of one producer in this process, and the requests that wait for more."""
 
     __slots__ = ("credit", "due", "refused_until", "task", "waiting")
 
     def __init__(self) -> None:
-        self.credit = 0  # below zero: a debt
-        self.due = 0.0  # when the last event of the credit is due
+        self.credit = 0  # negative: a debt
+        self.due = 0.0  # due time of the last event of the credit
         self.refused_until = 0.0
         self.waiting: deque[asyncio.Future[None]] = deque()
         self.task: asyncio.Task[None] | None = None
 
     def lapse(self, now: float, rate: float) -> int:
-        """Give up what should have been spent by now; gives the credit that is left."""
+        """Drop credit that has expired. Returns the credit that is left."""
         if self.credit > 0:
             self.credit = max(0, min(self.credit, math.floor((self.due - now) * rate + _ROUNDING)))
         return self.credit
 
     def is_idle(self, now: float) -> bool:
-        """Whether a new account would do as well."""
+        """Whether the account equals a new one."""
         spent = self.credit == 0 or (self.credit > 0 and now >= self.due)
         return self.task is None and now >= self.refused_until and spent
 
     def admit_waiting(self, most: int) -> int:
-        """Let the first of those that wait pass; gives how many did. Who has gone away meanwhile does not count."""
+        """Admit the first waiting requests, at most `most`. Returns their number, without those that were cancelled."""
         admitted = 0
         while self.waiting and admitted < most:
             waiter = self.waiting.popleft()
@@ -60,7 +58,7 @@ class _Account:
         return admitted
 
     def refuse_waiting(self, make_error: Callable[[], Exception]) -> None:
-        """Tell all that wait what went wrong, each with an error of its own."""
+        """Fail all waiting requests, each with an error of its own."""
         while self.waiting:
             waiter = self.waiting.popleft()
             if not waiter.done():
@@ -82,7 +80,9 @@ class RateLimiter:
         self._accounts: dict[str, _Account] = {}
 
     def admit_now(self, producer: Producer) -> bool:
-        """Take in a request, at the price of one event, if that needs no word of the store; else `admit` has to ask.
+        """Admit a request at the price of one event, if that needs no store.
+
+        Returns False if `admit` must ask the store.
 
         Raises:
             ProblemError: `rate_exceeded`.
@@ -93,7 +93,7 @@ class RateLimiter:
         if account is None:
             return False
         now = self._clock()
-        if 0 < account.credit <= (account.due - now) * producer.rate + _ROUNDING:  # nothing has lapsed
+        if 0 < account.credit <= (account.due - now) * producer.rate + _ROUNDING:  # nothing has expired
             account.credit -= 1
             return True
         if account.lapse(now, producer.rate) > 0:
@@ -104,7 +104,7 @@ class RateLimiter:
         return False
 
     async def admit(self, producer: Producer) -> None:
-        """Take in a request, at the price of one event.
+        """Admit a request at the price of one event. One call to the store serves all waiting requests.
 
         Raises:
             ProblemError: `rate_exceeded`.
@@ -122,16 +122,16 @@ class RateLimiter:
         return waiter
 
     def charge(self, producer: Producer, events: int) -> None:
-        """Count the events of a request that was admitted, once they are known; one was paid with the admission."""
+        """Charge the events of an admitted request, once their number is known. One event is paid already."""
         if not producer.rate or events <= 1:
             return
         account = self._account(producer)
         account.credit = account.lapse(self._clock(), producer.rate) - (events - 1)
-        if account.credit < 0:  # other processes are to know of it before they admit more
+        if account.credit < 0:  # other processes must see the debt before they admit more
             self._ask(producer, account)
 
     async def close(self) -> None:
-        """End what is under way; those that wait are told that the store is away."""
+        """Cancel calls to the store. Waiting requests fail as if the store were away."""
         tasks = [account.task for account in self._accounts.values() if account.task is not None]
         for task in tasks:
             task.cancel()
@@ -146,7 +146,7 @@ class RateLimiter:
         return account
 
     def _make_room(self) -> None:
-        """Forget what is as good as new; when that is not enough, the oldest too, at the price of their credit."""
+        """Forget idle accounts. If that is not enough, forget the oldest ones too, with their credit."""
         now = self._clock()
         self._accounts = {key: account for key, account in self._accounts.items() if not account.is_idle(now)}
         excess = len(self._accounts) - _MOST_ACCOUNTS * 3 // 4
@@ -159,7 +159,7 @@ class RateLimiter:
             account.task = asyncio.get_running_loop().create_task(self._settle(producer, account))
 
     async def _settle(self, producer: Producer, account: _Account) -> None:
-        """Ask the store until nobody waits and no debt is left."""
+        """Ask the store until no request waits and no debt is left."""
         try:
             while account.waiting or account.credit < 0:
                 await self._borrow(producer, account)
@@ -168,16 +168,16 @@ class RateLimiter:
             account.refuse_waiting(lambda: StoreUnavailableError(reason))
         finally:
             account.task = None
-            account.refuse_waiting(lambda: StoreUnavailableError("the rate could not be looked up"))
+            account.refuse_waiting(lambda: StoreUnavailableError("the rate could not be read"))
 
     async def _borrow(self, producer: Producer, account: _Account) -> None:
         """Ask the store once."""
         need = sum(not waiter.done() for waiter in account.waiting)
         debt = max(0, -account.credit)
         spare = max(1, min(round(producer.rate * _LEASE), producer.burst // 4))
-        asked = self._clock()  # before the store's now: credit lapses rather too early than too late
+        asked = self._clock()  # taken before the store's time, so credit expires too early rather than too late
         lease = await self._leases.take(producer, debt, need, spare)
-        # Those that waited were counted at the store's now, so for them nothing can have lapsed.
+        # The waiting requests were counted at the store's time, so nothing can have expired for them.
         lent = lease.lent - account.admit_waiting(min(need, lease.lent))
         account.credit += debt + lent
         account.due = asked + lease.ahead
@@ -191,14 +191,11 @@ class RateLimiter:
 
 
 def _refusal(producer: Producer, wait: float) -> ProblemError:
-    """What a producer is told that has sent too much.
-
-    Header fields as in draft-ietf-httpapi-ratelimit-headers-10.
-    """
+    """The response for a producer that sent too much, with headers as in draft-ietf-httpapi-ratelimit-headers-10."""
     seconds = max(1, math.ceil(wait))
     window = max(1, math.ceil(producer.burst / producer.rate))
     quota = max(1, math.floor(producer.rate * window))
-    whom = f"producer {producer.id}" if producer.id else "an address without a key"
+    whom = f"producer {producer.id}" if producer.id else "an address without an API key"
     return ProblemError(
         "rate_exceeded",
         f"{whom} may send {producer.rate:g} events per second, and {producer.burst} in one burst; "

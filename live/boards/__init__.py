@@ -1,1 +1,1 @@
-"""Boards made, changed and removed while the server runs."""
+"""Run-time boards: they are created, changed and deleted while the server runs."""

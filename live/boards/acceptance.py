@@ -1,4 +1,4 @@
-"""Accepting a loss of data, when an operator says so: the boards go on with what the store holds."""
+"""Accepts a loss of data when an operator asks for it: the boards continue with what the store holds."""
 
 import hashlib
 import secrets
@@ -22,19 +22,18 @@ log = structlog.get_logger()
 
 
 async def accept_loss(client: Store, prefix: str, in_file: Boards, watch: LossWatch, reason: str) -> None:
-    """Take the store as it is, and remember that an operator has said so.
+    """Take the store as it is, and record that an operator accepted the loss.
 
-    Every board gets another epoch, so that no viewer, page or cursor of the old life is taken for one of the new life.
-    A board made at run time that is defined and holds nothing begins anew. Whether API keys are required stays as it
-    was.
+    Every board gets a new epoch, so that no viewer, page or cursor mixes the old data with the new. A run-time board
+    that is defined but has no data starts empty. Whether API keys are required does not change.
 
     Raises:
-        StoreUnavailableError: the store is away. The loss is not accepted then; the same command goes on.
+        StoreUnavailableError: the store is away. The loss is not accepted then; run the same command again.
     """
     known, before = client.witness.describe(), client.witness.facts
     salt = f"{before.store}:{len(before.accepted)}"
     with client.witness.accepting(reason):
-        await watch.find()  # meets the store
+        await watch.find()  # connects to the store
         for board in in_file.by_id:
             await renew(client, Keys(prefix, board), secrets.token_hex(4))
         definitions = DefinitionStore(client, prefix)
@@ -49,9 +48,9 @@ async def accept_loss(client: Store, prefix: str, in_file: Boards, watch: LossWa
 
 
 def _renewed(definition: Definition, held: Mapping[str, Definition], salt: str) -> Definition:
-    """A definition with another epoch, and a union with the new epochs of its parts.
+    """A definition with a new epoch, and for a union also with the new epochs of its parts.
 
-    The same epoch follows from the same one: a union knows its parts again after an acceptance that was cut off.
+    The new epoch is a function of the old one, so an acceptance that was interrupted can run again.
     """
     parts = {
         part: _next_epoch(held[part].epoch, salt)
@@ -67,13 +66,13 @@ def _next_epoch(epoch: str, salt: str) -> str:
 
 
 async def _go_on(client: Store, prefix: str, definitions: DefinitionStore, board: str, changed: Definition) -> None:
-    """Give a board made at run time another life, in its definition first: what differs from that is not served."""
+    """Give a run-time board a new epoch. The definition comes first: servers ignore data that does not match it."""
     found = await definitions.load()
-    if not await definitions.keep(found.version, board, changed, None):
+    if await definitions.keep(found.version, board, changed, None) is None:
         raise StoreUnavailableError(
-            "another process changes boards: stop all servers that use the store, and try again"
+            "another process is changing boards: stop all servers that use the store, and try again"
         )
     keys = Keys(prefix, board)
     if not await renew(client, keys, changed.epoch):
-        with suppress(DefinitionError):  # made by a later version of the server
+        with suppress(DefinitionError):  # created by a later version of the server
             await create(client, keys, read_board(board, changed.choices), changed.epoch)

@@ -1,14 +1,16 @@
-"""Makes, changes and removes boards while the server runs.
+"""Creates, changes and deletes boards while the server runs.
 
-Every step is a compare-and-set on all definitions, so of two changes at once one goes first, and the other meets what
-it has made. A board is announced before it is born and after it is dead: only who has announced its epoch gives it its
-life, so whoever has not heard of its end can't revive it. A making or a leaving that nobody finished is taken over.
+Every step is a compare-and-set on all definitions, so of two concurrent changes one wins, and the other one sees its
+result. A definition is written before the data of the board is created, and removed after the data is deleted. Only the
+process that wrote the definition creates the data with its epoch, so a process with old definitions can't revive a
+deleted board. If a process dies in between, another one finishes the work.
 """
 
 import asyncio
 import secrets
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from typing import Any, Final
+from typing import Any, Final, TypeAlias, TypeVar
 
 import msgspec
 
@@ -24,13 +26,17 @@ from live.store.board.state import quiet
 from live.store.connection.client import Store
 from live.store.registry.definitions import Definition, Definitions, DefinitionStore, What
 
-ABANDONED: Final = 10  # seconds: whoever makes a board has written off for longer than a store may take to answer
-_PATIENCE: Final = 15.0  # longer than that, so that what was abandoned is taken over
+# Seconds after which an unfinished creation counts as abandoned; longer than any call to the store can take.
+ABANDONED: Final = 10
+_PATIENCE: Final = 15.0  # seconds; longer than ABANDONED, so that an abandoned creation is finished meanwhile
 _PAUSE: Final = 0.05
+
+_T = TypeVar("_T")
+_Attempt: TypeAlias = Callable[[Definitions, Definition | None], Awaitable[_T | None]]
 
 
 class BoardAdmin:
-    """Changes the boards of one key prefix; those of the boards file are not its own."""
+    """Changes the run-time boards of one key prefix."""
 
     def __init__(self, client: Store, settings: Settings, in_file: Boards) -> None:
         self.definitions = DefinitionStore(client, settings.key_prefix)
@@ -38,26 +44,26 @@ class BoardAdmin:
         self._prefix = settings.key_prefix
         self._in_file = in_file
         self._most = settings.max_boards
-        self._read: dict[str, tuple[Definition, Board]] = {}  # of each definition that was met its board
+        self._read: dict[str, tuple[Definition, Board]] = {}  # the board of each definition
 
     async def put(self, board: str, choices: dict[str, Any], who: str, maker: Producer | None = None) -> bool:
-        """Make a board, or give it other choices; True when it was made. `maker` has to have rights to what it reads.
+        """Create a board, or replace its choices. `maker` must have rights to everything that the board reads.
+
+        Returns:
+            Whether the board was created.
 
         Raises:
             ProblemError: `board_in_file`, `board_invalid`, `board_fixed`, `scope_forbidden` or `too_many_boards`.
             StoreUnavailableError: the store is away.
         """
-        self._not_in_file(board)
-        deadline = asyncio.get_running_loop().time() + _PATIENCE
-        while asyncio.get_running_loop().time() < deadline:
-            found, held = await self._settled(board)
+
+        async def attempt(found: Definitions, held: Definition | None) -> bool | None:
             if held is None:
-                if await self._make(found, board, choices, who, maker):
-                    return True
-            elif held.state == "live" and await self._change(found, board, held, choices, who, maker):
-                return False
-            await asyncio.sleep(_PAUSE)
-        raise StoreUnavailableError(f"board {board} is changed by others all the time")
+                return await self._make(found, board, choices, who, maker) or None
+            is_done = held.state == "live" and await self._change(found, board, held, choices, who, maker)
+            return False if is_done else None
+
+        return await self._until_done(board, attempt)
 
     async def patch(self, board: str, patch: dict[str, Any], who: str, maker: Producer | None = None) -> None:
         """Change some choices of a board; `maker` as in `put`.
@@ -66,88 +72,106 @@ class BoardAdmin:
             ProblemError: `board_in_file`, `board_not_found`, `board_invalid`, `board_fixed` or `scope_forbidden`.
             StoreUnavailableError: the store is away.
         """
-        self._not_in_file(board)
-        deadline = asyncio.get_running_loop().time() + _PATIENCE
-        while asyncio.get_running_loop().time() < deadline:
-            found, held = await self._settled(board)
+
+        async def attempt(found: Definitions, held: Definition | None) -> bool | None:
             if held is None:
                 raise _no_such(board)
             choices = merge(held.choices, patch)
-            if held.state == "live" and await self._change(found, board, held, choices, who, maker):
-                return
-            await asyncio.sleep(_PAUSE)
-        raise StoreUnavailableError(f"board {board} is changed by others all the time")
+            return (held.state == "live" and await self._change(found, board, held, choices, who, maker)) or None
+
+        await self._until_done(board, attempt)
 
     async def delete(self, board: str, who: str, *, what: What = "deleted", epoch: str | None = None) -> None:
-        """Remove a board with everything it owns; with `epoch`, only that life of it.
+        """Delete a board with everything it owns; with `epoch`, only if the board has this epoch.
 
-        A union that added it up keeps what it has counted, and is fed no more by a board of this id.
+        A union that adds it up keeps what it has counted, and ignores a later board of the same id.
 
         Raises:
             ProblemError: `board_in_file` or `board_not_found`.
             StoreUnavailableError: the store is away.
         """
-        self._not_in_file(board)
-        deadline = asyncio.get_running_loop().time() + _PATIENCE
-        while asyncio.get_running_loop().time() < deadline:
-            found, held = await self._settled(board)
+
+        async def attempt(found: Definitions, held: Definition | None) -> bool | None:
             if held is None or epoch not in (None, held.epoch):
                 raise _no_such(board)
-            if held.state == "live":
-                leaving = msgspec.structs.replace(held, state="leaving", since=await self.definitions.now())
-                if await self.definitions.keep(found.version, board, leaving, (who, what, held.choices)):
-                    await self.finish(board, leaving)
-                    return
-            await asyncio.sleep(_PAUSE)
-        raise StoreUnavailableError(f"board {board} is changed by others all the time")
+            if held.state != "live":
+                return None
+            leaving = msgspec.structs.replace(held, state="leaving", since=found.now)
+            version = await self.definitions.keep(found.version, board, leaving, (who, what, held.choices))
+            if version is None:
+                return None
+            await self.finish(board, leaving, version)
+            return True
+
+        await self._until_done(board, attempt)
 
     async def expire(self, board: str, epoch: str, idle_ttl: int) -> float | None:
-        """Remove a board that nobody has used for `idle_ttl` seconds; None when it is gone, else seconds to wait.
+        """Delete a board that nobody has used for `idle_ttl` seconds.
+
+        Returns:
+            None if the board is deleted, otherwise the seconds to wait until the next check.
 
         Raises:
             StoreUnavailableError: the store is away.
         """
         wait = await expire(self._client, Keys(self._prefix, board), epoch, idle_ttl + quiet(idle_ttl))
         if wait is None:
-            with suppress(ProblemError):  # another process was first
+            with suppress(ProblemError):  # another process deleted it
                 await self.delete(board, "server", what="expired", epoch=epoch)
         return wait
 
-    async def finish(self, board: str, left: Definition) -> None:
-        """Remove what a board owned that is leaving, or was never made, and forget it.
+    async def finish(self, board: str, left: Definition, version: str | None = None) -> None:
+        """Delete what a board owned, and then its definition `left`; `version` is the current one, if it is known.
 
         Raises:
             StoreUnavailableError: the store is away.
         """
         await delete_keys(self._client, Keys(self._prefix, board), left.epoch)
-        while True:
+        while version is None or await self.definitions.keep(version, board, None, None) is None:
             found = await self.definitions.load()
-            if found.boards.get(board) != left or await self.definitions.keep(found.version, board, None, None):
+            if found.boards.get(board) != left:
                 return
+            version = found.version
+
+    async def _until_done(self, board: str, attempt: _Attempt[_T]) -> _T:
+        """Try a change until it succeeds; an attempt returns None if another process changed a definition meanwhile.
+
+        Raises:
+            ProblemError: `board_in_file`, or what the attempt raises.
+            StoreUnavailableError: the store is away, or others change the board all the time.
+        """
+        self._not_in_file(board)
+        deadline = asyncio.get_running_loop().time() + _PATIENCE
+        while asyncio.get_running_loop().time() < deadline:
+            done = await attempt(*await self._settled(board))
+            if done is not None:
+                return done
+            await asyncio.sleep(_PAUSE)
+        raise StoreUnavailableError(f"other processes keep changing board {board}")
 
     def _not_in_file(self, board: str) -> None:
         if board in self._in_file.by_id:
             raise ProblemError("board_in_file", f"change board {board} in the boards file and restart the server")
 
     async def _settled(self, board: str) -> tuple[Definitions, Definition | None]:
-        """What is defined now, and of one board; what others have left half done is finished first."""
+        """All definitions, and that of one board. Unfinished work of other processes on the board is finished first."""
         found = await self.definitions.load()
         held = found.boards.get(board)
         if held is None or held.state == "live":
             return found, held
-        if held.state == "leaving" or await self.definitions.now() - held.since > ABANDONED:
-            await self.finish(board, held)
+        if held.state == "leaving" or found.now - held.since > ABANDONED:
+            await self.finish(board, held, found.version)
             found = await self.definitions.load()
         return found, found.boards.get(board)
 
     def _all(self, found: Definitions) -> dict[str, Board]:
-        """Every board there is, of the file and made at run time."""
+        """All boards: those of the boards file, and the run-time boards."""
         boards = dict(self._in_file.by_id)
         read: dict[str, tuple[Definition, Board]] = {}
         for name, definition in found.boards.items():
             held = self._read.get(name)
             if definition.state == "live":
-                with suppress(DefinitionError):  # made by a later version of the server
+                with suppress(DefinitionError):  # created by a later version of the server
                     if held is None or held[0] is not definition:
                         held = (definition, read_board(name, definition.choices))
                     read[name] = held
@@ -156,7 +180,7 @@ class BoardAdmin:
         return boards
 
     def _require_room(self, found: Definitions) -> None:
-        """Refuse one more board than the server takes; those that others are making take their places too.
+        """Check that one more board is allowed. Boards in creation count too.
 
         Raises:
             ProblemError: `too_many_boards`.
@@ -169,20 +193,20 @@ class BoardAdmin:
     async def _make(
         self, found: Definitions, board: str, choices: dict[str, Any], who: str, maker: Producer | None
     ) -> bool:
-        """Make a board; False when somebody else came before."""
+        """Create a board. Returns False if another process changed a definition meanwhile."""
         self._require_room(found)
         made, keys = self._checked(found, board, choices, None), Keys(self._prefix, board)
         _require_rights(maker, made, None)
-        since = await self.definitions.now()
         reserved = Definition(
             epoch=secrets.token_hex(4),
             choices=choices,
             state="making",
-            since=since,
+            since=found.now,
             owner=maker.id if maker is not None and maker.is_limited else "",
             parts={part: found.boards[part].epoch if part in found.boards else "" for part in made.union},
         )
-        if not await self.definitions.keep(found.version, board, reserved, None):
+        version = await self.definitions.keep(found.version, board, reserved, None)
+        if version is None:
             return False
         while (other := await create(self._client, keys, made, reserved.epoch)) is not None:
             epoch, at_run_time = other
@@ -192,15 +216,18 @@ class BoardAdmin:
                 await self.finish(board, reserved)
                 detail = f"the store holds a board {board} of a boards file; take another id"
                 raise ProblemError("board_in_file", detail)
-            await delete_keys(self._client, keys, epoch)  # what a making or leaving has left that nobody could finish
+            # The data of an unfinished creation or deletion that nobody else can finish.
+            await delete_keys(self._client, keys, epoch)
         live = msgspec.structs.replace(reserved, state="live")
-        while (found := await self.definitions.load()).boards.get(board) == reserved:
-            if await self.definitions.keep(found.version, board, live, (who, "created", choices)):
-                if made.frozen:
-                    await update(self._client, keys, live.epoch, live.revision, frozen=True)
-                return True
-        await delete_keys(self._client, keys, reserved.epoch)
-        return False
+        while await self.definitions.keep(version, board, live, (who, "created", choices)) is None:
+            found = await self.definitions.load()
+            if found.boards.get(board) != reserved:
+                await delete_keys(self._client, keys, reserved.epoch)
+                return False
+            version = found.version
+        if made.frozen:
+            await update(self._client, keys, live.epoch, live.revision, frozen=True)
+        return True
 
     async def _change(
         self,
@@ -211,7 +238,7 @@ class BoardAdmin:
         who: str,
         maker: Producer | None,
     ) -> bool:
-        """Give a board other choices; False when somebody else came before."""
+        """Replace the choices of a board. Returns False if another process changed a definition meanwhile."""
         if choices == held.choices:
             return True
         old = read_board(board, held.choices)
@@ -220,17 +247,17 @@ class BoardAdmin:
         if mistakes := list(forbidden(old, new)):
             raise ProblemError("board_fixed", "\n".join(mistakes))
         changed = msgspec.structs.replace(held, choices=choices, revision=held.revision + 1)
-        if not await self.definitions.keep(found.version, board, changed, (who, _what(old, new), choices)):
+        if await self.definitions.keep(found.version, board, changed, (who, _what(old, new), choices)) is None:
             return False
         keys = Keys(self._prefix, board)
         await update(self._client, keys, changed.epoch, changed.revision, frozen=new.frozen)
         return True
 
     def _checked(self, found: Definitions, board: str, choices: dict[str, Any], old: Board | None) -> Board:
-        """The board of some choices, among the others there are.
+        """The board of some choices, checked against the other boards.
 
-        Only the parts that a union names now and did not name before are looked at: no union of somebody else stands in
-        the way of a board, and no part that has left in the way of a union.
+        Of a union, this checks only the parts that it did not have before. So a board can change even if another union
+        is invalid, and a union can change even if one of its parts was deleted.
 
         Raises:
             ProblemError: `board_invalid`.
@@ -244,7 +271,7 @@ class BoardAdmin:
         parts = set(made.union) - set(old.union if old else ())
         mistakes = list(part_mistakes(made, parts, others, {}))
         mistakes += [
-            f"board {board!r}: its union names {part!r}, which may leave by itself after its `idle_ttl`"
+            f"board {board!r}: its union names {part!r}, which may be deleted after its `idle_ttl`"
             for part in made.union
             if part in parts and part in others and others[part].idle_ttl is not None
         ]
@@ -258,7 +285,7 @@ def _no_such(board: str) -> ProblemError:
 
 
 def _require_rights(maker: Producer | None, new: Board, old: Board | None) -> None:
-    """Let a board pass whose maker has rights to all that it reads, and that it did not read before.
+    """Check that an administrator has rights to everything that a board newly reads.
 
     Raises:
         ProblemError: `scope_forbidden`.
@@ -273,7 +300,7 @@ def _require_rights(maker: Producer | None, new: Board, old: Board | None) -> No
 
 
 def _what(old: Board, new: Board) -> What:
-    """How the trail calls a change."""
+    """The kind of a change in the audit log."""
     if msgspec.structs.replace(old, frozen=new.frozen) == new and old != new:
         return "frozen" if new.frozen else "thawed"
     return "changed"

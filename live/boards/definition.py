@@ -1,4 +1,4 @@
-"""What a board made at run time may be, and what of it may change while it lives. Pure: no I/O, no clock."""
+"""The definition of a run-time board: what it may contain, and what may change later. Pure: no I/O, no clock."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
@@ -11,14 +11,14 @@ from live.domain.window import parse_duration
 
 
 class RunningChoice(BoardChoice, frozen=True, kw_only=True):
-    """The choices of a board: those of a `[[board]]`, and two that only run-time boards have."""
+    """The choices of a run-time board. Each one has a default."""
 
     frozen: bool = False
     idle_ttl: str | None = None
 
 
 class DefinitionError(ValueError):
-    """A definition has mistakes; `mistakes` are all of them."""
+    """A definition has mistakes; `mistakes` lists all of them."""
 
     def __init__(self, mistakes: list[str]) -> None:
         super().__init__("\n".join(mistakes))
@@ -26,10 +26,10 @@ class DefinitionError(ValueError):
 
 
 def read_board(board_id: str, choices: Mapping[str, Any]) -> Board:
-    """The board of some choices.
+    """The board that some choices define.
 
     Raises:
-        DefinitionError: they are no board's; every mistake at once.
+        DefinitionError: the choices are invalid. It has every mistake.
     """
     mistakes = ["`id`: the id is the one in the path"] if "id" in choices else []
     reading = read_choices({**choices, "id": board_id}, RunningChoice)
@@ -45,7 +45,7 @@ def read_board(board_id: str, choices: Mapping[str, Any]) -> Board:
 
 
 def merge(choices: dict[str, Any], patch: Mapping[str, Any]) -> dict[str, Any]:
-    """Choices with some of them changed, as a JSON Merge Patch (RFC 7396) does: null takes a choice back."""
+    """Apply a JSON Merge Patch (RFC 7396) to choices: null removes a choice."""
     merged = dict(choices)
     for name, value in patch.items():
         if value is None:
@@ -59,29 +59,29 @@ def merge(choices: dict[str, Any], patch: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def forbidden(old: Board, new: Board) -> Iterator[str]:
-    """The choices that can't change while the board's data lives, each with the reason."""
+    """The changes that are not possible while the board has data, each with the reason."""
     before, after = old.shape, new.shape
     for part, (names, reason) in _FIXED.items():
         if getattr(before, part) != getattr(after, part):
             changed = [name for name in names if getattr(old, name) != getattr(new, name)] or names
             yield f"`{changed[0]}` can't change: {reason}"
     if old.union != new.union:
-        yield "`union` and `weights` can't change: what was added up came with the old ones"
+        yield "`union` and `weights` can't change: the scores were added up with the old ones"
     if (old.votes is None) != (new.votes is None):
-        yield "`votes` can't begin or end: who has voted is kept from the first event on; its limits may change"
+        yield "`votes` can't be added or removed: votes are stored from the first event on; only its limits can change"
     if new.cap is not None and (old.cap is None or new.cap < old.cap):
-        yield "`cap` can only grow, or be lifted: records are cut off by events, and none would come for these"
+        yield "`cap` can only grow or be removed: a record is cut off only when an event arrives"
     if old.cap is not None and old.sort_order != new.sort_order:
         yield "`sort_order` can't change: with a `cap`, the records of the other end were cut off"
 
 
 _FIXED: Final[Mapping[str, tuple[tuple[str, ...], str]]] = {
-    "window": (("window",), "what is counted is cut into its slots; of a window only `keep` and `grace` may change"),
-    "operation": (("operator", "sort_order"), "each score was made by it, event by event"),
-    "tags": (("ties", "sort_order"), "how ties are broken is written into the ranking"),
-    "levels": (("ranks",), "dense ranks are counted from the first event on"),
-    "fields": (("score",), "each score is packed by it"),
-    "clock": (("clock",), "events were put into slots by it"),
+    "window": (("window",), "the data is stored in its slots; only `keep` and `grace` of a window can change"),
+    "operation": (("operator", "sort_order"), "the scores were computed with it"),
+    "tags": (("ties", "sort_order"), "the ranking stores how ties are broken"),
+    "levels": (("ranks",), "the ranking counts dense ranks from the first event on"),
+    "fields": (("score",), "the scores were packed with it"),
+    "clock": (("clock",), "it assigned the events to slots"),
 }
 
 

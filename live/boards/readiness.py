@@ -1,4 +1,4 @@
-"""Whether this process can count and show, for a load balancer that asks often."""
+"""The readiness check: whether this process can count and show boards."""
 
 import asyncio
 from typing import Final
@@ -9,28 +9,28 @@ from live.store.board.keys import SystemKeys
 from live.store.board.ledger import Ledger
 from live.store.connection.client import Store, store_errors
 
-_BOARDS: Final = 16  # that are looked at in one check
+_BOARDS: Final = 16  # boards per check
 _EXPIRY: Final = 60_000  # milliseconds
 
 
 class Readiness:
-    """Checks the store for all that ask at the same time at once: a check costs one write and a few reads."""
+    """Checks the store once for all concurrent requests. A check costs one write and a few reads."""
 
     def __init__(self, client: Store, prefix: str, registry: BoardRegistry) -> None:
         self._client = client
         self._key = SystemKeys(prefix).ready
         self._registry = registry
-        self._next = 0  # the board to begin with
+        self._next = 0  # index of the next board to check
         self._check: asyncio.Task[None] | None = None
 
     async def require(self) -> None:
-        """Prove that the store takes a write, and that it holds the boards that this process knows.
+        """Check that the store accepts a write, and that it holds the boards of this process.
 
-        The write is refused when memory or disk is full, and by a replica. Of many boards each check looks at some, in
-        turn.
+        The store refuses the write if its memory or disk is full, or if it is a replica. If there are many boards, each
+        check covers some of them in turn.
 
         Raises:
-            StoreUnavailableError: the store does not answer, or takes no write.
+            StoreUnavailableError: the store does not answer, or refuses the write.
             EpochLostError: the store lost a board.
         """
         if self._check is None:
@@ -53,5 +53,5 @@ class Readiness:
             await ledger.state.confirm()
         except EpochLostError as error:
             meant = await self._registry.explain(ledger.state.board.id, error)
-            if not isinstance(meant, ProblemError):  # it was removed a moment ago
+            if not isinstance(meant, ProblemError):  # it was just deleted
                 raise meant from None

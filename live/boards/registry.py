@@ -1,7 +1,7 @@
-"""The board registry of a process: which boards it runs, those of the boards file and those made at run time.
+"""The board registry of a process: the boards that it runs, from the boards file and from the store.
 
-Everything that belongs to a board is started and stopped here, and here alone. What reads the registry reads whole
-objects that are put in place of the last ones, never changed.
+It starts and stops everything that belongs to a board. Its mappings are replaced as a whole and never change, so
+readers need no lock.
 """
 
 import asyncio
@@ -29,12 +29,12 @@ from live.store.registry.definitions import Definition
 
 log = structlog.get_logger()
 
-_PAUSE: Final = 1.0  # seconds between two looks at the store
-_LONGEST_WAIT: Final = 60.0  # seconds between two looks at whether a board is used, for its `idle_ttl` may change
+_PAUSE: Final = 1.0  # seconds between two checks of the store
+_LONGEST_WAIT: Final = 60.0  # seconds between two checks whether a board is used, because `idle_ttl` can change
 
 
 class BoardRegistry:
-    """The boards that run in this process; `tell` is called with them, and their committers, when they are others."""
+    """The boards that run in this process. It calls `tell` with the boards and their committers after every change."""
 
     def __init__(self, client: Store, settings: Settings, in_file: Boards, hub: Hub, board_admin: BoardAdmin) -> None:
         self.boards = in_file
@@ -51,11 +51,11 @@ class BoardRegistry:
         self._looking = asyncio.Lock()
         self._group: asyncio.TaskGroup | None = None
         self._rotating: dict[str, asyncio.Task[None]] = {}
-        self._idle_until: dict[str, float] = {}  # when a board can be over that nobody uses, by our clock
+        self._idle_until: dict[str, float] = {}  # the earliest time at which an unused board can expire, by our clock
         self._replace((), [Ledger(client, board, settings) for board in in_file.by_id.values()])
 
     async def run(self) -> None:
-        """Run every board, and take over what is changed, for ever."""
+        """Run every board and follow the definitions, until cancelled."""
         is_away = False
         async with asyncio.TaskGroup() as tasks:
             self._group = tasks
@@ -67,28 +67,28 @@ class BoardRegistry:
                     await self._expire()
                 except (StoreUnavailableError, EpochLostError) as error:
                     if not is_away:
-                        log.warning("the definitions of boards can't be looked up", reason=str(error))
+                        log.warning("can't read the definitions of boards", reason=str(error))
                     is_away = True
                 else:
                     is_away = False
                 await asyncio.sleep(_PAUSE)
 
-    async def look(self) -> None:
-        """Take over what was changed since the last look.
+    async def look(self, *, has_changed: bool = False) -> None:
+        """Run the boards as they are defined now. With `has_changed`, don't ask for the version first.
 
         Raises:
             StoreUnavailableError: the store is away.
         """
         async with self._looking:
             definitions = self._board_admin.definitions
-            if self._version is not None and await definitions.version() == self._version:
+            if not has_changed and self._version is not None and await definitions.version() == self._version:
                 return
             found = await definitions.load()
-            if self._is_lost():  # what is gone was not removed by anybody: it stays, and is refused
+            if self._is_lost():  # nobody deleted the missing boards: they stay and refuse requests
                 return
             made = dict(found.boards)
             for name in made.keys() & self._in_file.by_id.keys():
-                log.warning("a board of the boards file goes before the one made at run time", board=name)
+                log.warning("ignoring a run-time board: the boards file defines its id", board=name)
                 del made[name]
             await self._take_over(made)
             if self._is_lost():
@@ -96,7 +96,7 @@ class BoardRegistry:
             self._version = found.version
 
     async def _expire(self) -> None:
-        """Note that boards have viewers, and remove those that nobody uses."""
+        """Record that boards with viewers are in use, and delete unused ones."""
         for name, definition in list(self._made.items()):
             ledger = self.ledgers[name]
             if ledger.state.board.idle_ttl is None or ledger.state.born != definition.epoch:
@@ -109,7 +109,7 @@ class BoardRegistry:
                 self._idle_until[name] = time.monotonic() + min(_LONGEST_WAIT, wait or 0)
 
     async def explain(self, board: str, error: EpochLostError) -> Exception:
-        """What it means that the store does not hold a board: it may have been removed a moment ago."""
+        """The error to report if the store does not have a board: it may have been deleted a moment ago."""
         ledger = self.ledgers.get(board)
         with suppress(StoreUnavailableError, EpochLostError):
             left = ledger is None or await ledger.state.has_left()
@@ -119,7 +119,7 @@ class BoardRegistry:
         return error if board in self.boards.by_id else ProblemError("board_not_found", f"board {board} was deleted")
 
     async def _take_over(self, found: Mapping[str, Definition]) -> None:
-        """Run the boards that are defined now, and no others but those of the file."""
+        """Run the boards that are defined now and those of the file, and stop all others."""
         wanted = {board: made for board, made in found.items() if made.state == "live"}
         gone = [board for board, made in self._made.items() if board not in wanted]
         made: dict[str, Definition] = {}
@@ -133,14 +133,15 @@ class BoardRegistry:
                 board = msgspec.structs.replace(read_board(name, definition.choices), owner=definition.owner)
                 ledger = Ledger(self._client, board, self._settings, born=definition.epoch)
                 await ledger.state.open()
-                if board.frozen or definition.revision > 1:  # whoever changed it may have died before
+                # The process that changed it may have died before this step.
+                if board.frozen or definition.revision > 1:
                     await update(
                         self._client, ledger.state.keys, definition.epoch, definition.revision, frozen=board.frozen
                     )
             except (DefinitionError, SetupError, EpochLostError) as error:
                 if isinstance(error, EpochLostError):
                     await self._explain_missing(ledger, definition, error)
-                log.warning("a board that is defined can't be run", board=name, reason=str(error))
+                log.warning("can't run a board that is defined", board=name, reason=str(error))
                 continue
             if held is None or held.epoch != definition.epoch:
                 fresh.append(ledger)
@@ -159,7 +160,7 @@ class BoardRegistry:
         return bool(self._client.witness.lost)
 
     async def _explain_missing(self, ledger: Ledger, definition: Definition, error: EpochLostError) -> None:
-        """Finish the removal of a board that is defined and not there; if nobody removes it, it was lost."""
+        """Finish the deletion of a board without data. If nobody is deleting it, its data was lost."""
         name, idle_ttl = ledger.state.board.id, ledger.state.board.idle_ttl
         if idle_ttl is not None and await ledger.state.has_left():
             await self._board_admin.expire(name, definition.epoch, idle_ttl)
@@ -167,7 +168,10 @@ class BoardRegistry:
             ledger.state.lose(error)
 
     def _severed(self, boards: Mapping[str, Board]) -> set[tuple[str, str]]:
-        """The unions with parts that have left; a board that came under the id of one is not what was added up."""
+        """Pairs of a union and a part that was deleted.
+
+        A later board with the id of the part does not count for the union.
+        """
         return {
             (name, part)
             for name, definition in self._made.items()
@@ -176,7 +180,7 @@ class BoardRegistry:
         }
 
     def _replace(self, gone: Iterable[str], fresh: Iterable[Ledger], changed: Iterable[Board] = ()) -> None:
-        """Put other boards in the place of those that run, at one instant."""
+        """Replace the running boards in one step."""
         ledgers, committers = dict(self.ledgers), dict(self.committers)
         boards = dict(self.boards.by_id)
         for name in gone:
@@ -186,7 +190,7 @@ class BoardRegistry:
             forget_board(name)
         for board in changed:
             boards[board.id] = ledgers[board.id].state.board = board
-            ledgers[board.id].state.sooner.set()  # fewer periods may be kept
+            ledgers[board.id].state.sooner.set()  # wakes the rotation, because fewer periods may be kept now
             self._hub.add(ledgers[board.id].reader)
         started = []
         for ledger in fresh:
@@ -206,14 +210,14 @@ class BoardRegistry:
         self.tell(self.boards, self.committers)
 
     def _start(self, board: str) -> None:
-        """Begin to count and to rotate a board, once the registry runs."""
+        """Start the committer and the rotation of a board, once the registry runs."""
         if self._group is not None:
             self._group.create_task(self.committers[board].run())
             rotation = rotate_forever([self.ledgers[board].rotator], self._settings.rotation_interval)
             self._rotating[board] = self._group.create_task(rotation)
 
     def _stop(self, board: str, committer: Committer) -> None:
-        """Count and rotate a board no more; what it has not counted yet is refused."""
+        """Stop the committer and the rotation of a board. Events that are not committed yet are refused."""
         committer.retire()
         if board in self._rotating:
             self._rotating.pop(board).cancel()

@@ -29,7 +29,9 @@ def show_boards(
     events: Annotated[
         int | None,
         typer.Option(
-            "--events", min=0, help="Estimate it for this many events with an id, events in a sliding window, or votes."
+            "--events",
+            min=0,
+            help="Add this many events with an id, events in a sliding window, or votes.",
         ),
     ] = None,
     store: StoreOption = None,
@@ -57,7 +59,7 @@ def show_boards(
 
 
 async def _look(settings: Settings, wanted: tuple[int | None, int | None] | None) -> list[dict[str, Any]]:
-    """The data of each board, with its memory if `wanted` names a load to estimate."""
+    """The state of each board, with its memory if `wanted` names a load to estimate."""
     client = connect(settings.store or f"unix://{settings.data_dir.resolve() / 'valkey.sock'}", settings)
     prefix = settings.key_prefix
     try:

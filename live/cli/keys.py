@@ -55,7 +55,7 @@ SourcesOption = Annotated[
 
 
 @keys.command()
-def add(  # noqa: PLR0913 - a flag each
+def add(  # noqa: PLR0913 - one parameter per flag
     producer: IdArgument,
     *,
     boards: BoardsOption = None,
@@ -144,7 +144,7 @@ def make_scope(boards: str | None, verbs: str | None, rate: float | None, burst:
         raise SetupError(f"--boards: {wrong[0]!r} is not a valid board id")
     if wrong := [verb for verb in _words(verbs) if verb not in _VERBS]:
         raise SetupError(f"--verbs: unknown verb {wrong[0]!r}; expected {', '.join(_VERBS)}")
-    if rate is not None and rate != 0 and not 0.001 <= rate <= 1e9:  # noqa: PLR2004 - also keeps out what is no number
+    if rate is not None and rate != 0 and not 0.001 <= rate <= 1e9:  # noqa: PLR2004 - also refuses NaN
         raise SetupError("--rate must be a number from 0.001 to 1000000000, or 0 for no limit")
     return Scope(
         boards=UNSET if not named else None if ALL in named else named,

@@ -72,7 +72,7 @@ NoIdsOption = Annotated[
     typer.Option(
         "--no-ids",
         help="Add no ids. This saves the store about 40 bytes per event for up to two dedupe windows, but the "
-        "replay stops when an answer is lost.",
+        "replay stops when a response is lost.",
     ),
 ]
 
@@ -86,7 +86,7 @@ def root(*, version: Annotated[bool, typer.Option("--version", help="Print the v
 
 
 @app.command()
-def serve(  # noqa: PLR0913 - a flag each
+def serve(  # noqa: PLR0913 - one parameter per flag
     *,
     host: Annotated[str | None, typer.Option("--host", help=setting_help("host"))] = None,
     port: Annotated[int | None, typer.Option("--port", help=setting_help("port"))] = None,
@@ -122,7 +122,7 @@ def serve(  # noqa: PLR0913 - a flag each
 
 
 @app.command()
-def replay(  # noqa: PLR0913 - a flag each
+def replay(  # noqa: PLR0913 - one parameter per flag
     file: Annotated[Path, typer.Argument(help="Events as NDJSON or CSV (with a header line), also .gz.")],
     *,
     to: UrlOption = "http://127.0.0.1:8000",
@@ -136,7 +136,7 @@ def replay(  # noqa: PLR0913 - a flag each
     """Send a file of events to a running server, in batches.
 
     If it is interrupted, the same command continues after the last acknowledged batch.
-    Each event gets an id, so an event that is sent again because an answer was lost counts once.
+    Each event gets an id, so an event that is sent again because a response was lost counts once.
 
     Example: live replay likes.ndjson.gz --board posts --speed 60
     """
@@ -154,7 +154,7 @@ def replay(  # noqa: PLR0913 - a flag each
 
 
 def _print_outcome(outcome: replaying.Outcome) -> None:
-    """Show what a replay has sent."""
+    """Print the result of a replay."""
     if outcome.stopped:
         out.print("Interrupted; run the same command to continue from here.")
     if outcome.resumed_at:
@@ -163,7 +163,7 @@ def _print_outcome(outcome: replaying.Outcome) -> None:
         f"{outcome.sent:,} events sent: {outcome.accepted:,} counted, {outcome.duplicate:,} had been counted before."
     )
     if outcome.lost:
-        out.print(f"{outcome.lost:,} answers were lost and their batches sent again. Each event counted once.")
+        out.print(f"{outcome.lost:,} responses were lost and their batches sent again. Each event counted once.")
     for code, count in sorted(outcome.rejected.items()):
         out.print(f"{count:,} rejected as {code}")
     for example in outcome.examples:
@@ -171,7 +171,7 @@ def _print_outcome(outcome: replaying.Outcome) -> None:
 
 
 @app.command()
-def load(  # noqa: PLR0913 - a flag each
+def load(  # noqa: PLR0913 - one parameter per flag
     *,
     to: UrlOption = "http://127.0.0.1:8000",
     board: Annotated[str, typer.Option("--board", help="The board that receives the likes and is watched.")] = "posts",

@@ -1,4 +1,4 @@
-"""What the commands share: common flags and output."""
+"""Flags and output that the commands share."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -1,4 +1,4 @@
-"""What the answer to a POST of events means: counted, not taken, possibly counted, or refused."""
+"""The meaning of a response to a POST of events: counted, not accepted, possibly counted, or refused."""
 
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
@@ -12,20 +12,20 @@ from live.domain.event import Rejection
 
 _OK: Final = 200
 _TOO_MANY: Final = 429
-_NOT_TAKEN: Final = frozenset({408, _TOO_MANY, 503})  # nothing was counted: try again
-_LOST: Final = frozenset({500, 502, 504})  # a fault, or a proxy's word: the server may have counted
+_NOT_TAKEN: Final = frozenset({408, _TOO_MANY, 503})  # nothing was counted, so it is safe to retry
+_LOST: Final = frozenset({500, 502, 504})  # from a failed server or a proxy; the server may have counted the events
 _MAX_PAUSE: Final = 86_400.0
 _MAX_SHOWN: Final = 300
 
 
 class Answer(msgspec.Struct, frozen=True):
-    """What became of the events of one request.
+    """The result of a request with events.
 
     Attributes:
-        accepted: how many were counted, and are on disk.
-        duplicate: how many the server had counted before, by their ids.
-        rejected: the others, each with its index in the request, a stable `code` and a `detail`.
-        offsets: by board, the offset at which it shows these events.
+        accepted: number of events that were counted and synced to disk.
+        duplicate: number of events that were not counted again, because their ids were known.
+        rejected: the other events, each with its index in the request, a stable `code` and a `detail`.
+        offsets: for each board, the offset from which on it shows these events.
     """
 
     accepted: int
@@ -35,10 +35,10 @@ class Answer(msgspec.Struct, frozen=True):
 
 
 class Setback(NamedTuple):
-    """Why an attempt failed that may be repeated.
+    """Why an attempt failed that can be retried.
 
-    `retry_after` is how many seconds the server asks to wait. With `lost` the events may have been counted. With
-    `paced` the server works, and wants fewer events.
+    `retry_after` is the number of seconds that the server asks to wait. With `lost`, the events may have been counted.
+    With `paced`, the server works but wants fewer events.
     """
 
     problem: str
@@ -51,18 +51,18 @@ _decode_answer = msgspec.json.Decoder(Answer).decode
 
 
 def read_answer(status: int, body: bytes, retry_after: str, url: str, api_key: str | None) -> Answer | Setback:
-    """Read the answer to a POST of events; `retry_after` is the header field, or empty.
+    """Read the response to a POST of events. `retry_after` is the header, or empty.
 
     Raises:
         AccessRefusedError: the API key is missing or not accepted.
         RequestRefusedError: the server refuses this request for another reason.
-        NotALiveBoardError: the answer is not one of Live Board.
+        NotALiveBoardError: the response does not come from Live Board.
     """
     if status == _OK:
         try:
             return _decode_answer(body)
         except (msgspec.DecodeError, UnicodeDecodeError):
-            raise NotALiveBoardError(f"what answers at {url} is not a Live Board") from None
+            raise NotALiveBoardError(f"the server at {url} is not a Live Board server") from None
     setback = read_setback(status, body, retry_after)
     if setback is not None:
         return setback
@@ -72,7 +72,7 @@ def read_answer(status: int, body: bytes, retry_after: str, url: str, api_key: s
 
 
 def read_setback(status: int, body: bytes, retry_after: str) -> Setback | None:
-    """Why the same request may work later; None if the status says that it will not."""
+    """Why the same request may succeed later; None if the status says that it will not."""
     problem = f"{status}: {body[:_MAX_SHOWN].decode(errors='replace')}"
     pause = parse_retry_after(retry_after)
     if status in _LOST or b'"outcome_unknown"' in body:
@@ -83,7 +83,7 @@ def read_setback(status: int, body: bytes, retry_after: str) -> Setback | None:
 
 
 def parse_retry_after(value: str) -> float | None:
-    """The seconds in a Retry-After field, which may hold a date; at most a day. None if it holds neither."""
+    """The seconds in a `Retry-After` header, which can also hold a date; at most a day. None if it holds neither."""
     if value.isdecimal():
         return min(float(value), _MAX_PAUSE)
     try:

@@ -1,13 +1,10 @@
-"""When to try again: exponential, with full jitter, so that clients cut off together do not return together.
-
-Source: M. Brooker, "Exponential Backoff and Jitter", AWS Architecture Blog, 2015.
-"""
+"""Exponential back-off with full jitter, so that clients that were disconnected together do not return together."""
 
 import random
 
 
 class Backoff:
-    """Pauses in seconds: the n-th is random, up to `base` doubled n times and never more than `longest`."""
+    """Pauses in seconds. The n-th pause is random, up to `base` doubled n times and at most `longest`."""
 
     def __init__(self, base: float, longest: float) -> None:
         self._base = base
@@ -21,7 +18,7 @@ class Backoff:
         return pause
 
     def after(self, seconds: float) -> float:
-        """The pause when the server has said how long to wait: at least that, plus up to `base`."""
+        """The pause if the server asks for a number of seconds: at least that, plus up to `base`."""
         return seconds + random.uniform(0, min(self._base, self._longest))  # noqa: S311 - the same
 
     def reset(self) -> None:

@@ -1,4 +1,4 @@
-"""`LiveBoard`: a program's access to one server."""
+"""`LiveBoard`: the client of one server."""
 
 import asyncio
 import secrets
@@ -20,17 +20,17 @@ from live.client.watching import Watcher
 
 
 class LiveBoard:
-    """A client of one server; use it as an asynchronous context manager.
+    """A client of one server. Use it as an asynchronous context manager.
 
     Args:
-        url: the server's address, such as `http://127.0.0.1:8000`.
-        api_key: `ID.SECRET`, as `live keys add` prints it, for a server that requires one to send events. Watching
-            requires none.
-        patience: for how many seconds the server may be away before a call fails. The default is 60; `math.inf` waits
-            for as long as it takes.
+        url: the URL of the server, such as `http://127.0.0.1:8000`.
+        api_key: an API key, `ID.SECRET`, as `live keys add` prints it. Sending events needs one, unless the server
+            accepts events from anyone. Watching needs none.
+        patience: how many seconds the server may be unavailable before a call fails. The default is 60; `math.inf`
+            means no limit.
 
     Raises:
-        ValueError: the address or the API key is malformed.
+        ValueError: the URL or the API key is malformed.
     """
 
     def __init__(self, url: str, api_key: str | None = None, *, patience: float | None = None) -> None:
@@ -50,24 +50,24 @@ class LiveBoard:
     ) -> None:
         self._session = None
         try:
-            # Of watchers that nobody reads any more: Python closes an abandoned generator later, or not at all.
+            # The sockets of abandoned watchers: Python closes an abandoned generator later, or not at all.
             await asyncio.gather(*(socket.close() for socket in self._sockets))
         finally:
             await self._stack.aclose()
 
     async def post(self, *events: Event) -> Answer:
-        """Send up to 1,000 events as one request, and return what became of them once they are on disk.
+        """Send up to 1,000 events in one request, and return the result once the events are on disk.
 
-        The request has an `Idempotency-Key`: if an answer is lost it is sent again, counts once, and gets the answer
-        that was lost.
+        The request has an `Idempotency-Key`. If its response is lost, it is sent again, counts once, and gets the same
+        response.
 
         Raises:
             ValueError: an event is longer than 64 KiB of JSON.
-            TypeError: a value has no form in JSON.
-            ServerUnavailableError: the server was away, or could not count, for longer than the patience.
+            TypeError: a value can't be encoded as JSON.
+            ServerUnavailableError: the server was unavailable for longer than the patience.
             AccessRefusedError: the API key is missing or not accepted.
             RequestRefusedError: the server refuses the request for another reason.
-            NotALiveBoardError: something else answers.
+            NotALiveBoardError: the URL is not that of a Live Board server.
         """
         data = b"[" + b",".join(map(encode_event, events)) + b"]"
         headers = {"Content-Type": "application/json", "Idempotency-Key": secrets.token_hex(16)}
@@ -76,30 +76,32 @@ class LiveBoard:
     def producer(
         self, *, linger: float = LINGER, max_pending: int = MAX_PENDING, on_rejected: OnRejected | None = None
     ) -> Producer:
-        """A producer that sends events in batches while the program goes on.
+        """A producer that sends events in batches in the background.
 
         Args:
-            linger: for how many seconds an event may wait for others to share its batch.
-            max_pending: how many events may be without an answer before `send` waits.
-            on_rejected: called with each event that the server rejects, and why. By default a warning is logged.
+            linger: how many seconds an event may wait for others to share its batch.
+            max_pending: maximum number of events without a response; beyond it, `send` waits.
+            on_rejected: called with each event that the server rejects, and the reason. By default, a warning is
+                logged.
         """
         return Producer(self._sender(), linger=linger, max_pending=max_pending, on_rejected=on_rejected)
 
     def watch(self, board: str, *, limit: int | None = None, interval: str | None = None) -> AsyncGenerator[Top]:
-        """The top of a board: at first, and then whenever it changes or becomes stale.
+        """Yield the top of a board: at first, and then whenever it changes or becomes stale.
 
-        A lost connection makes the top stale, and is opened again: by an exponential back-off with jitter, or when the
-        server has said. The server then sends what was missed. A slow reader gets the latest state, not every state.
+        A lost connection makes the top stale. The client reconnects, with exponential back-off and jitter or when the
+        server asks for it, and receives the changes it missed. A slow reader receives the latest state, not every
+        state.
 
         Args:
-            board: the board's id.
-            limit: how many records to watch; the server's default is 50.
-            interval: the least time between two changes, such as `500ms` or `2s`; the board's own by default.
+            board: the id of the board.
+            limit: number of records to watch. The default of the server is 50.
+            interval: minimum time between two changes, such as `500ms` or `2s`. The default is that of the board.
 
         Raises:
-            WatchEndedError: the server closed the connection for good, for example because the board was deleted.
+            WatchEndedError: the server closed the connection permanently, for example because the board was deleted.
             RequestRefusedError: the server refuses the connection, for example because there is no such board.
-            ServerUnavailableError: the server was away for longer than the patience.
+            ServerUnavailableError: the server was unavailable for longer than the patience.
         """
         return Watcher(
             self._url, board, limit=limit, interval=interval, patience=self._patience, sockets=self._sockets

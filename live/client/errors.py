@@ -1,25 +1,25 @@
-"""Everything that the client raises. A wrong argument raises ValueError; all else is a `LiveBoardError`."""
+"""The errors of the client. A wrong argument raises ValueError; everything else is a `LiveBoardError`."""
 
 from typing import Final
 
 import msgspec
 
-_MAX_SHOWN: Final = 300  # characters of an answer that is not a problem document
+_MAX_SHOWN: Final = 300  # characters of a response that is not a problem document
 
 
 class LiveBoardError(Exception):
-    """The parent of all errors of the client. The message says what is wrong and, where possible, what to do."""
+    """The base class of all errors of the client. The message says what is wrong and, where possible, what to do."""
 
 
 class NotALiveBoardError(LiveBoardError):
-    """Something answers at the address, but it is not a Live Board server."""
+    """The URL is not that of a Live Board server."""
 
 
 class ServerUnavailableError(LiveBoardError):
-    """The server could not be reached, or could not count, for longer than the client's patience.
+    """The server was unavailable for longer than the patience of the client.
 
-    `in_doubt` is true if an answer was lost: the last events may have been counted. Send them again with the same ids,
-    and each counts once.
+    `in_doubt` is true if a response was lost, so the last events may have been counted. Send them again with the same
+    ids, and each counts once.
     """
 
     def __init__(self, message: str, *, in_doubt: bool = False) -> None:
@@ -28,11 +28,11 @@ class ServerUnavailableError(LiveBoardError):
 
 
 class OutcomeUnknownError(LiveBoardError):
-    """An answer was lost, and the events have no ids: they may have been counted or not, so they are not sent again."""
+    """A response was lost, and the events have no ids. They may have been counted, so they are not sent again."""
 
 
 class WatchEndedError(LiveBoardError):
-    """The server closed a watcher's connection for good; `code` is the close code, from 3500 to 3999."""
+    """The server closed the connection of a watcher permanently. `code` is the close code, from 3500 to 3999."""
 
     def __init__(self, code: int, reason: str) -> None:
         super().__init__(f"the server closed the connection: {reason or 'no reason given'} ({code})")
@@ -43,8 +43,8 @@ class WatchEndedError(LiveBoardError):
 class RequestRefusedError(LiveBoardError):
     """The server refused a request as a whole, and would refuse it again.
 
-    `status` is the HTTP status. `code` is the stable code of the problem, such as `board_not_found`, and `detail` says
-    more; both are empty if something other than Live Board answered.
+    `status` is the HTTP status. `code` is the stable code of the problem, such as `board_not_found`, and `detail` has
+    more information. Both are empty if the response does not come from Live Board.
     """
 
     def __init__(self, status: int, body: bytes, message: str = "") -> None:
@@ -68,7 +68,7 @@ class Problem(msgspec.Struct):
 
 
 def read_problem(body: bytes) -> Problem:
-    """Read a problem document; one without content if the body is something else."""
+    """Read a problem document. Returns an empty one if the body is something else."""
     try:
         return msgspec.json.decode(body, type=Problem)
     except (msgspec.DecodeError, UnicodeDecodeError):

@@ -1,4 +1,4 @@
-"""Events as a client sends them, and the ids that make each of them count once."""
+"""Events as a client sends them, with ids that make each of them count once."""
 
 from collections.abc import Mapping
 from datetime import datetime
@@ -6,7 +6,7 @@ from typing import Any, Final
 
 import msgspec
 
-MAX_EVENT_BYTES: Final = 64 * 1024  # the server refuses a longer one
+MAX_EVENT_BYTES: Final = 64 * 1024  # the server refuses longer events
 _encode = msgspec.json.Encoder().encode
 
 
@@ -47,8 +47,8 @@ def encode_event(event: Event) -> bytes:
     """The event as a line of JSON.
 
     Raises:
-        ValueError: it is longer than 64 KiB.
-        TypeError: a value has no form in JSON.
+        ValueError: the event is longer than 64 KiB.
+        TypeError: a value can't be encoded as JSON.
     """
     line = _encode(event)
     if len(line) > MAX_EVENT_BYTES:
@@ -57,14 +57,14 @@ def encode_event(event: Event) -> bytes:
 
 
 def decode_event(line: bytes) -> Event:
-    """The event of a line that `encode_event` made."""
+    """The event in a line from `encode_event`."""
     return _decode_event(line)
 
 
 def with_identity(line: bytes, run: bytes, number: int, *, has_source: bool) -> bytes:
-    """A JSON object, without white space at its end, with an id made of `run` and `number` appended.
+    """A JSON object, without trailing white space, with an id made of `run` and `number` appended.
 
-    A `source` of its own may number events too, so then the id itself names the run.
+    If the event has its own `source`, which may number events too, the id itself contains the run.
     """
     if has_source:
         return b'%b,"id":"%b:%d"}' % (line[:-1], run, number)

@@ -1,4 +1,4 @@
-"""Sends events in batches while the program goes on."""
+"""Sends events in batches in the background."""
 
 import asyncio
 import logging
@@ -24,14 +24,14 @@ OnRejected = Callable[[Event, Rejection], None]
 
 
 class Totals(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of the events of a producer so far.
+    """The results of the events of a producer so far.
 
     Attributes:
-        accepted: how many were counted.
-        duplicate: how many the server had counted before: those of a batch whose first answer was lost, and those with
-            ids of their own that were sent earlier.
-        rejected: how many were refused, by code.
-        lost: how many answers were lost, so that a batch was sent again.
+        accepted: number of events that were counted.
+        duplicate: number of events that the server had counted before: those of a batch whose first response was lost,
+            and those with ids of their own that were sent earlier.
+        rejected: number of refused events, by code.
+        lost: number of lost responses, after each of which a batch was sent again.
     """
 
     accepted: int = 0
@@ -41,14 +41,14 @@ class Totals(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Producer:
-    """Sends events in batches of up to 1,000, in the order given; use it as an asynchronous context manager.
+    """Sends events in batches of up to 1,000, in the given order. Use it as an asynchronous context manager.
 
-    Each event without an id gets one, so that each counts once, even if an answer is lost and its batch is sent again.
-    A batch is sent when it is full, when its first event is `linger` seconds old, or on `flush`; meanwhile the next
-    one gathers. On 429 the producer waits for as long as the server asks.
+    Each event without an id gets one. So each event counts once, even if a response is lost and its batch is sent
+    again. A batch is sent when it is full, when its first event is `linger` seconds old, or on `flush`. Meanwhile the
+    next batch fills. On 429, the producer waits for as long as the server asks.
 
     If a batch can't be sent, the producer fails: `send`, `flush` and the end of the context raise its error, and
-    `unsent` gives the events that are left.
+    `unsent` returns the events that are left.
     """
 
     def __init__(
@@ -64,7 +64,7 @@ class Producer:
         self._max_pending = max_pending
         self._on_rejected = on_rejected or _log_rejected
         self._totals = Totals()
-        self._settled = 0  # events that were answered
+        self._settled = 0  # events with a response
         self._progress = asyncio.Event()  # replaced after each batch
         self._failure: Exception | None = None
         self._sending: asyncio.Task[None] | None = None
@@ -77,17 +77,17 @@ class Producer:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         try:
-            if kind is None or issubclass(kind, Exception):  # otherwise the program is ending: don't keep it waiting
+            if kind is None or issubclass(kind, Exception):  # otherwise the program is exiting and should not wait
                 await self.flush()
         finally:
             await self.stop()
 
     def start(self) -> None:
-        """Start to send; the context manager does so."""
+        """Start sending. The context manager does this for you."""
         self._sending = asyncio.create_task(self._run())
 
     async def stop(self) -> None:
-        """Stop at once, without waiting for an answer; `unsent` gives what is left."""
+        """Stop at once, without waiting for a response. `unsent` returns the events that are left."""
         if self._sending is not None:
             self._sending.cancel()
             with suppress(asyncio.CancelledError):
@@ -95,30 +95,33 @@ class Producer:
 
     @property
     def totals(self) -> Totals:
-        """What became of the events that have been answered."""
+        """The results of the events that have a response."""
         return msgspec.structs.replace(self._totals, lost=self._sender.lost)
 
     @property
     def settled(self) -> int:
-        """How many events have been answered."""
+        """Number of events with a response."""
         return self._settled
 
     @property
     def pending(self) -> int:
-        """How many events have no answer yet."""
+        """Number of events without a response."""
         return self._lines.added - self._settled
 
     def unsent(self) -> list[Event]:
-        """The events that have no answer yet, with their ids: sent again with the same API key, each counts once."""
+        """The events without a response, with their ids.
+
+        If you send them again with the same API key, each counts once.
+        """
         return [decode_event(line) for line in self._lines.pending()]
 
     async def send(self, event: Event) -> None:
-        """Take an event to be sent; waits while `max_pending` events have no answer yet.
+        """Queue an event. Waits while `max_pending` events have no response.
 
         Raises:
             ValueError: the event is longer than 64 KiB of JSON.
-            TypeError: a value has no form in JSON.
-            LiveBoardError: the producer has failed; `LiveBoard.post` lists how.
+            TypeError: a value can't be encoded as JSON.
+            LiveBoardError: the producer has failed, for a reason that `LiveBoard.post` lists.
         """
         line = self.encode(event)
         if self.pending >= self._max_pending:
@@ -127,20 +130,20 @@ class Producer:
         self.put(line)
 
     def encode(self, event: Event) -> bytes:
-        """An event as `put` takes it, with an id; may be called from any thread.
+        """An event as `put` takes it, with an id. This is thread-safe.
 
         Raises:
             ValueError: the event is longer than 64 KiB of JSON.
-            TypeError: a value has no form in JSON.
+            TypeError: a value can't be encoded as JSON.
         """
         return self._lines.encode(event)
 
     def put(self, line: bytes) -> None:
-        """Take an encoded event, however many are pending."""
+        """Queue an encoded event, even if `max_pending` is reached."""
         self._lines.add(line)
 
     async def flush(self) -> Totals:
-        """Wait until every event that was sent so far has been answered.
+        """Wait until every queued event has a response.
 
         Raises:
             LiveBoardError: the producer has failed.
@@ -150,7 +153,7 @@ class Producer:
         return self.totals
 
     async def await_settled(self, count: int) -> None:
-        """Wait until so many events in all have been answered.
+        """Wait until a total of `count` events have a response.
 
         Raises:
             LiveBoardError: the producer has failed.
@@ -161,7 +164,7 @@ class Producer:
             await self._progress.wait()
 
     def check(self) -> None:
-        """Raise the error that the producer has failed with, if any."""
+        """Raise the error of the producer, if it has failed."""
         if self._failure is not None:
             raise self._failure
         if self._sending is None or self._sending.done():
@@ -172,7 +175,7 @@ class Producer:
             while True:
                 batch = await self._lines.take()
                 self._settle(batch, await self._sender.send(ndjson(batch, repeatable=True)))
-        except Exception as error:  # noqa: BLE001 - raised by whatever is called next
+        except Exception as error:  # noqa: BLE001 - the next call raises it
             self._failure = error
         finally:
             self._progress.set()
@@ -194,7 +197,7 @@ class Producer:
 
 
 class _Lines:
-    """Encoded events in order: those that wait, and the batch that is being sent."""
+    """Encoded events in order: the waiting ones, and the batch that is being sent."""
 
     def __init__(self, linger: float) -> None:
         self.added = 0
@@ -222,7 +225,7 @@ class _Lines:
             self._enough.set()
 
     def hurry(self) -> None:
-        """Let nothing linger that waits now."""
+        """Send the events that wait now without lingering."""
         self._enough.set()
 
     async def take(self) -> Sequence[bytes]:

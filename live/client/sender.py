@@ -1,4 +1,4 @@
-"""Sends requests with events, each until the server has said what became of it or has been away for too long."""
+"""Sends requests with events, and retries until the server responds or the patience is over."""
 
 import asyncio
 import gzip
@@ -14,19 +14,19 @@ from live.client.backoff import Backoff
 from live.client.errors import LiveBoardError, OutcomeUnknownError, ServerUnavailableError
 from live.client.target import authorization
 
-PATIENCE: Final = 60.0  # seconds for which a server may be away
-MAX_EVENTS: Final = 1000  # in one request, as the server's default allows
-MAX_BYTES: Final = 512 * 1024  # of a request before it is compressed, at about which a batch is full
+PATIENCE: Final = 60.0  # seconds for which the server may be unavailable
+MAX_EVENTS: Final = 1000  # per request, the default limit of the server
+MAX_BYTES: Final = 512 * 1024  # approximate size of a full batch before compression
 _FIRST_PAUSE: Final = 0.1
 _LONGEST_PAUSE: Final = 2.0
 _TIMEOUT: Final = 20.0
-_LAST_TIMEOUT: Final = 60.0  # of a request that can't be repeated
-_COMPRESSED: Final = 1024  # bytes from which on a body is compressed
+_LAST_TIMEOUT: Final = 60.0  # for a request that is not repeatable
+_COMPRESSED: Final = 1024  # bytes; longer bodies are compressed
 _log = logging.getLogger("live.client")
 
 
 class Body(NamedTuple):
-    """A request body with so many events; `repeatable` says that they count once however often it is sent."""
+    """A request body with a number of events. A `repeatable` body counts once, however often it is sent."""
 
     data: bytes
     headers: Mapping[str, str]
@@ -39,7 +39,7 @@ class SendingStoppedError(LiveBoardError):
 
 
 def ndjson(lines: Sequence[bytes], *, repeatable: bool) -> Body:
-    """A body with an event on each line."""
+    """A body with one event per line."""
     data = b"\n".join(lines)
     headers = {"Content-Type": "application/x-ndjson"}
     if len(data) >= _COMPRESSED:
@@ -59,10 +59,10 @@ async def open_session(
 
 
 class Sender:
-    """Sends bodies to one server; `lost` counts the answers that were lost so far.
+    """Sends bodies to one server, one at a time. `lost` is the number of lost responses.
 
-    `patience` is for how many seconds the server may be away, `timeout` how many seconds an answer to a repeatable body
-    may take. Set `stop` to end a wait between two attempts. `send` takes one body at a time.
+    `patience` is the number of seconds for which the server may be unavailable. `timeout` is the number of seconds to
+    wait for the response to a repeatable body. Set `stop` to end a wait between two attempts.
     """
 
     def __init__(
@@ -88,19 +88,19 @@ class Sender:
 
     @property
     def in_doubt(self) -> bool:
-        """Whether the last body may have been counted without our knowledge."""
+        """Whether the last body may have been counted although its response was lost."""
         return self._under_way or self._in_doubt
 
     async def send(self, body: Body) -> Answer:
-        """Send a body, repeatedly if need be: on 429 for as long as the server asks, otherwise within the patience.
+        """Send a body, with retries: on 429 for as long as the server asks, otherwise until the patience is over.
 
         Raises:
             ServerUnavailableError: the patience is over.
-            OutcomeUnknownError: an answer was lost, and the body is not repeatable.
+            OutcomeUnknownError: a response was lost, and the body is not repeatable.
             SendingStoppedError: `stop` was set between two attempts.
             AccessRefusedError: the API key is missing or not accepted.
             RequestRefusedError: the server refuses the body for another reason.
-            NotALiveBoardError: something else answers.
+            NotALiveBoardError: the URL is not that of a Live Board server.
         """
         clock = asyncio.get_running_loop().time
         give_up = clock() + self._patience
@@ -139,7 +139,7 @@ class Sender:
         except aiohttp.ClientConnectorError as error:
             outcome: Answer | Setback = Setback(str(error))
         except (aiohttp.ClientError, TimeoutError) as error:
-            # Not its repr: that of some errors shows the header fields of the request, and so the API key.
+            # Not its repr: some errors show the headers of the request there, and so the API key.
             outcome = Setback(f"{type(error).__name__} {error}".strip(), lost=True)
         else:
             self._under_way = False
@@ -156,12 +156,12 @@ class Sender:
 
 def _unknown(body: Body, problem: str) -> OutcomeUnknownError:
     return OutcomeUnknownError(
-        f"the answer to {body.events} events was lost ({problem}): they may have been counted or not"
+        f"the response to {body.events} events was lost ({problem}), so they may have been counted"
     )
 
 
 async def stopped_within(stop: asyncio.Event, seconds: float) -> bool:
-    """Wait for so many seconds; returns true as soon as `stop` is set."""
+    """Wait a number of seconds. Returns true as soon as `stop` is set."""
     try:
         async with asyncio.timeout(max(0.0, seconds)):
             await stop.wait()

@@ -12,13 +12,13 @@ from live.client.producer import LINGER, MAX_PENDING, OnRejected, Producer, Tota
 
 
 class SyncProducer:
-    """`Producer` for ordinary threads: it sends from a thread of its own. Use it as a context manager, once.
+    """A `Producer` for threads. It sends from a thread of its own. Use it as a context manager, once.
 
-    `send`, `flush` and `totals` may be called from any thread. `on_rejected` is called from the producer's own.
+    You can call `send`, `flush` and `totals` from any thread. `on_rejected` is called from the thread of the producer.
     `LiveBoard` describes `url`, `api_key` and `patience`, and `LiveBoard.producer` the other arguments.
 
     Raises:
-        ValueError: the address or the API key is malformed.
+        ValueError: the URL or the API key is malformed.
     """
 
     def __init__(
@@ -50,7 +50,7 @@ class SyncProducer:
     ) -> None:
         running = self._running()
         try:
-            if kind is None or issubclass(kind, Exception):  # otherwise the program is ending: don't keep it waiting
+            if kind is None or issubclass(kind, Exception):  # otherwise the program is exiting and should not wait
                 self.flush()
         finally:
             running.loop.call_soon_threadsafe(running.ending.set)
@@ -58,20 +58,20 @@ class SyncProducer:
 
     @property
     def totals(self) -> Totals:
-        """What became of the events that have been answered."""
+        """The results of the events that have a response."""
         return self._running().producer.totals
 
     def unsent(self) -> list[Event]:
-        """The events that have no answer yet, once the producer has failed or is closed; see `Producer.unsent`."""
+        """The events without a response, once the producer has failed or is closed. See `Producer.unsent`."""
         return self._running().producer.unsent()
 
     def send(self, event: Event) -> None:
-        """Take an event to be sent; waits while `max_pending` events have no answer yet.
+        """Queue an event. Waits while `max_pending` events have no response.
 
         Raises:
             ValueError: the event is longer than 64 KiB of JSON.
-            TypeError: a value has no form in JSON.
-            LiveBoardError: the producer has failed; `LiveBoard.post` lists how.
+            TypeError: a value can't be encoded as JSON.
+            LiveBoardError: the producer has failed, for a reason that `LiveBoard.post` lists.
         """
         producer, loop = self._running().producer, self._running().loop
         with self._lock:
@@ -84,7 +84,7 @@ class SyncProducer:
             loop.call_soon_threadsafe(producer.put, line)
 
     def flush(self) -> Totals:
-        """Wait until every event that was sent so far has been answered.
+        """Wait until every queued event has a response.
 
         Raises:
             LiveBoardError: the producer has failed.
@@ -112,7 +112,7 @@ class SyncProducer:
 
 
 class _Running:
-    """A producer that runs, and the loop that it runs on."""
+    """A running producer and its event loop."""
 
     def __init__(self, producer: Producer) -> None:
         self.producer = producer

@@ -1,4 +1,4 @@
-"""Where a client sends to and with which API key; both are checked before anything is sent."""
+"""The server and the API key of a client. Both are checked before anything is sent."""
 
 from typing import Final
 from urllib.parse import urlsplit, urlunsplit
@@ -11,10 +11,10 @@ _FORBIDDEN: Final = 403
 
 
 def parse_url(url: str) -> str:
-    """The base URL of a server, without a slash at its end.
+    """The base URL of a server, without a trailing slash.
 
     Raises:
-        ValueError: it is not an HTTP address.
+        ValueError: the text is not an HTTP URL.
     """
     try:
         parts = urlsplit(url)
@@ -22,15 +22,15 @@ def parse_url(url: str) -> str:
     except ValueError:  # the port is not a number
         valid = False
     if not valid:
-        raise ValueError(f"{url!r} is not an address such as http://127.0.0.1:8000")
+        raise ValueError(f"{url!r} is not a URL such as http://127.0.0.1:8000")
     return url.rstrip("/")
 
 
 def parse_api_key(api_key: str | None) -> str | None:
-    """An API key without the white space of the file that it may come from; None stays None.
+    """An API key without surrounding white space, such as the line end of a file. None stays None.
 
     Raises:
-        ValueError: it is malformed. The message does not repeat it, because it may be a secret.
+        ValueError: the API key is malformed. The message does not contain it, because it may be a secret.
     """
     if api_key is None:
         return None
@@ -41,24 +41,24 @@ def parse_api_key(api_key: str | None) -> str | None:
 
 
 def producer_of(api_key: str | None) -> str:
-    """The public part of an API key, which is the producer's id; empty without an API key."""
+    """The public part of an API key, which is the id of the producer; empty without an API key."""
     return "" if api_key is None else api_key.partition(".")[0]
 
 
 def authorization(api_key: str | None) -> dict[str, str]:
-    """The header fields that carry an API key."""
+    """The headers that carry an API key."""
     return {} if api_key is None else {"Authorization": f"Bearer {api_key}"}
 
 
 def socket_url(url: str, path: str, query: str = "") -> str:
-    """The address of a WebSocket below a base URL."""
+    """The URL of a WebSocket below a base URL."""
     parts = urlsplit(url)
     scheme = "wss" if parts.scheme == "https" else "ws"
     return urlunsplit((scheme, parts.netloc, parts.path + path, query, ""))
 
 
 def access_refused(status: int, body: bytes, api_key: str | None) -> AccessRefusedError:
-    """The error for an answer of 401 or 403, with advice. It never shows the secret."""
+    """The error for a response of 401 or 403, with advice. It never shows the secret."""
     detail = read_problem(body).detail
     producer = producer_of(api_key)
     if status == _FORBIDDEN:

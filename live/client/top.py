@@ -1,4 +1,4 @@
-"""The top of a board, and how the messages of the live route change it. No I/O."""
+"""The top of a board, and how messages of the live route change it. No I/O."""
 
 import msgspec
 
@@ -9,13 +9,13 @@ class Top(msgspec.Struct, frozen=True, kw_only=True):
     """The first records of a board at one instant.
 
     Attributes:
-        board: the board's id.
-        epoch: changes if the store has lost data.
+        board: the id of the board.
+        epoch: changes if the store lost data.
         offset: grows by one with every change of the board.
-        rank_count: how many records the whole board has.
-        total_score: the sum of all scores; None where scores are not amounts.
-        records: in order, each with member (`key`), score and rank.
-        period: of a calendar board, such as `2026-W47`.
+        rank_count: number of records of the whole board.
+        total_score: sum of all scores; None if scores are not amounts.
+        records: the records in order, each with member (`key`), score and rank.
+        period: name of the period of a calendar board, such as `2026-W47`.
         stale: why the top may be out of date, such as a lost connection; None while it is live.
     """
 
@@ -30,11 +30,11 @@ class Top(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class GapError(Exception):
-    """An update does not start at the position that the top is at: a message is missing."""
+    """An update does not start at the position of the top, so a message is missing."""
 
 
 class Status(msgspec.Struct, frozen=True):
-    """Whether the top is up to date; `retry_after` (seconds) announces that the server closes the connection."""
+    """Whether the top is up to date. `retry_after` (seconds) announces that the server will close the connection."""
 
     stale: bool
     reason: str | None = None
@@ -73,7 +73,7 @@ _status_of = msgspec.json.Decoder(Status).decode
 
 
 class TopState:
-    """The top that a watcher holds; `top` is None until the first message with records."""
+    """The top of a watcher. `top` is None until the first message with records."""
 
     def __init__(self, board: str) -> None:
         self.top: Top | None = None
@@ -83,14 +83,14 @@ class TopState:
         self._shown: Top | None = None
 
     def connected(self) -> None:
-        """Begin a connection: what was stale on the last one may not be on this one."""
+        """Start a new connection. Its first message says whether the top is stale."""
         self._stale = None
 
     def receive(self, message: str | bytes) -> Status | None:
-        """Apply a message, and return it if it is a status. A message of an unknown type changes nothing.
+        """Apply a message. Returns it if it is a status. Unknown message types are ignored.
 
         Raises:
-            GapError: something was missed.
+            GapError: a message is missing.
         """
         kind = _type_of(message).type
         if kind == "sync":
@@ -107,13 +107,13 @@ class TopState:
         return None
 
     def mark(self, stale: str | None) -> None:
-        """Note why the top may be out of date, or that it is live."""
+        """Set why the top may be out of date, or None if it is live."""
         self._stale = stale
         if self.top is not None and self.top.stale != stale:
             self.top = msgspec.structs.replace(self.top, stale=stale)
 
     def changed(self) -> Top | None:
-        """The top, if it is another than this method returned last."""
+        """The top if it differs from what this method returned last, otherwise None."""
         if self.top is self._shown:
             return None
         self._shown = self.top

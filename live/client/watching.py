@@ -1,4 +1,4 @@
-"""Watches the top of a board over a WebSocket, across any number of cuts."""
+"""Watches the top of a board over a WebSocket, and reconnects as often as needed."""
 
 import asyncio
 import logging
@@ -20,20 +20,20 @@ from live.client.top import GapError, Status, Top, TopState
 
 _FIRST_PAUSE: Final = 0.5
 _LONGEST_PAUSE: Final = 20.0
-_STABLE: Final = 5.0  # seconds after which a connection counts as stable, so that the pauses start over
+_STABLE: Final = 5.0  # seconds after which a connection counts as stable, which resets the back-off
 _MAX_MESSAGE: Final = 16 << 20
-_FINAL: Final = range(3500, 4000)  # close codes after which a client must not return
+_FINAL: Final = range(3500, 4000)  # close codes after which a client must not reconnect
 _log = logging.getLogger("live.client")
 
 
 def live_url(url: str, board: str, **query: object) -> str:
-    """The address of a board's live route; parameters that are None are left out."""
+    """The URL of the live route of a board. Parameters that are None are omitted."""
     given = {name: value for name, value in query.items() if value is not None}
     return socket_url(url, f"/v1/boards/{quote(board, safe='')}/live", urlencode(given))
 
 
 async def open_viewer(address: str, *, ping_interval: float | None = 20.0) -> ClientConnection:
-    """A connection to a live route; with `ping_interval` (seconds), a server that does not answer is noticed."""
+    """A connection to a live route. With `ping_interval` (seconds), an unresponsive server is noticed."""
     return await connect(
         address, compression=None, ping_interval=ping_interval, close_timeout=1, max_size=_MAX_MESSAGE, proxy=None
     )
@@ -42,9 +42,9 @@ async def open_viewer(address: str, *, ping_interval: float | None = 20.0) -> Cl
 class Watcher:
     """Follows one board.
 
-    `limit` is how many records to watch, `interval` the least time between two messages, such as `1s`, and `patience`
-    for how many seconds the server may be away. The open connection is in `sockets`, for whoever ends the program while
-    nobody reads.
+    `limit` is the number of records to watch, `interval` the minimum time between two messages, such as `1s`, and
+    `patience` the number of seconds for which the server may be unavailable. `sockets` contains the open connection, so
+    that the client can close it if nobody reads any more.
     """
 
     def __init__(
@@ -65,14 +65,15 @@ class Watcher:
         self._state = TopState(board)
         self._backoff = Backoff(_FIRST_PAUSE, _LONGEST_PAUSE)
         self._problem = ""  # why the last connection ended
-        self._earliest = 0.0  # when the server wants us back; this and the next on the loop's clock
-        self._heard = 0.0  # until when the server was there
+        # The earliest reconnect that the server allows; this and the next are times of the loop's clock.
+        self._earliest = 0.0
+        self._heard = 0.0  # the last sign of the server
 
     async def tops(self) -> AsyncGenerator[Top]:
-        """The top, at first and then whenever it changes or becomes stale.
+        """Yield the top at first, and then whenever it changes or becomes stale.
 
         Raises:
-            WatchEndedError: the server closed the connection for good, for example because the board was deleted.
+            WatchEndedError: the server closed the connection permanently, for example because the board was deleted.
             RequestRefusedError: the server refuses the connection, for example because there is no such board.
             ServerUnavailableError: the patience is over.
         """
@@ -89,7 +90,7 @@ class Watcher:
             await asyncio.sleep(pause)
 
     async def _connection(self) -> AsyncGenerator[Top]:
-        """What one connection brings; ends without an error if it makes sense to connect again."""
+        """The tops of one connection. Ends without an error if it makes sense to reconnect."""
         connected = None
         try:
             async with self._socket() as socket:
@@ -124,7 +125,7 @@ class Watcher:
             self._sockets.discard(socket)
 
     def _address(self) -> str:
-        """Where to connect, with the position of the top, so that the server can continue from there."""
+        """The URL to connect to, with the position of the top, so that the server can resume from there."""
         top = self._state.top
         position = {} if top is None else {"epoch": top.epoch, "offset": top.offset}
         return live_url(self._url, self._board, **self._wish, **position)
@@ -134,7 +135,7 @@ class Watcher:
             self._earliest = _now() + self._backoff.after(status.retry_after)
 
     def _refused(self, response: Response) -> None:
-        """Take a refusal of the handshake.
+        """Handle a refused handshake.
 
         Raises:
             RequestRefusedError: the server would refuse it again.
@@ -148,10 +149,10 @@ class Watcher:
             self._earliest = _now() + self._backoff.after(setback.retry_after)
 
     def _closed(self, closed: ConnectionClosed) -> None:
-        """Take a close.
+        """Handle a closed connection.
 
         Raises:
-            WatchEndedError: it is for good.
+            WatchEndedError: it is closed permanently.
         """
         received = closed.rcvd
         if received is not None and received.code in _FINAL:
@@ -160,10 +161,10 @@ class Watcher:
         self._problem = str(closed)
 
     def _next_pause(self) -> float:
-        """How many seconds to wait before the next connection: as the server said, or else by the back-off.
+        """Seconds to wait before the next connection: as the server asked, or according to the back-off.
 
         Raises:
-            ServerUnavailableError: that would be beyond the patience.
+            ServerUnavailableError: the patience would be over by then.
         """
         now = _now()
         pause = self._earliest - now if self._earliest > now else self._backoff.next()

@@ -1,4 +1,4 @@
-"""What a board is: one choice each of window, operator, order, ties, ranks and clock, and what feeds it."""
+"""A board: its window, operator, sort order, ties, ranks and clock, and the events that feed it."""
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -15,8 +15,9 @@ BOARD_ID: Final = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
 
 DEFAULT_MAX_AMOUNT: Final = 10**9
 DEFAULT_MAX_MEMBERS: Final = 10_000_000
-_SLOTS_IN_TIME: Final = 64  # slots that may wait to be subtracted, at the least, where slots come with time
-_SLOTS_IN_BATCHES: Final = 8192  # and where each event may open one: a batch holds 3,000
+_SLOTS_IN_TIME: Final = 64  # minimum number of slots that may wait to be subtracted, on boards with the server's clock
+# The same on boards with the time of events, where each event can open a slot; a batch has up to 3,000.
+_SLOTS_IN_BATCHES: Final = 8192
 
 Operator = Literal["incr", "set", "best"]
 SortOrder = Literal["desc", "asc"]
@@ -25,7 +26,7 @@ ClockKind = Literal["server", "event"]
 
 
 class Votes(msgspec.Struct, frozen=True, kw_only=True):
-    """Rules of a contest: how often an actor may vote, when (ms since 1970), and whether for registered keys only."""
+    """Rules of a contest: votes per actor, opening times in milliseconds since 1970, and who can receive votes."""
 
     per_key: int | None = None
     per_actor: int | None = None
@@ -35,14 +36,14 @@ class Votes(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Board(msgspec.Struct, frozen=True, kw_only=True):
-    """A checked board.
+    """A board with valid choices.
 
-    `categories` limits the events that it takes (empty: all); `union` gives the weight of each part, for a board that
-    adds up others; `cap` is the number of records that it keeps. `max_amount` is how far from zero an amount may be,
-    where amounts are added up; `max_members` is how many members it takes. `conflation` is the least time between two
-    frames to a viewer, in milliseconds (None: that of the server). Only a board that is made at run time may be
-    `frozen`, and takes no events then, or leave by itself when nobody has used it for `idle_ttl` seconds.
-    `owner` is the producer with rights to some boards only that made it, if one did.
+    `categories` limits the events that it takes; empty means all. `union` holds the weight of each part, on a board
+    that adds up others. `cap` is the maximum number of records. `max_amount` is the largest distance of an amount from
+    zero, on boards that add up amounts. `max_members` is the maximum number of members. `conflation` is the minimum
+    time between two messages to a viewer, in milliseconds; None means the setting of the server. Only run-time boards
+    can be `frozen`, which refuses events, or have an `idle_ttl`, the seconds without use after which the board is
+    deleted. `owner` is the id of the API key that created the board, if the key is limited to some boards.
     """
 
     id: str
@@ -68,38 +69,44 @@ class Board(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def operation(self) -> str:
-        """How an amount changes a value, as the script takes it: `incr`, `set`, `max` or `min`."""
+        """How an amount changes a value, as scripts take it: `incr`, `set`, `max` or `min`."""
         if self.operator == "best":
             return "max" if self.sort_order == "desc" else "min"
         return self.operator
 
     @property
     def tags(self) -> str:
-        """How the tags of names go with time, so that the first or last to reach a score is ahead; `key` for none."""
+        """How the tags of ranking elements change with time, so that the first or the last to reach a score is ahead.
+
+        It is `rising`, `falling`, or `key` for no tags.
+        """
         if self.ties == "key":
             return "key"
         return "rising" if (self.ties == "first") == (self.sort_order == "asc") else "falling"
 
     @property
     def reading(self) -> str:
-        """How the sorted set is read: `forward`, `backward`, or with equal scores `turned` round."""
+        """How to read the sorted set: `forward`, `backward`, or `turned` (backward, with equal scores forward)."""
         if self.sort_order == "asc":
             return "forward"
         return "turned" if self.ties == "key" else "backward"
 
     @property
     def bare(self) -> bool:
-        """Whether it needs no more of an event than key, amount, time and identity."""
+        """Whether the board uses only the member, amount, time and identity of an event."""
         return self.score is None and self.votes is None and self.operator == "incr"
 
     @property
     def summed(self) -> str:
-        """`1` when scores are amounts, of which there is a sum, as scripts take it; otherwise empty."""
+        """`1` if scores are amounts with a meaningful sum, otherwise empty; as scripts take it."""
         return "1" if self.score is None else ""
 
     @property
     def most_slots(self) -> int:
-        """How many slots may hold a part of one score, those that wait to be subtracted among them; 0 for just one."""
+        """Maximum number of slots that hold a part of one score; 0 for a single slot.
+
+        Slots that wait to be subtracted are included.
+        """
         live = self.window.live
         if live == 1:
             return 0
@@ -107,20 +114,21 @@ class Board(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def most(self) -> int:
-        """How far from zero the value of a member in one slot may be, so that every sum over slots is exact.
+        """The largest distance from zero of a member's value in one slot, so that every sum over slots is exact.
 
-        One less than 2^53 where amounts are added up: a double can tell whether a sum has left that range.
+        It is one less than 2^53 where amounts are added up, so that a double can tell whether a sum has left that
+        range.
         """
         return (MAX_VALUES - 1) // max(1, self.most_slots) if self.operator == "incr" else MAX_VALUES
 
     @property
     def described(self) -> bool:
-        """Whether its records may have metadata."""
+        """Whether records can have metadata."""
         return self.votes is not None or self.operator != "incr"
 
     @property
     def shape(self) -> "Shape":
-        """What of it can't change while its data lives."""
+        """The choices that can't change while the board has data."""
         window = msgspec.to_builtins(self.window)
         for name in ("keep", "grace"):
             window.pop(name, None)
@@ -136,7 +144,7 @@ class Board(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Shape(msgspec.Struct, frozen=True, kw_only=True):
-    """The choices on which the meaning of what is stored depends; kept beside it."""
+    """The choices that determine the meaning of the stored data. They are stored with it."""
 
     window: dict[str, int | str | None]
     tables: bool
@@ -147,7 +155,7 @@ class Shape(msgspec.Struct, frozen=True, kw_only=True):
     clock: ClockKind
 
     def encode(self) -> str:
-        """As one line of JSON, the same for the same choices."""
+        """One line of JSON, always the same for the same choices."""
         return msgspec.json.encode(self, order="sorted").decode()
 
 
@@ -155,10 +163,10 @@ DEFAULT_BOARD: Final = Board(id="posts", title="Most liked", source=frozenset({"
 
 
 class Boards:
-    """The boards of this server, by id, and which of them an event feeds."""
+    """The boards of a server by id, and which of them an event feeds."""
 
     def __init__(self, boards: Iterable[Board], severed: AbstractSet[tuple[str, str]] = frozenset()) -> None:
-        """Take the boards; `severed` are pairs of a union and a part that it no longer adds up."""
+        """Take the boards. `severed` are pairs of a union and a part that it no longer adds up."""
         self.by_id: Mapping[str, Board] = {board.id: board for board in boards}
         self._by_type: dict[str, list[Board]] = {}
         self._unions: dict[str, list[Board]] = {}
@@ -170,12 +178,12 @@ class Boards:
                     self._unions.setdefault(part, []).append(board)
 
     def fed_by(self, event_type: str, category: str | None) -> list[Board]:
-        """The boards that take events of a type and category."""
+        """The boards that take events of this type and category."""
         boards = self._by_type.get(event_type, ())
         return [board for board in boards if not board.categories or category in board.categories]
 
     def with_unions(self, boards: Sequence[Board]) -> list[tuple[Board, int]]:
-        """Boards, and those that add them up, each with the weight of an amount."""
+        """Some boards and the unions that add them up, each with its weight."""
         weights: dict[str, int] = {}
         if self._unions:
             for board in boards:

@@ -1,8 +1,8 @@
-"""The TOML file that defines boards. All of its mistakes are reported at once."""
+"""The TOML file that defines boards. A faulty file is reported with all its mistakes at once."""
 
 import re
 import tomllib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Any, Final, Generic, Literal, NamedTuple, TypeVar
@@ -23,46 +23,28 @@ from live.domain.board import (
     Ties,
     Votes,
 )
-from live.domain.calendar import Unit, Weekday
 from live.domain.choices import mistakes_in, without
 from live.domain.event import MAX_SCORE, milliseconds
 from live.domain.packing import Field, Packing
 from live.domain.ranking import Ranks
 from live.domain.unions import union_mistakes
-from live.domain.window import Forever, Periods, Rolling, Sliding, Window, parse_duration
+from live.domain.window import Forever, Window, parse_duration
+from live.domain.window_choice import Choice, WindowChoice, make_window
 from live.errors import SetupError
 
 EventType = Annotated[str, Meta(min_length=1, max_length=64)]
 Category = Annotated[str, Meta(min_length=1, max_length=256)]
 C = TypeVar("C", bound="BoardChoice")
-_NAMELESS: Final = "nameless"  # stands in for an id that is missing, so that all else is looked at
-_ANY_UNIT: Final = "day"  # stands in for a unit that is none
+_NAMELESS: Final = "nameless"  # replaces a missing id, so that the other choices are still checked
+_ANY_UNIT: Final = "day"  # replaces an invalid unit
 _DEFAULT_SOURCE: Final = "like"
 _MOST_CAP: Final = 100_000
 _MOST_MEMBERS: Final = 1_000_000_000
 _MOST_CONFLATION: Final = 60_000  # milliseconds
 
 
-class _Choice(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_only=True):
-    """A table of the file."""
-
-
-class WindowChoice(_Choice, frozen=True, kw_only=True):
-    """`window = {rolling = "24h", slot = "1h"}`, or `{calendar = "day", timezone = "Asia/Shanghai"}`, or others."""
-
-    rolling: str | None = None
-    slot: str | None = None
-    sliding: str | None = None
-    calendar: Unit | None = None
-    timezone: str | None = None
-    week_start: Weekday | None = None
-    last: int | None = None
-    keep: int | None = None
-    grace: str | None = None
-
-
-class VotesChoice(_Choice, frozen=True, kw_only=True):
-    """`votes = {per_key = 1, per_actor = 4, opens = …, closes = …, registered = true}`."""
+class VotesChoice(Choice, frozen=True, kw_only=True):
+    """The rules of a contest. Each one is optional."""
 
     per_key: Annotated[int, Meta(ge=1)] | None = None
     per_actor: Annotated[int, Meta(ge=1)] | None = None
@@ -71,8 +53,8 @@ class VotesChoice(_Choice, frozen=True, kw_only=True):
     registered: bool = False
 
 
-class FieldChoice(_Choice, frozen=True, kw_only=True):
-    """One of `score = [{field = "levels", order = "desc", max = 99}, …]`, the most important field first."""
+class FieldChoice(Choice, frozen=True, kw_only=True):
+    """One field of a score that is made of several fields."""
 
     field: str
     order: SortOrder = "desc"
@@ -80,8 +62,8 @@ class FieldChoice(_Choice, frozen=True, kw_only=True):
     max: int
 
 
-class BoardChoice(_Choice, frozen=True, kw_only=True):
-    """One `[[board]]`. Every choice except the id has a default."""
+class BoardChoice(Choice, frozen=True, kw_only=True):
+    """The choices of a `[[board]]` table. Each one except the id has a default."""
 
     id: str
     title: Annotated[str, Meta(min_length=1, max_length=200)] = ""
@@ -103,60 +85,11 @@ class BoardChoice(_Choice, frozen=True, kw_only=True):
     conflation_interval: str | None = None
 
 
-def make_window(choice: WindowChoice | Literal["forever"]) -> Window:
-    """Build a window from its table.
-
-    Raises:
-        ValueError: it is none; the message says why.
-    """
-    if choice == "forever":
-        return Forever()
-    assert isinstance(choice, WindowChoice), "all that is not forever is a table"  # noqa: S101
-    given = {name: value for name in choice.__struct_fields__ if (value := getattr(choice, name)) is not None}
-    kinds = [kind for kind in _WINDOWS if kind in given]
-    if len(kinds) != 1:
-        raise ValueError('window must be one of {rolling = …}, {sliding = …}, {calendar = …} and "forever"')
-    takes, make = _WINDOWS[kinds[0]]
-    mistakes = [
-        f"`{name}` does not apply to a window with `{kinds[0]}`, which takes {', '.join(takes)}"
-        for name in given
-        if name not in takes
-    ]
-    if kinds[0] == "calendar":
-        mistakes += _calendar_mistakes(given)
-    try:
-        window = make({name: value for name, value in given.items() if name in takes})
-    except ValueError as error:
-        mistakes.append(str(error))
-    if mistakes:
-        raise ValueError("\n".join(mistakes))
-    return window
-
-
-def _calendar_mistakes(given: dict[str, Any]) -> Iterator[str]:
-    if "last" in given and ("keep" in given or "grace" in given):
-        yield "`last` makes one ranking of several periods; `keep` and `grace` need a ranking for each period"
-    if "week_start" in given and given["calendar"] != "week":
-        yield f"`week_start` does not apply to a calendar of {given['calendar']}s, only to weeks"
-
-
-def _make_periods(given: dict[str, Any]) -> Periods:
-    rest = {name: value for name, value in given.items() if name not in {"calendar", "grace"}}
-    return Periods.parse(given.get("grace", "0s"), unit=given["calendar"], **rest)
-
-
-_WINDOWS: Final[dict[str, tuple[tuple[str, ...], Callable[[dict[str, Any]], Window]]]] = {
-    "rolling": (("rolling", "slot"), lambda given: Rolling.parse(given["rolling"], given.get("slot", "1h"))),
-    "sliding": (("sliding",), lambda given: Sliding.parse(given["sliding"])),
-    "calendar": (("calendar", "timezone", "week_start", "last", "keep", "grace"), _make_periods),
-}
-
-
 def make_board(choice: BoardChoice) -> Board:
-    """Make the board that is described by choices, and check what their types alone can't.
+    """Build a board from its choices, and check what the types of the choices can't express.
 
     Raises:
-        ValueError: choices are wrong or contradict each other; the message has one line for each mistake.
+        ValueError: choices are invalid or contradict each other. The message has one line for each mistake.
     """
     window, score, conflation = _check(choice)
     return Board(
@@ -181,7 +114,7 @@ def make_board(choice: BoardChoice) -> Board:
 
 
 def _check(choice: BoardChoice) -> tuple[Window, Packing | None, int | None]:
-    """The window, the score and the conflation interval in milliseconds; raises ValueError as `make_board` does."""
+    """The window, the packing and the conflation interval in milliseconds. Raises ValueError as `make_board` does."""
     mistakes = list(_senseless(choice))
     window: Window = Forever()
     score = conflation = None
@@ -208,7 +141,7 @@ def _check(choice: BoardChoice) -> tuple[Window, Packing | None, int | None]:
 
 
 def _max_amount_of(choice: BoardChoice) -> int:
-    """How far from zero an amount may be: on a union by default as far as its weights take what its boards count."""
+    """The largest distance of an amount from zero. The default of a union allows for the weights of its parts."""
     if choice.max_amount is not None:
         return choice.max_amount
     return min(MAX_SCORE, DEFAULT_MAX_AMOUNT * max(1, *map(abs, choice.weights or (1,))))
@@ -227,7 +160,7 @@ def _make_score(parts: tuple[FieldChoice, ...]) -> Packing:
 
 
 def _conflation_of(text: str) -> int:
-    """Milliseconds, from a time."""
+    """Parse a duration into milliseconds."""
     milliseconds = round(parse_duration(text) * 1000)
     if not 1 <= milliseconds <= _MOST_CONFLATION:
         raise ValueError(f"{text!r} is not between 1ms and {_MOST_CONFLATION // 1000}s")
@@ -247,7 +180,7 @@ def _make_votes(choice: VotesChoice | None) -> Votes | None:
 
 
 def _senseless(choice: BoardChoice) -> Iterator[str]:
-    """What makes no sense together, whatever the window."""
+    """Combinations of choices that make no sense with any window."""
     if choice.cap is not None and choice.operator == "incr":
         yield "`cap` with `operator = incr`: a record that was cut off would start again from zero; use best or set"
     if choice.score and choice.operator == "incr":
@@ -280,7 +213,7 @@ def _union_mistakes(choice: BoardChoice) -> Iterator[str]:
 
 
 def _unfit(choice: BoardChoice) -> Iterator[str]:
-    """What makes no sense with a window of this kind, right or wrong as it may be."""
+    """Choices that make no sense with this kind of window."""
     window = choice.window
     leaves = isinstance(window, WindowChoice) and (window.rolling or window.sliding or window.last) is not None
     if leaves and choice.operator != "incr":
@@ -293,9 +226,9 @@ def _unfit(choice: BoardChoice) -> Iterator[str]:
 
 
 class Reading(NamedTuple, Generic[C]):
-    """What is in a table of choices: the choices and the board as far as they could be made, and all mistakes.
+    """The content of a table of choices, as far as it is valid, and all its mistakes.
 
-    `unsure` are the choices of which nothing is known, because a mistake is in them.
+    `unsure` names the choices whose value is unknown because of a mistake.
     """
 
     choice: C
@@ -305,7 +238,7 @@ class Reading(NamedTuple, Generic[C]):
 
 
 def read_choices(table: Mapping[str, Any], kind: type[C]) -> Reading[C]:
-    """Read a table of choices, from a file or a request; every mistake of it at once."""
+    """Read a table of choices from a file or a request, and report all its mistakes."""
     wrong = list(mistakes_in(table, kind))
     mistakes = [str(mistake) for mistake in wrong]
     paths = [mistake.path for mistake in wrong if mistake.about_value]
@@ -316,17 +249,17 @@ def read_choices(table: Mapping[str, Any], kind: type[C]) -> Reading[C]:
     try:
         board = make_board(choice)
     except ValueError as error:
-        # What is said of a choice that was left out here follows from its default, and is nobody's mistake.
+        # A mistake about a choice that was removed here follows from its default, and is nobody's mistake.
         out = {path.rpartition(".")[2] for path in paths} | {path.partition("[")[0] for path in paths if "[" in path}
         mistakes += [line for line in str(error).splitlines() if not out & set(re.findall(r"\w+", line))]
     return Reading(choice, board, mistakes, frozenset(re.split(r"[.\[]", path)[0] for path in paths))
 
 
 def parse_boards(text: str) -> list[Board]:
-    """Read the text of a boards file.
+    """Parse the text of a boards file.
 
     Raises:
-        SetupError: with one line for each mistake, all mistakes of the file at once.
+        SetupError: the file has mistakes. The message has one line for each.
     """
     try:
         document = tomllib.loads(text)
@@ -359,10 +292,10 @@ def parse_boards(text: str) -> list[Board]:
 
 
 def load_boards(path: Path | None) -> Boards:
-    """Read a boards file, or give the one default board.
+    """Read a boards file, or return the default board.
 
     Raises:
-        SetupError: the file can't be read, or holds mistakes.
+        SetupError: the file can't be read, or has mistakes.
     """
     if path is None:
         return Boards([DEFAULT_BOARD])

@@ -1,14 +1,14 @@
-"""Calendar periods: the hour, day, week, month, quarter or year that a moment falls into, in a time zone.
+"""Calendar periods: the hour, day, week, month, quarter or year of a moment in a time zone.
 
-Periods touch: each ends where the next begins. Their lengths are what the calendar says: a day has 23 or 25 hours where
-the clocks are changed. Where they are put back over midnight, the new day has begun when its date was first shown; a
-date that a zone never had, as Samoa no 30 December 2011, is no period.
+Each period ends where the next one begins. Lengths follow the calendar: a day has 23 or 25 hours where the clocks
+change. If the clocks are set back over midnight, the new day begins when its date is first shown. A date that a zone
+skipped, such as 30 December 2011 in Samoa, is not a period.
 
-A week belongs to the year that holds its fourth day, as in ISO 8601, on whichever day it begins; so the first days of
-January may lie in the last week of the year before.
+A week belongs to the year that contains its fourth day, as in ISO 8601, whatever its first day is. So the first days of
+January can belong to the last week of the previous year.
 
-An hour is what the clocks on the wall show, and ends where they are changed. One that they show a second time is a
-period of its own, with its offset in the name: `2026-11-01T01-0500` comes after `2026-11-01T01`.
+An hour is what a wall clock shows, and ends where the clocks change. An hour that is shown a second time is a period of
+its own, with the offset in its name: `2026-11-01T01-0500` follows `2026-11-01T01`.
 """
 
 import re
@@ -18,7 +18,7 @@ from datetime import UTC, date, datetime, timedelta
 from typing import Final, Literal, NamedTuple, get_args
 from zoneinfo import ZoneInfo, reset_tzpath
 
-# Processes that share a store must agree when a period ends: so no machine's own zones, but those of `tzdata`.
+# Processes that share a store must agree on periods, so zones come from `tzdata` and not from the machine.
 reset_tzpath(to=())
 
 Unit = Literal["hour", "day", "week", "month", "quarter", "year"]
@@ -35,7 +35,7 @@ EXAMPLES: Final[dict[Unit, str]] = {
     "year": "2026",
 }
 
-# So far from the first and the last year of `datetime` that no zone and no neighbouring period leaves it.
+# Far enough from the first and the last year of `datetime` for every zone and neighbouring period.
 FIRST: Final = int(datetime(2, 1, 1, tzinfo=UTC).timestamp())
 LAST: Final = int(datetime(9998, 1, 1, tzinfo=UTC).timestamp())
 
@@ -52,7 +52,7 @@ _FORMS: Final[dict[Unit, re.Pattern[str]]] = {
 
 
 class Period(NamedTuple):
-    """One stretch of a calendar: from `start` to before `end`, in seconds since 1970; `name` as in `2026-W47`."""
+    """One period of a calendar, from `start` to before `end`, in seconds since 1970. `name` is like `2026-W47`."""
 
     start: int
     end: int
@@ -60,7 +60,7 @@ class Period(NamedTuple):
 
 
 class Calendar:
-    """Cuts time into periods of one unit."""
+    """Divides time into periods of one unit."""
 
     def __init__(self, unit: Unit, zone: ZoneInfo, week_start: Weekday = "monday") -> None:
         self.unit = unit
@@ -71,7 +71,7 @@ class Calendar:
         self._known: dict[int, Period] = {}  # by start
 
     def at(self, seconds: int) -> Period:
-        """The period that holds a moment.
+        """The period of a moment.
 
         Raises:
             OverflowError: the moment is not within the years 2 to 9997.
@@ -86,14 +86,14 @@ class Calendar:
         return self._learn(self._hour_at(seconds) if self.unit == "hour" else self._days_at(seconds))
 
     def before(self, period: Period) -> Period:
-        """The period that ends where this one begins."""
+        """The previous period."""
         return self.at(period.start - 1)
 
     def parse(self, name: str) -> Period:
-        """The period of a name, such as `2026-W47`.
+        """The period with a name such as `2026-W47`.
 
         Raises:
-            ValueError: there is no such period; the message says how one is written.
+            ValueError: there is no such period. The message shows the expected form.
         """
         match = _FORMS[self.unit].fullmatch(name)
         if match is not None:
@@ -105,7 +105,7 @@ class Calendar:
         raise ValueError(f"{name!r} is not a valid {self.unit}; expected a form like {EXAMPLES[self.unit]}")
 
     def _learn(self, period: Period) -> Period:
-        """Keep a period for the moments that follow, most of which fall into few periods."""
+        """Cache a period, because most moments fall into few periods."""
         if len(self._starts) >= _MOST_KNOWN:
             self._starts.clear()
             self._known.clear()
@@ -114,16 +114,16 @@ class Calendar:
         return period
 
     def _moments(self, year: int, *rest: int) -> list[int]:
-        """Moments one of which lies in the period that these numbers name, if there is one."""
+        """Some moments, one of which is in the period with these numbers, if there is one."""
         if self.unit != "hour":
             return [self._midnight(self._date(year, *rest))]
         month, day, hour = rest
-        # A change cuts off the begin of an hour or its end, never both.
+        # A clock change cuts off the start or the end of an hour, never both.
         edges = (datetime(year, month, day, hour, edge, edge, tzinfo=self.zone) for edge in (0, 59))
         return [int(edge.replace(fold=fold).timestamp()) for edge in edges for fold in (0, 1)]
 
     def _date(self, year: int, *rest: int) -> date:
-        """The first day of the period that these numbers name."""
+        """The first day of the period with these numbers."""
         if self.unit == "week":
             return self._first_day(date(year, 1, 4)) + timedelta(weeks=rest[0] - 1)
         if self.unit == "quarter":
@@ -132,7 +132,10 @@ class Calendar:
         return date(year, month, day)
 
     def _days_at(self, seconds: int) -> Period:
-        """A period of whole days: found by the date, or later where the clocks went back from a new day to the old."""
+        """A period of whole days.
+
+        It is found by its date. If the clocks were set back from a new day to the previous one, it is a later one.
+        """
         first = self._first_day(datetime.fromtimestamp(seconds, self.zone).date())
         after = self._next(first)
         while self._midnight(after) <= seconds:
@@ -140,17 +143,17 @@ class Calendar:
         return Period(self._midnight(first), self._midnight(after), self._days_name(first))
 
     def _midnight(self, day: date) -> int:
-        """The moment at which a day begins: the first with its date, or with a later one if midnight is skipped."""
+        """The moment when a day begins: the first one with its date, or with a later one if midnight is skipped."""
         midnight = datetime(day.year, day.month, day.day, tzinfo=self.zone)
         first, second = int(midnight.timestamp()), int(midnight.replace(fold=1).timestamp())
         if first <= second:
             return first
-        # Skipped: as `datetime` has it, the first is behind the change and the second ahead of it.
+        # If midnight is skipped, `datetime` puts `first` after the change and `second` before it.
         offset = self._offset(first)
         return second + bisect_left(range(second, first), x=True, key=lambda moment: self._offset(moment) == offset)
 
     def _first_day(self, day: date) -> date:
-        """The first day of the period that holds a day."""
+        """The first day of the period that contains a day."""
         if self.unit == "day":
             return day
         if self.unit == "week":
@@ -172,7 +175,7 @@ class Calendar:
         return first.isoformat()[: len(EXAMPLES[self.unit])]
 
     def _hour_at(self, seconds: int) -> Period:
-        """The hour that the clocks on the wall show, from and to where they are changed."""
+        """The hour that a wall clock shows, bounded by clock changes."""
         offset = self._offset(seconds)
         start = seconds - (seconds + offset) % _HOUR
         end = start + _HOUR
@@ -187,7 +190,7 @@ class Calendar:
         return name + local.strftime("%z")[: len("+hhmm")] if again else name
 
     def _offset(self, seconds: int) -> int:
-        """How far the clocks of the zone are ahead of UTC."""
+        """The offset of the zone from UTC in seconds."""
         local = datetime.fromtimestamp(seconds, self.zone)
         return int(local.replace(tzinfo=UTC).timestamp()) - seconds
 

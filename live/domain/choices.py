@@ -1,4 +1,4 @@
-"""Tables of choices, from a file or a request: what is wrong with each choice by itself, all of it at once. No I/O."""
+"""Tables of choices from a file or a request: all mistakes that the types of the choices reveal. No I/O."""
 
 from collections.abc import Collection, Iterator, Mapping
 from functools import cache
@@ -8,11 +8,14 @@ import msgspec
 
 from live.domain.names import unknown
 
-_PLACE: Final = " - at `$"  # begins the place in a message of msgspec
+_PLACE: Final = " - at `$"  # precedes the path in an error message of msgspec
 
 
 class Mistake(NamedTuple):
-    """`path` is like `window.slot` or `score[0].max`; `about_value` is false where no choice has such a name."""
+    """One mistake.
+
+    `path` is like `window.slot` or `score[0].max`. `about_value` is false if no choice has this name.
+    """
 
     path: str
     reason: str
@@ -23,7 +26,7 @@ class Mistake(NamedTuple):
 
 
 def mistakes_in(table: Mapping[str, Any], struct: type[msgspec.Struct], path: str = "") -> Iterator[Mistake]:
-    """What types tell of each choice by itself; tables inside of a choice, and in a list, are looked at one by one."""
+    """The mistakes that types reveal. Tables inside of a choice or of a list are checked one by one."""
     fields = _fields(struct)
     for name, value in table.items():
         if name in fields:
@@ -36,7 +39,7 @@ def mistakes_in(table: Mapping[str, Any], struct: type[msgspec.Struct], path: st
 
 
 def without(table: Mapping[str, Any], wrong: Collection[str], path: str = "") -> dict[str, Any]:
-    """A table without the choices at the paths that are `wrong`; a list goes as a whole."""
+    """A table without the choices at the `wrong` paths. A list is removed as a whole."""
     left = {}
     for name, value in table.items():
         where = path + name
@@ -48,11 +51,14 @@ def without(table: Mapping[str, Any], wrong: Collection[str], path: str = "") ->
 
 @cache
 def _fields(struct: type[msgspec.Struct]) -> Mapping[str, msgspec.structs.FieldInfo]:
-    """The fields of a struct by their names; to find their types out takes longer than all else about a board."""
+    """The fields of a struct by name.
+
+    Cached, because finding their types takes longer than everything else about a board.
+    """
     return {field.name: field for field in msgspec.structs.fields(struct)}
 
 
-def _mistakes_of(value: object, kind: Any, path: str) -> Iterator[Mistake]:  # noqa: ANN401 - a type, as annotations have it
+def _mistakes_of(value: object, kind: Any, path: str) -> Iterator[Mistake]:  # noqa: ANN401 - a type from an annotation
     inner = _struct_of(kind)
     if inner is not None and isinstance(value, dict):
         yield from mistakes_in(value, inner, f"{path}.")
@@ -70,7 +76,7 @@ def _mistakes_of(value: object, kind: Any, path: str) -> Iterator[Mistake]:  # n
 
 
 def _of_words(value: object, kind: Any) -> str | None:  # noqa: ANN401 - as above
-    """What is wrong with a value that should be one of some words; None where anything else is allowed."""
+    """What is wrong with a value that must be one of some words; None if other values are allowed."""
     if get_origin(kind) is not Literal or not isinstance(value, str):
         kinds = [part for part in get_args(kind) if part is not type(None)]
         return _of_words(value, kinds[0]) if len(kinds) == 1 and get_origin(kinds[0]) is Literal else None
@@ -78,7 +84,7 @@ def _of_words(value: object, kind: Any) -> str | None:  # noqa: ANN401 - as abov
 
 
 def _struct_of(kind: Any) -> type[msgspec.Struct] | None:  # noqa: ANN401 - as above
-    """The struct of a choice that is a table or a list of tables."""
+    """The struct of a choice that is a table, or a list of tables."""
     if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
         return kind
     return next((found for part in get_args(kind) if (found := _struct_of(part)) is not None), None)

@@ -1,8 +1,8 @@
-"""CloudEvents 1.0 as events: `subject` is the key, `source` and `id` the identity, `sampledrate` the amount.
+"""CloudEvents 1.0 as events: `subject` is the member, `source` and `id` the identity, `sampledrate` the amount.
 
-Structured and batched mode are JSON, binary mode is headers named `ce-…`. What an event must hold, and what it may,
-stands in `CloudEvent`; `data` is allowed and not looked at, and so is every extension that is not listed there. The
-names of attributes are held to the letter of the specification, because `sampledRate` passed over would count 1 for 30.
+Structured and batched mode are JSON; binary mode uses headers named `ce-…`. `CloudEvent` lists the required and
+optional attributes. `data` is allowed and ignored, and so are other extensions. Attribute names must follow the
+specification exactly, because ignoring `sampledRate` would count 1 instead of 30.
 """
 
 import json
@@ -15,21 +15,21 @@ from urllib.parse import unquote_to_bytes
 import msgspec
 from msgspec import UNSET, Meta
 
-from live.domain.decoding import Steps, check_parts, limit, split
+from live.domain.decoding import Steps, check_parts, limit
 from live.domain.event import MAX_DETAIL, Event, Label, Rejection
+from live.domain.json_text import SPACE, split, text_of
 from live.errors import ProblemError
 
 MAX_SAMPLED_RATE: Final = 2**31 - 1  # CloudEvents' Integer has 32 bits
 
 _PREFIX: Final = b"ce-"
-_SPACE: Final = " \t\r\n"
 _NAME: Final = re.compile("[a-z0-9]+")
 _INTEGER: Final = re.compile("-?(?:0|[1-9][0-9]{0,9})")
 _MOST_DIGITS: Final = 20
-_MOST_ATTRIBUTES: Final = 32_768  # bytes of an event but for its data
+_MOST_ATTRIBUTES: Final = 32_768  # bytes of an event without its data
 _QUOTED: Final = re.compile(rb'"((?:[^"\\]|\\.)*)"')
 _QUOTED_PAIR: Final = re.compile(rb"\\(.)")
-# What a String of CloudEvents may not hold: control characters, surrogates, and code points that are no characters.
+# What a String of CloudEvents must not contain: control characters, surrogates, and noncharacters.
 _NO_TEXT: Final = re.compile(
     "[\0-\x1f\x7f-\x9f\ud800-\udfff\ufdd0-\ufdef"
     + "".join(f"{chr(plane + 0xFFFE)}{chr(plane + 0xFFFF)}" for plane in range(0, 0x110000, 0x10000))
@@ -52,7 +52,7 @@ class CloudEvent(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class _Data(msgspec.Struct, gc=False):
-    """The members of an event that may be large."""
+    """The parts of an event that can be large."""
 
     data: msgspec.Raw = msgspec.Raw()
     data_base64: msgspec.Raw = msgspec.Raw()
@@ -77,7 +77,7 @@ def decode_batch(body: bytes, max_events: int) -> Steps:
     Raises:
         ProblemError: `malformed_body` or `too_many_events`; nothing of the body counts.
     """
-    if not body.lstrip(_SPACE.encode()).startswith(b"["):
+    if not body.lstrip(SPACE.encode()).startswith(b"["):
         _small(body)
         raise ProblemError(
             "malformed_body", "a batch must be a JSON array; send one event as application/cloudevents+json"
@@ -112,19 +112,16 @@ def _no_constant(name: str) -> None:
 
 
 def _whole(digits: str) -> int | float:
-    """A JSON integer; one that no attribute could hold becomes a float, which costs no time however long it is."""
+    """A JSON integer. One that is too long for any attribute becomes a float, which is fast to parse at any length."""
     return int(digits) if len(digits) < _MOST_DIGITS else float(digits)
 
 
-# Objects become tuples of pairs, so that a name that stands twice can be seen; arrays are lists.
+# Objects become tuples of pairs, so that repeated names are visible; arrays become lists.
 _json = json.JSONDecoder(object_pairs_hook=tuple, parse_int=_whole, parse_constant=_no_constant)
 
 
 def _parse(body: bytes) -> Any:  # noqa: ANN401 - any JSON value
-    try:
-        text = body.decode().strip(_SPACE)
-    except UnicodeDecodeError as error:
-        raise ProblemError("malformed_body", f"not UTF-8: byte {error.start} can't be read") from None
+    text = text_of(body).strip(SPACE)
     if not text:
         raise ProblemError("malformed_body", "the body is empty")
     try:
@@ -136,7 +133,7 @@ def _parse(body: bytes) -> Any:  # noqa: ANN401 - any JSON value
 
 
 def _event_of_part(part: bytes) -> Event | Rejection:
-    """The event that a JSON object is; one with much data is made small first."""
+    """The event in a JSON object. Large data is removed first."""
     if len(part) > _MOST_ATTRIBUTES:
         found = _without_data(part)
         if isinstance(found, Rejection):
@@ -146,7 +143,7 @@ def _event_of_part(part: bytes) -> Event | Rejection:
 
 
 def _without_data(part: bytes) -> bytes | Rejection:
-    """An event without its data, which no board looks at and which may be large."""
+    """An event without its data, which no board uses and which can be large."""
     try:
         data = _data.decode(part)
         if len(part) - len(data.data) - len(data.data_base64) > _MOST_ATTRIBUTES:
@@ -159,7 +156,7 @@ def _without_data(part: bytes) -> bytes | Rejection:
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise ProblemError("malformed_body", f"JSON is malformed: {error}"[:MAX_DETAIL]) from None
     quotes = sum(bytes(value).count(b'"') for value in attributes.values())
-    if part.count(b'"') != quotes + 2 * len(attributes):  # each name has two, unless some were dropped
+    if part.count(b'"') != quotes + 2 * len(attributes):  # two for each name, unless a repeated name was dropped
         return Rejection(0, "field_duplicate", "an attribute is repeated, or its name contains a quotation mark")
     attributes.pop("data", None)
     attributes.pop("data_base64", None)
@@ -167,7 +164,7 @@ def _without_data(part: bytes) -> bytes | Rejection:
 
 
 def _small(body: bytes) -> None:
-    """Refuse what is no JSON as that, unless it is too large to be looked at in one piece."""
+    """Refuse invalid JSON, unless the body is too large to parse in one piece."""
     if len(body) <= _MOST_ATTRIBUTES:
         _parse(body)
 
@@ -178,9 +175,9 @@ def _event_of_json(value: Any) -> Event | Rejection:  # noqa: ANN401 - any JSON 
     attributes = dict(value)
     if len(attributes) < len(value):
         return _twice([name for name, _ in value])
-    attributes.pop("data", None)  # members of the JSON format, no attributes
+    attributes.pop("data", None)  # part of the JSON format, not attributes
     attributes.pop("data_base64", None)
-    if tuple in map(type, attributes.values()):  # to be told as what they were
+    if tuple in map(type, attributes.values()):  # for the error message, an object is a dict again
         attributes = {name: {} if isinstance(value, tuple) else value for name, value in attributes.items()}
     return _event_of(attributes)
 
@@ -200,7 +197,7 @@ def _event_of_headers(headers: Sequence[tuple[bytes, bytes]]) -> Event | Rejecti
 
 
 def _unescaped(value: bytes) -> str:
-    """The text of a header as the HTTP binding has it: out of its quotes, then percent-decoded once."""
+    """The text of a header as the HTTP binding defines it: without quotes, then percent-decoded once."""
     quoted = _QUOTED.fullmatch(value)
     if quoted is not None:
         value = _QUOTED_PAIR.sub(rb"\1", quoted[1])
@@ -208,13 +205,13 @@ def _unescaped(value: bytes) -> str:
 
 
 def _event_of(attributes: dict[str, Any]) -> Event | Rejection:
-    """The event that some attributes are, as text or as JSON has them."""
+    """The event with these attributes, from text or from JSON."""
     for name in attributes:
         if name not in _KNOWN and (name == "data" or not _NAME.fullmatch(name)):
             return _invalid(f"{name!r} is not an attribute name; use lower-case letters and digits, but not `data`")
     rate = attributes.get("sampledrate")
     if isinstance(rate, str) and _INTEGER.fullmatch(rate):
-        # A header is text, and an event that came through one may still have its number as text in JSON.
+        # Headers are text, and an event that came through one may still have its number as text in JSON.
         attributes["sampledrate"] = int(rate)
     event = _converted(attributes)
     return event if isinstance(event, Rejection) else _text_fault(attributes) or event
@@ -225,7 +222,7 @@ def _converted(value: Any) -> Event | Rejection:  # noqa: ANN401 - any JSON valu
         event = msgspec.convert(value, CloudEvent)
     except msgspec.ValidationError as error:
         return _invalid(str(error))
-    except UnicodeEncodeError as error:  # what it can't say in UTF-8, msgspec does not look at
+    except UnicodeEncodeError as error:  # msgspec raises this for text that is not valid UTF-8
         return _invalid(
             f"the text contains U+{ord(error.object[error.start]):04X}, which CloudEvents attributes do not allow"
         )
@@ -242,7 +239,7 @@ def _converted(value: Any) -> Event | Rejection:  # noqa: ANN401 - any JSON valu
 
 
 def _text_fault(attributes: dict[str, Any]) -> Rejection | None:
-    """The refusal of an event with an attribute that is no String of CloudEvents, if we use that one."""
+    """The rejection of an event with an attribute that is not a valid String of CloudEvents, if this server uses it."""
     for name in _TEXTS:
         text = attributes.get(name)
         if text and not (text.isascii() and text.isprintable()) and (found := _NO_TEXT.search(text)):
@@ -264,5 +261,5 @@ def _twice(names: list[str]) -> Rejection:
 
 
 def _invalid(detail: str) -> Rejection:
-    """A refusal; `check_parts` gives it its index."""
+    """A rejection. `check_parts` sets its index."""
     return Rejection(0, "event_invalid", detail[:MAX_DETAIL])

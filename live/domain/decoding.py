@@ -1,18 +1,18 @@
-"""Strict decoding of bodies into events, each fault named by index.
+"""Strict decoding of bodies into events, with the index of each mistake.
 
-Decoding is one pass of `msgspec` over the whole body. JSON allows a field to stand twice, and `msgspec` keeps the
-last without a word; so every body is checked for that, at the price of encoding it again (see `_doubled`).
+`msgspec` decodes a body in one pass. JSON allows repeated fields, and `msgspec` silently keeps the last one. So every
+body is checked for repeated fields, which costs one encoding (see `_doubled`).
 """
 
 import json
-from collections.abc import Generator, Iterator, Sequence
-from itertools import count
-from typing import Any, AnyStr, Final, TypeAlias
+from collections.abc import Generator, Sequence
+from typing import Any, Final, TypeAlias
 
 import msgspec
 from msgspec import UNSET, UnsetType
 
 from live.domain.event import MAX_DETAIL, MAX_KEY_BYTES, Event, Rejection, event_fault
+from live.domain.json_text import MOST_EVENT, SPACE, STEP, end_of_value, past_blank, split, text_of
 from live.errors import ProblemError
 
 _one = msgspec.json.Decoder(Event)
@@ -20,27 +20,17 @@ _many = msgspec.json.Decoder(list[Event])
 _encode = msgspec.json.Encoder().encode
 
 
-def _no_constant(name: str) -> None:
-    raise ValueError(f"{name} is not JSON")
-
-
-# Reads the grammar alone: numbers stay text, so that no long integer is ever worked out.
-_grammar = json.JSONDecoder(parse_int=str, parse_float=str, parse_constant=_no_constant)
-_QUOTES_OF_A_LIKE: Final = 4  # `{"key":"p1"}`; any other field has quotes of its own
-_SPACE: Final = " \t\r\n"
-STEP: Final = 64  # elements looked at in one step
-MOST_EVENT: Final = 65_536  # bytes or characters of one event among several: far more than any good one has
-_SHORT: Final = 2048  # characters in which an event mostly ends
-_WHOLE: Final = 262_144  # bytes of a body that are decoded at once
-_BRACES: Final = 4  # for each event: where there are more, there may be too many events to decode at once
-_CHECKED: Final = 16  # keys checked in one step: the normal form of a key can be much work
+_QUOTES_OF_A_LIKE: Final = 4  # `{"key":"p1"}`; every other field adds quotes
+_WHOLE: Final = 262_144  # bytes of a body that is decoded in one piece
+_BRACES: Final = 4  # per event; a body with more may have too many events to decode in one piece
+_CHECKED: Final = 16  # members checked per step, because normalizing a member can be slow
 _OVERSIZED: Final = Rejection(0, "event_invalid", f"the event is longer than {MOST_EVENT:,} bytes")
 
 
 class Body(msgspec.Struct, frozen=True):
-    """A decoded body: the good events, the index of each in the body, and the bad ones as rejections.
+    """A decoded body: the valid events with their indexes in the body, and the rejections of the others.
 
-    `likes` are the keys, where the events are sound and say no more than that; most bodies are such.
+    `likes` holds the members if all events are valid and contain nothing but a member, which is the most frequent case.
     """
 
     events: Sequence[Event]
@@ -49,12 +39,15 @@ class Body(msgspec.Struct, frozen=True):
     likes: list[str] | None = None
 
 
-# A body may be much work to decode, which is done in steps of a millisecond or so; most bodies take none.
+# Decoding a large body runs in steps of about a millisecond. Most bodies need none.
 Steps: TypeAlias = Generator[None, None, Body]
 
 
 def decode_plain(body: bytes) -> Event | None:
-    """The event of a body that is one sound JSON object, which most are; None for one that takes a closer look."""
+    """The event of a body that is one valid JSON object, the most frequent case.
+
+    Returns None if it needs a closer look.
+    """
     if len(body) > MOST_EVENT:
         return None
     try:
@@ -68,9 +61,9 @@ def decode_json(body: bytes, max_events: int) -> Steps:
     """Decode one JSON object or an array of them.
 
     Raises:
-        ProblemError: `malformed_body` or `too_many_events`; nothing of the body counts.
+        ProblemError: `malformed_body` or `too_many_events`. Nothing of the body counts.
     """
-    if not body.lstrip(_SPACE.encode()).startswith(b"["):
+    if not body.lstrip(SPACE.encode()).startswith(b"["):
         return (yield from _decode_object(body))
     if len(body) > _WHOLE or body.count(b"{") > _BRACES * max_events:
         return (yield from _decode_array(body, max_events))
@@ -85,16 +78,16 @@ def decode_json(body: bytes, max_events: int) -> Steps:
 
 
 def decode_ndjson(body: bytes, max_events: int) -> Steps:
-    """Decode a JSON object a line; blank lines are passed over and have no index.
+    """Decode one JSON object per line. Blank lines are ignored and have no index.
 
     Raises:
-        ProblemError: `malformed_body` when the body is not UTF-8 or has no event, or `too_many_events`.
+        ProblemError: `malformed_body` if the body is not UTF-8 or has no event, or `too_many_events`.
     """
-    _text(body)
+    text_of(body)
     parts: list[Event | Rejection] = []
     position = done = 0
     while True:
-        position = yield from _past_blank(body, position)
+        position = yield from past_blank(body, position)
         if position == len(body):
             break
         limit(len(parts) + 1, max_events)
@@ -111,7 +104,7 @@ def decode_ndjson(body: bytes, max_events: int) -> Steps:
 
 
 def finish(steps: Steps) -> Body:
-    """Take all steps at once: for bodies of which few are needed."""
+    """Run all steps at once, for small bodies."""
     while True:
         try:
             next(steps)
@@ -121,22 +114,25 @@ def finish(steps: Steps) -> Body:
 
 
 def _decode_object(body: bytes) -> Steps:
-    """Decode a body that is one object; what is not JSON is the body's fault, the rest the event's."""
+    """Decode a body that is one object.
+
+    Invalid JSON is a problem of the body, anything else a rejection of the event.
+    """
     if len(body) > MOST_EVENT:
         return (yield from check_parts([_OVERSIZED]))
     event = decode_plain(body)
     if event is not None:
         return Body([event], (0,), [])
-    text = _text(body).strip(_SPACE)
+    text = text_of(body).strip(SPACE)
     if not text:
         raise ProblemError("malformed_body", "the body is empty")
-    if _parse(text, 0) != len(text):
+    if end_of_value(text, 0) != len(text):
         raise ProblemError("malformed_body", "more than one JSON value; send an array, or application/x-ndjson")
     return (yield from check_parts([_decode_part(body)]))
 
 
 def _decode_array(body: bytes, max_events: int) -> Steps:
-    """Decode an array whose events are looked at one by one."""
+    """Decode an array, event by event."""
     parts: list[Event | Rejection] = []
     for part in split(body):
         if part is None:
@@ -147,85 +143,11 @@ def _decode_array(body: bytes, max_events: int) -> Steps:
     return (yield from check_parts(parts))
 
 
-def split(body: bytes) -> Iterator[str | None]:
-    """The elements of a JSON array, each as it stands, and None after each step; the grammar is all that is checked.
-
-    Raises:
-        ProblemError: `malformed_body`.
-    """
-    text = _text(body).strip(_SPACE)
-    position = yield from _past_blank(text, 1)
-    last = len(text) - 1
-    if position == last and text[last] == "]":
-        return
-    done = position
-    for number in count(1):
-        end = _parse_within(text, position)
-        yield text[position:end]
-        if number % STEP == 0 or end - done > MOST_EVENT:
-            done = end
-            yield None
-        position = yield from _past_blank(text, end)
-        if position == last and text[last] == "]":
-            return
-        if text[position : position + 1] != ",":
-            raise ProblemError("malformed_body", f"JSON is malformed: `,` or `]` is missing at character {position}")
-        position = yield from _past_blank(text, position + 1)
-
-
-def _parse_within(text: str, position: int) -> int:
-    """Where the element of an array ends that begins at `position`, which is looked for in bounded pieces."""
-    for size in (_SHORT, MOST_EVENT):
-        piece = text[position : position + size]
-        whole = position + size >= len(text)
-        try:
-            end = _grammar.raw_decode(piece)[1]
-        except RecursionError:
-            raise ProblemError("malformed_body", "JSON is nested too deeply") from None
-        except ValueError as error:
-            if whole:
-                raise _malformed(error, text, position) from None
-            continue
-        if end < size or whole:  # or a number may go on
-            return position + end
-    detail = f"JSON is malformed, or an event is longer than {MOST_EVENT:,} characters: at character {position}"
-    raise ProblemError("malformed_body", detail)
-
-
-def _parse(text: str, position: int) -> int:
-    """Where the JSON value that begins at `position` ends."""
-    try:
-        return _grammar.raw_decode(text, position)[1]
-    except RecursionError:
-        raise ProblemError("malformed_body", "JSON is nested too deeply") from None
-    except ValueError as error:
-        raise _malformed(error, text, 0) from None
-
-
-def _malformed(error: ValueError, text: str, start: int) -> ProblemError:
-    """The problem of a fault that was found in the part of a text that begins at `start`."""
-    if isinstance(error, json.JSONDecodeError):
-        error = json.JSONDecodeError(error.msg, text, start + error.pos)
-    return ProblemError("malformed_body", f"JSON is malformed: {error}"[:MAX_DETAIL])
-
-
-def _past_blank(text: AnyStr, position: int) -> Generator[None, None, int]:
-    """Where the next character stands that is no space; one step for each piece of nothing but spaces."""
-    while text[position : position + 1].isspace():
-        piece = text[position : position + MOST_EVENT]
-        left = piece.lstrip(_SPACE if isinstance(piece, str) else _SPACE.encode())
-        position += len(piece) - len(left)
-        if left:
-            break
-        yield
-    return position
-
-
 def _decode_part(part: bytes) -> Event | Rejection:
-    """Decode one event; a fault becomes a rejection whose index is set by `check_parts`."""
+    """Decode one event. A mistake becomes a rejection; `check_parts` sets its index."""
     try:
         event = _one.decode(part)
-        # The second parser stops at another depth than the first, so it may fail where the first did not.
+        # The second parser has another depth limit, so it can fail where the first one did not.
         name = _doubled_name(part) if _doubled(part, event) else None
     except msgspec.ValidationError as error:
         return Rejection(0, "event_invalid", str(error)[:MAX_DETAIL])
@@ -239,7 +161,7 @@ def _decode_part(part: bytes) -> Event | Rejection:
 
 
 def _checked(events: Sequence[Event], *, bare: bool) -> Steps:
-    """Check the keys of events that are good but for that: all at once, and one by one where that finds a fault."""
+    """Check the members of events that are otherwise valid: all at once, and one by one if that finds a mistake."""
     keys = [event.key for event in events]
     together = "".join(keys)
     sound = together.isascii() and together.isprintable() and "" not in keys
@@ -250,12 +172,12 @@ def _checked(events: Sequence[Event], *, bare: bool) -> Steps:
 
 
 def _is_sound(actor: str | UnsetType) -> bool:
-    """Whether there is nothing in an actor that would have to be looked at."""
+    """Whether an actor needs no closer check."""
     return actor is UNSET or actor.isprintable()
 
 
 def check_parts(parts: Sequence[Event | Rejection]) -> Steps:
-    """Part good from bad, check the keys of the good ones, and give each its index."""
+    """Separate valid events from rejections, check the members of the valid ones, and set the indexes."""
     events: list[Event] = []
     indexes: list[int] = []
     rejections: list[Rejection] = []
@@ -273,16 +195,16 @@ def check_parts(parts: Sequence[Event | Rejection]) -> Steps:
 
 
 def _doubled(source: bytes, decoded: Event | Sequence[Event]) -> bool:
-    """Whether a field may stand twice in `source`; False is certain.
+    """Whether `source` may contain a repeated field. False is certain.
 
-    Every field costs the quotes of its name. Without a backslash no string holds a quote, so encoding what was
-    decoded gives as many quotes if, and only if, no field was dropped.
+    Every field has the quotes of its name. Without backslashes no string contains a quote. So encoding the decoded
+    events gives the same number of quotes if, and only if, no field was dropped.
     """
     return b"\\" in source or source.count(b'"') != _encode(decoded).count(b'"')
 
 
 def _doubled_name(part: bytes) -> str | None:
-    """The first field that does stand twice in one event, read with the slow and exact parser."""
+    """The first repeated field of one event, found with the slow and exact parser."""
     doubled: list[str] = []
 
     def look(pairs: list[tuple[str, Any]]) -> None:
@@ -296,15 +218,8 @@ def _doubled_name(part: bytes) -> str | None:
     return doubled[0] if doubled else None
 
 
-def _text(body: bytes) -> str:
-    try:
-        return body.decode()
-    except UnicodeDecodeError as error:
-        raise ProblemError("malformed_body", f"not UTF-8: byte {error.start} can't be read") from None
-
-
 def limit(number: int, max_events: int) -> None:
-    """Refuse a body that holds so many events.
+    """Refuse a body with too many events.
 
     Raises:
         ProblemError: `too_many_events`.

@@ -1,4 +1,4 @@
-"""What a producer sends, and what boards need of it."""
+"""Events: what producers send, and what boards use of it."""
 
 import re
 import unicodedata
@@ -17,7 +17,7 @@ MAX_DETAIL: Final = 200
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECOND: Final = timedelta(milliseconds=1)
-_JOINERS: Final = "\u200c\u200d"  # format characters without which emoji and some scripts can't be written
+_JOINERS: Final = "\u200c\u200d"  # format characters that emoji and some scripts need
 _CONTROL: Final = re.compile("[\0-\x1f\x7f-\x9f]")
 _REFUSED: Final = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
 
@@ -25,9 +25,10 @@ Label = Annotated[str, Meta(min_length=1, max_length=256)]
 
 
 class Event(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_only=True, gc=False):
-    """A member (`key`) received `amount` at `time`. `type` and `category` select the boards that the event feeds.
+    """An event: a member (`key`) received `amount` at `time`.
 
-    `fields` make up the score on boards that rank by several fields. `metadata` is stored with the record.
+    `type` and `category` select the boards that the event feeds. `fields` make up the score on boards that rank by
+    several fields. `metadata` is stored with the record.
     """
 
     key: str
@@ -53,7 +54,7 @@ class Rejection(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Extra(msgspec.Struct, frozen=True):
-    """What only some boards need of an event: who sent it, and JSON to keep with the record.
+    """The parts of an event that only some boards use: its actor, and JSON that is stored with the record.
 
     `refused` is the code with which the board refuses the event, unless it has counted its identity before.
     """
@@ -63,9 +64,9 @@ class Extra(msgspec.Struct, frozen=True):
     refused: str | None = None
 
 
-# What a board needs of an event: the key, the amount, the time in ms since 1970 if it gave one, the identity if it has
-# one (`Identities`), and what only some boards need. A bare tuple, because a busy server makes some hundred thousand of
-# them a second.
+# What a board uses of an event: the member, the amount, the time in ms since 1970 (if the event has one), the identity
+# (if it has one, see `Identities`), and what only some boards use. It is a plain tuple, because a busy server creates
+# some hundred thousand of them per second.
 Entry: TypeAlias = tuple[str, int, int | None, bytes | None, Extra | None]
 
 
@@ -73,17 +74,17 @@ _MOST_SOURCES: Final = 100
 
 
 class Identities:
-    """Makes the 16 bytes by which an event is known again: a hash of who sent it, its source and its id.
+    """Computes the 16 bytes that identify an event: a hash of its producer, its source and its id.
 
-    A producer's ids are its own: no other can take them, or use them up.
+    Ids of different producers never collide, so no producer can use up the ids of another one.
     """
 
     def __init__(self, producer: str) -> None:
         self._producer = producer
-        self._sources: dict[str, Any] = {}  # the hash as far as it is the same for all events of a source
+        self._sources: dict[str, Any] = {}  # the part of the hash that all events of a source share
 
     def of(self, event: Event) -> bytes:
-        """The identity of an event that has an id; BLAKE2b (RFC 7693), 128 bits of which do not collide by chance."""
+        """The identity of an event with an id: BLAKE2b (RFC 7693) with 128 bits, which do not collide by chance."""
         source = "" if event.source is UNSET else event.source
         begun = self._sources.get(source)
         if begun is None:
@@ -98,12 +99,15 @@ class Identities:
         return identity
 
     def of_part(self, key: str, index: int) -> bytes:
-        """The identity of the event at `index` in a body that `key` makes idempotent; never that of an event's own."""
+        """The identity of the event at `index` in a body with the `Idempotency-Key` `key`.
+
+        It never equals that of an event id.
+        """
         return blake2b(f"{self._producer}\n*{key}\n{index}".encode(), digest_size=16).digest()
 
 
 class Likes(Sequence[Entry]):
-    """Entries of one like each, kept as no more than their keys: bodies of them are added up several times as fast."""
+    """Entries of one like each, stored as their members only: such bodies are added up several times as fast."""
 
     __slots__ = ("keys",)
 
@@ -122,7 +126,7 @@ class Likes(Sequence[Entry]):
 
 
 def join(parts: Sequence[Sequence[Entry]]) -> Sequence[Entry]:
-    """All entries of several sequences, one after another."""
+    """All entries of several sequences, in order."""
     if all(isinstance(part, Likes) for part in parts):
         likes = cast("Sequence[Likes]", parts)
         return likes[0] if len(likes) == 1 else Likes([key for part in likes for key in part.keys])
@@ -132,12 +136,12 @@ def join(parts: Sequence[Sequence[Entry]]) -> Sequence[Entry]:
 def make_entry(
     key: str, amount: int = 1, time: int | None = None, identity: bytes | None = None, extra: Extra | None = None
 ) -> Entry:
-    """An entry that is not made from an event."""
+    """An entry that does not come from an event."""
     return (key, amount, time, identity, extra)
 
 
 def entry_of(event: Event, identity: bytes | None = None) -> Entry:
-    """The part of an event that is counted."""
+    """The entry of an event."""
     time = None if event.time is UNSET else milliseconds(event.time)
     return (event.key, 1 if event.amount is UNSET else event.amount, time, identity, _extra_of(event))
 
@@ -150,7 +154,7 @@ def _extra_of(event: Event) -> Extra | None:
 
 
 def entries_of(events: Sequence[Event], identify: Callable[[Event], bytes]) -> list[Entry]:
-    """`entry_of` for many, several times as fast; `identify` gives the identity of those that have an id."""
+    """`entry_of` for many events, several times as fast. `identify` returns the identity of an event that has an id."""
     return [
         (
             event.key,
@@ -164,12 +168,15 @@ def entries_of(events: Sequence[Event], identify: Callable[[Event], bytes]) -> l
 
 
 def milliseconds(time: datetime) -> int:
-    """A time as ms since 1970."""
+    """A time in milliseconds since 1970."""
     return (time - _EPOCH) // _MILLISECOND
 
 
 def key_fault(key: str) -> str | None:
-    """Why a key can't be taken, or None: 1 to 1,024 bytes of UTF-8 in NFC, no control or bidi characters."""
+    """Why a member is invalid, or None.
+
+    Valid is 1 to 1,024 bytes of UTF-8 in NFC, without control or bidi characters.
+    """
     if key.isascii() and key.isprintable() and 0 < len(key) <= MAX_KEY_BYTES:
         return None
     if not key:
@@ -186,7 +193,7 @@ def key_fault(key: str) -> str | None:
 
 
 def event_fault(event: Event) -> tuple[str, str] | None:
-    """Why an event that was decoded can't be taken all the same, as code and detail; or None."""
+    """Why a decoded event is invalid, as code and detail, or None."""
     fault = key_fault(event.key)
     if fault is not None:
         return "key_invalid", fault
@@ -197,7 +204,7 @@ def event_fault(event: Event) -> tuple[str, str] | None:
         if len(metadata) > MAX_METADATA_BYTES:
             return "metadata_invalid", f"metadata has {len(metadata)} bytes; at most {MAX_METADATA_BYTES} are allowed"
         if not metadata.startswith(b"{") or not _is_utf8(metadata):
-            return "metadata_invalid", "metadata is no JSON object"
+            return "metadata_invalid", "metadata is not a JSON object"
     return None
 
 

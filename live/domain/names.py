@@ -5,12 +5,12 @@ from difflib import get_close_matches
 from typing import Final
 
 _MOST_SHOWN: Final = 64  # characters of the unknown name
-_LIKENESS: Final = 0.7  # of 1; at less, `LIVE_` alone makes two names alike
-_MOST_LISTED: Final = 20  # known names; a longer list helps nobody
+_LIKENESS: Final = 0.7  # from 0 to 1; below this, `LIVE_` alone makes two names similar
+_MOST_LISTED: Final = 20  # known names; longer lists are not useful
 
 
 def unknown(what: str, name: str, known: Collection[str]) -> str:
-    """One clause that says that a name is unknown, and suggests the nearest known name or lists all of them.
+    """A clause that says that a name is unknown, and suggests the nearest known name or lists all of them.
 
     `what` is the kind of name, such as `parameter`.
     """

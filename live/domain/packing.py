@@ -1,7 +1,7 @@
-"""Several fields in one score: levels first, then revives, then time, as one exact integer.
+"""Packs several fields into one exact integer score, for example levels first, then revives, then time.
 
-The fields are the digits of a number in mixed radix, the most important first: each has as many values as its range,
-so none is wasted. Scores compare as the fields do one after another, each in its own direction.
+The fields are the digits of a number in mixed radix, the most important one first. Each digit has as many values as the
+range of its field, so no value is wasted. Scores compare like the fields one after another, each in its own direction.
 """
 
 import re
@@ -11,13 +11,13 @@ from typing import Final, Literal
 
 import msgspec
 
-MAX_VALUES: Final = 2**53  # up to there a double, which is what a sorted set holds, has every whole number
+MAX_VALUES: Final = 2**53  # doubles, which sorted sets store, represent every whole number up to here
 
 _NAME: Final = re.compile(r"[a-z][a-z0-9_]{0,63}")
 
 
 class Field(msgspec.Struct, frozen=True):
-    """A whole number from `low` to `high`, both included; `desc` puts the higher ahead, `asc` the lower."""
+    """A whole number from `low` to `high`, inclusive. `desc` ranks higher values first, `asc` lower ones."""
 
     name: str
     sort_order: Literal["desc", "asc"]
@@ -25,7 +25,7 @@ class Field(msgspec.Struct, frozen=True):
     high: int
 
     def __post_init__(self) -> None:
-        """Refuse what names nothing or holds nothing."""
+        """Refuse an invalid name or an empty range."""
         mistakes = []
         if not _NAME.fullmatch(self.name):
             mistakes.append(f"the field {self.name!r} does not match ^{_NAME.pattern}$")
@@ -39,31 +39,31 @@ class Field(msgspec.Struct, frozen=True):
 
     @property
     def radix(self) -> int:
-        """How many values the field takes."""
+        """Number of values of the field."""
         return self.high - self.low + 1
 
     def digit(self, value: int) -> int:
-        """The place of a value among those of the field, from 0 for the worst.
+        """The index of a value among those of the field, from 0 for the worst.
 
         Raises:
-            ValueError: it is none of them.
+            ValueError: the value is not in the range.
         """
-        if type(value) is not int or not self.low <= value <= self.high:  # a bool is an int, but no number
+        if type(value) is not int or not self.low <= value <= self.high:  # a bool is an int, but not a number here
             raise ValueError(f"{self.name} is not a whole number from {self.low} to {self.high}")
         return value - self.low if self.sort_order == "desc" else self.high - value
 
     def value(self, digit: int) -> int:
-        """What `digit` was made from."""
+        """The value of a digit."""
         return self.low + digit if self.sort_order == "desc" else self.high - digit
 
 
 class Packing(msgspec.Struct, frozen=True):
-    """How fields become one score, of which the higher is the better; the most important field comes first."""
+    """How fields become one score. Higher scores are better; the most important field comes first."""
 
     fields: tuple[Field, ...]
 
     def __post_init__(self) -> None:
-        """Refuse fields that one score can't tell apart."""
+        """Refuse fields that do not fit into one score."""
         if not self.fields:
             raise ValueError("no fields")
         names = [field.name for field in self.fields]
@@ -79,14 +79,14 @@ class Packing(msgspec.Struct, frozen=True):
 
     @property
     def count(self) -> int:
-        """How many scores there are; they go from 0 to one less."""
+        """Number of scores. They range from 0 to `count - 1`."""
         return prod(field.radix for field in self.fields)
 
     def pack(self, values: Mapping[str, int]) -> int:
         """The score of a value for each field.
 
         Raises:
-            ValueError: a field is missing, unknown or out of its range; the message says which and what it may hold.
+            ValueError: a field is missing, unknown or out of range. The message says which, and its range.
         """
         score = 0
         for field in self.fields:
@@ -100,7 +100,7 @@ class Packing(msgspec.Struct, frozen=True):
         return score
 
     def unpack(self, score: int) -> dict[str, int]:
-        """The values that a score was made from.
+        """The values of a score.
 
         Raises:
             ValueError: no values have this score.
@@ -115,6 +115,6 @@ class Packing(msgspec.Struct, frozen=True):
 
     @property
     def _product(self) -> str:
-        """The count as one would work it out."""
+        """The calculation of the count, for an error message."""
         factors = " × ".join(str(field.radix) for field in self.fields)  # noqa: RUF001 - as above
         return str(self.count) if len(self.fields) == 1 else f"{factors} = {self.count}"

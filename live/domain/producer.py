@@ -1,4 +1,4 @@
-"""Who sends events: producers, their keys and what a key is for. No I/O and no clock."""
+"""Producers: who sends events, their API keys, and what a key permits. No I/O and no clock."""
 
 import hashlib
 import hmac
@@ -16,21 +16,22 @@ from live.errors import ProblemError, SetupError
 Verb = Literal["post", "admin"]
 
 PRODUCER_ID: Final = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
-ALL: Final = "*"  # among the event types of a producer: every one
-MOST_SECRETS: Final = 2  # the old one and the new one, while a producer changes over
+ALL: Final = "*"  # in `sources`: all event types
+MOST_SECRETS: Final = 2  # the old one and the new one during a key rotation
 
 _BEARER: Final = re.compile(rb"(?i:bearer) +([a-z0-9][a-z0-9_-]{0,63})\.([\x21-\x7e]{1,256})")
-_NO_DIGEST: Final = bytes(32)  # nobody knows a secret with this digest
-_PREFIX: Final = 64  # bits of an IPv6 address that tell one site from another; the rest is the site's to choose
+_NO_DIGEST: Final = bytes(32)  # no known secret has this digest
+_PREFIX: Final = 64  # bits of an IPv6 address that identify a site; the site chooses the rest
 
 
 class Producer(msgspec.Struct, frozen=True):
-    """Whom a request comes from, and what it may do.
+    """The sender of a request, and what it may do.
 
-    `id` is empty for an anonymous one. `boards` is None for all. `rate` is in events a second, 0 for no limit; `burst`
-    may come at once. Its rate is counted under `rate_key`, which is safe in the name of a key. Where amounts are added
-    up, `max_amount` is how far from zero one of its may be (None: as far as the board allows). `sources` are the types
-    of events that boards which it makes may take; None for all.
+    `id` is empty for an anonymous producer. `boards` is None for all boards. `rate` is in events per second, 0 for no
+    limit, and `burst` is the number of events at once. Producers with the same `rate_key` share a rate; it is safe as
+    part of a store key. `max_amount` is the largest distance of an amount from zero, on boards that add up amounts;
+    None means the limit of the board. `sources` are the event types that boards of this administrator may take, None
+    for all.
     """
 
     id: str
@@ -44,11 +45,11 @@ class Producer(msgspec.Struct, frozen=True):
 
     @property
     def is_limited(self) -> bool:
-        """Whether it has rights to some boards only."""
+        """Whether the producer has rights to some boards only."""
         return self.boards is not None
 
     def require(self, verb: Verb) -> None:
-        """Let a producer pass that may do this.
+        """Check that the producer may do this.
 
         Raises:
             ProblemError: `scope_forbidden`.
@@ -57,7 +58,7 @@ class Producer(msgspec.Struct, frozen=True):
             raise ProblemError("scope_forbidden", f"the API key permits {', '.join(sorted(self.verbs))}, not {verb}")
 
     def require_board(self, board: str) -> None:
-        """Let a producer pass whose key is for this board.
+        """Check that the API key includes this board.
 
         Raises:
             ProblemError: `scope_forbidden`.
@@ -66,7 +67,7 @@ class Producer(msgspec.Struct, frozen=True):
             raise ProblemError("scope_forbidden", f"the API key does not include board {board}")
 
     def require_sources(self, sources: Iterable[str]) -> None:
-        """Let a producer pass whose boards may take events of these types.
+        """Check that boards of this producer may take events of these types.
 
         Raises:
             ProblemError: `scope_forbidden`.
@@ -75,29 +76,29 @@ class Producer(msgspec.Struct, frozen=True):
         if missing:
             types = ",".join(missing)
             detail = (
-                f"the API key may not make boards for events of type {types}; see `live keys add --sources {types}`"
+                f"the API key does not permit boards for events of type {types}; see `live keys add --sources {types}`"
             )
             raise ProblemError("scope_forbidden", detail)
 
     def refusal(self, board: str) -> str | None:
-        """The code with which an event for this board is refused; None when the producer may feed it."""
+        """The code with which an event for this board is refused, or None if the producer may feed it."""
         return None if self.boards is None or board in self.boards else "board_forbidden"
 
 
 class Secret(msgspec.Struct, frozen=True):
-    """A secret as it is kept: its SHA-256, and when it was made, in seconds since 1970."""
+    """A secret as it is stored: its SHA-256, and its creation time in seconds since 1970."""
 
     digest: Annotated[bytes, Meta(min_length=32, max_length=32)]
     created: int
 
     @property
     def fingerprint(self) -> str:
-        """A short public name; it tells neither the secret nor its digest."""
+        """A short public name. It reveals neither the secret nor its digest."""
         return hashlib.sha256(b"fingerprint:" + self.digest).hexdigest()[:8]
 
 
 class Scope(msgspec.Struct, frozen=True, kw_only=True):
-    """What is said of a producer when a key is made; what is not said stays as it is."""
+    """The options for creating an API key. Unset options keep their current value."""
 
     boards: tuple[str, ...] | UnsetType | None = UNSET
     verbs: tuple[Verb, ...] | UnsetType = UNSET
@@ -108,10 +109,10 @@ class Scope(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Record(msgspec.Struct, frozen=True, kw_only=True):
-    """A producer as it is kept; times are seconds since 1970. It stays when it is revoked, without its secrets.
+    """A producer as it is stored, with times in seconds since 1970. A revoked producer stays, without secrets.
 
-    `rate` is None for the default of the settings; `burst` is None for two seconds of a rate of its own. `sources` is
-    None for the default: all types of events for a producer with rights to all boards, and otherwise none.
+    `rate` is None for the default in the settings; `burst` is None for two seconds of an own rate. `sources` is None
+    for the default: all event types if the producer has rights to all boards, otherwise none.
     """
 
     id: str
@@ -126,7 +127,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     revoked: int | None = None
 
     def producer(self, rate: float, burst: int) -> Producer:
-        """The producer; `rate` and `burst` are the defaults."""
+        """The producer. `rate` and `burst` are the defaults."""
         if self.burst is not None:
             burst = self.burst
         elif self.rate:
@@ -151,7 +152,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def digests(self) -> tuple[bytes, ...]:
-        """The digests of its secrets, filled up to as many as there can be."""
+        """The digests of the secrets, padded to the maximum number of secrets."""
         return (*(secret.digest for secret in self.secrets), *NO_DIGESTS)[:MOST_SECRETS]
 
 
@@ -159,12 +160,15 @@ NO_DIGESTS: Final = (_NO_DIGEST,) * MOST_SECRETS
 
 
 def anonymous(address: str, rate: float, burst: int, *, admin: bool = False) -> Producer:
-    """A producer without a key, who may post, or `admin` too; its rate is that of the address, in IPv6 of the site."""
+    """A producer without an API key, with the verb `post`, and `admin` if asked for.
+
+    Its rate is that of its address, or for IPv6 that of its site.
+    """
     site = address
     try:
         parsed = ip_address(address)
     except ValueError:
-        pass  # a unix socket has no address, and a proxy may give any text
+        pass  # a Unix socket has no address, and a proxy can send any text
     else:
         if isinstance(parsed, IPv6Address) and parsed.ipv4_mapped is None:
             site = str(int(parsed) >> 128 - _PREFIX)
@@ -174,23 +178,23 @@ def anonymous(address: str, rate: float, burst: int, *, admin: bool = False) -> 
 
 
 def new_secret() -> str:
-    """A secret that can't be guessed; it is shown once and never kept."""
+    """A random secret. It is shown once and never stored."""
     return secrets.token_urlsafe(32)
 
 
 def digest_of(secret: bytes) -> bytes:
-    """What is kept of a secret. It is random and long, so a slow hash would protect nothing."""
+    """The digest of a secret. Secrets are random and long, so a slow hash would protect nothing."""
     return hashlib.sha256(secret).digest()
 
 
 def parse_bearer(authorization: bytes) -> tuple[str, bytes] | None:
-    """Id and secret out of `Bearer <id>.<secret>`; None when it is not that."""
+    """The id and the secret in `Bearer <id>.<secret>`, or None."""
     match = _BEARER.fullmatch(authorization)
     return None if match is None else (match[1].decode(), match[2])
 
 
 def matches(digests: Sequence[bytes], secret: bytes) -> bool:
-    """Whether a secret has one of the digests; takes as long for any secret and for any `MOST_SECRETS` digests."""
+    """Whether a secret has one of the digests, in constant time."""
     digest = digest_of(secret)
     found = False
     for kept in digests:
@@ -199,10 +203,10 @@ def matches(digests: Sequence[bytes], secret: bytes) -> bool:
 
 
 def with_secret(record: Record | None, producer: str, scope: Scope, digest: bytes, now: int) -> Record:
-    """The record with one more secret: of a new producer, of one that changes over, or of a revoked one that returns.
+    """The record with one more secret. This creates a producer, starts a key rotation, or restores a revoked producer.
 
     Raises:
-        SetupError: the id is none, or two secrets are live already.
+        SetupError: the id is invalid, or the producer has two valid secrets.
     """
     if not PRODUCER_ID.fullmatch(producer):
         raise SetupError(f"the producer's id {producer!r} does not match ^[a-z0-9][a-z0-9_-]{{0,63}}$")
@@ -219,7 +223,7 @@ def with_secret(record: Record | None, producer: str, scope: Scope, digest: byte
 
 
 def without_secret(record: Record | None, producer: str, fingerprint: str | None, now: int) -> Record:
-    """The record without one of its secrets, or without all: then it is revoked.
+    """The record without one of its secrets, or without all of them, which revokes the producer.
 
     Raises:
         SetupError: there is no such producer, or it has no such secret.

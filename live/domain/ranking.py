@@ -1,8 +1,8 @@
-"""The top of a board as a list of records, and the difference between two tops: pure, no I/O.
+"""The top of a board as a list of records, and the difference between two tops. Pure: no I/O.
 
-`diff` and `apply` are inverse: `apply(old, *diff(old, new)) == new` for all tops. A difference names only records that
-are new, whose score or metadata changed, or that changed places with others; a record that merely slid keeps its place
-relative to the others that did not change, so its new rank follows from theirs and need not travel.
+`diff` and `apply` are inverse: `apply(old, *diff(old, new)) == new` for all tops. A difference contains only records
+that are new, whose score or metadata changed, or that changed places with others. A record that only slid keeps its
+place relative to the unchanged ones, so its new rank follows from theirs and is not sent.
 """
 
 from bisect import bisect_left
@@ -31,11 +31,11 @@ class Record(msgspec.Struct, frozen=True):
 
 
 class Page(msgspec.Struct, frozen=True, kw_only=True):
-    """Consecutive records of a board, read at one instant, and where the board stood then.
+    """Consecutive records of a board, and the position of the board, read at one instant.
 
-    `start` is the number of records ahead of the first one; `total_score` (None where scores are no amounts) and
-    `rank_count` are of the whole board, or of the `period` that was read. `names` are those of the records in the
-    ranking; `slot` is where the period starts. `entrants` is the number of registered keys of a contest.
+    `start` is the number of records ahead of the first one. `total_score` (None if scores are not amounts) and
+    `rank_count` are those of the whole board, or of the `period` that was read. `names` are the elements of the records
+    in the ranking. `slot` is the start of the period. `entrants` is the number of registered members of a contest.
     """
 
     epoch: str
@@ -51,26 +51,26 @@ class Page(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def first(self) -> tuple[int, bytes] | None:
-        """The position of the first record: score, and name in the ranking."""
+        """The score of the first record, and its name in the ranking."""
         return (self.records[0].score, self.names[0]) if self.names else None
 
     @property
     def last(self) -> tuple[int, bytes] | None:
-        """The position of the last record."""
+        """The score of the last record, and its name in the ranking."""
         return (self.records[-1].score, self.names[-1]) if self.names else None
 
     def top(self, size: int) -> "Page":
-        """No more than the first `size` records."""
+        """The page with at most the first `size` records."""
         if len(self.records) <= size:
             return self
         return msgspec.structs.replace(self, records=self.records[:size], names=self.names[:size])
 
 
 def ranks_of(scores: Sequence[int], first: int, start: int, ranks: Ranks) -> list[int]:
-    """The ranks of consecutive records, of which the first has rank `first` and `start` records ahead of it.
+    """The ranks of consecutive records. The first one has the rank `first`, and `start` records are ahead of it.
 
-    `ordinal` counts records; equal scores share a rank in the others, after which `competition` goes on with the number
-    of records, `dense` with the next number.
+    `ordinal` counts records. In the other schemes equal scores share a rank. After them, `competition` continues with
+    the number of records, and `dense` with the next number.
     """
     if ranks == "ordinal":
         return list(range(start + 1, start + 1 + len(scores)))
@@ -86,9 +86,10 @@ def ranks_of(scores: Sequence[int], first: int, start: int, ranks: Ranks) -> lis
 
 
 def neighbourhood(records: Sequence[Record], key: str, around: int) -> tuple[Record, int | None, Sequence[Record]]:
-    """A key's record, what it misses to the score of the one above, and it with its neighbours on each side.
+    """The record of a member, its gap to the record above, and the record with its neighbours on each side.
 
-    `records` are consecutive and hold the key, and the one above unless the key is the first of the board.
+    `records` are consecutive. They contain the member, and the record above unless the member is the first of the
+    board.
     """
     place = next(place for place, record in enumerate(records) if record.key == key)
     own = records[place]
@@ -97,7 +98,7 @@ def neighbourhood(records: Sequence[Record], key: str, around: int) -> tuple[Rec
 
 
 def diff(old: Sequence[Record], new: Sequence[Record]) -> tuple[list[Record], list[str]]:
-    """What turns `old` into `new`: the records that are new, other or elsewhere, in order, and the keys that left."""
+    """The difference between two tops: the new, changed or moved records in order, and the members that left."""
     before = {record.key: record for record in old}
     moved: set[str] = set()
     staying: list[str] = []
@@ -115,15 +116,15 @@ def diff(old: Sequence[Record], new: Sequence[Record]) -> tuple[list[Record], li
 
 
 def _out_of_order(old: Sequence[str], new: Sequence[str]) -> set[str]:
-    """The fewest keys that have to be put elsewhere to turn one order into another of the same keys.
+    """The smallest set of members to move, in order to turn one order into another one of the same members.
 
-    What stays is the longest increasing run of old places, found by patience sorting (Fredman, 1975).
+    The others are the longest increasing subsequence of old places, found by patience sorting (Fredman, 1975).
     """
     if old == new:
         return set()
     places = {key: place for place, key in enumerate(old)}
-    ends: list[int] = []  # the least old place on which a run of each length ends
-    runs: list[int] = []  # for each key of `new`, the length of the longest run that ends with it
+    ends: list[int] = []  # the smallest old place that ends a run of each length
+    runs: list[int] = []  # for each member of `new`, the length of the longest run that ends with it
     for key in new:
         place = places[key]
         length = bisect_left(ends, place)
@@ -141,7 +142,7 @@ def _out_of_order(old: Sequence[str], new: Sequence[str]) -> set[str]:
 def apply(
     old: Sequence[Record], changed: Sequence[Record], removed: Iterable[str], ranks: Ranks = "ordinal"
 ) -> list[Record]:
-    """The top after a difference: take out what left or changed, then put each changed record at its position."""
+    """The top after a difference: remove members that left or changed, then insert each changed record."""
     moving = {record.key for record in changed}
     moving.update(removed)
     top = [record for record in old if record.key not in moving]
@@ -151,7 +152,7 @@ def apply(
 
 
 def with_ranks(top: Sequence[Record], ranks: Ranks) -> list[Record]:
-    """A top from the first record on, each with the rank and the position that it has there."""
+    """A top from the first record on, with the rank and the position of each record."""
     numbers = ranks_of([record.score for record in top], 1, 0, ranks)
     return [
         msgspec.structs.replace(record, rank=rank, position=position(rank, place))
@@ -160,5 +161,5 @@ def with_ranks(top: Sequence[Record], ranks: Ranks) -> list[Record]:
 
 
 def position(rank: int, place: int) -> int | UnsetType:
-    """What a record tells of its place: nothing where the rank says it all."""
+    """The `position` of a record: unset if it equals the rank."""
     return UNSET if rank == place else place

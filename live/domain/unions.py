@@ -1,4 +1,4 @@
-"""What can be wrong between a union and the boards that it adds up."""
+"""Mistakes between a union and the boards that it adds up."""
 
 from collections.abc import Collection, Iterator, Mapping
 from typing import Final
@@ -10,9 +10,10 @@ _COMPARED: Final = frozenset({"window", "clock"})
 
 
 def union_mistakes(boards: Mapping[str, Board], unsure: Mapping[str, frozenset[str]]) -> Iterator[str]:
-    """What is wrong between a union and its boards.
+    """All mistakes between unions and their boards.
 
-    `unsure` has the ids of boards with mistakes of their own, and the choices of each that are not known for that.
+    `unsure` holds the ids of boards with mistakes of their own, and the choices of each that are unknown because of
+    them.
     """
     for board in boards.values():
         yield from part_mistakes(board, board.union, boards, unsure)
@@ -21,7 +22,7 @@ def union_mistakes(boards: Mapping[str, Board], unsure: Mapping[str, frozenset[s
 def part_mistakes(
     board: Board, parts: Collection[str], boards: Mapping[str, Board], unsure: Mapping[str, frozenset[str]]
 ) -> Iterator[str]:
-    """What is wrong between a union and some of its parts; `unsure` as in `union_mistakes`."""
+    """Mistakes between a union and some of its parts. `unsure` is as in `union_mistakes`."""
     known = {*boards, *unsure} - {"", board.id}
     for part in board.union:
         if part not in parts:

@@ -1,9 +1,8 @@
-"""Windows cut into slots: plain arithmetic on integer seconds, no clock.
+"""Windows divided into slots: integer arithmetic on seconds, no clock.
 
-A slot is named by its start, in seconds since 1970 UTC. Slot `s` of length `L` is live at `t` while
-`s + L > t - window`; with `window` a multiple of `L` that is the same as `s >= newest - window`, where
-`newest` is the slot that `t` falls into. So a 24-hour board with hourly slots covers 24 to 25 hours.
-Calendar periods are slots too, of the lengths that the calendar gives them.
+A slot is named by its start, in seconds since 1970 UTC. Slot `s` of length `L` is live at `t` while `s + L > t -
+window`. If `window` is a multiple of `L`, that equals `s >= newest - window`, where `newest` is the slot of `t`. So a
+24-hour board with hourly slots covers 24 to 25 hours. Calendar periods are slots too, with the lengths of the calendar.
 """
 
 import re
@@ -23,19 +22,19 @@ _DURATION: Final = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,3})?)(ms|s|m|h|d)")
 
 
 def parse_duration(text: str) -> float:
-    """Read `100ms`, `1.5s`, `24h` or `7d` as seconds.
+    """Parse `100ms`, `1.5s`, `24h` or `7d` into seconds.
 
     Raises:
-        ValueError: the text is of another form; the message says what a duration looks like.
+        ValueError: the text is not a duration. The message shows the expected form.
     """
     match = _DURATION.fullmatch(text)
     if match is None:
-        raise ValueError(f"{text!r} is not a duration; write a number and ms, s, m, h or d, like 100ms or 24h")
-    return float(Fraction(match[1]) * _UNITS[match[2]] / 1000)  # exact: 1.1h is 3960s, in floats it is a little more
+        raise ValueError(f"{text!r} is not a duration; expected a number and ms, s, m, h or d, like 24h")
+    return float(Fraction(match[1]) * _UNITS[match[2]] / 1000)  # exact: 1.1h is 3960s, but slightly more in floats
 
 
 class Slot(NamedTuple):
-    """A piece of time that is counted as one: from `start` to before `end`, in seconds since 1970."""
+    """A piece of time that is counted as a unit: from `start` to before `end`, in seconds since 1970."""
 
     start: int
     end: int
@@ -45,32 +44,32 @@ EVER: Final = Slot(0, 2**53)
 
 
 class Rolling(msgspec.Struct, frozen=True):
-    """The last `length` seconds, counted in slots of `slot` seconds; slots that leave are subtracted."""
+    """The last `length` seconds, in slots of `slot` seconds. Slots that leave the window are subtracted."""
 
     length: int
     slot: int
 
-    tables: ClassVar[bool] = False  # whether each slot has a ranking of its own
+    tables: ClassVar[bool] = False  # whether each slot has its own ranking
 
     @property
     def live(self) -> int:
-        """How many slots one score can be the sum of."""
+        """Maximum number of slots that one score is the sum of."""
         return self.length // self.slot + 1
 
     def __post_init__(self) -> None:
-        """Refuse lengths on which slot arithmetic would not be exact."""
+        """Refuse lengths for which slot arithmetic would not be exact."""
         if self.slot < 1 or self.length < 1:
             raise ValueError("window and slot must be at least 1s")
         if self.length % self.slot:
             raise ValueError(f"the window ({self.length}s) is not a multiple of its slot ({self.slot}s)")
 
     def slot_at(self, seconds: int) -> Slot:
-        """The slot that holds a moment; moments before 1970 are negative."""
+        """The slot of a moment. Moments before 1970 are negative."""
         start = seconds // self.slot * self.slot
         return Slot(start, start + self.slot)
 
     def oldest(self, newest: int) -> int:
-        """The start of the oldest slot that is kept while the one that begins at `newest` is the newest."""
+        """The start of the oldest slot that is kept while `newest` is the start of the newest one."""
         return newest - self.length
 
     @classmethod
@@ -79,21 +78,25 @@ class Rolling(msgspec.Struct, frozen=True):
         return cls(*_all_seconds(rolling=rolling, slot=slot))
 
 
-class Sliding(msgspec.Struct, frozen=True):
-    """The last `length` seconds, exact to the event: each leaves by itself, to the millisecond."""
-
-    length: int
+class _OneSlot(msgspec.Struct, frozen=True):
+    """A window whose events are all in one slot."""
 
     tables: ClassVar[bool] = False
     live: ClassVar[int] = 1
 
     def slot_at(self, _seconds: int) -> Slot:
-        """All that counts is in one slot, which events leave one by one."""
+        """The only slot."""
         return EVER
 
     def oldest(self, _newest: int) -> int:
-        """There is but one slot."""
+        """The start of the only slot."""
         return EVER.start
+
+
+class Sliding(_OneSlot, frozen=True):
+    """The last `length` seconds, exact to the event: each event leaves the slot by itself, to the millisecond."""
+
+    length: int
 
     @classmethod
     def parse(cls, sliding: str) -> "Sliding":
@@ -104,26 +107,15 @@ class Sliding(msgspec.Struct, frozen=True):
         return cls(length)
 
 
-class Forever(msgspec.Struct, frozen=True):
-    """All time: nothing leaves."""
-
-    tables: ClassVar[bool] = False
-    live: ClassVar[int] = 1
-
-    def slot_at(self, _seconds: int) -> Slot:
-        """There is but one slot."""
-        return EVER
-
-    def oldest(self, _newest: int) -> int:
-        """There is but one slot."""
-        return EVER.start
+class Forever(_OneSlot, frozen=True):
+    """All time: no event leaves."""
 
 
 class Periods(msgspec.Struct, frozen=True, kw_only=True):
     """Calendar periods.
 
-    With `last`, one ranking over the newest `last` periods, which leave one by one; otherwise each period has its own,
-    kept for `keep` periods more, and taking late events for `grace` seconds after its end.
+    With `last`, there is one ranking over the newest `last` periods. Otherwise each period has its own ranking. It is
+    kept for `keep` more periods, and takes late events for `grace` seconds after its end.
     """
 
     unit: Unit
@@ -134,7 +126,7 @@ class Periods(msgspec.Struct, frozen=True, kw_only=True):
     grace: int = 0
 
     def __post_init__(self) -> None:
-        """Refuse what no calendar has."""
+        """Refuse invalid choices."""
         mistakes = []
         if self.last is not None and not 1 < self.last <= MOST_PERIODS:
             mistakes.append(f"last = {self.last} must be from 2 to {MOST_PERIODS} periods")
@@ -149,34 +141,34 @@ class Periods(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def tables(self) -> bool:
-        """Whether each period has a ranking of its own."""
+        """Whether each period has its own ranking."""
         return self.last is None
 
     @property
     def live(self) -> int:
-        """How many slots one score can be the sum of."""
+        """Maximum number of slots that one score is the sum of."""
         return self.last or 1
 
     @property
     def calendar(self) -> Calendar:
-        """What cuts time into the periods."""
+        """The calendar that divides time into the periods."""
         return _calendar(self)
 
     def slot_at(self, seconds: int) -> Slot:
-        """The period that holds a moment; before and after the years of calendars, the nearest one."""
+        """The period of a moment. Outside of the supported years, this is the nearest one."""
         period = _calendar(self).at(min(max(seconds, FIRST), LAST - 1))
         return Slot(period.start, period.end)
 
     def oldest(self, newest: int) -> int:
-        """The start of the oldest period that is kept while the one that begins at `newest` is the newest."""
+        """The start of the oldest period that is kept while `newest` is the start of the newest one."""
         return _oldest(self, newest)
 
     @classmethod
     def parse(cls, grace: str, **choices: Any) -> "Periods":  # noqa: ANN401 - checked by msgspec before
-        """Build a window from choices as a boards file has them.
+        """Build a window from choices of a boards file.
 
         Raises:
-            ValueError: they make none; a line for each mistake.
+            ValueError: the choices are invalid. The message has one line for each mistake.
         """
         mistakes, seconds = [], 0
         try:
@@ -207,7 +199,7 @@ def _calendar(periods: Periods) -> Calendar:
 
 @lru_cache(maxsize=256)
 def _oldest(periods: Periods, newest: int) -> int:
-    """Goes back period by period, for they differ in length."""
+    """Go back period by period, because their lengths differ."""
     calendar = _calendar(periods)
     period = calendar.at(newest)
     for _ in range(periods.keep if periods.last is None else periods.last - 1):
@@ -218,7 +210,7 @@ def _oldest(periods: Periods, newest: int) -> int:
 
 
 def _all_seconds(**texts: str) -> list[int]:
-    """Several durations in whole seconds; every mistake at once."""
+    """Several durations in whole seconds, with all mistakes at once."""
     seconds, mistakes = [], []
     for name, text in texts.items():
         try:

@@ -5,10 +5,10 @@ from live.fanout.position import Position
 
 
 class Announcements:
-    """The state of a board that is announced to its viewers.
+    """The state of a board that its viewers receive besides records.
 
-    `stale` is the reason why the records may be out of date, None when they are not. `viewer_count` is the number of
-    viewers in all processes, None before it is known. `is_due` says that viewers may not have been told yet.
+    `stale` is the reason why the records may be out of date, or None. `viewer_count` is the number of viewers in all
+    processes, None before it is known. `is_due` is true while some viewers may not have received the latest state.
     """
 
     __slots__ = ("is_due", "stale", "viewer_count")
@@ -19,7 +19,7 @@ class Announcements:
         self.is_due = False
 
     def set_stale(self, reason: str | None) -> bool:
-        """Announce that the board is stale for a reason, or (None) no longer; True when that is news."""
+        """Set the reason why the board is stale, or None if it is not. Returns whether that is a change."""
         if reason == self.stale:
             return False
         self.stale = reason
@@ -27,7 +27,7 @@ class Announcements:
         return True
 
     def set_viewer_count(self, count: int) -> bool:
-        """Announce how many viewers watch; True when that is news."""
+        """Set the number of viewers. Returns whether that is a change."""
         if count == self.viewer_count:
             return False
         self.viewer_count = count
@@ -35,12 +35,12 @@ class Announcements:
         return True
 
     def take_due(self) -> bool:
-        """Whether to tell all viewers now."""
+        """Whether to send the state to all viewers now."""
         due, self.is_due = self.is_due or self.stale is not None, False
         return due
 
     def next_frame(self, position: Position) -> Frame | None:
-        """The frame that is due at a position, which moves with it; None when there is none."""
+        """The frame that a viewer at a position needs next, or None. The position moves with it."""
         if position.stale != self.stale:
             position.stale = self.stale
             return status_frame(self.stale)

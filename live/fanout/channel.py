@@ -1,4 +1,4 @@
-"""The channel of one board in one process: reads the top once per tick, and brings every viewer up to date."""
+"""The channel of one board in one process: it reads the top once per tick, and brings every viewer up to date."""
 
 import asyncio
 import math
@@ -22,16 +22,16 @@ from live.metrics import CONFLATED, SEND_LAG_SECONDS, VIEWERS
 from live.settings import Settings
 from live.store.board.reader import BoardReader
 
-_MOST_AT_ONCE: Final = 256  # frames between two turns of the event loop
-SILENCE: Final = 5.0  # seconds without a frame after which a viewer is told that the connection is alive
-_RETRY: Final = 500  # milliseconds until a read that failed is tried again
+_MOST_AT_ONCE: Final = 256  # frames; then other tasks of the event loop run
+SILENCE: Final = 5.0  # seconds without a message after which a viewer receives `alive`
+_RETRY: Final = 500  # milliseconds between a failed read and the next try
 
 
 class Channel:
     """One board in this process.
 
-    `announcements` is what viewers receive besides records. `ended` is the close code of a channel that has ended.
-    `position` is the epoch and offset of the last read.
+    `announcements` is the state that viewers receive besides records. `ended` is the close code of a channel that has
+    ended. `position` is the epoch and offset of the last read.
     """
 
     def __init__(self, reader: BoardReader, settings: Settings, schedule: "Schedule[Channel]") -> None:
@@ -45,13 +45,14 @@ class Channel:
         self._lookups = RankLookups()
         self._reads = 0
         self._tick: Tick | None = None  # the refresh in progress
-        self._heard_at: float | None = None  # of the first change, or suspected change, that is not shown yet
-        self._changed = False  # whether a change was heard that is not shown yet
+        # When the first change that viewers have not received yet was reported or suspected.
+        self._heard_at: float | None = None
+        self._changed = False  # whether a change was reported that viewers have not received yet
         self._gauge = VIEWERS.labels(reader.state.board.id)
 
     @property
     def viewers(self) -> int:
-        """How many viewers this process has."""
+        """Number of viewers in this process."""
         return len(self._viewers)
 
     @property
@@ -61,10 +62,6 @@ class Channel:
 
     # Viewers
 
-    def variant_of(self, asked: Subscription) -> Variant:
-        """The variant of a subscription."""
-        return self._variants.find_or_add(asked)
-
     def require_room(self, asked: Subscription) -> None:
         """Check that one more rank lookup is possible, if the subscription needs one.
 
@@ -73,15 +70,16 @@ class Channel:
         """
         self._lookups.require_room(self._variants.find(asked), asked)
 
-    def position_of(self, asked: Subscription) -> Position:
-        """The position of a viewer that connects or reconnects."""
-        return Position(asked.epoch, asked.offset, self._reads, self._lookups.find(self.variant_of(asked), asked))
+    def place_of(self, asked: Subscription) -> tuple[Variant, Position]:
+        """The variant and the position of a viewer that connects or reconnects."""
+        variant = self._variants.find_or_add(asked)
+        return variant, Position(asked.epoch, asked.offset, self._reads, self._lookups.find(variant, asked))
 
     def enter(self, viewer: Viewer) -> None:
         """Add a viewer, and wake it when there is something to send."""
         variant = viewer.variant
         if not self._viewers:
-            self.announcements.stale = self._heard_at = None  # out of date: the first read tells what holds now
+            self.announcements.stale = self._heard_at = None  # unknown without viewers: the next read finds out
             self._changed = False
         self._viewers.add(viewer)
         self._gauge.inc()
@@ -110,7 +108,7 @@ class Channel:
             self._variants.remove(variant)
 
     def renew(self, reader: BoardReader) -> None:
-        """Go on with a new definition or a new epoch of the board: every viewer receives a sync."""
+        """Replace the reader after a new definition or a new epoch of the board: every viewer receives a sync."""
         self.reader = reader
         if self._tick is not None:
             self._tick.is_outdated = True
@@ -119,15 +117,15 @@ class Channel:
         self.look_again()
 
     def end(self, code: int) -> None:
-        """Disconnect the viewers, with one of `CLOSE_CODES`."""
+        """Disconnect all viewers with one of `CLOSE_CODES`."""
         self.ended = code
         for viewer in list(self._viewers):
             viewer.end(code)
 
-    # What the hub hears
+    # Notices from the hub
 
     def changed(self) -> None:
-        """The board changed."""
+        """Handle a notice that the board changed."""
         if self._viewers and self._changed:
             CONFLATED.inc()
         self._changed = True
@@ -143,17 +141,17 @@ class Channel:
             self._mark(variant)
 
     def set_stale(self, reason: str | None) -> None:
-        """Tell the viewers that the records are stale for a reason, or (None) no longer."""
+        """Set the reason why the records are stale, or None if they are not, and send it to the viewers."""
         if self.announcements.set_stale(reason) and self._viewers:
             self._tick_soon()
 
     def set_viewer_count(self, count: int) -> None:
-        """Tell the viewers how many viewers all processes have."""
+        """Set the number of viewers in all processes, and send it to the viewers."""
         if self.announcements.set_viewer_count(count) and self._viewers:
             self._tick_soon()
 
     def due_frame(self, variant: Variant, position: Position) -> Frame | None:
-        """The frame that is due at a position, which moves with it; None when there is none."""
+        """The frame that a viewer at a position needs next, or None. The position moves with it."""
         frame = variant.next_frame(position) or position.next_around() or self.announcements.next_frame(position)
         now = time.monotonic()
         if frame is None and now - position.sent_at >= SILENCE:
@@ -163,13 +161,13 @@ class Channel:
         return frame
 
     async def keep_alive(self) -> None:
-        """Tell the viewers that were sent nothing for a while that the connection is alive."""
+        """Send `alive` to viewers that received nothing for a while."""
         await self._spread(list(self._variants), time.monotonic() - SILENCE)
 
     # Ticks
 
     def begin(self, now: int) -> Tick | None:
-        """Begin a tick; None while one is in progress, because its end looks for what is due."""
+        """Begin a tick. Returns None while another one is in progress; `finish` then schedules what became due."""
         if self._tick is not None or self.ended is not None:
             return None
         variants = self._variants.take_due(now)
@@ -181,9 +179,14 @@ class Channel:
         return self._tick
 
     async def finish(self, tick: Tick, page: Page | Exception | None) -> bool:
-        """Bring every viewer up to date with what was read: a page, the reason why there is none, or None for no read.
+        """Bring every viewer up to date after the read of a tick.
 
-        Returns whether rank lookups are due: call `look_up`.
+        Args:
+            tick: what `begin` returned.
+            page: the page that was read, the error if the read failed, or None if the tick needed no read.
+
+        Returns:
+            Whether rank lookups are due. If so, call `look_up`.
         """
         heard_at = tick.heard_at
         if isinstance(page, Exception):
@@ -191,7 +194,8 @@ class Channel:
                 variant.due = self._schedule.now() + _RETRY
             self.announcements.set_stale(reason_of(page))
             heard_at = None
-        elif page is not None and not tick.is_outdated:  # `renew` has marked the variants of an outdated tick again
+        # `renew` has already scheduled another read after an outdated tick.
+        elif page is not None and not tick.is_outdated:
             self._take(tick, page)
         await self._spread(list(self._variants) if self.announcements.take_due() else tick.variants)
         if heard_at is not None:
@@ -207,14 +211,14 @@ class Channel:
         return self._lookups.are_waiting
 
     async def look_up(self) -> None:
-        """Do the rank lookups that are due, beside the ticks: no other viewer waits for them."""
+        """Do the rank lookups that are due. They run beside the ticks, so other viewers don't wait for them."""
         if not await self._lookups.look_up(lambda: self.reader):
             self._schedule.add(self._schedule.now() + _RETRY, self)
 
     def _take(self, tick: Tick, page: Page) -> None:
-        """Take a page: viewers move to it when they are woken."""
+        """Take a page. Viewers receive it when they are woken."""
         if self.position is not None and page.epoch == self.position[0] and page.offset < self.position[1]:
-            self._forget()  # the store went back: what viewers have seen does not exist any more
+            self._forget()  # the store went back, so what viewers have seen no longer exists
         self.position = (page.epoch, page.offset)
         self._variants.keep(page)
         self.announcements.set_stale(None)
@@ -222,12 +226,12 @@ class Channel:
             variant.advance(page, tick.number)
 
     def _forget(self) -> None:
-        """Forget what was read: every viewer receives a sync."""
+        """Forget everything that was read: every viewer receives a sync."""
         self._variants.forget()
         self._lookups.forget()
 
     def _mark(self, variant: Variant) -> None:
-        """Read a variant at its next tick; at once if it waits for its first page."""
+        """Read a variant at its next tick, or at once if it has no page yet."""
         now = self._schedule.now()
         if variant.due is None:
             variant.due = now if variant.is_empty else self._schedule.after(now, variant.interval)
@@ -239,9 +243,9 @@ class Channel:
             self._schedule.add(self._schedule.now(), self)
 
     async def _spread(self, variants: Iterable[Variant], silent_since: float = math.inf) -> None:
-        """Bring the viewers of variants up to date that were sent nothing since a time, by default all of them.
+        """Bring the viewers of some variants up to date that received nothing since a time (default: all of them).
 
-        The event loop has its turn in between.
+        Other tasks of the event loop run in between.
         """
         sent = 0
         for variant in variants:
@@ -268,5 +272,5 @@ class Channel:
 
 
 def reason_of(error: Exception) -> str:
-    """What viewers are told about an error; the details go to the log."""
+    """The reason that viewers receive for an error. The log has the details."""
     return "the store lost the board's data" if isinstance(error, EpochLostError) else "store unreachable"

@@ -1,4 +1,4 @@
-"""A cohort: viewers at one position with nothing waiting, so that a frame goes straight to their sockets.
+"""A cohort: viewers at the same position with nothing waiting to be sent, so a frame goes straight to their sockets.
 
 The loop over a cohort is the hottest one of the fan-out. It writes the same bytes to one file descriptor after another,
 with no lookup, check or await in between. A viewer that can't take a whole frame leaves the cohort.
@@ -10,26 +10,26 @@ from typing import Final, Protocol
 from live.fanout.frames import Frame
 from live.fanout.position import Position
 
-MOST: Final = 256  # members of a cohort; the event loop has its turn between two cohorts
+MOST: Final = 256  # members; between two cohorts, other tasks of the event loop run
 _BROKEN: Final = -1
 
 
 class Member(Protocol):
-    """A viewer, as its cohort sees it; `fd` is -1 where frames must go through `write`."""
+    """A viewer as its cohort sees it. `fd` is -1 if frames must go through `write`."""
 
     @property
     def fd(self) -> int:
         """The file descriptor of the socket."""
 
     def write(self, data: bytes | memoryview) -> bool:
-        """Send, or let wait; False when some of it waits."""
+        """Send data, or queue it. Returns False if some of it is queued."""
 
     def abort(self) -> None:
-        """The connection is broken."""
+        """Close a broken connection."""
 
 
 class Cohort:
-    """Members at one position; it moves for all of them."""
+    """Members that share one position."""
 
     __slots__ = ("_direct", "_indirect", "position")
 
@@ -42,21 +42,24 @@ class Cohort:
         return len(self._direct) + len(self._indirect)
 
     def add(self, member: Member) -> None:
-        """Take in a member that stands where we do."""
+        """Add a member that is at the position of the cohort."""
         if member.fd < 0:
             self._indirect[member] = None
         else:
             self._direct[member.fd] = member
 
     def discard(self, member: Member) -> None:
-        """Let a member go, before its file descriptor is another's."""
+        """Remove a member. Call this before another connection can reuse its file descriptor."""
         if member.fd < 0:
             self._indirect.pop(member, None)
         else:
             self._direct.pop(member.fd, None)
 
     def send(self, frame: Frame) -> list[Member]:
-        """Give every member a frame; gives back those that have some of it waiting, and are members no more."""
+        """Send a frame to every member.
+
+        Returns the members that left the cohort because some of the frame is queued.
+        """
         wire = frame.wire
         size = len(wire)
         short: list[tuple[int, int]] = []
@@ -72,9 +75,9 @@ class Cohort:
         return [*self._finish(wire, short), *self._send_indirect(wire)]
 
     def _finish(self, wire: bytes, short: list[tuple[int, int]]) -> list[Member]:
-        """Hand what did not fit to the transports."""
+        """Pass what the sockets did not take to the transports."""
         behind: list[Member] = []
-        rest = memoryview(wire)  # not copied for each: they may be many, and the frame large
+        rest = memoryview(wire)  # a view, because copies of a large frame for many members would fill the memory
         for fd, sent in short:
             member = self._direct.pop(fd)
             if sent == _BROKEN:

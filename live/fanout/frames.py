@@ -10,11 +10,11 @@ from websockets import frames as websocket
 
 from live.domain.ranking import Page, Ranks, Record, diff
 
-_LEAST_RECORD: Final = len(b'{"key":"a","score":0,"rank":1},')  # bytes; no record of a sync is shorter
+_LEAST_RECORD: Final = len(b'{"key":"a","score":0,"rank":1},')  # bytes of the shortest possible record
 
 
 class Sync(msgspec.Struct, frozen=True, tag="sync", tag_field="type"):
-    """The whole top of a board; `ranks` says how equal scores are ranked, if not `ordinal`."""
+    """The whole top of a board."""
 
     board: str
     epoch: str
@@ -28,9 +28,11 @@ class Sync(msgspec.Struct, frozen=True, tag="sync", tag_field="type"):
 
 
 class Update(msgspec.Struct, frozen=True, tag="update", tag_field="type"):
-    """What changed in the top since an offset; see `live.domain.ranking` for how to apply it.
+    """The changes of the top since an offset. Apply it to the list that you have at that offset.
 
-    `recovered` is true in the first message to a viewer that came back, and missed no more than this.
+    Remove the members in `removed` and in `changed` from your list. Then insert each record of `changed`, in the given
+    order, at its `position`, or at its `rank` if it has no position. The other ranks follow from the places in the
+    list.
     """
 
     epoch: str
@@ -45,7 +47,7 @@ class Update(msgspec.Struct, frozen=True, tag="update", tag_field="type"):
 
 
 class Status(msgspec.Struct, frozen=True, tag="status", tag_field="type", omit_defaults=True):
-    """Whether what the viewer shows is up to date; `retry_after`, in seconds, when it is about to be let go."""
+    """Whether the records may be out of date, and when to reconnect if the server closes the connection."""
 
     stale: bool
     reason: str | None = None
@@ -53,15 +55,15 @@ class Status(msgspec.Struct, frozen=True, tag="status", tag_field="type", omit_d
 
 
 class Viewers(msgspec.Struct, frozen=True, tag="viewers", tag_field="type"):
-    """How many watch the board, in all processes."""
+    """The number of viewers of the board, in all processes."""
 
     count: int
 
 
 class Around(msgspec.Struct, frozen=True, tag="around", tag_field="type"):
-    """The record of the key that a viewer asked for: its neighbours, and what it misses to the rank above (`gap`).
+    """The rank of the member that you asked for with `key`, with its neighbours.
 
-    A key that is not on the board has no score, rank and gap.
+    `score`, `rank` and `gap` are null if the member is not on the board.
     """
 
     epoch: str
@@ -75,7 +77,7 @@ class Around(msgspec.Struct, frozen=True, tag="around", tag_field="type"):
 
 
 class Alive(msgspec.Struct, frozen=True, tag="alive", tag_field="type"):
-    """The connection is alive: the server sends this after about 5 seconds without another message."""
+    """A sign that the connection is alive. The server sends it after about 5 seconds without another message."""
 
 
 MessageType = Literal["sync", "update", "status", "viewers", "around", "alive"]
@@ -83,7 +85,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 class Frame:
-    """A message ready to be sent, shared by all who get it; `id` is the position that it takes a viewer to, if any."""
+    """A message ready to send, shared by all its receivers. `id` is the position after the message, or empty."""
 
     def __init__(self, kind: MessageType, payload: bytes, identity: str = "") -> None:
         self.type = kind
@@ -97,12 +99,15 @@ class Frame:
 
     @cached_property
     def wire(self) -> bytes:
-        """The message as a server's WebSocket frame: it is not masked, so it is the same for every viewer."""
+        """The message as a WebSocket frame.
+
+        Frames of a server are not masked, so all viewers receive the same bytes.
+        """
         return websocket.Frame(websocket.Opcode.TEXT, self.payload).serialize(mask=False)
 
     @cached_property
     def event(self) -> bytes:
-        """The message as a server-sent event; JSON has no line breaks outside of strings, nor unescaped in them."""
+        """The message as a server-sent event. The payload is one line, because JSON strings escape line breaks."""
         position = f"id: {self.id}\n" if self.id else ""
         return f"{position}event: {self.type}\ndata: ".encode() + self.payload + b"\n\n"
 
@@ -111,7 +116,7 @@ ALIVE: Final = Frame("alive", _encode(Alive()))
 
 
 def sync_frame(board: str, page: Page, size: int, ranks: Ranks, *, recovered: bool = False) -> Frame:
-    """The top `size` of a page that begins at rank 1."""
+    """A sync with the top `size` of a page that starts at rank 1."""
     sync = Sync(
         board=board,
         epoch=page.epoch,
@@ -127,7 +132,7 @@ def sync_frame(board: str, page: Page, size: int, ranks: Ranks, *, recovered: bo
 
 
 def update_frame(old: Page, new: Page, size: int, *, recovered: bool = False) -> Frame:
-    """What turns the top `size` of one page into that of another; both begin at rank 1 and share an epoch."""
+    """An update from the top `size` of one page to that of another. Both start at rank 1 and have the same epoch."""
     changed, removed = diff(old.records[:size], new.records[:size])
     update = Update(
         epoch=new.epoch,
@@ -144,25 +149,25 @@ def update_frame(old: Page, new: Page, size: int, *, recovered: bool = False) ->
 
 
 def is_surely_smaller(update: Frame, page: Page, size: int) -> bool:
-    """Whether an update is smaller than the sync that it replaces, as far as can be told without making that."""
+    """Whether an update is certainly smaller than the sync that could replace it, without encoding the sync."""
     return len(update.payload) <= _LEAST_RECORD * min(size, len(page.records))
 
 
 def status_frame(reason: str | None, retry_after: float | None = None) -> Frame:
-    """The board is stale for a reason, or (None) up to date again."""
+    """A status: stale for a reason, or up to date (None)."""
     return Frame("status", _encode(Status(reason is not None, reason, retry_after)))
 
 
 def viewers_frame(count: int) -> Frame:
-    """How many watch."""
+    """The number of viewers."""
     return Frame("viewers", _encode(Viewers(count)))
 
 
 def around_frame(around: Around) -> Frame:
-    """One key and its neighbours."""
+    """The rank of one member, with its neighbours."""
     return Frame("around", _encode(around))
 
 
 def position_id(epoch: str, offset: int) -> str:
-    """A position as one word: the `id` of a server-sent event."""
+    """A position as text: the `id` of a server-sent event."""
     return f"{epoch}:{offset}"

@@ -1,4 +1,4 @@
-"""The last pages of a board, so that a viewer who comes back can be told what it missed: pure, bounded."""
+"""The last pages of a board, so that a viewer that reconnects receives only the changes it missed."""
 
 from collections import OrderedDict
 
@@ -6,7 +6,7 @@ from live.domain.ranking import Page
 
 
 class History:
-    """Pages by where the board stood, of one epoch, the newest last; at most `size` of them."""
+    """The newest pages of one epoch, by offset; at most `size` of them."""
 
     def __init__(self, size: int) -> None:
         self._size = size
@@ -14,7 +14,7 @@ class History:
         self._pages: OrderedDict[int, Page] = OrderedDict()
 
     def add(self, page: Page) -> None:
-        """Keep a page; another epoch, or an offset before that of the last, begins anew."""
+        """Add a page. A new epoch, or an offset that went back, clears the history first."""
         if page.epoch != self._epoch or (self._pages and page.offset < next(reversed(self._pages))):
             self.clear()
             self._epoch = page.epoch
@@ -25,12 +25,12 @@ class History:
                 self._pages.popitem(last=False)
 
     def find(self, epoch: str | None, offset: int, size: int) -> Page | None:
-        """The page at a position, if it is still known for the top `size`."""
+        """The page at a position, if the history has it with at least the top `size`."""
         page = self._pages.get(offset) if epoch == self._epoch else None
         if page is None or len(page.records) < min(size, page.rank_count):
             return None
         return page
 
     def clear(self) -> None:
-        """Forget everything: the records of the board mean something else now."""
+        """Forget all pages."""
         self._pages.clear()

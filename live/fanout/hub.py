@@ -1,4 +1,4 @@
-"""The hub of one process: hears that boards changed, and has their channels tell the viewers."""
+"""The hub of one process: it hears which boards changed, and lets their channels update the viewers."""
 
 import asyncio
 import time
@@ -26,11 +26,11 @@ log = structlog.get_logger()
 
 _CHECK_INTERVAL: Final = 0.5  # seconds
 _BOARDS_A_CALL: Final = 64
-_KEEP_ALIVE_INTERVAL: Final = 1.0  # seconds between two looks for viewers that were sent nothing for a while
+_KEEP_ALIVE_INTERVAL: Final = 1.0  # seconds between two checks for viewers that received nothing for a while
 
 
 class Hub:
-    """All channels of the process, and the one connection that hears their notices."""
+    """All channels of the process, and the one connection that receives their notices."""
 
     def __init__(self, client: Store, readers: Iterable[BoardReader], settings: Settings, presence: Presence) -> None:
         self.channels: dict[str, Channel] = {}
@@ -49,7 +49,7 @@ class Hub:
     # Boards
 
     def add(self, reader: BoardReader) -> None:
-        """Feed one more board; one that is fed already goes on with this reader."""
+        """Add a board. If the hub has the board already, its channel continues with the new reader."""
         board = reader.state.board.id
         if board in self.channels:
             self.channels[board].renew(reader)
@@ -58,13 +58,13 @@ class Hub:
         self._notices.add(reader.state.keys.channel, board)
 
     def remove(self, board: str) -> None:
-        """Let go of a board that is no more, and of its viewers."""
+        """Remove a deleted board and disconnect its viewers."""
         channel = self.channels.pop(board)
         self._notices.remove(channel.reader.state.keys.channel)
         channel.end(BOARD_GONE)
 
     def drain(self) -> None:
-        """Let all viewers go, and take no more: the process stops."""
+        """Disconnect all viewers and accept no more, because the process stops."""
         if not self._draining:
             self._draining = True
             for channel in self.channels.values():
@@ -74,13 +74,13 @@ class Hub:
 
     @contextmanager
     def watch(self, board: str, asked: Subscription, address: str = "") -> Iterator[PullViewer]:
-        """Be a viewer that asks for its frames while in the context.
+        """Watch a board as a pull viewer for as long as the context lasts.
 
         Raises:
             ProblemError: `too_many_viewers`, or `board_not_found`.
         """
         channel = self.admit(board, asked, address)
-        reader = PullViewer(channel, channel.variant_of(asked), channel.position_of(asked))
+        reader = PullViewer(channel, *channel.place_of(asked))
         self._enter(reader, address)
         try:
             yield reader
@@ -88,13 +88,16 @@ class Hub:
             self.leave(reader, address)
 
     def add_push_viewer(self, channel: Channel, asked: Subscription, address: str, sink: Sink) -> PushViewer:
-        """Be, until `leave`, a viewer whose frames are written to its connection, on a channel that `admit` gave."""
-        viewer = PushViewer(channel, channel.variant_of(asked), channel.position_of(asked), sink)
+        """Add a viewer whose frames are written to its connection, on a channel from `admit`.
+
+        Call `leave` when it is gone.
+        """
+        viewer = PushViewer(channel, *channel.place_of(asked), sink)
         self._enter(viewer, address)
         return viewer
 
     def leave(self, viewer: Viewer, address: str) -> None:
-        """A viewer is gone."""
+        """Remove a viewer."""
         self.viewers -= 1
         self._addresses[address] -= 1
         if not self._addresses[address]:
@@ -102,7 +105,7 @@ class Hub:
         viewer.channel.leave(viewer)
 
     def admit(self, board: str, asked: Subscription, address: str) -> Channel:
-        """The channel of a board, when there is room for one more viewer from an address ('' for an unknown one).
+        """The channel of a board, if there is room for one more viewer from an address ('' if it is unknown).
 
         Raises:
             ProblemError: `too_many_viewers`, `stopping`, or `board_not_found`.
@@ -132,20 +135,20 @@ class Hub:
     # Work
 
     async def run(self) -> None:
-        """Hear notices and refresh channels, for ever."""
+        """Receive notices and refresh channels, until cancelled."""
         try:
             async with asyncio.TaskGroup() as tasks:
                 self._group = tasks
                 self._schedule.start()
                 tasks.create_task(self._hear())
-                tasks.create_task(self._check_for_ever())
-                tasks.create_task(self._count_for_ever())
+                tasks.create_task(self._check_positions())
+                tasks.create_task(self._count_viewers())
                 tasks.create_task(self._keep_alive())
         finally:
             self._schedule.stop()
 
     def _tick(self, channels: list[Channel], now: int) -> None:
-        """Refresh what is due, so many boards with one call to the store."""
+        """Refresh the channels that are due. One call to the store reads many boards."""
         assert self._group is not None, "nothing ticks before the hub runs"  # noqa: S101
         begun = [(channel, tick) for channel in channels if (tick := channel.begin(now)) is not None]
         for first in range(0, len(begun), _BOARDS_A_CALL):
@@ -174,20 +177,20 @@ class Hub:
                     self.channels[board].look_again()
                 case Away(reason):
                     STORE_STALE.set(1)
-                    log.warning("the store is away", reason=reason)
+                    log.warning("the store is unavailable", reason=reason)
                     for channel in self.channels.values():
                         channel.set_stale(reason_of(StoreUnavailableError(reason)))
 
-    async def _check_for_ever(self) -> None:
-        """Compare where boards stand with what was read: a notice may get lost without a trace."""
+    async def _check_positions(self) -> None:
+        """Compare the positions of the boards with what was read, because a notice can get lost without an error."""
         while True:
             await asyncio.sleep(_CHECK_INTERVAL)
             await _check(self._client, [channel for channel in self.channels.values() if channel.viewers])
 
-    async def _count_for_ever(self) -> None:
-        """Tell the store how many watch here, and the viewers how many watch anywhere."""
+    async def _count_viewers(self) -> None:
+        """Report the number of viewers here to the store, and send the total to the viewers."""
         while True:
-            with suppress(StoreUnavailableError):  # it is said again at the next beat
+            with suppress(StoreUnavailableError):  # the next beat reports it again
                 totals = await self._presence.report(
                     {board: channel.viewers for board, channel in self.channels.items()}
                 )
@@ -197,7 +200,7 @@ class Hub:
             await asyncio.sleep(BEAT)
 
     async def _keep_alive(self) -> None:
-        """Tell viewers of quiet boards that their connections are alive: a browser can't see pings."""
+        """Send `alive` to viewers of quiet boards, because a page can't see the pings of a WebSocket."""
         while True:
             await asyncio.sleep(_KEEP_ALIVE_INTERVAL)
             for channel in list(self.channels.values()):
@@ -207,7 +210,7 @@ class Hub:
 
 async def _check(client: Store, channels: list[Channel]) -> None:
     settled = [(channel, channel.position) for channel in channels if channel.is_settled]
-    with suppress(StoreUnavailableError):  # who reads next finds out, and says so
+    with suppress(StoreUnavailableError):  # the next read reports it
         positions = await read_positions(client, [channel.reader for channel, _ in settled]) if settled else []
         for (channel, known), position in zip(settled, positions, strict=True):
             if position != known == channel.position and channel.is_settled:

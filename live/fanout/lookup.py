@@ -1,4 +1,4 @@
-"""One key that viewers asked for: what they are told of it."""
+"""The rank of one member that viewers asked for."""
 
 import asyncio
 from collections.abc import Callable
@@ -10,20 +10,20 @@ from live.domain.ranking import Page, neighbourhood
 from live.fanout.frames import Around, Frame, around_frame
 from live.store.board.reader import Spot
 
-_MOST_AT_ONCE: Final = 256  # viewers between two turns of the event loop
+_MOST_AT_ONCE: Final = 256  # viewers; then other tasks of the event loop run
 
 
 class Asker(Protocol):
-    """A viewer that asked for a key."""
+    """A viewer that asked for a member."""
 
     def wake(self) -> None:
-        """There may be something to send."""
+        """Check whether there is something to send."""
 
 
 class RankLookup:
-    """What the viewers of a variant are told of one key, with `around` neighbours on each side.
+    """The rank of one member for the viewers of a variant, with `around` neighbours on each side.
 
-    `frame` is None before the first read; after that it is another only when it says another thing.
+    `frame` is None before the first read. After that, it is replaced only if its content changes.
     """
 
     __slots__ = ("_spot", "_told", "around", "askers", "frame", "key")
@@ -38,18 +38,18 @@ class RankLookup:
 
     @property
     def wanted(self) -> tuple[str, int]:
-        """What has to be read: the key, and how many on each side; the one above is needed for the gap."""
+        """What to read: the member, and the number of records on each side. The gap needs the one above."""
         return self.key, max(self.around, 1)
 
     def is_read_at(self, epoch: str, offset: int) -> bool:
-        """Whether what was read last is no older than the board at a position."""
+        """Whether the last read is at least as new as a position of the board."""
         if self._spot is None:
             return False
         read_epoch, read_offset = self._spot.position
         return read_epoch == epoch and read_offset >= offset
 
     def take(self, spot: Spot, page_of: Callable[[Spot], Page]) -> bool:
-        """Take what was read; True when there is something to tell: that the offset is another is nothing."""
+        """Take what was read. Returns whether there is something to send; a new offset alone is not."""
         before, self._spot = self._spot, spot
         if before is not None and spot.is_same(before):
             return False
@@ -60,7 +60,7 @@ class RankLookup:
         return True
 
     async def tell(self) -> None:
-        """Have everyone who asked look at the frame."""
+        """Wake all viewers that asked for this member."""
         for number, asker in enumerate(list(self.askers), 1):
             if asker in self.askers:
                 asker.wake()
@@ -68,7 +68,7 @@ class RankLookup:
                 await asyncio.sleep(0)
 
     def forget(self) -> None:
-        """What was read may mean another thing by now, so that it has to be looked at again."""
+        """Forget what was read, because it may have another meaning now."""
         self._spot = None
 
     def _around(self, page: Page) -> Around:

@@ -1,4 +1,4 @@
-"""The keys that the viewers of a channel asked for: one for each variant, key and number of neighbours."""
+"""The rank lookups of a channel: one for each variant, member and number of neighbours."""
 
 from collections.abc import Callable, Collection, Sequence
 from typing import Final
@@ -10,26 +10,27 @@ from live.fanout.variant import Variant
 from live.fanout.viewer import Viewer
 from live.store.board.reader import BoardReader
 
-_MOST: Final = 10_000  # that are read in every tick
-_BATCH: Final = 200  # that are read at once; then those who asked are told, and the event loop has its turn
+_MOST: Final = 10_000  # lookups that every tick can read
+_BATCH: Final = 200  # lookups per read; then their viewers receive the result, and other tasks of the event loop run
 
 
 class RankLookups:
-    """The rank lookups of a channel, while somebody asks for them."""
+    """The rank lookups that viewers of a channel currently ask for."""
 
     def __init__(self) -> None:
         self._lookups: dict[tuple[Variant, str, int], RankLookup] = {}
-        self._due: dict[RankLookup, tuple[str, int] | None] = {}  # at which position, or any; first come, first read
+        # The position to read at least, or None for any; in order of arrival.
+        self._due: dict[RankLookup, tuple[str, int] | None] = {}
         self._reading = False
         self._renewals = 0
 
     @property
     def are_waiting(self) -> bool:
-        """Whether some are to be read, and nobody does."""
+        """Whether lookups are due and no read is in progress."""
         return bool(self._due) and not self._reading
 
     def require_room(self, variant: Variant | None, asked: Subscription) -> None:
-        """Refuse one more key than are looked up; `variant` is None for one that nobody watches yet.
+        """Check that one more lookup is possible; `variant` is None if nobody watches it yet.
 
         Raises:
             ProblemError: `too_many_viewers`.
@@ -39,14 +40,14 @@ class RankLookups:
         raise ProblemError("too_many_viewers", f"{_MOST} keys of this board are watched already", retry_after=5)
 
     def find(self, variant: Variant, asked: Subscription) -> RankLookup | None:
-        """The lookup that a viewer asks for who is about to enter, if it asks for one."""
+        """The lookup that a new viewer asks for, or None."""
         if asked.key is None:
             return None
         name = (variant, asked.key, asked.around)
         return self._lookups.setdefault(name, RankLookup(asked.key, asked.around))
 
     def enter(self, viewer: Viewer) -> bool:
-        """Keep what a viewer asks for up to date; True when it is a lookup that was never read."""
+        """Add a viewer to the lookup that it asks for. Returns whether that lookup was never read."""
         lookup = viewer.position.lookup
         if lookup is None:
             return False
@@ -56,7 +57,7 @@ class RankLookups:
         return lookup.frame is None
 
     def leave(self, viewer: Viewer) -> None:
-        """A viewer is gone; what nobody asks for is not looked up."""
+        """Remove a viewer, and the lookup if nobody else asks for it."""
         lookup = viewer.position.lookup
         if lookup is None:
             return
@@ -66,26 +67,26 @@ class RankLookups:
             del self._lookups[viewer.variant, lookup.key, lookup.around]
 
     def forget(self) -> None:
-        """The board was changed, or has another life: look at everything again."""
+        """Read all lookups again, because the board was redefined or has a new epoch."""
         self._renewals += 1
         for lookup in self._lookups.values():
             lookup.forget()
 
     def mark(self, variants: Collection[Variant], epoch: str, offset: int) -> None:
-        """The lookups of these variants are to be read, as they stand at a position of the board or later."""
+        """Read the lookups of some variants again, at a position of the board or later."""
         self._due.update(
             (lookup, (epoch, offset)) for (variant, _, _), lookup in self._lookups.items() if variant in variants
         )
 
     async def look_up(self, reader_of: Callable[[], BoardReader]) -> bool:
-        """Read those that are to be read, and tell who asked, until there are none; False when the store is away."""
+        """Read the lookups that are due and send the results, until none is due. Returns False if the store is away."""
         if self._reading:
             return True
         self._reading = True
         try:
             while batch := self._next_batch():
                 await self._read(batch, reader_of())
-        except (StoreUnavailableError, EpochLostError):  # whoever reads the top says so
+        except (StoreUnavailableError, EpochLostError):  # the read of the top reports it
             return False
         finally:
             self._reading = False
@@ -96,7 +97,7 @@ class RankLookups:
         while self._due and len(batch) < _BATCH:
             lookup = next(iter(self._due))
             position = self._due.pop(lookup)
-            if position is None or not lookup.is_read_at(*position):  # or it was read since it became due
+            if position is None or not lookup.is_read_at(*position):  # otherwise it was read after it became due
                 batch.append(lookup)
         return batch
 
@@ -105,7 +106,7 @@ class RankLookups:
         try:
             spots = await reader.places([lookup.wanted for lookup in batch])
         finally:
-            if spots is None or renewals != self._renewals:  # not read, or by a definition that is over
+            if spots is None or renewals != self._renewals:  # not read, or read under an old definition
                 self._due.update((lookup, None) for lookup in batch if lookup.askers)
         if renewals == self._renewals:
             for lookup in [lookup for lookup, spot in zip(batch, spots, strict=True) if lookup.take(spot, reader.page)]:

@@ -1,4 +1,4 @@
-"""Where a viewer stands."""
+"""The position of a viewer."""
 
 import time
 
@@ -7,12 +7,13 @@ from live.fanout.lookup import RankLookup
 
 
 class Position:
-    """How far one viewer has come, or several that stand together; and what it was last told beside the records.
+    """What a viewer, or a whole cohort, has received: epoch, offset, and the last state besides records.
 
-    `epoch` is None for nothing yet. One that `returns` had its position from before, maybe from another process, and
-    is believed until a read that began after its return (`asked` is the number of the last before it) tells otherwise.
-    `sent_at` is the time of the last frame, in seconds of the monotonic clock.
-    One with a `lookup` is of a viewer that asked for a key; it stands by itself for ever, so no copy has one.
+    `epoch` is None before the first message. `returns` is true for a viewer that reconnects with a position, maybe from
+    another process. That position counts as valid until a read that began after the reconnect (`asked` is the number of
+    the last read before it) shows otherwise. `sent_at` is when the last message was sent, by the monotonic clock. A
+    position with a `lookup` belongs to a viewer that asked for a member. That viewer never joins a cohort, so copies
+    have no lookup.
     """
 
     __slots__ = ("_around", "asked", "epoch", "lookup", "offset", "returns", "sent_at", "stale", "viewers")
@@ -28,24 +29,24 @@ class Position:
         self.viewers: int | None = None
         self.sent_at = time.monotonic()
         self.lookup = lookup
-        self._around: Frame | None = None  # what was told of the lookup
+        self._around: Frame | None = None  # the last frame of the lookup that was sent
 
     def next_around(self) -> Frame | None:
-        """What is to be told of the lookup, if that is another thing than what was; the records come first."""
+        """The frame of the lookup, if it was not sent yet. Records come first."""
         if self.lookup is None or self.epoch is None or self.lookup.frame is self._around:
             return None
         self._around = self.lookup.frame
         return self._around
 
     def copy(self) -> "Position":
-        """The same position, of a viewer by itself."""
+        """A copy for a viewer that leaves its cohort."""
         twin = Position(self.epoch, self.offset, self.asked)
         twin.returns, twin.stale, twin.viewers = self.returns, self.stale, self.viewers
         twin.sent_at = self.sent_at
         return twin
 
     def is_same(self, other: "Position") -> bool:
-        """Whether two have seen the same."""
+        """Whether viewers at both positions have received the same."""
         return (self.offset, self.epoch, self.stale, self.viewers) == (
             other.offset,
             other.epoch,
@@ -53,6 +54,6 @@ class Position:
             other.viewers,
         )
 
-    def begin_anew(self) -> None:
-        """Forget the records, so that the whole top comes next."""
+    def reset(self) -> None:
+        """Forget the records, so that the next message is a sync."""
         self.epoch, self.offset, self.returns = None, -1, False

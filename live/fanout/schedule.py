@@ -1,6 +1,6 @@
-"""The ticks: channels are refreshed at common instants, the multiples of their interval.
+"""The ticks: channels refresh at common instants, which are multiples of their interval.
 
-So a viewer gets at most one frame an interval, and the reads of many boards go to the store in one piece.
+So a viewer receives at most one frame per interval, and one call to the store reads many boards.
 """
 
 import asyncio
@@ -12,22 +12,25 @@ _T = TypeVar("_T")
 
 
 class Schedule(Generic[_T]):
-    """What is due when, in milliseconds of the loop's clock; `call` is given what is, and when, once `start` was."""
+    """What is due, and when, in milliseconds of the loop's clock.
+
+    Between `start` and `stop`, it calls `call` with what is due and the time.
+    """
 
     def __init__(self, call: Callable[[list[_T], int], None]) -> None:
         self._call = call
         self._due: dict[int, set[_T]] = {}
         self._loop: asyncio.AbstractEventLoop | None = None
         self._timer: asyncio.TimerHandle | None = None
-        self._armed = 0  # for when the timer is set
+        self._armed = 0  # the time that the timer is set to
 
     def start(self) -> None:
-        """Begin to call."""
+        """Start the timer."""
         self._loop = asyncio.get_running_loop()
         self._arm()
 
     def stop(self) -> None:
-        """Call nobody any more."""
+        """Stop the timer."""
         self._loop = None
         if self._timer is not None:
             self._timer.cancel()
@@ -37,11 +40,11 @@ class Schedule(Generic[_T]):
         return (now // interval + 1) * interval
 
     def now(self) -> int:
-        """The time."""
+        """The current time in milliseconds."""
         return int((self._loop or asyncio.get_running_loop()).time() * _MILLI)
 
     def add(self, time: int, channel: _T) -> None:
-        """Something is due at a time, or now where that is past."""
+        """Add something that is due at a time, or now if that time has passed."""
         self._due.setdefault(time, set()).add(channel)
         self._arm()
 
@@ -58,7 +61,7 @@ class Schedule(Generic[_T]):
 
     def _run(self) -> None:
         self._timer = None
-        now = self.now() + 1  # a timer may come by less than a millisecond too early
+        now = self.now() + 1  # a timer can fire up to a millisecond early
         due: dict[_T, None] = {}
         for time in sorted(time for time in self._due if time <= now):
             due.update(dict.fromkeys(self._due.pop(time)))

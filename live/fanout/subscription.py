@@ -1,4 +1,4 @@
-"""What a viewer asks for: the query of the live routes."""
+"""A subscription: what a viewer asks for in the query of the live routes."""
 
 from collections.abc import Mapping
 from typing import Final
@@ -19,10 +19,11 @@ PARAMETERS: Final = ("limit", "interval", "epoch", "offset", "key", "around")
 
 
 class Subscription(msgspec.Struct, frozen=True, kw_only=True):
-    """A viewer's wish: the top `size`, no more than a frame an `interval` (milliseconds; 0: as the board has it).
+    """What a viewer asks for: the top `size`, and at most one frame per `interval`.
 
-    `epoch` and `offset` are where it stood before, if it comes back. With a `key` it wants that record too, with
-    `around` neighbours on each side.
+    `interval` is in milliseconds; 0 means the interval of the board. `epoch` and `offset` are the position of a viewer
+    that reconnects. With a `key`, the viewer also receives the rank of that member with `around` neighbours on each
+    side.
     """
 
     size: int
@@ -37,7 +38,7 @@ class Subscription(msgspec.Struct, frozen=True, kw_only=True):
         """Read a query.
 
         Raises:
-            ProblemError: `parameter_invalid`, naming what is taken.
+            ProblemError: `parameter_invalid`. The detail names the allowed values.
         """
         require_known(query, PARAMETERS)
         most = settings.max_live_limit
@@ -53,9 +54,9 @@ class Subscription(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     def since(self, word: str) -> "Subscription":
-        """The same, for one who stood at a position: `epoch:offset`, as an `id` and an ETag tell it.
+        """The same subscription from a position, `epoch:offset`, as in the `id` of an event or in an ETag.
 
-        An ETag may go on with a period, which the offset says too. What is no position changes nothing.
+        A period after the offset is ignored, because the offset implies it. Invalid text changes nothing.
         """
         epoch, _, rest = word.partition(":")
         offset = rest.partition(":")[0]
@@ -64,9 +65,9 @@ class Subscription(msgspec.Struct, frozen=True, kw_only=True):
         return msgspec.structs.replace(self, epoch=epoch, offset=int(offset))
 
     def pace(self, interval: int) -> int:
-        """The interval of its frames, on a board with this one: that, or 2, 4, 8 … times as long.
+        """The interval of the frames on a board with this interval: the same, or 2, 4, 8 … times as long.
 
-        So that those who ask for about the same share what is sent.
+        Because of the few steps, viewers with similar intervals share their frames.
         """
         while interval < self.interval:
             interval *= 2
@@ -88,5 +89,5 @@ def _interval(text: str | None) -> int:
     except ValueError:
         milliseconds = -1
     if not 0 < milliseconds <= _SLOWEST:
-        raise ProblemError("parameter_invalid", f"`interval` is a time from 1ms to {_SLOWEST // 1000}s")
+        raise ProblemError("parameter_invalid", f"`interval` must be a duration from 1ms to {_SLOWEST // 1000}s")
     return milliseconds

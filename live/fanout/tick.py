@@ -1,4 +1,4 @@
-"""One refresh of a channel: which variants it serves, how many records it reads, and which changes it shows."""
+"""One refresh of a channel: the variants it serves, and the number of records it reads."""
 
 from collections.abc import Sequence
 
@@ -6,10 +6,10 @@ from live.fanout.variant import Variant
 
 
 class Tick:
-    """A refresh in progress. Read `size` records (none for 0), and pass them to `Channel.finish`.
+    """A refresh in progress. Read `size` records (none if it is 0), and pass them to `Channel.finish`.
 
-    `number` counts the reads of the channel. `heard_at` is when the first change that it shows was heard, None when
-    there was none. `is_outdated` is set when the board is redefined meanwhile: what was read has another meaning then.
+    `number` counts the reads of the channel. `heard_at` is when the first change that it shows was reported, or None.
+    `is_outdated` is set if the board is redefined meanwhile, because what was read then has another meaning.
     """
 
     __slots__ = ("heard_at", "is_outdated", "number", "size", "variants")

@@ -1,4 +1,4 @@
-"""The top of one board in one size and pace: where it stands, and which frame takes a viewer there. Pure: no I/O."""
+"""A variant: the top of one board in one size and interval. It decides which frame brings a viewer up to date."""
 
 from typing import Protocol
 
@@ -10,31 +10,32 @@ from live.fanout.position import Position
 
 
 class Loose(Protocol):
-    """A viewer that stands in no cohort."""
+    """A viewer that is in no cohort."""
 
     @property
     def position(self) -> Position:
-        """Where it stands."""
+        """Its position."""
 
     def wake(self) -> None:
-        """There may be something to send."""
+        """Check whether there is something to send."""
 
 
 class Variant:
-    """A board's top `size`; `advance` gives it a newer page, `next_frame` moves a viewer on.
+    """The top `size` of a board. `advance` sets a newer page, and `next_frame` brings a viewer up to date.
 
-    A viewer that stands where the last page stood gets the update, which is encoded once for all; one that returns to a
-    position which the history knows gets what it missed; any other (new, slow, or of another epoch) gets the whole top.
-    So a viewer never has a backlog, and skips what it was too slow for.
+    A viewer at the position of the previous page receives the update, which is encoded once for all. A viewer that
+    reconnects at a position in the history receives the changes it missed. Any other viewer (new, slow, or of another
+    epoch) receives the whole top. So no viewer has a backlog, and a slow viewer skips states.
     """
 
     def __init__(self, board: str, size: int, interval: int, history: History, ranks: Ranks = "ordinal") -> None:
         self.size = size
         self.interval = interval  # milliseconds
         self.viewers = 0
-        self.due: int | None = None  # when to read it next, in milliseconds of the loop's clock; None: up to date
+        # Time of the next read, in milliseconds of the loop's clock; None if it is up to date.
+        self.due: int | None = None
         self.cohorts: list[Cohort] = []
-        self.loose: set[Loose] = set()  # those that stand in no cohort
+        self.loose: set[Loose] = set()  # viewers that are in no cohort
         self._board = board
         self._ranks = ranks
         self._history = history
@@ -46,22 +47,22 @@ class Variant:
         self._recoveries: dict[int, Frame] = {}
 
     def forget(self, ranks: Ranks) -> None:
-        """Begin again, for the board was changed or has another life: every viewer gets the whole top."""
+        """Send the whole top to every viewer, because the board was redefined or has a new epoch."""
         self._ranks = ranks
         self._old = self._page = None
         self._drop_frames()
         for cohort in self.cohorts:
-            cohort.position.begin_anew()
+            cohort.position.reset()
         for viewer in self.loose:
-            viewer.position.begin_anew()
+            viewer.position.reset()
 
     @property
     def is_empty(self) -> bool:
-        """Whether it waits for its first page."""
+        """Whether it has no page yet."""
         return self._page is None
 
     def cohort_at(self, position: Position) -> Cohort:
-        """A cohort at a position that has room."""
+        """A cohort at a position that has room for one more."""
         for cohort in self.cohorts:
             if len(cohort) < MOST and cohort.position.is_same(position):
                 return cohort
@@ -70,11 +71,11 @@ class Variant:
         return cohort
 
     def drop_empty_cohorts(self) -> None:
-        """Forget cohorts that nobody stands in."""
+        """Remove cohorts without members."""
         self.cohorts = [cohort for cohort in self.cohorts if cohort]
 
     def advance(self, page: Page, read: int = 1) -> None:
-        """Take a page that came of a read of this number; one that is not newer changes nothing."""
+        """Set the page of the read with this number, unless the current page is as new."""
         held = self._page
         self._read = max(read, self._read)
         if held is not None and held.epoch == page.epoch and held.offset >= page.offset:
@@ -83,7 +84,7 @@ class Variant:
         self._drop_frames()
 
     def next_frame(self, position: Position) -> Frame | None:
-        """The frame that brings a viewer up to date, or None when it is; the position moves with it."""
+        """The frame that brings a viewer at a position up to date, or None. The position moves with it."""
         page = self._page
         if page is None:
             return None
@@ -100,14 +101,14 @@ class Variant:
         return frame
 
     def page_elsewhere(self, position: Position) -> Page | None:
-        """The top, when it is another than at a position; the position stays."""
+        """The top if it differs from the state at a position, or None. The position does not move."""
         page = self._page
         if page is None or (position.epoch == page.epoch and position.offset == page.offset):
             return None
         return None if self._is_overtaken(position, page) else page.top(self.size)
 
     def _is_overtaken(self, position: Position, page: Page) -> bool:
-        """Whether another process may have been ahead of us, and have shown a viewer what we have not read yet."""
+        """Whether another process may have sent the viewer a newer state than this process has read."""
         return position.epoch == page.epoch and position.offset > page.offset and self._read <= position.asked
 
     def _next_update(self, position: Position, page: Page) -> Frame | None:
@@ -119,7 +120,7 @@ class Variant:
         return self._update
 
     def _recovery(self, position: Position, page: Page) -> Frame | None:
-        """What a viewer missed that was away, if that is still known."""
+        """The changes that a reconnecting viewer missed, if the history still has them."""
         known = self._history.find(position.epoch, position.offset, self.size)
         if known is None or position.epoch != page.epoch or position.offset > page.offset:
             return None
@@ -131,7 +132,7 @@ class Variant:
         return frame
 
     def _smaller(self, update: Frame, page: Page, *, recovered: bool = False) -> Frame:
-        """An update, or the whole top where that is no larger."""
+        """The update, or the whole top if that is smaller."""
         if is_surely_smaller(update, page, self.size):
             return update
         whole = self._whole(page)

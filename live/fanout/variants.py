@@ -13,7 +13,7 @@ class Variants:
     """The variants that have viewers, and the history of pages that they share."""
 
     def __init__(self, board: Board, default_interval: float, history_size: int) -> None:
-        """Serve a board; `default_interval` is in seconds, and holds for boards without an interval of their own."""
+        """Serve a board. `default_interval` is in seconds; it applies to boards without an interval of their own."""
         self._board = board
         self._default = default_interval
         self._interval = _interval_of(board, default_interval)
@@ -26,20 +26,20 @@ class Variants:
 
     @property
     def are_settled(self) -> bool:
-        """Whether none of them waits for its next tick."""
+        """Whether no variant waits for a tick."""
         return all(variant.due is None for variant in self)
 
     @property
     def next_due(self) -> int | None:
-        """When the next variant is due, in milliseconds of the loop's clock; None when none is."""
+        """When the next variant is due, in milliseconds of the loop's clock; None if none is."""
         return min((variant.due for variant in self if variant.due is not None), default=None)
 
     def find(self, asked: Subscription) -> Variant | None:
-        """The variant of a subscription, if it has viewers."""
+        """The variant of a subscription, or None if it has no viewers."""
         return self._variants.get((asked.size, asked.pace(self._interval)))
 
     def find_or_add(self, asked: Subscription) -> Variant:
-        """The variant of a subscription."""
+        """The variant of a subscription, created if necessary."""
         variant = self.find(asked)
         if variant is None:
             interval = asked.pace(self._interval)
@@ -48,22 +48,22 @@ class Variants:
         return variant
 
     def remove(self, variant: Variant) -> None:
-        """Drop a variant that has no viewers: it is not kept up to date."""
+        """Remove a variant without viewers."""
         del self._variants[variant.size, variant.interval]
 
     def take_due(self, now: int) -> list[Variant]:
-        """The variants that are due, which are not due any more; a viewer that comes later makes them due again."""
+        """Take the variants that are due. They are then no longer due, until something marks them again."""
         taken = [variant for variant in self if variant.due is not None and variant.due <= now]
         for variant in taken:
             variant.due = None
         return taken
 
     def keep(self, page: Page) -> None:
-        """Keep a page for viewers that reconnect."""
+        """Add a page to the history for viewers that reconnect."""
         self._history.add(page)
 
     def renew(self, board: Board) -> None:
-        """Go on with another definition of the board: every viewer receives a sync."""
+        """Replace the definition of the board: every viewer receives a sync."""
         before, self._interval = self._interval, _interval_of(board, self._default)
         self._board = board
         for variant in self:
@@ -72,12 +72,12 @@ class Variants:
         self.forget()
 
     def forget(self) -> None:
-        """Forget what was read: every viewer receives a sync, and none an update since an earlier position."""
+        """Forget everything that was read: every viewer receives a sync, and none resumes from an earlier position."""
         self._history.clear()
         for variant in self:
             variant.forget(self._board.ranks)
 
 
 def _interval_of(board: Board, default: float) -> int:
-    """The least time between two frames of a board, in milliseconds."""
+    """The minimum time between two frames of a board, in milliseconds."""
     return max(1, round(default * 1000)) if board.conflation is None else board.conflation

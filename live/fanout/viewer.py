@@ -1,4 +1,4 @@
-"""Viewers of a board: a push viewer has frames written to its socket, a pull viewer asks for one after another."""
+"""The viewers of a board. Frames are written to the socket of a push viewer; a pull viewer asks for each frame."""
 
 import asyncio
 import math
@@ -16,7 +16,7 @@ _SENT: Final = {kind: FRAMES_SENT.labels(kind) for kind in ("sync", "update", "s
 
 
 class ChannelEndedError(Exception):
-    """There is nothing more to watch: `code` is one of `CLOSE_CODES`."""
+    """There is nothing more to watch. `code` is one of `CLOSE_CODES`."""
 
     def __init__(self, code: int) -> None:
         super().__init__(CLOSE_CODES[code].reason)
@@ -24,18 +24,18 @@ class ChannelEndedError(Exception):
 
 
 class Source(Protocol):
-    """The channel of a board, as its viewers see it; `ended` is the code with which they are let go, if they are."""
+    """The channel of a board as its viewers see it. `ended` is the close code once the channel has ended."""
 
     ended: int | None
 
     def due_frame(self, variant: Variant, position: Position) -> Frame | None:
-        """The frame that is due at a position, which moves with it; None when there is none."""
+        """The frame that a viewer at a position needs next, or None. The position moves with it."""
 
     def enter(self, viewer: "Viewer") -> None:
-        """Take in a viewer."""
+        """Add a viewer."""
 
     def leave(self, viewer: "Viewer") -> None:
-        """Let a viewer go."""
+        """Remove a viewer."""
 
 
 class Viewer:
@@ -51,14 +51,14 @@ class Viewer:
 
     @property
     def position(self) -> Position:
-        """Where it stands, by itself or with its cohort."""
+        """Its own position, or that of its cohort."""
         if self.cohort is not None:
             return self.cohort.position
-        assert self._alone is not None, "a viewer stands in a lane or alone"  # noqa: S101
+        assert self._alone is not None, "a viewer is in a cohort or has its own position"  # noqa: S101
         return self._alone
 
     def due_frame(self) -> Frame | None:
-        """The next frame for it, or None when it is up to date."""
+        """The next frame for this viewer, or None if it is up to date."""
         position = self.position
         returns = position.returns
         frame = self.channel.due_frame(self.variant, position)
@@ -67,16 +67,16 @@ class Viewer:
         return frame
 
     def wake(self) -> None:
-        """There may be something to send."""
+        """Check whether there is something to send."""
         raise NotImplementedError
 
     def end(self, code: int) -> None:
-        """There is nothing more to watch."""
+        """Disconnect, because there is nothing more to watch."""
         raise NotImplementedError
 
 
 class PullViewer(Viewer):
-    """A viewer that asks: `next_frame` waits for what it is to be sent next."""
+    """A viewer that asks for each frame with `next_frame`."""
 
     __slots__ = ("_woken",)
 
@@ -85,18 +85,18 @@ class PullViewer(Viewer):
         self._woken = asyncio.Event()
 
     def wake(self) -> None:
-        """Have a look."""
+        """Let `next_frame` check again."""
         self._woken.set()
 
     def end(self, _code: int) -> None:
-        """Have a look: the channel has ended."""
+        """Let `next_frame` notice that the channel has ended."""
         self._woken.set()
 
     async def next_frame(self) -> Frame:
-        """Wait for the next frame; a viewer that is slow to ask skips to the latest state.
+        """Wait for the next frame. A slow viewer skips to the latest state.
 
         Raises:
-            ChannelEndedError: there will be none.
+            ChannelEndedError: there is nothing more to watch.
         """
         while True:
             if self.channel.ended is not None:
@@ -109,10 +109,10 @@ class PullViewer(Viewer):
             await self._woken.wait()
 
     async def next_page(self) -> Page:
-        """Wait until the board stands elsewhere than this viewer did when it came, for one that takes whole pages.
+        """Wait until the board differs from the position at which this viewer started, and return its top.
 
         Raises:
-            ChannelEndedError: it never will.
+            ChannelEndedError: there is nothing more to watch.
         """
         self.position.sent_at = math.inf  # it takes a page, and no sign of life before
         while True:
@@ -126,32 +126,32 @@ class PullViewer(Viewer):
 
 
 class Sink(Protocol):
-    """The connection of a viewer that is written to."""
+    """The connection of a push viewer."""
 
     @property
     def fd(self) -> int:
-        """The file descriptor that frames may be written to while nothing waits; -1 for none."""
+        """The file descriptor that frames can be written to while nothing is queued, or -1."""
 
     @property
     def waiting(self) -> bool:
-        """Whether something that was written waits to be sent."""
+        """Whether data is queued."""
 
     def write(self, data: bytes | memoryview) -> bool:
-        """Send, or let wait; False when some of it waits."""
+        """Send data, or queue it. Returns False if some of it is queued."""
 
     def abort(self) -> None:
-        """The connection is broken."""
+        """Close a broken connection."""
 
     def end(self, code: int) -> None:
-        """There is nothing more to watch; close with this code."""
+        """Close the connection with this code."""
 
 
 class PushViewer(Viewer):
-    """A viewer that is written to: in a cohort, with others, while it takes every frame whole; else alone.
+    """A viewer whose frames are written to its connection, in a cohort while it takes every frame whole.
 
-    One that asked for a key is told of it beside the others, so it is always alone.
-    While something waits to be sent it gets no more, and no backlog: when it is writable again, it gets what brings it
-    to where the board then stands.
+    A viewer that asked for a member receives its rank besides the records, so it is never in a cohort. While data is
+    queued, it receives nothing more, so it has no backlog. When the queue is empty, it receives the changes up to the
+    latest state.
     """
 
     __slots__ = ("_sink",)
@@ -162,23 +162,23 @@ class PushViewer(Viewer):
 
     @property
     def fd(self) -> int:
-        """That of the connection."""
+        """The file descriptor of the connection."""
         return self._sink.fd
 
     def write(self, data: bytes | memoryview) -> bool:
-        """Send, or let wait; False when some of it waits."""
+        """Send data, or queue it. Returns False if some of it is queued."""
         return self._sink.write(data)
 
     def abort(self) -> None:
-        """The connection is broken."""
+        """Close a broken connection."""
         self._sink.abort()
 
     def end(self, code: int) -> None:
-        """Close."""
+        """Close the connection with this code."""
         self._sink.end(code)
 
     def wake(self) -> None:
-        """Send what is due, and join those that stand at the same position."""
+        """Send what is due, and join a cohort at the same position."""
         if self.cohort is not None or self._sink.waiting:
             return
         while (frame := self.due_frame()) is not None:
@@ -189,18 +189,18 @@ class PushViewer(Viewer):
             self.join(self.variant.cohort_at(self.position))
 
     def join(self, cohort: Cohort) -> None:
-        """Stand in a cohort."""
+        """Join a cohort."""
         self.cohort, self._alone = cohort, None
         cohort.add(self)
         self.variant.loose.discard(self)
 
     def fall_out(self, position: Position) -> None:
-        """Stand alone, at a position that the cohort had."""
+        """Leave the cohort, with a copy of its position."""
         self.cohort, self._alone = None, position.copy()
         self.variant.loose.add(self)
 
     def leave_cohort(self) -> None:
-        """Be gone from the cohort, and from the file descriptors that are written to."""
+        """Leave the cohort before the connection closes, so that it no longer writes to the file descriptor."""
         if self.cohort is not None:
             cohort = self.cohort
             cohort.discard(self)
@@ -208,6 +208,6 @@ class PushViewer(Viewer):
 
 
 def count_frames(frame: Frame, viewers: int, size: int) -> None:
-    """Note that a frame of so many bytes was handed to so many viewers."""
+    """Count a frame of `size` bytes that was sent to a number of viewers."""
     _SENT[frame.type].inc(viewers)
     BYTES_SENT.inc(viewers * size)

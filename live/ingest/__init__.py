@@ -1,1 +1,1 @@
-"""From the bytes of a POST to its answer, whatever carried them."""
+"""Turns the body of a POST or a message into counted events and an answer, for every transport."""

@@ -1,4 +1,4 @@
-"""From the bytes of a body to events, by its content type; unpacked within the bound that holds for what is sent."""
+"""Chooses the decoder of a body by its content type, and decompresses gzip up to a size limit."""
 
 import zlib
 from collections.abc import Callable, Generator
@@ -17,13 +17,13 @@ _DECODERS: Final[dict[str, Decoder]] = {
     "application/cloudevents-batch+json": decode_batch,
 }
 _GZIP_WINDOW: Final = 16 + zlib.MAX_WBITS
-_PIECE: Final = 4096  # bytes unpacked at a time: what is behind a member's end is copied, and there may be many
-_MEMBERS: Final = 64  # pieces or members unpacked in one step
-_UNPACKED: Final = 262_144  # bytes that one step unpacks, or a little more
+_CHUNK: Final = 4096  # bytes decompressed at a time: zlib copies what follows a member, and there may be many members
+_CHUNKS_A_STEP: Final = 64  # chunks or members decompressed in one step
+_BYTES_A_STEP: Final = 262_144  # bytes that one step decompresses, approximately
 
 
 def decoder_of(content_type: str) -> Decoder:
-    """What reads bodies of a type.
+    """The decoder for a content type.
 
     Raises:
         ProblemError: `unsupported_media_type`.
@@ -37,11 +37,11 @@ def decoder_of(content_type: str) -> Decoder:
     return decode
 
 
-def is_packed(content_encoding: str) -> bool:
-    """Whether a body is gzip.
+def is_gzip(content_encoding: str) -> bool:
+    """Whether a content encoding is gzip.
 
     Raises:
-        ProblemError: `unsupported_media_type`, when it is neither that nor plain.
+        ProblemError: `unsupported_media_type`, for any other encoding than gzip and identity.
     """
     encoding = content_encoding.strip().lower()
     if encoding not in {"", "identity", "gzip"}:
@@ -49,34 +49,34 @@ def is_packed(content_encoding: str) -> bool:
     return encoding == "gzip"
 
 
-def unpack(body: bytes, most: int) -> Generator[None, None, bytes]:
-    """Unpack gzip, members one after another as RFC 1952 allows, no further than the bound; in steps.
+def decompress(body: bytes, most: int) -> Generator[None, None, bytes]:
+    """Decompress gzip in steps, up to a limit. RFC 1952 allows several members in a row.
 
     Raises:
         ProblemError: `malformed_body` or `body_too_large`.
     """
-    unpacked = bytearray()
-    position = pieces = done = 0
+    output = bytearray()
+    position = chunks = done = 0
     try:
         while position < len(body):
             member = zlib.decompressobj(_GZIP_WINDOW)
             while not member.eof:
-                piece = body[position : position + _PIECE]
-                if not piece:
+                chunk = body[position : position + _CHUNK]
+                if not chunk:
                     raise ProblemError("malformed_body", "the gzip body is cut short")
-                unpacked += member.decompress(piece, most + 1 - len(unpacked))
-                if len(unpacked) > most:
+                output += member.decompress(chunk, most + 1 - len(output))
+                if len(output) > most:
                     raise too_large(most)
-                position += len(piece) - len(member.unused_data)
-                pieces += 1
-                if pieces % _MEMBERS == 0 or len(unpacked) - done > _UNPACKED:
-                    done = len(unpacked)
+                position += len(chunk) - len(member.unused_data)
+                chunks += 1
+                if chunks % _CHUNKS_A_STEP == 0 or len(output) - done > _BYTES_A_STEP:
+                    done = len(output)
                     yield
     except zlib.error as error:
         raise ProblemError("malformed_body", f"not gzip: {error}") from None
-    return bytes(unpacked)
+    return bytes(output)
 
 
 def too_large(most: int) -> ProblemError:
-    """The refusal of a body of more than `most` bytes."""
-    return ProblemError("body_too_large", f"the setting max_body allows {most} bytes, unpacked")
+    """The problem for a body of more than `most` bytes."""
+    return ProblemError("body_too_large", f"the setting max_body allows {most} bytes after decompression")

@@ -1,7 +1,7 @@
-"""The intake: what every way in does with a request. Who is it, is it within its rate, what does it send, what counted?
+"""The intake: authenticates, limits, decodes and counts the bodies of all transports.
 
-The head of a request is judged before its body is read. `submit` makes no task and awaits nothing, so that a protocol
-can call it for tens of thousands of small bodies a second; `receive` is the same for everybody else.
+The head of a request is checked before its body is read. `submit` starts no task and awaits nothing, so that a protocol
+can call it for tens of thousands of small bodies per second. `receive` does the same for the other transports.
 """
 
 import asyncio
@@ -19,13 +19,14 @@ from live.auth.client import Client
 from live.auth.rate_limiter import RateLimiter
 from live.domain.board import Boards
 from live.domain.cloudevent import decode_binary
-from live.domain.decoding import STEP, Body, Steps, decode_json, decode_plain, finish
+from live.domain.decoding import Body, Steps, decode_json, decode_plain, finish
 from live.domain.event import Entry, Identities, entry_of
+from live.domain.json_text import STEP
 from live.domain.producer import Producer
 from live.errors import ProblemError, StoreUnavailableError
-from live.ingest.bodies import Decoder, decoder_of, is_packed, too_large, unpack
+from live.ingest.bodies import Decoder, decoder_of, decompress, is_gzip, too_large
 from live.ingest.committer import Committed, Committer, Share
-from live.ingest.posting import Answer, OnResult, Posting, limit_of, takers_of
+from live.ingest.posting import Answer, OnResult, Posting, boards_for, limit_of
 from live.ingest.replies import Reply, json_reply, problem_reply
 from live.settings import Settings
 from live.store.registry.idempotency import Answers
@@ -34,41 +35,42 @@ Headers = Sequence[tuple[bytes, bytes]]
 _T = TypeVar("_T")
 Done = Callable[[Reply], None]
 
-_TURN: Final = 0.002  # seconds of decoding after which others have their turn
-_BYTES_OF_AN_EVENT: Final = 256  # of a body that is refused as a whole: what is charged as one event
-_STORED_FOR_AN_EVENT: Final = 256  # bytes of an answer that is kept: what is charged as one event
-_CLOUDEVENTS: Final = b"application/cloudevents"  # the types of the modes in which the event is the body
+_TIME_SLICE: Final = 0.002  # seconds of decoding before other tasks have their turn
+_BYTES_OF_AN_EVENT: Final = 256  # bytes of a refused body that are charged as one event
+_STORED_FOR_AN_EVENT: Final = 256  # bytes of a stored answer that are charged as one event
+_CLOUDEVENTS: Final = b"application/cloudevents"  # the content types whose body is the event
 
 _encode = msgspec.json.Encoder().encode
 _decoder_of = lru_cache(maxsize=64)(decoder_of)
-# A string of RFC 9651, or the same without its quotes, which many clients leave out.
-_ONCE: Final = re.compile(rb'"([\x21\x23-\x5b\x5d-\x7e]{1,255})"|([\x21\x23-\x5b\x5d-\x7e]{1,255})')
+# A string of RFC 9651, or the same without its quotes, which many clients omit.
+_IDEMPOTENCY_KEY: Final = re.compile(rb'"([\x21\x23-\x5b\x5d-\x7e]{1,255})"|([\x21\x23-\x5b\x5d-\x7e]{1,255})')
 
 
 class Head(msgspec.Struct, frozen=True):
-    """What the head of a request says of its body; `once` is the key that makes the whole body idempotent.
+    """The result of checking the head of a request.
 
-    `sole` is the one board that takes plain likes of this producer, where there is one and bodies are plain JSON; of
-    the `boards` that there were when the head was read.
+    `idempotency_key` makes the whole body idempotent. `only_board` is the single board that takes plain likes of this
+    producer; it is None if there are several, or if bodies are not plain JSON. `boards` are the boards at the time of
+    the check.
     """
 
     producer: Producer
     decode: Decoder
-    packed: bool
-    once: str | None
+    gzip: bool
+    idempotency_key: str | None
     identities: Identities
-    sole: str | None
+    only_board: str | None
     boards: Boards
 
 
 class PlainShare(Share, Protocol):
-    """A share that is given its one entry late."""
+    """A share that gets its single entry from `Intake.submit_plain`."""
 
     entries: Sequence[Entry]
 
 
 class Intake:
-    """Takes in the bodies that producers send."""
+    """Receives the bodies that producers send."""
 
     def __init__(
         self,
@@ -87,16 +89,16 @@ class Intake:
         self._answers = answers
         self._tasks: set[asyncio.Task[Any]] = set()
         self._decoding = asyncio.Lock()
-        self._outcome: Committed | None = None  # what the last plain bodies were told, and how
+        self._outcome: Committed | None = None  # the last outcome of a plain body, and its reply
         self._reply = json_reply(b"")
 
-    def take_over(self, boards: Boards, committers: dict[str, Committer]) -> None:
-        """Take events for these boards from now on; whoever remembers what was said of a head has to ask again."""
+    def set_boards(self, boards: Boards, committers: dict[str, Committer]) -> None:
+        """Use these boards from now on. Cached heads become invalid."""
         self._boards, self._committers = boards, committers
         self._authenticator.generation += 1
 
     def read_head(self, producer: Producer, headers: Headers, named: Mapping[bytes, bytes]) -> Head:
-        """Judge what is to come; of a header field that stands twice `named` has the first.
+        """Check the head of a request; `named` holds the first value of each header field.
 
         Raises:
             ProblemError: `unsupported_media_type`, `body_too_large` or `idempotency_key_invalid`.
@@ -107,15 +109,16 @@ class Intake:
             decode = _decoder_of_binary(headers)
         else:
             decode = _decoder_of(media_type.decode("latin-1"))
-        packed = b"content-encoding" in named and is_packed(named[b"content-encoding"].decode("latin-1"))
+        gzip = b"content-encoding" in named and is_gzip(named[b"content-encoding"].decode("latin-1"))
         declared = named.get(b"content-length", b"")
         self.check_length(int(declared[:20]) if declared.isdigit() else 0)
-        once = _once_of(headers) if b"idempotency-key" in named else None
-        sole = self._sole_of(producer) if decode is decode_json and not packed and once is None else None
-        return Head(producer, decode, packed, once, Identities(producer.id), sole, self._boards)
+        idempotency_key = _idempotency_key_of(headers) if b"idempotency-key" in named else None
+        is_plain = decode is decode_json and not gzip and idempotency_key is None
+        only_board = self._only_board_of(producer) if is_plain else None
+        return Head(producer, decode, gzip, idempotency_key, Identities(producer.id), only_board, self._boards)
 
     def check_length(self, declared: int) -> None:
-        """Refuse a body that is too large by what its head says.
+        """Refuse a body whose declared length is too large.
 
         Raises:
             ProblemError: `body_too_large`.
@@ -124,31 +127,33 @@ class Intake:
             raise too_large(self._settings.max_body)
 
     def submit_plain(self, head: Head, body: bytes, share: PlainShare) -> bool:
-        """Have a body counted that is one plain like, on the shortest way there is; False when it is anything else.
+        """Submit a body that is a single plain like, on the fastest path; False if the body is anything else.
 
         Raises:
             ProblemError: `overloaded`.
         """
-        if head.sole is None or head.boards is not self._boards:
+        if head.only_board is None or head.boards is not self._boards:
             return False
         event = decode_plain(body)
         if event is None or event.board is not UNSET or event.type is not UNSET or event.category is not UNSET:
             return False
-        if event.amount is not UNSET and abs(event.amount) > limit_of(self._boards.by_id[head.sole], head.producer):
+        if event.amount is not UNSET and abs(event.amount) > limit_of(
+            self._boards.by_id[head.only_board], head.producer
+        ):
             return False
         identity = None
         if event.id is not UNSET:
             identity = head.identities.of(event)
         share.entries = (entry_of(event, identity),)
-        self._committers[head.sole].submit(share)
+        self._committers[head.only_board].submit(share)
         return True
 
     def reply_to_plain(self, head: Head, body: bytes, outcome: Committed | Exception) -> Reply:
-        """The answer to a body that `submit_plain` took; one and the same for all that a batch has counted."""
+        """The answer to a body that `submit_plain` accepted. All bodies of one batch share it."""
         if outcome is self._outcome:
             return self._reply
         if isinstance(outcome, Committed) and not outcome.refused:
-            answer = Answer(1, 0, (), {head.sole or "": outcome.offset or 0})
+            answer = Answer(1, 0, (), {head.only_board or "": outcome.offset or 0})
             self._outcome, self._reply = outcome, json_reply(_encode(answer))
             return self._reply
         replies: list[Reply] = []
@@ -157,22 +162,22 @@ class Intake:
         return replies[0]
 
     def submit(self, head: Head, body: bytes, done: Done) -> None:
-        """Count the events of a body; `done` is called once, maybe at once, with the answer to it."""
-        if head.once is not None:
-            self.spawn(self._receive_once(head, body), done)
+        """Count the events of a body. Calls `done` once with the answer, possibly before it returns."""
+        if head.idempotency_key is not None:
+            self.spawn(self._receive_idempotent(head, body), done)
             return
         steps = self._decode(head, body)
         try:
             next(steps)
-        except StopIteration as end:  # as most bodies do at once
+        except StopIteration as end:  # most bodies need a single step
             self._posting(head, end.value, _replying(done)).send(self._committers)
-        except Exception as error:  # noqa: BLE001 - `problem_reply` logs what is not foreseen
+        except Exception as error:  # noqa: BLE001 - `problem_reply` logs unexpected errors
             done(problem_reply(error))
         else:
             self.spawn(self._receive_slowly(head, steps), done)
 
     async def receive(self, headers: Headers, client: Client, body: AsyncIterator[bytes]) -> Reply:
-        """Take in one request from its head to its answer; the body is read only when the head is good."""
+        """Handle one request from its head to its answer. The body is read only if the head is accepted."""
         named = dict(reversed(headers))
         try:
             producer = self._authenticator.authorize(named.get(b"authorization"), client)
@@ -186,7 +191,7 @@ class Intake:
         return await answer
 
     def spawn(self, work: Coroutine[object, object, _T], done: Callable[[_T], None]) -> None:
-        """Run what has to wait in a task of its own, and hand on what it gives."""
+        """Run a coroutine in a task, and call `done` with its result."""
 
         def finish(task: asyncio.Task[_T]) -> None:
             self._tasks.discard(task)
@@ -198,7 +203,7 @@ class Intake:
         task.add_done_callback(finish)
 
     async def collect(self, body: AsyncIterator[bytes]) -> bytes:
-        """The whole of a body.
+        """Read a whole body.
 
         Raises:
             ProblemError: `body_too_large`.
@@ -213,7 +218,7 @@ class Intake:
         return b"".join(parts)
 
     def _decode(self, head: Head, body: bytes) -> Steps:
-        """Decode a body in steps, and charge its producer for what it holds, or at least for the work that it was."""
+        """Decode a body in steps, and charge its producer for its events, or at least for the steps."""
         steps, work = _read(head, body, self._settings), 0
         while True:
             try:
@@ -228,11 +233,11 @@ class Intake:
             work += STEP
             yield
 
-    async def _take(self, steps: Steps) -> Body:
-        """Decode a body that takes many steps, and let others have their turn in between; one such body at a time."""
+    async def _run_steps(self, steps: Steps) -> Body:
+        """Run the steps of a large body, one body at a time, and let other tasks run in between."""
         clock = asyncio.get_running_loop().time
         async with self._decoding:
-            until = clock() + _TURN
+            until = clock() + _TIME_SLICE
             while True:
                 try:
                     next(steps)
@@ -241,42 +246,43 @@ class Intake:
                     return decoded
                 if clock() >= until:
                     await asyncio.sleep(0)
-                    until = clock() + _TURN
+                    until = clock() + _TIME_SLICE
 
     async def _receive_slowly(self, head: Head, steps: Steps) -> Reply:
         """Count a body that takes many steps to decode."""
         try:
-            return json_reply(_encode(await self._count(head, await self._take(steps))))
-        except Exception as error:  # noqa: BLE001 - `problem_reply` logs what is not foreseen
+            return json_reply(_encode(await self._count(head, await self._run_steps(steps))))
+        except Exception as error:  # noqa: BLE001 - `problem_reply` logs unexpected errors
             return problem_reply(error)
 
     def _posting(self, head: Head, decoded: Body, on_result: OnResult) -> Posting:
-        return Posting(self._boards, head.producer, head.identities, decoded, on_result, head.once)
+        return Posting(self._boards, head.producer, head.identities, decoded, on_result, head.idempotency_key)
 
-    def _sole_of(self, producer: Producer) -> str | None:
-        takers = takers_of(self._boards, producer.boards, UNSET, UNSET, UNSET)
-        return takers[0][0].id if not isinstance(takers, str) and len(takers) == 1 and takers[0][0].bare else None
+    def _only_board_of(self, producer: Producer) -> str | None:
+        boards = boards_for(self._boards, producer.boards, UNSET, UNSET, UNSET)
+        return boards[0][0].id if not isinstance(boards, str) and len(boards) == 1 and boards[0][0].bare else None
 
-    async def _receive_once(self, head: Head, body: bytes) -> Reply:
-        """Count a body whose sender may send it again, and give the same answer each time."""
-        once, producer = head.once or "", head.producer.id
+    async def _receive_idempotent(self, head: Head, body: bytes) -> Reply:
+        """Count a body with an `Idempotency-Key`; a repeated request gets the same answer."""
+        idempotency_key, producer = head.idempotency_key or "", head.producer.id
         try:
-            decoded = await self._take(self._decode(head, body))  # first: a body that can't be read claims no key
-            said = _encode((decoded.events, decoded.rejections)) + body  # in binary mode the event is not in the body
-            known = await self._answers.begin(producer, once, hashlib.sha256(said).digest())
+            decoded = await self._run_steps(self._decode(head, body))  # first: an invalid body must not use up the key
+            # In binary mode the event is not in the body.
+            content = _encode((decoded.events, decoded.rejections)) + body
+            known = await self._answers.begin(producer, idempotency_key, hashlib.sha256(content).digest())
             if known is not None:
                 return json_reply(known)
             answer = await self._count(head, decoded)
             reply = _encode(answer)
-            if all(rejection.code != "board_unavailable" for rejection in answer.rejected):  # or it may be had yet
-                reply, size = await self._answers.finish(producer, once, reply)
+            if all(rejection.code != "board_unavailable" for rejection in answer.rejected):  # else a retry may succeed
+                reply, size = await self._answers.finish(producer, idempotency_key, reply)
                 self._rate_limiter.charge(head.producer, 1 + size // _STORED_FOR_AN_EVENT)
-        except Exception as error:  # noqa: BLE001 - `problem_reply` logs what is not foreseen
+        except Exception as error:  # noqa: BLE001 - `problem_reply` logs unexpected errors
             return problem_reply(error)
         return json_reply(reply)
 
     async def _count(self, head: Head, decoded: Body) -> Answer:
-        """Count the events of a body; raises what the boards raise when none has counted."""
+        """Count the events of a body. Raises the error of a board if none has counted."""
         result: asyncio.Future[Answer | Exception] = asyncio.get_running_loop().create_future()
         self._posting(head, decoded, result.set_result).send(self._committers)
         outcome = await result
@@ -286,14 +292,14 @@ class Intake:
 
 
 def _read(head: Head, body: bytes, settings: Settings) -> Steps:
-    """Unpack and decode a body."""
-    if head.packed:
-        body = yield from unpack(body, settings.max_body)
+    """Decompress and decode a body."""
+    if head.gzip:
+        body = yield from decompress(body, settings.max_body)
     return (yield from head.decode(body, settings.max_events))
 
 
 def _replying(done: Done) -> OnResult:
-    """Makes a reply of what became of a body."""
+    """Turn the outcome of a body into a reply."""
 
     def on_result(outcome: Answer | Exception) -> None:
         done(problem_reply(outcome) if isinstance(outcome, Exception) else json_reply(_encode(outcome)))
@@ -302,19 +308,21 @@ def _replying(done: Done) -> OnResult:
 
 
 def _decoder_of_binary(headers: Headers) -> Decoder:
-    """What reads an event in the headers; the body is its data, which no board looks at."""
+    """A decoder for an event in the headers; the body is its data, which boards ignore."""
     return lambda _body, _most: decode_binary(headers)
 
 
-def _once_of(headers: Headers) -> str:
+def _idempotency_key_of(headers: Headers) -> str:
     """The key that makes a body idempotent.
 
     Raises:
         ProblemError: `idempotency_key_invalid`.
     """
     values = [value for name, value in headers if name == b"idempotency-key"]
-    match = _ONCE.fullmatch(values[0].strip()) if len(values) == 1 else None
+    match = _IDEMPOTENCY_KEY.fullmatch(values[0].strip()) if len(values) == 1 else None
     if match is None:
-        raise ProblemError("idempotency_key_invalid", "Idempotency-Key is one string of 1 to 255 visible characters")
+        raise ProblemError(
+            "idempotency_key_invalid", "Idempotency-Key must be one string of 1 to 255 visible characters"
+        )
     found: bytes = match[1] or match[2]
     return found.decode()

@@ -1,4 +1,4 @@
-"""One body on its way: its events go to their boards, and what the boards say is put together into one answer."""
+"""Routes the events of one body to their boards, and merges the outcomes into one answer."""
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -24,7 +24,10 @@ _BOARD_FAULTS: Final = (ProblemError, StoreUnavailableError, EpochLostError)
 
 
 class Answer(msgspec.Struct, frozen=True):
-    """What became of a body: counts, the refusals by index, and where each board stands that counted some of it."""
+    """The result of a request with events.
+
+    It says how many events counted, which ones were refused, and the new offset of each board that changed.
+    """
 
     accepted: int
     duplicate: int
@@ -36,9 +39,9 @@ OnResult = Callable[[Answer | Exception], None]
 
 
 class _Share:
-    """What one board gets of a body: entries, and the index of each in the body; then what the board said.
+    """The part of a body for one board: the entries and their indexes in the body, then the outcome.
 
-    `details` say more of a refusal than its code does, by the index of the event.
+    `details` explain refusals further than their codes, by the index of the event.
     """
 
     __slots__ = ("_posting", "board", "details", "entries", "fault", "indexes", "offset", "refused")
@@ -65,20 +68,20 @@ class _Share:
 
 
 class Posting:
-    """The events of one body, from the moment that they are decoded; `on_result` is called once with the outcome.
+    """The decoded events of one body; `on_result` is called once with the outcome.
 
-    With `once`, the key that makes a whole body idempotent, each event without an id gets an identity from it: should
-    the body be sent again, it is known to be counted, and counts as accepted in the second answer as in the first.
+    With `idempotency_key`, each event without an id gets an identity from the key. If the body is sent again, such an
+    event counts as accepted in the second answer as in the first.
     """
 
     __slots__ = (
         "_boards",
         "_body",
+        "_idempotency_key",
         "_identities",
         "_implied",
         "_left",
         "_on_result",
-        "_once",
         "_producer",
         "_rejected",
         "_shares",
@@ -91,21 +94,21 @@ class Posting:
         identities: Identities,
         body: Body,
         on_result: OnResult,
-        once: str | None = None,
+        idempotency_key: str | None = None,
     ) -> None:
         self._boards = boards
         self._producer = producer
         self._body = body
         self._on_result = on_result
-        self._once = once
+        self._idempotency_key = idempotency_key
         self._identities = identities
-        self._implied: set[int] = set()  # the events whose identity comes from `once`
+        self._implied: set[int] = set()  # indexes of the events whose identity comes from the key
         self._rejected = body.rejections
         self._shares: dict[str, _Share] = {}
         self._left = 0
 
     def send(self, committers: dict[str, Committer]) -> None:
-        """Give each board its share."""
+        """Submit the share of each board."""
         self._route()
         shares = self._shares.values()
         self._left = len(shares)
@@ -118,7 +121,7 @@ class Posting:
                 share.reject(error)
 
     def receive(self, outcome: Committed | Exception) -> None:
-        """What became of the only event, for the only board, that was counted on another way than `send`."""
+        """The outcome of a body with one event for one board, which was submitted without `send`."""
         self._route()
         self._left = 1
         (share,) = self._shares.values()
@@ -128,16 +131,16 @@ class Posting:
             share.reject(outcome)
 
     def received(self) -> None:
-        """A board has said what became of its share."""
+        """One more board has an outcome; report when all have."""
         self._left -= 1
         if self._left == 0:
             faults = [share.fault for share in self._shares.values() if share.fault is not None]
-            outcome = self._fault(faults) if faults else self._answer()
-            self._shares.clear()  # they know us: as a cycle, all of it would be left to the collector
+            outcome = self._failure(faults) if faults else self._answer()
+            self._shares.clear()  # break the reference cycle: no work for the garbage collector
             self._on_result(outcome)
 
     def _route(self) -> None:
-        """Give each event to its boards: the one it names, or every one that takes its type and category."""
+        """Add each event to the shares of its boards: the one it names, or all that take its type and category."""
         body = self._body
         kinds = {_PLAIN} if body.likes else {(event.board, event.type, event.category) for event in body.events}
         if len(kinds) == 1:
@@ -145,41 +148,42 @@ class Posting:
             return
         parts: dict[_Share, tuple[list[int], list[Entry]]] = {}
         for index, event, entry in zip(body.indexes, body.events, self._entries(), strict=True):
-            takers = self._takers(event.board, event.type, event.category)
-            if isinstance(takers, str):
-                self._rejected.append(Rejection(index, takers, REFUSALS[takers]))
+            targets = self._shares_for(event.board, event.type, event.category)
+            if isinstance(targets, str):
+                self._rejected.append(Rejection(index, targets, REFUSALS[targets]))
                 continue
-            for share, board, weight in takers:
+            for share, board, weight in targets:
                 indexes, entries = parts.setdefault(share, ([], []))
                 indexes.append(index)
                 plain = self._is_plain_for(board, weight, abs(entry[1]))
-                entries.append(entry if plain else self._fit(share, board, weight, index, event, entry))
+                entries.append(entry if plain else self._entry_for(share, board, weight, index, event, entry))
         for share, (indexes, entries) in parts.items():
             share.indexes, share.entries = indexes, entries
 
     def _route_alike(self, board: str | UnsetType, kind: str | UnsetType, category: str | UnsetType) -> None:
-        """Give all events to the same boards."""
-        takers = self._takers(board, kind, category)
+        """Add all events to the shares of the same boards."""
+        targets = self._shares_for(board, kind, category)
         body = self._body
-        if isinstance(takers, str):
-            self._rejected.extend(Rejection(index, takers, REFUSALS[takers]) for index in body.indexes)
+        if isinstance(targets, str):
+            self._rejected.extend(Rejection(index, targets, REFUSALS[targets]) for index in body.indexes)
             return
-        entries: Sequence[Entry] = Likes(body.likes) if body.likes and self._once is None else self._entries()
+        likes = body.likes if self._idempotency_key is None else None
+        entries: Sequence[Entry] = Likes(likes) if likes else self._entries()
         widest = 1 if body.likes else max((abs(entry[1]) for entry in entries), default=0)
-        for share, taker, weight in takers:
+        for share, target, weight in targets:
             share.indexes, share.entries = body.indexes, entries
-            if not self._is_plain_for(taker, weight, widest):
+            if not self._is_plain_for(target, weight, widest):
                 triples = zip(body.indexes, body.events, entries, strict=True)
-                share.entries = [self._fit(share, taker, weight, *triple) for triple in triples]
+                share.entries = [self._entry_for(share, target, weight, *triple) for triple in triples]
 
     def _is_plain_for(self, board: Board, weight: int, widest: int) -> bool:
-        """Whether a board takes entries as they are, whose amounts are no further than `widest` from zero."""
+        """Whether a board takes entries unchanged; `widest` is the largest absolute amount."""
         if weight != 1 or board.score is not None:
             return False
         return board.operator != "incr" or widest <= limit_of(board, self._producer)
 
-    def _fit(self, share: _Share, board: Board, weight: int, index: int, event: Event, entry: Entry) -> Entry:
-        """What a board needs of an event; one that it refuses goes there too, for it may have been counted before."""
+    def _entry_for(self, share: _Share, board: Board, weight: int, index: int, event: Event, entry: Entry) -> Entry:
+        """The entry of an event for one board. A refused event is submitted too: it may be a duplicate."""
         key, amount, time, identity, extra = entry
         code = None
         if board.score is not None:
@@ -198,29 +202,29 @@ class Posting:
         return (key, amount, time, identity, extra)
 
     @property
-    def _several(self) -> bool:
-        """Whether it has to be said which board it was that refused."""
+    def _names_boards(self) -> bool:
+        """Whether refusals must name their board."""
         return len(self._boards.by_id) > 1
 
     def _entries(self) -> list[Entry]:
-        """What boards need of the events."""
+        """The entries of the body's events."""
         body = self._body
-        if self._once is None:
+        if self._idempotency_key is None:
             return entries_of(body.events, self._identities.of)
         return [
             entry_of(event, self._identity(event, index))
             for index, event in zip(body.indexes, body.events, strict=True)
         ]
 
-    def _takers(
+    def _shares_for(
         self, board: str | UnsetType, kind: str | UnsetType, category: str | UnsetType
     ) -> Sequence[tuple["_Share", Board, int]] | str:
-        """The shares of the boards that events feed with their weights, or the code of why there are none."""
-        takers = takers_of(self._boards, self._producer.boards, board, kind, category)
-        if isinstance(takers, str):
-            return takers
+        """The shares, boards and weights that events feed, or the code of why there are none."""
+        targets = boards_for(self._boards, self._producer.boards, board, kind, category)
+        if isinstance(targets, str):
+            return targets
         shares = self._shares
-        return [(shares.get(taker.id) or self._share_of(taker.id), taker, weight) for taker, weight in takers]
+        return [(shares.get(target.id) or self._share_of(target.id), target, weight) for target, weight in targets]
 
     def _share_of(self, board: str) -> _Share:
         share = self._shares[board] = _Share(self, board)
@@ -229,17 +233,17 @@ class Posting:
     def _identity(self, event: Event, index: int) -> bytes:
         if event.id is UNSET:
             self._implied.add(index)
-            return self._identities.of_part(self._once or "", index)
+            return self._identities.of_part(self._idempotency_key or "", index)
         return self._identities.of(event)
 
-    def _fault(self, faults: Sequence[Exception]) -> Answer | Exception:
-        """What to answer when boards could not: refused for these alone, if another has counted, or else as a whole."""
+    def _failure(self, faults: Sequence[Exception]) -> Answer | Exception:
+        """The answer if boards failed: refuse their events if another board has counted, or else fail as a whole."""
         if len(faults) < len(self._shares) and all(isinstance(fault, _BOARD_FAULTS) for fault in faults):
             return self._answer()
         return max(faults, key=lambda fault: getattr(fault, "unknown", False))  # one that may have counted goes first
 
     def _answer(self) -> Answer:
-        """Put together what the boards said."""
+        """Merge the outcomes of the boards."""
         shares = self._shares.values()
         offsets = {share.board: share.offset for share in shares if share.offset is not None}
         if any(share.refused for share in shares):
@@ -253,8 +257,8 @@ class Posting:
             EVENTS_REJECTED.labels(code).inc(count)
         return Answer(accepted, duplicate, self._rejected, offsets)
 
-    def _quiet_indexes(self, share: _Share) -> AbstractSet[int]:
-        """The events of which a board tells nothing: it belongs to another producer, and they do not name it."""
+    def _hidden_indexes(self, share: _Share) -> AbstractSet[int]:
+        """The events whose refusal stays hidden: the board belongs to another producer, and they do not name it."""
         if self._boards.by_id[share.board].owner in {"", self._producer.id}:
             return frozenset()
         body = self._body
@@ -262,51 +266,52 @@ class Posting:
         return {index for index, event in pairs if event.board != share.board}
 
     def _refusals(self) -> tuple[int, int]:
-        """Name what was refused; the numbers of events that some board counted, and that are but known by some.
+        """Collect the refusals; returns the numbers of accepted and of duplicate events.
 
-        What a board of another producer refuses is not told, unless the event names that board. An event of which
-        nothing else is to be told is answered as if there were no such board.
+        The refusal by a board of another producer is hidden unless the event names that board. An event with no other
+        outcome is answered as if there were no such board.
         """
         accepted: set[int] = set()
-        known: set[int] = set()
-        kept_quiet: set[int] = set()
+        duplicates: set[int] = set()
+        hidden: set[int] = set()
         for share in self._shares.values():
-            quiet = self._quiet_indexes(share)
+            hidden_here = self._hidden_indexes(share)
             for position, index in enumerate(share.indexes):
                 code = share.refused.get(position)
                 if code is None or (code == "duplicate" and index in self._implied):
                     accepted.add(index)
                 elif code == "duplicate":
-                    known.add(index)
-                elif index in quiet:
-                    kept_quiet.add(index)
+                    duplicates.add(index)
+                elif index in hidden_here:
+                    hidden.add(index)
                 else:
-                    board = share.board if self._several else None
+                    board = share.board if self._names_boards else None
                     self._rejected.append(Rejection(index, code, share.details.get(index, REFUSALS[code]), board))
-        answered = accepted | known | {rejection.index for rejection in self._rejected}
-        for index in kept_quiet - answered:
+        answered = accepted | duplicates | {rejection.index for rejection in self._rejected}
+        for index in hidden - answered:
             self._rejected.append(Rejection(index, "type_unknown", REFUSALS["type_unknown"]))
-        known -= accepted
-        EVENTS_DUPLICATE.inc(len(known))
-        return len(accepted), len(known)
+        duplicates -= accepted
+        EVENTS_DUPLICATE.inc(len(duplicates))
+        return len(accepted), len(duplicates)
 
 
 def limit_of(board: Board, producer: Producer) -> int:
-    """How far from zero an amount may be that a producer sends to a board which adds amounts up."""
+    """The largest absolute amount that a producer may send to a board that adds amounts up."""
     return board.max_amount if producer.max_amount is None else min(board.max_amount, producer.max_amount)
 
 
 @lru_cache(maxsize=1024)
-def takers_of(
+def boards_for(
     boards: Boards,
     allowed: frozenset[str] | None,
     board: str | UnsetType,
     kind: str | UnsetType,
     category: str | UnsetType,
 ) -> Sequence[tuple[Board, int]] | str:
-    """The boards that an event feeds, named by it or by its type and category; or the code of why there are none.
+    """The boards that an event feeds, with weights, or the code of why there are none.
 
-    Its producer may post to those that are `allowed` (None: to all); unions follow from the boards that they add up.
+    The event names its board, or feeds all that take its type and category. `allowed` are the boards that its producer
+    may post to (None: all). Unions follow from the boards that they add up.
     """
     taken: Sequence[Board]
     if board is not UNSET:
@@ -321,7 +326,7 @@ def takers_of(
         if not taken:
             return "type_unknown"
     if allowed is not None:
-        taken = [taker for taker in taken if taker.id in allowed]
+        taken = [target for target in taken if target.id in allowed]
     return boards.with_unions(taken) or "board_forbidden"
 
 

@@ -1,4 +1,4 @@
-"""Answers to HTTP requests, as plain data that any way of sending can use; problems are RFC 9457 documents."""
+"""Replies as plain data that every transport can send; problems are RFC 9457 documents."""
 
 from typing import Final
 
@@ -10,7 +10,7 @@ from live.metrics import PROBLEMS_ANSWERED
 
 log = structlog.get_logger()
 
-_RETRY_AFTER: Final = 2  # seconds until a store that is away is worth another try
+_RETRY_AFTER: Final = 2  # seconds after which a client should try an unavailable store again
 
 Headers = tuple[tuple[bytes, bytes], ...]
 
@@ -27,7 +27,7 @@ SECURITY_HEADERS: Final = (
 
 
 class Reply(msgspec.Struct, frozen=True):
-    """An answer: `extra` are header fields beside those that every reply has (see `headers`)."""
+    """An answer; `extra` are header fields in addition to the `fixed_headers`."""
 
     status: int
     media_type: bytes
@@ -36,12 +36,15 @@ class Reply(msgspec.Struct, frozen=True):
 
     @property
     def headers(self) -> list[tuple[bytes, bytes]]:
-        """Every header field, the length last; names in lower case, as ASGI wants them."""
+        """All header fields, the length last; names in lower case, as ASGI requires."""
         return [*fixed_headers(self.media_type), *self.extra, (b"content-length", b"%d" % len(self.body))]
 
 
 class ProblemBody(msgspec.Struct, frozen=True):
-    """The document that a refused client gets; `code` is stable, `detail` is for people."""
+    """Why a request was refused, as a problem document (RFC 9457).
+
+    Rely on `code`. `title` and `detail` are for people and may change.
+    """
 
     type: str
     title: str
@@ -51,17 +54,17 @@ class ProblemBody(msgspec.Struct, frozen=True):
 
 
 def fixed_headers(media_type: bytes) -> Headers:
-    """The header fields that all replies of a type have, but for the length."""
+    """The header fields of all replies of a media type, without the length."""
     return ((b"cache-control", b"no-store"), (b"content-type", media_type))
 
 
 def json_reply(body: bytes) -> Reply:
-    """A JSON document as asked for."""
+    """A successful reply with a JSON document."""
     return Reply(200, b"application/json", body)
 
 
 def problem_reply(error: Exception) -> Reply:
-    """What a client is told of an error; the details of our own faults stay in the log."""
+    """The reply for an error; details of internal errors stay in the log."""
     problem = as_problem(error)
     PROBLEMS_ANSWERED.labels(problem.code).inc()
     extra = [(name.lower().encode(), value.encode()) for name, value in problem.headers.items()]
@@ -72,18 +75,18 @@ def problem_reply(error: Exception) -> Reply:
 
 
 def problem_body(problem: ProblemError) -> bytes:
-    """The document about a problem."""
+    """The encoded document of a problem."""
     status, title = PROBLEMS[problem.code]
     return msgspec.json.encode(ProblemBody("about:blank", title, status, problem.code, problem.detail))
 
 
 def as_problem(error: Exception) -> ProblemError:
-    """The problem that an error is to the client; our own faults go to the log."""
+    """The problem for an error; internal errors are logged."""
     match error:
         case ProblemError():
             return error
         case StoreUnavailableError():
-            log.warning("the store is away", reason=str(error))
+            log.warning("the store is unavailable", reason=str(error))
             code = "outcome_unknown" if error.unknown else "store_unavailable"
             return ProblemError(code, "try again later", retry_after=_RETRY_AFTER)
         case EpochLostError():

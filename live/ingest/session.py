@@ -1,4 +1,4 @@
-"""A producer on a socket: asked for its key once, and again when keys have changed; held to its rate."""
+"""A producer's session on a socket: authenticates again when API keys change, and applies the rate."""
 
 import asyncio
 from collections.abc import Callable
@@ -12,21 +12,21 @@ from live.ingest.committer import Committed
 from live.ingest.intake import Head, Headers, Intake, PlainShare
 from live.ingest.replies import Reply, problem_reply
 
-_PAUSE: Final = 0.05  # seconds until a message that may not be counted yet is tried again
+_PAUSE: Final = 0.05  # seconds between two attempts to submit a message
 _JSON: Final = {b"content-type": b"application/json"}
 
 
 class Session:
-    """What a socket's messages are taken in with."""
+    """Admits and submits the messages of one socket."""
 
     def __init__(
         self, intake: Intake, authenticator: Authenticator, rate_limiter: RateLimiter, headers: Headers, client: Client
     ) -> None:
-        """Let a producer in.
+        """Authenticate a producer.
 
         Raises:
             ProblemError: `credentials_required`, `credentials_invalid`, `origin_forbidden` or `scope_forbidden`.
-            StoreUnavailableError: whose key is good can't be known now.
+            StoreUnavailableError: the API keys can't be checked now.
         """
         self._intake = intake
         self._authenticator = authenticator
@@ -34,30 +34,30 @@ class Session:
         self._authorization = dict(reversed(headers)).get(b"authorization")
         self._client = client
         self._generation = -1
-        self.head = self._look()
+        self.head = self._authenticate()
 
     def admit_now(self) -> bool:
-        """Whether a message is within the producer's rate, as far as that can be said without the store.
+        """Whether a message is within the producer's rate; False if only the store can tell.
 
         Raises:
-            ProblemError: the key is good no more.
-            StoreUnavailableError: whether it is can't be known now.
+            ProblemError: the API key was revoked.
+            StoreUnavailableError: the API keys can't be checked now.
         """
-        self._look_again()
+        self._refresh()
         try:
             return self._rate_limiter.admit_now(self.head.producer)
         except ProblemError:
-            return False  # it has sent too much: it waits
+            return False  # it exceeds its rate and waits
 
     async def admit(self) -> None:
-        """Wait until a message is within the producer's rate: that is what a socket is not read for meanwhile.
+        """Wait until a message is within the producer's rate. The socket is not read meanwhile.
 
         Raises:
-            ProblemError: the key is good no more.
-            StoreUnavailableError: whether it is, or what the rate is, can't be known now.
+            ProblemError: the API key was revoked.
+            StoreUnavailableError: the API keys or the rate can't be checked now.
         """
         while True:
-            self._look_again()
+            self._refresh()
             try:
                 await self._rate_limiter.admit(self.head.producer)
             except ProblemError:
@@ -66,7 +66,7 @@ class Session:
                 return
 
     def submit(self, body: bytes, share: PlainShare, done: Callable[[Reply], None]) -> bool:
-        """Have a message counted, which is a body of JSON; False when too much waits already."""
+        """Submit a message, a JSON body; False if too many events wait already."""
         try:
             if not self._intake.submit_plain(self.head, body, share):
                 self._intake.submit(self.head, body, done)
@@ -76,21 +76,21 @@ class Session:
             done(problem_reply(error))
         return True
 
-    async def submit_late(self, body: bytes, share: PlainShare, done: Callable[[Reply], None]) -> None:
-        """Have a message counted as soon as there is room for it."""
-        while not self.submit(body, share, done):  # noqa: ASYNC110 - room comes without a word
+    async def submit_when_room(self, body: bytes, share: PlainShare, done: Callable[[Reply], None]) -> None:
+        """Submit a message as soon as there is room for it."""
+        while not self.submit(body, share, done):  # noqa: ASYNC110 - no event announces room
             await asyncio.sleep(_PAUSE)
 
     def reply_to_plain(self, body: bytes, outcome: Committed | Exception) -> Reply:
-        """The answer to a message whose one event was submitted with its share."""
+        """The answer to a message whose single event was submitted with its share."""
         return self._intake.reply_to_plain(self.head, body, outcome)
 
-    def _look_again(self) -> None:
-        """Ask again who it is, if keys have changed."""
+    def _refresh(self) -> None:
+        """Authenticate again if API keys have changed."""
         if self._generation != self._authenticator.generation:
-            self.head = self._look()
+            self.head = self._authenticate()
 
-    def _look(self) -> Head:
+    def _authenticate(self) -> Head:
         generation = self._authenticator.generation
         producer = self._authenticator.authorize(self._authorization, self._client)
         head = self._intake.read_head(producer, (), _JSON)

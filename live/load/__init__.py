@@ -1,1 +1,1 @@
-"""The load test: producers, viewers, and how long a like takes to be seen."""
+"""The load test: it sends likes, watches the board, and measures how long a like takes to become visible."""

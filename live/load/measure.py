@@ -1,4 +1,4 @@
-"""The arithmetic of the load test: quantiles, promises, and when each like was seen. No I/O."""
+"""Calculations of the load test: quantiles, objectives, and when each like was seen. No I/O."""
 
 import re
 from bisect import bisect_left
@@ -31,7 +31,7 @@ class Promise(msgspec.Struct, frozen=True):
 
 
 class Acknowledged(msgspec.Struct, frozen=True, gc=False):
-    """A like that was counted: the board's offset, when it was sent and when the answer came (seconds)."""
+    """A like that was counted: its offset on the board, when it was sent, and when the response came (seconds)."""
 
     offset: int
     sent: float
@@ -39,21 +39,21 @@ class Acknowledged(msgspec.Struct, frozen=True, gc=False):
 
 
 class Seen(msgspec.Struct, gc=False):
-    """The messages of one viewer: their offsets, rising, and when each arrived (seconds)."""
+    """The messages of one viewer: their ascending offsets, and when each arrived (seconds)."""
 
     offsets: list[int] = []
     times: list[float] = []
 
 
 def parse_promise(text: str) -> Promise:
-    """Read a promise such as `p99=250ms`.
+    """Parse an objective such as `p99=250ms`.
 
     Raises:
-        ValueError: it has another form.
+        ValueError: the text has another form.
     """
     match = _PROMISE.fullmatch(text)
     if match is None:
-        raise ValueError(f"--slo {text!r}: expected p50, p90, p99 or max, and a time, like p99=250ms")
+        raise ValueError(f"--slo {text!r}: expected p50, p90, p99 or max and a duration, like p99=250ms")
     return Promise(text, match[1], parse_duration(match[2]) * 1000)
 
 
@@ -70,10 +70,11 @@ def quantiles(seconds: Sequence[float]) -> Quantiles | None:
 
 
 def seen_after(acknowledged: Sequence[Acknowledged], viewers: Sequence[Seen]) -> list[float]:
-    """How long after its acknowledgement each like was seen by each viewer, in seconds.
+    """The seconds from the acknowledgement of each like until each viewer saw it.
 
-    A viewer sees a like with its first message at the like's offset or beyond. If there are very many pairs, this takes
-    an even sample. It leaves out likes that a viewer never saw; the report counts viewers that did not converge.
+    A viewer sees a like with its first message at the offset of the like or later. If there are very many pairs, the
+    result is an even sample. Likes that a viewer never saw are omitted; the report counts viewers that did not
+    converge.
     """
     pairs = len(acknowledged) * len(viewers)
     stride = max(1, pairs // _MOST_SAMPLES)

@@ -18,7 +18,7 @@ _JSON: Final = {"Content-Type": "application/json"}
 
 
 class Producers:
-    """Producers that share a rate; each waits for its answer before it sends again."""
+    """Producers that share a rate. Each one waits for its response before it sends again."""
 
     def __init__(self, url: str, board: str, members: int, key: str | None = None) -> None:
         self.acknowledged: list[Acknowledged] = []
@@ -32,7 +32,7 @@ class Producers:
         self._chance = random.Random(7)  # noqa: S311 - the same likes every time
 
     async def run(self, producers: int, rate: float, seconds: float) -> None:
-        """Send `rate` likes a second, in all, for so many seconds.
+        """Send `rate` likes per second, in total, for a number of seconds.
 
         Raises:
             SetupError: the server requires an API key, or does not accept this one.
@@ -49,7 +49,7 @@ class Producers:
                 raise SetupError(str(group.exceptions[0])) from None
 
     async def _produce(self, sender: Sender, first: float, pause: float, end: float) -> None:
-        """Send likes at fixed times; a late one is sent at once, and likes that were missed are not made up for."""
+        """Send likes at fixed times. A late like is sent at once, and missed likes are not sent later."""
         due = first
         while due < end:
             await asyncio.sleep(max(0.0, due - time.perf_counter()))

@@ -1,4 +1,4 @@
-"""Runs a load test: viewers connect, producers send likes for a while, then the two sides are compared."""
+"""Runs a load test: viewers connect, producers send likes for a while, then both sides are compared."""
 
 import asyncio
 import time
@@ -20,7 +20,7 @@ Progress = Callable[[float, float], None]
 
 
 class Options(msgspec.Struct, frozen=True, kw_only=True):
-    """What to load, how much, and for how many seconds; `key` is the API key, if the server requires one."""
+    """The load to generate, for how many seconds, and the API key, if the server requires one."""
 
     url: str
     board: str
@@ -34,10 +34,11 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Report(msgspec.Struct, frozen=True, kw_only=True):
-    """What a load test measured; times in milliseconds.
+    """The measurements of a load test, with times in milliseconds.
 
-    `acknowledged` is from sending a like to its durable answer, `received` from that answer to the message that shows
-    it at a viewer (0 if the message came first). `converged` counts viewers that have seen the last acknowledged like.
+    `acknowledged` is the time from sending a like to its durable response. `received` is the time from that response to
+    the message that shows the like to a viewer (0 if the message came first). `converged` is the number of viewers that
+    have seen the last acknowledged like.
     """
 
     producers: int
@@ -69,10 +70,10 @@ def make_options(  # noqa: PLR0913 - one for each flag
     slo: str | None,
     key: str | None = None,
 ) -> Options:
-    """Options from flags.
+    """Build the options from flags.
 
     Raises:
-        SetupError: the address, the API key, the duration or the promise is malformed.
+        SetupError: the URL, the API key, the duration or the objective is malformed.
     """
     try:
         return Options(
@@ -125,7 +126,7 @@ def describe(report: Report) -> list[str]:
                 f"max {values.max:.1f} ms"
             )
     if report.promise is not None:
-        lines.append(f"promise {report.promise}: {'kept' if report.kept else 'MISSED'}")
+        lines.append(f"objective {report.promise}: {'met' if report.kept else 'MISSED'}")
     return lines
 
 
@@ -136,7 +137,7 @@ async def _check_board(options: Options) -> None:
             session.get(f"{options.url}/v1/boards/{options.board}?limit=1") as response,
         ):
             if response.status != 200:  # noqa: PLR2004
-                raise SetupError(f"{response.url} answers {response.status}: {(await response.text())[:300]}")
+                raise SetupError(f"{response.url} returned {response.status}: {(await response.text())[:300]}")
     except (aiohttp.ClientError, TimeoutError) as error:
         raise SetupError(f"can't reach {options.url}: {error!r}. Is `live serve` running?") from None
 
@@ -147,7 +148,7 @@ def _report(options: Options, producers: Producers, viewers: Viewers, seconds: f
     promise = options.promise
     kept = None
     if promise is not None:
-        # A test in which nothing was seen does not keep a promise.
+        # A test in which no viewer saw anything does not meet its objective.
         kept = received is not None and getattr(received, promise.quantile) <= promise.milliseconds
         kept = kept and producers.failed == 0 and viewers.converged(producers.last_offset) == options.viewers
     return Report(

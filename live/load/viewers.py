@@ -45,13 +45,13 @@ class Viewers:
             raise SetupError(f"a viewer could not connect to {self._url}: {group.exceptions[0]!r}") from None
 
     async def await_offset(self, offset: int, patience: float) -> None:
-        """Wait until every viewer has seen an offset, for `patience` seconds at most."""
+        """Wait until every viewer has seen an offset, for at most `patience` seconds."""
         deadline = time.perf_counter() + patience
         while self.converged(offset) < len(self.seen) and time.perf_counter() < deadline:  # noqa: ASYNC110 - cold
             await asyncio.sleep(0.02)
 
     def converged(self, offset: int) -> int:
-        """How many viewers have seen an offset."""
+        """The number of viewers that have seen an offset."""
         return sum(1 for seen in self.seen if seen.offsets and seen.offsets[-1] >= offset)
 
     async def close(self) -> None:

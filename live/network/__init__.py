@@ -1,1 +1,1 @@
-"""What a request says of its client, host and proxies. No I/O."""
+"""What the headers of a request say about its client, its host and its proxies. No I/O."""

@@ -1,4 +1,4 @@
-"""What proxies tell of a request: `Forwarded` (RFC 7239) and `X-Forwarded-For`, `-Proto` and `-Host`. No I/O."""
+"""Headers of proxies: `Forwarded` (RFC 7239) and `X-Forwarded-For`, `-Proto` and `-Host`. No I/O."""
 
 import re
 from collections.abc import Sequence
@@ -10,10 +10,11 @@ from live.network.hosts import Address, parse_address
 Headers = Sequence[tuple[bytes, bytes]]
 Network = IPv4Network | IPv6Network
 
-PROXY_FIELDS: Final = (b"x-forwarded-", b"forwarded", b"via", b"x-real-ip")  # how the names of fields of proxies begin
+# Prefixes of the header names that proxies set.
+PROXY_FIELDS: Final = (b"x-forwarded-", b"forwarded", b"via", b"x-real-ip")
 
 _MOST_HOPS: Final = 32
-_LONGEST: Final = 4096  # bytes; a client may have written most of it
+_LONGEST: Final = 4096  # bytes; a client can send most of it
 _TOKEN: Final = "[!#$%&'*+.^_`|~0-9A-Za-z-]+"  # noqa: S105 - the word of RFC 9110
 _PAIR: Final = rf'({_TOKEN})=({_TOKEN}|"(?:[^"\\]|\\.)*")'
 _NEXT: Final = re.compile(rf"[ \t]*(?:{_PAIR})?[ \t]*(;|,|\Z)")
@@ -21,7 +22,7 @@ _NODE: Final = re.compile(r"(?:\[([0-9A-Fa-f:.]+)\]|([0-9.]+))(?::[0-9]{1,5}|:_[
 
 
 class Hop(NamedTuple):
-    """What one proxy tells of who asked it: the node's address as text, how, and for which host."""
+    """What one proxy reports about the sender of its request: address, protocol and host."""
 
     node: str | None
     proto: str | None
@@ -29,10 +30,10 @@ class Hop(NamedTuple):
 
 
 def check_network(text: str) -> str:
-    """An address or network of `LIVE_TRUSTED_PROXIES`.
+    """Check an address or network of `LIVE_TRUSTED_PROXIES`.
 
     Raises:
-        ValueError: it is none.
+        ValueError: the text is neither.
     """
     try:
         return str(ip_network(text))
@@ -47,11 +48,11 @@ def node_address(node: str | None) -> Address | None:
 
 
 def read_hops(headers: Headers) -> Sequence[Hop]:
-    """The hops of a request, the one nearest to us first.
+    """The hops of a request, the nearest one first.
 
     Raises:
-        ValueError: `Forwarded` is malformed or too long, or stands beside the fields that begin with X-Forwarded: a
-            proxy that sets one of them passes on the other as the client wrote it.
+        ValueError: `Forwarded` is malformed or too long, or the request has both `Forwarded` and `X-Forwarded-…`. A
+            proxy that sets one of them forwards the other one as the client sent it.
     """
     lists = [_values(headers, b"x-forwarded-" + name) for name in (b"for", b"proto", b"host")]
     forwarded = b",".join(value for name, value in headers if name == b"forwarded").decode("latin-1")
@@ -67,7 +68,7 @@ def read_hops(headers: Headers) -> Sequence[Hop]:
 
 
 def _values(headers: Headers, wanted: bytes) -> list[str]:
-    """The members of a list in header fields, the last one first; no more than there can be proxies."""
+    """The values of a header that is a list, the last one first, and not more than there can be proxies."""
     values = [value for name, value in headers if name == wanted]
     parts = b",".join(values).rsplit(b",", _MOST_HOPS)[-_MOST_HOPS:] if values else []
     return [part.strip().decode("latin-1") for part in reversed(parts)]
@@ -78,7 +79,7 @@ def _at(values: Sequence[str], place: int) -> str | None:
 
 
 def _nearest(values: Sequence[str], place: int) -> str | None:
-    """The value of a hop; where proxies replace the value instead of adding one, it stands for all hops."""
+    """The value for a hop. If proxies replace the value instead of adding one, it applies to all hops."""
     return values[min(place, len(values) - 1)] if values else None
 
 

@@ -1,4 +1,4 @@
-"""Hosts and root paths: what the header field `Host` may hold, and which names mean this machine. No I/O."""
+"""Host names and root paths: what the `Host` header may contain, and which names mean this machine. No I/O."""
 
 import re
 from collections.abc import Iterable
@@ -13,14 +13,17 @@ _AUTHORITY: Final = re.compile(rf"(\[[0-9a-f]*:[0-9a-f:.]{{1,45}}\]|{_LABEL}(?:\
 _HIGHEST_PORT: Final = 65535
 _ROOT_PATH: Final = re.compile(r"(?:/[A-Za-z0-9_~-][A-Za-z0-9._~-]*)+")
 _OWN_PATHS: Final = frozenset(
-    {"v1", "boards", "embed", "static", "healthz", "readyz", "metrics", "docs", "openapi.json", "asyncapi.json"}
-)
+    {
+        "v1", "boards", "client", "embed", "static", "healthz", "readyz", "metrics", "docs", "openapi.json",
+        "asyncapi.json",
+    }
+)  # fmt: skip
 
 
 class Authority(NamedTuple):
-    """What a client calls a server.
+    """The name under which a client reaches a server.
 
-    `text` is what it sent, in lower case. `name` is that without port, brackets and trailing dot; an address in its
+    `text` is what it sent, in lower case. `name` is that without port, brackets and trailing dot. An address is in its
     canonical form.
     """
 
@@ -29,7 +32,7 @@ class Authority(NamedTuple):
 
 
 def parse_authority(text: str) -> Authority | None:
-    """The authority `name`, `name:port`, `[address]` or `[address]:port`; None when the text is anything else."""
+    """Parse `name`, `name:port`, `[address]` or `[address]:port`. Returns None for anything else."""
     match = _AUTHORITY.fullmatch(text.lower()) if len(text) <= _LONGEST and text.isascii() else None
     if match is None or int(match[2] or 0) > _HIGHEST_PORT:
         return None
@@ -43,7 +46,7 @@ def parse_authority(text: str) -> Authority | None:
 
 
 def parse_address(text: str) -> Address | None:
-    """An IP address, of IPv4 where IPv6 only wraps one; None when the text is none."""
+    """Parse an IP address. An IPv4-mapped IPv6 address becomes IPv4. Returns None for anything else."""
     try:
         address = ip_address(text)
     except ValueError:
@@ -54,21 +57,21 @@ def parse_address(text: str) -> Address | None:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine reaches an address; a name other than `localhost` may mean anything."""
+    """Whether only this machine can reach an address. Names other than `localhost` do not count."""
     address = parse_address(host)
     return host == "localhost" if address is None else address.is_loopback
 
 
 def is_own_name(name: str) -> bool:
-    """Whether a name in a URL can mean nothing but this machine: no DNS server is asked for these (RFC 6761)."""
+    """Whether a name in a URL can only mean the client's own machine, because DNS is never asked for it (RFC 6761)."""
     return is_loopback(name) or name.endswith(".localhost")
 
 
 def check_pattern(text: str) -> str:
-    """A pattern of `LIVE_ALLOWED_HOSTS`, without its port: `*`, `*.example.org`, a name or an address.
+    """Check a pattern of `LIVE_ALLOWED_HOSTS`: `*`, `*.example.org`, a name or an address. Returns it without its port.
 
     Raises:
-        ValueError: it is none of these.
+        ValueError: the text is none of these.
     """
     head, rest = ("*.", text[2:]) if text.startswith("*.") else ("", text)
     authority = parse_authority(f"[{rest}]" if rest.count(":") > 1 and not rest.startswith("[") else rest)
@@ -82,10 +85,10 @@ def check_pattern(text: str) -> str:
 
 
 def check_root_path(text: str) -> str:
-    """A root path such as `/live`, without a slash at its end.
+    """Check a root path such as `/live`. Returns it without a trailing slash.
 
     Raises:
-        ValueError: it is none, or begins like a path of our own.
+        ValueError: the text is not a path, or begins like a path of this server.
     """
     path = text.rstrip("/")
     if not _ROOT_PATH.fullmatch(path) or path.split("/")[1] in _OWN_PATHS:
@@ -97,7 +100,7 @@ def check_root_path(text: str) -> str:
 
 
 def below_root(path: AnyStr, root: AnyStr) -> AnyStr:
-    """A path without the root path of the server, whether or not a proxy has taken that away already."""
+    """A path without the root path of the server, whether or not a proxy has already removed it."""
     if not root or not path.startswith(root):
         return path
     rest = path[len(root) :]
@@ -108,7 +111,7 @@ def below_root(path: AnyStr, root: AnyStr) -> AnyStr:
 
 
 class HostNames:
-    """A set of names, some of them with a wildcard."""
+    """A set of host names and wildcards."""
 
     def __init__(self, patterns: Iterable[str]) -> None:
         checked = [check_pattern(pattern) for pattern in patterns]
@@ -117,5 +120,8 @@ class HostNames:
         self._ends = tuple(pattern[1:] for pattern in checked if pattern.startswith("*."))
 
     def __contains__(self, name: str) -> bool:
-        """Whether a pattern allows a name; `*.example.org` allows all names below `example.org`, not that itself."""
+        """Whether a pattern allows a name.
+
+        `*.example.org` allows all names below `example.org`, but not `example.org` itself.
+        """
         return self._any or name in self._names or name.endswith(self._ends)

@@ -1,4 +1,4 @@
-"""Origins of web pages, as browsers write them in the header field `Origin`. No I/O."""
+"""Origins of web pages, as browsers send them in the `Origin` header. No I/O."""
 
 import re
 from typing import Final
@@ -10,10 +10,10 @@ _PORTS: Final = {"http": ":80", "https": ":443"}  # browsers leave these out
 
 
 def check_origin(text: str) -> str:
-    """An origin as a browser sends it: scheme, host and port in lower case, without a path and without a usual port.
+    """Check an origin: scheme, host and port in lower case, without a path and without the default port.
 
     Raises:
-        ValueError: the text is none, and so would never be met; the message says what to write.
+        ValueError: no browser sends this text as an origin. The message says what to write.
     """
     if text == "*":
         raise ValueError("`*` is not allowed; list each origin whose pages may connect, such as https://example.org")

@@ -1,4 +1,4 @@
-"""Parameters of a query."""
+"""Query parameters."""
 
 from collections.abc import Collection, Iterable, Mapping
 from typing import Final
@@ -10,10 +10,10 @@ _MOST_DIGITS: Final = 16
 
 
 def require_known(given: Iterable[str], known: Collection[str]) -> None:
-    """Refuse a parameter that the path does not take, so that a slip of the pen is not answered as if it were right.
+    """Refuse unknown parameters, so that a typing mistake is not ignored.
 
     Raises:
-        ProblemError: `parameter_invalid`, with the nearest name that is known.
+        ProblemError: `parameter_invalid`, with the nearest known name.
     """
     for name in given:
         if name not in known:
@@ -24,7 +24,7 @@ def whole_number(query: Mapping[str, str], name: str, default: int, least: int, 
     """A parameter that is a whole number in a range.
 
     Raises:
-        ProblemError: `parameter_invalid`, naming the range.
+        ProblemError: `parameter_invalid`, with the range.
     """
     text = query.get(name)
     if text is None:
@@ -35,5 +35,5 @@ def whole_number(query: Mapping[str, str], name: str, default: int, least: int, 
 
 
 def is_whole(text: str) -> bool:
-    """Whether a text is a whole number without a sign, of digits that are surely a number."""
+    """Whether a text is a whole number without a sign, short enough for `int`."""
     return text.isascii() and text.isdecimal() and len(text) <= _MOST_DIGITS

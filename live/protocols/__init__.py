@@ -1,1 +1,1 @@
-"""The classes that are plugged into uvicorn: the hot ways in, without ASGI."""
+"""The HTTP and WebSocket protocols that plug into uvicorn, with fast paths that bypass ASGI."""

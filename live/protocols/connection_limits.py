@@ -1,9 +1,9 @@
-"""How many HTTP connections a process holds, from whom, and for how long it waits for each.
+"""Limits on HTTP connections: how many a process holds, how many per client, and how long it waits for each.
 
-Every connection has a place and, whenever it owes something, a deadline. It owes the rest of a request that has begun;
-it owes the reading of an answer; it may be idle between requests; and it may linger after its last answer. When no
-place is free, the client with the most connections gives one up: an idle one first, then its slowest. So one client can
-slow down only itself.
+Every connection has a place. It also has a deadline while the server waits for its client: for the rest of a request,
+for the client to read an answer, for the next request, or for the client to close after its last answer. When no place
+is free, the client with the most connections loses one: an idle one first, then its slowest. So a client can slow down
+only itself.
 """
 
 import asyncio
@@ -17,13 +17,13 @@ from live.errors import ProblemError
 from live.metrics import DROPPED_CONNECTIONS
 from live.settings import Settings
 
-SMALL: Final = 64 * 1024  # bytes of an answer that is on its way, and not yet called unread
-HEALTH_PLACES: Final = 16  # beyond the limits, for requests about health and metrics alone
-_SWEEP: Final = 0.5  # seconds between two looks at the deadlines
+SMALL: Final = 64 * 1024  # bytes of an answer in flight that do not yet count as unread
+HEALTH_PLACES: Final = 16  # beyond the limits, for health and metrics requests only
+_SWEEP: Final = 0.5  # seconds between two checks of the deadlines
 _HEALTH_TIMEOUT: Final = 1.0  # seconds
-_GRACE: Final = 0.5  # seconds before a connection can be called slow
-_LINGER: Final = 10.0  # seconds in which a client may read its last answer, and stop sending
-_IPV6_NETWORK: Final = 64  # bits: one IPv6 client commonly has a whole network of addresses
+_GRACE: Final = 0.5  # seconds before a connection counts as slow
+_LINGER: Final = 10.0  # seconds that a client has to read its last answer and stop sending
+_IPV6_NETWORK: Final = 64  # prefix length in bits: one IPv6 client usually has a whole /64
 
 
 class Place(Enum):
@@ -35,56 +35,56 @@ class Place(Enum):
 
 
 class Limited(Protocol):
-    """A connection, as its limits see it; `received` counts the bytes of the request that has begun."""
+    """A connection as its limits see it; `received` is the number of bytes of the current request."""
 
     received: int
 
     @property
     def address(self) -> str:
-        """Of the TCP peer."""
+        """The address of the TCP peer."""
 
     @property
     def buffered(self) -> int:
-        """Bytes of answers that the kernel has not taken."""
+        """Bytes of answers that the kernel has not accepted."""
 
     @property
     def unsent(self) -> int:
-        """Bytes of answers that the client has not taken, those that the kernel holds among them."""
+        """Bytes of answers that the client has not acknowledged, including those in the kernel."""
 
     def refuse(self, problem: ProblemError) -> None:
-        """Answer the request that has begun with a problem, and close."""
+        """Answer the current request with a problem, then close."""
 
     def answers_read(self) -> None:
-        """The client has read its answers: check whether the connection is idle now."""
+        """Check whether the connection is idle, now that the client has read its answers."""
 
-    def leave(self) -> None:
-        """Close a connection on which nothing is under way."""
+    def close_idle(self) -> None:
+        """Close an idle connection."""
 
     def abort(self) -> None:
-        """Close at once."""
+        """Close immediately."""
 
 
 class ConnectionLimits:
-    """The HTTP connections of one process, and the sockets of its producers; viewers have limits of their own."""
+    """The HTTP connections of one process and its producers' WebSockets. Viewers have separate limits."""
 
     def __init__(self, settings: Settings, is_proxy: Callable[[str], bool]) -> None:
-        """Limit connections; `is_proxy` tells the addresses behind which there are many clients."""
+        """Limit connections; `is_proxy` returns whether many clients share an address."""
         self._settings = settings
         self._is_proxy = is_proxy
-        self._open: dict[str, dict[Limited, None]] = {}  # by client, in the order of their coming
+        self._open: dict[str, dict[Limited, None]] = {}  # by client, oldest first
         self._count = 0
         self._health: set[Limited] = set()
-        self._refused: set[Limited] = set()  # without a place, and lingering
-        self._owing: dict[Limited, float] = {}  # since when; the longest first
+        self._refused: set[Limited] = set()  # lingering without a place
+        self._receiving: dict[Limited, float] = {}  # start of the wait, longest first
         self._idle: dict[Limited, float] = {}
         self._lingering: dict[Limited, float] = {}
-        self._unread: dict[Limited, tuple[float, int]] = {}  # since when not a byte was taken, and how many wait
+        self._unread: dict[Limited, tuple[float, int]] = {}  # last progress, and the bytes that wait
         self._unread_bytes = 0
 
     # Places
 
     def opened(self, connection: Limited) -> Place:
-        """Give a place to a new connection, at the cost of another one if need be."""
+        """Give a new connection a place, closing another connection if necessary."""
         settings, client = self._settings, client_of(connection.address)
         held = len(self._open.get(client, ()))
         if held >= settings.max_address_connections and not self._is_proxy(connection.address):
@@ -97,11 +97,11 @@ class ConnectionLimits:
             self._health.add(connection)
         else:
             return Place.NONE
-        self._owing[connection] = time.monotonic()
+        self._receiving[connection] = time.monotonic()
         return Place.FULL if has_room else Place.HEALTH
 
     def closed(self, connection: Limited) -> None:
-        """Forget a connection that is closed, or that no longer speaks HTTP."""
+        """Forget a connection that is closed or no longer speaks HTTP."""
         client = client_of(connection.address)
         held = self._open.get(client)
         if held is not None and connection in held:
@@ -111,16 +111,19 @@ class ConnectionLimits:
                 del self._open[client]
         self._health.discard(connection)
         self._refused.discard(connection)
-        for queue in (self._owing, self._idle, self._lingering):
+        for queue in (self._receiving, self._idle, self._lingering):
             queue.pop(connection, None)
         self._forget_unread(connection)
 
     def lent(self, connection: Limited) -> None:
-        """A viewer watches on this connection: it takes no place until it is `returned`."""
+        """Free the place of a connection that a viewer uses, until `returned`."""
         self.closed(connection)
 
     def returned(self, connection: Limited) -> bool:
-        """The viewer is done; False when there is no place. No other is closed for it: that may be a producer's."""
+        """Take a place again after a viewer has left; False if none is free.
+
+        Never closes another connection for this one: that could be a producer's.
+        """
         if self._count >= self._settings.max_connections:
             return False
         self._take_place(connection)
@@ -133,24 +136,24 @@ class ConnectionLimits:
     # What a connection is doing
 
     def busy(self, connection: Limited) -> None:
-        """A request has come whole: now the client waits for the server."""
+        """The request is complete: the client waits for the server."""
         self._idle.pop(connection, None)
-        self._owing.pop(connection, None)
+        self._receiving.pop(connection, None)
 
-    def owes(self, connection: Limited) -> None:
-        """Part of a request has come; its deadline runs from its first byte."""
+    def receiving(self, connection: Limited) -> None:
+        """A request has begun to arrive; its deadline runs from its first byte."""
         self._idle.pop(connection, None)
-        self._owing.setdefault(connection, time.monotonic())
+        self._receiving.setdefault(connection, time.monotonic())
 
-    def rests(self, connection: Limited) -> None:
-        """All requests are answered; a client that has large answers to read is not idle."""
+    def idle(self, connection: Limited) -> None:
+        """Every request is answered. The connection is idle unless the client still has large answers to read."""
         if connection not in self._unread:
             self._idle[connection] = time.monotonic()
 
-    def lingers(self, connection: Limited) -> bool:
-        """The last answer is on its way, and what the client still sends is thrown away; False to close at once.
+    def start_lingering(self, connection: Limited) -> bool:
+        """Keep the connection open while its client reads the last answer; False to close it now.
 
-        Connections without a place may linger too, as long as they are few.
+        What the client still sends is dropped. A few connections without a place may linger too.
         """
         self.busy(connection)
         has_place = connection in self._open.get(client_of(connection.address), ()) or connection in self._health
@@ -162,7 +165,7 @@ class ConnectionLimits:
         return True
 
     def unread(self, connection: Limited) -> None:
-        """Answers wait for the client to take them; all answers that wait share one budget."""
+        """The client has answers to read; the unread answers of all clients share one budget."""
         size = connection.unsent
         since, before = self._unread.get(connection, (time.monotonic(), 0))
         self._unread[connection] = (since, size)
@@ -177,42 +180,42 @@ class ConnectionLimits:
     # Deadlines
 
     async def run(self) -> None:
-        """Look at all deadlines again and again."""
+        """Check all deadlines until cancelled."""
         while True:
             await asyncio.sleep(_SWEEP)
             self.sweep(time.monotonic())
 
     def sweep(self, now: float) -> None:
-        """Close what is past its deadline."""
+        """Close every connection that is past its deadline."""
         timeout = self._settings.request_timeout
-        for connection in [each for each in self._health if self._owing.get(each, now) < now - _HEALTH_TIMEOUT]:
+        for connection in [each for each in self._health if self._receiving.get(each, now) < now - _HEALTH_TIMEOUT]:
             connection.refuse(too_many_connections())
-        for connection in _before(self._owing, now - timeout):
-            self._owing.pop(connection)
+        for connection in _before(self._receiving, now - timeout):
+            self._receiving.pop(connection)
             connection.refuse(
                 ProblemError("request_timeout", f"the setting request_timeout allows {timeout:g} s for a request")
             )
         for connection in _before(self._idle, now - self._settings.idle_timeout):
             self.closed(connection)
-            connection.leave()
+            connection.close_idle()
         for connection in _before(self._lingering, now - _LINGER):
             del self._lingering[connection]
             if connection.unsent:
-                self._lingering[connection] = now  # its time begins when the answer has left
+                self._lingering[connection] = now  # the time starts when the answer has left
             else:
                 self._drop(connection, "lingering")
         for connection in list(self._unread):
-            self._look_at_unread(connection, now)
+            self._check_unread(connection, now)
 
-    def _look_at_unread(self, connection: Limited, now: float) -> None:
-        """See whether a client takes its answers: all, some, or none for too long."""
+    def _check_unread(self, connection: Limited, now: float) -> None:
+        """Check whether a client reads its answers; drop it after `slow_timeout` without progress."""
         since, before = self._unread[connection]
         size = connection.unsent
         if size < before:
             self._forget_unread(connection)
             if size:
                 self.unread(connection)
-            elif connection not in self._owing and connection not in self._lingering:
+            elif connection not in self._receiving and connection not in self._lingering:
                 connection.answers_read()
         elif now - since > self._settings.slow_timeout:
             self._drop(connection, "unread")
@@ -220,9 +223,9 @@ class ConnectionLimits:
     # Room for others
 
     def _make_room_anywhere(self, held: int) -> bool:
-        """Close one connection, for a client that has `held`: that of the client with the most, if one of its can go.
+        """Close a connection of the client with the most, for a client that has `held`; False if none can be closed.
 
-        Who has much more than the newcomer has no time to show that it is not slow.
+        A client that has more than twice as many as the new one gets no grace period.
         """
         clients = sorted(self._open, key=lambda client: len(self._open[client]), reverse=True)
         return any(
@@ -230,12 +233,12 @@ class ConnectionLimits:
         )
 
     def _make_room(self, client: str, grace: float) -> bool:
-        """Close one connection of a client: the one that is idle for longest, else the slowest one after `grace` s."""
+        """Close a client's longest idle connection, or else the slowest one that has used up its `grace` seconds."""
         held = self._open[client]
         idle = next((connection for connection in self._idle if connection in held), None)
         if idle is not None:
             self.closed(idle)
-            idle.leave()
+            idle.close_idle()
             return True
         slowest = min(self._slow(held, grace), key=lambda pair: pair[0], default=None)
         if slowest is None:
@@ -244,12 +247,12 @@ class ConnectionLimits:
         return True
 
     def _slow(self, held: dict[Limited, None], grace: float) -> Iterator[tuple[float, Limited]]:
-        """Connections that are waited for, each with the bytes a second at which it goes on."""
+        """The connections that the server waits for, with their speed in bytes per second."""
         now = time.monotonic()
         for connection in held:
             if connection in self._lingering:
                 yield 0.0, connection
-            elif (since := self._owing.get(connection)) is not None and now - since > grace:
+            elif (since := self._receiving.get(connection)) is not None and now - since > grace:
                 yield connection.received / (now - since), connection
             elif (waiting := self._unread.get(connection)) is not None and now - waiting[0] > grace:
                 yield 0.0, connection
@@ -261,14 +264,14 @@ class ConnectionLimits:
 
 
 def too_many_connections() -> ProblemError:
-    """The refusal of a connection for which there is no place."""
+    """The problem for a connection that gets no place."""
     return ProblemError(
-        "too_many_connections", "the settings max_connections and max_address_connections say how many", retry_after=1
+        "too_many_connections", "the limits are the settings max_connections and max_address_connections", retry_after=1
     )
 
 
 def client_of(address: str) -> str:
-    """Whom an address stands for: itself, or the /64 network of an IPv6 address."""
+    """The client that an address belongs to: the address itself, or the /64 network of an IPv6 address."""
     if ":" not in address:
         return address
     try:
@@ -283,7 +286,7 @@ def client_of(address: str) -> str:
 
 
 def _before(queue: dict[Limited, float], moment: float) -> list[Limited]:
-    """Those that are in a queue since before a moment; the oldest are ahead."""
+    """The connections that entered a queue before a moment; a queue is ordered by time."""
     found = []
     for connection, since in queue.items():
         if since > moment:

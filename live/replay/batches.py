@@ -1,4 +1,4 @@
-"""Reads a file into batches of events; each event is a line of JSON, with an id that stays the same in every run."""
+"""Reads a file into batches of events. Each event is a line of JSON, with an id that is the same in every run."""
 
 import csv
 import gzip
@@ -27,11 +27,11 @@ class Batch(msgspec.Struct):
     at: float | None = None  # in a paced replay, the time of the first event that has one
 
     def due_later(self, at: float | None, speed: float) -> bool:
-        """Whether an event of this time is due so long after the batch that it belongs into the next one."""
+        """Whether an event with this time is due so much later than the batch that it belongs to the next one."""
         return self.at is not None and at is not None and at - self.at > _SAME_TIME * speed
 
     def add(self, event: bytes, at: float | None) -> bool:
-        """Add an event; returns whether the batch is full."""
+        """Add an event. Returns whether the batch is full."""
         self.at = at if self.at is None else self.at
         self.events.append(event)
         self.size += len(event)
@@ -39,7 +39,7 @@ class Batch(msgspec.Struct):
 
 
 def batches(options: Options, run: str | None, skip: int) -> Iterator[Batch]:
-    """The events of the file from number `skip` on; with a `run`, each has an id."""
+    """The events of the file from number `skip` on. With a `run`, each event has an id."""
     source = None if run is None else f"replay:{run}".encode()
     with options.path.open("rb") as raw:
         batch = Batch(events=[])
@@ -71,9 +71,9 @@ _identity = msgspec.json.Decoder(_Identity)
 
 
 def with_id(event: bytes, run: bytes, number: int) -> bytes:
-    """The event with an id made of the name of the run and its number in the file, unless it has an id.
+    """The event with an id made of the name of the run and its number in the file, unless it already has an id.
 
-    The id is appended to the text as it is, so that the server still sees whatever is wrong with the event.
+    The id is appended to the text, so the server still sees whatever is wrong with the event.
     """
     try:
         own = _identity.decode(event)
@@ -103,7 +103,7 @@ def _events(raw: IO[bytes], path: Path) -> Iterator[bytes]:
 
 
 def _amount(text: str) -> int | str:
-    """A whole number of a CSV file; anything else stays as it is, and the server rejects it."""
+    """A whole number of a CSV file. Anything else stays as it is, and the server rejects it."""
     digits = text.removeprefix("-")
     return int(text) if digits.isascii() and digits.isdecimal() and len(digits) < 20 else text  # noqa: PLR2004
 

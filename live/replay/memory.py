@@ -1,4 +1,4 @@
-"""What the command remembers of a replay from one run to the next: how far it came, and the name in its ids."""
+"""The progress of a replay, saved between runs: how many events were sent, and the name in their ids."""
 
 import hashlib
 import os
@@ -17,8 +17,8 @@ from live.replay.options import Options
 class Note(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     """The content of the file.
 
-    `run` is part of the ids that events are given, so that they stay the same from run to run. The first `sent` events
-    were acknowledged. Those up to `reach` may have been counted without an answer, with an API key of `producer`.
+    `run` is part of the ids of the events, so the ids are the same in every run. The first `sent` events were
+    acknowledged. Those up to `reach` may have been counted without a response, with an API key of `producer`.
     """
 
     run: Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{16}$")]
@@ -28,7 +28,7 @@ class Note(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
 
 
 def note_path(options: Options) -> Path:
-    """Where the progress of this file, in its present state, to this server and board is kept."""
+    """The file with the progress of this input file, in its present state, to this server and board."""
     stat = options.path.stat()
     name = f"{options.path.resolve()}\0{stat.st_size}\0{stat.st_mtime_ns}\0{options.url}\0{options.board or ''}"
     folder = Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state") / "live-board"
@@ -36,7 +36,7 @@ def note_path(options: Options) -> Path:
 
 
 class Memory:
-    """The progress of a replay, kept in a file.
+    """The progress of a replay, saved in a file.
 
     Raises:
         SetupError: the file can't be read, or events could count twice with the present API key.
@@ -53,27 +53,27 @@ class Memory:
 
     @property
     def run(self) -> str | None:
-        """The name of the replay in its ids; None without ids."""
+        """The name of the replay in its ids, or None without ids."""
         return self._note.run if self._ids else None
 
     @property
     def sent(self) -> int:
-        """How many events were acknowledged."""
+        """Number of acknowledged events."""
         return self._note.sent
 
     def begin(self) -> None:
-        """Save the name, before anything is sent under it."""
+        """Save the name before anything is sent under it."""
         self._note.producer = self._producer
         self.acknowledged(self.sent)
 
     def acknowledged(self, sent: int) -> None:
-        """Save how many events were sent by now; the next batch may count before anything more can be saved."""
+        """Save the number of sent events. The next batch may count before this is called again."""
         self._note.sent = sent
         self._note.reach = max(self._doubted, sent + MAX_EVENTS) if self._ids else 0
         self._write()
 
     def settle(self, *, in_doubt: bool) -> None:
-        """Save, at the end of a run, whether the batch after the acknowledged ones may have been counted."""
+        """At the end of a run, save whether the batch after the acknowledged ones may have been counted."""
         if in_doubt:
             return
         self._note.reach = self._doubted
@@ -83,7 +83,7 @@ class Memory:
             self.forget()
 
     def forget(self) -> None:
-        """Keep nothing: the whole file was sent."""
+        """Delete the file, because the replay is complete."""
         self._path.unlink(missing_ok=True)
 
     def _write(self) -> None:

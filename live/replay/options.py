@@ -9,10 +9,10 @@ from live.errors import SetupError
 
 
 class Options(msgspec.Struct, frozen=True, kw_only=True):
-    """What to replay, and where to.
+    """The input and the target of a replay.
 
-    `speed` is a factor on the pace of the events' own times; None sends as fast as the server counts. `key` is the API
-    key, for a server that requires one. With `ids`, each event without an id is given one.
+    `speed` is a factor on the pace of the events; None sends as fast as the server counts. `key` is the API key, if the
+    server requires one. With `ids`, each event without an id gets one.
     """
 
     path: Path
@@ -27,10 +27,10 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
 def make_options(
     *, path: Path, url: str, board: str | None, speed: str, restart: bool, key: str | None, ids: bool
 ) -> Options:
-    """Options from flags.
+    """Build the options from flags.
 
     Raises:
-        SetupError: the address, the API key or the speed is malformed.
+        SetupError: the URL, the API key or the speed is malformed.
     """
     try:
         return Options(
@@ -42,10 +42,10 @@ def make_options(
 
 
 def parse_speed(text: str) -> float | None:
-    """A factor on the pace of the events' own times; None for `max`.
+    """Parse a factor on the pace of the events; None for `max`.
 
     Raises:
-        ValueError: it is neither.
+        ValueError: the text is neither a positive number nor `max`.
     """
     if text == "max":
         return None

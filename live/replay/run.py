@@ -1,4 +1,4 @@
-"""Runs a replay from the first event without an acknowledgement to the last."""
+"""Runs a replay from the first unacknowledged event to the last."""
 
 import asyncio
 import csv
@@ -22,10 +22,11 @@ Progress = Callable[[int, int, int], None]
 
 
 class Outcome(msgspec.Struct, kw_only=True):
-    """What became of the events of a file.
+    """The result of a replay.
 
-    `resumed_at` is how many events earlier runs had sent. `stopped` says that the replay was interrupted. `lost` is how
-    many answers were lost, so that a batch was sent again; events that had been counted are among the `duplicate`.
+    `resumed_at` is the number of events that earlier runs sent. `stopped` says that the replay was interrupted. `lost`
+    is the number of lost responses, after each of which a batch was sent again; events that had been counted are part
+    of `duplicate`.
     """
 
     sent: int = 0
@@ -39,22 +40,22 @@ class Outcome(msgspec.Struct, kw_only=True):
 
 
 async def replay(options: Options, progress: Progress) -> Outcome:
-    """Send the file; `progress` receives the bytes read, the bytes in all and the number of events sent.
+    """Send the file. `progress` receives the bytes read, the total bytes and the number of events sent.
 
-    Progress is saved after each answer. If an answer is lost, this run or the next one sends the batch again: its
-    events have ids, so each counts once. Without ids that would be uncertain, and the replay ends there.
+    Progress is saved after each response. If a response is lost, this run or the next one sends the batch again. Its
+    events have ids, so each counts once. Without ids, they could count twice, so the replay stops there.
 
     Raises:
         SetupError: the file can't be read, or the server refuses it or stays unavailable.
     """
     stop = asyncio.Event()
-    # A batch that is under way is finished first, so that an interrupted replay leaves nothing in doubt.
+    # The current batch is finished first, so that an interrupted replay leaves nothing in doubt.
     asyncio.get_running_loop().add_signal_handler(signal.SIGINT, stop.set)
     try:
         total = options.path.stat().st_size
         memory = Memory(options)
         outcome = Outcome(resumed_at=memory.sent, sent=memory.sent)
-        # A connection for each batch: on one that is kept, a server that stops can't be told from a lost answer.
+        # Each batch has its own connection: on a reused one, a server that stops looks like a lost response.
         async with open_session(options.key, keep_alive=False) as session:
             sender = Sender(session, options.url, options.key, stop=stop)
             try:
@@ -76,7 +77,7 @@ async def replay(options: Options, progress: Progress) -> Outcome:
 async def _send_all(
     options: Options, sender: Sender, stop: asyncio.Event, memory: Memory, outcome: Outcome, progress: Progress
 ) -> bool:
-    """Send batch after batch; returns false if the replay was interrupted."""
+    """Send batch after batch. Returns false if the replay was interrupted."""
     total = options.path.stat().st_size
     pace = _Pace(options.speed, stop)
     for batch in batches(options, memory.run, skip=memory.sent):
@@ -95,7 +96,7 @@ async def _send_all(
 
 
 class _Pace:
-    """Keeps the pace of the events' own times, by a factor; None is as fast as the server counts."""
+    """Keeps the pace of the events, by a factor; None is as fast as the server counts."""
 
     def __init__(self, speed: float | None, stop: asyncio.Event) -> None:
         self._speed = speed
@@ -103,7 +104,7 @@ class _Pace:
         self._started: tuple[float, float] | None = None  # when the replay started, and the time of its first event
 
     async def keep(self, batch: Batch) -> bool:
-        """Wait until the first event of the batch is due; returns false if the replay was interrupted meanwhile."""
+        """Wait until the first event of the batch is due. Returns false if the replay was interrupted meanwhile."""
         if self._speed is None or batch.at is None:
             return True
         now = asyncio.get_running_loop().time()
@@ -127,7 +128,7 @@ def _note(outcome: Outcome, answer: Answer, events: int) -> None:
 
 
 def _advice(error: LiveBoardError) -> str:
-    """What to add to an error for somebody who runs the command."""
+    """Advice for the user of the command."""
     if isinstance(error, ServerUnavailableError):
         once = " Events of the last batch that were counted count once." if error.in_doubt else ""
         return f"; run the command again to continue from here.{once}"

@@ -1,4 +1,4 @@
-"""File descriptors: every connection takes one, and a process that has none left can serve nobody."""
+"""File descriptors: every connection needs one, and a process without free ones can serve nobody."""
 
 import resource
 from typing import Final
@@ -9,26 +9,26 @@ import structlog
 from live.errors import SetupError
 from live.settings import Settings
 
-RESERVED: Final = 128  # for listeners, files, pipes, refusals and requests about health
-_LEAST: Final = 64  # connections without which it is not worth starting
+RESERVED: Final = 128  # for listeners, files, pipes, refused connections and health checks
+_LEAST: Final = 64  # minimum number of connections to start with
 
 log = structlog.get_logger()
 
 
 def raise_limit() -> int:
-    """Raise the soft limit of this process to the hard limit, which is as far as it may; returns the limit."""
+    """Raise the soft limit of this process to the hard limit. Returns the limit."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     return hard
 
 
 def fit(settings: Settings, available: int) -> Settings:
-    """Settings under which connections and viewers never take the descriptors of the store, producers and health.
+    """Lower the limits on connections and viewers, so that descriptors remain for the store and for health checks.
 
-    Connections are asked for first: viewers get what is left, and at least half.
+    Connections get up to half of the descriptors, or more if viewers need fewer. Viewers get the rest.
 
     Raises:
-        SetupError: there are too few for any service.
+        SetupError: there are too few descriptors to serve anything.
     """
     budget = available - RESERVED - settings.store_connections
     if budget < _LEAST:
@@ -41,7 +41,7 @@ def fit(settings: Settings, available: int) -> Settings:
     connections = min(settings.max_connections, max(budget // 2, budget - settings.max_viewers))
     viewers = min(settings.max_viewers, budget - connections)
     log.warning(
-        "there are fewer file descriptors than the limits on connections ask for; the limits are lowered",
+        "too few file descriptors for the configured connections and viewers; using lower limits",
         descriptors=available,
         max_connections=connections,
         max_viewers=viewers,

@@ -1,7 +1,8 @@
-"""The messages on our sockets as AsyncAPI 3.0, made from the structs that decode and encode them."""
+"""The messages of the WebSockets as AsyncAPI 3.0, made from the structs that decode and encode them."""
 
 from collections.abc import Iterable
 from functools import cache
+from inspect import getdoc
 from typing import Any, Final
 
 from live.domain.event import Event
@@ -27,9 +28,9 @@ _MESSAGES: Final = {**_TO_VIEWERS, **_FROM_PRODUCERS, **_TO_PRODUCERS}
 
 @cache
 def asyncapi_document() -> dict[str, Any]:
-    """What `/asyncapi.json` serves."""
+    """The document at `/asyncapi.json`."""
     payloads: dict[str, Any] = {
-        name: {"summary": kind.__doc__, "payload": reference(kind)} for name, kind in _MESSAGES.items()
+        name: {"summary": _summary_of(kind), "payload": reference(kind)} for name, kind in _MESSAGES.items()
     }
     payloads["events"] = {
         "summary": "Several events. They get one response.",
@@ -59,6 +60,11 @@ def asyncapi_document() -> dict[str, Any]:
         },
         "components": {"messages": payloads, "schemas": components_of(_MESSAGES.values())},
     }
+
+
+def _summary_of(kind: type) -> str:
+    """The first paragraph of a docstring; the schema has all of it."""
+    return (getdoc(kind) or "").partition("\n\n")[0]
 
 
 def _channel(

@@ -1,27 +1,26 @@
-"""GET /v1/boards and GET /v1/boards/{board}: the boards, and a board's records a page at a time."""
+"""The boards: list them; read, create, change and delete one."""
 
 import asyncio
 from collections.abc import Sequence
-from typing import Final
+from http import HTTPStatus
+from typing import Any, Final
 
 import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
 from live.domain.board import Board, ClockKind, Operator, SortOrder, Ties
-from live.domain.event import MAX_SCORE
 from live.domain.ranking import Page, Ranks, Record
-from live.errors import ProblemError
-from live.network.parameters import whole_number
+from live.errors import ProblemError, StoreUnavailableError
 from live.store.board.ledger import Ledger
-from live.web.cursor import Cursor, decode_cursor, encode_cursor
-from live.web.periods import period_of, period_of_cursor
+from live.web.admins import admin_of, read_body, read_object
+from live.web.paging import cursors_around, read_page
+from live.web.responses import NOT_STORED, json_response, unchanged
 from live.web.state import Live, live_of
 from live.web.waiting import Wait
 
-_DEFAULT_LIMIT: Final = 100
-_HEADERS: Final = {"Cache-Control": "no-cache"}
-_MOST_START: Final = 10**9 - 1
+_ANONYMOUS: Final = "anonymous"  # in the audit log, for an administrator without an API key
+_JSON: Final = ("application/json", "application/merge-patch+json", "")
 
 
 class BoardSummary(msgspec.Struct, frozen=True):
@@ -70,13 +69,83 @@ class BoardPage(msgspec.Struct, frozen=True):
 
 
 async def list_boards(request: Request) -> Response:
-    """Every board of this server."""
-    summaries = [summary_of(board) for board in live_of(request).boards.by_id.values()]
+    """Return the definitions of all boards."""
+    summaries = [_summary_of(board) for board in live_of(request).boards.by_id.values()]
     return json_response(request, BoardList(summaries), None)
 
 
-def summary_of(board: Board) -> BoardSummary:
-    """A board as the list of boards shows it."""
+async def get_board(request: Request) -> Response:
+    """Return one page of a board."""
+    live = live_of(request)
+    ledger = await live.use(request.path_params["board"])
+    wait = Wait.parse(request, live.settings) if "wait" in request.query_params else None
+    if wait is not None and wait.tag:
+        return await _get_changed(request, live, ledger, wait)
+    reading = (
+        read_page(request, ledger, live.settings.max_limit) if wait is None else ledger.reader.read(wait.asked.size)
+    )
+    page, viewers = await asyncio.gather(reading, live.presence.count(ledger.state.board.id))
+    return json_response(request, _board_page(ledger.state.board, page, viewers), page)
+
+
+async def put_board(request: Request) -> Response:
+    """Create a board, or replace its choices."""
+    live, producer = live_of(request), await admin_of(request)
+    board = request.path_params["board"]
+    choices = await _choices(request)
+    created = await live.board_admin.put(board, choices, producer.id or _ANONYMOUS, producer)
+    return await _definition(live, board, HTTPStatus.CREATED if created else HTTPStatus.OK)
+
+
+async def patch_board(request: Request) -> Response:
+    """Change some choices of a board."""
+    live, producer = live_of(request), await admin_of(request)
+    board = request.path_params["board"]
+    await live.board_admin.patch(board, await _choices(request), producer.id or _ANONYMOUS, producer)
+    return await _definition(live, board, HTTPStatus.OK)
+
+
+async def delete_board(request: Request) -> Response:
+    """Delete a board with everything it owns."""
+    live, producer = live_of(request), await admin_of(request)
+    await live.board_admin.delete(request.path_params["board"], producer.id or _ANONYMOUS)
+    await live.registry.look(has_changed=True)
+    return Response(status_code=HTTPStatus.NO_CONTENT, headers=NOT_STORED)
+
+
+async def _get_changed(request: Request, live: Live, ledger: Ledger, wait: Wait) -> Response:
+    """The top of a board once it differs from the state that the client has, or 304 when the wait is over."""
+    board = ledger.state.board
+    page = await wait.page(request, live, board.id)
+    if page is None:
+        return unchanged(wait.tag)
+    # One change can answer thousands of requests at once, so the count comes from the hub where it has one.
+    channel = live.hub.channels.get(board.id)
+    viewers = None if channel is None else channel.announcements.viewer_count
+    if viewers is None:
+        viewers = await live.presence.count(board.id)
+    return json_response(request, _board_page(board, page, viewers), page)
+
+
+def _board_page(board: Board, page: Page, viewers: int) -> BoardPage:
+    next_cursor, prev_cursor = cursors_around(page)
+    return BoardPage(
+        board=board.id,
+        title=board.title,
+        epoch=page.epoch,
+        offset=page.offset,
+        period=page.period,
+        rank_count=page.rank_count,
+        total_score=page.total_score,
+        entrant_count=page.entrants,
+        viewer_count=viewers,
+        records=page.records,
+        next_cursor=next_cursor,
+        prev_cursor=prev_cursor,
+    )
+
+
+def _summary_of(board: Board) -> BoardSummary:
     return BoardSummary(
         board=board.id,
         title=board.title,
@@ -93,101 +162,20 @@ def summary_of(board: Board) -> BoardSummary:
     )
 
 
-async def get_board(request: Request) -> Response:
-    """One page of a board."""
-    live = live_of(request)
-    ledger = await live.use(request.path_params["board"])
-    wait = Wait.parse(request, live.settings) if "wait" in request.query_params else None
-    if wait is not None and wait.tag:
-        return await _wait(request, live, ledger, wait)
-    reading = _page(request, ledger) if wait is None else ledger.reader.read(wait.asked.size)
-    page, viewers = await asyncio.gather(reading, live.presence.count(ledger.state.board.id))
-    return _answer(request, ledger.state.board, page, viewers)
+async def _choices(request: Request) -> dict[str, Any]:
+    """The choices in the body of a request."""
+    if request.headers.get("content-type", "").partition(";")[0].strip().lower() not in _JSON:
+        raise ProblemError("unsupported_media_type", "send application/json")
+    return read_object(await read_body(request), "malformed_body", "the body must be one JSON object with the choices")
 
 
-async def _wait(request: Request, live: Live, ledger: Ledger, wait: Wait) -> Response:
-    """The top of a board when it is another than the client has."""
-    board = ledger.state.board
-    page = await wait.page(request, live, board.id)
-    if page is None:
-        return _unchanged(wait.tag)
-    channel = live.hub.channels.get(board.id)
-    viewers = (
-        None if channel is None else channel.announcements.viewer_count
-    )  # as the hub has heard: thousands may be answered at once
-    return _answer(request, board, page, await live.presence.count(board.id) if viewers is None else viewers)
-
-
-def _answer(request: Request, board: Board, page: Page, viewers: int) -> Response:
-    more = page.start + len(page.records) < page.rank_count
-    body = BoardPage(
-        board=board.id,
-        title=board.title,
-        epoch=page.epoch,
-        offset=page.offset,
-        period=page.period,
-        rank_count=page.rank_count,
-        total_score=page.total_score,
-        entrant_count=page.entrants,
-        viewer_count=viewers,
-        records=page.records,
-        next_cursor=encode_cursor(Cursor("after", *page.last, page.slot)) if more and page.last else None,
-        prev_cursor=encode_cursor(Cursor("before", *page.first, page.slot)) if page.start and page.first else None,
-    )
-    return json_response(request, body, page)
-
-
-async def _page(request: Request, ledger: Ledger) -> Page:
-    """The page of a board that is asked for.
-
-    Raises:
-        ProblemError: a parameter is out of range, or the period is not kept.
-        StoreUnavailableError: the store is away.
-        EpochLostError: the store lost the board.
-    """
-    most = live_of(request).settings.max_limit
-    limit = whole_number(request.query_params, "limit", min(_DEFAULT_LIMIT, most), 1, most)
-    word, around = request.query_params.get("cursor"), request.query_params.get("score")
-    if word is not None:
-        cursor = decode_cursor(word)
-        period = await period_of_cursor(ledger, cursor.period)
-        place = (cursor.score, cursor.name)
-        if cursor.direction == "after":
-            return await ledger.reader.read(limit, period=period, after=place)
-        return await ledger.reader.read(limit, period=period, before=place)
-    period = await period_of(request, ledger)
-    if around is not None:
-        return await ledger.reader.read_score(_score(around), limit, period=period)
-    start = whole_number(request.query_params, "start", 0, 0, _MOST_START)
-    return await ledger.reader.read(limit, start=start, period=period)
-
-
-def _score(text: str) -> int:
-    """The score that a page is asked for around.
-
-    Raises:
-        ProblemError: `parameter_invalid`.
-    """
-    digits = text.removeprefix("-")
-    if not (
-        digits.isascii() and digits.isdecimal() and len(digits) <= len(str(MAX_SCORE)) and int(digits) <= MAX_SCORE
-    ):
-        raise ProblemError("parameter_invalid", "`score` must be a whole number within ±2^53")
-    return int(text)
-
-
-def json_response(request: Request, body: object, page: Page | None) -> Response:
-    """A JSON answer; one that shows a board can be asked for again with If-None-Match."""
-    headers = dict(_HEADERS)
-    if page is not None:
-        period = "" if page.slot is None else f":{page.slot}"  # one ends with no change in the store
-        tag = f'"{page.epoch}:{page.offset}{period}"'  # of this very URL, so the position says it all
-        headers["ETag"] = tag
-        known = {part.strip().removeprefix("W/") for part in request.headers.get("if-none-match", "").split(",")}
-        if tag in known or "*" in known:
-            return _unchanged(tag)
-    return Response(msgspec.json.encode(body), headers=headers, media_type="application/json")
-
-
-def _unchanged(tag: str) -> Response:
-    return Response(status_code=304, headers={**_HEADERS, "ETag": tag})
+async def _definition(live: Live, board: str, status: HTTPStatus) -> Response:
+    """The response to a change: the board as this process now runs it."""
+    await live.registry.look(has_changed=True)
+    shown = live.boards.by_id.get(board)
+    if shown is None:
+        raise StoreUnavailableError(f"board {board} can't be run here", unknown=True)
+    headers = dict(NOT_STORED)
+    if status == HTTPStatus.CREATED:
+        headers["Location"] = f"{live.settings.root_path}/v1/boards/{board}"
+    return Response(msgspec.json.encode(_summary_of(shown)), status, headers, "application/json")

@@ -1,4 +1,4 @@
-"""The client of each request: our own protocols have told who it is, under another server it is found here."""
+"""The client of each request. Our own protocols provide it; under another ASGI server it is resolved here."""
 
 from typing import cast
 
@@ -13,9 +13,9 @@ from live.web.problems import problem_response
 
 
 class Clients:
-    """ASGI application around another: refuses requests for hosts that are not ours, and tells who sends the others.
+    """ASGI middleware that determines the client of each request, and refuses requests for unknown hosts.
 
-    It takes the root path away, so that no route has to know it.
+    It removes the root path, so that routes need not know it.
     """
 
     def __init__(self, app: ASGIApp, resolver: ClientResolver, root_path: str) -> None:
@@ -24,7 +24,7 @@ class Clients:
         self._root_path = root_path
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass on what comes for us."""
+        """Handle one connection."""
         if scope["type"] == "lifespan":
             await self._app(scope, receive, send)
             return
@@ -54,5 +54,5 @@ class Clients:
 
 
 def client_of(connection: HTTPConnection) -> Client:
-    """Who sends a request, or opens a socket."""
+    """The client that sent a request or opened a WebSocket."""
     return cast("Client", connection.scope["extensions"][EXTENSION])

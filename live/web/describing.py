@@ -60,7 +60,7 @@ def operation(  # noqa: PLR0913 - each is one part of an operation
     security: list[Json] = PUBLIC,
     is_page: bool = False,
 ) -> Json:
-    """An operation with its successful responses, its problems, and those that every request can have."""
+    """An operation with its successful responses, its problems, and the problems that every request can have."""
     return {
         "operationId": name,
         "tags": [tag],
@@ -134,3 +134,4 @@ def names_in(parameters: Iterable[Json], place: str) -> frozenset[str]:
 COUNT: Final[Json] = {"type": "integer", "minimum": 1, "default": 100}
 OF_BOARD: Final = parameter("board", "path", {"type": "string"}, "Id of a board.")
 OF_KEY: Final = parameter("key", "path", {"type": "string"}, "The member, percent-encoded.")
+SOCKET: Final = done(101, "The connection is now a WebSocket.")

@@ -1,4 +1,4 @@
-"""/openapi.json and /asyncapi.json: the contract, for programs."""
+"""`/openapi.json` and `/asyncapi.json`: the contract for programs."""
 
 from typing import Any
 
@@ -17,7 +17,7 @@ async def openapi(request: Request) -> Response:
 
 
 async def asyncapi(_request: Request) -> Response:
-    """The messages on sockets as AsyncAPI 3.0."""
+    """The messages of the WebSockets as AsyncAPI 3.0."""
     return _document(asyncapi_document())
 
 

@@ -1,4 +1,4 @@
-"""POST /v1/events under any ASGI server; our own takes the same requests in `live.protocols.http.connection`."""
+"""POST /v1/events under any ASGI server. Our own protocol handles it in `live.protocols.http.connection`."""
 
 from collections.abc import AsyncIterator
 
@@ -9,18 +9,15 @@ from live.ingest.intake import Intake
 from live.web.clients import client_of
 from live.web.problems import as_response
 from live.web.state import live_of
-from live.web.webhook import options_events
 
 
 async def take_events(request: Request) -> Response:
-    """Count the events of a body, and answer when they are durable; or shake hands with a web hook."""
-    if request.method == "OPTIONS":
-        return await options_events(request)
+    """Count the events of a body, and respond when they are durable."""
     intake: Intake = live_of(request).intake
     try:
         return as_response(await intake.receive(request.scope["headers"], client_of(request), _pieces(request)))
     except ClientDisconnect:
-        return Response(status_code=400)  # nobody is there to read it
+        return Response(status_code=400)  # nobody receives this response
 
 
 async def _pieces(request: Request) -> AsyncIterator[bytes]:

@@ -1,4 +1,7 @@
-"""GET /v1/boards/{board}/live under any ASGI server; our own goes on in `live.protocols.websocket.viewer`."""
+"""GET /v1/boards/{board}/live under any ASGI server.
+
+Our own protocol handles it in `live.protocols.websocket.viewer`.
+"""
 
 import asyncio
 
@@ -19,7 +22,7 @@ log = structlog.get_logger()
 
 
 async def watch_board(websocket: WebSocket) -> None:
-    """Send a sync first and updates after, until the viewer leaves or is too slow."""
+    """Send a sync and then updates, until the viewer disconnects or is too slow."""
     live, client = live_of(websocket), client_of(websocket)
     try:
         client.require_origin(live.settings.allowed_origins)
@@ -42,7 +45,7 @@ async def watch_board(websocket: WebSocket) -> None:
 
 
 async def refuse_plain(request: Request) -> Response:
-    """What a client gets that asks for the live route without WebSocket."""
+    """Refuse a request for the live route that is not a WebSocket handshake."""
     live_of(request).board(request.path_params["board"])
     return upgrade_required()
 
@@ -66,7 +69,7 @@ async def _send(websocket: WebSocket, viewer: PullViewer, slow_timeout: float) -
 
 
 async def _await_leaving(websocket: WebSocket) -> None:
-    """Wait for the viewer to leave; one that talks is told that it may not, and goes."""
+    """Wait until the viewer disconnects. One that sends a message is disconnected."""
     message = await websocket.receive()
     if message["type"] == "websocket.receive":
         await websocket.close(BAD_REQUEST, CLOSE_CODES[BAD_REQUEST].reason)

@@ -9,26 +9,22 @@ from live.boards.definition import RunningChoice
 from live.domain.calendar import EXAMPLES
 from live.domain.cloudevent import CloudEvent
 from live.domain.event import MAX_SCORE, Event
-from live.errors import REFUSALS
 from live.ingest.posting import Answer
 from live.ingest.replies import ProblemBody
-from live.web.board_changes import Trail
+from live.web.audit_log import AuditLog
 from live.web.boards import BoardList, BoardPage
 from live.web.describing import (
     ASKING,
     COUNT,
-    KEYED,
     OF_BOARD,
     OF_KEY,
     PAGE,
-    POSTING,
     RECORD,
     RECORDS,
-    TEXT,
+    SOCKET,
     UPGRADING,
     WATCHING,
     document,
-    done,
     json_of,
     names_in,
     operation,
@@ -36,10 +32,10 @@ from live.web.describing import (
     tagged,
     text,
 )
-from live.web.openapi_admin import board_changes, get_trail, record_changes
-from live.web.record_changes import Visibility
-from live.web.records import RecordList, RecordView, Standing
-from live.web.schemas import Json, contract_components, listed, reference
+from live.web.openapi_admin import board_changes, get_audit_log, record_changes
+from live.web.openapi_events import greet_webhook, post_events, send_events
+from live.web.records import RecordList, RecordView, Standing, Visibility
+from live.web.schemas import Json, contract_components
 
 INFO: Final = {
     "title": "Live Board",
@@ -78,19 +74,8 @@ _PERIOD: Final = parameter(
 )  # fmt: skip
 _KNOWN: Final = parameter("If-None-Match", "header", {"type": "string"}, "`ETag` of an earlier response.")
 _WATCHED: Final = [parameter(name, "query", *asked) for name, asked in WATCHED.items()]
-_SOCKET: Final = done(101, "The connection is now a WebSocket.")
-_BINARY: Final = "An attribute of a CloudEvent in binary mode, percent-encoded. {} in this mode. {}"
-_BODIES: Final = """The `Content-Type` selects the form of the body:
-
-- `application/json`: one event, or an array of them.
-- `application/x-ndjson`: one event on each line.
-- `application/cloudevents+json`: one CloudEvent.
-- `application/cloudevents-batch+json`: an array of CloudEvents.
-
-With `ce-…` headers, the request is a CloudEvent in binary mode, and the body may have any type.
-Each form may use `Content-Encoding: gzip`."""
 _STRUCTS: Final = (
-    Event, CloudEvent, Answer, BoardList, BoardPage, RecordView, RecordList, Standing, Trail, RunningChoice,
+    Event, CloudEvent, Answer, BoardList, BoardPage, RecordView, RecordList, Standing, AuditLog, RunningChoice,
     Visibility, ProblemBody,
 )  # fmt: skip
 
@@ -105,8 +90,8 @@ def openapi_document() -> Json:
         "servers": [{"url": "/"}],
         "tags": [{"name": name, "description": meaning} for name, meaning in _TAGS.items()],
         "paths": {
-            "/v1/events": {"post": _post(components["CloudEvent"]), "options": _options()},
-            "/v1/events/live": {"get": _producer_socket()},
+            "/v1/events": {"post": post_events(components["CloudEvent"]), "options": greet_webhook()},
+            "/v1/events/live": {"get": send_events()},
             "/v1/boards": {"get": _list_boards()},
             "/v1/boards/{board}": {"get": _get_board(), **board_changes()},
             "/v1/boards/{board}/records": {"get": _list_records()},
@@ -114,7 +99,7 @@ def openapi_document() -> Json:
             "/v1/records/{key}": {"get": _get_standing()},
             "/v1/boards/{board}/live": {"get": _watch_board()},
             "/v1/boards/{board}/stream": {"get": _stream_board()},
-            "/v1/trail": {"get": get_trail()},
+            "/v1/trail": {"get": get_audit_log()},
             **_pages(),
             **_operations(),
         },
@@ -134,75 +119,8 @@ def openapi_document() -> Json:
 @cache
 def query_names(path: str, method: str) -> frozenset[str]:
     """The query parameters of an operation, according to the document."""
-    told = openapi_document()["paths"].get(path, {}).get("get" if method == "HEAD" else method.lower(), {})
-    return names_in(told.get("parameters", ()), "query")
-
-
-def _post(cloudevent: Json) -> Json:
-    event, structured = reference(Event), reference(CloudEvent)
-    once = parameter(
-        "Idempotency-Key", "header", {"type": "string", "minLength": 1, "maxLength": 255},
-        "Requests with the same value and body return the same response and count once. Another body is refused.",
-    )  # fmt: skip
-    attributes = [
-        parameter(
-            f"ce-{name}", "header", {"type": "string"},
-            _BINARY.format("Required" if name in cloudevent["required"] else "Optional", schema["description"]),
-        )
-        for name, schema in cloudevent["properties"].items()
-    ]  # fmt: skip
-    post = operation(
-        "postEvents", "events", "Post events.",
-        "The server responds after the store has synced the events to disk. A wrong event is refused by its index; the "
-        "others count.\n\n"
-        f"These codes say why an event is refused:\n\n{listed(REFUSALS)}",
-        document(Answer), POSTING, once, *attributes, security=KEYED,
-    )  # fmt: skip
-    # Of several JSON types with arrays, generators make code that can't tell them apart: so CloudEvents are one range.
-    post["requestBody"] = {
-        "required": True,
-        "description": _BODIES,
-        "content": {
-            **json_of({"anyOf": [event, {"type": "array", "items": event}]}),
-            "application/x-ndjson": {"schema": {"type": "string", "description": "One event on each line."}},
-            "application/*": {"schema": {"anyOf": [structured, {"type": "array", "items": structured}]}},
-        },
-    }
-    return post
-
-
-def _options() -> Json:
-    """The CloudEvents webhook handshake."""
-    asked = [
-        parameter("WebHook-Request-Origin", "header", {"type": "string"}, "A DNS name, or an origin."),
-        parameter("WebHook-Request-Rate", "header", {"type": "integer", "minimum": 1}, "Requests per minute."),
-        parameter("WebHook-Request-Callback", "header", {"type": "string"}, "Never called."),
-    ]
-    rate = {"type": "string", "pattern": r"^([1-9][0-9]*|\*)$"}
-    granted = {
-        "Allow": TEXT,
-        "WebHook-Allowed-Origin": {
-            "description": "The requested origin. Without this header, the request is not granted.",
-            **TEXT,
-        },
-        "WebHook-Allowed-Rate": {"description": "Requests per minute; `*` means no limit.", "schema": rate},
-    }
-    return operation(
-        "greetWebHook", "events", "Answer a webhook handshake.",
-        "The CloudEvents webhook handshake. It grants no access: events still need an API key.",
-        done(200, "The headers say what is granted.", granted), ASKING, *asked,
-    )  # fmt: skip
-
-
-def _producer_socket() -> Json:
-    return operation(
-        "sendEvents", "events", "Send events over a WebSocket.",
-        "Each message is a JSON body of `POST /v1/events` and gets the same response. See /asyncapi.json.",
-        _SOCKET, UPGRADING | ASKING | {
-            "credentials_required", "credentials_invalid", "scope_forbidden", "origin_forbidden"
-        },
-        security=KEYED,
-    )  # fmt: skip
+    operation = openapi_document()["paths"].get(path, {}).get(method.lower(), {})
+    return names_in(operation.get("parameters", ()), "query")
 
 
 def _list_boards() -> Json:
@@ -256,7 +174,7 @@ def _get_standing() -> Json:
 def _watch_board() -> Json:
     return operation(
         "watchBoard", "live", "Watch a board over a WebSocket.",
-        "Sends a `sync`, then `update`s. See /asyncapi.json.", _SOCKET, WATCHING | UPGRADING, OF_BOARD, *_WATCHED,
+        "Sends a `sync`, then `update`s. See /asyncapi.json.", SOCKET, WATCHING | UPGRADING, OF_BOARD, *_WATCHED,
     )  # fmt: skip
 
 

@@ -1,7 +1,7 @@
 """The administration routes in the OpenAPI document."""
 
 from live.boards.definition import RunningChoice
-from live.web.board_changes import Trail
+from live.web.audit_log import AuditLog
 from live.web.boards import BoardSummary
 from live.web.describing import (
     ADMIN,
@@ -19,16 +19,16 @@ from live.web.describing import (
     operation,
     parameter,
 )
-from live.web.record_changes import Visibility
+from live.web.records import Visibility
 from live.web.schemas import Json, reference
 
 
-def get_trail() -> Json:
+def get_audit_log() -> Json:
     """The audit log."""
     limit = parameter("limit", "query", {**COUNT, "maximum": 1000}, "Maximum number of entries.")
     return operation(
         "getTrail", "administration", "Read the audit log.",
-        "Changes of the boards that the API key includes, newest first.", document(Trail), ADMIN, limit,
+        "Changes of the boards that the API key includes, newest first.", document(AuditLog), ADMIN, limit,
         security=KEYED,
     )  # fmt: skip
 

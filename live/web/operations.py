@@ -1,4 +1,4 @@
-"""For whoever operates the board: is it alive, is it ready, how does it fare."""
+"""Health and metrics, for operators."""
 
 import os
 from pathlib import Path
@@ -14,16 +14,16 @@ from live.web.state import live_of
 
 
 async def healthz(_request: Request) -> Response:
-    """The process runs."""
+    """Respond with 200 while the process runs."""
     return Response('{"status":"ok"}', headers={"Cache-Control": "no-store"}, media_type="application/json")
 
 
 async def readyz(request: Request) -> Response:
-    """The process can count and show: the store takes a write, and the boards are those that it knew.
+    """Respond with 200 if the store accepts a write and holds the boards of this process.
 
     Raises:
-        StoreUnavailableError: it does not answer, or takes no write.
-        EpochLostError: it lost data.
+        StoreUnavailableError: the store does not answer, or refuses the write.
+        EpochLostError: the store lost data.
     """
     live_of(request).client.witness.require_whole()
     await live_of(request).readiness.require()
@@ -31,7 +31,7 @@ async def readyz(request: Request) -> Response:
 
 
 async def metrics(request: Request) -> Response:
-    """The metrics of this process, or of all worker processes together."""
+    """Return the metrics of this process, or of all worker processes together."""
     collector: Collector = REGISTRY
     if "PROMETHEUS_MULTIPROC_DIR" in os.environ:
         _forget_the_dead(Path(os.environ["PROMETHEUS_MULTIPROC_DIR"]))
@@ -42,7 +42,7 @@ async def metrics(request: Request) -> Response:
 
 
 def _forget_the_dead(folder: Path) -> None:
-    """Take the gauges of worker processes that are no more out of the sum."""
+    """Drop the gauges of worker processes that have ended."""
     for path in folder.glob("gauge_live*.db"):
         pid = path.stem.rpartition("_")[2]
         if not Path(f"/proc/{pid}").exists():

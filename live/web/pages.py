@@ -1,4 +1,4 @@
-"""The pages: rendered whole on the server, with their records, so that they read well without script."""
+"""The HTML pages. The server renders them with their records, so they are readable without JavaScript."""
 
 import asyncio
 import hashlib
@@ -28,12 +28,12 @@ from live.web.words import grouped, metadata_words, moment, moment_words, place_
 log = structlog.get_logger()
 
 _PAGE_SIZE: Final = 50
-_SIDE_SIZE: Final = 20  # records of each board where several stand side by side
+_SIDE_SIZE: Final = 20  # records per board, if a page shows several
 _MOST_SIDES: Final = 6
 
 
 class Link(msgspec.Struct, frozen=True):
-    """A way to another period: `name` is what `?period=` takes; hidden until there is one."""
+    """A link to another period. `name` is the value for `?period=`. It is hidden until that period exists."""
 
     rel: str
     name: str
@@ -42,10 +42,10 @@ class Link(msgspec.Struct, frozen=True):
 
 
 class Shown(msgspec.Struct, frozen=True, kw_only=True):
-    """A board as a page shows it: `period` is what was asked for, so that it stands still; without, it goes live.
+    """A board on a page. With a `period`, the page shows that period and does not change; without, it updates live.
 
-    `viewers` is how many watch, in all processes; None when that is not known. `key` is the one whose place is told:
-    its rank, and what it misses behind the next.
+    `viewers` is the number of viewers in all processes, None if it is unknown. `key` is the member whose rank the page
+    shows, and `place` is that rank in words.
     """
 
     board: Board
@@ -60,15 +60,16 @@ class Shown(msgspec.Struct, frozen=True, kw_only=True):
 
 @cache
 def static_version() -> str:
-    """A word that changes with any static file; part of their path, so that browsers may keep them for ever."""
+    """A hash of all static files. It is part of their URLs, so browsers can cache them without a time limit."""
     digest = hashlib.sha256()
-    for path in sorted(assets("static").iterdir()):
-        digest.update(path.name.encode() + b"\0" + path.read_bytes())
+    folder = assets("static")
+    for path in sorted(path for path in folder.rglob("*") if path.is_file()):
+        digest.update(str(path.relative_to(folder)).encode() + b"\0" + path.read_bytes())
     return digest.hexdigest()[:12]
 
 
 def make_templates(root: str) -> Environment:
-    """The templates, with everything escaped; `root` is the root path of all links."""
+    """The templates, with autoescaping. `root` is the root path of all links."""
     environment = Environment(
         loader=FileSystemLoader(assets("templates")),
         autoescape=True,
@@ -88,12 +89,12 @@ def make_templates(root: str) -> Environment:
 
 
 def sides(board: Board) -> str | None:
-    """The path of a union's page with its parts side by side; None without parts, or with too many."""
+    """The path of the page that shows a union beside its parts; None without parts, or with too many."""
     return ",".join((board.id, *board.union)) if 0 < len(board.union) < _MOST_SIDES else None
 
 
 async def index(request: Request) -> Response:
-    """The list of boards, each with its leaders."""
+    """Show the list of boards, each with its first records."""
     live = live_of(request)
     ledgers = live.ledgers.values()
     pages = await asyncio.gather(*(_read(ledger, 3) for ledger in ledgers))
@@ -102,19 +103,19 @@ async def index(request: Request) -> Response:
 
 
 async def board_page(request: Request) -> Response:
-    """One board, or several side by side; the script goes on from the records that they were rendered with."""
+    """Show one board, or several side by side. The script continues from the rendered records."""
     return await _boards(request, "base.html")
 
 
 async def embedded_board(request: Request) -> Response:
-    """The same without the site around it, for a frame on any other page."""
+    """Show the same page without header and footer, for a frame on another page."""
     response = await _boards(request, "embed.html")
     response.headers["Content-Security-Policy"] = EMBED_POLICY
     return response
 
 
 def problem_page(request: Request, error: Exception) -> Response:
-    """A refusal, for people."""
+    """An error as a page."""
     problem: ProblemError = as_problem(error)
     status, title = PROBLEMS[problem.code]
     return _render(live_of(request), "problem.html", status, title=title, detail=problem.detail)
@@ -138,17 +139,17 @@ async def _boards(request: Request, layout: str) -> Response:
 
 
 async def _show(request: Request, ledger: Ledger, size: int) -> Shown:
-    """A board as a request asks for it.
+    """A board as the request selects it.
 
     Raises:
-        ProblemError: the period is none, or is not kept.
+        ProblemError: the period is invalid, or is not kept.
     """
     name, key = request.query_params.get("period", "current"), request.query_params.get("key")
     page: Page | None = None
     viewers: int | None = None
     start: int | None = None
     links: tuple[Link, ...] = ()
-    with suppress(StoreUnavailableError, EpochLostError):  # told below
+    with suppress(StoreUnavailableError, EpochLostError):  # reported below
         await ledger.state.use()
     if name == "current":
         page, viewers = await asyncio.gather(_read(ledger, size), _count(live_of(request), ledger.state.board))
@@ -164,7 +165,7 @@ async def _show(request: Request, ledger: Ledger, size: int) -> Shown:
     place = None
     if key is not None:
         place = ("not known", "") if page is None else await _place(ledger, key, start)
-        key = key if key_fault(key) is None else None  # the script must not ask for what can be on no board
+        key = key if key_fault(key) is None else None  # the script must not ask for an invalid key
     return Shown(
         board=ledger.state.board,
         page=page,
@@ -178,7 +179,7 @@ async def _show(request: Request, ledger: Ledger, size: int) -> Shown:
 
 
 async def _place(ledger: Ledger, key: str, period: int | None) -> tuple[str, str]:
-    """Where a key stands, in words; packed fields tell no gap."""
+    """The rank of a member in words. Packed scores have no gap."""
     try:
         page = await ledger.reader.find(key, 1, period=period)
     except (StoreUnavailableError, EpochLostError) as error:
@@ -193,7 +194,7 @@ async def _place(ledger: Ledger, key: str, period: int | None) -> tuple[str, str
 
 
 def _links_from_current(board: Board, page: Page | None) -> tuple[Link, ...]:
-    """The way back in time; it opens with the first period."""
+    """The link to the previous period; it is hidden until the first period exists."""
     window = board.window
     if not isinstance(window, Periods) or not window.tables or not window.keep:
         return ()
@@ -202,7 +203,7 @@ def _links_from_current(board: Board, page: Page | None) -> tuple[Link, ...]:
 
 
 def _links_from(board: Board, page: Page, newest: int | None) -> tuple[Link, ...]:
-    """The ways from a period to its neighbours that are kept, and to the current one."""
+    """The links from a period to its neighbours that are kept, and to the current period."""
     window, start = board.window, page.slot
     if not isinstance(window, Periods) or start is None or newest is None:
         return ()
@@ -219,7 +220,7 @@ def _links_from(board: Board, page: Page, newest: int | None) -> tuple[Link, ...
 
 
 async def _read(ledger: Ledger, limit: int) -> Page | None:
-    """The top of a board, or None while the store is away: a page is then served as stale, not refused."""
+    """The top of a board, or None while the store is away: the page is then marked as stale."""
     try:
         return await ledger.reader.read(limit)
     except (StoreUnavailableError, EpochLostError) as error:
@@ -228,14 +229,14 @@ async def _read(ledger: Ledger, limit: int) -> Page | None:
 
 
 async def _count(live: Live, board: Board) -> int | None:
-    """How many watch a board, or None while the store is away."""
+    """The number of viewers of a board, or None while the store is away."""
     with suppress(StoreUnavailableError):
         return await live.presence.count(board.id)
     return None
 
 
 def _note(ledger: Ledger, error: Exception) -> None:
-    log.warning("a page is served without records", board=ledger.state.board.id, reason=str(error))
+    log.warning("serving a page without records", board=ledger.state.board.id, reason=str(error))
 
 
 def _render(live: Live, template: str, status: int = HTTPStatus.OK, **values: object) -> HTMLResponse:

@@ -1,4 +1,4 @@
-"""`period=current|previous|2026-W47`: which period of a calendar board is asked for."""
+"""The parameter `period` (`current`, `previous`, `2026-W47`): the period of a calendar board that a request selects."""
 
 from starlette.requests import Request
 
@@ -9,7 +9,7 @@ from live.store.board.ledger import Ledger
 
 
 async def period_of(request: Request, ledger: Ledger) -> int | None:
-    """The start of the period that a request asks for; None for the current one, and where there are none.
+    """The start of the period that a request selects; None for the current one, and on boards without periods.
 
     Raises:
         ProblemError: `parameter_invalid` or `period_not_found`.
@@ -35,7 +35,7 @@ async def period_of(request: Request, ledger: Ledger) -> int | None:
 
 
 async def period_of_cursor(ledger: Ledger, start: int | None) -> int | None:
-    """The start of the period that a cursor walks through, if that is one, and still kept.
+    """The start of the period in a cursor, if that period is valid and still kept.
 
     Raises:
         ProblemError: `cursor_invalid` or `period_not_found`.
@@ -51,7 +51,9 @@ async def period_of_cursor(ledger: Ledger, start: int | None) -> int | None:
         or not FIRST <= start < LAST
         or window.slot_at(start).start != start
     ):
-        raise ProblemError("cursor_invalid", f"the cursor names no period of board {ledger.state.board.id}")
+        raise ProblemError(
+            "cursor_invalid", f"the period in the cursor is not a period of board {ledger.state.board.id}"
+        )
     return _kept(window, await _newest(ledger), start)
 
 

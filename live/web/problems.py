@@ -1,4 +1,4 @@
-"""Refusals of whole requests as `application/problem+json` (RFC 9457)."""
+"""Errors as `application/problem+json` (RFC 9457)."""
 
 from http import HTTPStatus
 from typing import Final
@@ -14,7 +14,7 @@ _BY_STATUS: Final = {404: "not_found", 405: "method_not_allowed", 413: "body_too
 
 
 def as_problem(error: Exception) -> ProblemError:
-    """The problem that an error is to the client, one of Starlette's own too."""
+    """The problem that a client receives for an error, including Starlette's own errors."""
     if isinstance(error, HTTPException):
         code = _BY_STATUS.get(error.status_code, "internal_error")
         return ProblemError(code, HTTPStatus(error.status_code).phrase, headers=error.headers)
@@ -22,24 +22,24 @@ def as_problem(error: Exception) -> ProblemError:
 
 
 def problem_response(error: Exception) -> Response:
-    """The answer to a refused request."""
+    """The response for an error."""
     return as_response(replies.problem_reply(as_problem(error)))
 
 
 def as_response(reply: replies.Reply) -> Response:
-    """A reply as Starlette sends it."""
+    """A reply as a Starlette response."""
     response = Response(reply.body, reply.status)
     response.raw_headers = reply.headers
     return response
 
 
 def upgrade_required() -> Response:
-    """What a client gets that asks for a socket without WebSocket."""
+    """The response to a request for a WebSocket route that is not a WebSocket handshake."""
     response = problem_response(ProblemError("upgrade_required", "connect with a WebSocket client"))
     response.headers.update({"Upgrade": "websocket", "Connection": "Upgrade"})
     return response
 
 
 async def answer_problem(_request: Request, error: Exception) -> Response:
-    """Starlette's handler for everything that a route raises."""
+    """Starlette's handler for the errors of routes."""
     return problem_response(error)

@@ -1,4 +1,4 @@
-"""GET /v1/events/live under any ASGI server; our own one uses `live.protocols.websocket.producer`."""
+"""GET /v1/events/live under any ASGI server. Our own protocol handles it in `live.protocols.websocket.producer`."""
 
 import asyncio
 from collections.abc import Sequence
@@ -22,7 +22,7 @@ _MOST_AHEAD: Final = 256
 
 
 class _Message:
-    """One message, and the share of its one event if it has but one."""
+    """One message and its response. It also receives the result for a message with a single event."""
 
     def __init__(self, intake: Intake, session: Session, body: bytes) -> None:
         self.body = body
@@ -43,7 +43,7 @@ class _Message:
 
 
 async def take_messages(websocket: WebSocket) -> None:
-    """Answer each message with what became of its events, in the order of the messages."""
+    """Respond to each message with the result of its events, in the order of the messages."""
     live, client = live_of(websocket), client_of(websocket)
     try:
         client.require_origin(live.settings.allowed_origins)
@@ -63,7 +63,7 @@ async def take_messages(websocket: WebSocket) -> None:
 
 
 async def _take(websocket: WebSocket, intake: Intake, session: Session, messages: "asyncio.Queue[_Message]") -> None:
-    """Read messages until the producer leaves, or has to."""
+    """Read messages until the producer disconnects or its API key is revoked."""
     while True:
         received = await websocket.receive()
         if received["type"] == "websocket.disconnect":
@@ -74,7 +74,7 @@ async def _take(websocket: WebSocket, intake: Intake, session: Session, messages
         try:
             if not session.admit_now():
                 await session.admit()
-            await session.submit_late(body, message, message.reply)
+            await session.submit_when_room(body, message, message.reply)
         except ProblemError:
             await messages.join()
             await websocket.close(KEY_REVOKED, CLOSE_CODES[KEY_REVOKED].reason)
@@ -91,11 +91,11 @@ async def _answer(websocket: WebSocket, messages: "asyncio.Queue[_Message]") -> 
         try:
             await websocket.send_text(reply.body.decode())
         except (WebSocketDisconnect, RuntimeError):
-            pass  # it left; what it has sent is counted
+            pass  # it disconnected; what it sent is counted
         finally:
             messages.task_done()
 
 
 async def refuse_plain(_request: Request) -> Response:
-    """What a client gets that asks for the socket without WebSocket."""
+    """Refuse a request for the socket that is not a WebSocket handshake."""
     return upgrade_required()

@@ -1,6 +1,7 @@
-"""One's own place: a record with its neighbours, a list of keys at once, and one key over all boards."""
+"""The records of a board: read them, register or withdraw a contestant, hide or show a record."""
 
 from collections.abc import Sequence
+from http import HTTPStatus
 from typing import Final
 
 import msgspec
@@ -8,16 +9,18 @@ from msgspec import UNSET, UnsetType
 from starlette.requests import Request
 from starlette.responses import Response
 
+from live.domain.event import Event, event_fault, key_fault
 from live.domain.ranking import Page, Record, neighbourhood
 from live.errors import ProblemError
 from live.network.parameters import whole_number
 from live.store.board.ledger import Ledger
-from live.web.boards import json_response
+from live.web.admins import admin_of, read_body, read_object
 from live.web.periods import period_of
+from live.web.responses import NOT_STORED, json_response
 from live.web.state import live_of
 
-_MOST_AROUND: Final = 100
-_MOST_KEYS: Final = 100
+_MAX_AROUND: Final = 100
+_MAX_MEMBERS: Final = 100
 
 
 class RecordView(msgspec.Struct, frozen=True):
@@ -57,53 +60,131 @@ class Standing(msgspec.Struct, frozen=True):
     records: Sequence[RecordView]
 
 
-async def get_record(request: Request) -> Response:
-    """One record of a board, with its neighbours."""
-    live = live_of(request)
-    ledger = await live.use(request.path_params["board"])
-    around = whole_number(request.query_params, "around", 0, 0, _MOST_AROUND)
-    period = await period_of(request, ledger)
-    key = request.path_params["key"]
-    found = await _view(ledger, key, around, period) or await _without_vote(ledger, key, period)
-    if found is None:
-        raise ProblemError("record_not_found", "a member is on the board while its score is not zero")
-    return json_response(request, *found)
+class Visibility(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Whether to hide a record. A hidden record keeps counting but has no rank."""
+
+    hidden: bool
 
 
 async def list_records(request: Request) -> Response:
-    """The records of the keys that are asked for, all at one instant: `?key=a&key=b`."""
-    live = live_of(request)
-    ledger = await live.use(request.path_params["board"])
-    keys = request.query_params.getlist("key")
-    if not 0 < len(keys) <= _MOST_KEYS:
-        raise ProblemError("parameter_invalid", f"give `key` 1 to {_MOST_KEYS} times")
+    """Return the records of several members (`?key=a&key=b`), all read at one instant."""
+    ledger = await live_of(request).use(request.path_params["board"])
+    members = request.query_params.getlist("key")
+    if not 0 < len(members) <= _MAX_MEMBERS:
+        raise ProblemError("parameter_invalid", f"give `key` 1 to {_MAX_MEMBERS} times")
     period = await period_of(request, ledger)
-    pages = await ledger.reader.find_all(keys, 1, period=period)
-    records = [_view_of(ledger, page, key, 0) for key, page in zip(keys, pages, strict=True) if page is not None]
+    pages = await ledger.reader.find_all(members, 1, period=period)
+    found = zip(members, pages, strict=True)
+    records = [_ranked(ledger, page, member, 0) for member, page in found if page is not None]
     return json_response(
         request, RecordList(ledger.state.board.id, records[0].period if records else None, records), None
     )
 
 
 async def get_standing(request: Request) -> Response:
-    """One key's record on every board that it is on."""
-    live = live_of(request)
-    key = request.path_params["key"]
-    found = await live.over_boards(lambda ledger: _view(ledger, key, 0, None))
-    return json_response(request, Standing(key, [view for view, _ in filter(None, found)]), None)
+    """Return the record of one member on every board that it is on."""
+    member = request.path_params["key"]
+    found = await live_of(request).over_boards(lambda ledger: _find(ledger, member, 0, None))
+    return json_response(request, Standing(member, [view for view, _ in filter(None, found)]), None)
 
 
-async def _view(ledger: Ledger, key: str, around: int, period: int | None) -> tuple[RecordView, Page] | None:
-    """A key's record, and the page that it was found on."""
-    page = await ledger.reader.find(key, max(around, 1), period=period)  # the one above is needed for the gap
-    return None if page is None else (_view_of(ledger, page, key, around), page)
+async def get_record(request: Request) -> Response:
+    """Return one record of a board with its neighbours."""
+    ledger = await live_of(request).use(request.path_params["board"])
+    around = whole_number(request.query_params, "around", 0, 0, _MAX_AROUND)
+    period = await period_of(request, ledger)
+    member = request.path_params["key"]
+    found = await _find(ledger, member, around, period) or await _find_contestant(ledger, member, period)
+    if found is None:
+        raise ProblemError("record_not_found", "a member is on the board while its score is not zero")
+    return json_response(request, *found)
 
 
-def _view_of(ledger: Ledger, page: Page, key: str, around: int) -> RecordView:
-    """A key's record, from a page with at least the record above it."""
-    own, gap, records = neighbourhood(page.records, key, around)
+async def put_record(request: Request) -> Response:
+    """Register a contestant with its metadata, a JSON object, or replace the metadata."""
+    ledger, member = await _administered(request)
+    _require_contest(ledger)
+    metadata = await read_body(request)
+    read_object(metadata, "record_invalid", "the body must be one JSON object, the metadata of the member")
+    fault = event_fault(Event(key=member, metadata=msgspec.Raw(metadata)))
+    if fault is not None:
+        raise ProblemError("record_invalid", fault[1])
+    created = await ledger.moderation.enter(member, metadata)
+    return Response(status_code=HTTPStatus.CREATED if created else HTTPStatus.NO_CONTENT, headers=NOT_STORED)
+
+
+async def patch_record(request: Request) -> Response:
+    """Hide a record, or show it again."""
+    ledger, member = await _administered(request)
+    expected = 'the body must be like {"hidden": true}'
+    body = read_object(await read_body(request), "record_invalid", expected)
+    try:
+        wanted = msgspec.convert(body, Visibility)
+    except msgspec.ValidationError as error:
+        raise ProblemError("record_invalid", f"{expected}: {error}") from None
+    await ledger.moderation.hide(member, hidden=wanted.hidden)
+    return Response(status_code=HTTPStatus.NO_CONTENT, headers=NOT_STORED)
+
+
+async def delete_record(request: Request) -> Response:
+    """Withdraw a contestant that has no votes."""
+    ledger, member = await _administered(request)
+    _require_contest(ledger)
+    await ledger.moderation.withdraw(member)
+    return Response(status_code=HTTPStatus.NO_CONTENT, headers=NOT_STORED)
+
+
+async def _administered(request: Request) -> tuple[Ledger, str]:
+    """The board and the member that an administrator changes."""
+    await admin_of(request)
+    ledger = await live_of(request).use(request.path_params["board"])
+    member: str = request.path_params["key"]
+    fault = key_fault(member)
+    if fault is not None:
+        raise ProblemError("record_invalid", fault)
+    return ledger, member
+
+
+def _require_contest(ledger: Ledger) -> None:
+    if ledger.state.board.votes is None:
+        raise ProblemError("board_open_to_all", "only a board with `votes` registers members")
+
+
+async def _find(ledger: Ledger, member: str, around: int, period: int | None) -> tuple[RecordView, Page] | None:
+    """The record of a member, and the page that it was read from; None if it has none."""
+    page = await ledger.reader.find(member, max(around, 1), period=period)  # the gap needs the record above
+    return None if page is None else (_ranked(ledger, page, member, around), page)
+
+
+async def _find_contestant(ledger: Ledger, member: str, period: int | None) -> tuple[RecordView, Page] | None:
+    """A registered contestant without votes; its gap is the score of the last record. None if it is not registered."""
+    metadata = await ledger.reader.entrant(member)
+    if metadata is None:
+        return None
+    page = await ledger.reader.read(1, period=period)
+    last = await ledger.reader.read(1, start=max(0, page.rank_count - 1), period=period)
+    own = Record(key=member, score=0, rank=0, metadata=msgspec.Raw(metadata))
+    return _view(ledger, page, own, gap=last.records[0].score if last.records else None), page
+
+
+def _ranked(ledger: Ledger, page: Page, member: str, around: int) -> RecordView:
+    """The record of a member, from a page that has at least the record above it."""
+    own, gap, records = neighbourhood(page.records, member, around)
     ahead = page.start + page.records.index(own)
     percentile = 100.0 if page.rank_count == 1 else 100 * (page.rank_count - ahead - 1) / (page.rank_count - 1)
+    return _view(ledger, page, own, gap=gap, rank=own.rank, percentile=round(percentile, 2), records=records)
+
+
+def _view(
+    ledger: Ledger,
+    page: Page,
+    own: Record,
+    *,
+    gap: int | None,
+    rank: int | None = None,
+    percentile: float | None = None,
+    records: Sequence[Record] = (),
+) -> RecordView:
     return RecordView(
         board=ledger.state.board.id,
         epoch=page.epoch,
@@ -112,34 +193,10 @@ def _view_of(ledger: Ledger, page: Page, key: str, around: int) -> RecordView:
         rank_count=page.rank_count,
         key=own.key,
         score=own.score,
-        rank=own.rank,
-        percentile=round(percentile, 2),
+        rank=rank,
+        percentile=percentile,
         gap=gap,
         records=records,
         fields=own.fields,
         metadata=own.metadata,
     )
-
-
-async def _without_vote(ledger: Ledger, key: str, period: int | None) -> tuple[RecordView, Page] | None:
-    """A key that is registered for a contest, and has no vote; it misses what the last has."""
-    metadata = await ledger.reader.entrant(key)
-    if metadata is None:
-        return None
-    page = await ledger.reader.read(1, period=period)
-    last = await ledger.reader.read(1, start=max(0, page.rank_count - 1), period=period)
-    view = RecordView(
-        board=ledger.state.board.id,
-        epoch=page.epoch,
-        offset=page.offset,
-        period=page.period,
-        rank_count=page.rank_count,
-        key=key,
-        score=0,
-        rank=None,
-        percentile=None,
-        gap=last.records[0].score if last.records else None,
-        records=[],
-        metadata=msgspec.Raw(metadata),
-    )
-    return view, page

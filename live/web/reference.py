@@ -1,4 +1,4 @@
-"""/docs: the HTTP contract as a page for people, rendered on the server from the OpenAPI document."""
+"""`/docs`: the API reference, rendered on the server from the OpenAPI document."""
 
 import asyncio
 from collections.abc import Iterator
@@ -85,7 +85,7 @@ class Schema(msgspec.Struct, frozen=True):
 
 
 async def show(request: Request) -> Response:
-    """The API reference. Rendering it the first time takes long enough to be kept off the event loop."""
+    """Show the API reference. The first rendering runs in a thread, because it takes long."""
     html = await asyncio.to_thread(_render, live_of(request).templates)
     return HTMLResponse(html, headers={"Cache-Control": "no-cache"})
 

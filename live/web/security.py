@@ -1,4 +1,4 @@
-"""Headers that every answer carries, and who may open a socket."""
+"""The security headers of every response."""
 
 from typing import Final
 
@@ -10,13 +10,13 @@ EMBED_POLICY: Final = CONTENT_SECURITY_POLICY.decode().replace("frame-ancestors 
 
 
 class SecurityHeaders:
-    """ASGI application around another: puts the security headers on every HTTP answer, a refused handshake too."""
+    """ASGI middleware that adds the security headers to every HTTP response, including refused handshakes."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass everything on; add headers when an answer starts."""
+        """Handle one connection, and add the headers when the response starts."""
 
         async def send_secured(message: Message) -> None:
             if message["type"] in {"http.response.start", "websocket.http.response.start"}:

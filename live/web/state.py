@@ -1,4 +1,4 @@
-"""What the routes share: one object per process, made by the composition root."""
+"""The running parts of a process, which the routes share."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
@@ -28,7 +28,7 @@ from live.store.registry.presence import Presence
 
 _T = TypeVar("_T")
 
-_AT_ONCE: Final = 64  # boards that are asked at the same time, so that one request does not hold up the store
+_AT_ONCE: Final = 64  # boards read at the same time, so that one request does not block the store
 
 
 class Live(msgspec.Struct, frozen=True):
@@ -51,40 +51,42 @@ class Live(msgspec.Struct, frozen=True):
 
     @property
     def boards(self) -> Boards:
-        """The boards that there are now."""
+        """The current boards."""
         return self.registry.boards
 
     @property
     def ledgers(self) -> Mapping[str, Ledger]:
-        """The ledger of each board that there is now."""
+        """The ledger of each current board."""
         return self.registry.ledgers
 
     def board(self, board_id: str) -> Board:
-        """The board of an id.
+        """The board with an id.
 
         Raises:
             ProblemError: `board_not_found`.
         """
         board = self.boards.by_id.get(board_id)
         if board is None:
-            raise ProblemError("board_not_found", "GET /v1/boards lists the boards")
+            raise _board_not_found()
         return board
 
     async def use(self, board_id: str) -> Ledger:
-        """The ledger of a board that somebody reads.
+        """The ledger of a board, after recording that the board is in use.
 
         Raises:
             ProblemError: `board_not_found`.
             StoreUnavailableError: the store is away.
             EpochLostError: the store lost the board.
         """
-        ledger = self.ledgers[self.board(board_id).id]
+        ledger = self.ledgers.get(board_id)
+        if ledger is None:
+            raise _board_not_found()
         if ledger.state.board.idle_ttl is not None:
             await ledger.state.use()
         return ledger
 
     async def over_boards(self, ask: Callable[[Ledger], Awaitable[_T]]) -> list[_T]:
-        """Ask every board something, some at a time; one that was removed meanwhile is left out.
+        """Call `ask` for every board, some at a time. Boards that are deleted meanwhile are omitted.
 
         Raises:
             StoreUnavailableError: the store is away.
@@ -107,13 +109,17 @@ class Live(msgspec.Struct, frozen=True):
         return given
 
 
+def _board_not_found() -> ProblemError:
+    return ProblemError("board_not_found", "GET /v1/boards lists the boards")
+
+
 def live_of(connection: HTTPConnection) -> Live:
-    """The running parts, from any request or socket."""
+    """The running parts, from any request or WebSocket."""
     return cast("Live", connection.app.state.live)
 
 
 def assets(name: str) -> Path:
-    """The folder `static` or `templates`: in the wheel beside this package, in a checkout at its top."""
+    """The directory `static` or `templates`: in the installed package, or at the top of a checkout."""
     package = Path(__file__).parent.parent
     inside = package / name
     return inside if inside.is_dir() else package.parent / name

@@ -1,4 +1,4 @@
-"""GET /v1/boards/{board}/stream: the same messages as on the live route, as server-sent events."""
+"""GET /v1/boards/{board}/stream: the messages of the live route as server-sent events."""
 
 import asyncio
 from typing import Final
@@ -20,19 +20,16 @@ _HEADERS: Final = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
 
 
 async def stream_board(request: Request) -> Response:
-    """A sync first and updates after; `Last-Event-ID` tells where a viewer stood that comes back."""
+    """Send a sync and then updates. `Last-Event-ID` is the position of a viewer that reconnects."""
     live, client = live_of(request), client_of(request)
     client.require_origin(live.settings.allowed_origins)
     board = live.board(request.path_params["board"])
     asked = Subscription.parse(request.query_params, live.settings).since(request.headers.get("last-event-id", ""))
-    stream = EventStream(live, board.id, asked, client.address)
-    if client.origin in live.settings.allowed_origins:  # a socket is open to its page by itself, an answer is not
-        stream.headers.update({"Access-Control-Allow-Origin": client.origin, "Vary": "Origin"})
-    return stream
+    return EventStream(live, board.id, asked, client.address)
 
 
 class EventStream(Response):
-    """Goes on until the viewer leaves, is too slow, or there is nothing more to watch."""
+    """A stream that ends when the viewer disconnects, is too slow, or there is nothing more to watch."""
 
     media_type = "text/event-stream"
 
@@ -45,7 +42,7 @@ class EventStream(Response):
         self._address = address
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Send events; a viewer for whom there is no room is refused as anywhere."""
+        """Send the events. A viewer that exceeds a limit is refused like any other."""
         with self._live.hub.watch(self._board, self._asked, self._address) as viewer:
             connection = lend(scope)
             await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
@@ -53,13 +50,13 @@ class EventStream(Response):
                 await send({"type": "http.response.body"})
             elif await unless_left(receive, self._send_events(viewer, send)) is False:
                 SLOW_VIEWERS.inc()
-                if connection is not None:  # without it, the kernel ends the connection (TCP_USER_TIMEOUT, see serve)
+                if connection is not None:  # otherwise the kernel ends the connection (TCP_USER_TIMEOUT, see serve)
                     connection.abort()
                     await until_left(receive)
 
     async def _send_events(self, viewer: PullViewer, send: Send) -> bool:
-        """Send one after another, each when the last was taken; False when that takes too long."""
-        data = _retry(self._live.reaper.return_after())  # spread, should all be cut at once
+        """Send events, each after the client took the last one. Returns False if that takes too long."""
+        data = _retry(self._live.reaper.retry_after())  # jittered, in case all streams are cut at once
         try:
             while True:
                 await self._put(send, data)
@@ -73,18 +70,18 @@ class EventStream(Response):
     async def _put(self, send: Send, data: bytes) -> None:
         async with asyncio.timeout(self._live.settings.slow_timeout):
             await send({"type": "http.response.body", "body": data, "more_body": True})
-            # A server sends nothing while something waits: when this is through, it is time to see what is the latest.
+            # An ASGI server blocks the next send while data is queued. After that, the next event is the latest state.
             await send({"type": "http.response.body", "body": b"", "more_body": True})
 
     def _last_words(self, code: int) -> bytes:
-        """Why the stream ends, and when to come back if the server stops."""
+        """The last event of a stream: why it ends, and when to reconnect if the server shuts down."""
         reason = CLOSE_CODES[code].reason
         if code != LEAVING:
             return status_frame(reason).event
-        retry_after = self._live.reaper.return_after()
+        retry_after = self._live.reaper.retry_after()
         return _retry(retry_after) + status_frame(reason, retry_after).event
 
 
 def _retry(seconds: float) -> bytes:
-    """When a viewer is to come back whose stream ends."""
+    """The field that tells the client when to reconnect."""
     return f"retry: {round(seconds * 1000)}\n\n".encode()

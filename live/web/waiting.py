@@ -1,4 +1,4 @@
-"""`GET /v1/boards/{board}?wait=30s`: a page that is answered when it is another than the client has (long-polling)."""
+"""Long polling: `GET /v1/boards/{board}?wait=30s` responds when the page differs from what the client has."""
 
 import asyncio
 import math
@@ -15,18 +15,18 @@ from live.fanout.viewer import ChannelEndedError, PullViewer
 from live.network.parameters import whole_number
 from live.settings import Settings
 from live.web.clients import client_of
+from live.web.paging import DEFAULT_LIMIT
 from live.web.state import Live
 from live.web.watching import lend, unless_left
 
-_DEFAULT_LIMIT: Final = 100
 _LONGEST: Final = 60  # seconds
 _ELSEWHERE: Final = ("cursor", "period", "score", "start")
 
 
 class Wait(msgspec.Struct, frozen=True):
-    """For how many seconds a client waits, for the top of a board to be another than `tag` says; '' for none of ours.
+    """How many seconds a client waits until the top of a board differs from `tag`.
 
-    Without a tag there is nothing to wait for.
+    Without a tag of this board (''), there is nothing to wait for.
     """
 
     seconds: float
@@ -35,7 +35,7 @@ class Wait(msgspec.Struct, frozen=True):
 
     @classmethod
     def parse(cls, request: Request, settings: Settings) -> "Wait":
-        """Read a request that has `wait`; of several tags in `If-None-Match` the last that is one of ours.
+        """Read a request with `wait`. If `If-None-Match` has several tags, the last valid one counts.
 
         Raises:
             ProblemError: `parameter_invalid`.
@@ -44,7 +44,7 @@ class Wait(msgspec.Struct, frozen=True):
         for name in _ELSEWHERE:
             if name in query:
                 raise ProblemError("parameter_invalid", f"`wait` can't be combined with `{name}`")
-        asked, known = Subscription(size=whole_number(query, "limit", min(_DEFAULT_LIMIT, most), 1, most)), ""
+        asked, known = Subscription(size=whole_number(query, "limit", min(DEFAULT_LIMIT, most), 1, most)), ""
         for part in request.headers.get("if-none-match", "").split(","):
             tag = part.strip().removeprefix("W/")
             since = asked.since(tag.strip('"'))
@@ -53,13 +53,13 @@ class Wait(msgspec.Struct, frozen=True):
         return cls(_seconds(query["wait"]), asked, known)
 
     async def page(self, request: Request, live: Live, board: str) -> Page | None:
-        """The top of a board once it is another; None when the wait is over before, or the client is gone.
+        """The top of a board once it differs; None if the wait ends before, or if the client disconnects.
 
-        The client is a viewer for so long. Those who wait for the same share what is read, once a tick.
+        The client counts as a viewer meanwhile. Clients that wait for the same page share one read per tick.
 
         Raises:
-            ProblemError: there is no room for a viewer, the server stops, or the board is removed.
-            StoreUnavailableError: the wait is over, and nobody knows where the board stands.
+            ProblemError: a limit on viewers is reached, the server shuts down, or the board is deleted.
+            StoreUnavailableError: the wait ended, and the state of the board is unknown.
         """
         with live.hub.watch(board, self.asked, client_of(request).address) as viewer:
             lend(request.scope)
@@ -91,6 +91,4 @@ def _seconds(text: str) -> float:
 def _problem(live: Live, code: int) -> ProblemError:
     if code == BOARD_GONE:
         return ProblemError("board_not_found", "the board was just deleted")
-    return ProblemError(
-        "stopping", "connect again after the restart", retry_after=math.ceil(live.reaper.return_after())
-    )
+    return ProblemError("stopping", "connect again after the restart", retry_after=math.ceil(live.reaper.retry_after()))

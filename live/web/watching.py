@@ -1,4 +1,7 @@
-"""Requests whose answer waits for a board to change: for so long they are a viewer's, who may leave any time."""
+"""Requests whose response waits for a change of a board.
+
+Meanwhile they count as viewers, which can disconnect any time.
+"""
 
 import asyncio
 from collections.abc import Coroutine
@@ -13,7 +16,7 @@ _T = TypeVar("_T")
 
 
 def lend(scope: Scope) -> HttpProtocol | None:
-    """Let the connection of a request take no producer's place until it is answered; None under another server."""
+    """Count the connection of a request as a viewer until the response. Returns None under another server."""
     extension = scope.get("extensions", {}).get(LENDING)
     connection: HttpProtocol | None = extension["connection"]() if extension else None
     if connection is not None:
@@ -22,7 +25,7 @@ def lend(scope: Scope) -> HttpProtocol | None:
 
 
 async def unless_left(receive: Receive, work: Coroutine[Any, Any, _T]) -> _T | None:
-    """What the work gives; None when the client left meanwhile, which ends it."""
+    """The result of `work`, or None if the client disconnected first, which cancels it."""
     working = asyncio.create_task(work)
     leaving = asyncio.create_task(until_left(receive))
     try:
@@ -35,6 +38,6 @@ async def unless_left(receive: Receive, work: Coroutine[Any, Any, _T]) -> _T | N
 
 
 async def until_left(receive: Receive) -> None:
-    """Wait until the client is gone."""
+    """Wait until the client disconnects."""
     while (await receive())["type"] != "http.disconnect":
         pass

@@ -1,8 +1,7 @@
-"""OPTIONS /v1/events: the handshake by which senders of CloudEvents web hooks make sure that they are welcome.
+"""OPTIONS /v1/events: the handshake with which senders of CloudEvents webhooks ask for permission.
 
-It is no authentication; a key is asked for with the events. A sender that would rather be called back
-(`WebHook-Request-Callback`) is never called: the address comes from a stranger, and could be any machine that this one
-reaches. It gets its answer here and now, as every sender does.
+It is not authentication: events still need an API key. The server never calls the URL in `WebHook-Request-Callback`,
+because a stranger could name any host that this machine can reach. Every sender gets its answer in the response.
 """
 
 import re
@@ -25,19 +24,19 @@ _RATE: Final = re.compile("[1-9][0-9]{0,9}")
 
 
 async def options_events(request: Request) -> Response:
-    """Grant what a sender asks for, within the rate of a producer that has none of its own."""
+    """Grant the requested origin, within the rate of a producer that has no rate of its own."""
     rate = live_of(request).settings.rate
     return handshake(request.headers, rate * 60 if rate else None)
 
 
 def handshake(headers: Headers, rate: int | None) -> Response:
-    """The answer to a sender; `rate` is in requests a minute, and None where there is no limit.
+    """The response to a handshake. `rate` is in requests per minute, None for no limit.
 
-    The status says nothing in this handshake, the headers do; it is 200 because some senders take no other.
+    The headers decide, not the status. It is 200 because some senders accept no other status.
     """
     granted = {"Allow": ALLOWED_METHODS, "Cache-Control": "no-store"}
     origins = headers.getlist(_ORIGIN_HEADER)
-    # What is no plain name is not sent back: the answer would say what a stranger wants it to.
+    # Only a plain host name is sent back, so that nobody can choose the content of the response.
     if len(origins) == 1 and len(origins[0]) <= MOST_ORIGIN and _ORIGIN.fullmatch(origins[0]):
         granted["WebHook-Allowed-Origin"] = origins[0]
         granted["WebHook-Allowed-Rate"] = _allowed_rate(headers.getlist(_RATE_HEADER), rate)
@@ -45,7 +44,7 @@ def handshake(headers: Headers, rate: int | None) -> Response:
 
 
 def _allowed_rate(asked: list[str], rate: int | None) -> str:
-    """The smaller of what was asked for and what there is; what can't be read was not asked for."""
+    """The lower one of the requested rate and the limit. An invalid request for a rate is ignored."""
     rates = [int(text) for text in asked if _RATE.fullmatch(text)]
     if rate is not None:
         rates.append(rate)

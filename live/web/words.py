@@ -1,4 +1,4 @@
-"""Numbers, times and metadata as people read them; `static/words.js` writes them alike."""
+"""Numbers, times and metadata in words; `static/words.js` writes them the same way."""
 
 import json
 import re
@@ -15,7 +15,7 @@ _UNITS: Final = ((86400, "day"), (3600, "hour"), (60, "minute"), (1, "second"))
 _MOST_MEMBERS: Final = 8
 _MOST_NAME: Final = 32
 _MOST_VALUE: Final = 40
-_LEAST_PLAIN: Final = 1e-6  # from there to the most, ECMAScript writes numbers without an exponent
+_LEAST_PLAIN: Final = 1e-6  # in between, ECMAScript writes numbers without an exponent
 _MOST_PLAIN: Final = 1e21
 _INDEX: Final = re.compile(r"0|[1-9][0-9]{0,9}")
 _MOST_INDEX: Final = 2**32 - 2
@@ -24,16 +24,16 @@ _members = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
 def span(seconds: int) -> str:
-    """A length of time in words: `24 hours`, `90 seconds`."""
+    """A duration in words: `24 hours`, `90 seconds`."""
     for unit, name in _UNITS:
         if seconds % unit == 0 and (seconds // unit > 1 or unit in {1, 60, 3600}):
             count = seconds // unit
             return f"{count} {name}" if count == 1 else f"{count} {name}s"
-    raise AssertionError("every whole number is a multiple of one")
+    raise AssertionError("every whole number is a multiple of one second")
 
 
 def window_words(window: Window, period: str | None = None) -> str:
-    """What a board covers, in words: `over the last 24 hours`, `week 2026-W47 in UTC`."""
+    """The time range of a board in words: `over the last 24 hours`, `week 2026-W47 in UTC`."""
     match window:
         case Rolling(length) | Sliding(length):
             return f"over the last {span(length)}"
@@ -46,12 +46,12 @@ def window_words(window: Window, period: str | None = None) -> str:
 
 
 def grouped(number: int | None) -> str:
-    """A number with its thousands apart, as the page's script writes them too; none is a dash."""
+    """A number with thousands separators, as in the page's script. None is a dash."""
     return "\u2013" if number is None else f"{number:,}"
 
 
 def place_words(rank: int | None, gap: int | None) -> tuple[str, str]:
-    """Where a key stands, in two parts: `rank 1,234`, and `, 5 behind the next`; no rank is not on the board."""
+    """A rank in words, in two parts: `rank 1,234`, and `, 5 behind the next`. None means not ranked."""
     if rank is None:
         return "not ranked", ""
     if gap is None:
@@ -60,17 +60,17 @@ def place_words(rank: int | None, gap: int | None) -> tuple[str, str]:
 
 
 def moment(milliseconds: int) -> datetime:
-    """A moment, from milliseconds since 1970."""
+    """A time, from milliseconds since 1970."""
     return datetime.fromtimestamp(milliseconds / 1000, UTC)
 
 
 def moment_words(time: datetime) -> str:
-    """A moment as people write it: `21 November 2026, 14:00 UTC`."""
+    """A time in words: `21 November 2026, 14:00 UTC`."""
     return f"{time.day} {time:%B %Y, %H:%M:%S} UTC".replace(":00 UTC", " UTC")
 
 
 def metadata_words(metadata: msgspec.Raw | UnsetType) -> list[str]:
-    """The members of a metadata object that are strings or numbers, each as `name: value`, what is long cut off."""
+    """The strings and numbers of a metadata object, each as `name: value`, with long ones cut off."""
     if metadata is UNSET:
         return []
     try:
@@ -86,7 +86,7 @@ def metadata_words(metadata: msgspec.Raw | UnsetType) -> list[str]:
 
 
 def _place(member: tuple[str, msgspec.Raw]) -> int:
-    """ECMAScript has members whose names are indexes of an array first, rising, and then the others as they came."""
+    """The sort order of ECMAScript: array indexes come first, ascending, and then the other names as they came."""
     name = member[0]
     return int(name) if _INDEX.fullmatch(name) and int(name) <= _MOST_INDEX else _MOST_INDEX + 1
 

@@ -21,7 +21,7 @@ from live.errors import SetupError
 from live.settings import Settings, as_environment
 from live.store.connection.client import connect
 from live.store.registry.producers import ProducerStore
-from tests.support import fresh_settings
+from tests.harness.settings import fresh_settings
 
 KEY = re.compile(r"^    (admin\.\S+)$", re.MULTILINE)
 

@@ -15,7 +15,9 @@ from live.errors import ProblemError, StoreUnavailableError
 from live.settings import Settings
 from live.store.connection.client import connect
 from live.store.registry.producers import ProducerStore
-from tests.support import StoreProcess, eventually, fresh_settings, make_client
+from tests.harness.settings import fresh_settings, make_client
+from tests.harness.store import StoreProcess
+from tests.harness.waiting import eventually
 
 CLIENT = make_client(address="192.0.2.7")
 
@@ -199,7 +201,7 @@ async def test_a_store_that_is_frozen_lets_nobody_in_on_old_news(own_store: Stor
                 return isinstance(answer(authenticator, header), Producer)
 
             await eventually(back)
-        lines = [line for line in logs if line["event"] == "the producers' keys can't be looked up"]
+        lines = [line for line in logs if line["event"] == "can't read the API keys"]
         assert len(lines) == 1
         assert header.decode().partition(".")[2] not in str(logs)
 

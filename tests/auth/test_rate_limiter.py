@@ -14,8 +14,10 @@ from live.domain.producer import anonymous
 from live.errors import ProblemError, StoreUnavailableError
 from live.store.connection.client import connect
 from live.web.problems import problem_response
-from tests.gcra import Simulation, sender, settled
-from tests.support import StoreProcess, eventually, fresh_settings
+from tests.harness.rate_model import Simulation, sender, settled
+from tests.harness.settings import fresh_settings
+from tests.harness.store import StoreProcess
+from tests.harness.waiting import eventually
 
 
 @asynccontextmanager

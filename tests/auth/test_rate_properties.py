@@ -8,8 +8,8 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from tests.gcra import NOON, Model, Simulation, sender
-from tests.mutation import Mutant, is_caught
+from tests.harness.mutation import Mutant, must_be_caught
+from tests.harness.rate_model import NOON, Model, Simulation, sender
 
 MUTANTS = {
     "the burst is not bounded": Mutant("gcra", "math.max(0, math.min(need, left))", "need"),
@@ -155,6 +155,7 @@ def test_one_process_does_as_the_model_does(valkey_url: str, limit: tuple[float,
     asyncio.run(as_the_model(valkey_url, limit, run))
 
 
+@pytest.mark.mutant
 @pytest.mark.parametrize("name", MUTANTS)
 def test_a_wrong_script_is_caught(valkey_url: str, name: str) -> None:
     """By one of the tests above."""
@@ -166,7 +167,8 @@ def test_a_wrong_script_is_caught(valkey_url: str, name: str) -> None:
         asyncio.run(never_too_many(valkey_url, limit, events, MUTANTS[name]))
         asyncio.run(as_the_model(valkey_url, limit, requests, MUTANTS[name]))
 
-    assert is_caught(run), f"nothing noticed that {name}"
+    with must_be_caught(name):
+        run()
 
 
 @pytest.mark.parametrize("share", [0.0, 0.1, 0.5])

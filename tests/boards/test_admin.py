@@ -19,7 +19,8 @@ from live.store.board.keys import Keys
 from live.store.board.ledger import Ledger
 from live.store.connection.client import Store, connect
 from live.store.registry.definitions import Definition
-from tests.support import fresh_settings, rolling_board
+from tests.harness.boards import rolling_board
+from tests.harness.settings import fresh_settings
 
 KISS: Final[dict[str, Any]] = {"source": ["kiss"], "window": "forever"}
 
@@ -99,11 +100,11 @@ async def test_of_many_puts_at_once_one_makes(any_store: str) -> None:
             *(made.board_admin.put("b", {**KISS, "title": f"t{i}"}, f"p{i}") for i in range(8))
         )
         assert sorted(outcomes) == [False] * 7 + [True]
-        deeds = await made.board_admin.definitions.trail(100)
-        assert [deed.what for deed in deeds] == ["changed"] * 7 + ["created"]
+        entries = await made.board_admin.definitions.audit_log(100)
+        assert [entry.what for entry in entries] == ["changed"] * 7 + ["created"]
         definition = await made.definition()
         assert definition is not None
-        assert definition.choices == deeds[0].choices
+        assert definition.choices == entries[0].choices
         assert definition.revision == 8
         ledger = await made.ledger()
         await ledger.state.open()
@@ -136,7 +137,7 @@ async def test_an_abandoned_making_is_taken_over(any_store: str) -> None:
             epoch="0badbad0",
             choices=KISS,
             state="making",
-            since=await made.board_admin.definitions.now() - ABANDONED - 1,
+            since=(await made.board_admin.definitions.load()).now - ABANDONED - 1,
         )
         await made.define(abandoned)
         assert await create(made.client, made.keys, board, abandoned.epoch) is None
@@ -207,16 +208,16 @@ async def test_the_trail_tells_what_was_done(any_store: str) -> None:
         await made.board_admin.patch("b", {"frozen": True}, "cat")
         await made.board_admin.patch("b", {"frozen": None}, "cat")
         await made.board_admin.delete("b", "dan")
-        deeds = await made.board_admin.definitions.trail(10)
-        told = [(deed.who, deed.what, deed.board) for deed in reversed(deeds)]
+        entries = await made.board_admin.definitions.audit_log(10)
+        told = [(entry.who, entry.what, entry.board) for entry in reversed(entries)]
         assert told == [
             ("ann", "created", "b"), ("bob", "changed", "b"), ("cat", "frozen", "b"), ("cat", "thawed", "b"),
             ("dan", "deleted", "b"),
         ]  # fmt: skip
-        assert deeds[2].choices == {**KISS, "title": "B", "frozen": True}
-        now = await made.board_admin.definitions.now() * 1000
-        assert all(now - 60_000 < deed.at < now + 2000 for deed in deeds)
-        assert len(await made.board_admin.definitions.trail(2)) == 2
+        assert entries[2].choices == {**KISS, "title": "B", "frozen": True}
+        now = (await made.board_admin.definitions.load()).now * 1000
+        assert all(now - 60_000 < entry.at < now + 2000 for entry in entries)
+        assert len(await made.board_admin.definitions.audit_log(2)) == 2
 
 
 async def test_there_are_no_more_boards_than_may_be(any_store: str) -> None:

@@ -21,7 +21,10 @@ from live.settings import Duration, Settings
 from live.store.connection.client import connect
 from live.store.registry.definitions import Definition
 from live.store.registry.presence import Presence
-from tests.support import StoreProcess, eventually, fresh_settings, rolling_board
+from tests.harness.boards import rolling_board
+from tests.harness.settings import fresh_settings
+from tests.harness.store import StoreProcess
+from tests.harness.waiting import eventually
 
 KISS: Final[dict[str, Any]] = {"source": ["kiss"], "window": "forever"}
 
@@ -161,7 +164,7 @@ async def test_what_can_not_be_run_is_passed_over(any_store: str) -> None:
                     assert await made.board_admin.definitions.keep(version, name, definition, None)
             await made.registry.look()
             await made.registry.look()
-        said = [line["board"] for line in logs if line["event"] == "a board that is defined can't be run"]
+        said = [line["board"] for line in logs if line["event"] == "can't run a board that is defined"]
         assert sorted(said) == ["later", "lifeless", "odd"]
         assert made.registry.ledgers.keys() >= {"posts", "b"}
         assert not made.registry.ledgers.keys() & {"later", "lifeless"}
@@ -179,7 +182,7 @@ async def test_a_board_of_the_file_goes_before(any_store: str) -> None:
                 assert await made.board_admin.definitions.keep(version, "posts", definition, None)
             await made.registry.look()
             await made.registry.look()
-        assert [line["board"] for line in logs if "goes before" in line["event"]] == ["posts"]
+        assert [line["board"] for line in logs if "ignoring a run-time board" in line["event"]] == ["posts"]
         assert made.registry.ledgers["posts"] is held
 
 
@@ -204,7 +207,7 @@ async def test_a_store_that_is_away_changes_nothing(own_store: StoreProcess) -> 
             await asyncio.sleep(2.5)
             assert made.registry.ledgers.keys() == {"posts", "b"}
             own_store.start()
-        assert len([line for line in logs if line["event"] == "the definitions of boards can't be looked up"]) == 1
+        assert len([line for line in logs if line["event"] == "can't read the definitions of boards"]) == 1
         await made.board_admin.delete("b", "ann")
 
         async def heard() -> bool:

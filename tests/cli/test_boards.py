@@ -15,7 +15,8 @@ from live.domain.event import make_entry
 from live.settings import Settings
 from live.store.board.ledger import Ledger
 from live.store.connection.client import connect
-from tests.support import fresh_settings, rolling_board
+from tests.harness.boards import rolling_board
+from tests.harness.settings import fresh_settings
 
 
 async def fill(settings: Settings) -> None:

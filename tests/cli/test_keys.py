@@ -20,7 +20,9 @@ from live.settings import Settings
 from live.store.connection.client import connect
 from live.store.connection.embedded import EmbeddedStore
 from live.store.registry.producers import ProducerStore
-from tests.support import ServerProcess, fresh_settings, make_client, open_ledger, rolling_board
+from tests.harness.boards import open_ledger, rolling_board
+from tests.harness.server import ServerProcess
+from tests.harness.settings import fresh_settings, make_client
 
 BARE = {name: value for name, value in os.environ.items() if not name.startswith("LIVE_")} | {"COLUMNS": "160"}
 

@@ -22,7 +22,10 @@ from websockets.sync.client import connect
 from live import __version__
 from live.serve import bound_socket
 from live.settings import Settings
-from tests.support import ServerProcess, fresh_settings, valkey
+from tests.harness.network import free_port
+from tests.harness.server import ServerProcess
+from tests.harness.settings import fresh_settings
+from tests.harness.store import valkey
 
 BARE = {name: value for name, value in os.environ.items() if not name.startswith("LIVE_")} | {"COLUMNS": "100"}
 
@@ -125,7 +128,7 @@ def test_a_port_that_is_taken_is_told_in_one_line(folder: Path) -> None:
         port = str(other.getsockname()[1])
         (line,) = refused("serve", "--port", port, "--data-dir", str(folder / "data"))
     assert line.startswith(f"can't listen on 127.0.0.1 port {port}: Address already in use. ")
-    assert line.endswith("Choose another with --port (0 takes a free one).")
+    assert line.endswith("Choose another port with --port (0 takes a free one).")
     assert not (folder / "data").exists()
 
 
@@ -176,12 +179,12 @@ def test_a_wrong_boards_file_is_told_all_at_once(folder: Path) -> None:
         (["audit", "--store", "unix:///nowhere/valkey.sock"], "the store is unavailable: "),
         (["replay", "/nowhere/likes.ndjson"], "can't read /nowhere/likes.ndjson: "),
         (["replay", "x", "--speed", "fast"], "--speed 'fast': expected a number such as 60, or max"),
-        (["load", "--to", "127.0.0.1:8000"], "'127.0.0.1:8000' is not an address such as http://127.0.0.1:8000"),
+        (["load", "--to", "127.0.0.1:8000"], "'127.0.0.1:8000' is not a URL such as http://127.0.0.1:8000"),
         (["load", "--to", "http://127.0.0.1:9"], "can't reach http://127.0.0.1:9: "),
-        (["replay", "x", "--to", "ftp://h"], "'ftp://h' is not an address such as http://127.0.0.1:8000"),
+        (["replay", "x", "--to", "ftp://h"], "'ftp://h' is not a URL such as http://127.0.0.1:8000"),
         (["replay", "x", "--key", "sesame"], "the API key is not of the form ID.SECRET, as"),
         (["load", "--key", ""], "the API key is not of the form ID.SECRET, as"),
-        (["load", "--slo", "p98=1s"], "--slo 'p98=1s': expected p50, p90, p99 or max, and a time, like p99=250ms"),
+        (["load", "--slo", "p98=1s"], "--slo 'p98=1s': expected p50, p90, p99 or max and a duration, like p99=250ms"),
         (["load", "--duration", "10"], "'10' is not a duration; "),
     ],
 )  # fmt: skip
@@ -330,12 +333,6 @@ def test_workers_do_not_outlive_their_parent(folder: Path) -> None:
                 assert time.monotonic() < end
                 time.sleep(0.2)
         assert scores(server) == {"a": 1}
-
-
-def free_port() -> int:
-    """A port that a server may have more than once."""
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        return int(taken.getsockname()[1])
 
 
 def test_an_audit_of_nothing_is_no_clean_bill(valkey_url: str) -> None:

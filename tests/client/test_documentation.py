@@ -11,7 +11,9 @@ import pytest
 
 from live import client
 from tests.client.support import scores
-from tests.support import fresh_settings, rolling_board, run_server
+from tests.harness.boards import rolling_board
+from tests.harness.server import run_server
+from tests.harness.settings import fresh_settings
 
 PAGE: Final = (Path(__file__).parents[2] / "docs" / "client.md").read_text(encoding="utf-8")
 EXAMPLES: Final = re.findall(r"^```python\n(.*?)^```$", PAGE, re.DOTALL | re.MULTILINE)

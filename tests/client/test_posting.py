@@ -19,8 +19,12 @@ from live.client import (
 from live.domain.board_file import BoardChoice, make_board
 from live.settings import Duration
 from tests.client.support import scores, shown, sums
-from tests.replay.support import free_port, lossy
-from tests.support import ServerProcess, StoreProcess, fresh_settings, rolling_board, run_server
+from tests.harness.boards import rolling_board
+from tests.harness.network import free_port
+from tests.harness.proxy import lossy
+from tests.harness.server import ServerProcess, run_server
+from tests.harness.settings import fresh_settings
+from tests.harness.store import StoreProcess
 
 
 async def test_an_answer_says_what_became_of_each_event(valkey_url: str) -> None:

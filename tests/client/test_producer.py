@@ -21,8 +21,13 @@ from live.client import (
 )
 from live.domain.board_file import BoardChoice, make_board
 from tests.client.support import scores, sums
-from tests.replay.support import free_port, lossy
-from tests.support import ServerProcess, StoreProcess, eventually, fresh_settings, rolling_board, run_server
+from tests.harness.boards import rolling_board
+from tests.harness.network import free_port
+from tests.harness.proxy import lossy
+from tests.harness.server import ServerProcess, run_server
+from tests.harness.settings import fresh_settings
+from tests.harness.store import StoreProcess
+from tests.harness.waiting import eventually
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ def test_an_address_has_no_slash_at_its_end(url: str) -> None:
 )
 def test_a_malformed_address_is_refused(url: str) -> None:
     """The message shows a correct one."""
-    with pytest.raises(ValueError, match=r"is not an address such as http://127\.0\.0\.1:8000"):
+    with pytest.raises(ValueError, match=r"is not a URL such as http://127\.0\.0\.1:8000"):
         parse_url(url)
 
 

@@ -21,9 +21,13 @@ from live.client import (
 )
 from live.domain.board_file import BoardChoice, make_board
 from live.settings import Duration
-from tests.client.support import cutting, same, shown
-from tests.replay.support import free_port
-from tests.support import ServerProcess, eventually, fresh_settings, rolling_board, run_server
+from tests.client.support import same, shown
+from tests.harness.boards import rolling_board
+from tests.harness.network import free_port
+from tests.harness.proxy import Proxy, listening
+from tests.harness.server import ServerProcess, run_server
+from tests.harness.settings import fresh_settings
+from tests.harness.waiting import eventually
 
 
 @pytest.fixture(autouse=True)
@@ -101,10 +105,10 @@ async def test_a_watcher_that_is_cut_off_a_hundred_times_yields_the_top_of_the_a
     settings = fresh_settings(valkey_url, conflation_interval=Duration(0.005), rate=0)
     async with (
         run_server(settings, [rolling_board()]) as url,
-        cutting(url) as cutter,
+        listening(Proxy(url)) as proxy,
         LiveBoard(url) as live,
         live.producer() as producer,
-        watcher(cutter.url, limit=10) as seen,
+        watcher(proxy.url, limit=10) as seen,
     ):
         for number in range(100):
             for _ in range(20):
@@ -116,7 +120,7 @@ async def test_a_watcher_that_is_cut_off_a_hundred_times_yields_the_top_of_the_a
                 return bool(seen.tops) and seen.last.stale is None
 
             await eventually(connected)
-            cutter.cut()
+            proxy.cut()
 
             async def noticed(number: int = number) -> bool:
                 return sum("connection lost" in (top.stale or "") for top in seen.tops) > number
@@ -124,7 +128,7 @@ async def test_a_watcher_that_is_cut_off_a_hundred_times_yields_the_top_of_the_a
             await eventually(noticed)
         await producer.flush()
         await seen.until_same(url, 10)
-    assert cutter.connections > 100
+    assert proxy.connections > 100
 
 
 async def test_a_watcher_that_returns_is_told_what_it_missed(valkey_url: str) -> None:

@@ -18,7 +18,7 @@ from live.domain.cloudevent import MAX_SAMPLED_RATE, is_binary
 from live.domain.decoding import Body
 from live.domain.event import Event, key_fault
 from live.errors import ProblemError
-from tests.decoded import decode_batch, decode_binary, decode_structured
+from tests.harness.decoders import decode_batch, decode_binary, decode_structured
 
 Attributes = dict[str, Any]
 Headers = list[tuple[bytes, bytes]]

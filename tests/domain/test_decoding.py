@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from live.domain.decoding import Body
 from live.domain.event import MAX_SCORE, Event, Rejection, entry_of, key_fault, make_entry
 from live.errors import ProblemError
-from tests.decoded import decode_json, decode_ndjson
+from tests.harness.decoders import decode_json, decode_ndjson
 
 Fields = dict[str, Any]
 NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)

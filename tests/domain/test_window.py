@@ -37,7 +37,7 @@ def test_a_duration_is_exact(thousandths: int, unit: str) -> None:
 )  # fmt: skip
 def test_anything_else_is_no_duration(text: str) -> None:
     """The message names what was written, and shows how to write it."""
-    with pytest.raises(ValueError, match="is not a duration; write a number and ms, s, m, h or d") as caught:
+    with pytest.raises(ValueError, match="is not a duration; expected a number and ms, s, m, h or d") as caught:
         parse_duration(text)
     assert repr(text) in str(caught.value)
 

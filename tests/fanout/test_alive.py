@@ -12,7 +12,10 @@ from websockets.asyncio.client import ClientConnection, connect
 
 from live.fanout import channel, hub
 from live.settings import Duration
-from tests.support import fresh_settings, post, rolling_board, run_server
+from tests.harness.boards import rolling_board
+from tests.harness.producer import post
+from tests.harness.server import run_server
+from tests.harness.settings import fresh_settings
 
 
 async def until(viewer: ClientConnection, kind: str) -> dict[str, Any]:

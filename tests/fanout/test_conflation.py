@@ -16,7 +16,12 @@ from live.domain.board import Board
 from live.metrics import REGISTRY
 from live.settings import Duration
 from live.store.connection.client import connect as connect_store
-from tests.support import ModelViewer, eventually, fresh_settings, post, rolling_board, run_server
+from tests.harness.boards import rolling_board
+from tests.harness.producer import post
+from tests.harness.server import run_server
+from tests.harness.settings import fresh_settings
+from tests.harness.viewer import ModelViewer
+from tests.harness.waiting import eventually
 
 
 class Clocked:

@@ -18,8 +18,14 @@ from live.domain.ranking import Record
 from live.fanout import hub
 from live.settings import Duration
 from live.store.connection.client import connect as connect_store
-from tests.fanout.proxy import Proxy, proxied
-from tests.support import ModelViewer, StoreProcess, eventually, fresh_settings, post, rolling_board, run_server
+from tests.harness.boards import rolling_board
+from tests.harness.producer import post
+from tests.harness.proxy import StoreProxy, store_proxy
+from tests.harness.server import run_server
+from tests.harness.settings import fresh_settings
+from tests.harness.store import StoreProcess
+from tests.harness.viewer import ModelViewer
+from tests.harness.waiting import eventually
 
 pytestmark = pytest.mark.fault
 
@@ -125,7 +131,7 @@ async def test_viewers_converge_through_anything(valkey_url: str, tmp_path: Path
     """Random likes on a board that rotates, two processes, cuts, drops and delays of notices, slow spells, returns."""
     chance = random.Random(seed)
     async with (
-        proxied(valkey_url, tmp_path) as proxy,
+        store_proxy(valkey_url, tmp_path) as proxy,
         servers_on(proxy.url, valkey_url, window="3s", slot="1s") as servers,
         httpx.AsyncClient(base_url=servers[1], timeout=5) as client,
     ):
@@ -145,7 +151,7 @@ async def test_viewers_converge_through_anything(valkey_url: str, tmp_path: Path
         assert sum(follower.syncs_after for follower in followers) > 0
 
 
-def act(chance: random.Random, proxy: Proxy, follower: Follower) -> None:
+def act(chance: random.Random, proxy: StoreProxy, follower: Follower) -> None:
     """One fault, or the end of one."""
     fault = chance.random()
     if fault < 0.15:
@@ -165,7 +171,7 @@ def act(chance: random.Random, proxy: Proxy, follower: Follower) -> None:
 async def healed(valkey_url: str, folder: Path) -> None:
     """A notice is lost without a trace, and nothing else comes: the viewer is told all the same, in time."""
     async with (
-        proxied(valkey_url, folder) as proxy,
+        store_proxy(valkey_url, folder) as proxy,
         servers_on(proxy.url, valkey_url) as servers,
         httpx.AsyncClient(base_url=servers[1]) as client,
     ):

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from live.domain.event import MAX_SCORE
 from live.domain.ranking import Page, Ranks, Record, with_ranks
 from live.fanout.frames import status_frame, sync_frame, update_frame
-from tests.support import ModelViewer
+from tests.harness.viewer import ModelViewer
 
 scores = st.dictionaries(st.text(min_size=1, max_size=4), st.integers(-MAX_SCORE, MAX_SCORE), max_size=8)
 

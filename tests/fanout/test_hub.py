@@ -19,7 +19,11 @@ from live.settings import Duration
 from live.store.board.ledger import Ledger
 from live.store.connection.client import connect
 from live.store.registry.presence import Presence
-from tests.support import ModelViewer, StoreProcess, eventually, fresh_settings, rolling_board
+from tests.harness.boards import rolling_board
+from tests.harness.settings import fresh_settings
+from tests.harness.store import StoreProcess
+from tests.harness.viewer import ModelViewer
+from tests.harness.waiting import eventually
 
 
 @asynccontextmanager

@@ -23,7 +23,8 @@ from live.fanout.viewer import PullViewer, PushViewer
 from live.settings import Duration
 from live.store.board.reader import BoardReader, Spot
 from tests.fanout.test_hub import follow, running_hub
-from tests.support import ModelViewer, eventually
+from tests.harness.viewer import ModelViewer
+from tests.harness.waiting import eventually
 
 FAST = {"conflation_interval": Duration(0.01)}
 

@@ -5,7 +5,7 @@ from live.fanout.history import History
 from live.fanout.position import Position
 from live.fanout.variant import Variant
 from tests.fanout.test_variant import page, types
-from tests.support import ModelViewer
+from tests.harness.viewer import ModelViewer
 
 KEPT = 3
 

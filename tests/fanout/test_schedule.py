@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from live.fanout.schedule import Schedule
-from tests.support import eventually
+from tests.harness.waiting import eventually
 
 
 class Called:

@@ -54,7 +54,10 @@ def test_half_a_position_is_none(query: dict[str, str]) -> None:
         ({"limit": "0"}, "`limit` must be a whole number from 1 to 100"),
         ({"limit": "101"}, "`limit` must be a whole number from 1 to 100"),
         ({"around": "51"}, "`around` must be a whole number from 0 to 50"),
-        *(({"interval": text}, "`interval` is a time from 1ms to 60s") for text in ("", "0s", "0.4ms", "60.001s", "x")),
+        *(
+            ({"interval": text}, "`interval` must be a duration from 1ms to 60s")
+            for text in ("", "0s", "0.4ms", "60.001s", "x")
+        ),
     ],
 )
 def test_what_is_out_of_range_is_refused(query: dict[str, str], detail: str) -> None:

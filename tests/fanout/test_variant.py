@@ -8,7 +8,7 @@ from live.fanout.frames import Frame
 from live.fanout.history import History
 from live.fanout.position import Position
 from live.fanout.variant import Variant
-from tests.support import ModelViewer
+from tests.harness.viewer import ModelViewer
 
 
 def page(offset: int, epoch: str = "one", **scores: int) -> Page:

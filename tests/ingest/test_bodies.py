@@ -1,4 +1,4 @@
-"""How a body may come: its content type, its encoding, its size, in one piece or in many; bounded in every way."""
+"""The forms of a body: its content type, encoding, size, and transfer in one or many pieces; all within limits."""
 
 import asyncio
 import gzip
@@ -14,8 +14,10 @@ import pytest
 import pytest_asyncio
 
 from live.errors import PROBLEMS
-from live.ingest.bodies import unpack
-from tests.support import fresh_settings, rolling_board, run_server
+from live.ingest.bodies import decompress
+from tests.harness.boards import rolling_board
+from tests.harness.server import run_server
+from tests.harness.settings import fresh_settings
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")  # one server for all of these
 
@@ -23,7 +25,7 @@ MOST = 50_000
 EVENT = b'{"key":"a"}'
 JSON = {"Content-Type": "application/json"}
 GZIP = {**JSON, "Content-Encoding": "gzip"}
-TOO_LARGE = f"the setting max_body allows {MOST} bytes, unpacked"
+TOO_LARGE = f"the setting max_body allows {MOST} bytes after decompression"
 TYPES = "application/json, application/x-ndjson, application/cloudevents+json, application/cloudevents-batch+json"
 MEDIA = f"send one of {TYPES} in UTF-8, and name it in Content-Type"
 ENCODING = "send the body as it is, or with Content-Encoding: gzip"
@@ -31,25 +33,25 @@ ENCODING = "send the body as it is, or with Content-Encoding: gzip"
 
 @pytest_asyncio.fixture(loop_scope="module", scope="module")
 async def client(valkey_url: str) -> AsyncIterator[httpx.AsyncClient]:
-    """A client of a server that takes small bodies."""
+    """A client of a server that accepts small bodies."""
     settings = fresh_settings(valkey_url, max_body=MOST)
     async with run_server(settings, [rolling_board()]) as url, httpx.AsyncClient(base_url=url) as client:
         yield client
 
 
 async def offset(client: httpx.AsyncClient) -> int:
-    """Where the board stands."""
+    """The offset of the board."""
     value: int = (await client.get("/v1/boards/posts?limit=1")).json()["offset"]
     return value
 
 
 async def post(client: httpx.AsyncClient, body: Any, headers: dict[str, str]) -> httpx.Response:
-    """Post a body; an iterator is sent in chunks, without a length."""
+    """Post a body; an iterator is sent in chunks, without Content-Length."""
     return await client.post("/v1/events", content=body, headers=headers)
 
 
-async def refused(client: httpx.AsyncClient, body: Any, headers: dict[str, str], code: str, detail: str) -> None:
-    """Check the exact problem, and that nothing counted."""
+async def expect_refused(client: httpx.AsyncClient, body: Any, headers: dict[str, str], code: str, detail: str) -> None:
+    """Check the exact problem, and that nothing was counted."""
     before = await offset(client)
     response = await post(client, body, headers)
     status, title = PROBLEMS[code]
@@ -58,8 +60,8 @@ async def refused(client: httpx.AsyncClient, body: Any, headers: dict[str, str],
     assert await offset(client) == before
 
 
-async def counted(client: httpx.AsyncClient, body: Any, headers: dict[str, str], events: int = 1) -> None:
-    """Check that a body counts."""
+async def expect_counted(client: httpx.AsyncClient, body: Any, headers: dict[str, str], events: int = 1) -> None:
+    """Check that a body is counted."""
     response = await post(client, body, headers)
     assert response.json() == {
         "accepted": events, "duplicate": 0, "rejected": [], "offsets": {"posts": await offset(client)}
@@ -73,7 +75,7 @@ async def chunks(body: bytes, size: int = 1000) -> AsyncIterator[bytes]:
 
 
 def padded(size: int) -> bytes:
-    """An event in so many bytes."""
+    """An event padded to `size` bytes."""
     return EVENT + b" " * (size - len(EVENT))
 
 
@@ -84,8 +86,8 @@ def padded(size: int) -> bytes:
      "application/x-ndjson; charset=utf-8"],
 )  # fmt: skip
 async def test_json_and_lines_in_utf_8_are_read(client: httpx.AsyncClient, media_type: str) -> None:
-    """However the type is spelled."""
-    await counted(client, EVENT, {"Content-Type": media_type})
+    """In any spelling of the type."""
+    await expect_counted(client, EVENT, {"Content-Type": media_type})
 
 
 @pytest.mark.parametrize(
@@ -94,79 +96,81 @@ async def test_json_and_lines_in_utf_8_are_read(client: httpx.AsyncClient, media
      "application/json; charset=latin-1", "application/json; charset=utf-16", "application/x-ndjson; charset=ascii"],
 )  # fmt: skip
 async def test_any_other_type_is_refused(client: httpx.AsyncClient, media_type: str) -> None:
-    """A page of another site can send text/plain and forms without being asked; they are not read."""
-    await refused(client, EVENT, {"Content-Type": media_type}, "unsupported_media_type", MEDIA)
+    """A page of another site can send text/plain and forms without a preflight request, so they are not read."""
+    await expect_refused(client, EVENT, {"Content-Type": media_type}, "unsupported_media_type", MEDIA)
 
 
-async def test_no_type_is_refused(client: httpx.AsyncClient) -> None:
-    """What is not said is not guessed."""
-    await refused(client, EVENT, {}, "unsupported_media_type", MEDIA)
+async def test_a_missing_type_is_refused(client: httpx.AsyncClient) -> None:
+    """The server does not guess it."""
+    await expect_refused(client, EVENT, {}, "unsupported_media_type", MEDIA)
 
 
 @pytest.mark.parametrize("encoding", ["br", "deflate", "zstd", "compress", "gzip, gzip", "gzip,identity", "x"])
 async def test_an_unknown_encoding_is_refused(client: httpx.AsyncClient, encoding: str) -> None:
-    """Only gzip is unpacked, and only once."""
-    await refused(client, EVENT, {**JSON, "Content-Encoding": encoding}, "unsupported_media_type", ENCODING)
+    """Only gzip is decompressed, and only once."""
+    await expect_refused(client, EVENT, {**JSON, "Content-Encoding": encoding}, "unsupported_media_type", ENCODING)
 
 
 @pytest.mark.parametrize("encoding", ["gzip", "GZIP", "gZip"])
-async def test_gzip_is_unpacked(client: httpx.AsyncClient, encoding: str) -> None:
-    """In one piece, in chunks, and as several members one after another."""
+async def test_gzip_is_decompressed(client: httpx.AsyncClient, encoding: str) -> None:
+    """In one piece, in chunks, and as several members in a row."""
     headers = {**JSON, "Content-Encoding": encoding}
-    await counted(client, gzip.compress(EVENT), headers)
-    await counted(client, chunks(gzip.compress(EVENT), 3), headers)
-    await counted(client, gzip.compress(b"[" + EVENT) + gzip.compress(b",") + gzip.compress(EVENT + b"]"), headers, 2)
+    await expect_counted(client, gzip.compress(EVENT), headers)
+    await expect_counted(client, chunks(gzip.compress(EVENT), 3), headers)
+    await expect_counted(
+        client, gzip.compress(b"[" + EVENT) + gzip.compress(b",") + gzip.compress(EVENT + b"]"), headers, 2
+    )
 
 
-async def test_identity_is_no_encoding(client: httpx.AsyncClient) -> None:
-    """It may be named."""
-    await counted(client, EVENT, {**JSON, "Content-Encoding": "identity"})
+async def test_identity_is_accepted(client: httpx.AsyncClient) -> None:
+    """Content-Encoding may name it."""
+    await expect_counted(client, EVENT, {**JSON, "Content-Encoding": "identity"})
 
 
-async def test_gzip_that_is_cut_or_broken_is_refused(client: httpx.AsyncClient) -> None:
-    """At any byte, in the first member and in a later one; bytes behind the end are no member."""
-    packed = gzip.compress(EVENT)
-    for end in range(1, len(packed)):
-        await refused(client, packed[:end], GZIP, "malformed_body", "the gzip body is cut short")
-    await refused(client, packed + packed[:9], GZIP, "malformed_body", "the gzip body is cut short")
-    for body in (EVENT, packed[:-8] + b"x" * 8, packed + b"more", zlib.compress(EVENT)):
+async def test_truncated_or_invalid_gzip_is_refused(client: httpx.AsyncClient) -> None:
+    """At any byte of the first or a later member, and with bytes after the end."""
+    compressed = gzip.compress(EVENT)
+    for end in range(1, len(compressed)):
+        await expect_refused(client, compressed[:end], GZIP, "malformed_body", "the gzip body is cut short")
+    await expect_refused(client, compressed + compressed[:9], GZIP, "malformed_body", "the gzip body is cut short")
+    for body in (EVENT, compressed[:-8] + b"x" * 8, compressed + b"more", zlib.compress(EVENT)):
         response = await post(client, body, GZIP)
         assert (response.status_code, response.json()["code"]) == (400, "malformed_body")
         assert response.json()["detail"].startswith("not gzip: ")
 
 
-async def test_what_was_packed_is_judged_as_if_it_were_not(client: httpx.AsyncClient) -> None:
-    """Nothing in gzip is an empty body; bad JSON in gzip is bad JSON."""
-    await refused(client, gzip.compress(b""), GZIP, "malformed_body", "the body is empty")
-    await refused(client, b"", GZIP, "malformed_body", "the body is empty")
+async def test_a_compressed_body_is_validated_like_any_other(client: httpx.AsyncClient) -> None:
+    """An empty body in gzip is empty; invalid JSON in gzip is invalid JSON."""
+    await expect_refused(client, gzip.compress(b""), GZIP, "malformed_body", "the body is empty")
+    await expect_refused(client, b"", GZIP, "malformed_body", "the body is empty")
     fault = "JSON is malformed: Expecting value: line 1 column 8 (char 7)"
-    await refused(client, gzip.compress(b'{"key":'), GZIP, "malformed_body", fault)
+    await expect_refused(client, gzip.compress(b'{"key":'), GZIP, "malformed_body", fault)
 
 
-async def test_a_body_of_exactly_the_limit_passes(client: httpx.AsyncClient) -> None:
-    """With a length, in chunks, and packed."""
-    await counted(client, padded(MOST), JSON)
-    await counted(client, chunks(padded(MOST)), JSON)
-    await counted(client, gzip.compress(padded(MOST)), GZIP)
+async def test_a_body_of_exactly_the_limit_is_accepted(client: httpx.AsyncClient) -> None:
+    """With Content-Length, in chunks, and compressed."""
+    await expect_counted(client, padded(MOST), JSON)
+    await expect_counted(client, chunks(padded(MOST)), JSON)
+    await expect_counted(client, gzip.compress(padded(MOST)), GZIP)
 
 
 async def test_a_body_one_byte_over_the_limit_is_refused(client: httpx.AsyncClient) -> None:
-    """With a length, in chunks, packed, and packed in two members; a client that is still sending hears it too."""
-    packed = gzip.compress(padded(MOST)) + gzip.compress(b" ")
+    """In each form. A client that is still sending receives the answer too."""
+    compressed = gzip.compress(padded(MOST)) + gzip.compress(b" ")
     for body, headers in (
         (padded(MOST + 1), JSON),
         (chunks(padded(MOST + 1)), JSON),
         (gzip.compress(padded(MOST + 1)), GZIP),
-        (packed, GZIP),
-        (chunks(packed), GZIP),
+        (compressed, GZIP),
+        (chunks(compressed), GZIP),
     ):
-        await refused(client, body, headers, "body_too_large", TOO_LARGE)
-    await refused(client, padded(100 * MOST), JSON, "body_too_large", TOO_LARGE)
-    await refused(client, chunks(padded(100 * MOST)), JSON, "body_too_large", TOO_LARGE)
+        await expect_refused(client, body, headers, "body_too_large", TOO_LARGE)
+    await expect_refused(client, padded(100 * MOST), JSON, "body_too_large", TOO_LARGE)
+    await expect_refused(client, chunks(padded(100 * MOST)), JSON, "body_too_large", TOO_LARGE)
 
 
-async def test_a_length_over_the_limit_is_refused_before_the_body_comes(client: httpx.AsyncClient) -> None:
-    """Who announces a terabyte is told at once, and need not send it."""
+async def test_a_declared_length_over_the_limit_is_refused_immediately(client: httpx.AsyncClient) -> None:
+    """The client does not need to send the body."""
     address = urlsplit(str(client.base_url))
     reader, writer = await asyncio.open_connection(address.hostname, address.port)
     writer.write(b"POST /v1/events HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n")
@@ -180,8 +184,8 @@ async def test_a_length_over_the_limit_is_refused_before_the_body_comes(client: 
     await writer.wait_closed()
 
 
-async def test_a_bomb_is_refused(valkey_url: str) -> None:
-    """Two hundred megabytes of zeros in two hundred kilobytes cost no more memory than the limit allows."""
+async def test_a_gzip_bomb_is_refused(valkey_url: str) -> None:
+    """200 MB of zeros in 200 KB need no more memory than the limit allows."""
     packer = zlib.compressobj(wbits=31)
     bomb = b"".join(packer.compress(bytes(1024 * 1024)) for _ in range(200)) + packer.flush()
     settings = fresh_settings(valkey_url)
@@ -197,13 +201,13 @@ async def test_a_bomb_is_refused(valkey_url: str) -> None:
     assert peak - before < 6 * settings.max_body
 
 
-async def test_very_many_members_cost_time_in_step_with_their_number() -> None:
-    """Empty members are legal; four times as many take four times as long, not sixteen."""
+async def test_the_cost_of_gzip_members_is_linear() -> None:
+    """Empty members are valid; four times as many take four times as long, not sixteen times."""
 
     def cost(members: int) -> float:
         body = gzip.compress(b"") * members
         started = time.process_time()
-        steps = unpack(body, MOST)
+        steps = decompress(body, MOST)
         assert sum(1 for _ in steps) == members // 64
         return time.process_time() - started
 

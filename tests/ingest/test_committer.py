@@ -1,4 +1,4 @@
-"""Group commit on a real ledger: requests share script calls, and each gets the answer to its own events."""
+"""Group commit on a real ledger: requests share script calls, and each gets the result of its own events."""
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
@@ -13,7 +13,10 @@ from live.ingest.committer import Committed, Committer
 from live.settings import Duration
 from live.store.board.ledger import Ledger
 from live.store.connection.client import connect
-from tests.support import StoreProcess, eventually, fresh_settings, rolling_board
+from tests.harness.boards import rolling_board
+from tests.harness.settings import fresh_settings
+from tests.harness.store import StoreProcess
+from tests.harness.waiting import eventually
 
 HOUR = 3600
 
@@ -24,7 +27,7 @@ def likes(*keys: str) -> list[Entry]:
 
 
 class Bench:
-    """A committer on a ledger; `running` does its work."""
+    """A committer on a ledger."""
 
     def __init__(self, store: str, board: Board | None = None, **changes: object) -> None:
         self.settings = fresh_settings(store, **changes)
@@ -33,12 +36,12 @@ class Bench:
         self.committer = Committer(self.ledger.writer, self.ledger.rotator, self.settings)
 
     def send(self, *requests: Sequence[Entry]) -> list[asyncio.Task[Committed]]:
-        """Hand in requests, in order, without waiting."""
+        """Submit requests in order, without waiting."""
         return [asyncio.create_task(self.committer.commit(request)) for request in requests]
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        """Commit while in the context."""
+        """Run the committer while in the context."""
         running = asyncio.create_task(self.committer.run())
         try:
             yield
@@ -49,7 +52,7 @@ class Bench:
             await self.client.aclose()
 
     async def scores(self) -> dict[str, int]:
-        """The whole board."""
+        """The scores of the whole board."""
         return {record.key: record.score for record in (await self.ledger.reader.read(3000)).records}
 
 
@@ -59,8 +62,8 @@ async def waiting(*requests: asyncio.Task[Committed]) -> None:
         await asyncio.sleep(0)
 
 
-async def test_requests_that_wait_share_a_call(valkey_url: str) -> None:
-    """A hundred requests that are there when the store is free move the board once, and all count."""
+async def test_waiting_requests_share_a_call(valkey_url: str) -> None:
+    """A hundred requests that wait for the store increase the offset by one, and all count."""
     bench = Bench(valkey_url)
     requests = bench.send(*[likes("a", f"k{i}") for i in range(100)])
     await waiting(*requests)
@@ -70,8 +73,8 @@ async def test_requests_that_wait_share_a_call(valkey_url: str) -> None:
     assert scores == {"a": 100, **{f"k{i}": 1 for i in range(100)}}
 
 
-async def test_a_batch_takes_whole_requests(valkey_url: str) -> None:
-    """As many as fit into the batch size; none is torn apart, none overtakes another."""
+async def test_a_batch_has_whole_requests(valkey_url: str) -> None:
+    """As many as fit into the batch size, in order and not split."""
     bench = Bench(valkey_url, batch_size=10)
     requests = bench.send(*[likes(*"abcd") for _ in range(5)], likes("e"), likes("f"))
     await waiting(*requests)
@@ -80,8 +83,8 @@ async def test_a_batch_takes_whole_requests(valkey_url: str) -> None:
     assert offsets == [1, 1, 2, 2, 3, 3, 3]
 
 
-async def test_a_request_larger_than_a_batch_goes_alone(valkey_url: str) -> None:
-    """It is one call, and those around it are others."""
+async def test_a_request_larger_than_a_batch_is_committed_alone(valkey_url: str) -> None:
+    """It takes one call of its own."""
     bench = Bench(valkey_url, batch_size=2)
     requests = bench.send(likes("a"), likes(*"bcde"), likes("f"))
     await waiting(*requests)
@@ -90,7 +93,7 @@ async def test_a_request_larger_than_a_batch_goes_alone(valkey_url: str) -> None
 
 
 async def test_the_largest_batch_is_one_call(valkey_url: str) -> None:
-    """As many events as the settings allow in one body, each of another key, go through the script at once."""
+    """As many events as the settings allow in one body, each for another member, take a single script call."""
     bench = Bench(valkey_url, max_events=3000, batch_size=3000)
     async with bench.running():
         committed = await bench.committer.commit(likes(*(f"k{i}" for i in range(3000))))
@@ -98,8 +101,8 @@ async def test_the_largest_batch_is_one_call(valkey_url: str) -> None:
         assert len(await bench.scores()) == 3000
 
 
-async def test_each_request_hears_of_its_own_refusals(valkey_url: str) -> None:
-    """Refusals come by the index within the request; one that counted nothing has no offset."""
+async def test_each_request_gets_its_own_refusals(valkey_url: str) -> None:
+    """Their indexes are those within the request. A request that counted nothing has no offset."""
     bench = Bench(valkey_url, rolling_board(clock="event"))
     day = 24 * HOUR * 1000
     requests = bench.send(
@@ -117,8 +120,8 @@ async def test_each_request_hears_of_its_own_refusals(valkey_url: str) -> None:
     ]
 
 
-async def test_a_score_out_of_range_hurts_only_its_own_request(valkey_url: str) -> None:
-    """The neighbours in the batch count."""
+async def test_a_score_out_of_range_affects_only_its_own_request(valkey_url: str) -> None:
+    """Other requests of the batch count."""
     bench = Bench(valkey_url)
     requests = bench.send(likes("a"), [make_entry("b", MAX_SCORE, None), make_entry("c", 2, None)], likes("d"))
     await waiting(*requests)
@@ -129,8 +132,8 @@ async def test_a_score_out_of_range_hurts_only_its_own_request(valkey_url: str) 
     assert scores == {"c": 2, "a": 1, "d": 1}
 
 
-async def test_no_entries_are_answered_too(valkey_url: str) -> None:
-    """An empty request does not hold up the others."""
+async def test_empty_requests_are_answered(valkey_url: str) -> None:
+    """They do not delay others."""
     bench = Bench(valkey_url)
     requests = bench.send([], likes("a"))
     await waiting(*requests)
@@ -139,8 +142,8 @@ async def test_no_entries_are_answered_too(valkey_url: str) -> None:
         assert (await requests[0]).refused == {}
 
 
-async def test_a_client_that_leaves_takes_nobody_along(valkey_url: str) -> None:
-    """A cancelled request neither stops the batch nor loses the answers of the others."""
+async def test_a_cancelled_request_does_not_affect_others(valkey_url: str) -> None:
+    """It neither stops the batch nor loses the results of others."""
     bench = Bench(valkey_url)
     requests = bench.send(likes("a"), likes("gone"), likes("b"))
     await waiting(*requests)
@@ -151,8 +154,8 @@ async def test_a_client_that_leaves_takes_nobody_along(valkey_url: str) -> None:
         assert (await late).offset == 2
 
 
-async def test_too_many_waiting_events_are_refused_at_once(valkey_url: str) -> None:
-    """What is refused is not queued, what was queued is counted, and then there is room again."""
+async def test_too_many_waiting_events_are_refused(valkey_url: str) -> None:
+    """Refused events are not queued, queued events are counted, and later there is room again."""
     bench = Bench(valkey_url, max_waiting=5)
     requests = bench.send(likes(*"abc"), likes("d"))
     await waiting(*requests)
@@ -165,8 +168,8 @@ async def test_too_many_waiting_events_are_refused_at_once(valkey_url: str) -> N
         assert set(await bench.scores()) == set("abcdefghi")
 
 
-async def test_a_store_that_is_away_fails_everybody_who_waits() -> None:
-    """All of them are told, and so are those who come after."""
+async def test_an_unavailable_store_rejects_all_waiting_requests() -> None:
+    """And all later ones."""
     bench = Bench("unix:///nowhere/valkey.sock", write_deadline=Duration(0.1))
     requests = bench.send(*[likes("a")] * 20)
     await waiting(*requests)
@@ -177,8 +180,8 @@ async def test_a_store_that_is_away_fails_everybody_who_waits() -> None:
 
 
 @pytest.mark.parametrize("setting", ["maxmemory 1", "min-replicas-to-write 1"])
-async def test_a_store_that_can_not_write_does_not_end_the_work(own_store: StoreProcess, setting: str) -> None:
-    """Out of memory, or without its replicas, the store is away for a while; then everything goes on."""
+async def test_a_store_that_can_not_write_does_not_stop_the_committer(own_store: StoreProcess, setting: str) -> None:
+    """A store without memory or replicas is unavailable; afterwards commits continue."""
     bench = Bench(own_store.url, write_deadline=Duration(0.1))
     name, value = setting.split()
     async with bench.running():
@@ -191,9 +194,9 @@ async def test_a_store_that_can_not_write_does_not_end_the_work(own_store: Store
         assert await bench.scores() == {"a": 2}
 
 
-async def test_work_goes_on_when_the_store_is_back(own_store: StoreProcess) -> None:
-    """What was acknowledged is there after a crash of the store, and what comes after counts."""
-    bench = Bench(own_store.url, write_deadline=Duration(0.5))
+async def test_commits_continue_after_a_crash_of_the_store(own_store: StoreProcess) -> None:
+    """Acknowledged events are still there, and new ones are counted."""
+    bench = Bench(own_store.url, write_deadline=Duration(0.1))
     async with bench.running():
         await bench.committer.commit(likes("a"))
         own_store.kill()
@@ -204,8 +207,8 @@ async def test_work_goes_on_when_the_store_is_back(own_store: StoreProcess) -> N
         assert await bench.scores() == {"a": 2}
 
 
-async def test_a_lost_board_is_told_to_everybody(valkey_url: str) -> None:
-    """Nothing is acknowledged on a board that is not the one that was known (I8)."""
+async def test_a_lost_board_rejects_all_requests(valkey_url: str) -> None:
+    """Nothing is acknowledged on a board other than the known one (I8)."""
     bench = Bench(valkey_url)
     async with bench.running():
         await bench.committer.commit(likes("a"))
@@ -215,8 +218,8 @@ async def test_a_lost_board_is_told_to_everybody(valkey_url: str) -> None:
                 await request
 
 
-async def test_who_moves_an_event_clock_reads_a_board_that_covers_its_window(valkey_url: str) -> None:
-    """What has left the window is gone when the answer comes."""
+async def test_the_window_is_up_to_date_after_an_event_clock_moved(valkey_url: str) -> None:
+    """Slots that left the window are gone when the answer arrives."""
     bench = Bench(valkey_url, rolling_board(clock="event"), rotation_step=1)
     async with bench.running():
         await bench.committer.commit([make_entry(f"old{i}", 1, 0) for i in range(20)])
@@ -224,8 +227,8 @@ async def test_who_moves_an_event_clock_reads_a_board_that_covers_its_window(val
         assert await bench.scores() == {"new": 1}
 
 
-async def test_the_work_ends_when_it_is_told_to(valkey_url: str) -> None:
-    """In the middle of a storm of requests, each of which hears something."""
+async def test_a_committer_can_be_cancelled_under_load(valkey_url: str) -> None:
+    """Every request is resolved or rejected."""
     for _ in range(10):
         bench = Bench(valkey_url)
         storm: list[asyncio.Task[Committed]] = []
@@ -242,8 +245,8 @@ async def test_the_work_ends_when_it_is_told_to(valkey_url: str) -> None:
         await asyncio.gather(*storm, return_exceptions=True)
 
 
-async def test_a_committer_that_is_retired_refuses_what_it_holds(valkey_url: str) -> None:
-    """What waits and what comes after is told that there is no such board; the work ends by itself."""
+async def test_a_retired_committer_refuses_its_requests(valkey_url: str) -> None:
+    """Waiting and new requests get `board_unknown`, and `run` ends."""
     bench = Bench(valkey_url)
     requests = bench.send(likes("a", "b"), likes("c"))
     await waiting(*requests)
@@ -257,8 +260,8 @@ async def test_a_committer_that_is_retired_refuses_what_it_holds(valkey_url: str
     await bench.client.aclose()
 
 
-async def test_a_wait_for_company_ends_with_its_batch(valkey_url: str) -> None:
-    """The timer of one wait does not end the next one: a request waits for those that were answered with the last."""
+async def test_a_group_commit_delay_ends_with_its_batch(valkey_url: str) -> None:
+    """The timer of one delay must not end the next one early."""
     bench = Bench(valkey_url, commit_delay=Duration(1.5))
     async with bench.running():
 
@@ -270,28 +273,29 @@ async def test_a_wait_for_company_ends_with_its_batch(valkey_url: str) -> None:
         await waiting(*requests)
         assert len({(await request).offset for request in requests}) <= 2
         first = loop.time()
-        await eventually(lambda: _waits(bench, 5))
+        await eventually(lambda: waits_for(bench, 5))
         await asyncio.sleep(first + 0.9 - loop.time())
         assert len(await five()) == 1
         (early,) = bench.send(likes("b"))
-        await asyncio.sleep(first + 1.9 - loop.time())  # the first wait would be over by now, the second is not
+        await asyncio.sleep(first + 1.9 - loop.time())  # the first delay would be over by now, the second is not
         assert not early.done()
         late = bench.send(*[likes("c")] * 4)
         assert {(await request).offset for request in (early, *late)} == {(await bench.ledger.reader.read(1)).offset}
 
 
-async def _waits(bench: Bench, company: int) -> bool:
-    return bench.committer._enough == company
+async def waits_for(bench: Bench, wanted: int) -> bool:
+    """Whether the next batch starts with so many shares."""
+    return bench.committer._wanted == wanted
 
 
-async def test_a_committer_that_ends_leaves_no_timer(valkey_url: str) -> None:
-    """One that is retired while it waits for company has nothing left to do."""
+async def test_a_retired_committer_leaves_no_timer(valkey_url: str) -> None:
+    """Even if it is retired during a group-commit delay."""
     bench = Bench(valkey_url, commit_delay=Duration(60))
     async with bench.running():
         requests = bench.send(*[likes("a")] * 5)
         await asyncio.gather(*requests)
-        timer = bench.committer._company
+        timer = bench.committer._delay
         assert timer is not None
         bench.committer.retire()
         assert timer.cancelled()
-        assert bench.committer._company is None
+        assert bench.committer._delay is None

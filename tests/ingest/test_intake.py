@@ -1,4 +1,4 @@
-"""The intake: the short way for one plain like says what the ordinary way says, and both know each other's ids."""
+"""The intake: the fast path for one plain like gives the same answers as the general path, and shares its ids."""
 
 import asyncio
 from datetime import UTC, datetime, timedelta
@@ -9,35 +9,37 @@ import pytest
 
 from live.domain.event import MAX_SCORE
 from live.settings import Duration
-from tests.ingest.serving import NEWS, make_key, serving
-from tests.support import StoreProcess, fresh_settings, rolling_board
+from tests.harness.boards import rolling_board
+from tests.harness.ingest import NEWS, make_key, serving
+from tests.harness.settings import fresh_settings
+from tests.harness.store import StoreProcess
 
 POSTS = rolling_board()
 JSON = {"Content-Type": "application/json"}
-# The same event in an array, or under a type that is not the usual one.
+# The same event in an array, or as a line.
 WAYS = {"array": ("[%s]", JSON), "lines": ("%s\n", {"Content-Type": "application/x-ndjson"})}
 
 
 def at(**ahead: float) -> str:
-    """The time by this machine's clock, some way ahead."""
+    """The current time by this machine's clock, plus an offset."""
     return (datetime.now(UTC) + timedelta(**ahead)).isoformat()
 
 
 async def send(client: httpx.AsyncClient, event: str, way: str | None) -> httpx.Response:
-    """Post one event, as it is or on one of the other ways."""
+    """Post one event, plain or in another form."""
     form, headers = ("%s", JSON) if way is None else WAYS[way]
     return await client.post("/v1/events", content=form.replace("%s", event), headers=headers)
 
 
 def without_offsets(response: httpx.Response) -> Any:
-    """Status and answer, but for where boards stand."""
+    """The status and the answer, with board names instead of offsets."""
     answer = response.json()
     return response.status_code, {**answer, "offsets": sorted(answer.get("offsets", {}))}
 
 
 @pytest.mark.parametrize("way", WAYS)
-async def test_one_plain_like_is_answered_as_in_any_other_body(valkey_url: str, way: str) -> None:
-    """Accepted, known, late, early, out of range, of a board or type, unreadable: only the ways differ."""
+async def test_one_plain_like_is_answered_like_any_other_body(valkey_url: str, way: str) -> None:
+    """Accepted, duplicate, late, early, out of range, with a board or type, invalid: only the paths differ."""
     events = [
         '{"key":"a"}', '{"key":"a","id":"%n"}', '{"key":"a","id":"%n"}', '{"key":"a","id":"%n","source":"s"}',
         f'{{"key":"a","time":"{at(days=-3)}"}}', f'{{"key":"a","time":"{at(hours=2)}","id":"x"}}',
@@ -53,8 +55,8 @@ async def test_one_plain_like_is_answered_as_in_any_other_body(valkey_url: str, 
 
 
 @pytest.mark.parametrize("way", WAYS)
-async def test_an_id_is_the_same_on_every_way(valkey_url: str, way: str) -> None:
-    """What was counted on the short way is known on the others, and the other way round."""
+async def test_an_id_is_the_same_on_every_path(valkey_url: str, way: str) -> None:
+    """An event counted on the fast path is a duplicate on the others, and vice versa."""
     async with serving(fresh_settings(valkey_url), POSTS) as client:
         for first, second in ((None, way), (way, None)):
             for source in ("", ',"source":"s"', ',"source":"é"'):
@@ -63,8 +65,8 @@ async def test_an_id_is_the_same_on_every_way(valkey_url: str, way: str) -> None
                 assert (await send(client, event, second)).json()["duplicate"] == 1
 
 
-async def test_many_plain_likes_at_once_are_told_apart(valkey_url: str) -> None:
-    """Of those that share a batch each gets its own answer: known ones, refused ones, and good ones among them."""
+async def test_plain_likes_of_one_batch_get_their_own_answers(valkey_url: str) -> None:
+    """Accepted, duplicate and refused ones share a batch."""
     async with serving(fresh_settings(valkey_url), POSTS) as client:
         late = at(days=-3)
         events = [
@@ -82,22 +84,22 @@ async def test_many_plain_likes_at_once_are_told_apart(valkey_url: str) -> None:
         assert (await client.get("/v1/boards/posts")).json()["total_score"] == 101
 
 
-async def test_a_like_for_two_boards_or_for_one_that_is_not_the_producers(valkey_url: str) -> None:
-    """The short way is for likes that one board takes; a producer's scope may leave one of two, or none."""
+async def test_a_plain_like_for_several_boards_or_none(valkey_url: str) -> None:
+    """The fast path is for likes of a single board; a producer's scope may leave one board of two, or none."""
     settings = fresh_settings(valkey_url)
     keys = [await make_key(settings, f"for{len(boards)}", boards=boards) for boards in (("posts",), ("posts", "news"))]
     keys.append(await make_key(settings, "gone", boards=("other",)))
     async with serving(settings, POSTS, NEWS) as client:
-        told = []
+        answers = []
         for key in keys:
             client.headers["Authorization"] = f"Bearer {key}"
-            told.append(without_offsets(await send(client, '{"key":"a"}', None))[1])
-        assert [answer["offsets"] for answer in told] == [["posts"], ["news", "posts"], []]
-        assert [refusal["code"] for refusal in told[2]["rejected"]] == ["board_forbidden"]
+            answers.append(without_offsets(await send(client, '{"key":"a"}', None))[1])
+        assert [answer["offsets"] for answer in answers] == [["posts"], ["news", "posts"], []]
+        assert [refusal["code"] for refusal in answers[2]["rejected"]] == ["board_forbidden"]
 
 
-async def test_too_many_that_wait_are_told_to_come_again(own_store: StoreProcess) -> None:
-    """With as many events waiting as the server holds, the next is refused with Retry-After, and is not counted."""
+async def test_too_many_waiting_events_are_refused_with_retry_after(own_store: StoreProcess) -> None:
+    """When the queue is full, the next event is refused and not counted."""
     settings = fresh_settings(
         own_store.url, max_waiting=5, write_deadline=Duration(3), store_timeout=Duration(3), rate=0
     )

@@ -1,4 +1,4 @@
-"""Idempotency-Key: one answer for a body, however often, wherever and whenever it is sent."""
+"""Idempotency-Key: a body gets one answer, however often, wherever and whenever it is sent."""
 
 import asyncio
 import gzip
@@ -13,8 +13,10 @@ import pytest
 from live.settings import Duration, Settings
 from live.store.board.keys import Keys
 from live.store.connection.client import Store, connect
-from tests.ingest.serving import NEWS, POSTS, make_key, scores, serving
-from tests.support import StoreProcess, eventually, fresh_settings
+from tests.harness.ingest import NEWS, POSTS, make_key, scores, serving
+from tests.harness.settings import fresh_settings
+from tests.harness.store import StoreProcess
+from tests.harness.waiting import eventually
 
 LIKE = b'{"key":"a"}'
 TWO = b'[{"key":"a"},{"key":"b","amount":2}]'
@@ -24,25 +26,25 @@ JSON = "application/json"
 async def send(
     client: httpx.AsyncClient, key: str | bytes, body: bytes = LIKE, media_type: str = JSON, **headers: str
 ) -> httpx.Response:
-    """Post a body under a key."""
+    """Post a body with an `Idempotency-Key`."""
     fields: dict[str, Any] = {"Content-Type": media_type, "Idempotency-Key": key, **headers}
     return await client.post("/v1/events", content=body, headers=fields)
 
 
-async def refused(client: httpx.AsyncClient, key: str, body: bytes, **headers: str) -> tuple[int, str]:
-    """Status and code of a problem."""
+async def problem_of(client: httpx.AsyncClient, key: str, body: bytes, **headers: str) -> tuple[int, str]:
+    """The status and code of a problem."""
     response = await send(client, key, body, **headers)
     return response.status_code, response.json()["code"]
 
 
 async def claims(store: Store, settings: Settings) -> list[str]:
-    """The names under which answers are kept."""
+    """The store keys of stored answers."""
     return [key.decode() async for key in store.scan_iter(match=f"{settings.key_prefix}:{{once:*", count=1000)]
 
 
 @pytest.fixture
 async def settings(valkey_url: str) -> Settings:
-    """Settings of a test's own."""
+    """Settings with an own key prefix."""
     return fresh_settings(valkey_url)
 
 
@@ -55,7 +57,7 @@ async def store(settings: Settings) -> AsyncIterator[Store]:
 
 
 async def test_the_same_body_gets_the_same_answer(settings: Settings) -> None:
-    """To the byte: again, from another process, and after a restart; it is counted once."""
+    """Byte for byte: from the same process, from another one, and after a restart. The body is counted once."""
     async with serving(settings) as first, serving(settings) as second:
         answer = await send(first, "k", TWO)
         await send(first, "other")
@@ -69,7 +71,7 @@ async def test_the_same_body_gets_the_same_answer(settings: Settings) -> None:
 
 
 async def test_refusals_are_part_of_the_answer(settings: Settings) -> None:
-    """A body of which some, or all, is refused is answered the same way again."""
+    """A repeated body with refused events gets the same answer."""
     async with serving(settings) as client:
         for body in (b'[{"key":"a"},{"key":""},{"key":"b","time":"2020-01-01T00:00:00Z"}]', b'{"key":7}', b"[]"):
             key = f"k{len(body)}"
@@ -77,8 +79,8 @@ async def test_refusals_are_part_of_the_answer(settings: Settings) -> None:
             assert answers[0] == answers[1]
 
 
-async def test_twenty_at_once_count_once(settings: Settings) -> None:
-    """Over two servers, with events that have ids of their own and such that have none: all get the same bytes."""
+async def test_twenty_concurrent_requests_count_once(settings: Settings) -> None:
+    """On two servers, with and without event ids: all get the same bytes."""
     body = b'[{"key":"a"},{"key":"b","id":"1"},{"key":"c"}]'
     async with serving(settings) as first, serving(settings) as second:
         answers = await asyncio.gather(*(send(client, "k", body) for client in (first, second) * 10))
@@ -86,8 +88,8 @@ async def test_twenty_at_once_count_once(settings: Settings) -> None:
         assert await scores(first) == {"a": 1, "b": 1, "c": 1}
 
 
-async def test_a_process_that_dies_before_it_keeps_the_answer(settings: Settings, store: Store) -> None:
-    """What it had counted is accepted in the second answer too, and not counted again."""
+async def test_a_process_that_dies_before_it_stores_the_answer(settings: Settings, store: Store) -> None:
+    """Events that it counted are accepted in the second answer, but not counted again."""
     async with serving(settings) as client:
         first = await send(client, "k", TWO)
         (name,) = await claims(store, settings)
@@ -100,35 +102,35 @@ async def test_a_process_that_dies_before_it_keeps_the_answer(settings: Settings
 
 
 async def test_another_body_is_refused(settings: Settings, store: Store) -> None:
-    """After the first was answered, and while it is under way; the key stays the first one's."""
+    """Both after and before the first body is answered. The key stays with the first body."""
     async with serving(settings) as client:
         first = await send(client, "k")
         for body in (b'{"key":"b"}', b'{ "key":"a"}', b'[{"key":"a"}]'):
-            assert await refused(client, "k", body) == (422, "idempotency_key_reused")
+            assert await problem_of(client, "k", body) == (422, "idempotency_key_reused")
         (name,) = await claims(store, settings)
         await store.hdel(name, "answer")
-        assert await refused(client, "k", b'{"key":"b"}') == (422, "idempotency_key_reused")
+        assert await problem_of(client, "k", b'{"key":"b"}') == (422, "idempotency_key_reused")
         assert (await send(client, "k")).json()["accepted"] == 1
         assert first.status_code == 200
         assert await scores(client) == {"a": 1}
 
 
 async def test_an_event_in_headers_is_part_of_the_body(settings: Settings) -> None:
-    """CloudEvents in binary mode: the same data with another event is another body."""
+    """CloudEvents in binary mode: the same data with different headers is a different body."""
     event = {"ce-specversion": "1.0", "ce-id": "1", "ce-source": "s", "ce-type": "like", "ce-subject": "a"}
     async with serving(settings) as client:
         first = await send(client, "k", b"{}", **event)
         assert first.json()["accepted"] == 1
         assert (await send(client, "k", b"{}", **event)).content == first.content
         for change in ({"ce-id": "2"}, {"ce-subject": "b"}, {"ce-sampledrate": "2"}, {"ce-time": "x"}):
-            assert await refused(client, "k", b"{}", **event | change) == (422, "idempotency_key_reused")
+            assert await problem_of(client, "k", b"{}", **event | change) == (422, "idempotency_key_reused")
 
 
 @pytest.mark.parametrize(
     "key", ["", '""', '"a', 'a"', "a b", '"a b"', "a" * 256, f'"{"a" * 256}"', '"a"b', '"a"; b=c', "é", "a\\b", "a\tb"]
 )
-async def test_a_malformed_key_is_refused(settings: Settings, store: Store, key: str) -> None:
-    """It is one string of 1 to 255 visible characters; nothing of the body counts."""
+async def test_a_malformed_idempotency_key_is_refused(settings: Settings, store: Store, key: str) -> None:
+    """It must be one string of 1 to 255 visible characters. Nothing of the body is counted."""
     async with serving(settings) as client:
         response = await send(client, key.encode())
         assert (response.status_code, response.json()["code"]) == (400, "idempotency_key_invalid")
@@ -136,8 +138,8 @@ async def test_a_malformed_key_is_refused(settings: Settings, store: Store, key:
         assert await claims(store, settings) == []
 
 
-async def test_a_key_that_stands_twice_is_refused(settings: Settings) -> None:
-    """Even twice the same: which of two would hold is not guessed."""
+async def test_two_idempotency_keys_are_refused(settings: Settings) -> None:
+    """Even if they are equal: the server does not guess which one applies."""
     async with serving(settings) as client:
         for second in ("k", "l"):
             fields = [("Content-Type", JSON), ("Idempotency-Key", "k"), ("idempotency-key", second)]
@@ -145,8 +147,8 @@ async def test_a_key_that_stands_twice_is_refused(settings: Settings) -> None:
             assert (response.status_code, response.json()["code"]) == (400, "idempotency_key_invalid")
 
 
-async def test_a_key_may_stand_in_quotes(settings: Settings) -> None:
-    """As RFC 9651 wants it, or bare: it is the same key; up to 255 characters, any visible ones."""
+async def test_an_idempotency_key_may_be_quoted(settings: Settings) -> None:
+    """Quoted as in RFC 9651 or bare, it is the same key, with up to 255 visible characters."""
     async with serving(settings) as client:
         for key in ("k", "k" * 255, "8e03978e-40d5-43e8-bc93-6894a57f9324", "!#$%&'()*+,-./:;<=>?@[]^_`{|}~"):
             answers = [await send(client, form) for form in (key, f'"{key}"')]
@@ -155,8 +157,8 @@ async def test_a_key_may_stand_in_quotes(settings: Settings) -> None:
         assert await scores(client) == {"a": 4}
 
 
-async def test_keys_are_a_producers_own(settings: Settings) -> None:
-    """The same key and the same body of two producers are two bodies."""
+async def test_idempotency_keys_belong_to_a_producer(settings: Settings) -> None:
+    """The same key and body from two producers are two requests."""
     shop, site = await make_key(settings, "shop"), await make_key(settings, "site")
     async with serving(settings) as client:
         for key in (shop, site, shop):
@@ -178,10 +180,10 @@ async def test_keys_are_a_producers_own(settings: Settings) -> None:
         (gzip.compress(LIKE, mtime=0)[:-1], JSON, "gzip"),
     ],
 )
-async def test_a_body_that_can_not_be_read_claims_no_key(
+async def test_an_invalid_body_does_not_use_up_its_idempotency_key(
     settings: Settings, store: Store, body: bytes, media_type: str, encoding: str
 ) -> None:
-    """It is refused as without a key, and the body that is set right counts under the same one."""
+    """It is refused as it is without a key, and the corrected body counts with the same key."""
     async with serving(msgspec.structs.replace(settings, max_events=10, max_body=1000)) as client:
         headers = {"Content-Encoding": encoding} if encoding else {}
         for _ in range(2):
@@ -190,41 +192,41 @@ async def test_a_body_that_can_not_be_read_claims_no_key(
         assert (await send(client, "k")).json()["accepted"] == 1
 
 
-async def test_what_was_packed_is_the_body_that_came(settings: Settings) -> None:
-    """Each packing is a body of its own: what a client sends again are the same bytes."""
+async def test_the_compressed_body_is_compared(settings: Settings) -> None:
+    """Different compression makes a different body: a client must resend the same bytes."""
     async with serving(settings) as client:
-        packed = gzip.compress(LIKE, mtime=0)
+        compressed = gzip.compress(LIKE, mtime=0)
         headers = {"Content-Encoding": "gzip"}
-        answers = [await send(client, "k", packed, **headers) for _ in range(2)]
+        answers = [await send(client, "k", compressed, **headers) for _ in range(2)]
         assert answers[0].content == answers[1].content
         assert answers[0].json()["accepted"] == 1
 
 
-async def test_a_board_that_was_away_is_fed_when_the_body_comes_again(settings: Settings, store: Store) -> None:
-    """Such an answer is not the last word; the one that is complete is kept."""
+async def test_an_unavailable_board_is_fed_on_a_retry(settings: Settings, store: Store) -> None:
+    """Only a complete answer is stored."""
     writers = Keys(settings.key_prefix, "news").writers
     async with serving(settings, POSTS, NEWS) as client:
         await send(client, "first")
-        await store.rename(writers, f"{writers}-away")
-        await store.set(writers, "a hash stood here")  # the store refuses whatever is to be done with the board
+        await store.rename(writers, f"{writers}-unavailable")
+        await store.set(writers, "not a hash")  # the store refuses all commands for this board
         first = (await send(client, "k", TWO)).json()
         assert (first["accepted"], {entry["board"] for entry in first["rejected"]}) == (2, {"news"})
-        await store.rename(f"{writers}-away", writers)
+        await store.rename(f"{writers}-unavailable", writers)
         second = await send(client, "k", TWO)
         assert (second.json()["accepted"], second.json()["rejected"]) == (2, [])
         assert (await send(client, "k", TWO)).content == second.content
         assert await scores(client) == await scores(client, "news") == {"a": 2, "b": 2}
 
 
-async def test_a_store_that_is_away_claims_nothing_for_good(own_store: StoreProcess) -> None:
-    """503, and the same request counts once when the store is there again."""
+async def test_an_unavailable_store_does_not_use_up_the_idempotency_key(own_store: StoreProcess) -> None:
+    """The answer is 503, and the same request counts once when the store is back."""
     settings = fresh_settings(own_store.url, store_timeout=Duration(0.3), write_deadline=Duration(0.5))
     async with serving(settings) as client:
         await send(client, "first", b'{"key":"z"}')
         with own_store.frozen():
-            away = await send(client, "k", TWO)
-            assert (away.status_code, away.json()["code"]) == (503, "store_unavailable")
-            assert int(away.headers["Retry-After"]) >= 1
+            unavailable = await send(client, "k", TWO)
+            assert (unavailable.status_code, unavailable.json()["code"]) == (503, "store_unavailable")
+            assert int(unavailable.headers["Retry-After"]) >= 1
 
         async def counted() -> bool:
             return (await send(client, "k", TWO)).status_code == 200
@@ -234,8 +236,8 @@ async def test_a_store_that_is_away_claims_nothing_for_good(own_store: StoreProc
         assert await scores(client) == {"b": 2, "a": 1, "z": 1}
 
 
-async def test_a_long_answer_is_kept_small_and_charged(settings: Settings, store: Store) -> None:
-    """2 KB of elements that are no events are refused in 70 KB; the same answer comes again from a tenth of that."""
+async def test_a_long_answer_is_stored_compressed(settings: Settings, store: Store) -> None:
+    """2 KB of invalid elements are refused in 70 KB, which the store keeps in a tenth of that."""
     body = b"[" + b",".join([b"1"] * 1000) + b"]"
     async with serving(settings) as client:
         answer = await send(client, "k", body)
@@ -245,8 +247,8 @@ async def test_a_long_answer_is_kept_small_and_charged(settings: Settings, store
     assert (await store.memory_usage(name) or 0) < 7000
 
 
-async def test_what_is_kept_of_an_answer_counts_towards_the_rate(valkey_url: str) -> None:
-    """Refusals that say something else each take more room, and are charged for it."""
+async def test_a_stored_answer_counts_towards_the_rate(valkey_url: str) -> None:
+    """Refusals with different details take more memory, and are charged for it."""
     settings = fresh_settings(valkey_url, rate=1, burst=1100)
     async with serving(settings) as client:
         names = [secrets.token_hex(60) for _ in range(1000)]

@@ -1,4 +1,4 @@
-"""Which boards an event feeds, with how much: types, categories, unions and their weights, fields, metadata, votes."""
+"""The boards that an event feeds, and by how much: types, categories, weighted unions, fields, metadata, votes."""
 
 import re
 from typing import Any
@@ -11,25 +11,26 @@ from live.domain.board import Board, Votes
 from live.domain.event import MAX_METADATA_BYTES
 from live.domain.packing import Field, Packing
 from live.domain.window import Forever, Periods
-from tests.ingest.serving import make_key, scores, serving, told
-from tests.support import fresh_settings, post
+from tests.harness.ingest import make_key, scores, serving, told
+from tests.harness.producer import post
+from tests.harness.settings import fresh_settings
 
 RUNS = Packing((Field("levels", "desc", 0, 9),))
 
 
 def board(name: str, *types: str, **choices: Any) -> Board:
-    """A board of all time."""
+    """A board without a window."""
     return Board(**{"id": name, "title": name, "source": frozenset(types or {"like"}), "window": Forever(), **choices})
 
 
 async def all_scores(client: httpx.AsyncClient) -> dict[str, dict[str, int]]:
-    """What is on each board."""
+    """The scores of every board."""
     boards = (await client.get("/v1/boards")).json()["boards"]
     return {found["board"]: await scores(client, found["board"]) for found in boards}
 
 
-async def test_a_category_chooses_among_the_boards_of_a_type(valkey_url: str) -> None:
-    """One that no board takes is refused; a board that is named takes what it is given."""
+async def test_a_category_selects_among_the_boards_of_a_type(valkey_url: str) -> None:
+    """A category without a board is refused. A board named by an event accepts any category."""
     cats = board("cats", categories=frozenset({"cats"}))
     pets = board("pets", "like", "visit", categories=frozenset({"cats", "dogs"}))
     async with serving(fresh_settings(valkey_url), cats, pets) as client:
@@ -44,7 +45,7 @@ async def test_a_category_chooses_among_the_boards_of_a_type(valkey_url: str) ->
 
 
 async def test_a_union_is_the_weighted_sum_of_its_boards(valkey_url: str) -> None:
-    """Whether they are fed by type or by name, alike or mixed; nobody posts to the union itself."""
+    """Whether events name its parts or reach them by type. Nobody posts to the union itself."""
     both = board("both", union={"likes": 1, "buys": 10}, source=frozenset())
     async with serving(fresh_settings(valkey_url), board("likes"), board("buys", "buy"), both) as client:
         likes: list[dict[str, Any]] = [{"key": "a", "id": "1"}, {"key": "a", "amount": 2}]
@@ -65,7 +66,7 @@ async def test_a_union_is_the_weighted_sum_of_its_boards(valkey_url: str) -> Non
 
 
 async def test_an_event_that_feeds_two_boards_of_a_union_counts_with_both_weights(valkey_url: str) -> None:
-    """In one addition, so that its id is used once."""
+    """The weights are added first, so that the event's id is used once."""
     both = board("both", union={"x": 2, "y": 3}, source=frozenset())
     async with serving(fresh_settings(valkey_url), board("x"), board("y"), both) as client:
         assert told(await post(client, {"key": "a", "id": "1"}, {"key": "b"})) == (2, 0, [])
@@ -73,8 +74,8 @@ async def test_an_event_that_feeds_two_boards_of_a_union_counts_with_both_weight
         assert await scores(client, "both") == {"a": 5, "b": 5}
 
 
-async def test_a_weight_can_take_an_amount_over_the_limit(valkey_url: str) -> None:
-    """Refused on the union alone, which says so."""
+async def test_a_weight_can_bring_an_amount_over_the_limit(valkey_url: str) -> None:
+    """The event is refused on the union only, and the refusal names it."""
     both = board("both", union={"x": 3, "y": 1}, source=frozenset())
     async with serving(fresh_settings(valkey_url), board("x"), board("y", "z"), both) as client:
         answer = await post(client, {"key": "a", "amount": 5 * 10**8}, {"key": "b"})
@@ -82,8 +83,8 @@ async def test_a_weight_can_take_an_amount_over_the_limit(valkey_url: str) -> No
         assert await scores(client, "both") == {"b": 3}
 
 
-async def test_a_key_for_a_part_feeds_the_union_too(valkey_url: str) -> None:
-    """Whoever may post to a board changes what is made of it; for no board there is nothing to feed."""
+async def test_an_api_key_for_a_part_feeds_the_union(valkey_url: str) -> None:
+    """A producer that may post to a board also changes its unions. Without a permitted board, nothing is fed."""
     both = board("both", union={"x": 1, "y": 1}, source=frozenset())
     settings = fresh_settings(valkey_url)
     key = await make_key(settings, "shop", boards=("x", "both"))
@@ -93,8 +94,8 @@ async def test_a_key_for_a_part_feeds_the_union_too(valkey_url: str) -> None:
         assert await all_scores(client) == {"x": {"a": 1}, "y": {}, "both": {"a": 1}}
 
 
-async def test_fields_are_for_the_boards_that_are_ranked_by_them(valkey_url: str) -> None:
-    """Another board takes the amount of the same event; wrong fields are refused where they are needed."""
+async def test_fields_are_for_boards_that_rank_by_them(valkey_url: str) -> None:
+    """Another board uses the amount of the same event. Invalid fields are refused only where they are needed."""
     runs = board("runs", operator="best", score=RUNS)
     async with serving(fresh_settings(valkey_url), board("likes"), runs) as client:
         answer = await post(
@@ -112,8 +113,8 @@ async def test_fields_are_for_the_boards_that_are_ranked_by_them(valkey_url: str
     "fields", ["{}", '{"levels":true}', '{"levels":1.5}', '{"levels":"1"}', '{"levels":null}', "[]", "7",
                '{"levels":1,"levels":2}', '{"levels":9007199254740993}'],
 )  # fmt: skip
-async def test_fields_that_are_none_are_refused_by_index(valkey_url: str, fields: str) -> None:
-    """Whether the decoder or the board finds it; the event beside it counts."""
+async def test_invalid_fields_are_refused_by_index(valkey_url: str, fields: str) -> None:
+    """Whether the decoder or the board finds them; other events of the body count."""
     async with serving(fresh_settings(valkey_url), board("runs", operator="best", score=RUNS)) as client:
         body = f'[{{"key":"a","fields":{fields}}},{{"key":"b","fields":{{"levels":3}}}}]'
         response = await client.post("/v1/events", content=body, headers={"Content-Type": "application/json"})
@@ -131,10 +132,8 @@ async def test_fields_that_are_none_are_refused_by_index(valkey_url: str, fields
     ],
 )  # fmt: skip
 @pytest.mark.parametrize("others", [0, 1])
-async def test_metadata_are_an_object_that_is_not_too_large(
-    valkey_url: str, metadata: str, code: str | None, others: int
-) -> None:
-    """Alone in its body and among others; it comes back byte for byte."""
+async def test_metadata_must_be_a_small_object(valkey_url: str, metadata: str, code: str | None, others: int) -> None:
+    """As the only event of a body and among others. Valid metadata is returned byte for byte."""
     async with serving(fresh_settings(valkey_url), board("set", operator="set")) as client:
         events = [f'{{"key":"a","metadata":{metadata}}}', *('{"key":"b"}' for _ in range(others))]
         response = await client.post(
@@ -147,8 +146,8 @@ async def test_metadata_are_an_object_that_is_not_too_large(
             assert bytes(found) == metadata.encode()
 
 
-async def test_votes_are_counted_and_refused_one_by_one(valkey_url: str) -> None:
-    """Those within the quota count, whatever stands beside them in the body."""
+async def test_votes_are_counted_and_refused_individually(valkey_url: str) -> None:
+    """Votes within the quota count, whatever else is in the body."""
     contest = board("vote", votes=Votes(per_key=1, per_actor=2))
     async with serving(fresh_settings(valkey_url), contest) as client:
         votes = [("a", "me", 1), ("a", "me", 1), ("b", "me", 1), ("c", "me", 1), ("a", "you", 1), ("b", "you", -1)]
@@ -166,10 +165,10 @@ async def test_votes_are_counted_and_refused_one_by_one(valkey_url: str) -> None
 @pytest.mark.parametrize(
     ("opens", "closes", "code"), [(2**42, None, "not_open"), (None, 5, "closed"), (5, 2**42, None)]
 )
-async def test_a_contest_that_is_not_open_takes_no_votes(
+async def test_a_contest_that_is_not_open_refuses_votes(
     valkey_url: str, opens: int | None, closes: int | None, code: str | None
 ) -> None:
-    """By the store's clock."""
+    """The store's clock decides."""
     contest = board("vote", votes=Votes(opens=opens, closes=closes), window=Periods(unit="year"))
     async with serving(fresh_settings(valkey_url), contest) as client:
         answer = await post(client, {"key": "a", "actor": "me"})

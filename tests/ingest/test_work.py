@@ -1,4 +1,4 @@
-"""No body keeps the loop: decoding stops early, goes in small steps, and is charged for what it was."""
+"""No body blocks the event loop: decoding stops early, runs in small steps, and is charged by the work."""
 
 import asyncio
 import gc
@@ -14,9 +14,9 @@ import pytest
 from live.domain.cloudevent import decode_batch, decode_structured
 from live.domain.decoding import Steps, decode_json, decode_ndjson
 from live.errors import ProblemError
-from live.ingest.bodies import unpack
-from tests.ingest.serving import serving
-from tests.support import fresh_settings
+from live.ingest.bodies import decompress
+from tests.harness.ingest import serving
+from tests.harness.settings import fresh_settings
 
 MIB: Final = 1024 * 1024
 MOST: Final = 1000
@@ -24,13 +24,13 @@ EVENT: Final = '{"specversion":"1.0","id":"1","source":"s","type":"t","subject":
 
 
 def array(element: str, size: int = MIB) -> bytes:
-    """An array of one element over and over, of so many bytes."""
+    """An array of about `size` bytes that repeats one element."""
     count = (size - 2) // (len(element.encode()) + 1)
     return f"[{','.join([element] * count)}]".encode()
 
 
 def filled(head: str, piece: str, tail: str, size: int = MIB) -> bytes:
-    """One piece over and over between a head and a tail."""
+    """A head and a tail with a repeated piece in between, about `size` bytes."""
     return (head + piece * ((size - len(head) - len(tail)) // len(piece)) + tail).encode()
 
 
@@ -44,8 +44,8 @@ WORST: Final[dict[str, tuple[Callable[[bytes, int], Steps], bytes]]] = {
     "empty arrays": (decode_json, array("[]")),
     "empty objects": (decode_json, array("{}")),
     "good events": (decode_json, array('{"key":"a"}')),
-    "good events that are many": (decode_json, array('{"key":"a"}', 40_000)),
-    "events with a bad neighbour": (decode_json, array('{"key":"a"}', 11_000)[:-1] + b",1]"),
+    "many good events": (decode_json, array('{"key":"a"}', 40_000)),
+    "good events and a bad one": (decode_json, array('{"key":"a"}', 11_000)[:-1] + b",1]"),
     "escapes": (decode_json, array('{"key":"\\u0061"}', 15_000)),
     "doubled fields": (decode_json, array('{"key":"a","key":"b"}', 20_000)),
     "deep arrays": (decode_json, b"[" * MIB),
@@ -79,7 +79,7 @@ WORST: Final[dict[str, tuple[Callable[[bytes, int], Steps], bytes]]] = {
 
 
 def longest(steps: Any) -> tuple[float, int]:
-    """Processor time of the longest step, and how many there were; without collections of a large test's garbage."""
+    """CPU time of the longest step, and the number of steps; without garbage collections."""
     worst, number = 0.0, 0
     gc.collect()
     gc.disable()
@@ -96,7 +96,7 @@ def longest(steps: Any) -> tuple[float, int]:
 
 
 def unit() -> float:
-    """Processor time of a piece of work that takes about a millisecond on a machine of 2024."""
+    """CPU time of a piece of work that takes about a millisecond on a machine of 2024."""
     started = time.thread_time()
     total = 0
     for number in range(20_000):
@@ -106,8 +106,8 @@ def unit() -> float:
 
 
 @pytest.mark.parametrize("name", WORST)
-def test_no_step_of_any_body_is_long(name: str) -> None:
-    """Measured against a piece of work on the same machine, at the same time; the least of a few is what it takes."""
+def test_no_step_of_any_body_takes_long(name: str) -> None:
+    """Compared with a piece of work on the same machine at the same time. The minimum of several runs counts."""
     decode, body = WORST[name]
     assert len(body) <= MIB
     ratio = math.inf
@@ -121,9 +121,9 @@ def test_no_step_of_any_body_is_long(name: str) -> None:
 @pytest.mark.parametrize(
     "body", [gzip.compress(b"") * 50_000, gzip.compress(b" " * MIB), gzip.compress(b"a" * 99) * 9000]
 )
-def test_unpacking_goes_in_steps_too(body: bytes) -> None:
-    """A bomb, and very many small members."""
-    worst = min(longest(unpack(body, MIB))[0] / unit() for _ in range(3))
+def test_decompression_runs_in_steps(body: bytes) -> None:
+    """For a bomb, and for many small members."""
+    worst = min(longest(decompress(body, MIB))[0] / unit() for _ in range(3))
     assert worst < 8
 
 
@@ -136,8 +136,8 @@ def test_unpacking_goes_in_steps_too(body: bytes) -> None:
         (decode_ndjson, b"1", b"\n"),
     ],
 )
-def test_decoding_stops_at_the_most_events(decode: Any, element: bytes, separator: bytes) -> None:
-    """One more than are taken is all that is looked at: bodies twice as long take no more steps."""
+def test_decoding_stops_at_the_maximum_number_of_events(decode: Any, element: bytes, separator: bytes) -> None:
+    """Decoding looks at one element more than allowed: a body twice as long takes no more steps."""
 
     def steps(count: int) -> int:
         body = separator.join([element] * count)
@@ -150,8 +150,8 @@ def test_decoding_stops_at_the_most_events(decode: Any, element: bytes, separato
     assert steps(60_000) == steps(30_000) <= 3
 
 
-async def test_a_small_packed_body_is_charged_for_what_it_unpacks_to(valkey_url: str) -> None:
-    """1,056 bytes of gzip held half a million elements: the producer pays, whether it is refused or answered."""
+async def test_a_compressed_body_is_charged_for_its_content(valkey_url: str) -> None:
+    """1,056 bytes of gzip contain half a million elements. The producer pays for them even if they are refused."""
     bomb = gzip.compress(array("1"))
     assert len(bomb) < 2000
     settings = fresh_settings(valkey_url, rate=100, burst=1500, max_events=1000)
@@ -163,7 +163,7 @@ async def test_a_small_packed_body_is_charged_for_what_it_unpacks_to(valkey_url:
 
 
 async def test_rejected_elements_are_charged(valkey_url: str) -> None:
-    """Each counts towards the rate as an event does."""
+    """Each counts towards the rate like an event."""
     settings = fresh_settings(valkey_url, rate=100, burst=1500, max_events=1000)
     async with serving(settings) as client:
         codes = [(await client.post("/v1/events", json=[1] * 900)).status_code for _ in range(4)]
@@ -171,8 +171,8 @@ async def test_rejected_elements_are_charged(valkey_url: str) -> None:
         assert codes[-1] == 429
 
 
-async def test_others_have_their_turn_while_a_body_is_decoded(valkey_url: str) -> None:
-    """The loop turns many times during a body of many steps, and the answer comes all the same."""
+async def test_other_tasks_run_while_a_body_is_decoded(valkey_url: str) -> None:
+    """The loop runs many times during a body of many steps, and the body is answered."""
     async with serving(fresh_settings(valkey_url)) as client:
         turns, stop = 0, False
 

@@ -2,7 +2,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { Backoff } from "./backoff.js";
+import { Backoff } from "../../static/client/backoff.js";
 
 test("pauses double up to the longest one", () => {
   const backoff = new Backoff({ base: 500, cap: 3000, random: () => 1 });

@@ -3,20 +3,20 @@ import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
 import { test } from "node:test";
 
-import { applied, Gap } from "./state.js";
+import { applied, Gap } from "../../static/client/state.js";
 
 /**
  * Messages that the server would send one after another, and the records after each of them.
  *
- * @type {{messages: (import("./state.js").Sync | import("./state.js").Update)[],
- *         records: import("./state.js").BoardRecord[][]}[]}
+ * @type {{messages: (import("../../static/client/state.js").Sync | import("../../static/client/state.js").Update)[],
+ *         records: import("../../static/client/state.js").BoardRecord[][]}[]}
  */
 const walks = JSON.parse(readFileSync(new URL("walks.json", import.meta.url), "utf8"));
 
 test("messages lead to the records that the server holds", () => {
   assert.ok(walks.length > 10);
   for (const { messages, records } of walks) {
-    /** @type {import("./state.js").Board | null} */
+    /** @type {import("../../static/client/state.js").Board | null} */
     let board = null;
     messages.forEach((message, step) => {
       board = applied(board, message);

@@ -1,6 +1,8 @@
 """The page's JavaScript: its types, and under Node the parts that need no DOM."""
 
+import asyncio
 import random
+import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -10,10 +12,18 @@ import msgspec
 import pytest
 
 from live.domain.ranking import Ranks, Record, diff, with_ranks
+from tests.harness.boards import rolling_board
+from tests.harness.server import run_server
+from tests.harness.settings import fresh_settings
 
 ROOT: Final = Path(__file__).parents[2]
 TSC: Final = ROOT / ".tools" / "node_modules" / ".bin" / "tsc"
 NODE: Final = shutil.which("node")
+TESTS: Final = [
+    name
+    for path in Path(__file__).parent.glob("*.test.js")
+    for name in re.findall(r"^ *test\(", path.read_text(encoding="utf-8"), re.MULTILINE)
+]
 
 
 @pytest.mark.skipif(not TSC.exists(), reason="TypeScript is not installed")
@@ -41,17 +51,38 @@ def test_a_wrong_type_is_noticed(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(NODE is None, reason="Node.js is not installed")
 def test_the_logic_is_correct(tmp_path: Path) -> None:
-    """Each script that a test imports is copied beside it, with messages as the server makes them."""
-    for path in [*(ROOT / "static").glob("*.js"), *Path(__file__).parent.glob("*.test.js")]:
-        shutil.copy(path, tmp_path)
-    (tmp_path / "package.json").write_text('{"type": "module"}')
-    (tmp_path / "walks.json").write_bytes(msgspec.json.encode([walk(seed) for seed in range(30)]))
+    """The scripts and their tests, with messages as the server makes them."""
+    tests = copied(tmp_path)
+    (tests / "walks.json").write_bytes(msgspec.json.encode([walk(seed) for seed in range(30)]))
     done = subprocess.run(
-        [str(NODE), "--test", "--test-reporter=tap"], cwd=tmp_path, capture_output=True, text=True, check=False
+        [str(NODE), "--test", "--test-reporter=tap", tests], cwd=tmp_path, capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "# pass 10\n" in done.stdout, done.stdout
+    assert f"# pass {len(TESTS)}\n" in done.stdout, done.stdout
     assert "# fail 0\n" in done.stdout
+
+
+@pytest.mark.skipif(NODE is None, reason="Node.js is not installed")
+async def test_the_client_agrees_with_a_real_server(valkey_url: str, tmp_path: Path) -> None:
+    """Over a WebSocket, an event stream and long polling."""
+    copied(tmp_path)
+    shutil.copy(Path(__file__).parent / "server.mjs", tmp_path)
+    async with run_server(fresh_settings(valkey_url), [rolling_board()]) as url:
+        node = await asyncio.create_subprocess_exec(
+            str(NODE), "--experimental-websocket", "--no-warnings", "server.mjs", url,
+            cwd=tmp_path, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT,
+        )  # fmt: skip
+        output, _ = await asyncio.wait_for(node.communicate(), 60)
+    assert (node.returncode, output) == (0, b"all transports agree\n"), output.decode()
+
+
+def copied(folder: Path) -> Path:
+    """The scripts and their tests in a folder that Node takes for modules; gives the folder of the tests."""
+    tests = folder / "tests" / "javascript"
+    shutil.copytree(ROOT / "static", folder / "static")
+    shutil.copytree(Path(__file__).parent, tests, ignore=shutil.ignore_patterns("*.py", "__pycache__"))
+    (folder / "package.json").write_text('{"type": "module"}')
+    return tests
 
 
 def walk(seed: int) -> dict[str, Any]:

@@ -17,7 +17,9 @@ from live.load.run import Options, Report, describe, make_options, run
 from live.load.viewers import Viewers
 from live.store.connection.client import connect
 from live.store.registry.producers import ProducerStore
-from tests.support import fresh_settings, rolling_board, run_server
+from tests.harness.boards import rolling_board
+from tests.harness.server import run_server
+from tests.harness.settings import fresh_settings
 
 
 @pytest.fixture
@@ -93,14 +95,14 @@ async def test_a_load_that_the_server_refuses_ends_with_its_answer(valkey_url: s
         with pytest.raises(SetupError, match="a viewer could not connect to ws://"):
             await load(address, viewers=6)
     async with run_server(fresh_settings("unix:///nowhere/valkey.sock"), [rolling_board()]) as address:
-        with pytest.raises(SetupError, match=r"answers 503: .*store_unavailable"):
+        with pytest.raises(SetupError, match=r"returned 503: .*store_unavailable"):
             await load(address)
 
 
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"board": "nope"}, r"answers 404: .*board_not_found"),
+        ({"board": "nope"}, r"returned 404: .*board_not_found"),
         ({"url": "http://127.0.0.1:9"}, r"can't reach http://127\.0\.0\.1:9: .* Is `live serve` running\?"),
     ],
 )
@@ -120,16 +122,16 @@ def test_malformed_flags_are_refused(changes: dict[str, str]) -> None:
 
 
 async def test_a_report_has_a_line_for_each_result(url: str) -> None:
-    """What was counted, what was seen, how long both took, and whether the promise was kept."""
+    """What was counted, what was seen, how long both took, and whether the objective was met."""
     lines = describe(await load(url, slo="p99=1d"))
     assert [line.split(":")[0] for line in lines[2:]] == [
         "sent to acknowledged",
         "acknowledged to seen",
-        "promise p99=1d",
+        "objective p99=1d",
     ]
     assert "likes counted in" in lines[0]
     assert "10 of 10 viewers saw the last one" in lines[1]
-    assert lines[-1] == "promise p99=1d: kept"
+    assert lines[-1] == "objective p99=1d: met"
 
 
 @pytest.mark.parametrize(("slo", "status"), [("p99=2s", 0), ("p99=0.001ms", 1)])

@@ -1,4 +1,4 @@
-"""The loop that serves in production, for tests that go down to its transports."""
+"""The event loop of production, for tests that use its transports."""
 
 import asyncio
 from collections.abc import Iterator
@@ -9,6 +9,6 @@ import uvloop
 
 @pytest.fixture
 def runner() -> Iterator[asyncio.Runner]:
-    """Runs what is `on_uvloop`."""
+    """Runs the tests marked `on_uvloop`."""
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         yield runner

@@ -1,6 +1,6 @@
-"""What a stranger may send: endless heads and bodies, idle connections, requests whose answers it does not read.
+"""What strangers may send: endless heads and bodies, idle connections, requests whose answers they never read.
 
-On `live serve` as its own process, with the event loop that it has there, so that its memory can be looked at.
+The tests run `live serve` as a process with its real event loop, so that they can measure its memory.
 """
 
 import asyncio
@@ -14,10 +14,12 @@ from typing import Final
 import pytest
 from websockets.frames import Opcode
 
+from tests.harness.boards import rolling_board
+from tests.harness.raw_socket import PATH, frame, raw_socket, text
+from tests.harness.server import ServerProcess, run_server
+from tests.harness.settings import fresh_settings
+from tests.harness.wire import CHUNKED, Wire, ask, chunks, connected, post, request, statuses
 from tests.protocols.cases import ONE
-from tests.protocols.sockets import PATH, frame, raw_socket, text
-from tests.protocols.wire import CHUNKED, Wire, ask, chunks, connected, post, request, statuses
-from tests.support import ServerProcess, fresh_settings, rolling_board, run_server
 
 HEALTH: Final = request("GET", "/healthz")
 MOST_GROWTH: Final = 20_000_000
@@ -27,7 +29,7 @@ PIECE: Final = b" " * 1_000_000
 
 @pytest.fixture(scope="module")
 def server(valkey_url: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
-    """A server process that has served something."""
+    """A running server process."""
     process = ServerProcess(fresh_settings(valkey_url), tmp_path_factory.mktemp("server"))
     process.start()
     yield process
@@ -37,7 +39,7 @@ def server(valkey_url: str, tmp_path_factory: pytest.TempPathFactory) -> Iterato
 
 @pytest.fixture(params=["uvloop", "asyncio"])
 async def url(request: pytest.FixtureRequest, server: ServerProcess, valkey_url: str) -> AsyncIterator[str]:
-    """A server on each event loop, which read differently much at once."""
+    """A server on each event loop; the two read different amounts at once."""
     if request.param == "uvloop":
         yield server.url
     else:
@@ -46,7 +48,7 @@ async def url(request: pytest.FixtureRequest, server: ServerProcess, valkey_url:
 
 
 def memory(server: ServerProcess) -> int:
-    """The resident set of the server, in bytes."""
+    """The resident memory of the server in bytes."""
     assert server.process is not None
     lines = Path(f"/proc/{server.process.pid}/status").read_text(encoding="ascii").splitlines()
     (kilobytes,) = [line.split()[1] for line in lines if line.startswith("VmRSS:")]
@@ -54,12 +56,12 @@ def memory(server: ServerProcess) -> int:
 
 
 def pieces(data: bytes, size: int) -> list[bytes]:
-    """The data in pieces of a size."""
+    """Split data into pieces of `size` bytes."""
     return [data[start : start + size] for start in range(0, len(data), size)]
 
 
 def padded(size: int, target: str = "/v1/events") -> bytes:
-    """A request whose head has about a size."""
+    """A request whose head has about `size` bytes."""
     return post(ONE, ("X", "x" * size), target=target)
 
 
@@ -76,19 +78,19 @@ LONG_HEADS: Final = {
     "without an end": [padded(400_000)[:-20]],
     "without an end in pieces": pieces(padded(80_000)[:-20], 5000),
     "without an end, most of it first": [padded(80_000)[:40_000], *pieces(padded(80_000)[40_000:-20], 5000)],
-    "behind others": [HEALTH + post(ONE) + padded(70_000)],
-    "others behind it": [padded(70_000) + post(ONE) * 3],
+    "after others": [HEALTH + post(ONE) + padded(70_000)],
+    "before others": [padded(70_000) + post(ONE) * 3],
 }
 
 
 @pytest.mark.parametrize("name", LONG_HEADS)
 async def test_a_long_head_is_refused(url: str, name: str) -> None:
-    """431, and the end; what is ahead of it is answered, what is behind it is not looked at."""
+    """The answer is 431 and the connection ends. Earlier requests are answered, later bytes are ignored."""
     async with connected(url) as wire:
         with suppress(ConnectionError):
             await wire.send(*LONG_HEADS[name])
         said = await wire.rest()
-        ahead = 2 if name == "behind others" else 0
+        ahead = 2 if name == "after others" else 0
         assert said.count(b"HTTP/1.1 200 ") == ahead
         if ahead == 0:
             assert statuses([said]) == [431]
@@ -103,16 +105,16 @@ async def test_a_long_head_is_refused(url: str, name: str) -> None:
     ids=["a trailer", "a chunk's extension"],
 )
 @pytest.mark.parametrize("target", [b"/v1/events", b"/v1/%65vents"])
-async def test_what_is_neither_head_nor_body_has_an_end_too(url: str, endless: bytes, target: bytes) -> None:
-    """A trailer, or an extension of a chunk, is no way around the limits."""
+async def test_trailers_and_chunk_extensions_are_limited(url: str, endless: bytes, target: bytes) -> None:
+    """A trailer or a chunk extension must not bypass the limits."""
     async with connected(url) as wire:
         with suppress(ConnectionError):
             await wire.send(*pieces(endless.replace(b"/v1/events", target), 10_000))
         assert statuses([await wire.rest()]) == [431]
 
 
-async def test_a_head_below_the_limit_is_taken(url: str) -> None:
-    """In one piece, in small ones, with many fields, and again and again on one connection."""
+async def test_a_head_below_the_limit_is_accepted(url: str) -> None:
+    """In one piece, in small ones, with many fields, and repeatedly on one connection."""
     heads = [padded(60_000), post(ONE, *[("a", "b")] * 7000), padded(60_000, "/v1/%65vents")]
     async with connected(url) as wire:
         for head in heads:
@@ -122,8 +124,8 @@ async def test_a_head_below_the_limit_is_taken(url: str) -> None:
                 assert statuses(await wire.answers(count)) == [200] * count
 
 
-async def test_small_chunks_of_a_large_body_are_taken(url: str) -> None:
-    """What frames them is many times the limit of a head, and no head."""
+async def test_small_chunks_of_a_large_body_are_accepted(url: str) -> None:
+    """The chunk lines have many times the maximum size of a head, but do not count as one."""
     body = ONE + b" " * 100_000
     async with connected(url) as wire:
         await wire.send(*pieces(post(chunks(*[bytes([byte]) for byte in body]), CHUNKED), 50_000))
@@ -132,8 +134,8 @@ async def test_small_chunks_of_a_large_body_are_taken(url: str) -> None:
 
 @pytest.mark.parametrize("target", ["/v1/events", "/v1/%65vents", "/nothing"])
 @pytest.mark.parametrize("chunked", [False, True], ids=["declared", "chunked"])
-async def test_a_huge_body_is_not_kept(server: ServerProcess, target: str, *, chunked: bool) -> None:
-    """Two hundred megabytes: refused at their beginning, thrown away to their end; the connection lives on."""
+async def test_a_huge_body_does_not_fill_the_memory(server: ServerProcess, target: str, *, chunked: bool) -> None:
+    """The server refuses 200 MB when they begin, drops the rest, and keeps the connection open."""
     fields = CHUNKED if chunked else ("Content-Length", str(HUGE))
     piece = chunks(PIECE)[:-5] if chunked else PIECE
     before, most = memory(server), 0
@@ -148,8 +150,8 @@ async def test_a_huge_body_is_not_kept(server: ServerProcess, target: str, *, ch
     assert most - before < MOST_GROWTH
 
 
-async def test_a_huge_message_is_not_kept(server: ServerProcess) -> None:
-    """A frame that says it will be huge closes the socket at its first bytes."""
+async def test_a_huge_message_does_not_fill_the_memory(server: ServerProcess) -> None:
+    """A frame that announces a huge message closes the socket immediately."""
     before = memory(server)
     async with raw_socket(server.url) as socket:
         head = text(b" " * 70_000)[:2] + HUGE.to_bytes(8) + b"mask"
@@ -159,8 +161,8 @@ async def test_a_huge_message_is_not_kept(server: ServerProcess) -> None:
     assert memory(server) - before < MOST_GROWTH
 
 
-async def test_empty_pieces_of_a_message_are_not_kept(server: ServerProcess) -> None:
-    """Of those there may be any number; the message is whole at its end."""
+async def test_empty_fragments_do_not_fill_the_memory(server: ServerProcess) -> None:
+    """A message may have any number of them, and is still complete at its end."""
     before = memory(server)
     async with raw_socket(server.url) as socket:
         await socket.send(frame(Opcode.TEXT, b"", final=False))
@@ -176,10 +178,10 @@ async def test_empty_pieces_of_a_message_are_not_kept(server: ServerProcess) -> 
 @pytest.mark.parametrize(
     "piece",
     [HEALTH, post(b"{" + b" " * 500), post(b"{" + b" " * 500, target="/v1/%65vents"), HEALTH + post(b"{")],
-    ids=["ordinary", "short", "events on the ordinary way", "mixed"],
+    ids=["ordinary", "short", "events over ASGI", "mixed"],
 )
-async def test_a_client_that_reads_no_answers_is_not_read(server: ServerProcess, piece: bytes) -> None:
-    """It can't send for ever, nor fill the memory; others are served; when it reads, every request has its answer."""
+async def test_a_client_that_reads_no_answers_is_throttled(server: ServerProcess, piece: bytes) -> None:
+    """It can't send without limit or fill the memory, and others are served. When it reads, every answer is there."""
     before, sent = memory(server), 0
     async with connected(server.url, window=4096) as wire:
         with suppress(TimeoutError):
@@ -197,7 +199,7 @@ async def test_a_client_that_reads_no_answers_is_not_read(server: ServerProcess,
 
 
 async def worst_of(wire: Wire, count: int) -> float:
-    """The time that all but one in a hundred POSTs stay below."""
+    """The 99th percentile of the time of a POST, in seconds."""
     took = []
     for _ in range(count):
         began = time.perf_counter()
@@ -207,8 +209,8 @@ async def worst_of(wire: Wire, count: int) -> float:
     return statistics.quantiles(took, n=100)[98]
 
 
-async def test_idle_connections_harm_nobody(server: ServerProcess) -> None:
-    """Five hundred, some silent, some after a request, some in the middle of one: a producer hardly feels them."""
+async def test_idle_connections_do_not_slow_down_a_producer(server: ServerProcess) -> None:
+    """Five hundred connections: some sent nothing, some a complete request, some half a request."""
     async with connected(server.url) as producer:
         await worst_of(producer, 50)
         alone, among = [], []

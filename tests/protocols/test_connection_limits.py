@@ -1,4 +1,4 @@
-"""Connections that owe a request, idle ones, and how many there may be."""
+"""Limits on connections: incomplete requests, idle connections, and the number of connections."""
 
 import asyncio
 from contextlib import AsyncExitStack, suppress
@@ -10,10 +10,14 @@ from websockets.asyncio.client import connect
 from websockets.exceptions import InvalidStatus
 
 from live.settings import Duration
+from tests.harness.boards import rolling_board
+from tests.harness.raw_socket import RawSocket, raw_socket, text
+from tests.harness.server import run_server
+from tests.harness.settings import fresh_settings
+from tests.harness.store import StoreProcess
+from tests.harness.waiting import eventually
+from tests.harness.wire import CHUNKED, Wire, ask, chunks, connected, likes, post, request, statuses
 from tests.protocols.cases import ONE
-from tests.protocols.sockets import RawSocket, raw_socket, text
-from tests.protocols.wire import CHUNKED, Wire, ask, chunks, connected, likes, post, request, statuses
-from tests.support import StoreProcess, eventually, fresh_settings, rolling_board, run_server
 
 TIMES: dict[str, Any] = {"request_timeout": Duration(0.6), "idle_timeout": Duration(0.6)}
 HEALTH = request("GET", "/healthz")
@@ -26,14 +30,14 @@ HALVES = {
     "half a body": post(ONE)[:-3],
     "half a chunk": post(chunks(ONE), CHUNKED)[:-12],
     "half a trailer": post(chunks(ONE), CHUNKED)[:-2] + b"a: b",
-    "half a body on the ordinary way": post(ONE, target="/v1/%65vents")[:-3],
-    "half a chunk on the ordinary way": post(chunks(ONE), CHUNKED, target="/v1/%65vents")[:-12],
-    "half a body for nobody": post(ONE, target="/")[:-3],
+    "half a body over ASGI": post(ONE, target="/v1/%65vents")[:-3],
+    "half a chunk over ASGI": post(chunks(ONE), CHUNKED, target="/v1/%65vents")[:-12],
+    "half a body that nobody reads": post(ONE, target="/")[:-3],
 }
 
 
 async def trickle(wire: Wire, piece: bytes) -> None:
-    """Send a piece again and again, until the server has had enough."""
+    """Send a piece repeatedly until the server closes the connection."""
     with suppress(ConnectionError):
         while not wire.reader.at_eof():
             await wire.send(piece)
@@ -41,18 +45,18 @@ async def trickle(wire: Wire, piece: bytes) -> None:
 
 
 @pytest.mark.parametrize("name", HALVES)
-async def test_half_a_request_is_closed_in_time(valkey_url: str, name: str) -> None:
-    """408 where nothing was answered, and the end; what it owes for ever is no request to be counted."""
+async def test_an_incomplete_request_times_out(valkey_url: str, name: str) -> None:
+    """The server answers 408 unless it has answered already, closes the connection, and counts nothing."""
     settings = fresh_settings(valkey_url, **TIMES)
     async with run_server(settings, [rolling_board()]) as url, connected(url) as wire:
         await wire.send(HALVES[name])
-        said = await wire.rest()
-        answered = 405 if name == "half a body for nobody" else 408
-        assert statuses([said]) == [answered]
-        assert said.count(b"HTTP/1.1 ") == 1
+        received = await wire.rest()
+        answered = 405 if name == "half a body that nobody reads" else 408
+        assert statuses([received]) == [answered]
+        assert received.count(b"HTTP/1.1 ") == 1
         if answered == 408:
-            assert b"request_timeout" in said
-            assert b"\r\nconnection: close\r\n" in said
+            assert b"request_timeout" in received
+            assert b"\r\nconnection: close\r\n" in received
         async with httpx.AsyncClient(base_url=url) as client:
             assert (await client.get("/v1/boards/posts")).json()["total_score"] == 0
 
@@ -67,22 +71,22 @@ async def test_half_a_request_is_closed_in_time(valkey_url: str, name: str) -> N
         (post(b"", ("Content-Length", "999"), EXPECT), b" "),
     ],
 )
-async def test_a_request_that_trickles_is_closed_in_time(valkey_url: str, first: bytes, piece: bytes) -> None:
-    """However alive it looks: the clock runs from its first byte."""
+async def test_a_request_that_trickles_in_times_out(valkey_url: str, first: bytes, piece: bytes) -> None:
+    """Bytes that arrive do not extend the deadline, which runs from the first byte of the request."""
     settings = fresh_settings(valkey_url, **TIMES)
     async with run_server(settings, [rolling_board()]) as url, connected(url) as wire:
         await wire.send(first)
         sending = asyncio.create_task(trickle(wire, piece))
-        said = await wire.rest()
+        received = await wire.rest()
         await sending
-        assert statuses([said.removeprefix(b"HTTP/1.1 100 Continue\r\n\r\n")]) == [408]
+        assert statuses([received.removeprefix(b"HTTP/1.1 100 Continue\r\n\r\n")]) == [408]
 
 
 AHEAD = [post(ONE), post(ONE, target="/v1/%65vents"), post(ONE) + HEALTH]
 
 
-async def test_a_whole_request_ahead_of_half_a_one_is_answered(valkey_url: str) -> None:
-    """First its own answer, then what the half is told."""
+async def test_a_complete_request_before_an_incomplete_one_is_answered(valkey_url: str) -> None:
+    """The complete request gets its answer first, then the incomplete one gets its own."""
 
     async def behind(whole: bytes, half: bytes) -> None:
         async with connected(url) as wire:
@@ -96,8 +100,8 @@ async def test_a_whole_request_ahead_of_half_a_one_is_answered(valkey_url: str) 
         await asyncio.gather(*(behind(whole, half) for whole in AHEAD for half in HALVES.values()))
 
 
-async def test_an_answer_may_take_longer_than_the_half_behind_it(own_store: StoreProcess) -> None:
-    """The client is not late while it waits for an answer: the time of the half begins when all are answered."""
+async def test_waiting_for_an_answer_does_not_count_against_an_incomplete_request(own_store: StoreProcess) -> None:
+    """The deadline of the incomplete request starts when all earlier requests are answered."""
     settings = fresh_settings(own_store.url, request_timeout=Duration(0.2))
     async with run_server(settings, [rolling_board()]) as url, AsyncExitStack() as stack:
         wires = []
@@ -110,33 +114,33 @@ async def test_an_answer_may_take_longer_than_the_half_behind_it(own_store: Stor
             async with connected(url) as later:
                 await later.rest()
         for wire, count in wires:
-            said = await wire.rest()
-            assert said.count(b"HTTP/1.1 200 ") == count
-            assert said.count(b"HTTP/1.1 ") == count + 1
-            assert b"\r\nconnection: close\r\n" in said or b"HTTP/1.1 405 " in said
+            received = await wire.rest()
+            assert received.count(b"HTTP/1.1 200 ") == count
+            assert received.count(b"HTTP/1.1 ") == count + 1
+            assert b"\r\nconnection: close\r\n" in received or b"HTTP/1.1 405 " in received
 
 
-async def test_one_answer_to_one_request(valkey_url: str) -> None:
-    """A body that was refused when it began, and never ends, is closed without another word."""
+async def test_each_request_gets_one_answer(valkey_url: str) -> None:
+    """A body that was refused early and never ends gets no second answer when it times out."""
     settings = fresh_settings(valkey_url, max_body=100, **TIMES)
     async with run_server(settings, [rolling_board()]) as url:
         for large in (post(b"", ("Content-Length", "1000")), post(chunks(b" " * 101)[:-5], CHUNKED)):
             for target in (b"/v1/events", b"/v1/%65vents"):
                 async with connected(url) as wire:
                     await wire.send(large.replace(b"/v1/events", target) + b"5")
-                    said = await wire.rest()
-                    assert (statuses([said]), said.count(b"HTTP/1.1 ")) == ([413], 1)
+                    received = await wire.rest()
+                    assert (statuses([received]), received.count(b"HTTP/1.1 ")) == ([413], 1)
 
 
-async def test_a_connection_that_says_nothing_is_closed(valkey_url: str) -> None:
-    """It owes a request from the moment that it is made."""
+async def test_a_connection_without_a_request_times_out(valkey_url: str) -> None:
+    """The deadline starts with the connection."""
     settings = fresh_settings(valkey_url, request_timeout=Duration(0.3))
     async with run_server(settings, [rolling_board()]) as url, connected(url) as wire:
         await wire.rest()
 
 
-async def test_the_default_is_below_ten_seconds(valkey_url: str) -> None:
-    """Half a head and half a body, as the settings are."""
+async def test_the_default_timeout_is_below_ten_seconds(valkey_url: str) -> None:
+    """For incomplete heads and bodies, with default settings."""
     clock = asyncio.get_running_loop().time
     async with run_server(fresh_settings(valkey_url), [rolling_board()]) as url:
 
@@ -151,8 +155,8 @@ async def test_the_default_is_below_ten_seconds(valkey_url: str) -> None:
             assert 7 < took < 10
 
 
-async def test_a_steady_stream_of_requests_goes_on(valkey_url: str) -> None:
-    """Each write ends in the middle of a request, so that there is always half a one: none of them is late."""
+async def test_a_steady_stream_of_requests_does_not_time_out(valkey_url: str) -> None:
+    """Each write ends in the middle of a request, so a request is always incomplete, but none is late."""
     settings = fresh_settings(valkey_url, **TIMES)
     clock = asyncio.get_running_loop().time
     async with run_server(settings, [rolling_board()]) as url, connected(url) as wire:
@@ -166,7 +170,7 @@ async def test_a_steady_stream_of_requests_goes_on(valkey_url: str) -> None:
 
 
 async def test_an_idle_connection_is_closed(valkey_url: str) -> None:
-    """After `idle_timeout`, whichever way its last request went; one that sends in between is kept."""
+    """After `idle_timeout`, whichever path its last request took. A connection that sends in between stays open."""
     settings = fresh_settings(valkey_url, idle_timeout=Duration(0.8))
     clock = asyncio.get_running_loop().time
     async with run_server(settings, [rolling_board()]) as url, connected(url) as kept:
@@ -183,8 +187,8 @@ async def test_an_idle_connection_is_closed(valkey_url: str) -> None:
                 assert 0.7 < clock() - began < 5
 
 
-async def full(url: str, stack: AsyncExitStack, count: int, first: bytes) -> list[Wire]:
-    """Connections that have each had their answer."""
+async def open_connections(url: str, stack: AsyncExitStack, count: int, first: bytes) -> list[Wire]:
+    """Open connections, each with one answered request."""
     wires = [await stack.enter_async_context(connected(url)) for _ in range(count)]
     for wire in wires:
         await wire.send(first)
@@ -194,43 +198,43 @@ async def full(url: str, stack: AsyncExitStack, count: int, first: bytes) -> lis
 
 @pytest.mark.parametrize("first", [post(ONE), HEALTH], ids=["short", "ordinary"])
 async def test_an_idle_connection_makes_room(valkey_url: str, first: bytes) -> None:
-    """The one that has been idle for longest goes; the others stay, and the new one is served."""
+    """The longest idle connection is closed. The others stay open and the new one is served."""
     settings = fresh_settings(valkey_url, max_connections=3)
     async with run_server(settings, [rolling_board()]) as url, AsyncExitStack() as stack:
-        eldest, *others = await full(url, stack, 3, first)
-        (new,) = await full(url, stack, 1, first)
-        assert await eldest.rest() == b""
+        oldest, *others = await open_connections(url, stack, 3, first)
+        (new,) = await open_connections(url, stack, 1, first)
+        assert await oldest.rest() == b""
         for wire in (*others, new):
             await wire.send(first)
             assert statuses([await wire.answer()]) == [200]
 
 
-async def test_when_all_are_busy_a_new_one_is_told(own_store: StoreProcess) -> None:
-    """503 with Retry-After; those that are served keep their places, and afterwards there is room again.
+async def test_a_new_connection_is_refused_when_all_others_are_busy(own_store: StoreProcess) -> None:
+    """The answer is 503 with Retry-After. Busy connections stay open, and later there is room again.
 
-    Health is answered all the same.
+    Requests about health are still answered.
     """
     settings = fresh_settings(own_store.url, max_connections=3)
     async with run_server(settings, [rolling_board()]) as url, AsyncExitStack() as stack:
         await ask(url, post(ONE))
-        busy = await full(url, stack, 3, HEALTH)
+        busy = await open_connections(url, stack, 3, HEALTH)
         with own_store.frozen():
             for wire in busy:
                 await wire.send(post(ONE))
                 await wire.send(HEALTH[:5])
 
-            async def is_told() -> bool:
+            async def is_refused() -> bool:
                 async with connected(url) as wire:
                     await wire.send(post(ONE))
-                    said = await wire.rest()
-                    return b"too_many_connections" in said and b"\r\nretry-after: 1\r\n" in said
+                    received = await wire.rest()
+                    return b"too_many_connections" in received and b"\r\nretry-after: 1\r\n" in received
 
-            await eventually(is_told)
+            await eventually(is_refused)
             async with connected(url) as wire:
                 await wire.send(HEALTH)
-                said = await wire.rest()
-                assert statuses([said]) == [200]
-                assert b"\r\nconnection: close\r\n" in said
+                received = await wire.rest()
+                assert statuses([received]) == [200]
+                assert b"\r\nconnection: close\r\n" in received
         for wire in busy:
             assert statuses([await wire.answer()]) == [200]
             await wire.send(HEALTH[5:])
@@ -238,13 +242,13 @@ async def test_when_all_are_busy_a_new_one_is_told(own_store: StoreProcess) -> N
         assert statuses(await ask(url, post(ONE))) == [200, 200]
 
 
-async def test_viewers_take_no_place_of_producers(valkey_url: str) -> None:
-    """Nor do producers take theirs: each has a limit of its own."""
+async def test_viewers_and_producers_have_separate_limits(valkey_url: str) -> None:
+    """Viewers take no places of producers, and producers none of viewers."""
     settings = fresh_settings(valkey_url, max_connections=2, max_viewers=5)
     async with run_server(settings, [rolling_board()]) as url, AsyncExitStack() as stack:
         watch = url.replace("http", "ws") + "/v1/boards/posts/live"
         viewers = [await stack.enter_async_context(connect(watch)) for _ in range(5)]
-        producers = await full(url, stack, 2, post(ONE))
+        producers = await open_connections(url, stack, 2, post(ONE))
         with pytest.raises(InvalidStatus) as refused:
             await connect(watch)
         assert b"too_many_viewers" in (refused.value.response.body or b"")
@@ -255,15 +259,15 @@ async def test_viewers_take_no_place_of_producers(valkey_url: str) -> None:
             assert await viewer.recv()
 
 
-async def test_sockets_of_producers_take_a_place(valkey_url: str) -> None:
-    """Until they are closed; an open one is never thrown out to make room."""
+async def test_producer_sockets_take_a_place(valkey_url: str) -> None:
+    """They keep it until they are closed: an open socket is never closed to make room."""
     settings = fresh_settings(valkey_url, max_connections=2)
     async with run_server(settings, [rolling_board()]) as url:
         async with raw_socket(url) as one, raw_socket(url) as two:
             async with connected(url) as wire:
                 assert b"too_many_connections" in await wire.rest()
             for open_socket in (one, two):
-                await counts(open_socket)
+                await expect_counted(open_socket)
 
         async def has_room() -> bool:
             async with connected(url) as wire:
@@ -273,7 +277,7 @@ async def test_sockets_of_producers_take_a_place(valkey_url: str) -> None:
         await eventually(has_room)
 
 
-async def counts(producer: RawSocket) -> None:
-    """See that a socket takes a message."""
+async def expect_counted(producer: RawSocket) -> None:
+    """Check that a socket accepts a message."""
     await producer.send(text(ONE))
     assert (await producer.answer())["accepted"] == 1

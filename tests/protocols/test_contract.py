@@ -1,4 +1,4 @@
-"""POST /v1/events on our protocol and on the plain ASGI route: the same answers, byte for byte."""
+"""POST /v1/events on our protocol and on the plain ASGI route gives the same answers, byte for byte."""
 
 import asyncio
 import random
@@ -13,10 +13,14 @@ import pytest_asyncio
 from live.domain.board import Board
 from live.metrics import REGISTRY
 from live.settings import Duration
+from tests.harness.boards import rolling_board
+from tests.harness.producers import bearer, with_keys
+from tests.harness.server import run_server
+from tests.harness.settings import fresh_settings
+from tests.harness.store import StoreProcess
+from tests.harness.waiting import eventually
+from tests.harness.wire import CHUNKED, CLOSE, ask, chunks, connected, likes, post, request, statuses, without_offsets
 from tests.protocols.cases import CASES, MAX_BODY, ONE
-from tests.protocols.keys import bearer, with_keys
-from tests.protocols.wire import CHUNKED, CLOSE, ask, chunks, connected, likes, post, request, statuses, without_offsets
-from tests.support import StoreProcess, eventually, fresh_settings, rolling_board, run_server
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -24,24 +28,24 @@ WAYS = pytest.mark.parametrize("plain", [False, True], ids=["ours", "plain"])
 
 
 class Both(NamedTuple):
-    """Two servers that have seen the same requests."""
+    """Two servers that receive the same requests."""
 
     ours: str
     plain: str
 
     async def ask(self, *pieces: bytes, answers: int = 1) -> tuple[list[bytes], list[bytes]]:
-        """What each answers."""
+        """The answers of both."""
         return await ask(self.ours, *pieces, answers=answers), await ask(self.plain, *pieces, answers=answers)
 
     async def same(self, *pieces: bytes, answers: int = 1) -> list[bytes]:
-        """What both answer."""
+        """The common answer of both."""
         ours, plain = await self.ask(*pieces, answers=answers)
         assert ours == plain
         return ours
 
 
 @asynccontextmanager
-async def both_ways(store: str, *boards: Board, **changes: Any) -> AsyncIterator[Both]:
+async def both_servers(store: str, *boards: Board, **changes: Any) -> AsyncIterator[Both]:
     """A server of each kind, each with boards of its own in one store."""
     boards = boards or (rolling_board(),)
     async with (
@@ -54,39 +58,41 @@ async def both_ways(store: str, *boards: Board, **changes: Any) -> AsyncIterator
 @pytest_asyncio.fixture(loop_scope="module", scope="module")
 async def both(valkey_url: str) -> AsyncIterator[Both]:
     """A server of each kind."""
-    async with both_ways(valkey_url, max_body=MAX_BODY, max_events=10) as servers:
+    async with both_servers(valkey_url, max_body=MAX_BODY, max_events=10) as servers:
         yield servers
 
 
 @pytest.mark.parametrize("name", CASES)
-async def test_one_request_is_answered_alike(both: Both, name: str) -> None:
-    """Every form of a body, and every mistake in one; then the connection lives on, or ends, on both."""
+async def test_both_protocols_answer_a_request_alike(both: Both, name: str) -> None:
+    """For every form of a body and every mistake; afterwards the connection stays open, or ends, on both."""
     case = CASES[name]
     found, plain = await both.ask(*case.sent, answers=len(case.statuses))
     if case.is_http:
         assert found == plain
-    else:  # uvicorn has a text of its own for this
+    else:  # uvicorn has its own text for this
         assert b'"code":"malformed_request"' in found[-2]
         assert statuses(found) == statuses(plain)
-    after = [200] if case.lives else []
+    after = [200] if case.stays_open else []
     assert statuses(found) == [*case.statuses, *after]
 
 
-@pytest.mark.parametrize("name", [name for name, case in CASES.items() if case.lives and len(case.statuses) == 1])
-async def test_the_same_request_again_is_answered_alike(both: Both, name: str) -> None:
-    """Many times on one connection: what is remembered of a head changes nothing."""
+@pytest.mark.parametrize("name", [name for name, case in CASES.items() if case.stays_open and len(case.statuses) == 1])
+async def test_both_protocols_answer_repeated_requests_alike(both: Both, name: str) -> None:
+    """Cached heads change nothing."""
     sent = CASES[name].sent
     ours, plain = await both.ask(*sent, *post(ONE).partition(b"\r\n"), *sent, *sent, *sent, answers=5)
     assert without_offsets(ours) == without_offsets(plain)
 
 
 def mixed(count: int, seed: int) -> tuple[bytes, list[int]]:
-    """Requests behind each other, good and bad, to several routes; and the statuses of their answers."""
+    """Pipelined valid and invalid requests to several routes, and the statuses of their answers."""
     chosen = random.Random(seed)
-    names = [name for name, case in CASES.items() if case.lives and len(case.statuses) == 1 and "once" not in name]
+    names = [
+        name for name, case in CASES.items() if case.stays_open and len(case.statuses) == 1 and "idempotent" not in name
+    ]
     good = (post(likes(chosen.randint(1, 10))) for _ in range(count))
     other = [(request("GET", "/healthz"), 200), (request("GET", "/v1/nothing"), 404)]
-    sent, told = b"", []
+    sent, expected = b"", []
     for body in good:
         if chosen.random() < 0.6:
             case = (body, 200)
@@ -96,36 +102,36 @@ def mixed(count: int, seed: int) -> tuple[bytes, list[int]]:
             name = chosen.choice(names)
             case = b"".join(CASES[name].sent), CASES[name].statuses[0]
         sent += case[0]
-        told.append(case[1])
-    return sent, told
+        expected.append(case[1])
+    return sent, expected
 
 
 @pytest.mark.parametrize("count", [2, 10, 300])
 @pytest.mark.parametrize("seed", range(5))
 async def test_pipelined_requests_are_answered_in_order(both: Both, count: int, seed: int) -> None:
-    """In one write: each has its own answer, in its own place."""
-    sent, told = mixed(count, seed)
+    """Each request of one write gets its own answer."""
+    sent, expected = mixed(count, seed)
     ours, plain = await both.ask(sent, answers=count)
-    assert statuses(ours) == [*told, 200]
+    assert statuses(ours) == [*expected, 200]
     assert without_offsets(ours) == without_offsets(plain)
 
 
 @pytest.mark.parametrize("seed", range(5))
-async def test_where_requests_are_cut_makes_no_difference(both: Both, seed: int) -> None:
-    """The same requests in pieces of every size."""
-    sent, told = mixed(30, seed)
+async def test_answers_do_not_depend_on_how_requests_are_split(both: Both, seed: int) -> None:
+    """The same requests in pieces of various sizes."""
+    sent, expected = mixed(30, seed)
     chosen, pieces = random.Random(seed), []
     while sent:
         size = chosen.choice([1, 2, 10, 100, 1000, 5000])
         pieces.append(sent[:size])
         sent = sent[size:]
     ours, plain = await both.ask(*pieces, answers=30)
-    assert statuses(ours) == [*told, 200]
+    assert statuses(ours) == [*expected, 200]
     assert without_offsets(ours) == without_offsets(plain)
 
 
-async def test_pipelined_posts_are_each_counted(both: Both) -> None:
-    """A thousand of one like each, ahead of their answers: all are told 1, and the board has all."""
+async def test_pipelined_posts_are_all_counted(both: Both) -> None:
+    """A thousand pipelined POSTs of one like are each answered and counted."""
     for url in both:
         before = await total(url)
         found = await ask(url, post(ONE) * 1000, answers=1000)
@@ -133,8 +139,8 @@ async def test_pipelined_posts_are_each_counted(both: Both) -> None:
         assert await total(url) == before + 1000
 
 
-async def test_what_is_behind_the_last_request_is_not_counted(both: Both) -> None:
-    """`Connection: close` is the end, whatever was sent after it."""
+async def test_requests_after_connection_close_are_not_counted(both: Both) -> None:
+    """Nothing after a request with `Connection: close` is read."""
     for url in both:
         before = await total(url)
         for last in (post(ONE, CLOSE), post(b"{", CLOSE), post(ONE, CLOSE, target="/v1/%65vents")):
@@ -142,9 +148,9 @@ async def test_what_is_behind_the_last_request_is_not_counted(both: Both) -> Non
         assert await total(url) == before + 2
 
 
-@pytest.mark.parametrize("last", ["no HTTP", "bad chunk", "bad field", "a length and chunks"])
-async def test_what_is_ahead_of_no_http_is_answered(both: Both, last: str) -> None:
-    """Each request has its answer, in order; what is not a request is refused after them, and the connection ends."""
+@pytest.mark.parametrize("last", ["not HTTP", "bad chunk", "bad field", "a length and chunks"])
+async def test_requests_before_invalid_bytes_are_answered(both: Both, last: str) -> None:
+    """Each request is answered in order. Then the invalid bytes are refused and the connection ends."""
     for first in (post(ONE), request("GET", "/healthz"), post(ONE) + request("GET", "/healthz") + post(ONE)):
         count = first.count(b" HTTP/1.1\r\n")
         found = await ask(both.ours, first + CASES[last].sent[0], answers=count + 1)
@@ -152,9 +158,9 @@ async def test_what_is_ahead_of_no_http_is_answered(both: Both, last: str) -> No
         assert [b"\r\nconnection: close\r\n" in answer for answer in found[:-1]] == [False] * count + [True]
 
 
-async def test_metrics_count_alike(valkey_url: str) -> None:
-    """Every request on one server, then on the other: the same events, refusals and problems are counted."""
-    async with both_ways(valkey_url, max_body=MAX_BODY, max_events=10) as servers:
+async def test_both_protocols_count_the_same_metrics(valkey_url: str) -> None:
+    """The same requests on both servers give the same counts of events, refusals and problems."""
+    async with both_servers(valkey_url, max_body=MAX_BODY, max_events=10) as servers:
         counted = []
         for url in servers:
             before = counts()
@@ -168,7 +174,7 @@ async def test_metrics_count_alike(valkey_url: str) -> None:
 
 
 def counts() -> dict[tuple[str, str], float]:
-    """What the metrics count of events and problems."""
+    """The metrics for events and problems."""
     return {
         (sample.name, str(sample.labels)): sample.value
         for metric in REGISTRY.collect()
@@ -177,9 +183,9 @@ def counts() -> dict[tuple[str, str], float]:
     }
 
 
-async def test_keys_are_asked_for_alike(valkey_url: str) -> None:
-    """None, wrong ones, one that may not post and one that may not post there; the body is not looked at before."""
-    told = []
+async def test_both_protocols_check_api_keys_alike(valkey_url: str) -> None:
+    """No API key, invalid ones, one without the scope and one without the board; checked before the body."""
+    expected = []
     for plain in (False, True):
         async with with_keys(valkey_url, plain=plain) as (url, _, keys):
             wrong = [f"nobody.{'x' * 43}", f"all.{'x' * 43}", keys["all"].replace("all.", "posts."), "all", ""]
@@ -190,15 +196,15 @@ async def test_keys_are_asked_for_alike(valkey_url: str) -> None:
                 post(b'[{"key":"a","board":"others"},{"key":"a"}]', bearer(keys["posts"])),
                 post(b'{"key":"a","type":"other"}', bearer(keys["all"])),
             ]  # fmt: skip
-            told.append(await ask(url, *sent, answers=len(sent)))
-    assert without_offsets(told[0]) == without_offsets(told[1])
-    assert statuses(told[0]) == [401] * 6 + [403] + [200] * 5 + [200]
-    assert [b"board_forbidden" in answer for answer in told[0][9:12]] == [True, True, False]
+            expected.append(await ask(url, *sent, answers=len(sent)))
+    assert without_offsets(expected[0]) == without_offsets(expected[1])
+    assert statuses(expected[0]) == [401] * 6 + [403] + [200] * 5 + [200]
+    assert [b"board_forbidden" in answer for answer in expected[0][9:12]] == [True, True, False]
 
 
 @WAYS
-async def test_a_key_that_is_revoked_is_refused_on_an_open_connection(valkey_url: str, *, plain: bool) -> None:
-    """Within five seconds, though the connection and the bytes of its head are known for good."""
+async def test_a_revoked_api_key_is_refused_on_an_open_connection(valkey_url: str, *, plain: bool) -> None:
+    """Within five seconds, even if the head is cached."""
     async with with_keys(valkey_url, plain=plain) as (url, producers, keys), connected(url) as wire:
         sent = post(ONE, bearer(keys["all"]))
         for _ in range(3):
@@ -214,10 +220,10 @@ async def test_a_key_that_is_revoked_is_refused_on_an_open_connection(valkey_url
 
 
 async def test_one_connection_serves_several_producers(valkey_url: str) -> None:
-    """As behind a proxy: what was good for one head is not taken to be so for the next, which differs in its key."""
+    """As behind a proxy: the result for one head is not used for another that differs only in its API key."""
     async with with_keys(valkey_url, plain=False) as (url, _, keys), connected(url) as wire:
         length = ("Content-Length", str(len(ONE)))
-        for fields in ((), (length,)):  # the key before the length, and behind it
+        for fields in ((), (length,)):  # the API key before and after the length
             named = [keys["all"], keys["posts"], f"all.{'x' * (len(keys['all']) - 4)}"]
             good, other, bad = (post(ONE, *fields, bearer(key)) for key in named)
             assert len(bad) == len(good)
@@ -226,16 +232,16 @@ async def test_one_connection_serves_several_producers(valkey_url: str) -> None:
                 assert statuses([await wire.answer()]) == [status]
 
 
-async def test_a_rate_is_told_alike(valkey_url: str) -> None:
-    """429 with the same header fields; before the body is looked at."""
-    async with both_ways(valkey_url, rate=1, burst=1) as servers:
+async def test_both_protocols_apply_rates_alike(valkey_url: str) -> None:
+    """The answer is 429 with the same header fields, before the body is checked."""
+    async with both_servers(valkey_url, rate=1, burst=1) as servers:
         found = await servers.same(post(ONE), post(b"{"), post(ONE, ("Content-Type", "text/plain")), answers=3)
     assert statuses(found) == [200, 429, 429, 200]
     assert b"\r\nretry-after: 1\r\n" in found[1]
 
 
 async def in_turn(url: str, sent: list[bytes]) -> list[bytes]:
-    """The answers to what is sent on one connection, each awaited before the next is sent."""
+    """The answers to requests on one connection, each sent after the previous answer."""
     answers = []
     async with connected(url) as wire:
         for piece in sent:
@@ -245,23 +251,23 @@ async def in_turn(url: str, sent: list[bytes]) -> list[bytes]:
 
 
 async def total(url: str) -> int:
-    """The sum of the board."""
+    """The total score of the board."""
     async with httpx.AsyncClient(base_url=url) as client:
         score: int = (await client.get("/v1/boards/posts")).json()["total_score"]
         return score
 
 
-async def test_a_trailer_says_nothing(both: Both) -> None:
-    """What stands behind a body can't say what it was."""
+async def test_trailers_are_ignored(both: Both) -> None:
+    """A trailer must not change the content type of the body."""
     sent = request("POST", "/v1/events", CHUNKED, body=chunks(ONE)[:-2] + b"Content-Type: application/json\r\n\r\n")
     for target in (b"/v1/events", b"/v1/%65vents"):
         assert statuses(await ask(both.ours, sent.replace(b"/v1/events", target))) == [415, 200]
 
 
-async def test_a_large_body_is_refused_however_its_head_is_known(valkey_url: str) -> None:
-    """Also when a rate has to be asked for first, and when the head is one that was good before."""
+async def test_a_large_body_is_refused_on_every_path(valkey_url: str) -> None:
+    """Including requests whose rate is checked in the store, and requests with a cached head."""
     for rate in (0, 1_000_000):
-        async with both_ways(valkey_url, rate=rate, max_body=100) as servers:
+        async with both_servers(valkey_url, rate=rate, max_body=100) as servers:
             large = post(ONE + b" " * 200)
             assert len(str(len(ONE + b" " * 200))) != len(str(len(ONE)))
             sent = [post(ONE), large, post(ONE), large + post(ONE), post(ONE)]
@@ -272,19 +278,19 @@ async def test_a_large_body_is_refused_however_its_head_is_known(valkey_url: str
 
 
 @pytest.mark.parametrize("rate", [0, 1000])
-async def test_a_store_that_is_away_is_told_alike(own_store: StoreProcess, rate: int) -> None:
-    """503 with Retry-After, on a connection that lives on."""
-    async with both_ways(own_store.url, rate=rate, write_deadline=Duration(1)) as servers:
+async def test_both_protocols_report_an_unavailable_store_alike(own_store: StoreProcess, rate: int) -> None:
+    """The answer is 503 with Retry-After, and the connection stays open."""
+    async with both_servers(own_store.url, rate=rate, write_deadline=Duration(1)) as servers:
         await servers.same(post(ONE))
         own_store.kill()
         found: list[list[bytes]] = []
 
-        async def away() -> bool:
-            """Until it is sure, a server answers that a body may have been counted."""
+        async def is_unavailable() -> bool:
+            """At first, a server answers that a body may have been counted."""
             found[:] = await servers.ask(post(ONE), post(likes(2)), answers=2)
             return all(b"store_unavailable" in answer for answers in found for answer in answers[:2])
 
-        await eventually(away, 60)
+        await eventually(is_unavailable, 60)
         ours, plain = found
         assert ours == plain
         assert statuses(ours) == [503, 503, 200]
@@ -293,8 +299,10 @@ async def test_a_store_that_is_away_is_told_alike(own_store: StoreProcess, rate:
 
 @WAYS
 @pytest.mark.parametrize("ahead", [1, 3])
-async def test_a_server_that_stops_answers_first(own_store: StoreProcess, ahead: int, *, plain: bool) -> None:
-    """What is under way is answered, the last with `connection: close`; idle connections are closed at once."""
+async def test_a_stopping_server_answers_requests_in_progress(
+    own_store: StoreProcess, ahead: int, *, plain: bool
+) -> None:
+    """The last answer has `connection: close`. Idle connections are closed immediately."""
     settings = fresh_settings(own_store.url, shutdown_timeout=5)
     server = run_server(settings, [rolling_board()], plain=plain)
     url = await server.__aenter__()
@@ -304,7 +312,7 @@ async def test_a_server_that_stops_answers_first(own_store: StoreProcess, ahead:
             await each.answer()
         with own_store.frozen():
             await wire.send(post(ONE) * ahead)
-            await ask(url, request("GET", "/healthz"))  # what was sent before is read before
+            await ask(url, request("GET", "/healthz"))  # earlier requests are read by now
             stopping = asyncio.create_task(server.__aexit__(None, None, None))
             assert await idle.rest() == b""
         first, rest = await wire.answer(), await wire.rest()
@@ -316,8 +324,8 @@ async def test_a_server_that_stops_answers_first(own_store: StoreProcess, ahead:
 
 
 @WAYS
-async def test_a_client_that_leaves_harms_nobody(own_store: StoreProcess, *, plain: bool) -> None:
-    """In the middle of a head or a body nothing is counted; before its answer, all is. Nothing is called a fault."""
+async def test_a_client_that_disconnects_harms_nobody(own_store: StoreProcess, *, plain: bool) -> None:
+    """Incomplete requests are not counted and complete ones are. No error is counted."""
     whole = post(likes(3))
     cuts = [b"", whole[:20], whole[:-5], whole + whole[:20], post(ONE, ("Expect", "100-continue"))[:-5]]
     before = counts()

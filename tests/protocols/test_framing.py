@@ -1,4 +1,4 @@
-"""The messages in the bytes of a producer's socket, without a socket."""
+"""Parsing the messages of a producer's WebSocket, without a socket."""
 
 import pytest
 from hypothesis import given
@@ -6,13 +6,13 @@ from hypothesis import strategies as st
 from websockets.frames import Frame, Opcode
 
 from live.protocols.websocket.framing import MessageReader, text_frame
-from tests.protocols.sockets import close, frame, text
+from tests.harness.raw_socket import close, frame, text
 
 MAX_SIZE = 70_000
 
 
 class Received(list[tuple[bytes, bool]]):
-    """Messages; the reader stops at each that says so."""
+    """Received messages; the reader stops after `stop`."""
 
     def __call__(self, body: bytes, is_text: bool) -> bool:  # noqa: FBT001 - as the reader calls it
         """Keep a message."""
@@ -28,16 +28,16 @@ def test_a_message_of_any_size_is_read(size: int) -> None:
     assert received == [(b"x" * size, True)]
 
 
-def test_binary_messages_are_told_from_text() -> None:
-    """Only text has to be UTF-8."""
+def test_binary_messages_are_distinguished_from_text() -> None:
+    """Only text must be UTF-8."""
     reader, received = MessageReader(MAX_SIZE), Received()
     reader.read(frame(Opcode.BINARY, b"\xff"), received)
     assert received == [(b"\xff", False)]
 
 
 @given(st.lists(st.binary(max_size=300), max_size=8), st.data())
-def test_messages_do_not_depend_on_how_the_bytes_are_cut(bodies: list[bytes], data: st.DataObject) -> None:
-    """TCP may deliver them in any pieces."""
+def test_messages_do_not_depend_on_how_the_bytes_are_split(bodies: list[bytes], data: st.DataObject) -> None:
+    """TCP may deliver the bytes in any pieces."""
     stream = b"".join(frame(Opcode.BINARY, body) for body in bodies)
     cuts = sorted(data.draw(st.lists(st.integers(0, len(stream)), max_size=12)))
     reader, received = MessageReader(MAX_SIZE), Received()
@@ -61,8 +61,8 @@ def test_fragments_are_joined() -> None:
     assert b"".join(reader.output()) == Frame(Opcode.PONG, b"ping").serialize(mask=False)
 
 
-def test_a_caller_that_stops_reads_the_rest_later() -> None:
-    """No message is lost, and none comes twice."""
+def test_a_caller_that_stops_can_continue_later() -> None:
+    """No message is lost or repeated."""
     reader, received = MessageReader(MAX_SIZE), Received()
     reader.read(text(b"stop") + text(b"later"), received)
     assert (received, reader.has_more) == ([(b"stop", True)], True)
@@ -72,8 +72,8 @@ def test_a_caller_that_stops_reads_the_rest_later() -> None:
     assert (received[3:], reader.has_more) == ([], False)
 
 
-def test_held_bytes_that_are_no_complete_frame_do_not_ask_to_be_read_again() -> None:
-    """The caller would turn in a circle."""
+def test_incomplete_held_bytes_do_not_set_has_more() -> None:
+    """Otherwise the caller would loop."""
     reader, received = MessageReader(MAX_SIZE), Received()
     reader.read(text(b"x" * 100)[:50], received)
     reader.hold(b"y")
@@ -83,7 +83,7 @@ def test_held_bytes_that_are_no_complete_frame_do_not_ask_to_be_read_again() -> 
 
 
 def test_one_call_reads_a_bounded_number_of_frames() -> None:
-    """Other connections have their turn in between."""
+    """Other connections get their turn."""
     reader, received = MessageReader(MAX_SIZE), Received()
     reader.read(text(b"") * 1000, received)
     assert 0 < len(received) < 1000
@@ -106,7 +106,7 @@ def test_one_call_reads_a_bounded_number_of_frames() -> None:
     ids=["not masked", "too large", "unknown opcode", "a message inside another"],
 )
 def test_a_protocol_error_is_answered_with_its_code(data: bytes, code: int) -> None:
-    """Nothing is read after it."""
+    """Nothing after the error is read."""
     reader, received = MessageReader(MAX_SIZE), Received()
     assert reader.read(data + text(b"after"), received)
     assert not reader.is_open
@@ -116,7 +116,7 @@ def test_a_protocol_error_is_answered_with_its_code(data: bytes, code: int) -> N
 
 
 def test_a_close_frame_is_answered() -> None:
-    """Messages before it are read, and none after it."""
+    """Messages before it are read, messages after it are not."""
     reader, received = MessageReader(MAX_SIZE), Received()
     assert reader.read(text(b"a") + close(1000) + text(b"b"), received)
     assert received == [(b"a", True)]
@@ -124,8 +124,8 @@ def test_a_close_frame_is_answered() -> None:
     assert b"".join(reader.output())[2:4] == (1000).to_bytes(2)
 
 
-def test_frames_that_were_left_are_searched_for_the_clients_close_frame() -> None:
-    """Both sides may begin to close at the same time."""
+def test_a_close_frame_in_the_remaining_bytes_is_found() -> None:
+    """Both sides may start to close at the same time."""
     reader, received = MessageReader(MAX_SIZE), Received()
     reader.read(text(b"stop") + text(b"never read") + close(1000), received)
     reader.close(3001, "the server stops")
@@ -136,5 +136,5 @@ def test_frames_that_were_left_are_searched_for_the_clients_close_frame() -> Non
 
 
 def test_an_answer_is_one_unmasked_text_frame() -> None:
-    """As RFC 6455 wants it from a server."""
+    """RFC 6455 requires it of a server."""
     assert text_frame(b"{}") == b"\x81\x02{}"

@@ -1,17 +1,17 @@
-"""Connections on which a viewer watches take no place of a producer while it does."""
+"""Connections used by a viewer free their producer place for that time."""
 
 from contextlib import AsyncExitStack
 
 from live.settings import Duration
-from tests.protocols.wire import connected, request, statuses
+from tests.harness.wire import connected, request, statuses
 from tests.web.test_live import server
 
 STREAM = request("GET", "/v1/boards/posts/stream")
 HEALTH = request("GET", "/healthz")
 
 
-async def test_a_stream_takes_no_place_of_a_producer(valkey_url: str) -> None:
-    """With every viewer that there may be, all places for producers are free."""
+async def test_a_stream_takes_no_producer_place(valkey_url: str) -> None:
+    """With the maximum number of viewers, all producer places are free."""
     async with AsyncExitStack() as stack:
         client = await stack.enter_async_context(server(valkey_url, max_connections=2, max_viewers=6))
         url = str(client.base_url)
@@ -26,8 +26,8 @@ async def test_a_stream_takes_no_place_of_a_producer(valkey_url: str) -> None:
                 assert statuses([await producer.answer()]) == [200]
 
 
-async def test_a_connection_is_cared_for_after_its_stream(valkey_url: str) -> None:
-    """It takes a place again, in which it may be idle no longer than others."""
+async def test_a_connection_takes_a_place_after_its_stream(valkey_url: str) -> None:
+    """The idle timeout applies to it again."""
     async with server(valkey_url, max_connections=1, idle_timeout=Duration(0.5)) as client:
         url = str(client.base_url)
         async with connected(url) as viewer:
@@ -36,12 +36,12 @@ async def test_a_connection_is_cared_for_after_its_stream(valkey_url: str) -> No
             async with connected(url) as other:
                 await other.send(HEALTH)
                 assert statuses([await other.answer()]) == [200]
-                assert await viewer.rest() == b""  # it was idle, and made room
-                assert await other.rest() == b""  # in its time
+                assert await viewer.rest() == b""  # it was idle and made room
+                assert await other.rest() == b""  # after its idle timeout
 
 
-async def test_after_its_stream_a_connection_takes_nobodys_place(valkey_url: str) -> None:
-    """Where none is free it is closed, and not one that is idle."""
+async def test_a_connection_after_its_stream_closes_no_other(valkey_url: str) -> None:
+    """If no place is free, it is closed itself, rather than an idle one."""
     async with server(valkey_url, max_connections=2, anonymous_admin=True) as client:
         url = str(client.base_url)
         await client.put("/v1/boards/june", json={})

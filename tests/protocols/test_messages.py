@@ -1,4 +1,4 @@
-"""The order of answers on a producer's socket, without a socket."""
+"""The order of answers on a producer's WebSocket, without a socket."""
 
 from live.ingest.committer import Committed
 from live.ingest.replies import Reply, json_reply
@@ -7,13 +7,13 @@ from live.protocols.websocket.messages import Message, MessageQueue
 
 
 class Socket:
-    """Answers as soon as the store does."""
+    """A socket that answers as soon as the store does."""
 
     def __init__(self) -> None:
         self.queue = MessageQueue()
 
     def resolve(self, message: Message, outcome: Committed | Exception) -> None:
-        """Answer with what became of the event."""
+        """Answer with the outcome of the event."""
         self.answer(message, json_reply(b"%d" % (outcome.offset or 0) if isinstance(outcome, Committed) else b"error"))
 
     def answer(self, message: Message, reply: Reply) -> None:
@@ -27,8 +27,8 @@ class Socket:
         return message
 
 
-def test_answers_go_out_in_the_order_of_the_messages() -> None:
-    """An answer that is known early waits."""
+def test_answers_are_sent_in_the_order_of_the_messages() -> None:
+    """An answer that is known early waits for earlier ones."""
     socket = Socket()
     first, second = socket.add(), socket.add()
     second.resolve(Committed(2, {}))
@@ -39,7 +39,7 @@ def test_answers_go_out_in_the_order_of_the_messages() -> None:
 
 
 def test_messages_that_share_a_reply_share_its_frame() -> None:
-    """A batch is answered with one reply; encoding it for each message would cost more than the rest."""
+    """A batch has one reply; encoding it for each message would be the main cost."""
     socket, reply = Socket(), json_reply(b"{}")
     messages = [socket.add() for _ in range(3)]
     for message in messages:
@@ -48,8 +48,8 @@ def test_messages_that_share_a_reply_share_its_frame() -> None:
     assert all(other is first for other in others)
 
 
-def test_a_held_message_stops_the_reading() -> None:
-    """The producer is above its rate: its messages stay in its own buffers."""
+def test_a_held_message_stops_reading() -> None:
+    """The producer exceeds its rate, so its messages stay in its own buffers."""
     socket = Socket()
     held = socket.add()
     socket.queue.hold(held)
@@ -60,7 +60,7 @@ def test_a_held_message_stops_the_reading() -> None:
 
 
 def test_a_bounded_number_of_messages_is_read_ahead() -> None:
-    """A producer that reads no answers is not read."""
+    """The server stops reading from a producer that reads no answers."""
     socket = Socket()
     messages = []
     while not socket.queue.is_ahead:
@@ -71,8 +71,8 @@ def test_a_bounded_number_of_messages_is_read_ahead() -> None:
     assert not socket.queue.is_ahead
 
 
-def test_dropping_held_messages_keeps_those_that_were_submitted() -> None:
-    """They are counted, so they are answered."""
+def test_dropping_held_messages_keeps_submitted_ones() -> None:
+    """Submitted messages are counted, so they are answered."""
     socket = Socket()
     submitted = socket.add()
     for _ in range(2):

@@ -11,7 +11,7 @@ from live.protocols.http.requests import Piece
 
 
 class Exchange:
-    """A request that answers when it is told to."""
+    """A request whose answer the test sets."""
 
     def __init__(self, *, keep_alive: bool = True) -> None:
         self.keep_alive = keep_alive
@@ -26,7 +26,7 @@ class Exchange:
         return self.reply is not None
 
     def begin(self) -> None:
-        """Note that it was its turn."""
+        """Record that the request began."""
         self.began = True
 
     def receive(self, data: bytes, *, last: bool) -> None:
@@ -35,12 +35,12 @@ class Exchange:
         self.is_complete = last
 
     def disconnect(self) -> None:
-        """Note that nobody waits for the answer."""
+        """Record that no answer is wanted."""
         self.disconnected = True
 
 
 def filled(count: int) -> tuple[Pipeline, Sequence[Exchange]]:
-    """A pipeline with so many complete requests."""
+    """A pipeline with `count` complete requests."""
     pipeline = Pipeline()
     exchanges = [Exchange() for _ in range(count)]
     for exchange in exchanges:
@@ -55,7 +55,7 @@ def answer(exchange: Exchange, body: bytes = b"{}") -> Reply:
 
 
 def test_replies_wait_for_the_replies_to_earlier_requests() -> None:
-    """A reply that is known early is sent late."""
+    """A reply that is known early is sent in its turn."""
     pipeline, (first, second, third) = filled(3)
     two = answer(second)
     assert pipeline.take_answered() == []
@@ -76,8 +76,8 @@ def test_nothing_follows_the_last_reply() -> None:
     assert pipeline.take_answered() == [(one, False)]
 
 
-def test_a_body_goes_to_the_request_that_it_belongs_to() -> None:
-    """Also when earlier requests have no answers yet."""
+def test_a_body_goes_to_its_request() -> None:
+    """Even if earlier requests have no answers yet."""
     pipeline, (first,) = filled(1)
     exchange = Exchange()
     assert not pipeline.add(exchange, has_body=True)
@@ -89,8 +89,8 @@ def test_a_body_goes_to_the_request_that_it_belongs_to() -> None:
     assert pipeline.arriving is None
 
 
-def test_a_body_that_the_application_does_not_read_stops_the_reading() -> None:
-    """Its pieces would pile up in memory."""
+def test_a_body_that_the_application_does_not_read_stops_reading() -> None:
+    """Otherwise its pieces would pile up in memory."""
     pipeline, exchange = Pipeline(), Exchange()
     assert pipeline.add(exchange, has_body=True)
     seen = [pipeline.has_room]
@@ -99,7 +99,7 @@ def test_a_body_that_the_application_does_not_read_stops_the_reading() -> None:
 
 
 def test_a_bounded_number_of_requests_is_read_ahead() -> None:
-    """A client that sends without reading answers fills its own buffers, not ours."""
+    """A client that reads no answers fills its own buffers, not ours."""
     pipeline = Pipeline()
     count = 0
     while pipeline.has_room:
@@ -111,8 +111,8 @@ def test_a_bounded_number_of_requests_is_read_ahead() -> None:
     assert pipeline.has_room
 
 
-def test_the_client_owes_a_body_only_while_no_complete_request_waits_for_us() -> None:
-    """Its deadline runs while it sends, not while we work."""
+def test_a_client_is_late_only_while_no_complete_request_waits() -> None:
+    """Its deadline runs while it sends, not while the server works."""
     pipeline, exchange = Pipeline(), Exchange()
     seen = [pipeline.awaits_answer]
     pipeline.add(exchange, has_body=True)
@@ -128,7 +128,7 @@ def test_the_client_owes_a_body_only_while_no_complete_request_waits_for_us() ->
 
 
 def test_a_request_that_is_cut_off_gets_no_answer() -> None:
-    """The requests before it do."""
+    """Earlier requests still get theirs."""
     pipeline, (first,) = filled(1)
     exchange = Exchange()
     pipeline.add(exchange, has_body=True)
@@ -141,7 +141,7 @@ def test_a_request_that_is_cut_off_gets_no_answer() -> None:
 
 
 def test_a_request_with_an_answer_is_not_withdrawn() -> None:
-    """It would get two answers."""
+    """Otherwise it would get two answers."""
     pipeline, exchange = Pipeline(), Exchange()
     pipeline.add(exchange, has_body=True)
     answer(exchange)
@@ -151,7 +151,7 @@ def test_a_request_with_an_answer_is_not_withdrawn() -> None:
 
 
 def test_after_a_stop_the_last_request_ends_the_connection() -> None:
-    """The earlier ones keep it open."""
+    """Earlier requests keep the connection open."""
     pipeline, (first, second) = filled(2)
     assert pipeline.stop()
     assert not pipeline.has_room
@@ -159,13 +159,13 @@ def test_after_a_stop_the_last_request_ends_the_connection() -> None:
     assert (first.keep_alive, second.keep_alive) == (True, False)
 
 
-def test_a_stop_with_nothing_to_answer_says_so() -> None:
-    """The caller has to end the connection."""
+def test_a_stop_without_requests_returns_false() -> None:
+    """The caller then ends the connection."""
     assert not Pipeline().stop()
 
 
-def test_a_body_is_read_to_its_end_after_a_stop() -> None:
-    """Its request is answered."""
+def test_an_incomplete_body_is_read_to_its_end_after_a_stop() -> None:
+    """Its request is still answered."""
     pipeline, exchange = Pipeline(), Exchange()
     pipeline.add(exchange, has_body=True)
     assert pipeline.stop()
@@ -175,7 +175,7 @@ def test_a_body_is_read_to_its_end_after_a_stop() -> None:
 
 
 def test_a_client_that_leaves_disconnects_every_request() -> None:
-    """Nothing of it stays in the pipeline."""
+    """The pipeline is empty afterwards."""
     pipeline, exchanges = filled(3)
     pipeline.disconnect()
     assert all(exchange.disconnected for exchange in exchanges)
@@ -184,7 +184,7 @@ def test_a_client_that_leaves_disconnects_every_request() -> None:
 
 
 def test_the_exchange_at_the_front_begins() -> None:
-    """Only that one: the application writes to the connection by itself."""
+    """Only the first one: the application writes directly to the connection."""
     pipeline, (first, second) = filled(2)
     pipeline.begin_first()
     assert (first.began, second.began) == (True, False)
@@ -192,7 +192,7 @@ def test_the_exchange_at_the_front_begins() -> None:
 
 @pytest.mark.parametrize("waiting", [0, 1])
 def test_a_refusal_waits_for_earlier_answers_and_ends_the_connection(waiting: int) -> None:
-    """It is answered in its turn like any other request."""
+    """It is answered in its turn, like any other request."""
     pipeline, exchanges = filled(waiting)
     refusal = Refusal(ProblemError("malformed_request", "not HTTP"))
     pipeline.add(refusal, has_body=False)

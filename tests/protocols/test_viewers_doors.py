@@ -1,4 +1,4 @@
-"""How viewers come in, are turned away, and leave: on our protocol and on the plain ASGI route."""
+"""How viewers are admitted, refused and disconnected, on our protocol and on the plain ASGI route."""
 
 import asyncio
 import random
@@ -12,10 +12,10 @@ import msgspec
 import pytest
 
 from live.protocols.http.connection import HttpProtocol
-from tests.protocols.sockets import HANDSHAKE, RawSocket, close, frame
-from tests.protocols.watching import WATCH, Served, apply_next, follow, long, on_uvloop, served, until, watch
-from tests.protocols.wire import Wire, connected, request
-from tests.support import ModelViewer
+from tests.harness.raw_socket import HANDSHAKE, RawSocket, close, frame
+from tests.harness.viewer import ModelViewer
+from tests.harness.watching import WATCH, Served, apply_next, follow, long, on_uvloop, served, until, watch
+from tests.harness.wire import Wire, connected, request
 
 WAYS = pytest.mark.parametrize("plain", [False, True], ids=["ours", "plain"])
 VERSION_12 = (*HANDSHAKE[:2], ("Sec-WebSocket-Version", "12"), HANDSHAKE[3])
@@ -23,13 +23,13 @@ VERSION_12 = (*HANDSHAKE[:2], ("Sec-WebSocket-Version", "12"), HANDSHAKE[3])
 REFUSED = {
     "unknown board": (request("GET", "/v1/boards/none/live", *HANDSHAKE), 404),
     "board of another alphabet": (request("GET", "/v1/boards/%C3%A4/live", *HANDSHAKE), 404),
-    "board that is no text": (request("GET", "/v1/boards/%ff/live", *HANDSHAKE), 404),
-    "no limit": (request("GET", WATCH + "?limit=0", *HANDSHAKE), 400),
+    "board that is not UTF-8": (request("GET", "/v1/boards/%ff/live", *HANDSHAKE), 404),
+    "limit of zero": (request("GET", WATCH + "?limit=0", *HANDSHAKE), 400),
     "large limit": (request("GET", WATCH + "?limit=101", *HANDSHAKE), 400),
     "odd limit": (request("GET", WATCH + "?limit=%20", *HANDSHAKE), 400),
     "odd interval": (request("GET", WATCH + "?interval=soon", *HANDSHAKE), 400),
     "other page": (request("GET", WATCH, *HANDSHAKE, ("Origin", "https://evil.example")), 403),
-    "page of nobody": (request("GET", WATCH, *HANDSHAKE, ("Origin", "null")), 403),
+    "opaque origin": (request("GET", WATCH, *HANDSHAKE, ("Origin", "null")), 403),
     "other page, unknown board": (
         request("GET", "/v1/boards/none/live", *HANDSHAKE, ("Origin", "https://evil.example")), 403
     ),
@@ -41,7 +41,7 @@ REFUSED = {
 
 
 async def refusal(server: Served, sent: bytes) -> tuple[int, dict[str, str], bytes]:
-    """The answer to a request, and that it is the last thing on its connection."""
+    """The answer to a request, which must be the last on its connection."""
     async with connected(server.url) as wire:
         await wire.send(sent)
         answer = _Answer()
@@ -52,7 +52,7 @@ async def refusal(server: Served, sent: bytes) -> tuple[int, dict[str, str], byt
 
 
 class _Answer:
-    """An HTTP answer that is parsed."""
+    """A parsed HTTP answer."""
 
     def __init__(self) -> None:
         self.headers: dict[str, str] = {}
@@ -72,8 +72,8 @@ class _Answer:
 
 @pytest.mark.parametrize("setting", ["", "max_viewers", "max_board_viewers", "max_address_viewers"])
 @on_uvloop
-async def test_both_ways_refuse_alike(valkey_url: str, setting: str) -> None:
-    """The same statuses, the same header fields, the same bodies, byte for byte."""
+async def test_both_protocols_refuse_viewers_alike(valkey_url: str, setting: str) -> None:
+    """With the same statuses, header fields and bodies, byte for byte."""
     limits: dict[str, Any] = {setting: 0} if setting else {}
     cases = {"full": (request("GET", WATCH, *HANDSHAKE), 503)} if setting else REFUSED
     async with (
@@ -81,30 +81,30 @@ async def test_both_ways_refuse_alike(valkey_url: str, setting: str) -> None:
         served(valkey_url, plain=True, **limits) as plain,
     ):
         for name, (sent, status) in cases.items():
-            told = await refusal(ours, sent)
-            assert told[0] == status, name
-            assert told == await refusal(plain, sent), name
+            found = await refusal(ours, sent)
+            assert found[0] == status, name
+            assert found == await refusal(plain, sent), name
             if setting:
-                problem = msgspec.json.decode(told[2])
-                assert (problem["code"], told[1]["retry-after"]) == ("too_many_viewers", "5")
+                problem = msgspec.json.decode(found[2])
+                assert (problem["code"], found[1]["retry-after"]) == ("too_many_viewers", "5")
                 assert setting in problem["detail"]
-        await empty(ours)
-        await empty(plain)
+        await expect_empty(ours)
+        await expect_empty(plain)
 
 
-async def empty(server: Served) -> None:
-    """See that nobody watches, and that no connection has a place."""
+async def expect_empty(server: Served) -> None:
+    """Check that no viewer and no connection holds a place."""
     limits = server.live.limits
     await server.client.aclose()
-    await until(lambda: not (server.watching or limits._open or limits._owing or limits._idle))
+    await until(lambda: not (server.watching or limits._open or limits._receiving or limits._idle))
     assert not server.live.reaper._connections
 
 
 @WAYS
 @pytest.mark.parametrize("setting", ["max_viewers", "max_board_viewers", "max_address_viewers"])
 @on_uvloop
-async def test_who_leaves_makes_room(valkey_url: str, setting: str, *, plain: bool) -> None:
-    """However it leaves: by a close, by hanging up, or by a reset."""
+async def test_a_viewer_that_leaves_makes_room(valkey_url: str, setting: str, *, plain: bool) -> None:
+    """Whether it closes the WebSocket, closes the connection, or resets it."""
     limits: dict[str, Any] = {setting: 2}
     async with served(valkey_url, plain=plain, **limits) as server:
         shake = request("GET", WATCH, *HANDSHAKE)
@@ -122,11 +122,11 @@ async def test_who_leaves_makes_room(valkey_url: str, setting: str, *, plain: bo
                 async with watch(server.url) as third:
                     await third.receive()
                     assert (await refusal(server, shake))[0] == 503
-        await empty(server)
+        await expect_empty(server)
 
 
 def reset(socket: RawSocket) -> None:
-    """Leave without a word."""
+    """Reset a connection."""
     own = socket.wire.writer.get_extra_info("socket")
     own.setsockopt(SOL_SOCKET, SO_LINGER, struct.pack("ii", 1, 0))
     socket.wire.writer.transport.abort()
@@ -134,8 +134,8 @@ def reset(socket: RawSocket) -> None:
 
 @WAYS
 @on_uvloop
-async def test_500_come_and_go(valkey_url: str, *, plain: bool) -> None:
-    """Some before the handshake is whole, some right behind it, some refused, some later: none keeps a place."""
+async def test_500_viewers_come_and_go(valkey_url: str, *, plain: bool) -> None:
+    """Some leave during the handshake, some right after it, some are refused: none keeps a place."""
     chance = random.Random(1)
     async with served(valkey_url, plain=plain, max_connections=50, max_viewers=40) as server:
         shake = request("GET", WATCH, *HANDSHAKE)
@@ -155,12 +155,12 @@ async def test_500_come_and_go(valkey_url: str, *, plain: bool) -> None:
             model = ModelViewer()
             await follow(socket, model, await server.post({"key": "a"}))
             assert server.watching == 1
-        await empty(server)
+        await expect_empty(server)
 
 
 @on_uvloop
-async def test_descriptors_that_are_used_again_bring_nothing_foreign(valkey_url: str) -> None:
-    """Viewers of two boards' sizes go without a word while others come: every message follows from the one before."""
+async def test_reused_file_descriptors_receive_no_foreign_frames(valkey_url: str) -> None:
+    """Viewers disconnect without a close while others connect: every message must follow from the previous one."""
     async with served(valkey_url) as server:
         await server.post(*({"key": f"k{number}", "amount": number} for number in range(100)))
         chance, over = random.Random(2), False
@@ -189,12 +189,12 @@ async def test_descriptors_that_are_used_again_bring_nothing_foreign(valkey_url:
         over = True
         await changing
         assert sum(shown) > 500
-        await empty(server)
+        await expect_empty(server)
 
 
 @on_uvloop
-async def test_an_answer_that_waits_is_sent_before_the_handshake_is(valkey_url: str) -> None:
-    """A client asks for a large page, does not read it, and goes over to WebSocket: nothing comes in its middle."""
+async def test_an_unread_answer_is_sent_before_the_handshake(valkey_url: str) -> None:
+    """A client requests a large page, does not read it, and upgrades to WebSocket: the page arrives intact."""
     async with served(valkey_url) as server, connected(server.url, window=4096) as wire:
         for start in range(0, 1000, 100):
             await server.post(*({"key": long(start + number)} for number in range(100)))

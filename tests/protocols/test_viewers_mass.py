@@ -1,4 +1,4 @@
-"""Many viewers of one process: those that are slow stay, if they take anything, and nobody feels them."""
+"""Many viewers of one process: slow ones stay connected while they make progress, and do not slow down others."""
 
 import asyncio
 import struct
@@ -19,15 +19,18 @@ from websockets.protocol import State
 from websockets.uri import parse_uri
 
 from live.settings import Duration
-from tests.protocols.sockets import HANDSHAKE
-from tests.protocols.watching import WATCH, on_uvloop
-from tests.protocols.wire import request
-from tests.support import ModelViewer, ServerProcess, StoreProcess, fresh_settings
+from tests.harness.raw_socket import HANDSHAKE
+from tests.harness.server import ServerProcess
+from tests.harness.settings import fresh_settings
+from tests.harness.store import StoreProcess
+from tests.harness.viewer import ModelViewer
+from tests.harness.watching import WATCH, on_uvloop
+from tests.harness.wire import request
 
 pytestmark = [pytest.mark.slow, pytest.mark.fault]
 
 HEALTHY, STALLED, TRICKLING = 1000, 50, 50
-RATE: Final = 1024  # bytes a second
+RATE: Final = 1024  # bytes per second
 SHAKE: Final = request("GET", WATCH + "?limit=10", *HANDSHAKE)
 PING: Final = Frame(Opcode.PING, b"").serialize(mask=False)
 PONG: Final = Frame(Opcode.PONG, b"").serialize(mask=True)
@@ -35,8 +38,8 @@ POSTS: Final = 100
 ROUNDS: Final = 8  # at most
 
 
-async def knock(url: str, **options: int) -> socket:
-    """A connection that has asked to watch; its buffers are those of a phone far away, where options are given."""
+async def request_to_watch(url: str, **options: int) -> socket:
+    """A connection with a sent handshake. The options make its buffers as small as those of a distant phone."""
     own, address = socket(), urlsplit(url)
     for name, value in options.items():
         own.setsockopt(*{"window": (SOL_SOCKET, SO_RCVBUF), "segment": (IPPROTO_TCP, TCP_MAXSEG)}[name], value)
@@ -48,7 +51,7 @@ async def knock(url: str, **options: int) -> socket:
 
 
 class Trickle:
-    """A viewer that takes a kilobyte a second, and answers pings as it comes to them."""
+    """A viewer that reads one kilobyte per second and answers pings as it reads them."""
 
     def __init__(self, own: socket) -> None:
         self.own = own
@@ -69,12 +72,12 @@ class Trickle:
             for event in parser.events_received():
                 if isinstance(event, Frame) and event.opcode is Opcode.TEXT:
                     self.model.receive(bytes(event.data))
-            for said in parser.data_to_send():
-                await loop.sock_sendall(self.own, said)
+            for data in parser.data_to_send():
+                await loop.sock_sendall(self.own, data)
             await asyncio.sleep(begun + taken / RATE - loop.time())
 
     async def leave(self) -> None:
-        """Go without a word; a message that did not follow from the one before is raised here."""
+        """Reset the connection, and raise the error of a message that did not follow from the previous one."""
         if self.running.done():
             self.running.result()
         self.running.cancel()
@@ -89,7 +92,7 @@ def hang_up(own: socket) -> None:
 
 
 class Healthy(asyncio.Protocol):
-    """A viewer that notes when it saw where the board stands."""
+    """A viewer that records when it saw each offset."""
 
     def __init__(self, seen: dict[int, list[float]]) -> None:
         self._seen = seen
@@ -99,7 +102,7 @@ class Healthy(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         now = time.perf_counter()
-        if PING in data:  # with a frame before it or behind it; no text has these bytes
+        if PING in data:  # between other frames; no text contains these bytes
             self._transport.write(PONG)
         while found := data.find(b'"offset":') + 1:
             end = data.index(b",", found)
@@ -108,7 +111,7 @@ class Healthy(asyncio.Protocol):
 
 
 class Crowd:
-    """A server with a board of ten keys, and a thousand who watch it."""
+    """A server with a board of ten members, and a thousand viewers."""
 
     def __init__(self, url: str, client: httpx.AsyncClient) -> None:
         self.url = url
@@ -116,19 +119,19 @@ class Crowd:
         self.seen: dict[int, list[float]] = {}
 
     async def change(self) -> int:
-        """Change the whole top; gives where the board then stands."""
+        """Change the whole top; returns the new offset."""
         events = [{"key": f"{number}".ljust(100, "x"), "amount": number + 1} for number in range(10)]
         offset: int = (await self.client.post("/v1/events", json=events)).json()["offsets"]["posts"]
         return offset
 
-    async def come(self, viewers: int) -> None:
-        """Have healthy viewers come."""
+    async def add_viewers(self, viewers: int) -> None:
+        """Connect healthy viewers."""
         for _ in range(viewers):
-            own = await knock(self.url)
+            own = await request_to_watch(self.url)
             await asyncio.get_running_loop().create_connection(lambda: Healthy(self.seen), sock=own)
 
     async def p99(self) -> float:
-        """How long the slowest percent waits for a change, from before it is posted."""
+        """The 99th percentile of the seconds from before a POST until a viewer has seen its change."""
         took: list[float] = []
         for _ in range(POSTS):
             self.seen.clear()
@@ -143,7 +146,7 @@ class Crowd:
 
 @asynccontextmanager
 async def crowd(store: StoreProcess, folder: Path, **changes: Any) -> AsyncIterator[Crowd]:
-    """The server in its own process."""
+    """A server in its own process."""
     server = ServerProcess(fresh_settings(store.url, **changes), folder)
     server.start()
     async with httpx.AsyncClient(base_url=server.url, timeout=30) as client:
@@ -155,43 +158,47 @@ async def crowd(store: StoreProcess, folder: Path, **changes: Any) -> AsyncItera
 
 @pytest.mark.timeout(240)
 @on_uvloop
-async def test_healthy_viewers_do_not_feel_slow_ones(own_store: StoreProcess, tmp_path: Path) -> None:
-    """p99 of a thousand, with and without fifty that never read and fifty at 1 KB/s beside them."""
+async def test_slow_viewers_do_not_slow_down_healthy_ones(own_store: StoreProcess, tmp_path: Path) -> None:
+    """p99 of a thousand viewers, with and without fifty that never read and fifty that read 1 KB/s."""
     changes = {"conflation_interval": Duration(0.01), "slow_timeout": Duration(600)}
     async with crowd(own_store, tmp_path, **changes) as server:
         await server.change()
-        await server.come(HEALTHY)
+        await server.add_viewers(HEALTHY)
         await server.p99()
-        alone, beside = list[float](), list[float]()
-        # Other work on this machine slows down single rounds. Slow viewers, if they are felt, slow down every round.
-        while len(beside) < ROUNDS and (len(beside) < 2 or min(beside) > 1.2 * min(alone)):
+        alone, with_slow = list[float](), list[float]()
+        # Other work on this machine slows down single rounds. Slow viewers would slow down every round.
+        while len(with_slow) < ROUNDS and (len(with_slow) < 2 or min(with_slow) > 1.2 * min(alone)):
             alone.append(await server.p99())
-            stalled = [await knock(server.url, window=4096) for _ in range(STALLED)]
-            trickling = [Trickle(await knock(server.url, window=4096, segment=1400)) for _ in range(TRICKLING)]
+            stalled = [await request_to_watch(server.url, window=4096) for _ in range(STALLED)]
+            trickling = [
+                Trickle(await request_to_watch(server.url, window=4096, segment=1400)) for _ in range(TRICKLING)
+            ]
             for _ in range(60):
                 await server.change()
                 await asyncio.sleep(0.02)
-            beside.append(await server.p99())
+            with_slow.append(await server.p99())
             for trickle in trickling:
                 assert not trickle.running.done()
                 await trickle.leave()
             for own in stalled:
                 hang_up(own)
-        assert min(beside) <= 1.2 * min(alone)
+        assert min(with_slow) <= 1.2 * min(alone)
 
 
 @pytest.mark.timeout(240)
 @on_uvloop
-async def test_a_viewer_at_a_kilobyte_a_second_stays(own_store: StoreProcess, tmp_path: Path) -> None:
-    """Over more than `slow_timeout` and a round of pings it lags, is never let go, and in the end holds the top.
+async def test_a_viewer_that_reads_a_kilobyte_per_second_stays_connected(
+    own_store: StoreProcess, tmp_path: Path
+) -> None:
+    """Over more than `slow_timeout` and a round of pings it lags but stays connected, and finally holds the top.
 
-    Its buffers are small: a kernel that has a large one says nothing of what is read of it for as long as half of it
-    takes, and then nobody can tell it from one that never reads.
+    Its buffers are small. With a large buffer, the kernel announces free space only when half of it is read, and until
+    then the viewer looks like one that never reads.
     """
     async with crowd(own_store, tmp_path, conflation_interval=Duration(0.05), slow_timeout=Duration(8)) as server:
         await server.change()
         trickling = [
-            Trickle(await knock(server.url, window=window, segment=segment))
+            Trickle(await request_to_watch(server.url, window=window, segment=segment))
             for window in (2048, 4096)
             for segment in (536, 1400)
         ]
@@ -201,7 +208,7 @@ async def test_a_viewer_at_a_kilobyte_a_second_stays(own_store: StoreProcess, tm
             await asyncio.sleep(0.05)
         while any(trickle.model.offset < last for trickle in trickling):
             for trickle in trickling:
-                assert not trickle.running.done() or trickle.running.result(), "it is not let go"
+                assert not trickle.running.done() or trickle.running.result(), "the viewer was disconnected"
             assert time.monotonic() < end + 90
             await asyncio.sleep(0.1)
         page = (await server.client.get("/v1/boards/posts?limit=10")).json()

@@ -1,4 +1,4 @@
-"""Viewers over TLS: nothing goes straight to a socket there, and all is as it is over TCP."""
+"""Viewers over TLS: frames do not go directly to a socket, and everything works as over TCP."""
 
 import asyncio
 import shutil
@@ -13,8 +13,8 @@ from websockets.exceptions import ConnectionClosed
 
 from live.protocols.websocket.viewer import ViewerSocket
 from live.settings import Duration
-from tests.protocols.watching import WATCH, Served, on_uvloop, served, until
-from tests.support import ModelViewer
+from tests.harness.viewer import ModelViewer
+from tests.harness.watching import WATCH, Served, on_uvloop, served, until
 
 OPENSSL = shutil.which("openssl") or ""
 pytestmark = pytest.mark.skipif(not OPENSSL, reason="openssl is not installed")
@@ -22,7 +22,7 @@ pytestmark = pytest.mark.skipif(not OPENSSL, reason="openssl is not installed")
 
 @pytest.fixture(scope="module")
 def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A certificate of our own and its key, in one file."""
+    """A self-signed certificate with its private key, in one file."""
     folder = tmp_path_factory.mktemp("tls")
     key, certificate, both = folder / "key.pem", folder / "certificate.pem", folder / "both.pem"
     subprocess.run(
@@ -41,26 +41,26 @@ def watching(server: Served, certificate: Path, query: str = "") -> connect:
 
 
 async def follow(socket: ClientConnection, model: ModelViewer, offset: int) -> None:
-    """Apply messages until the viewer stands at an offset."""
+    """Apply messages until the viewer reaches an offset."""
     async with asyncio.timeout(20):
         while model.offset < offset:
             model.receive(await socket.recv())
 
 
 async def drain(socket: ClientConnection) -> None:
-    """Take messages until the connection ends."""
+    """Read messages until the connection ends."""
     while True:
         await socket.recv()
 
 
 async def top(server: Served, size: int) -> object:
-    """The first so many records."""
+    """The first `size` records."""
     return (await server.client.get(f"/v1/boards/posts?limit={size}")).json()["records"]
 
 
 @on_uvloop
-async def test_viewers_over_tls_hold_the_top(valkey_url: str, certificate: Path) -> None:
-    """Small frames and large ones; each small one is sent at once, and the viewer stays in its cohort."""
+async def test_viewers_over_tls_reach_the_top(valkey_url: str, certificate: Path) -> None:
+    """With small and large frames. Small frames are sent immediately, so the viewer stays in its cohort."""
     async with (
         served(valkey_url, certificate=certificate) as server,
         watching(server, certificate, "?limit=3") as small,
@@ -80,12 +80,12 @@ async def test_viewers_over_tls_hold_the_top(valkey_url: str, certificate: Path)
 
 
 @on_uvloop
-async def test_a_slow_viewer_over_tls_skips(valkey_url: str, certificate: Path) -> None:
-    """It has a fixed amount waiting, and no backlog: when it reads again, it soon stands where the board does."""
+async def test_a_slow_viewer_over_tls_skips_changes(valkey_url: str, certificate: Path) -> None:
+    """A bounded amount waits for it, without a backlog: when it reads again, it soon reaches the board's offset."""
     async with served(valkey_url, certificate=certificate) as server:
         await server.fill()
         async with watching(server, certificate, "?limit=100") as socket:
-            (viewer,) = (viewer for turn in server.live.reaper._turns for viewer in turn)
+            (viewer,) = (viewer for slot in server.live.reaper._slots for viewer in slot)
             assert isinstance(viewer, ViewerSocket)
             await until(lambda: viewer.viewer is not None)
             number = 0
@@ -100,8 +100,8 @@ async def test_a_slow_viewer_over_tls_skips(valkey_url: str, certificate: Path) 
 
 
 @on_uvloop
-async def test_a_viewer_over_tls_that_takes_nothing_is_too_slow(valkey_url: str, certificate: Path) -> None:
-    """It is dropped, as over TCP."""
+async def test_a_viewer_over_tls_without_progress_is_disconnected(valkey_url: str, certificate: Path) -> None:
+    """As over TCP."""
     async with served(valkey_url, certificate=certificate, slow_timeout=Duration(0.5)) as server:
         await server.fill()
         async with watching(server, certificate, "?limit=100") as socket:
@@ -116,8 +116,8 @@ async def test_a_viewer_over_tls_that_takes_nothing_is_too_slow(valkey_url: str,
 
 
 @on_uvloop
-async def test_closes_over_tls(valkey_url: str, certificate: Path) -> None:
-    """From either side, with their codes; pings are answered."""
+async def test_closing_over_tls(valkey_url: str, certificate: Path) -> None:
+    """From either side, with the right codes; pings are answered."""
     async with served(valkey_url, certificate=certificate) as server:
         async with watching(server, certificate) as socket:
             await socket.recv()
@@ -135,7 +135,7 @@ async def test_closes_over_tls(valkey_url: str, certificate: Path) -> None:
 
 @on_uvloop
 async def test_the_refusal_of_a_large_body_arrives_over_tls(valkey_url: str, certificate: Path) -> None:
-    """A client that sends six megabytes and closes after them reads the answer, not a reset."""
+    """A client that sends six megabytes before it reads gets the answer, not a reset."""
     trust = ssl.create_default_context(cafile=certificate)
     async with served(valkey_url, certificate=certificate) as server:
         host, port = server.url.removeprefix("https://").split(":")

@@ -15,10 +15,14 @@ from websockets.frames import Opcode
 
 from live.protocols.websocket import heartbeat
 from live.settings import Duration
-from tests.protocols.keys import bearer, with_keys
-from tests.protocols.sockets import HANDSHAKE, PATH, RawSocket, close, frame, raw_socket, text
-from tests.protocols.wire import ask, connected, likes, request, statuses
-from tests.support import StoreProcess, eventually, fresh_settings, rolling_board, run_server
+from tests.harness.boards import rolling_board
+from tests.harness.producers import bearer, with_keys
+from tests.harness.raw_socket import HANDSHAKE, PATH, RawSocket, close, frame, raw_socket, text
+from tests.harness.server import run_server
+from tests.harness.settings import fresh_settings
+from tests.harness.store import StoreProcess
+from tests.harness.waiting import eventually
+from tests.harness.wire import ask, connected, likes, request, statuses
 
 ONE = b'{"key":"a"}'
 MAX_BODY = 4096

@@ -6,7 +6,9 @@ from pathlib import Path
 import pytest
 
 from live.domain.board_file import BoardChoice, make_board
-from tests.support import fresh_settings, rolling_board, run_server
+from tests.harness.boards import rolling_board
+from tests.harness.server import run_server
+from tests.harness.settings import fresh_settings
 
 
 @pytest.fixture(autouse=True)

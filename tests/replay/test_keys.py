@@ -16,8 +16,10 @@ from live.replay.options import Options
 from live.settings import Settings
 from live.store.connection.client import connect
 from live.store.registry.producers import ProducerStore
+from tests.harness.boards import rolling_board
+from tests.harness.server import run_server
+from tests.harness.settings import fresh_settings
 from tests.replay.support import many, noted, scores, send, sums, write
-from tests.support import fresh_settings, rolling_board, run_server
 
 SECRET = "do-not-show-this-to-anybody"  # noqa: S105
 

@@ -18,8 +18,13 @@ from live.replay.memory import Note, note_path
 from live.replay.options import Options
 from live.replay.run import Outcome, replay
 from live.settings import Duration
-from tests.replay.support import Event, free_port, many, noted, scores, send, sums, write
-from tests.support import ServerProcess, StoreProcess, eventually, fresh_settings, rolling_board, run_server
+from tests.harness.boards import rolling_board
+from tests.harness.network import free_port
+from tests.harness.server import ServerProcess, run_server
+from tests.harness.settings import fresh_settings
+from tests.harness.store import StoreProcess
+from tests.harness.waiting import eventually
+from tests.replay.support import Event, many, noted, scores, send, sums, write
 
 START = 1_431_856_800  # 17 May 2015 10:00 UTC
 

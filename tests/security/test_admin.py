@@ -12,7 +12,10 @@ from live.domain.board_file import BoardChoice, VotesChoice, make_board
 from live.domain.producer import Scope
 from live.store.connection.client import connect
 from live.store.registry.producers import ProducerStore
-from tests.support import eventually, fresh_settings, rolling_board, run_server
+from tests.harness.boards import rolling_board
+from tests.harness.server import run_server
+from tests.harness.settings import fresh_settings
+from tests.harness.waiting import eventually
 
 pytestmark = pytest.mark.security
 

@@ -10,7 +10,8 @@ import pytest
 from websockets.asyncio.client import connect
 
 from live.domain.board_file import parse_boards
-from tests.support import fresh_settings, run_server
+from tests.harness.server import run_server
+from tests.harness.settings import fresh_settings
 
 pytestmark = pytest.mark.security
 

@@ -13,9 +13,11 @@ import pytest
 from websockets.frames import Opcode
 
 from live.settings import Duration
-from tests.protocols.sockets import HANDSHAKE, frame
-from tests.protocols.wire import JSON, Wire, connected, post, request, statuses
-from tests.support import ServerProcess, eventually, fresh_settings
+from tests.harness.raw_socket import HANDSHAKE, frame
+from tests.harness.server import ServerProcess
+from tests.harness.settings import fresh_settings
+from tests.harness.waiting import eventually
+from tests.harness.wire import JSON, Wire, connected, post, request, statuses
 
 pytestmark = pytest.mark.security
 
@@ -91,7 +93,7 @@ async def test_the_soft_limit_of_open_files_is_raised(valkey_url: str, tmp_path:
 async def test_viewers_leave_descriptors_to_producers_and_health(valkey_url: str, tmp_path: Path) -> None:
     """With few open files the limits are lowered and the log says so: a viewer too many is told, and others served."""
     with started(valkey_url, tmp_path, with_files(tmp_path, 300, 300)) as server:
-        assert "fewer file descriptors" in server.log()
+        assert "too few file descriptors" in server.log()
         async with AsyncExitStack() as stack:
             for _ in range(300):
                 wire = await stack.enter_async_context(connected(server.url))

@@ -11,7 +11,9 @@ from live.domain.producer import Scope
 from live.settings import Size
 from live.store.connection.client import connect
 from live.store.registry.producers import ProducerStore
-from tests.support import ServerProcess, eventually, fresh_settings
+from tests.harness.server import ServerProcess
+from tests.harness.settings import fresh_settings
+from tests.harness.waiting import eventually
 
 pytestmark = [pytest.mark.security]
 

@@ -8,8 +8,10 @@ import pytest_asyncio
 from httpx import URL, InvalidURL
 
 from live.network.hosts import is_own_name
-from tests.protocols.wire import CLOSE, connected, statuses
-from tests.support import fresh_settings, rolling_board, run_server
+from tests.harness.boards import rolling_board
+from tests.harness.server import run_server
+from tests.harness.settings import fresh_settings
+from tests.harness.wire import CLOSE, connected, statuses
 
 pytestmark = [pytest.mark.security, pytest.mark.asyncio(loop_scope="module")]
 

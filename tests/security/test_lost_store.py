@@ -26,17 +26,13 @@ from live.store.board.keys import Keys, SystemKeys
 from live.store.connection.client import connect
 from live.store.connection.witness import Witness
 from live.store.registry.producers import ProducerStore
-from tests.support import (
-    ModelViewer,
-    ServerProcess,
-    StoreProcess,
-    eventually,
-    fresh_settings,
-    post,
-    rolling_board,
-    run_server,
-    valkey,
-)
+from tests.harness.boards import rolling_board
+from tests.harness.producer import post
+from tests.harness.server import ServerProcess, run_server
+from tests.harness.settings import fresh_settings
+from tests.harness.store import StoreProcess, valkey
+from tests.harness.viewer import ModelViewer
+from tests.harness.waiting import eventually
 
 pytestmark = [pytest.mark.security, pytest.mark.fault]
 

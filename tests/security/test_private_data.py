@@ -21,7 +21,8 @@ from live.store.connection.embedded import EmbeddedStore
 from live.store.connection.positions import SharedPositions
 from live.store.connection.private import make_private
 from live.store.registry.producers import ProducerStore
-from tests.support import ServerProcess, fresh_settings
+from tests.harness.server import ServerProcess
+from tests.harness.settings import fresh_settings
 
 pytestmark = [
     pytest.mark.security,

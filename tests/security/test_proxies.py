@@ -10,8 +10,10 @@ import pytest
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import InvalidStatus
 
-from tests.nginx import NGINX, TRUSTED, nginx
-from tests.support import fresh_settings, rolling_board, run_server
+from tests.harness.boards import rolling_board
+from tests.harness.nginx import NGINX, TRUSTED, nginx
+from tests.harness.server import run_server
+from tests.harness.settings import fresh_settings
 
 pytestmark = [pytest.mark.security, pytest.mark.skipif(NGINX is None, reason="nginx is not installed")]
 

@@ -9,8 +9,10 @@ import httpx
 import pytest
 from playwright.async_api import Page, Route
 
-from tests.support import CHROMIUM, fresh_settings, rolling_board, run_server
-from tests.test_browser import browser
+from tests.harness.boards import rolling_board
+from tests.harness.browser import CHROMIUM, browser
+from tests.harness.server import run_server
+from tests.harness.settings import fresh_settings
 
 pytestmark = [
     pytest.mark.security,

@@ -10,7 +10,7 @@ import pytest
 
 from live.errors import ProblemError
 from live.protocols.http.requests import MAX_HEAD, Piece, RequestHead, RequestReader
-from tests.protocols.wire import chunks
+from tests.harness.wire import chunks
 
 pytestmark = pytest.mark.security
 

@@ -7,8 +7,11 @@ from typing import Any, Final
 import httpx
 import pytest
 
-from tests.ingest.serving import make_key, scores, told
-from tests.support import eventually, fresh_settings, rolling_board, run_server
+from tests.harness.boards import rolling_board
+from tests.harness.ingest import make_key, scores, told
+from tests.harness.server import run_server
+from tests.harness.settings import fresh_settings
+from tests.harness.waiting import eventually
 
 pytestmark = pytest.mark.security
 FOREVER: Final = {"window": "forever"}

@@ -16,11 +16,13 @@ import pytest
 from live.domain.producer import Scope
 from live.store.connection.client import connect
 from live.store.registry.producers import ProducerStore
-from tests.nginx import NGINX, nginx
-from tests.protocols.keys import bearer, with_keys
-from tests.protocols.sockets import HANDSHAKE
-from tests.protocols.wire import ask, chunks, connected, post, request, statuses
-from tests.support import ServerProcess, fresh_settings, rolling_board, run_server
+from tests.harness.boards import rolling_board
+from tests.harness.nginx import NGINX, nginx
+from tests.harness.producers import bearer, with_keys
+from tests.harness.raw_socket import HANDSHAKE
+from tests.harness.server import ServerProcess, run_server
+from tests.harness.settings import fresh_settings
+from tests.harness.wire import ask, chunks, connected, post, request, statuses
 
 pytestmark = pytest.mark.security
 

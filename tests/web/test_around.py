@@ -23,7 +23,11 @@ from live.fanout.lookup import RankLookup
 from live.fanout.tick import Tick
 from live.settings import Duration
 from live.store.connection.scripts import Script
-from tests.support import ModelViewer, eventually, fresh_settings, post, run_server
+from tests.harness.producer import post
+from tests.harness.server import run_server
+from tests.harness.settings import fresh_settings
+from tests.harness.viewer import ModelViewer
+from tests.harness.waiting import eventually
 
 BOARD = Board(
     id="posts", title="posts", source=frozenset({"like"}), window=Forever(), ties="first", ranks="competition"

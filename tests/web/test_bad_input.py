@@ -13,7 +13,9 @@ from hypothesis import strategies as st
 from redis.asyncio import Redis
 
 from live.errors import PROBLEMS, REFUSALS
-from tests.support import fresh_settings, rolling_board, run_server
+from tests.harness.boards import rolling_board
+from tests.harness.server import run_server
+from tests.harness.settings import fresh_settings
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")  # one server for all of these
 

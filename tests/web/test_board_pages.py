@@ -13,7 +13,10 @@ from msgspec import UNSET, Raw
 from live.domain.board_file import parse_boards
 from live.settings import Duration
 from live.web.words import metadata_words, moment, moment_words
-from tests.support import StoreProcess, fresh_settings, post, run_server
+from tests.harness.producer import post
+from tests.harness.server import run_server
+from tests.harness.settings import fresh_settings
+from tests.harness.store import StoreProcess
 
 CLIMB = """
 [[board]]

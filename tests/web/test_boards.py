@@ -10,8 +10,11 @@ import pytest
 
 from live.domain.board import Board
 from live.domain.window import Periods
-from live.web.cursor import Cursor, decode_cursor, encode_cursor
-from tests.support import fresh_settings, post, rolling_board, run_server
+from live.web.paging import Cursor, decode_cursor, encode_cursor
+from tests.harness.boards import rolling_board
+from tests.harness.producer import post
+from tests.harness.server import run_server
+from tests.harness.settings import fresh_settings
 
 
 @asynccontextmanager

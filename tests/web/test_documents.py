@@ -15,10 +15,13 @@ from live.fanout.subscription import Subscription
 from live.ingest.bodies import _DECODERS
 from live.network.parameters import require_known
 from live.settings import Settings
-from live.web.app import _routes
 from live.web.asyncapi import asyncapi_document
 from live.web.openapi import openapi_document, query_names
-from tests.support import fresh_settings, post, rolling_board, run_server
+from live.web.routes import routes_of
+from tests.harness.boards import rolling_board
+from tests.harness.producer import post
+from tests.harness.server import run_server
+from tests.harness.settings import fresh_settings
 
 
 async def test_openapi_names_what_is_served(valkey_url: str) -> None:
@@ -54,7 +57,7 @@ def test_openapi_lists_every_route() -> None:
     paths = openapi_document()["paths"]
     served = {
         route.path.replace(":path", ""): {method.lower() for method in route.methods or ()} - {"head"}
-        for route in _routes(Settings())
+        for route in routes_of(Settings())
         if isinstance(route, Route)
     }
     assert {path: set(of) for path, of in paths.items()} == served

@@ -17,7 +17,12 @@ from live.domain.board import Board
 from live.domain.board_file import BoardChoice, make_board
 from live.settings import Duration
 from live.store.connection.client import connect
-from tests.support import StoreProcess, eventually, fresh_settings, post, rolling_board, run_server
+from tests.harness.boards import rolling_board
+from tests.harness.producer import post
+from tests.harness.server import run_server
+from tests.harness.settings import fresh_settings
+from tests.harness.store import StoreProcess
+from tests.harness.waiting import eventually
 
 NDJSON = {"Content-Type": "application/x-ndjson"}
 

@@ -28,7 +28,9 @@ from live.errors import PROBLEMS, REFUSALS
 from live.ingest.posting import Answer
 from live.ingest.replies import ProblemBody
 from live.web.openapi import openapi_document
-from tests.support import DEADLINE, ServerProcess, fresh_settings
+from tests.harness.server import ServerProcess
+from tests.harness.settings import fresh_settings
+from tests.harness.waiting import DEADLINE
 
 BODIES, AT_ONCE = 10_000, 10
 

@@ -11,7 +11,8 @@ from typing import Final
 import httpx
 import pytest
 
-from tests.support import ServerProcess, fresh_settings
+from tests.harness.server import ServerProcess
+from tests.harness.settings import fresh_settings
 
 ROOT: Final = Path(__file__).parent.parent.parent
 TOOLS: Final = ROOT / ".tools"

@@ -16,7 +16,12 @@ from live.domain.board import Board
 from live.domain.ranking import Record
 from live.domain.window import Forever, Periods, Sliding
 from live.settings import Duration
-from tests.support import ModelViewer, eventually, fresh_settings, post, rolling_board, run_server
+from tests.harness.boards import rolling_board
+from tests.harness.producer import post
+from tests.harness.server import run_server
+from tests.harness.settings import fresh_settings
+from tests.harness.viewer import ModelViewer
+from tests.harness.waiting import eventually
 
 
 class Shown(msgspec.Struct):

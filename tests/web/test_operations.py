@@ -14,16 +14,12 @@ import pytest
 from live.settings import Duration
 from live.store.board.keys import Keys
 from live.store.connection.client import connect
-from tests.support import (
-    ServerProcess,
-    StoreProcess,
-    eventually,
-    fresh_settings,
-    post,
-    rolling_board,
-    run_server,
-    valkey,
-)
+from tests.harness.boards import rolling_board
+from tests.harness.producer import post
+from tests.harness.server import ServerProcess, run_server
+from tests.harness.settings import fresh_settings
+from tests.harness.store import StoreProcess, valkey
+from tests.harness.waiting import eventually
 
 
 async def test_health_is_of_the_process_and_readiness_of_the_board(own_store: StoreProcess) -> None:

@@ -10,10 +10,15 @@ import httpx
 import pytest
 
 from live.domain.board import Board
-from live.domain.board_file import BoardChoice, WindowChoice, make_board
+from live.domain.board_file import BoardChoice, make_board
 from live.domain.window import Forever, Periods, Rolling, Sliding, Window
+from live.domain.window_choice import WindowChoice
+from live.web.state import assets
 from live.web.words import span, window_words
-from tests.support import fresh_settings, post, rolling_board, run_server
+from tests.harness.boards import rolling_board
+from tests.harness.producer import post
+from tests.harness.server import run_server
+from tests.harness.settings import fresh_settings
 
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
@@ -111,7 +116,10 @@ async def test_nothing_comes_from_another_host(valkey_url: str) -> None:
         page = (await client.get("/boards/posts")).text
         script = re.findall(r'src="(/static/[^"]+board\.js)"', page)[0]
         texts = [page, (await client.get("/")).text]
-        names = ("board.js", "connection.js", "state.js", "view.js", "words.js", "backoff.js", "board.css")
+        names = [
+            "board.css",
+            *(path.relative_to(assets("static")).as_posix() for path in assets("static").rglob("*.js")),
+        ]
         texts += [(await client.get(script.replace("board.js", name))).text for name in names]
         assert not [text for text in texts if re.search(r"https?://(?!www\.w3\.org)", text)]
 

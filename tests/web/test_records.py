@@ -17,7 +17,11 @@ from live.domain.window import Forever, Periods
 from live.store.board.keys import Keys
 from live.store.board.ledger import Ledger
 from live.store.connection.client import connect
-from tests.support import ServerProcess, eventually, fresh_settings, post, rolling_board, run_server
+from tests.harness.boards import rolling_board
+from tests.harness.producer import post
+from tests.harness.server import ServerProcess, run_server
+from tests.harness.settings import fresh_settings
+from tests.harness.waiting import eventually
 
 RUNS = Packing((Field("levels", "desc", 0, 99), Field("seconds", "asc", 0, 999)))
 

@@ -11,8 +11,10 @@ import pytest
 
 from live.web.openapi import openapi_document
 from live.web.reference import groups
-from tests.support import CHROMIUM, fresh_settings, rolling_board, run_server
-from tests.test_browser import browser
+from tests.harness.boards import rolling_board
+from tests.harness.browser import CHROMIUM, browser
+from tests.harness.server import run_server
+from tests.harness.settings import fresh_settings
 
 in_browser = pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed")
 

@@ -12,7 +12,9 @@ from websockets.exceptions import InvalidStatus
 
 from live.errors import ProblemError
 from live.settings import Duration
-from tests.support import fresh_settings, make_client, rolling_board, run_server
+from tests.harness.boards import rolling_board
+from tests.harness.server import run_server
+from tests.harness.settings import fresh_settings, make_client
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")  # one server for all of these
 

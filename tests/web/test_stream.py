@@ -16,9 +16,13 @@ from live.fanout import channel, hub
 from live.metrics import SLOW_VIEWERS, VIEWERS
 from live.serve import bound_socket
 from live.settings import Duration
-from tests.protocols.wire import connected, request
-from tests.support import ServerProcess, eventually, fresh_settings, post, rolling_board, run_server
-from tests.web.streams import streaming
+from tests.harness.boards import rolling_board
+from tests.harness.producer import post
+from tests.harness.server import ServerProcess, run_server
+from tests.harness.settings import fresh_settings
+from tests.harness.sse import streaming
+from tests.harness.waiting import eventually
+from tests.harness.wire import connected, request
 from tests.web.test_live import agree, random_likes, server, watch
 
 QUICK: dict[str, Any] = {"conflation_interval": Duration(0.01)}
@@ -196,7 +200,7 @@ def large(number: int) -> list[dict[str, Any]]:
 async def test_one_that_takes_nothing_is_dropped(valkey_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """After `slow_timeout`, without a word; the kernel would do the same, and is told to wait here."""
     patient = partial(msgspec.structs.replace, slow_timeout=Duration(15))
-    monkeypatch.setattr("tests.support.bound_socket", lambda settings: bound_socket(patient(settings)))
+    monkeypatch.setattr("tests.harness.server.bound_socket", lambda settings: bound_socket(patient(settings)))
     before = SLOW_VIEWERS._value.get()
     async with (
         server(valkey_url, slow_timeout=Duration(0.5), **QUICK) as client,

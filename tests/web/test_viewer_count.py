@@ -12,7 +12,11 @@ from live.store.board.keys import Keys
 from live.store.connection.client import Store, connect
 from live.store.registry.presence import Presence
 from live.web.words import grouped
-from tests.support import StoreProcess, fresh_settings, post, rolling_board, run_server
+from tests.harness.boards import rolling_board
+from tests.harness.producer import post
+from tests.harness.server import run_server
+from tests.harness.settings import fresh_settings
+from tests.harness.store import StoreProcess
 
 
 @asynccontextmanager

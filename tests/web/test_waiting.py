@@ -13,9 +13,14 @@ from live.domain.ranking import Page
 from live.metrics import VIEWERS
 from live.settings import Duration
 from live.store.board.reader import BoardReader
-from tests.protocols.wire import connected, request, statuses
-from tests.support import StoreProcess, eventually, fresh_settings, post, rolling_board, run_server
-from tests.web.streams import PATIENCE, streaming
+from tests.harness.boards import rolling_board
+from tests.harness.producer import post
+from tests.harness.server import run_server
+from tests.harness.settings import fresh_settings
+from tests.harness.sse import PATIENCE, streaming
+from tests.harness.store import StoreProcess
+from tests.harness.waiting import eventually
+from tests.harness.wire import connected, request, statuses
 from tests.web.test_boards import at, hours, server
 
 BOARD = "/v1/boards/posts"

@@ -9,7 +9,9 @@ import pytest_asyncio
 from starlette.datastructures import Headers
 
 from live.web.webhook import handshake
-from tests.support import fresh_settings, rolling_board, run_server
+from tests.harness.boards import rolling_board
+from tests.harness.server import run_server
+from tests.harness.settings import fresh_settings
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")  # one server for all of these
 

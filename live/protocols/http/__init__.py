@@ -1,1 +1,1 @@
-"""HTTP/1.1: requests read, answered in order and counted on the short way."""
+"""HTTP/1.1: reads requests, answers them in order, and counts events on a fast path."""

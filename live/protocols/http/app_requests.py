@@ -1,4 +1,4 @@
-"""Requests that the ASGI application serves, each in uvicorn's own cycle of request and response."""
+"""Requests that the ASGI application serves, each in its own uvicorn request cycle."""
 
 import asyncio
 import logging
@@ -36,7 +36,7 @@ class Serving(Protocol):
 
 
 class _Outlet:
-    """The transport as a cycle sees it: the cycle writes, but does not decide how the connection ends."""
+    """The transport that a cycle sees: the cycle writes to it, but does not decide how the connection ends."""
 
     __slots__ = ("_transport", "ended")
 
@@ -52,7 +52,7 @@ class _Outlet:
         return self.ended or self._transport.is_closing()
 
     def close(self) -> None:
-        """Do nothing: the connection notices a complete cycle, and `AppRequest` one that broke off."""
+        """Do nothing: the connection notices a complete cycle, and `AppRequest` an incomplete one."""
 
 
 class _Cycle(RequestResponseCycle):
@@ -67,7 +67,7 @@ class AppRequest:
 
     __slots__ = ("_app", "_connection", "_outlet", "cycle")
 
-    reply = None  # the application writes the answer by itself
+    reply = None  # the application writes the answer
 
     def __init__(
         self,
@@ -82,7 +82,7 @@ class AppRequest:
         self._outlet = _Outlet(connection.transport)
         self.cycle = _Cycle(
             scope=_scope_of(connection, head, client, state),
-            transport=self._outlet,  # type: ignore[arg-type] # all of a transport that a cycle uses
+            transport=self._outlet,  # type: ignore[arg-type] # has every method that a cycle uses
             flow=connection.flow,
             logger=_log,
             access_logger=_log,
@@ -112,18 +112,18 @@ class AppRequest:
 
     @property
     def is_full(self) -> bool:
-        """Whether the application must take some of the body before more of it is read."""
+        """Whether to read no more of the body until the application has consumed some."""
         return len(self.cycle.body) > HIGH_WATER_LIMIT and not self.cycle.response_complete
 
     def begin(self) -> None:
-        """Have the application serve the request, now that every request before it is answered."""
+        """Run the application: every earlier request is answered."""
         tasks = self._connection.server_state.tasks
         task = asyncio.get_running_loop().create_task(self._run())
         tasks.add(task)
         task.add_done_callback(tasks.discard)
 
     def receive(self, data: bytes, *, last: bool) -> None:
-        """Take in a piece of the body; it is dropped once the response is complete."""
+        """Receive a piece of the body; it is dropped once the response is complete."""
         if not self.cycle.response_complete:
             self.cycle.body += data
             self.cycle.message_event.set()
@@ -131,19 +131,19 @@ class AppRequest:
             self.end()
 
     def end(self) -> None:
-        """The request is complete."""
+        """Tell the application that the request is complete."""
         self.cycle.more_body = False
         self.cycle.message_event.set()
 
     def disconnect(self) -> None:
-        """Tell the application that the client left, or got another answer."""
+        """Tell the application that the client has left, or got another answer."""
         self._outlet.ended = self.cycle.disconnected = True
         self.cycle.message_event.set()
 
     async def _run(self) -> None:
         await self.cycle.run_asgi(self._app)
         if not (self.cycle.response_complete or self.cycle.disconnected):
-            self._connection.transport.close()  # the response is incomplete, and stays so
+            self._connection.transport.close()  # the response is incomplete and stays so
 
 
 def _scope_of(
@@ -152,7 +152,7 @@ def _scope_of(
     path, _, query = head.target.partition(b"?")
     transport = connection.transport
     extensions: dict[str, Any] = {
-        LENDING: {"connection": weakref.ref(connection)},  # weak: no reference cycle is left to the collector
+        LENDING: {"connection": weakref.ref(connection)},  # weak, so that the garbage collector has no cycle to find
         EXTENSION: client,
     }
     return {

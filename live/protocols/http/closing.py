@@ -4,21 +4,21 @@ import asyncio
 from collections.abc import Callable
 from typing import Final
 
-_SHORT_LINGER: Final = 1.0  # seconds: when the server stops, and over TLS, which can't close one direction alone
+_SHORT_LINGER: Final = 1.0  # seconds, while the server stops and over TLS, which can't close one direction alone
 
 
 def close_gently(
     transport: asyncio.Transport, *, is_cut_short: bool, is_stopping: bool, may_linger: Callable[[], bool]
 ) -> bool:
-    """End a connection so that the client can read the last answer; True when the connection lingers.
+    """End a connection so that the client can read the last answer; True if the connection lingers.
 
-    A connection that lingers is closed for sending, and what the client still sends is read and dropped: closing it at
-    once could reset the connection and destroy the answer (RFC 9112, section 9.6). `is_cut_short` says that the client
-    may still be sending a request. `may_linger` takes a place among the connections that linger, if there is one.
+    A lingering connection is closed for sending, and what the client still sends is read and dropped: closing it
+    immediately could reset the connection and destroy the answer (RFC 9112, section 9.6). `is_cut_short` is true if the
+    client may still be sending a request. `may_linger` takes a place among the lingering connections, if one is free.
     """
     if transport.is_closing():
         return False
-    is_tcp = transport.can_write_eof()  # TLS itself announces that nothing follows
+    is_tcp = transport.can_write_eof()  # TLS announces the end itself
     if not (is_tcp or is_cut_short) or not may_linger():
         transport.close()
         return False

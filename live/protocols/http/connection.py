@@ -27,11 +27,11 @@ from live.protocols.http.requests import MAX_HEAD, Piece, RequestHead, RequestRe
 from live.protocols.http.shared import Shared
 
 HEALTH_PATHS: Final = (b"/healthz", b"/readyz", b"/metrics")
-_EVENTS_A_TURN: Final = 256  # heads and pieces that are read before other connections have their turn
+_EVENTS_A_TURN: Final = 256  # heads and pieces read before other connections have their turn
 
 
 class HttpProtocol(asyncio.Protocol):
-    """One HTTP connection; the application passes what it needs through the state of its lifespan."""
+    """One HTTP connection. The application passes its parts in the lifespan state."""
 
     def __init__(
         self,
@@ -46,7 +46,7 @@ class HttpProtocol(asyncio.Protocol):
         self.transport: asyncio.Transport = cast("asyncio.Transport", None)  # until `connection_made`
         self.flow: Flow = cast("Flow", None)
         self.peer = Peer("", tls=False)
-        self.received = 0  # bytes of the request that has begun
+        self.received = 0  # bytes of the current request
         self._app: ASGI3Application = cast("ASGI3Application", config.loaded_app)
         self._app_state = app_state
         self._shared: Shared = app_state.get("shared") or Shared.of(app_state, server_state)
@@ -70,14 +70,14 @@ class HttpProtocol(asyncio.Protocol):
             self.refuse(too_many_connections())
 
     def connection_lost(self, _error: Exception | None) -> None:
-        """Give the place back; events that were received completely are still counted."""
+        """Free the place; events of complete requests are still counted."""
         self._shared.limits.closed(self)
         self.server_state.connections.discard(cast("Any", self))
         self._pipeline.disconnect()
         self.flow.end()
 
     def data_received(self, data: bytes) -> None:
-        """Read the requests in it; bytes after the last request are dropped."""
+        """Read the requests in `data`; bytes after the last request are dropped."""
         if self._pipeline.is_closed:
             return
         self.received += len(data)
@@ -85,28 +85,28 @@ class HttpProtocol(asyncio.Protocol):
         self._read()
 
     def eof_received(self) -> bool:
-        """Answer the complete requests before closing, for a client that closes its own side first."""
+        """Answer the complete requests before closing: the client has closed its side."""
         if self._lent or self.transport.get_extra_info("sslcontext") is not None:
-            return False  # a viewer that left; TLS can't close one direction alone
+            return False  # a viewer has left, or it is TLS, which can't close one direction alone
         self._pipeline.cut_off()
         self._stop_accepting()
         return bool(self._pipeline)
 
     def pause_writing(self) -> None:
-        """The client does not read its answers: stop reading its requests."""
+        """Stop reading: the client does not read its answers."""
         self.flow.pause_writing()
         if not self._lent:
             self._shared.limits.unread(self)
 
     def resume_writing(self) -> None:
-        """The client reads its answers again."""
+        """Read again: the client reads its answers."""
         self.flow.resume_writing()
         self._read()
 
     # Requests
 
     def _read(self) -> None:
-        """Read heads and pieces of bodies while more can be taken, and report to the limits what the client owes."""
+        """Read heads and pieces of bodies while there is room for them, then update the limits."""
         if self._reading:
             return
         self._reading = True
@@ -150,17 +150,17 @@ class HttpProtocol(asyncio.Protocol):
         return self._pipeline.is_closed or (not self.flow.write_paused and self._pipeline.has_room)
 
     def _report(self) -> None:
-        """Tell the limits whether the client owes the rest of a request, or the connection is idle."""
+        """Tell the limits whether the client is sending a request or the connection is idle."""
         pipeline, limits = self._pipeline, self._shared.limits
         if pipeline.awaits_answer or self._lent or pipeline.is_closed:
             return
         if pipeline.arriving is not None or self._reader.inside:
-            limits.owes(self)
+            limits.receiving(self)
         else:
-            limits.rests(self)
+            limits.idle(self)
 
     def _begin(self, head: RequestHead) -> None:
-        """Choose the path of a request by its target below the root path."""
+        """Choose the path of a request by its target, relative to the root path."""
         shared, pipeline = self._shared, self._pipeline
         if shared.root_path:
             head = msgspec.structs.replace(head, target=below_root(head.target, shared.root_path))
@@ -192,12 +192,12 @@ class HttpProtocol(asyncio.Protocol):
             return problem
 
     def _request_complete(self) -> None:
-        """Now the client waits for us; the deadline of the next request runs from its own first byte."""
+        """The client waits for the server. The deadline of the next request runs from its first byte."""
         self._shared.limits.busy(self)
         self.received = self._reader.unread
 
     def _upgrade(self, head: RequestHead) -> bool:
-        """Switch to WebSocket, or refuse as plain HTTP does; False where no WebSocket is served."""
+        """Switch to WebSocket, or refuse with a problem; False if the target has no WebSocket."""
         try:
             upgrade = self._shared.upgrades.respond(head, self.peer)
         except (ProblemError, StoreUnavailableError) as error:
@@ -243,7 +243,7 @@ class HttpProtocol(asyncio.Protocol):
         self._go_on(keep_alive=keep_alive)
 
     def _go_on(self, *, keep_alive: bool) -> None:
-        """Answer the next request and read on, or end the connection."""
+        """Start the next request and read on, or end the connection."""
         if self.buffered > SMALL:
             self._shared.limits.unread(self)
         if not keep_alive:
@@ -266,24 +266,24 @@ class HttpProtocol(asyncio.Protocol):
 
     @property
     def buffered(self) -> int:
-        """Bytes of answers that the kernel has not taken."""
+        """Bytes of answers that the kernel has not accepted."""
         return self.transport.get_write_buffer_size()
 
     @property
     def unsent(self) -> int:
-        """Bytes of answers that the client has not acknowledged, including those that the kernel holds."""
+        """Bytes of answers that the client has not acknowledged, including those in the kernel."""
         return self.buffered + held_by_kernel(self.transport)
 
     # Viewers
 
     def lend(self) -> None:
-        """The request in progress is a viewer's: viewers have their own limits, so free the producer's place."""
+        """Free the place: the current request is a viewer's, and viewers have separate limits."""
         self._lent = True
         self._shared.limits.lent(self)
-        self.transport.set_write_buffer_limits(high=0)  # a send is complete only when the kernel has all of it
+        self.transport.set_write_buffer_limits(high=0)  # a send completes only when the kernel has accepted all of it
 
     def _take_back(self) -> bool:
-        """The viewer is done; False when there is no place for its connection."""
+        """Take a place again after a viewer has left; False if none is free."""
         self._lent = False
         self.transport.set_write_buffer_limits()
         return self._shared.limits.returned(self)
@@ -291,7 +291,7 @@ class HttpProtocol(asyncio.Protocol):
     # The end
 
     def refuse(self, error: Exception) -> None:
-        """Answer the request that is being read with a problem, unless it has an answer; take no more requests."""
+        """Answer the current request with a problem, unless it has an answer, and accept no more requests."""
         if not self._pipeline.cut_off():
             self._stop_accepting()
             return
@@ -301,40 +301,40 @@ class HttpProtocol(asyncio.Protocol):
         self.send_replies()
 
     def _stop_accepting(self) -> None:
-        """Take no more requests: the answer to the last one ends the connection."""
+        """Accept no more requests: the last answer ends the connection."""
         if not self._pipeline.stop():
             self._finish()
 
     def _finish(self) -> None:
-        """The last answer was sent: end the connection, and let the client read the answer."""
+        """End the connection after the last answer, so that the client can read it."""
         is_cut_short = self._pipeline.arriving is not None or self._reader.inside
         self._pipeline.clear()
         if close_gently(
             self.transport,
             is_cut_short=is_cut_short,
             is_stopping=self._stopping,
-            may_linger=lambda: self._shared.limits.lingers(self),
+            may_linger=lambda: self._shared.limits.start_lingering(self),
         ):
             self.flow.resume_transport()
 
     def answers_read(self) -> None:
-        """The client has read its answers."""
+        """Update the limits: the client has read its answers."""
         if not (self._pipeline or self._lent):
             self._report()
 
-    def leave(self) -> None:
-        """Close an idle connection; one with unread answers would keep its socket open."""
+    def close_idle(self) -> None:
+        """Close an idle connection. Abort it if answers are unread, because they would keep the socket open."""
         if self.buffered:
             self.transport.abort()
         else:
             self.transport.close()
 
     def abort(self) -> None:
-        """Close at once: the client reads nothing."""
+        """Close immediately: the client does not read."""
         self.transport.abort()
 
     def shutdown(self) -> None:
-        """The server stops: answer the requests in progress and close; event streams end."""
+        """Answer the requests in progress, then close: the server stops."""
         self._stopping = True
         self._shared.upgrades.drain()
         if self._pipeline:

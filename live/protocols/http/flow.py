@@ -1,4 +1,4 @@
-"""When a connection is read, and when not."""
+"""Flow control: when a connection is read."""
 
 import asyncio
 from collections.abc import Callable
@@ -7,23 +7,23 @@ from uvicorn.protocols.http.flow_control import FlowControl
 
 
 class Flow(FlowControl):
-    """Pauses and resumes reading; what was received before the pause is read first."""
+    """Pauses and resumes reading. Bytes received before a pause are read first."""
 
     def __init__(self, transport: asyncio.Transport, read_on: Callable[[], None]) -> None:
         super().__init__(transport)
         self._read_on = read_on
 
     def resume_reading(self) -> None:
-        """Read on, if nothing else is against it."""
+        """Resume reading, if it was paused."""
         if self.read_paused:
             self._read_on()
 
     def resume_transport(self) -> None:
-        """Receive again."""
+        """Receive from the transport again."""
         super().resume_reading()
 
     def end(self) -> None:
-        """Let go of the connection, which is lost, and of whoever waits to write to it."""
+        """Release the connection, which is lost, and every task that waits to write to it."""
         self._read_on = _do_nothing
         self.resume_writing()
 

@@ -1,4 +1,4 @@
-"""What request heads of producers mean, kept for clients that send the same head with every request."""
+"""A cache of checked request heads, for producers that send the same head with every request."""
 
 from typing import Final
 
@@ -14,10 +14,10 @@ _LARGEST_KNOWN: Final = 2048  # bytes of a head
 
 
 class HeadCache:
-    """Results of judging request heads.
+    """The results of checking request heads.
 
-    A result holds for the same bytes from the same peer, until API keys or boards change. Judge a request without
-    waiting in between, so that its producer and its head are of one generation.
+    A result is valid for the same bytes from the same peer, until API keys or boards change. Do not await while you
+    check a request, so that its producer and its head are of one generation.
     """
 
     def __init__(self, intake: Intake, authenticator: Authenticator, clients: ClientResolver) -> None:
@@ -28,7 +28,7 @@ class HeadCache:
         self._generation = -1
 
     def known(self, head: RequestHead, peer: Peer) -> Head | None:
-        """The result for the same head from the same peer, if there is one."""
+        """The cached result for the same head from the same peer, if there is one."""
         if self._generation != self._authenticator.generation:
             self._known.clear()
             self._generation = self._authenticator.generation
@@ -45,13 +45,9 @@ class HeadCache:
         return self._authenticator.authorize(_first_values(head).get(b"authorization"), client)
 
     def judge(self, head: RequestHead, peer: Peer, producer: Producer) -> Head:
-        """Judge the head of a request that is within the rate of its producer.
-
-        Raises:
-            ProblemError: the request is refused.
-        """
+        """Check the head of a request that is within the rate of its producer."""
         judged = self._intake.read_head(producer, head.fields, _first_values(head))
-        if judged.once is None and len(head.raw) <= _LARGEST_KNOWN:
+        if judged.idempotency_key is None and len(head.raw) <= _LARGEST_KNOWN:
             if len(self._known) >= _MOST_KNOWN:
                 del self._known[next(iter(self._known))]
             self._known[head.raw, peer] = judged

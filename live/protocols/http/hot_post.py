@@ -23,7 +23,7 @@ class Answering(Protocol):
     """The connection of an exchange; it sends replies in the order of their requests."""
 
     def send_replies(self) -> None:
-        """A reply is known: send every reply that is due."""
+        """Send every reply that is due."""
 
 
 class Post:
@@ -50,7 +50,7 @@ class Post:
         return self.reply is not None
 
     def admit(self, head: RequestHead, peer: Peer) -> None:
-        """Judge the head of the request while its body is on its way."""
+        """Check the head of the request while its body arrives."""
         shared = self._shared
         try:
             known = shared.head_cache.known(head, peer)
@@ -66,7 +66,7 @@ class Post:
         """Do nothing: the events are counted as soon as the request is complete."""
 
     def receive(self, data: bytes, *, last: bool) -> None:
-        """Take in a piece of the body; count its events when it is complete and the head was admitted."""
+        """Receive a piece of the body; count its events once it is complete and the head is admitted."""
         if self.reply is None:
             if not self.body:
                 self.body = data
@@ -79,7 +79,7 @@ class Post:
             self.end()
 
     def end(self) -> None:
-        """The request is complete."""
+        """Count the events if the head is admitted: the request is complete."""
         self._is_complete = True
         if self._more:
             self.body += bytes(self._more)
@@ -88,25 +88,25 @@ class Post:
             self._submit(self._head)
 
     def disconnect(self) -> None:
-        """Do nothing: a complete request is counted although nobody waits for its reply."""
+        """Do nothing: a complete request is counted even if its client has left."""
 
     def resolve(self, committed: Committed) -> None:
-        """The store has counted the body, which was one plain event."""
+        """The store has counted the body, a single plain event."""
         self.answer(self._shared.intake.reply_to_plain(self._head, self.body, committed))
 
     def reject(self, error: Exception) -> None:
-        """The store has not counted the body, which was one plain event."""
+        """The store has not counted the body, a single plain event."""
         self.answer(self._shared.intake.reply_to_plain(self._head, self.body, error))
 
     def answer(self, reply: Reply) -> None:
-        """The reply is known."""
+        """Set the reply and send every reply that is due."""
         self.reply = reply
         self._connection.send_replies()
 
     def _admitted(self, head: RequestHead, peer: Peer, admission: asyncio.Future[None]) -> None:
-        """The store has answered whether the request is within the rate of its producer.
+        """The store has decided whether the request is within the rate of its producer.
 
-        API keys and boards may have changed meanwhile, so the producer is looked up again.
+        API keys and boards may have changed in the meantime, so the producer is looked up again.
         """
         try:
             admission.result()
@@ -119,7 +119,7 @@ class Post:
                 self._submit(self._head)
 
     def _refuse(self, error: Exception) -> None:
-        if self.reply is None:  # else the body was too large
+        if self.reply is None:  # otherwise the body was too large
             self.answer(problem_reply(error))
 
     def _submit(self, head: Head) -> None:

@@ -1,4 +1,4 @@
-"""What the application passes to its connections."""
+"""The parts that the application passes to its connections."""
 
 from typing import NamedTuple
 
@@ -12,7 +12,7 @@ from live.settings import Settings
 
 
 class Parts(NamedTuple):
-    """The parts that connections use; the application puts them as `parts` into the state of its lifespan."""
+    """The parts that connections use; the lifespan state holds them as `parts`."""
 
     settings: Settings
     authenticator: Authenticator

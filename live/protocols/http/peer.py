@@ -1,4 +1,4 @@
-"""The other end of a TCP connection: a client, or a proxy."""
+"""The other end of a TCP connection: a client or a proxy."""
 
 import asyncio
 import sys
@@ -10,7 +10,7 @@ from uvicorn.protocols.utils import get_remote_addr, is_ssl
 
 
 class Peer(NamedTuple):
-    """Its address, empty for a unix socket, and whether it speaks TLS."""
+    """The address, empty for a unix socket, and whether the connection uses TLS."""
 
     address: str
     tls: bool
@@ -23,7 +23,7 @@ class Peer(NamedTuple):
 
 
 def held_by_kernel(transport: asyncio.Transport) -> int:
-    """Bytes that the kernel has taken and the peer has not acknowledged."""
+    """Bytes that the kernel has accepted and the peer has not acknowledged."""
     held = bytearray(4)
     ioctl(transport.get_extra_info("socket").fileno(), termios.TIOCOUTQ, held)
     return int.from_bytes(held, sys.byteorder)

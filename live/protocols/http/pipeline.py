@@ -1,4 +1,4 @@
-"""The requests of one HTTP connection that have no complete answer yet, in the order in which they arrived. No I/O."""
+"""The unanswered requests of one HTTP connection, in the order of arrival. No I/O."""
 
 from collections import deque
 from collections.abc import Sequence
@@ -7,17 +7,17 @@ from typing import Final, Protocol
 from live.ingest.replies import Reply, problem_reply
 from live.protocols.http.requests import Piece
 
-_MOST_AHEAD: Final = 64  # requests of one connection that are in progress; the connection is not read beyond that
+_MOST_AHEAD: Final = 64  # requests in progress on one connection; the server reads no more beyond that
 
 
 class Exchange(Protocol):
-    """A request and its answer; `keep_alive` says whether another request may follow it on the connection."""
+    """A request and its answer; `keep_alive` is whether another request may follow it on the connection."""
 
     keep_alive: bool
 
     @property
     def reply(self) -> Reply | None:
-        """The complete answer, once it is known; always None where the application writes the answer itself."""
+        """The complete answer, once it is known; always None if the application writes the answer itself."""
 
     @property
     def started(self) -> bool:
@@ -25,16 +25,16 @@ class Exchange(Protocol):
 
     @property
     def is_full(self) -> bool:
-        """Whether it takes no more of the body for now."""
+        """Whether it accepts no more of the body for now."""
 
     def begin(self) -> None:
-        """Answer, now that every request before it is answered."""
+        """Answer: every earlier request is answered."""
 
     def receive(self, data: bytes, *, last: bool) -> None:
-        """Take in a piece of the body."""
+        """Receive a piece of the body."""
 
     def disconnect(self) -> None:
-        """The client gets no answer to this request: it left, or another answer took its place."""
+        """Stop: the client has left, or got another answer."""
 
 
 class Refusal:
@@ -62,8 +62,8 @@ class Refusal:
 class Pipeline:
     """Exchanges in the order of their requests.
 
-    `arriving` is the exchange whose body is still being read; it may have its answer already. `accepting` is false once
-    no further request is taken.
+    `arriving` is the exchange whose body is still being read; it may already have its answer. `accepting` is false once
+    no further requests are accepted.
     """
 
     __slots__ = ("_exchanges", "accepting", "arriving")
@@ -74,36 +74,36 @@ class Pipeline:
         self.arriving: Exchange | None = None
 
     def __bool__(self) -> bool:
-        """Whether an exchange waits for its answer."""
+        """Whether any exchange has no answer."""
         return bool(self._exchanges)
 
     @property
     def has_room(self) -> bool:
-        """Whether the next piece of a body, or the next request, can be taken."""
+        """Whether there is room for the next piece of a body, or the next request."""
         if self.arriving is not None:
             return not self.arriving.is_full
         return self.accepting and len(self._exchanges) <= _MOST_AHEAD
 
     @property
     def is_closed(self) -> bool:
-        """Whether nothing more is read: no further request is taken, and no body is on its way."""
+        """Whether nothing more is read: no body is incomplete, and no further requests are accepted."""
         return not self.accepting and self.arriving is None
 
     @property
     def awaits_answer(self) -> bool:
-        """Whether a complete request waits for the server, so that the client is not late with anything."""
+        """Whether a complete request waits for the server, so that the client is not late."""
         exchanges = self._exchanges
         return bool(exchanges) and (len(exchanges) > 1 or exchanges[0] is not self.arriving)
 
     def add(self, exchange: Exchange, *, has_body: bool) -> bool:
-        """Queue a request whose head was read; True when it is the first in the queue."""
+        """Queue a request whose head was read; True if it is the first in the queue."""
         self._exchanges.append(exchange)
         if has_body:
             self.arriving = exchange
         return len(self._exchanges) == 1
 
     def receive(self, piece: Piece) -> None:
-        """Give a piece of a body to the request that it belongs to."""
+        """Pass a piece of a body to its request."""
         arriving = self.arriving
         if piece.last:
             self.arriving = None
@@ -111,9 +111,9 @@ class Pipeline:
             arriving.receive(piece.data, last=piece.last)
 
     def take_answered(self) -> Sequence[tuple[Reply, bool]]:
-        """Remove the exchanges at the front whose replies can be sent; return each reply, and its `keep_alive`.
+        """Remove the exchanges at the front that have replies; returns each reply and its `keep_alive`.
 
-        Nothing may follow a reply without `keep_alive`, so that one is the last.
+        A reply without `keep_alive` is the last one.
         """
         exchanges = self._exchanges
         answered = []
@@ -125,15 +125,15 @@ class Pipeline:
         return answered
 
     def take_first(self) -> Exchange:
-        """Remove and return the exchange at the front, whose answer the application has written."""
+        """Remove and return the first exchange; the application has written its answer."""
         return self._exchanges.popleft()
 
     def begin_first(self) -> None:
-        """Have the exchange at the front answered; there must be one."""
+        """Start the first exchange; there must be one."""
         self._exchanges[0].begin()
 
     def cut_off(self) -> bool:
-        """Withdraw the request that is being read, if there is one; False when its answer has begun."""
+        """Withdraw the incomplete request, if there is one; False if its answer has begun."""
         arriving, self.arriving = self.arriving, None
         if arriving is None:
             return True
@@ -145,7 +145,7 @@ class Pipeline:
         return True
 
     def stop(self) -> bool:
-        """Take no more requests; False when no exchange is left to answer."""
+        """Accept no more requests; False if no exchange is left to answer."""
         self.accepting = False
         if not self._exchanges:
             return False
@@ -153,7 +153,7 @@ class Pipeline:
         return True
 
     def clear(self) -> None:
-        """Forget all exchanges, and take no more."""
+        """Forget all exchanges, and accept no more."""
         self.accepting = False
         self.arriving = None
         self._exchanges.clear()

@@ -1,8 +1,8 @@
-"""Requests out of the bytes of a connection (RFC 9112), without I/O.
+"""Parses HTTP/1.1 requests from the bytes of a connection (RFC 9112), without I/O.
 
-llhttp reads each head, alone and whole: its parser is made for one head and dropped after it, so it never decides
-where a body ends or whether a connection changes its protocol. Where a body ends follows from the head's own fields, in
-`RequestReader`. So no byte of a body can be read as a request.
+llhttp parses one complete head at a time, with a new parser for each. So it never decides where a body ends or whether
+a connection switches protocols: `RequestReader` derives the end of a body from the head's fields. Therefore no byte of
+a body can be parsed as a request.
 """
 
 import re
@@ -17,13 +17,14 @@ from live.protocols.http.chunks import ChunkReader
 
 MAX_HEAD: Final = 64 * 1024
 _END: Final = b"\r\n\r\n"
-_LARGEST_CACHED: Final = 2048  # bytes of a head; most are a few hundred
+_LARGEST_CACHED: Final = 2048  # bytes; most heads have a few hundred
 _MOST_CACHED: Final = 1024
 _LENGTH: Final = re.compile(rb"[0-9]{1,18}")
 _BARE_NEWLINE: Final = re.compile(rb"(?<!\r)\n|\r(?!\n|\Z)")
 _ABSOLUTE: Final = re.compile(rb"https?://([^/?#]+)([^#]*)", re.IGNORECASE)
 _FIRST_BYTES: Final = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZ")
-# llhttp takes more: several spaces, other versions. h11 refuses an empty line before it too, which others ignore.
+# llhttp accepts more, such as several spaces and other versions. h11 also refuses an empty line before the request
+# line, which others skip.
 _REQUEST_LINE: Final = re.compile(rb"[A-Z]+ [\x21-\x7e]+ HTTP/1\.[01]\r\n")
 
 Fields = tuple[tuple[bytes, bytes], ...]
@@ -32,10 +33,10 @@ Fields = tuple[tuple[bytes, bytes], ...]
 class RequestHead(msgspec.Struct, frozen=True):
     """The head of one request.
 
-    `raw` is its bytes; `target` is path and query, or `*`; the names of `fields` are in lower case. `length` is the
-    size of the body in bytes, None for a chunked one. A body follows if `has_body`, even an empty one in chunks. With
-    `expects_continue` the client waits for 100 before it sends the body. `asks_for_websocket` is true for a request
-    that asks for WebSocket in a form in which that is possible.
+    `raw` is its bytes. `target` is path and query, or `*`. The names of `fields` are in lower case. `length` is the
+    size of the body in bytes, None for a chunked one. `has_body` is true if a body follows, even an empty chunked one.
+    With `expects_continue`, the client waits for 100 before it sends the body. `asks_for_websocket` is true if the head
+    is a request for a WebSocket that can be granted.
     """
 
     raw: bytes
@@ -51,49 +52,49 @@ class RequestHead(msgspec.Struct, frozen=True):
 
 
 class Piece(msgspec.Struct, frozen=True):
-    """A piece of a body; `last` where the request ends with it."""
+    """A piece of a body; `last` is true if the request ends with it."""
 
     data: bytes
     last: bool
 
 
 class RequestReader:
-    """Reads the requests of one connection: feed it bytes, and pull events until there is none."""
+    """Parses the requests of one connection: feed it bytes, and pull events until `next` returns None."""
 
     __slots__ = ("_at", "_chunks", "_data", "_left", "_searched")
 
     def __init__(self) -> None:
         self._data = b""
         self._at = 0
-        self._searched = 0  # bytes of an incomplete head in which its end was looked for
-        self._left = 0  # bytes of the body that have not come
+        self._searched = 0  # bytes of an incomplete head already searched for its end
+        self._left = 0  # bytes of the body still missing
         self._chunks: ChunkReader | None = None
 
     def feed(self, data: bytes) -> None:
-        """Take in bytes."""
+        """Add received bytes."""
         self._data = self._data[self._at :] + data if self._at < len(self._data) else data
         self._at = 0
 
     @property
     def unread(self) -> int:
-        """The number of bytes that were fed and not read, including an incomplete head."""
+        """The number of bytes that were fed and not parsed, including an incomplete head."""
         return len(self._data) - self._at
 
     @property
     def inside(self) -> bool:
-        """Whether a request has begun and not ended."""
+        """Whether a request is incomplete."""
         return self._at < len(self._data) or bool(self._left) or self._chunks is not None
 
     def rest(self) -> bytes:
-        """Hand over what was not read."""
+        """Remove and return the bytes that were not parsed."""
         rest, self._data, self._at = self._data[self._at :], b"", 0
         return rest
 
     def next(self) -> RequestHead | Piece | None:
-        """The next head or piece of a body; None when more bytes have to come.
+        """The next head or piece of a body; None if more bytes are needed.
 
         Raises:
-            ProblemError: `malformed_request` or `headers_too_large`; nothing can be read after it.
+            ProblemError: `malformed_request` or `headers_too_large`; nothing can be parsed after it.
         """
         if self._at >= len(self._data):
             return None
@@ -123,15 +124,15 @@ class RequestReader:
         return head
 
     def _require_head(self, data: bytes, at: int) -> None:
-        """Check that what has come can become a head: who does not speak HTTP is told so at once."""
+        """Check that an incomplete head is a valid start, so that other protocols get an answer immediately."""
         size = len(data) - at
         if size > MAX_HEAD:
             raise _head_too_large()
         start = max(at, at + self._searched - 1)
         if size and data[at] not in _FIRST_BYTES:
-            raise ProblemError("malformed_request", "a request begins with its method, in capital letters")
+            raise ProblemError("malformed_request", "a request must begin with its method in capital letters")
         if _BARE_NEWLINE.search(data, start):
-            raise ProblemError("malformed_request", "lines end with CR LF")
+            raise ProblemError("malformed_request", "lines must end with CR LF")
 
     def _next_piece(self) -> Piece | None:
         data = self._data[self._at : self._at + self._left]
@@ -152,7 +153,7 @@ class RequestReader:
 
 
 class _Parsed:
-    """What llhttp finds in a head."""
+    """The parts of a head, as llhttp reports them."""
 
     __slots__ = ("fields", "target")
 
@@ -168,26 +169,26 @@ class _Parsed:
 
 
 def parse_head(raw: bytes) -> RequestHead:
-    """Read one whole head, from its first byte to the empty line at its end.
+    """Parse one complete head, from its first byte to the empty line at its end.
 
     Raises:
-        ProblemError: `malformed_request`.
+        ProblemError: `malformed_request` or `host_invalid`.
     """
     if not _REQUEST_LINE.match(raw) or raw.startswith(b"CONNECT "):
-        raise ProblemError("malformed_request", "the request line is `METHOD target HTTP/1.1`, and not of a tunnel")
+        raise ProblemError("malformed_request", "the request line must be `METHOD target HTTP/1.1`, without CONNECT")
     parsed = _Parsed()
     parser = httptools.HttpRequestParser(parsed)
     try:
         parser.feed_data(raw)
     except httptools.HttpParserUpgrade:
-        pass  # llhttp stops at every Upgrade field; here it has nothing more to read
+        pass  # llhttp stops at every Upgrade field; the head is complete here
     except httptools.HttpParserError as error:
         raise ProblemError("malformed_request", f"not HTTP: {error}") from None
     version, method = parser.get_http_version(), parser.get_method()
     fields = tuple(parsed.fields)
     hosts = sum(name == b"host" for name, _ in fields)
     if hosts > 1 or (not hosts and version == "1.1"):
-        raise ProblemError("host_invalid", "send one `Host`: a name or an address, and a port if it is not the default")
+        raise ProblemError("host_invalid", "send one `Host`: a name or address, with the port unless it is the default")
     target, fields = _origin_form(parsed.target, fields)
     length = _length_of(fields, version)
     has_body, is_newest = length != 0, version == "1.1"
@@ -205,7 +206,7 @@ def parse_head(raw: bytes) -> RequestHead:
     )
 
 
-_known_head: Final = lru_cache(_MOST_CACHED)(parse_head)  # a client sends the same head again and again
+_known_head: Final = lru_cache(_MOST_CACHED)(parse_head)  # clients send the same head again and again
 
 
 def tokens(fields: Fields, name: bytes) -> list[bytes]:
@@ -214,38 +215,40 @@ def tokens(fields: Fields, name: bytes) -> list[bytes]:
 
 
 def _names_websocket(fields: Fields) -> bool:
-    """Whether the fields ask to switch to WebSocket."""
+    """Whether the fields ask for a WebSocket."""
     return b"upgrade" in tokens(fields, b"connection") and b"websocket" in tokens(fields, b"upgrade")
 
 
 def _origin_form(target: bytes, fields: Fields) -> tuple[bytes, Fields]:
-    """Path and query of a target; the authority of an absolute one goes before Host (RFC 9112, section 3.2.2)."""
+    """The path and query of a target; the authority of an absolute URL replaces Host (RFC 9112, section 3.2.2)."""
     if target.startswith(b"/") or target == b"*":
         return target.partition(b"#")[0], fields
     absolute = _ABSOLUTE.match(target)
     if absolute is None:
-        raise ProblemError("malformed_request", "the target is a path, or an absolute http or https URL")
+        raise ProblemError("malformed_request", "the target must be a path, or an absolute http or https URL")
     path = absolute[2] if absolute[2].startswith(b"/") else b"/" + absolute[2]
     return path, tuple((name, absolute[1] if name == b"host" else value) for name, value in fields)
 
 
 def _length_of(fields: Fields, version: str) -> int | None:
-    """The size of the body that follows a head; None for chunks (RFC 9112, section 6.3).
+    """The size of the body in bytes; None if it is chunked (RFC 9112, section 6.3).
 
-    Where two readers could disagree, the request is refused: any second length, a length beside chunks, another coding.
+    Refuses whatever two parsers could read differently: a second length, a length with chunks, another coding.
     """
     lengths = [value for name, value in fields if name == b"content-length"]
     codings = [value for name, value in fields if name == b"transfer-encoding"]
     if codings:
         if lengths or version != "1.1" or [coding.lower() for coding in codings] != [b"chunked"]:
-            raise ProblemError("malformed_request", "the only Transfer-Encoding is chunked, without a Content-Length")
+            raise ProblemError(
+                "malformed_request", "the only supported Transfer-Encoding is chunked, without Content-Length"
+            )
         return None
     if not lengths:
         return 0
     if len(lengths) > 1 or not _LENGTH.fullmatch(lengths[0]):
-        raise ProblemError("malformed_request", "Content-Length is one whole number of bytes")
+        raise ProblemError("malformed_request", "Content-Length must be one whole number")
     return int(lengths[0])
 
 
 def _head_too_large() -> ProblemError:
-    return ProblemError("headers_too_large", f"a request line and its header fields take at most {MAX_HEAD} bytes")
+    return ProblemError("headers_too_large", f"a request line and its header fields may have at most {MAX_HEAD} bytes")

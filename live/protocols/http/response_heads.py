@@ -1,4 +1,4 @@
-"""Replies as bytes. Replies of one kind share all of their head but the length, until `date` changes."""
+"""Encodes replies. Replies of one kind share their head except for the length, until `date` changes."""
 
 from collections.abc import Iterable
 from typing import Final
@@ -10,7 +10,7 @@ from live.ingest.replies import POLICY_HEADER, SECURITY_HEADERS, Reply, fixed_he
 
 
 class ResponseHeads:
-    """Writes replies, beginning with the header fields that uvicorn gives every response (`date`)."""
+    """Encodes replies, with the header fields that uvicorn adds to every response (`date`)."""
 
     def __init__(self, state: ServerState) -> None:
         self._state = state
@@ -20,7 +20,7 @@ class ResponseHeads:
         self._last_bytes = b""
 
     def bytes_of(self, reply: Reply, *, keep_alive: bool) -> bytes:
-        """The complete response; encoded once for a reply that many requests share."""
+        """The complete response; a reply that many requests share is encoded once."""
         if self._state.default_headers is not self._default:
             self._default = self._state.default_headers
             self._known.clear()

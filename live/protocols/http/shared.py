@@ -1,4 +1,4 @@
-"""What all HTTP connections of a process share."""
+"""The parts that all HTTP connections of a process share."""
 
 from typing import Any, NamedTuple
 
@@ -16,7 +16,7 @@ from live.settings import Settings
 
 
 class Shared(NamedTuple):
-    """The shared parts; made with the first connection, because only that knows the server."""
+    """The shared parts, made with the first connection: only a connection knows its server."""
 
     settings: Settings
     rate_limiter: RateLimiter
@@ -30,7 +30,7 @@ class Shared(NamedTuple):
 
     @classmethod
     def of(cls, app_state: dict[str, Any], server_state: ServerState) -> "Shared":
-        """The shared parts of a process, from the state of the application's lifespan."""
+        """Make the shared parts of a process from the lifespan state."""
         parts: Parts = app_state["parts"]
         parts.reaper.serve(server_state)
         shared = app_state["shared"] = cls(

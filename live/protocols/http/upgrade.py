@@ -1,4 +1,4 @@
-"""Requests for a WebSocket: their answer, and the socket that takes the connection over."""
+"""WebSocket handshakes, and the sockets that take over the connection."""
 
 import asyncio
 import re
@@ -28,21 +28,21 @@ _Admit: TypeAlias = Callable[[Client], TakeOver]
 
 
 class Upgrade(NamedTuple):
-    """The response to a request for a WebSocket; `take_over` starts the socket, None where the handshake failed."""
+    """The response to a request for a WebSocket; `take_over` starts the socket, or is None if the handshake failed."""
 
     response: bytes
     take_over: TakeOver | None
 
 
 class Upgrades:
-    """The two routes that speak WebSocket without ASGI; the role of the process decides which of them it serves."""
+    """The two routes that serve WebSockets without ASGI; the role of the process decides which are available."""
 
     def __init__(self, parts: Parts, state: ServerState) -> None:
         self._parts = parts
         self._connections = cast("set[Any]", state.connections)  # uvicorn only calls `shutdown` on them
 
     def respond(self, head: RequestHead, peer: Peer) -> Upgrade | None:
-        """The response to a request; None where no WebSocket is served without ASGI.
+        """The response to a request; None if the target has no WebSocket.
 
         Raises:
             ProblemError: the host, the origin, the API key or the query is refused, or the limits leave no room.
@@ -58,11 +58,11 @@ class Upgrades:
         return Upgrade(response, take_over if is_open else None)
 
     def drain(self) -> None:
-        """The server stops: disconnect the viewers."""
+        """Disconnect the viewers: the server stops."""
         self._parts.reaper.hub.drain()
 
     def _find(self, head: RequestHead) -> _Admit | None:
-        """The function that admits a client to the socket of a target; None where there is no socket."""
+        """The function that admits a client to the WebSocket at a target; None if there is none."""
         role, (path, _, query) = self._parts.settings.role, head.target.partition(b"?")
         path = unquote_to_bytes(path)
         if path == _PRODUCERS_PATH and role != "viewers":

@@ -1,7 +1,7 @@
-"""The messages in the bytes of a producer's socket, without I/O.
+"""Parses the messages on a producer's WebSocket, without I/O.
 
-Almost every frame is one complete message, and is read here. Everything else (fragments, pings, the closing handshake,
-protocol errors) goes to the protocol of `websockets`, which implements RFC 6455.
+Almost every frame is one complete message, and is parsed here. Everything else (fragments, pings, the closing
+handshake, protocol errors) goes to `websockets`, which implements RFC 6455.
 """
 
 from collections.abc import Callable, Sequence
@@ -15,18 +15,18 @@ from websockets.speedups import apply_mask
 DATA: Final = (Opcode.TEXT, Opcode.BINARY, Opcode.CONT)
 _FINAL: Final = 0x80
 _TEXT: Final = 0x81
-_WHOLE: Final = (_TEXT, 0x82)  # the first byte of a frame that is a complete message, of text or binary
+_WHOLE: Final = (_TEXT, 0x82)  # the first byte of a complete text or binary message
 _MASKED: Final = 0x80
-_SHORT: Final = 125  # bytes of a payload whose length takes no further bytes
-_FRAMES_A_TURN: Final = 256  # read before other connections have their turn
+_SHORT: Final = 125  # the largest payload with a length of one byte
+_FRAMES_A_TURN: Final = 256  # frames read before other connections have their turn
 
 OnMessage: TypeAlias = Callable[[bytes, bool], bool]
 
 
 class MessageReader:
-    """Reads the messages that one client sends, and answers its control frames.
+    """Reads the messages of one client and answers its control frames.
 
-    `is_open` is true until one side sends a close frame, or the client violates the protocol. `has_more` is true when
+    `is_open` is true until one side sends a close frame or the client violates the protocol. `has_more` is true if
     complete frames may be left after a `read`.
     """
 
@@ -47,12 +47,12 @@ class MessageReader:
         """Read messages of at most `max_size` bytes."""
         self._protocol = ServerProtocol(state=State.OPEN, max_size=max_size)
         self._max_size = max_size
-        self._buffer = bytearray()  # the beginning of a frame
-        self._wanted = 0  # size of the buffer from which on more is known about the frame
-        self._fragmented = False  # whether a message of several frames is in progress
+        self._buffer = bytearray()  # the beginning of an incomplete frame
+        self._wanted = 0  # size of the buffer at which parsing can continue
+        self._fragmented = False  # whether a fragmented message is in progress
         self._fragments: list[bytes] = []
         self._is_text = False  # whether the fragmented message is text
-        self._used_protocol = False  # whether the last `read` gave the protocol something
+        self._used_protocol = False  # whether the last `read` passed bytes to `_protocol`
         self.is_open = True
         self.has_more = False
 
@@ -62,10 +62,10 @@ class MessageReader:
         return self._protocol.close_rcvd is not None
 
     def read(self, data: bytes, on_message: OnMessage) -> bool:
-        """Take in bytes, and call `on_message` with the payload of each message and whether it is text.
+        """Parse bytes, and call `on_message` with each message and whether it is text.
 
-        `on_message` returns whether to go on. Frames that are left set `has_more`: call `read` again, with no bytes.
-        Once the socket is closing, `read` looks only for a close frame. Returns whether there may be `output`.
+        `on_message` returns whether to continue. If frames are left, `has_more` is true: call `read` again with no
+        bytes. Once the socket is closing, `read` only looks for a close frame. Returns whether there may be `output`.
         """
         self.has_more = False
         if not self.is_open:
@@ -88,28 +88,28 @@ class MessageReader:
         self.has_more = True
 
     def ping(self) -> None:
-        """Ask the client for a sign of life."""
+        """Queue a ping."""
         self._protocol.send_ping(b"")
 
     def close(self, code: int, reason: str) -> None:
-        """Send a close frame; bytes that were not read yet may hold the client's."""
+        """Queue a close frame. Unread bytes may contain the client's close frame."""
         self._protocol.send_close(code, reason)
         rest, self._buffer = self._buffer, bytearray()
         self.has_more = False
         self._receive(bytes(rest))
 
     def output(self) -> Sequence[bytes]:
-        """What to send now; an empty item stands for the end of the connection."""
+        """The bytes to send now; an empty item means that the connection ends."""
         return self._protocol.data_to_send()
 
     def _receive(self, data: bytes) -> None:
-        """Let the protocol look for a close frame; messages no longer count."""
+        """Look only for a close frame; messages no longer count."""
         self._protocol.receive_data(data)
         self._protocol.events_received()
         self.is_open = False
 
     def _read_frames(self, data: bytes, on_message: OnMessage) -> int:
-        """Read complete frames; returns the position of the first one that is incomplete, or left for later."""
+        """Read complete frames; returns the position of the first one that is incomplete or left for later."""
         position, size = 0, len(data)
         self._wanted = 0
         for _ in range(_FRAMES_A_TURN):
@@ -126,7 +126,7 @@ class MessageReader:
                 length = int.from_bytes(data[position + 2 : start])
             end = start + 4 + length
             if length > self._max_size or not data[position + 1] & _MASKED:
-                self._give(data[position:], on_message)  # the protocol answers with the reason
+                self._delegate(data[position:], on_message)  # it answers with a close frame
                 return size
             if size < end:
                 self._wanted = end - position
@@ -136,15 +136,15 @@ class MessageReader:
                 payload = apply_mask(data[start + 4 : end], data[start : start + 4])
                 goes_on = on_message(payload, opcode == _TEXT)
             else:
-                goes_on = self._give(data[position:end], on_message)
+                goes_on = self._delegate(data[position:end], on_message)
             position = end
             if not goes_on:
                 break
         self.has_more = position < size and self.is_open
         return position
 
-    def _give(self, data: bytes, on_message: OnMessage) -> bool:
-        """Let the protocol read a frame that is no complete message, or bytes that are no frame."""
+    def _delegate(self, data: bytes, on_message: OnMessage) -> bool:
+        """Pass a frame that is not a complete message, or invalid bytes, to `websockets`."""
         self._used_protocol = True
         if data[0] & 0x0F in DATA:
             self._fragmented = not data[0] & _FINAL
@@ -160,11 +160,11 @@ class MessageReader:
         """Join the fragments of a message."""
         if frame.opcode is not Opcode.CONT:
             self._fragments, self._is_text = [], frame.opcode is Opcode.TEXT
-        if frame.data:  # empty fragments would pile up without end
+        if frame.data:  # empty fragments could pile up without limit
             self._fragments.append(bytes(frame.data))
         return not frame.fin or on_message(b"".join(self._fragments), self._is_text)
 
 
 def text_frame(payload: bytes) -> bytes:
-    """A text frame, as a server sends it."""
+    """Encode a text frame as a server sends it."""
     return Frame(Opcode.TEXT, payload).serialize(mask=False)

@@ -1,4 +1,4 @@
-"""The messages of one producer that have no answer yet, in the order in which they arrived. No I/O."""
+"""A producer's unanswered messages, in the order of arrival. No I/O."""
 
 from collections import deque
 from collections.abc import Sequence
@@ -9,21 +9,21 @@ from live.ingest.committer import Committed
 from live.ingest.replies import Reply
 from live.protocols.websocket.framing import text_frame
 
-_MOST_AHEAD: Final = 256  # messages without an answer; the socket is not read beyond that
+_MOST_AHEAD: Final = 256  # unanswered messages; the server reads no more beyond that
 
 
 class Answering(Protocol):
-    """The socket of a message."""
+    """The socket that a message arrived on."""
 
     def resolve(self, message: "Message", outcome: Committed | Exception) -> None:
-        """The store has counted the one event of a message, or has not."""
+        """The outcome of a message with one event is known."""
 
     def answer(self, message: "Message", reply: Reply) -> None:
         """The answer to a message is known."""
 
 
 class Message:
-    """One message, which is also the share of its event if it has only one; `frame` is the answer as it is sent."""
+    """One message. If it has only one event, it is also that event's share. `frame` is the encoded answer."""
 
     __slots__ = ("_socket", "body", "entries", "frame")
 
@@ -34,11 +34,11 @@ class Message:
         self.frame: bytes | None = None
 
     def resolve(self, committed: Committed) -> None:
-        """The store has counted it."""
+        """The store has counted the event."""
         self._socket.resolve(self, committed)
 
     def reject(self, error: Exception) -> None:
-        """The store has not counted it."""
+        """The store has not counted the event."""
         self._socket.resolve(self, error)
 
     def reply(self, reply: Reply) -> None:
@@ -47,28 +47,28 @@ class Message:
 
 
 class MessageQueue:
-    """Messages in order; the last of them may be held, which means that they were not submitted yet."""
+    """Messages in order of arrival. The last ones may be held: they were not submitted yet."""
 
     __slots__ = ("_frame", "_held", "_messages", "_reply")
 
     def __init__(self) -> None:
         self._messages: deque[Message] = deque()
         self._held: deque[Message] = deque()
-        self._reply: Reply | None = None  # the last one, and its frame: many messages share a reply
+        self._reply: Reply | None = None  # the last reply and its frame: many messages share a reply
         self._frame = b""
 
     def __bool__(self) -> bool:
-        """Whether a message waits for its answer."""
+        """Whether any message has no answer."""
         return bool(self._messages)
 
     @property
     def is_ahead(self) -> bool:
-        """Whether so many messages wait that no more are read."""
+        """Whether to stop reading because too many messages wait."""
         return bool(self._held) or len(self._messages) > _MOST_AHEAD
 
     @property
     def held(self) -> Message | None:
-        """The first message that is held."""
+        """The first held message."""
         return self._held[0] if self._held else None
 
     def add(self, message: Message) -> None:
@@ -76,27 +76,27 @@ class MessageQueue:
         self._messages.append(message)
 
     def hold(self, message: Message) -> None:
-        """Hold a message that was just added."""
+        """Hold the message that was added last."""
         self._held.append(message)
 
     def release(self) -> None:
-        """The first held message is submitted."""
+        """Remove the first held message: it is submitted."""
         self._held.popleft()
 
     def drop_held(self) -> None:
-        """Forget the messages that were not submitted."""
+        """Forget the held messages."""
         while self._held:
             self._held.pop()
             self._messages.pop()
 
     def answer(self, message: Message, reply: Reply) -> None:
-        """Give a message its answer."""
+        """Set the answer to a message."""
         if reply is not self._reply:
             self._reply, self._frame = reply, text_frame(reply.body)
         message.frame = self._frame
 
     def take_answered(self) -> list[bytes]:
-        """Remove the messages at the front that have answers; return the answers as frames."""
+        """Remove the answered messages at the front; returns their answers as frames."""
         messages = self._messages
         frames = []
         while messages and (frame := messages[0].frame) is not None:

@@ -1,7 +1,7 @@
-"""A producer's socket: `GET /v1/events/live` as a WebSocket, from the transport straight to the intake.
+"""A producer's WebSocket, `GET /v1/events/live`, from the transport straight to the intake.
 
-Answers go out in the order of the messages. A producer that sends faster than it may, or reads no answers, is not read
-for a while; none of its messages is dropped.
+Answers are sent in the order of the messages. The server stops reading from a producer that exceeds its rate or does
+not read its answers. It drops no message.
 """
 
 import asyncio
@@ -19,30 +19,30 @@ from live.protocols.websocket.messages import Message, MessageQueue
 
 
 class ProducerSocket(asyncio.Protocol):
-    """One producer's connection after its handshake."""
+    """A producer's connection after its handshake."""
 
     def __init__(self, session: Session, max_size: int, closed: Callable[[], None]) -> None:
-        """Take over a connection; `max_size` limits a message, `closed` is called when the connection is closed."""
+        """Take over a connection; `max_size` limits messages, in bytes. `closed` is called when it is closed."""
         self._session = session
         self._closed = closed
         self._transport: asyncio.Transport | None = None
         self._reader = MessageReader(max_size)
         self._queue = MessageQueue()
         self._heartbeat = Heartbeat(self._ping, self._abort, lambda: not self._read_paused)
-        self._submitting: asyncio.Task[None] | None = None  # of the messages that are held
-        self._going_on = False  # whether the rest of the frames is read in the next turn of the loop
+        self._submitting: asyncio.Task[None] | None = None  # submits the held messages
+        self._continuing = False  # whether the remaining frames are read in the next turn of the loop
         self._flushing = False  # whether answers are sent in the next turn of the loop
-        self._ending: tuple[int, str] | None = None  # the code and reason with which to close
+        self._ending: tuple[int, str] | None = None  # the close code and reason
         self._read_paused = self._write_paused = False
 
     # Events of the transport
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Begin; the handshake is done."""
+        """Start; the handshake is done."""
         self._transport = cast("asyncio.Transport", transport)
 
     def connection_lost(self, _error: Exception | None) -> None:
-        """Stop; messages that were submitted are still counted."""
+        """Stop; submitted messages are still counted."""
         self._closed()
         self._heartbeat.stop()
         if self._submitting is not None:
@@ -51,18 +51,18 @@ class ProducerSocket(asyncio.Protocol):
         self._transport = None
 
     def pause_writing(self) -> None:
-        """The producer does not read its answers."""
+        """Stop reading: the producer does not read its answers."""
         self._write_paused = True
         self._pause_or_resume()
 
     def resume_writing(self) -> None:
-        """The producer reads its answers again."""
+        """Read again: the producer reads its answers."""
         self._write_paused = False
         self._pause_or_resume()
 
     def data_received(self, data: bytes) -> None:
-        """Read the messages in it, unless others wait before them."""
-        self._heartbeat.heard()
+        """Read the messages in `data`, unless earlier bytes wait."""
+        self._heartbeat.received()
         reader = self._reader
         if (reader.has_more or self._ending is not None or self._queue.is_ahead) and reader.is_open:
             reader.hold(data)
@@ -77,19 +77,19 @@ class ProducerSocket(asyncio.Protocol):
             self._send_output()
         self._pause_or_resume()
 
-    def _go_on(self) -> None:
-        """Read the frames that were left for this turn of the loop."""
-        self._going_on = False
+    def _continue(self) -> None:
+        """Read the frames that were left for this turn."""
+        self._continuing = False
         if self._reader.has_more and self._transport is not None and not self._is_over:
             self._read(b"")
 
     def _pause_or_resume(self) -> None:
-        """Read on, or leave the producer's next messages in its own buffers."""
+        """Read from the transport, or leave the next messages in the producer's own buffers."""
         pause = self._write_paused or self._queue.is_ahead or (bool(self._queue) and self._is_over)
         if self._reader.has_more and not self._is_over:
-            if not (pause or self._going_on):
-                self._going_on = True
-                asyncio.get_running_loop().call_soon(self._go_on)
+            if not (pause or self._continuing):
+                self._continuing = True
+                asyncio.get_running_loop().call_soon(self._continue)
             pause = True
         if pause != self._read_paused and self._transport is not None and not self._transport.is_closing():
             self._read_paused = pause
@@ -100,13 +100,13 @@ class ProducerSocket(asyncio.Protocol):
 
     @property
     def _is_over(self) -> bool:
-        """Whether no more messages are taken."""
+        """Whether no more messages are accepted."""
         return self._ending is not None or not self._reader.is_open
 
     # Messages
 
     def _on_message(self, body: bytes, is_text: bool) -> bool:  # noqa: FBT001 - called by position
-        """Submit a message, or hold it until it may be; returns whether to read more."""
+        """Submit a message, or hold it until it is admitted; returns whether to read more."""
         if is_text and not body.isascii() and not _is_utf8(body):
             self._ending = (BAD_TEXT, "not UTF-8")
             return False
@@ -129,12 +129,12 @@ class ProducerSocket(asyncio.Protocol):
         return not queue.is_ahead
 
     async def _submit_held(self, *, admitted: bool) -> None:
-        """Submit the messages that are held, in order, each as soon as it may be."""
+        """Submit the held messages in order, each as soon as it is admitted."""
         while (message := self._queue.held) is not None:
             try:
                 if not admitted:
                     await self._session.admit()
-                await self._session.submit_late(message.body, message, message.reply)
+                await self._session.submit_when_room(message.body, message, message.reply)
             except StoreUnavailableError as error:
                 message.reply(problem_reply(error))
             except ProblemError:
@@ -147,11 +147,11 @@ class ProducerSocket(asyncio.Protocol):
         self._pause_or_resume()
 
     def resolve(self, message: Message, outcome: Committed | Exception) -> None:
-        """The store has counted the one event of a message, or has not."""
+        """The outcome of a message with one event is known."""
         self.answer(message, self._session.reply_to_plain(message.body, outcome))
 
     def answer(self, message: Message, reply: Reply) -> None:
-        """Send an answer after those before it, together with others of the same turn of the loop."""
+        """Queue an answer. Answers of one turn of the loop are sent together, in the order of the messages."""
         self._queue.answer(message, reply)
         if not self._flushing:
             self._flushing = True
@@ -170,18 +170,18 @@ class ProducerSocket(asyncio.Protocol):
     # The end
 
     def shutdown(self) -> None:
-        """The server stops: answer the messages in progress and close."""
+        """Answer the messages in progress, then close: the server stops."""
         self._end(LEAVING, CLOSE_CODES[LEAVING].reason)
 
     def _end(self, code: int, reason: str) -> None:
-        """Take no more messages, and close when every message is answered."""
+        """Accept no more messages, and close when all are answered."""
         if self._ending is None:
             self._ending = (code, reason)
             self._finish()
             self._pause_or_resume()
 
     def _finish(self) -> None:
-        """Close if the socket is ending and every message is answered."""
+        """Close if the socket is ending and all messages are answered."""
         if self._queue or not self._is_over:
             return
         self._heartbeat.close()
@@ -196,7 +196,7 @@ class ProducerSocket(asyncio.Protocol):
         if b"" not in output or self._transport is None:
             return
         if not self._reader.is_closed_by_client and self._transport.can_write_eof():
-            self._transport.write_eof()  # go on reading: a reset would destroy the last frames that we sent
+            self._transport.write_eof()  # go on reading: a reset would destroy the last frames
         else:
             self._transport.close()
 

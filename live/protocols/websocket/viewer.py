@@ -1,7 +1,7 @@
-"""A viewer's connection after its handshake: frames straight from the hub to the socket, without ASGI.
+"""A viewer's connection after its handshake: frames go from the hub to the socket, without ASGI.
 
-There may be tens of thousands, so each is small: no task, no queue, no timer, and a parser only for what is not the
-answer to a ping. One reaper looks after them all.
+A process may have tens of thousands of viewers, so each is small: no task, no queue, no timer, and no parser until the
+viewer sends something other than a pong. One reaper looks after all of them.
 """
 
 import asyncio
@@ -22,109 +22,106 @@ from live.fanout.viewer import PushViewer
 from live.protocols.viewer_reaper import ViewerReaper
 from live.protocols.websocket.handshake import BAD_TEXT, QUIET
 
-LARGEST_MESSAGE: Final = 1024  # bytes that a viewer may send at once; it has nothing to say
-MOST_FRAMES: Final = 256  # that a viewer may send from one of our pings to the next: pings of its own, and its pong
-_SLICE: Final = 2048  # bytes that are parsed at a time, so that no flood holds up the event loop
+LARGEST_MESSAGE: Final = 1024  # bytes; viewers have no messages to send
+MOST_FRAMES: Final = 256  # frames that a viewer may send between two of our pings
+_SLICE: Final = 2048  # bytes parsed at a time, so that a flood does not hold up the event loop
 _DATA: Final = (Opcode.TEXT, Opcode.BINARY, Opcode.CONT)
 _PING: Final = Frame(Opcode.PING, b"").serialize(mask=False)
-_PONG: Final = b"\x8a\x80"  # how the answer to it begins: no payload, masked
+_PONG: Final = b"\x8a\x80"  # the first bytes of its answer: no payload, masked
 _PONG_SIZE: Final = 6
-_SEND_BUFFER: Final = 16 * 1024  # bytes that the kernel holds for a viewer; it takes twice as much for its own needs
+_SEND_BUFFER: Final = 16 * 1024  # bytes; the kernel doubles it for its own bookkeeping
 _CLOSE_TIMEOUT: Final = 5.0
-_ACKED: Final = struct.Struct("120xQ")  # where the kernel's `tcp_info` has the bytes that were acknowledged
+_ACKED: Final = struct.Struct("120xQ")  # the offset of `tcpi_bytes_acked` in the kernel's `tcp_info`
 
 
 class ViewerSocket(asyncio.Protocol):
     """One viewer's connection."""
 
     __slots__ = (
+        "_acked",
         "_closing",
         "_frames",
         "_parser",
         "_reaper",
-        "_taken",
         "_text",
         "_transport",
         "address",
+        "blocked_since",
         "fd",
-        "heard",
-        "turn",
+        "is_alive",
+        "slot",
         "viewer",
-        "waits_since",
     )
 
     def __init__(self, reaper: ViewerReaper, address: str) -> None:
         self.address = address
         self.viewer: PushViewer | None = None
         self.fd = -1
-        self.heard = True  # since the last ping
-        self.turn = 0
-        self.waits_since: float | None = None
+        self.is_alive = True  # whether anything arrived since the last ping
+        self.slot = 0
+        self.blocked_since: float | None = None
         self._reaper = reaper
-        self._frames = 0  # since the last ping of ours
+        self._frames = 0  # received since our last ping
         self._parser: ServerProtocol | None = None
-        self._taken = -1  # bytes, when it was last asked for
-        self._text: bytes | None = None  # of a message that has not come whole
+        self._acked = -1  # bytes acknowledged at the last check
+        self._text: bytes | None = None  # text of an incomplete message; None for binary
         self._transport: asyncio.Transport | None = None
         self._closing: asyncio.TimerHandle | None = None
 
-    # What the transport says
+    # Events of the transport
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Begin; the handshake is done, and maybe still on its way."""
+        """Start; the answer to the handshake may still be in the write buffer."""
         self._transport = cast("asyncio.Transport", transport)
         own = self._transport.get_extra_info("socket")
-        # Here and not on the listener: large answers of HTTP go out faster with what the kernel chooses itself.
+        # Set here and not on the listener: large HTTP answers are faster with the kernel's own buffer size.
         own.setsockopt(SOL_SOCKET, SO_SNDBUF, _SEND_BUFFER)
-        # Who is slow is our business, and not the kernel's: to that a viewer that takes a little, and again a little,
-        # is one that takes nothing, for its window never opens for all of what was to be sent next.
+        # The reaper disconnects slow viewers, not the kernel. The kernel takes a viewer that reads a few bytes at a
+        # time for one that reads nothing: its window never opens far enough for the next segment.
         own.setsockopt(IPPROTO_TCP, TCP_USER_TIMEOUT, 0)
         is_tls = self._transport.get_extra_info("sslcontext") is not None
-        # So that we are told of every byte that waits, and of none; over TLS no byte is one too many for a limit of 0.
+        # Call `pause_writing` for every byte that waits. asyncio ignores a limit of 0 over TLS, so it is 1 there.
         self._transport.set_write_buffer_limits(high=1 if is_tls else 0)
-        if self.waits_since is None and self._transport.get_write_buffer_size():
-            self.pause_writing()  # of an answer of HTTP so large that the one before us was told already
+        if self.blocked_since is None and self._transport.get_write_buffer_size():
+            self.pause_writing()  # the HTTP protocol before us was paused already, by a large answer
         if not is_tls:
             self.fd = own.fileno()
         self._reaper.add(self)
 
     def connection_lost(self, _error: Exception | None) -> None:
-        """Let go of the file descriptor: it is closed when this returns, and may be another's then."""
+        """Forget the file descriptor: after this call it is closed, and the system may reuse it."""
         if self._closing is not None:
             self._closing.cancel()
         self._reaper.discard(self)
         self.viewer = self._transport = None
 
     def pause_writing(self) -> None:
-        """Something waits to be sent.
-
-        Whoever does not take what it is sent is not read either: the answers to its pings would have no end.
-        """
-        self.waits_since = time.monotonic()
-        self.takes()
+        """Stop reading while data waits to be sent: the answers to the viewer's pings would pile up."""
+        self.blocked_since = time.monotonic()
+        self.has_progressed()
         self._reaper.watch(self)
         if self._transport is not None and not self._transport.is_closing():
             self._transport.pause_reading()
 
     def resume_writing(self) -> None:
-        """Nothing waits any more."""
-        self.waits_since = None
-        self._reaper.watch_no_more(self)
+        """Read again, and send the next frame: no data waits to be sent."""
+        self.blocked_since = None
+        self._reaper.unwatch(self)
         if self._transport is not None and not self._transport.is_closing():
             self._transport.resume_reading()
         if self.viewer is not None and self._closing is None:
             self.viewer.wake()
 
     def data_received(self, data: bytes) -> None:
-        """Take the answer to a ping; let the parser read anything else."""
-        self.heard = True
+        """Take the answer to a ping; pass anything else to the parser."""
+        self.is_alive = True
         if self._parser is None:
             if len(data) == _PONG_SIZE and data.startswith(_PONG):
                 return
             self._parser = ServerProtocol(state=State.OPEN, max_size=LARGEST_MESSAGE, logger=QUIET)
         for start in range(0, len(data), _SLICE):
             if self._frames > MOST_FRAMES:
-                return  # it floods: the connection ends, whatever else it sends
+                return  # the viewer floods us: the connection ends whatever it sends next
             self._parse(self._parser, data[start : start + _SLICE])
 
     def _parse(self, parser: ServerProtocol, data: bytes) -> None:
@@ -132,17 +129,17 @@ class ViewerSocket(asyncio.Protocol):
         for frame in parser.events_received():
             self._frames += 1
             if isinstance(frame, Frame) and frame.opcode in _DATA:
-                self._hear(frame)
+                self._receive_frame(frame)
         if self._frames > MOST_FRAMES:
             self.close(BAD_REQUEST)
-        self._say()
+        self._send_output()
 
     def eof_received(self) -> None:
-        """It says nothing more: the transport closes when what waits is sent; see that this ends."""
-        self._part(_CLOSE_TIMEOUT)
+        """Close after the data that waits, or after a timeout: the viewer sends nothing more."""
+        self._start_closing(_CLOSE_TIMEOUT)
 
-    def _hear(self, frame: Frame) -> None:
-        """Close when a message has come whole: whatever it says, it may not; but text is to be text."""
+    def _receive_frame(self, frame: Frame) -> None:
+        """Close when a message is complete: viewers may not send any. Text must still be valid UTF-8."""
         if frame.opcode is not Opcode.CONT:
             self._text = b"" if frame.opcode is Opcode.TEXT else None
         if self._text is not None:
@@ -156,34 +153,34 @@ class ViewerSocket(asyncio.Protocol):
         else:
             self.close(BAD_REQUEST)
 
-    # What the hub says
+    # Calls from the hub
 
     @property
     def waiting(self) -> bool:
-        """Whether something that was written waits to be sent, or nothing more will be."""
-        return self.waits_since is not None or self._closing is not None or self._transport is None
+        """Whether written data waits to be sent, or the connection is closing."""
+        return self.blocked_since is not None or self._closing is not None or self._transport is None
 
     def write(self, data: bytes | memoryview) -> bool:
-        """Send, or let wait; False when some of it waits."""
+        """Send data; False if some of it waits to be sent."""
         if self._transport is not None:
             self._transport.write(data)
         return not self.waiting
 
     def abort(self) -> None:
-        """End at once."""
+        """Close immediately."""
         if self._transport is not None:
             self._transport.abort()
 
     def end(self, code: int) -> None:
-        """Close; when the server stops, say when to come back."""
+        """Close; if the server stops, first send when to reconnect."""
         if code == LEAVING and self._closing is None and not self.waiting:
-            self.write(status_frame("the server is shutting down", self._reaper.return_after()).wire)
+            self.write(status_frame("the server is shutting down", self._reaper.retry_after()).wire)
         self.close(code)
 
     # The end
 
     def close(self, code: int, patience: float = _CLOSE_TIMEOUT) -> None:
-        """Say why, and wait a while for the viewer to say so too."""
+        """Send a close frame, and wait up to `patience` seconds for the viewer's."""
         self._close(code, CLOSE_CODES[code].reason, patience)
 
     def _close(self, code: int, reason: str, patience: float) -> None:
@@ -193,62 +190,62 @@ class ViewerSocket(asyncio.Protocol):
             self._parser = ServerProtocol(state=State.OPEN, max_size=LARGEST_MESSAGE, logger=QUIET)
         if self._parser.state is State.OPEN:
             self._parser.send_close(code, reason)
-        self._part(patience)
-        self._say()
+        self._start_closing(patience)
+        self._send_output()
 
-    def _part(self, patience: float) -> None:
-        """Send nothing more but what waits and the last words, and end when there was time for them."""
+    def _start_closing(self, patience: float) -> None:
+        """Send no more frames, and abort the connection after `patience` seconds."""
         if self._closing is not None or self._transport is None:
             return
         if self.viewer is not None:
             self.viewer.leave_cohort()
         self._closing = asyncio.get_running_loop().call_later(patience, self.abort)
-        # What the kernel holds may outlive the connection, but not for minutes.
+        # Data in the kernel may outlive the connection, but not for minutes.
         own = self._transport.get_extra_info("socket")
         own.setsockopt(IPPROTO_TCP, TCP_USER_TIMEOUT, round(_CLOSE_TIMEOUT * 1000))
 
     def shutdown(self) -> None:
-        """The server stops."""
+        """Disconnect all viewers: the server stops."""
         self._reaper.hub.drain()
 
     def ping(self) -> None:
-        """Ask whether the viewer is there; end one that did not answer the last time.
+        """Send a ping, or abort the connection if the last ping was not answered.
 
-        One that is behind, and takes what it is sent, is not silent, only slow: the ping has not come to it yet.
+        A slow viewer that makes progress is alive: the ping has not reached it yet.
         """
         if self.waiting:
-            return  # it has `slow_timeout`
-        if self.heard:
-            self.heard, self._taken, self._frames = False, -1, 0
+            return  # the reaper applies `slow_timeout`
+        if self.is_alive:
+            self.is_alive, self._acked, self._frames = False, -1, 0
             if not self.write(_PING) and self.viewer is not None:
                 self.viewer.leave_cohort()
-        elif not self.takes():
+        elif not self.has_progressed():
             self.abort()
 
-    def takes(self) -> bool:
-        """Whether it has taken some of what the kernel holds for it since this was last asked, if that holds any."""
+    def has_progressed(self) -> bool:
+        """Whether data is in flight and the viewer has acknowledged some since the last call."""
         if self._transport is None:
             return False
         own = self._transport.get_extra_info("socket")
-        before = self._taken
-        (self._taken,) = _ACKED.unpack(own.getsockopt(IPPROTO_TCP, TCP_INFO, _ACKED.size))
-        return any(ioctl(own.fileno(), termios.TIOCOUTQ, bytes(4))) and self._taken > before
+        before = self._acked
+        (self._acked,) = _ACKED.unpack(own.getsockopt(IPPROTO_TCP, TCP_INFO, _ACKED.size))
+        return any(ioctl(own.fileno(), termios.TIOCOUTQ, bytes(4))) and self._acked > before
 
-    def _say(self) -> None:
-        """Send what the parser wants sent; close when it says so."""
+    def _send_output(self) -> None:
+        """Send what the parser has to send; close the connection when the closing handshake is complete."""
         if self._parser is None or self._transport is None:
             return
-        said = self._parser.data_to_send()
+        output = self._parser.data_to_send()
         if self._parser.state is not State.OPEN:
-            self._part(_CLOSE_TIMEOUT)
-        for data in said:
+            self._start_closing(_CLOSE_TIMEOUT)
+        for data in output:
             if data:
                 self._transport.write(data)
         if self.waiting and self.viewer is not None:
             self.viewer.leave_cohort()
-        if b"" not in said:
+        if b"" not in output:
             return
         if self._parser.close_rcvd is None and self._transport.can_write_eof():
-            self._transport.write_eof()  # what it still sends is read: a reset would take our last words from it
+            self._transport.write_eof()  # go on reading: a reset would destroy the close frame
         else:
             self._transport.close()

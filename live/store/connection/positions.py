@@ -1,8 +1,15 @@
 """The highest offset of each board that the processes of a server have seen.
 
 Each process writes a file of its own, mapped into memory, so that other processes read an offset as soon as it is
-acknowledged, even if the process that wrote it is frozen or killed. The files are not fsynced: after a crash of the
-machine they may hold old offsets, which is harmless because each is a lower bound.
+acknowledged. No process waits for another one, so a process that is frozen or killed at any point holds up nobody:
+
+- A row belongs to one epoch of one board for good. A reader skips a row whose checksum does not match: it is not
+  complete yet.
+- The offset of a row only grows, and is written as eight aligned bytes. Whatever a reader finds there is a lower bound.
+- A file that has to begin again is replaced by a new one.
+
+The files are not fsynced. After a crash of the machine they may hold old offsets, which is harmless for the
+same reason.
 """
 
 import fcntl
@@ -10,58 +17,54 @@ import mmap
 import os
 import secrets
 import struct
-from collections.abc import Iterator
-from contextlib import contextmanager
+import zlib
 from pathlib import Path
 from typing import Final
 
 Positions = dict[str, tuple[str, int]]
-"""For each board its epoch, and the highest offset in that epoch."""
+"""The epoch of each board, and the highest offset in it."""
 
-_ROW: Final = struct.Struct("<q32s64s24x")  # offset, epoch, board: 128 bytes, so that offsets are aligned
+_ROW: Final = struct.Struct("<qI4x32s64s16x")  # offset, checksum, epoch, board: 128 bytes, so that offsets are aligned
 _OFFSET: Final = struct.Struct("<q")
-_ROWS: Final = 32  # in a new file
+_ROWS: Final = 32  # rows in a new file
+_NEW: Final = ".new-"  # a file that its process has not locked yet; others ignore it
+_MOST_TRIES: Final = 100
 
 
 class _OwnFile:
-    """The rows that this process writes. The file is locked until the process ends, so that others notice the end."""
+    """The rows that this process writes. The file stays locked until the process ends, so that others know when."""
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self._rows: dict[str, int] = {}  # of each board, where its row begins
-        self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    def __init__(self, folder: Path) -> None:
+        name = secrets.token_hex(8)
+        self.path, new = folder / name, folder / (_NEW + name)
+        self.rows: dict[tuple[str, str], int] = {}  # where the row of a board and an epoch begins
+        self._file = os.open(new, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         try:
-            fcntl.flock(self._file, fcntl.LOCK_EX)
+            fcntl.flock(self._file, fcntl.LOCK_EX)  # nobody else opens it before it has its name
             self._map = self._mapped(_ROWS * _ROW.size)
+            new.rename(self.path)
         except OSError:
             os.close(self._file)
-            path.unlink()
+            new.unlink()
             raise
 
-    def __contains__(self, board: str) -> bool:
-        return board in self._rows
-
-    def raise_offset(self, board: str, offset: int) -> None:
-        """Change the offset in the row of a board: eight aligned bytes, which are never read half written."""
-        _OFFSET.pack_into(self._map, self._rows[board], offset)
-
     def write(self, board: str, epoch: str, offset: int) -> None:
-        """Write a whole row, while no other process reads.
+        """Write an offset that is at least the one before.
 
         Raises:
-            OSError: there is no space.
+            OSError: there is no space for another row.
         """
-        at = self._rows.get(board, len(self._rows) * _ROW.size)
-        if at >= len(self._map):
-            small, self._map = self._map, self._mapped(2 * len(self._map))
-            small.close()
-        _ROW.pack_into(self._map, at, offset, epoch.encode(), board.encode())
-        self._rows[board] = at
-
-    def clear(self) -> None:
-        """Forget all rows."""
-        self._map[:] = bytes(len(self._map))
-        self._rows = {}
+        at = self.rows.get((board, epoch))
+        if at is None:
+            at = len(self.rows) * _ROW.size
+            if at >= len(self._map):
+                small, self._map = self._map, self._mapped(2 * len(self._map))
+                small.close()
+            row = (epoch.encode(), board.encode())
+            _ROW.pack_into(self._map, at, offset, _checksum(*row), *row)
+            self.rows[board, epoch] = at
+        else:
+            _OFFSET.pack_into(self._map, at, offset)
 
     def close(self) -> None:
         """Unlock the file."""
@@ -79,7 +82,6 @@ class SharedPositions:
 
     def __init__(self, folder: Path, prefix: str) -> None:
         self._folder = folder / f"positions-{prefix}"
-        self._lock_path = folder / f"positions-{prefix}.lock"
         self._own: _OwnFile | None = None
         self._read: dict[Path, bytes] = {}  # what other files held when they were last read
         self.known: Positions = {}
@@ -96,44 +98,41 @@ class SharedPositions:
         Raises:
             OSError: the file can't be written; this process remembers the offset all the same.
         """
-        known = self.known.get(board)
-        if known is not None and known[0] == epoch and self._own is not None and board in self._own:
-            if offset > known[1]:
-                self._own.raise_offset(board, offset)
-                self.known[board] = (epoch, offset)
+        known = self.offset_of(board, epoch)
+        own = self._own
+        if offset <= known and own is not None and (board, epoch) in own.rows:
             return
-        self.known[board] = (epoch, max(offset, self.offset_of(board, epoch)))
-        with self._locked():
-            self._own_file().write(board, *self.known[board])
+        self.known[board] = (epoch, max(offset, known))
+        self._own_file().write(board, *self.known[board])
 
     def hear(self, *, adopt: bool = True) -> None:
         """Read what the other processes have written.
 
         Args:
             adopt: also take over the files of processes that have ended, and delete them.
+
+        Raises:
+            OSError: the files can't be read.
         """
-        if not self._folder.exists():
-            return
-        with self._locked():
-            for path in self._others():
-                self._hear_file(path)
-                if adopt and _is_abandoned(path):
-                    for board, (epoch, offset) in self.known.items():
-                        self._own_file().write(board, epoch, offset)
-                    path.unlink()
-                    self._read.pop(path)
+        for _ in range(_MOST_TRIES):
+            try:
+                for path in self._others():
+                    self._hear_file(path, adopt=adopt)
+            except FileNotFoundError:
+                continue  # another process took over a file, maybe into one that is not in the list
+            else:
+                return
+        raise OSError(f"the files in {self._folder} change without end")
 
     def forget(self) -> None:
         """Forget all positions, and delete the files of processes that have ended."""
         self.known, self._read = {}, {}
-        if not self._folder.exists():
-            return
-        with self._locked():
-            if self._own is not None:
-                self._own.clear()
-            for path in self._others():
-                if _is_abandoned(path):
-                    path.unlink()
+        if self._own is not None:
+            self._own.path.unlink(missing_ok=True)
+            self.close()
+        for path in self._others():
+            if _is_abandoned(path):
+                path.unlink(missing_ok=True)
 
     def close(self) -> None:
         """Let another process take over the file."""
@@ -142,44 +141,55 @@ class SharedPositions:
             self._own = None
 
     def _others(self) -> list[Path]:
-        return [path for path in self._folder.iterdir() if self._own is None or path != self._own.path]
+        if not self._folder.exists():
+            return []
+        own = self._own.path if self._own is not None else None
+        return [path for path in self._folder.iterdir() if path != own and not path.name.startswith(_NEW)]
 
-    def _hear_file(self, path: Path) -> None:
+    def _hear_file(self, path: Path, *, adopt: bool) -> None:
         """Merge one file; where epochs differ, what this process knows stays."""
+        is_abandoned = adopt and _is_abandoned(path)  # before it is read, so that nothing is added afterwards
         content = path.read_bytes()
-        if content == self._read.get(path):
-            return
-        self._read[path] = content
-        for board, epoch, offset in _rows_in(content):
-            mine = self.known.setdefault(board, (epoch, offset))
-            if mine[0] == epoch and offset > mine[1]:
-                self.known[board] = (epoch, offset)
+        if content != self._read.get(path):
+            self._read[path] = content
+            for board, (epoch, offset) in _positions_in(content).items():
+                mine = self.known.setdefault(board, (epoch, offset))
+                if mine[0] == epoch and offset > mine[1]:
+                    self.known[board] = (epoch, offset)
+        if is_abandoned:
+            for board, (epoch, offset) in self.known.items():
+                self._own_file().write(board, epoch, offset)
+            path.unlink(missing_ok=True)
+            self._read.pop(path, None)
 
     def _own_file(self) -> _OwnFile:
-        if self._own is None:
+        """The file of this process; a new one when most rows are of epochs that have ended."""
+        own = self._own
+        if own is None or len(own.rows) > _ROWS + 2 * len(self.known):
             self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            self._own = _OwnFile(self._folder / secrets.token_hex(8))
-        return self._own
-
-    @contextmanager
-    def _locked(self) -> Iterator[None]:
-        """Be the only process that reads or writes whole rows."""
-        self._folder.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        lock = os.open(self._lock_path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX)
-            yield
-        finally:
-            os.close(lock)
+            old, own = own, _OwnFile(self._folder)
+            self._own = own
+            if old is not None:
+                for board, position in self.known.items():
+                    own.write(board, *position)
+                old.path.unlink(missing_ok=True)
+                old.close()
+        return own
 
 
-def _rows_in(content: bytes) -> Iterator[tuple[str, str, int]]:
-    """The rows of a file; what a crash has damaged is left out, as every row is only a lower bound."""
+def _positions_in(content: bytes) -> Positions:
+    """The last epoch of each board in a file; rows that are incomplete or damaged are left out."""
+    found = {}
     whole = len(content) - len(content) % _ROW.size
-    for offset, epoch, board in _ROW.iter_unpack(content[:whole]):
-        name = board.rstrip(b"\0")
-        if name and name.isascii() and epoch.isascii():
-            yield name.decode(), epoch.rstrip(b"\0").decode(), offset
+    for offset, checksum, epoch, board in _ROW.iter_unpack(content[:whole]):
+        row = (epoch.rstrip(b"\0"), board.rstrip(b"\0"))
+        if row[1] and checksum == _checksum(*row):
+            found[row[1].decode()] = (row[0].decode(), offset)
+    return found
+
+
+def _checksum(epoch: bytes, board: bytes) -> int:
+    return zlib.crc32(epoch + b"\0" + board)
 
 
 def _is_abandoned(path: Path) -> bool:

@@ -24,6 +24,10 @@ log = structlog.get_logger()
 
 Versioned = Literal["definitions", "producers"]
 
+_Change = Callable[["Facts"], dict[str, Any]]
+
+_LOCK_TIMEOUT: Final = 0.5  # seconds; writing takes milliseconds, so a process that takes longer is frozen
+_LOCK_POLL: Final = 0.002  # seconds
 _RESTART: Final = "another process accepted the loss of data: start this one again"
 
 
@@ -64,6 +68,7 @@ class Witness:
         self._read_at: tuple[int, int] | None = None
         self._accepting = False
         self._restart = False
+        self._unwritten: list[_Change] = []  # changes that another process, which is frozen, keeps from the file
         self.refresh()
 
     # What is known
@@ -155,6 +160,11 @@ class Witness:
         Raises:
             SetupError: the file cannot be read.
         """
+        self._read_file()
+        if self._unwritten:
+            self._write_changes(timeout=0)
+
+    def _read_file(self) -> None:
         try:
             status = self.path.stat()
             at = (status.st_mtime_ns, status.st_ino)
@@ -170,7 +180,7 @@ class Witness:
             ) from None
         # This process has boards open whose epochs are no longer valid.
         self._restart = self._restart or (self._read_at is not None and facts.accepted != self.facts.accepted)
-        self._read_at, self.facts = at, facts
+        self._read_at, self.facts = at, self._changed(facts)
 
     # What an operator decides
 
@@ -184,12 +194,14 @@ class Witness:
             yield
             deed = Accepted(at=int(time.time()), lost=reason, store=before.store, epochs=before.epochs)
             self.facts = msgspec.structs.replace(self.facts, accepted=(*before.accepted, deed))
-            with self._locked():
+            with self._locked(_LOCK_TIMEOUT):
                 self._write(self.path, self.facts)
                 self._remember_file()
             self.positions.forget()
-        except BaseException:
+        except BaseException as error:
             self.facts = before
+            if isinstance(error, TimeoutError):
+                raise SetupError(str(error)) from None
             raise
         finally:
             self._accepting = False
@@ -200,28 +212,53 @@ class Witness:
             log.warning("the store holds again all that was known; what was lost is found", reason=self.facts.lost)
             self._change(lambda _: {"lost": ""})
 
-    def _change(self, change: Callable[[Facts], dict[str, Any]]) -> None:
+    def _change(self, change: _Change) -> None:
         """Change facts, in memory and in the file, on top of what other processes have written."""
         if self._accepting:
             self.facts = msgspec.structs.replace(self.facts, **change(self.facts))
             return
         self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        with self._locked():
-            self.refresh()
-            self.facts = msgspec.structs.replace(self.facts, **change(self.facts))
-            self._write(self.path, self.facts)
-            self._remember_file()
+        timeout = 0.0 if self._unwritten else _LOCK_TIMEOUT
+        self._unwritten.append(change)
+        self._write_changes(timeout)
+
+    def _write_changes(self, timeout: float) -> None:
+        """Write all changes, or keep them for the next time if another process holds the lock."""
+        try:
+            with self._locked(timeout):
+                self._read_file()
+                self.facts = self._changed(self.facts)
+                self._write(self.path, self.facts)
+                self._remember_file()
+                self._unwritten.clear()
+        except TimeoutError as error:
+            self.facts = self._changed(self.facts)
+            log.error("facts about the store can't be written yet", reason=str(error))  # noqa: TRY400 - it says all
+
+    def _changed(self, facts: Facts) -> Facts:
+        """Facts with all changes that are not in the file."""
+        for change in self._unwritten:
+            facts = msgspec.structs.replace(facts, **change(facts))
+        return facts
 
     def _remember_file(self) -> None:
         status = self.path.stat()
         self._read_at = (status.st_mtime_ns, status.st_ino)
 
     @contextmanager
-    def _locked(self) -> Iterator[None]:
-        """Exclude other processes, for a few milliseconds."""
+    def _locked(self, timeout: float) -> Iterator[None]:
+        """Be the only process that writes.
+
+        Raises:
+            TimeoutError: another process holds the lock for longer than `timeout` seconds.
+        """
         lock = os.open(self._lock_path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
-            fcntl.flock(lock, fcntl.LOCK_EX)
+            until = time.monotonic() + timeout
+            while not _try_lock(lock):
+                if time.monotonic() >= until:
+                    raise TimeoutError(f"another process holds {self._lock_path}: find it and end it")
+                time.sleep(_LOCK_POLL)
             yield
         finally:
             os.close(lock)
@@ -240,6 +277,14 @@ class Witness:
             os.fsync(folder)
         finally:
             os.close(folder)
+
+
+def _try_lock(file: int) -> bool:
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 CHOICES: Final = (

@@ -1,4 +1,4 @@
-"""The definitions of run-time boards, in one hash, and the audit log of their changes."""
+"""The definitions of run-time boards in the store, and the audit log of who changed them."""
 
 from collections.abc import Mapping
 from typing import Any, Final, Literal, cast
@@ -9,6 +9,7 @@ from live.errors import StoreUnavailableError
 from live.store.board.keys import SystemKeys
 from live.store.connection.client import Store, may_have_run, store_errors
 from live.store.connection.scripts import Script, Text, text
+from live.store.registry.versioned import VersionedHash, decode_entry
 
 
 class DefineRequest(msgspec.Struct, kw_only=True):
@@ -19,9 +20,9 @@ class DefineRequest(msgspec.Struct, kw_only=True):
         board: the id of the board.
         definition: JSON; empty to delete the definition.
         length: about how many entries of the audit log to keep.
-        who: the id of a producer, or a word for others.
+        who: the id of an API key, `anonymous` or `server`.
         what: what was done; empty for no entry in the audit log.
-        choices: the settings of the change, as JSON.
+        choices: the choices of the change, as JSON.
         identity: the identity of the store that the caller knows; empty for any.
     """
 
@@ -37,24 +38,18 @@ class DefineRequest(msgspec.Struct, kw_only=True):
 
 DEFINE: Final = Script("define", DefineRequest)
 
-_VERSION: Final = ":version"  # the id of a board contains no colon
-_TRAIL_LENGTH: Final = 10_000
+_MAX_ENTRIES: Final = 10_000
 
 What = Literal["created", "changed", "frozen", "thawed", "deleted", "expired"]
 
 
 class Definition(msgspec.Struct, frozen=True, kw_only=True):
-    """The definition of a run-time board.
+    """The choices of a board, and the state and epoch of its data.
 
-    Attributes:
-        epoch: the epoch of the board.
-        choices: the settings that were asked for.
-        state: `making` before the board is created, and `leaving` while it is being deleted; no process serves either.
-        since: when this state began, in seconds since 1970 by the store's clock.
-        revision: grows with every change of the definition.
-        owner: the producer that created the board, if its API key is limited to some boards; else empty.
-        parts: the epoch of each board that a union adds up (empty for a board of the boards file). The union adds up no
-            other board under the same id.
+    `state` is `making` before the data exists, and `leaving` while the data is deleted; no process serves the board in
+    either state. `since` is when that state began, in seconds since 1970 by the store's clock. `owner` is the id of the
+    API key that created the board, if the key is limited to some boards. `parts` holds the epoch of each board that a
+    union adds up, empty for a board of the boards file; the union ignores a later board of the same id.
     """
 
     epoch: str
@@ -67,14 +62,22 @@ class Definition(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Definitions(msgspec.Struct, frozen=True):
-    """All definitions, at one instant. `version` is empty when there never was a definition."""
+    """All definitions at one instant.
+
+    `version` grows with every change, and is empty if there never was a definition. `now` is the store's clock, in
+    seconds since 1970.
+    """
 
     version: str
     boards: Mapping[str, Definition]
+    now: int
 
 
-class Deed(msgspec.Struct, frozen=True):
-    """One entry of the audit log. `at` is in ms since 1970 by the store's clock, `who` is the id of a producer."""
+class AuditEntry(msgspec.Struct, frozen=True):
+    """One change of a board.
+
+    `at` is in milliseconds since 1970 by the store's clock. `who` is the id of an API key, `anonymous` or `server`.
+    """
 
     at: int
     who: str
@@ -84,27 +87,24 @@ class Deed(msgspec.Struct, frozen=True):
 
 
 class DefinitionStore:
-    """Reads and writes the definitions under one prefix of store keys."""
+    """The definitions and the audit log of one key prefix."""
 
     def __init__(self, client: Store, prefix: str, define: Script[DefineRequest] = DEFINE) -> None:
         names = SystemKeys(prefix)
-        self.key, self.trail_key, self._store_key = names.definitions, names.trail, names.store
-        self._decoded: dict[str, tuple[bytes, Definition]] = {}  # as last read, because most do not change
+        self.key = names.definitions
+        self._hash = VersionedHash(client, "definitions", self.key)
+        self._audit_key, self._store_key = names.trail, names.store
+        self._decoded: dict[str, tuple[bytes, Definition]] = {}  # what was read last: few of many boards change
         self._client = client
         self._define = define
 
     async def version(self) -> str:
-        """The version, which changes with every change of a definition.
+        """The version of the definitions, which grows with every change.
 
         Raises:
             StoreUnavailableError: the store is unavailable.
         """
-        known = self._client.witness.facts.definitions
-        async with store_errors():
-            found = await self._client.call(self.key, "HGET", self.key, _VERSION)
-        version = "" if found is None else found.decode()
-        self._client.witness.see_version("definitions", version, known)
-        return version
+        return await self._hash.version()
 
     async def load(self) -> Definitions:
         """Read all definitions.
@@ -112,38 +112,28 @@ class DefinitionStore:
         Raises:
             StoreUnavailableError: the store is unavailable, or holds a definition that can't be read.
         """
-        known = self._client.witness.facts.definitions
-        async with store_errors():
-            reply = await self._client.call(self.key, "HGETALL", self.key)
-        found = {name.decode(): text for name, text in zip(reply[::2], reply[1::2], strict=True)}
-        version = found.pop(_VERSION, b"").decode()
-        self._client.witness.see_version("definitions", version, known)
-        return Definitions(version, self._decode(found))
+        version, found, now = await self._hash.load()
+        return Definitions(version, self._decode(found), now)
 
     def _decode(self, found: Mapping[str, bytes]) -> dict[str, Definition]:
-        """The definitions of a reply. A definition that has not changed is the same object as before."""
+        """Decode definitions. One that did not change since the last read is the same object as then."""
         known, self._decoded = self._decoded, {}
-        for board, content in sorted(found.items()):
+        for board, content in found.items():
             held = known.get(board)
-            same = held is not None and held[0] == content
-            self._decoded[board] = held if held is not None and same else (content, _decode(board, content))
+            if held is None or held[0] != content:
+                held = (content, decode_entry(content, Definition, f"the definition of board {board!r}"))
+            self._decoded[board] = held
         return {board: definition for board, (_, definition) in self._decoded.items()}
 
-    async def now(self) -> int:
-        """The store's clock, in seconds since 1970.
-
-        Raises:
-            StoreUnavailableError: the store is unavailable.
-        """
-        async with store_errors():
-            return int((await self._client.call(self.key, "TIME"))[0])
-
     async def keep(
-        self, version: str, board: str, definition: Definition | None, deed: tuple[str, What, dict[str, Any]] | None
-    ) -> bool:
-        """Store a definition, or with None delete it. Returns False when any definition has changed since `version`.
+        self, version: str, board: str, definition: Definition | None, audit: tuple[str, What, dict[str, Any]] | None
+    ) -> str | None:
+        """Write a definition, or remove it (None), if the version is still `version`.
 
-        `deed` is an entry for the audit log: who, what, and the settings.
+        `audit` is the entry for the audit log: who, what, and the choices.
+
+        Returns:
+            The new version, or None if another process changed a definition since `version`.
 
         Raises:
             StoreUnavailableError: the store is unavailable; with `unknown`, the change may have been made.
@@ -151,12 +141,12 @@ class DefinitionStore:
         """
         witness = self._client.witness
         witness.require_whole()
-        who, what, choices = deed or ("", "", {})
+        who, what, choices = audit or ("", "", {})
         request = DefineRequest(
             version=version,
             board=board,
             definition=text(b"" if definition is None else msgspec.json.encode(definition)),
-            length=_TRAIL_LENGTH,
+            length=_MAX_ENTRIES,
             who=who,
             what=what,
             choices=text(msgspec.json.encode(choices)),
@@ -164,39 +154,32 @@ class DefinitionStore:
         )
         try:
             async with store_errors():
-                reply = await self._define(self._client, [self.key, self.trail_key, self._store_key], request)
+                reply = await self._define(self._client, [self.key, self._audit_key, self._store_key], request)
         except StoreUnavailableError as error:
             witness.require_whole()
             raise StoreUnavailableError(str(error), unknown=may_have_run(error.__cause__)) from error
         if reply[0] == b"lost":
             witness.lose(f"the store has the identity {reply[1].decode() or 'none'}, and not {witness.facts.store}")
             witness.require_whole()
-        return bool(reply[0] == b"ok")
+        return reply[1].decode() if reply[0] == b"ok" else None
 
-    async def trail(self, limit: int) -> list[Deed]:
+    async def audit_log(self, limit: int) -> list[AuditEntry]:
         """The last entries of the audit log, newest first.
 
         Raises:
             StoreUnavailableError: the store is unavailable.
         """
         async with store_errors():
-            entries = await self._client.call(self.trail_key, "XREVRANGE", self.trail_key, "+", "-", "COUNT", limit)
-        return [_deed(entry.decode(), fields) for entry, fields in entries]
+            entries = await self._client.call(self._audit_key, "XREVRANGE", self._audit_key, "+", "-", "COUNT", limit)
+        return [_entry(stream_id.decode(), fields) for stream_id, fields in entries]
 
 
-def _deed(entry: str, fields: list[bytes]) -> Deed:
+def _entry(stream_id: str, fields: list[bytes]) -> AuditEntry:
     held = {name.decode(): value for name, value in zip(fields[::2], fields[1::2], strict=True)}
-    return Deed(
-        at=int(entry.partition("-")[0]),
+    return AuditEntry(
+        at=int(stream_id.partition("-")[0]),
         who=held["who"].decode(),
         what=cast("What", held["what"].decode()),
         board=held["board"].decode(),
         choices=msgspec.json.decode(held["choices"]),
     )
-
-
-def _decode(board: str, text: bytes) -> Definition:
-    try:
-        return msgspec.json.decode(text, type=Definition)
-    except msgspec.DecodeError as error:
-        raise StoreUnavailableError(f"the definition of board {board!r} can't be read: {error}") from None

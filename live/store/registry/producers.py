@@ -1,4 +1,4 @@
-"""The producers, in one hash that is changed by compare-and-set and has a version."""
+"""The producers in the store: a record for each, changed by compare-and-set."""
 
 from collections.abc import Callable, Mapping
 from typing import Final
@@ -10,6 +10,7 @@ from live.errors import StoreUnavailableError
 from live.store.board.keys import SystemKeys
 from live.store.connection.client import Store, store_errors
 from live.store.connection.scripts import Script, Text, text
+from live.store.registry.versioned import VersionedHash, decode_entry
 
 
 class RegisterRequest(msgspec.Struct):
@@ -22,35 +23,32 @@ class RegisterRequest(msgspec.Struct):
 
 REGISTER: Final = Script("register", RegisterRequest)
 
-_VERSION: Final = ":version"  # the id of a producer contains no colon
-_MOST_TRIES: Final = 100  # each failed one means that another process made a change
+_MAX_TRIES: Final = 100  # each failed one means that another process changed the producer
 
 
 class Registered(msgspec.Struct, frozen=True):
-    """All producers, also those whose API keys are revoked, at one instant. `version` is empty if there was none."""
+    """All producers at one instant; `version` grows with every change, and is empty if there never was a producer."""
 
     version: str
     records: Mapping[str, Record]
 
 
 class ProducerStore:
-    """Reads and writes the producers under one prefix of store keys."""
+    """The producers of one key prefix."""
 
     def __init__(self, client: Store, prefix: str, register: Script[RegisterRequest] = REGISTER) -> None:
         self.key = SystemKeys(prefix).producers
+        self._hash = VersionedHash(client, "producers", self.key)
         self._client = client
         self._register = register
 
     async def version(self) -> str:
-        """The version, which changes with every change of a producer.
+        """The version of the producers, which grows with every change.
 
         Raises:
             StoreUnavailableError: the store is unavailable.
         """
-        known = self._client.witness.facts.producers
-        version = await self._field(_VERSION)
-        self._client.witness.see_version("producers", version, known)
-        return version
+        return await self._hash.version()
 
     async def load(self) -> Registered:
         """Read all producers.
@@ -58,27 +56,22 @@ class ProducerStore:
         Raises:
             StoreUnavailableError: the store is unavailable, or holds a record that can't be read.
         """
-        known = self._client.witness.facts.producers
-        async with store_errors():
-            reply = await self._client.call(self.key, "HGETALL", self.key)
-        found = {name.decode(): text for name, text in zip(reply[::2], reply[1::2], strict=True)}
-        version = found.pop(_VERSION, b"").decode()
-        self._client.witness.see_version("producers", version, known)
-        return Registered(version, {producer: _decode(producer, text) for producer, text in sorted(found.items())})
+        version, found, _ = await self._hash.load()
+        return Registered(version, {producer: _decode(producer, record) for producer, record in found.items()})
 
     async def add(self, producer: str, scope: Scope, secret: str | None = None) -> tuple[Record, str]:
-        """Add a producer, or another secret for one. Returns the secret, of which only the digest is stored.
+        """Create a producer, or add a secret to it. Returns the secret, of which the store keeps only a digest.
 
         Raises:
-            SetupError: the id is not valid, or the producer has two secrets already.
-            StoreUnavailableError: the store is unavailable; with `unknown`, the secret may have been added.
+            SetupError: the id is not valid, or the producer has two live secrets.
+            StoreUnavailableError: the store is unavailable; with `unknown`, the secret may be live all the same.
         """
         secret = secret or new_secret()
         digest = digest_of(secret.encode())
         return await self._change(producer, lambda old, now: with_secret(old, producer, scope, digest, now)), secret
 
     async def revoke(self, producer: str, fingerprint: str | None = None) -> Record:
-        """Revoke one secret of a producer, or all.
+        """Revoke one secret of a producer, or all of them.
 
         Raises:
             SetupError: there is no such producer, or it has no such secret.
@@ -87,26 +80,18 @@ class ProducerStore:
         return await self._change(producer, lambda old, now: without_secret(old, producer, fingerprint, now))
 
     async def _change(self, producer: str, change: Callable[[Record | None, int], Record]) -> Record:
-        for _ in range(_MOST_TRIES):
-            known = await self._field(producer)
+        for _ in range(_MAX_TRIES):
             async with store_errors():
+                known = await self._client.call(self.key, "HGET", self.key, producer) or b""
                 now = int((await self._client.call(self.key, "TIME"))[0])
-            record = change(_decode(producer, known.encode()) if known else None, now)
-            request = RegisterRequest(producer, known, text(msgspec.json.encode(record)))
+            record = change(_decode(producer, known) if known else None, now)
             async with store_errors():
+                request = RegisterRequest(producer, text(known), text(msgspec.json.encode(record)))
                 reply = await self._register(self._client, [self.key], request)
             if reply[0] == b"ok":
                 return record
-        raise StoreUnavailableError(f"producer {producer} was changed {_MOST_TRIES} times in a row by others")
-
-    async def _field(self, name: str) -> str:
-        async with store_errors():
-            found = await self._client.call(self.key, "HGET", self.key, name)
-        return "" if found is None else found.decode()
+        raise StoreUnavailableError(f"other processes changed producer {producer} {_MAX_TRIES} times in a row")
 
 
-def _decode(producer: str, text: bytes) -> Record:
-    try:
-        return msgspec.json.decode(text, type=Record)
-    except msgspec.DecodeError as error:
-        raise StoreUnavailableError(f"the record of producer {producer!r} can't be read: {error}") from None
+def _decode(producer: str, record: bytes) -> Record:
+    return decode_entry(record, Record, f"the record of producer {producer!r}")

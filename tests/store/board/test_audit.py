@@ -18,7 +18,10 @@ from live.settings import Settings, as_environment
 from live.store.board.audit import Auditor, Drift, Report
 from live.store.board.ledger import Ledger
 from live.store.connection.client import connect
-from tests.support import drifted, eventually, fresh_settings, rolling_board
+from tests.harness.boards import rolling_board
+from tests.harness.invariants import drifted
+from tests.harness.settings import fresh_settings
+from tests.harness.waiting import eventually
 
 HOUR = 3600
 BOARD = rolling_board(clock="event")

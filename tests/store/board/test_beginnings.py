@@ -15,7 +15,9 @@ from live.store.board.keys import Keys
 from live.store.board.ledger import Ledger
 from live.store.board.state import quiet
 from live.store.connection.client import Store, connect
-from tests.support import eventually, fresh_settings, rolling_board
+from tests.harness.boards import rolling_board
+from tests.harness.settings import fresh_settings
+from tests.harness.waiting import eventually
 
 EPOCH = "00c0ffee"
 

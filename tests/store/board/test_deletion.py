@@ -25,7 +25,8 @@ from live.store.board.ledger import Ledger
 from live.store.connection.client import Store, connect
 from live.store.registry.presence import Presence
 from live.store.registry.producers import ProducerStore
-from tests.support import StoreProcess, fresh_settings
+from tests.harness.settings import fresh_settings
+from tests.harness.store import StoreProcess
 
 HOUR: Final = 3_600_000
 EPOCH: Final = "00c0ffee"
@@ -123,9 +124,8 @@ async def test_the_board_called_boards_comes_and_goes(any_store: str) -> None:
             await made.board_admin.put(name, {"source": ["kiss"]}, "ann")
             await made.board_admin.delete(name, "ann")
         assert list((await made.board_admin.definitions.load()).boards) == ["other"]
-        assert [deed.what for deed in await made.board_admin.definitions.trail(9)] == ["deleted", "created"] * 2 + [
-            "created"
-        ]
+        entries = await made.board_admin.definitions.audit_log(9)
+        assert [entry.what for entry in entries] == ["deleted", "created"] * 2 + ["created"]
         assert list((await producers.load()).records) == ["shop"]
 
 
@@ -204,7 +204,7 @@ async def test_what_an_older_version_has_stored_is_found(own_store: StoreProcess
     board_admin = BoardAdmin(again.client, made.settings, Boards([]))
     assert list((await ProducerStore(again.client, prefix).load()).records) == ["shop"]
     assert list((await board_admin.definitions.load()).boards) == ["june"]
-    assert [deed.board for deed in await board_admin.definitions.trail(9)] == ["june"]
+    assert [entry.board for entry in await board_admin.definitions.audit_log(9)] == ["june"]
     assert await again.client.exists(*(old for old, _ in names.moved)) == 0
     await again.client.aclose()
 

@@ -11,10 +11,11 @@ import pytest
 
 from live.boards.admin import BoardAdmin
 from live.domain.board import Board, Boards, Votes
-from live.domain.board_file import BoardChoice, WindowChoice, make_board
+from live.domain.board_file import BoardChoice, make_board
 from live.domain.event import make_entry
 from live.domain.producer import Scope
 from live.domain.window import Forever, Periods, Rolling, Sliding
+from live.domain.window_choice import WindowChoice
 from live.errors import EpochLostError, StoreUnavailableError
 from live.settings import Duration, Settings
 from live.store.board.keys import Keys
@@ -24,18 +25,13 @@ from live.store.connection.client import Store, connect
 from live.store.connection.scripts import Script
 from live.store.registry.presence import Presence
 from live.store.registry.producers import ProducerStore
-from tests.clocks import set_clock, with_clock
-from tests.support import (
-    REDIS_SERVER,
-    ServerProcess,
-    StoreProcess,
-    drifted,
-    eventually,
-    fresh_settings,
-    post,
-    run_server,
-    valkey,
-)
+from tests.harness.clock import set_clock, with_clock
+from tests.harness.invariants import drifted
+from tests.harness.producer import post
+from tests.harness.server import ServerProcess, run_server
+from tests.harness.settings import fresh_settings
+from tests.harness.store import REDIS_SERVER, StoreProcess, valkey
+from tests.harness.waiting import eventually
 
 HOUR = 3600
 LATER = 100 * HOUR * 1000

@@ -11,7 +11,11 @@ from live.domain.event import MAX_SCORE, Entry, make_entry
 from live.settings import Duration
 from live.store.board.ledger import Ledger
 from live.store.connection.client import connect
-from tests.support import StoreProcess, drifted, eventually, fresh_settings, open_ledger, rolling_board
+from tests.harness.boards import open_ledger, rolling_board
+from tests.harness.invariants import drifted
+from tests.harness.settings import fresh_settings
+from tests.harness.store import StoreProcess
+from tests.harness.waiting import eventually
 
 HOUR = 3600
 EVENT = rolling_board("4h", "1h", clock="event")

@@ -7,7 +7,7 @@ from redis.asyncio import Redis
 from redis.crc import key_slot
 
 from live.store.board.keys import Keys, SystemKeys
-from tests.support import fresh_settings
+from tests.harness.settings import fresh_settings
 
 
 def all_of(keys: Keys) -> list[str]:

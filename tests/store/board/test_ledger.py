@@ -14,7 +14,9 @@ from live.domain.ranking import Ranks, Record, position, ranks_of
 from live.errors import EpochLostError, SetupError
 from live.store.board.ledger import Ledger
 from live.store.connection.client import connect
-from tests.support import drifted, fresh_settings, open_ledger, rolling_board
+from tests.harness.boards import open_ledger, rolling_board
+from tests.harness.invariants import drifted
+from tests.harness.settings import fresh_settings
 
 HOUR = 3600
 T0 = 1_431_856_800  # 17 May 2015 10:00 UTC

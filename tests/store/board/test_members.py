@@ -12,7 +12,7 @@ from live.domain.board import Board, Votes
 from live.domain.event import Extra, make_entry
 from live.domain.window import Forever, Periods, Rolling, Sliding, Window
 from live.errors import ProblemError
-from tests.support import open_ledger
+from tests.harness.boards import open_ledger
 
 HOUR: Final = 3600
 T0: Final = 1000 * HOUR * 1000

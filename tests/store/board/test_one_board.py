@@ -4,14 +4,15 @@ from typing import Any
 
 import msgspec
 
-from live.domain.board_file import BoardChoice, WindowChoice, make_board
+from live.domain.board_file import BoardChoice, make_board
 from live.domain.event import make_entry
 from live.domain.ranking import Page
+from live.domain.window_choice import WindowChoice
 from live.store.board.ledger import Ledger
 from live.store.board.reader import read_tops
 from live.store.board.state import SCRIPTS
 from live.store.connection.scripts import Script
-from tests.support import open_ledger, rolling_board
+from tests.harness.boards import open_ledger, rolling_board
 
 HOUR = 3600
 

@@ -15,9 +15,9 @@ from live.errors import EpochLostError
 from live.store.board.ledger import Ledger
 from live.store.board.state import SCRIPTS, Scripts
 from live.store.connection.sources import load
-from tests.mutation import compiled, mutated
-from tests.reference import Reference
-from tests.support import open_ledger
+from tests.harness.board_model import Reference
+from tests.harness.boards import open_ledger
+from tests.harness.mutation import compiled, mutated
 
 HOUR = 3_600_000
 KINDS = [

@@ -13,7 +13,7 @@ from live.domain.event import MAX_SCORE, Entry, Extra, Likes, make_entry
 from live.domain.window import EVER, Forever, Periods, Sliding
 from live.store.board.clock import Clock
 from live.store.board.plan import Group, Plan, begin_plan, known_again, make_plan, voter_digests
-from tests.support import rolling_board
+from tests.harness.boards import rolling_board
 
 SERVER = rolling_board("4h", "1h")
 EVENT = rolling_board("4h", "1h", clock="event")

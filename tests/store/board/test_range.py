@@ -15,7 +15,7 @@ from live.domain.window import Forever, Periods, Rolling, Sliding, Window
 from live.store.board.audit import Auditor
 from live.store.board.ledger import Ledger
 from live.store.board.pages import total_of
-from tests.support import open_ledger
+from tests.harness.boards import open_ledger
 
 HOUR: Final = 3600
 FOREVER: Final = Board(id="b", title="b", window=Forever(), clock="event", ties="key")

@@ -14,8 +14,12 @@ from live.store.board.ledger import Ledger
 from live.store.board.rotation import catch_up, rotate_forever, step
 from live.store.board.state import SCRIPTS
 from live.store.connection.client import connect
-from tests.clocks import set_clock, with_clock
-from tests.support import StoreProcess, drifted, eventually, fresh_settings, rolling_board
+from tests.harness.boards import rolling_board
+from tests.harness.clock import set_clock, with_clock
+from tests.harness.invariants import drifted
+from tests.harness.settings import fresh_settings
+from tests.harness.store import StoreProcess
+from tests.harness.waiting import eventually
 
 HOUR = 3600
 EVENT = rolling_board(clock="event")

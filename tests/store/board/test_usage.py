@@ -11,7 +11,7 @@ from live.store.board.keys import Keys
 from live.store.board.ledger import Ledger
 from live.store.board.usage import Memory, count, keys_of, measure
 from live.store.connection.client import connect
-from tests.support import fresh_settings
+from tests.harness.settings import fresh_settings
 
 FEW = 3000
 HOUR = 3_600_000

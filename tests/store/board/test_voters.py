@@ -14,8 +14,8 @@ from live.domain.window import Forever
 from live.errors import SetupError
 from live.store.board.ledger import Ledger
 from live.store.board.plan import voter_digests
-from tests.decoded import decode_json
-from tests.support import open_ledger
+from tests.harness.boards import open_ledger
+from tests.harness.decoders import decode_json
 
 T0: Final = 3_600_000_000
 QUOTAS: Final = Board(

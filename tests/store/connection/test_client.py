@@ -13,7 +13,9 @@ from redis.exceptions import ResponseError
 from live.errors import SetupError, StoreUnavailableError
 from live.settings import Duration, Settings
 from live.store.connection.client import connect, redact, store_errors, unsafe_settings
-from tests.support import StoreProcess, eventually, fresh_settings, valkey
+from tests.harness.settings import fresh_settings
+from tests.harness.store import StoreProcess, valkey
+from tests.harness.waiting import eventually
 
 NO_FILE = "the store has no append-only file (appendonly no): a crash loses acknowledged events"
 NOT_ALWAYS = "the store's appendfsync is everysec, not always: a power cut loses acknowledged events"

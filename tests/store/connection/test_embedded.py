@@ -13,7 +13,7 @@ import redis
 
 from live.errors import SetupError
 from live.store.connection.embedded import EmbeddedStore, available_memory
-from tests.support import DEADLINE
+from tests.harness.waiting import DEADLINE
 
 
 def until(condition: Callable[[], object]) -> None:

@@ -15,7 +15,8 @@ from live.store.connection import format as store_format
 from live.store.connection.client import connect
 from live.store.connection.format import FORMAT, MIGRATIONS, StoreFormatError
 from live.store.connection.line import Line
-from tests.support import StoreProcess, fresh_settings
+from tests.harness.settings import fresh_settings
+from tests.harness.store import StoreProcess
 
 
 @asynccontextmanager

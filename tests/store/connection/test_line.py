@@ -20,8 +20,10 @@ from live.errors import StoreUnavailableError
 from live.settings import Duration
 from live.store.connection.client import Store, connect, may_have_run, store_errors
 from live.store.connection.line import SILENCE, Line, SharedLine
-from tests.fanout.proxy import proxied
-from tests.support import REDIS_SERVER, StoreProcess, eventually, fresh_settings, valkey
+from tests.harness.proxy import store_proxy
+from tests.harness.settings import fresh_settings
+from tests.harness.store import REDIS_SERVER, StoreProcess, valkey
+from tests.harness.waiting import eventually
 
 PATIENCE = 0.3
 
@@ -151,7 +153,7 @@ def run(request: pytest.FixtureRequest) -> Callable[[Coroutine[Any, Any, None]],
 async def one_late_reply(store: StoreProcess, folder: Path) -> None:
     """A reply that comes too late fails its own call. A call behind it gets its own reply in time."""
     async with (
-        proxied(store.url, folder) as proxy,
+        store_proxy(store.url, folder) as proxy,
         connected(proxy.url, 1) as client,
         connected(store.url) as other,
     ):

@@ -12,7 +12,10 @@ from live.settings import Duration
 from live.store.board.ledger import Ledger
 from live.store.connection.client import connect
 from live.store.connection.notices import Away, Changed, Channels, Gap, Notice, listen
-from tests.support import StoreProcess, eventually, fresh_settings, rolling_board
+from tests.harness.boards import rolling_board
+from tests.harness.settings import fresh_settings
+from tests.harness.store import StoreProcess
+from tests.harness.waiting import eventually
 
 
 @asynccontextmanager

@@ -1,9 +1,11 @@
 """Offsets that processes share: at once, even from a process that is killed, and never too high."""
 
 import os
+import random
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -21,6 +23,18 @@ positions = SharedPositions(Path(sys.argv[1]), "live")
 for line in sys.stdin:
     positions.note("posts", "e1", int(line))
     print(positions.offset_of("posts", "e1"), flush=True)
+"""
+
+# Creates a board again for every third offset, and moves to a new file every so often.
+BUSY_WRITER = """
+import sys
+from pathlib import Path
+from live.store.connection.positions import SharedPositions
+
+positions = SharedPositions(Path(sys.argv[1]), "live")
+for offset in range(1, 1_000_000):
+    positions.note(f"b{offset % 3}", f"e{offset // 9}", offset)
+    print(f"b{offset % 3} {offset}", flush=True)
 """
 
 
@@ -117,6 +131,56 @@ def test_nothing_forgotten_comes_back(tmp_path: Path) -> None:
         one.note("posts", "e2", 1)
         with shared(tmp_path) as (two,):
             assert two.known == {"posts": ("e2", 1)}
+
+
+@pytest.mark.parametrize("missing", range(1, 128))
+def test_a_row_that_is_not_complete_is_skipped(tmp_path: Path, missing: int) -> None:
+    """Whatever part of it a frozen process has not written yet."""
+    with shared(tmp_path, 2) as (one, two):
+        one.note("posts", "e1", 1000)
+        one.note("posts", "e2", 3)
+        rows = own_file(one).read_bytes()[:256]
+        torn = tmp_path / "positions-live" / "torn"
+        torn.write_bytes(rows[:-missing] + bytes(missing))
+        own_file(one).unlink()
+        two.hear(adopt=False)
+        is_whole = torn.read_bytes() == rows
+        assert two.known["posts"] == (("e2", 3) if is_whole else ("e1", 1000))
+
+
+def test_epochs_that_have_ended_take_no_space(tmp_path: Path) -> None:
+    """A board that is deleted and created again and again has a new epoch each time."""
+    with shared(tmp_path, 2) as (one, two):
+        for number in range(1, 2000):
+            one.note("posts", f"e{number}", number)
+        assert own_file(one).stat().st_size < 100 * 128
+        assert len(files(tmp_path)) == 1
+        two.hear()
+        assert two.known == {"posts": ("e1999", 1999)}
+
+
+@pytest.mark.fault
+def test_nobody_waits_for_a_process_that_is_frozen(tmp_path: Path) -> None:
+    """Wherever it is frozen; and what it has acknowledged is known."""
+    command = [sys.executable, "-c", BUSY_WRITER, str(tmp_path)]
+    for _ in range(40):
+        with (
+            shared(tmp_path) as (other,),
+            subprocess.Popen(command, stdout=subprocess.PIPE) as writer,
+        ):
+            assert writer.stdout is not None
+            for _ in range(random.randrange(1, 200)):
+                acknowledged = writer.stdout.readline()
+            os.kill(writer.pid, signal.SIGSTOP)
+            began = time.monotonic()
+            other.hear()
+            other.note("own", "e1", 1)
+            other.forget()
+            other.hear()
+            assert time.monotonic() - began < 5
+            board, offset = acknowledged.split()
+            assert other.known[board.decode()][1] >= int(offset)
+            writer.kill()
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b"\xff" * 1000, bytes(4096)])

@@ -36,8 +36,10 @@ from live.store.registry.leases import GCRA, LeaseStore
 from live.store.registry.presence import PRESENT, Presence
 from live.store.registry.producers import REGISTER, ProducerStore
 from live.store.registry.turn import HOLD, Turn
+from tests.harness.boards import rolling_board
+from tests.harness.settings import fresh_settings
+from tests.harness.store import StoreProcess
 from tests.store.connection.headers import Header, parse_header
-from tests.support import StoreProcess, fresh_settings, rolling_board
 
 FOLDER = Path(live.store.__file__).parent / "lua"
 SOURCES = {path.stem: path.read_text(encoding="utf-8") for path in sorted(FOLDER.glob("*.lua"))}

@@ -1,6 +1,8 @@
 """What a server knows of its store: shared by processes, private, and undone by nobody but an operator."""
 
+import fcntl
 import multiprocessing
+import time
 from pathlib import Path
 
 import msgspec
@@ -53,6 +55,33 @@ def test_a_loss_that_one_process_finds_stops_all(tmp_path: Path) -> None:
         with pytest.raises(EpochLostError, match="went back from offset 5 to 3"):
             process.require_whole()
         assert process.facts.keys_required or process is one
+
+
+def test_a_frozen_process_holds_up_nobody(tmp_path: Path) -> None:
+    """A change counts in this process at once, and in the others as soon as the file can be written."""
+    one, two = witness(tmp_path), witness(tmp_path)
+    one.meet_store("abc")
+    with (tmp_path / "witness-live.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        began = time.monotonic()
+        for board in range(50):
+            one.meet_board(f"b{board}", "e")
+        one.lose("it is gone")
+        one.refresh()
+        assert time.monotonic() - began < 5
+        with pytest.raises(EpochLostError, match="it is gone"):
+            one.require_whole()
+        with pytest.raises(SetupError, match="another process holds"), one.accepting("it is gone"):
+            pass
+        assert (one.lost, len(one.facts.epochs)) == ("it is gone", 50)
+    two.require_keys()
+    one.refresh()
+    two.refresh()
+    assert (
+        two.facts
+        == one.facts
+        == Facts(store="abc", keys_required=True, lost="it is gone", epochs={f"b{board}": "e" for board in range(50)})
+    )
 
 
 def test_an_operator_accepts(tmp_path: Path) -> None:

@@ -8,7 +8,8 @@ import pytest
 from live.errors import StoreUnavailableError
 from live.store.connection.client import Store, connect
 from live.store.registry.definitions import Definition, DefinitionStore
-from tests.support import StoreProcess, fresh_settings
+from tests.harness.settings import fresh_settings
+from tests.harness.store import StoreProcess
 
 ONE = Definition(epoch="00c0ffee", choices={"title": "One"})
 
@@ -39,7 +40,8 @@ async def test_what_is_kept_is_read(any_store: str) -> None:
         assert int(second.version) == int(first.version) + 1
         assert await store.keep(second.version, "a", None, ("bob", "deleted", ONE.choices))
         assert (await store.load()).boards == {"b": ONE}
-        assert [(deed.who, deed.what) for deed in await store.trail(9)] == [("bob", "deleted"), ("ann", "created")]
+        entries = await store.audit_log(9)
+        assert [(entry.who, entry.what) for entry in entries] == [("bob", "deleted"), ("ann", "created")]
 
 
 async def test_who_has_read_something_older_changes_nothing(any_store: str) -> None:
@@ -48,7 +50,7 @@ async def test_who_has_read_something_older_changes_nothing(any_store: str) -> N
         await store.keep("", "a", ONE, None)
         assert not await store.keep("", "b", ONE, ("ann", "created", {}))
         assert (await store.load()).boards == {"a": ONE}
-        assert await store.trail(9) == []
+        assert await store.audit_log(9) == []
 
 
 async def test_a_store_that_lost_all_does_not_come_to_an_old_version(any_store: str) -> None:
@@ -56,7 +58,7 @@ async def test_a_store_that_lost_all_does_not_come_to_an_old_version(any_store: 
     async with definitions(any_store) as (store, client):
         await store.keep("", "a", ONE, None)
         before = int(await store.version())
-        assert abs(before - await store.now()) < 60
+        assert abs(before - (await store.load()).now) < 60
         await client.delete(store.key)
         assert not await store.keep(str(before), "a", ONE, None)
 

@@ -11,7 +11,9 @@ from live.errors import ProblemError, StoreUnavailableError
 from live.settings import Duration
 from live.store.connection.client import Store, connect
 from live.store.registry.idempotency import Answers
-from tests.support import StoreProcess, eventually, fresh_settings
+from tests.harness.settings import fresh_settings
+from tests.harness.store import StoreProcess
+from tests.harness.waiting import eventually
 
 BODY, OTHER = hashlib.sha256(b"body").digest(), hashlib.sha256(b"other").digest()
 

@@ -18,8 +18,10 @@ from live.store.connection.client import Store, connect
 from live.store.connection.line import SharedLine, Word
 from live.store.connection.scripts import Script
 from live.store.registry.presence import BEAT, PRESENT, Presence, PresenceRequest
-from tests.mutation import compiled, is_caught, mutated
-from tests.support import StoreProcess, fresh_settings, rolling_board
+from tests.harness.boards import rolling_board
+from tests.harness.mutation import compiled, must_be_caught, mutated
+from tests.harness.settings import fresh_settings
+from tests.harness.store import StoreProcess
 
 TTL = round(3000 * BEAT)
 EARLIER = -TTL // 3  # milliseconds: a beat ago
@@ -116,7 +118,8 @@ def test_a_wrong_script_is_caught(valkey_url: str, mutant: str) -> None:
     """Each script has one mistake."""
     right, wrong = MUTANTS[mutant]
     script = compiled(valkey_url, PRESENT.changed(mutated(PRESENT.source, {right: wrong})))
-    assert is_caught(lambda: asyncio.run(whole_story(valkey_url, script))), f"nothing noticed that {mutant}"
+    with must_be_caught(mutant):
+        asyncio.run(whole_story(valkey_url, script))
 
 
 async def test_each_report_renews_the_key(valkey_url: str) -> None:

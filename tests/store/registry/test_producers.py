@@ -14,8 +14,9 @@ from live.errors import SetupError, StoreUnavailableError
 from live.store.connection.client import connect
 from live.store.connection.scripts import Script
 from live.store.registry.producers import REGISTER, ProducerStore
-from tests.mutation import compiled, mutated
-from tests.support import StoreProcess, fresh_settings
+from tests.harness.mutation import compiled, mutated
+from tests.harness.settings import fresh_settings
+from tests.harness.store import StoreProcess
 
 ADDER = """
 import asyncio, sys

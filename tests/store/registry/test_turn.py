@@ -7,7 +7,9 @@ import pytest
 from live.errors import StoreUnavailableError
 from live.store.connection.client import connect
 from live.store.registry.turn import Turn
-from tests.support import StoreProcess, eventually, fresh_settings
+from tests.harness.settings import fresh_settings
+from tests.harness.store import StoreProcess
+from tests.harness.waiting import eventually
 
 
 async def test_one_process_has_its_turn(any_store: str) -> None:

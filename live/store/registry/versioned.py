@@ -1,0 +1,71 @@
+"""A hash whose field `:version` grows with every change: the form of the definitions and of the producers."""
+
+from collections.abc import Mapping
+from typing import Final, TypeVar
+
+import msgspec
+
+from live.errors import StoreUnavailableError
+from live.store.connection.client import Store, store_errors
+from live.store.connection.witness import Versioned
+
+_VERSION: Final = ":version"  # no id has a colon
+_T = TypeVar("_T")
+
+
+class VersionedHash:
+    """Reads such a hash. Every read is compared with the last known version, so that a loss of data is noticed."""
+
+    def __init__(self, client: Store, kind: Versioned, key: str) -> None:
+        self._key = key
+        self._client = client
+        self._kind = kind
+
+    async def version(self) -> str:
+        """The current version, empty if there never was an entry.
+
+        Raises:
+            StoreUnavailableError: the store is unavailable.
+        """
+        known = self._known()
+        async with store_errors():
+            found = await self._client.call(self._key, "HGET", self._key, _VERSION)
+        return self._seen(found or b"", known)
+
+    async def load(self) -> tuple[str, Mapping[str, bytes], int]:
+        """Read the version, all entries sorted by id, and the time of the store in seconds since 1970, in one call.
+
+        Raises:
+            StoreUnavailableError: the store is unavailable.
+        """
+        known = self._known()
+        async with store_errors():
+            replies = await self._client.calls([(self._key, ("HGETALL", self._key)), (self._key, ("TIME",))])
+            for reply in replies:
+                if isinstance(reply, Exception):
+                    raise reply
+        fields, (now, _) = replies
+        found = {name.decode(): text for name, text in zip(fields[::2], fields[1::2], strict=True)}
+        version = self._seen(found.pop(_VERSION, b""), known)
+        return version, dict(sorted(found.items())), int(now)
+
+    def _known(self) -> int:
+        """The last known version. Take it before you ask the store: another process may raise it meanwhile."""
+        known: int = getattr(self._client.witness.facts, self._kind)
+        return known
+
+    def _seen(self, version: bytes, known: int) -> str:
+        self._client.witness.see_version(self._kind, version.decode(), known)
+        return version.decode()
+
+
+def decode_entry(text: bytes, kind: type[_T], name: str) -> _T:
+    """The entry that a text holds; `name` says in the error message what it is.
+
+    Raises:
+        StoreUnavailableError: the text is not such an entry.
+    """
+    try:
+        return msgspec.json.decode(text, type=kind)
+    except msgspec.DecodeError as error:
+        raise StoreUnavailableError(f"{name} can't be read: {error}") from None

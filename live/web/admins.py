@@ -1,0 +1,82 @@
+"""Requests of administrators: their API key, and their JSON bodies."""
+
+from typing import Any, Final
+
+import msgspec
+from starlette.requests import Request
+
+from live.domain.producer import Producer
+from live.errors import ProblemError
+from live.web.clients import client_of
+from live.web.state import live_of
+
+_MOST_LEVELS: Final = 32  # no board or contestant needs more, and every JSON parser accepts as many
+
+
+async def admin_of(request: Request) -> Producer:
+    """The producer whose API key may change the board of this request, or any board if the path names none.
+
+    Raises:
+        ProblemError: `credentials_required`, `credentials_invalid`, `scope_forbidden`, `origin_forbidden` or
+            `rate_exceeded`.
+        StoreUnavailableError: the store is away.
+    """
+    authorization = request.headers.get("authorization")
+    live = live_of(request)
+    producer = live.authenticator.authorize(
+        None if authorization is None else authorization.encode("latin-1"), client_of(request), "admin"
+    )
+    await live.rate_limiter.admit(producer)
+    if "board" in request.path_params:
+        producer.require_board(request.path_params["board"])
+    return producer
+
+
+async def read_body(request: Request) -> bytes:
+    """The whole body of a request.
+
+    Raises:
+        ProblemError: `body_too_large`.
+    """
+    return await live_of(request).intake.collect(request.stream())
+
+
+def read_object(body: bytes, code: str, expected: str) -> dict[str, Any]:
+    """The JSON object of a body.
+
+    Args:
+        body: the body of a request.
+        code: the problem to raise for any other JSON.
+        expected: what the body must be, in words.
+
+    Raises:
+        ProblemError: `code`, or `malformed_body` if the JSON is nested deeper than 32 levels.
+    """
+    try:
+        value = msgspec.json.decode(body, type=dict[str, Any])
+    except RecursionError:
+        raise _too_deep() from None
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise ProblemError(code, f"{expected}: {error}") from None
+    _require_levels(value)
+    return value
+
+
+def _require_levels(value: object) -> None:
+    """Refuse a value that is nested too deeply. It goes level by level, so that it can't recurse too deeply itself."""
+    level = [value]
+    for _ in range(_MOST_LEVELS):
+        level = [inner for outer in level for inner in _inside(outer)]
+        if not level:
+            return
+    raise _too_deep()
+
+
+def _inside(value: object) -> list[object]:
+    if isinstance(value, dict):
+        return list(value.values())
+    return value if isinstance(value, list) else []
+
+
+def _too_deep() -> ProblemError:
+    return ProblemError("malformed_body", f"the JSON is nested deeper than {_MOST_LEVELS} levels")

@@ -1,0 +1,133 @@
+"""The routes of a process, by its role."""
+
+from collections.abc import Awaitable, Callable
+from typing import Final, TypeAlias
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import BaseRoute, Mount, Route, WebSocketRoute
+from starlette.staticfiles import StaticFiles
+
+from live.network.parameters import require_known
+from live.settings import Settings
+from live.web import (
+    audit_log,
+    boards,
+    documents,
+    events,
+    live,
+    operations,
+    pages,
+    producers,
+    records,
+    reference,
+    stream,
+    webhook,
+)
+from live.web.openapi import query_names
+from live.web.state import assets
+
+Endpoint: TypeAlias = Callable[[Request], Awaitable[Response]]
+
+_CHANGING: Final = frozenset({"PUT", "PATCH", "DELETE"})
+
+
+def routes_of(settings: Settings) -> list[BaseRoute]:
+    """Everything that a process with the role in `settings` serves."""
+    reads, changes = settings.role != "ingest", settings.role in settings.admin_roles
+    served = (frozenset({"GET"}) if reads else frozenset()) | (_CHANGING if changes else frozenset())
+    return [
+        *_operations(),
+        *(_events() if settings.role != "viewers" else ()),
+        *([_contract("/v1/trail", GET=audit_log.get_audit_log)] if changes else ()),
+        *(_boards_and_records(served) if served else ()),
+        *(_reads() if reads else ()),
+    ]
+
+
+def _operations() -> list[BaseRoute]:
+    """What every process serves."""
+    return [
+        Route("/healthz", operations.healthz),
+        Route("/readyz", operations.readyz),
+        Route("/metrics", operations.metrics),
+        Route("/openapi.json", documents.openapi),
+        Route("/asyncapi.json", documents.asyncapi),
+        Route("/docs", reference.show),
+        Mount("/client", _Shared(directory=assets("static") / "client"), name="client"),
+        Mount(f"/static/{pages.static_version()}", _Immutable(directory=assets("static")), name="static"),
+    ]
+
+
+def _events() -> list[BaseRoute]:
+    return [
+        _contract("/v1/events", POST=events.take_events, OPTIONS=webhook.options_events),
+        WebSocketRoute("/v1/events/live", producers.take_messages),
+        _contract("/v1/events/live", GET=producers.refuse_plain),
+    ]
+
+
+def _boards_and_records(served: frozenset[str]) -> list[BaseRoute]:
+    """One board and one record; `served` are the methods that the process takes."""
+    board = {
+        "GET": boards.get_board,
+        "PUT": boards.put_board,
+        "PATCH": boards.patch_board,
+        "DELETE": boards.delete_board,
+    }
+    record = {
+        "GET": records.get_record,
+        "PUT": records.put_record,
+        "PATCH": records.patch_record,
+        "DELETE": records.delete_record,
+    }
+    return [
+        _contract("/v1/boards/{board}", **{method: board[method] for method in served}),
+        _contract("/v1/boards/{board}/records/{key:path}", **{method: record[method] for method in served}),
+    ]
+
+
+def _reads() -> list[BaseRoute]:
+    return [
+        _contract("/v1/boards", GET=boards.list_boards),
+        _contract("/v1/boards/{board}/records", GET=records.list_records),
+        _contract("/v1/records/{key:path}", GET=records.get_standing),
+        WebSocketRoute("/v1/boards/{board}/live", live.watch_board),
+        _contract("/v1/boards/{board}/stream", GET=stream.stream_board),
+        _contract("/v1/boards/{board}/live", GET=live.refuse_plain),
+        Route("/", pages.index),
+        Route("/boards/{board}", pages.board_page),
+        Route("/embed/{board}", pages.embedded_board),
+    ]
+
+
+def _contract(path: str, **handlers: Endpoint) -> Route:
+    """A documented route with the handler of each method. It refuses parameters that `/openapi.json` does not name."""
+    documented = path.replace(":path", "")
+
+    async def handle(request: Request) -> Response:
+        method = "GET" if request.method == "HEAD" else request.method
+        if request.scope["query_string"]:
+            require_known(request.query_params, query_names(documented, method))
+        return await handlers[method](request)
+
+    return Route(path, handle, methods=list(handlers))
+
+
+class _Shared(StaticFiles):
+    """The JavaScript client, for pages of any origin. Its URL never changes, so browsers revalidate it."""
+
+    def file_response(self, *arguments: object, **named: object) -> Response:
+        response = super().file_response(*arguments, **named)  # type: ignore[arg-type]
+        response.headers["Cache-Control"] = "no-cache"
+        response.headers["Access-Control-Allow-Origin"] = "*"
+        return response
+
+
+class _Immutable(StaticFiles):
+    """Static files under a path that contains their version, so browsers never need to revalidate them."""
+
+    def file_response(self, *arguments: object, **named: object) -> Response:
+        response = super().file_response(*arguments, **named)  # type: ignore[arg-type]
+        response.headers["Cache-Control"] = "public, max-age=31536000, immutable"
+        return response

@@ -1,0 +1,74 @@
+// @ts-check
+/**
+ * Which transport to use: the next one after two failures in a row, and the first one again after a while.
+ *
+ * @typedef {import("./transports.js").TransportName} TransportName
+ * @typedef {Pick<Storage, "getItem" | "setItem" | "removeItem">} Memory
+ */
+const FAILURES = 2; // in a row, without a message
+const OPEN_TIMEOUT = 2_000; // milliseconds; twice as long each time that no transport worked, up to four times
+const UPGRADE = 600_000; // milliseconds until the first transport is tried again
+const UPGRADE_SOON = 5_000; // … if it worked before: then the server was away, and the transport is not blocked
+
+export class Choice {
+  at = 0;
+  #failures = 0;
+  #rounds = 0;
+  #worked = false;
+  #until = 0;
+
+  /**
+   * @param {readonly TransportName[]} transports
+   * @param {() => number} now
+   * @param {Memory | undefined} memory of this session
+   * @param {string} name in the memory
+   */
+  constructor(transports, now, memory, name) {
+    this.transports = transports;
+    this.now = now;
+    this.memory = memory;
+    this.name = name;
+    const [transport, until] = (memory?.getItem(name) ?? "").split(" ");
+    const at = transports.indexOf(/** @type {TransportName} */ (transport));
+    if (at > 0 && Number(until) > now()) [this.at, this.#until] = [at, Number(until)];
+  }
+
+  /** How long an attempt may take to open. */
+  get timeout() {
+    return OPEN_TIMEOUT * 2 ** Math.min(this.#rounds, 2);
+  }
+
+  /** An attempt failed without a message; returns whether to try another transport at once. */
+  failed() {
+    if (++this.#failures < FAILURES) return false;
+    this.#failures = 0;
+    this.at = (this.at + 1) % this.transports.length;
+    if (this.at === 0) this.#rounds++;
+    return this.at > 0;
+  }
+
+  /**
+   * A transport brought a message; returns the milliseconds until the first one is tried again, 0 for never.
+   *
+   * @param {number} at
+   */
+  worked(at) {
+    this.at = at;
+    this.#failures = this.#rounds = 0;
+    if (at === 0) {
+      this.#worked = true;
+      this.memory?.removeItem(this.name);
+      return 0;
+    }
+    if (this.#until <= this.now()) this.#until = this.now() + (this.#worked ? UPGRADE_SOON : UPGRADE);
+    this.memory?.setItem(this.name, `${this.transports[at]} ${this.#until}`);
+    return this.#until - this.now();
+  }
+
+  /** The first transport was tried again, and failed; returns the milliseconds until the next try. */
+  postpone() {
+    this.#worked = false;
+    this.#until = 0;
+    return this.worked(this.at);
+  }
+}

@@ -1,0 +1,236 @@
+// @ts-check
+/** Keeps one way to a board open, over any number of cuts, and says how it is. */
+import { Backoff } from "./backoff.js";
+
+/**
+ * @typedef {import("./transports.js").End} End
+ * @typedef {import("./transports.js").Link} Link
+ * @typedef {import("./transports.js").Environment} Environment
+ * @typedef {import("./state.js").Message} Message
+ * @typedef {"idle" | "connecting" | "live" | "stale" | "reconnecting" | "offline" | "ended"} Condition
+ * @typedef {{name: Condition, reason?: string, since: number, retryAt?: number}} Report times in milliseconds since 1970
+ * @typedef {{message: (message: Message) => void, report: (report: Report) => void, error: (error: unknown) => void}} Listener
+ * @typedef {Environment & {random: () => number, staleAfter: number}} Setting
+ * @typedef {(at: number, link: Link, whole: boolean) => () => void} Open `whole`: ask for the whole top
+ * @typedef {{close: () => void, heard: boolean, current: boolean}} Attempt `heard`: a message; `current`: records
+ */
+
+const STABLE = 5_000; // milliseconds after which a connection counts as stable
+
+export class Connection {
+  /** @type {Attempt | null} */
+  #link = null;
+  /** @type {Attempt | null} replaces the link as soon as it brings records */
+  #trial = null;
+  #earliest = 0; // when the server wants us back
+  #heardAt = 0;
+  #silent = false;
+  /** @type {string | undefined} why the server says that it is out of date */
+  #stale;
+  /** @type {Map<string, unknown>} */
+  #timers = new Map();
+
+  /**
+   * @param {Open} open
+   * @param {import("./choice.js").Choice} choice
+   * @param {Listener} listener
+   * @param {Setting} setting
+   */
+  constructor(open, choice, listener, setting) {
+    this.open = open;
+    this.choice = choice;
+    this.listener = listener;
+    this.setting = setting;
+    this.backoff = new Backoff({ random: setting.random });
+    /** @type {Report} */
+    this.report = { name: "idle", since: setting.now() };
+  }
+
+  /** Connect now, or as soon as the server wants us back; `force`: now in any case. */
+  connect(force = false) {
+    if (this.#link) return;
+    const pause = this.#earliest - this.setting.now();
+    if (pause > 0 && !force) this.#wait(pause, this.report.reason);
+    else this.#start();
+  }
+
+  /**
+   * Close, and stay away until `connect`.
+   *
+   * @param {Condition} name
+   * @param {string} [reason]
+   */
+  close(name, reason) {
+    this.#drop();
+    this.#silent = false;
+    this.#tell({ name, reason });
+  }
+
+  /** The page is visible again; timers may have been late. */
+  wake() {
+    if (this.#link) this.#look();
+    else if (this.report.retryAt) this.connect();
+  }
+
+  /** Ask for something else, without a gap. */
+  renew() {
+    if (this.#link?.heard) this.#run(this.choice.at, true);
+    else if (this.#link) this.#start();
+  }
+
+  #start() {
+    this.#drop();
+    const { name, reason } = this.report;
+    this.#tell(name === "reconnecting" || name === "stale" ? { name, reason } : { name: "connecting" });
+    this.#heardAt = this.setting.now();
+    this.#after("silence", this.setting.staleAfter, () => this.#look());
+    this.#run(this.choice.at, false);
+  }
+
+  #drop() {
+    for (const timer of this.#timers.values()) this.setting.clearTimeout(timer);
+    this.#timers.clear();
+    this.#link?.close();
+    this.#trial?.close();
+    this.#link = this.#trial = null;
+    this.#stale = undefined;
+  }
+
+  /**
+   * @param {string} name
+   * @param {number} pause
+   * @param {() => void} work
+   */
+  #after(name, pause, work) {
+    this.setting.clearTimeout(this.#timers.get(name));
+    this.#timers.set(name, this.setting.setTimeout(work, pause));
+  }
+
+  /**
+   * Make an attempt with a transport.
+   *
+   * @param {number} at
+   * @param {boolean} isTrial
+   */
+  #run(at, isTrial) {
+    const { setTimeout, clearTimeout } = this.setting;
+    /** @type {Attempt} */
+    const attempt = { close: () => clearTimeout(timer), heard: false, current: false };
+    const isOn = () => attempt === this.#link || attempt === this.#trial;
+    const closed = (/** @type {End} */ end) => void (isOn() && this.#closed(attempt, end));
+    const timer = setTimeout(() => closed({ reason: "no answer" }), this.choice.timeout);
+    const opened = () => {
+      clearTimeout(timer);
+      if (attempt === this.#link) this.#heardAt = this.setting.now();
+    };
+    const heard = (/** @type {Message | undefined} */ message) => {
+      if (!isOn()) return;
+      opened();
+      if (message) this.#hear(attempt, at, message);
+    };
+    this.#trial?.close();
+    this.#trial = isTrial ? attempt : null;
+    if (!isTrial) this.#link = attempt;
+    try {
+      const close = this.open(at, { opened, heard, closed }, isTrial);
+      attempt.close = () => {
+        clearTimeout(timer);
+        close();
+      };
+      if (!isOn()) close();
+    } catch (error) {
+      this.listener.error(error);
+      closed({ reason: String(error) });
+    }
+  }
+
+  /**
+   * @param {Attempt} attempt
+   * @param {number} at
+   * @param {Message} message
+   */
+  #hear(attempt, at, message) {
+    const { type } = message;
+    const isRecords = type === "sync" || type === "page" || type === "update";
+    if (attempt === this.#trial) {
+      if (!isRecords) return;
+      this.#link?.close();
+      [this.#link, this.#trial, this.#stale] = [attempt, null, undefined];
+    }
+    if (!attempt.heard) this.#settle(at);
+    attempt.heard = true;
+    if (type === "status") {
+      this.#stale = message.stale ? (message.reason ?? "") : undefined;
+      if (message.retry_after) this.#earliest = this.setting.now() + this.backoff.after(message.retry_after);
+    } else {
+      try {
+        this.listener.message(message);
+      } catch (error) {
+        this.listener.error(error);
+        this.#closed(attempt, { reason: "a message was missed" });
+        return;
+      }
+    }
+    attempt.current ||= isRecords;
+    if (this.#stale !== undefined) this.#tell({ name: "stale", reason: this.#stale });
+    else if (attempt.current) this.#tell({ name: "live" });
+    if (attempt.current) this.#silent = false;
+  }
+
+  /** @param {number} at the transport that brought a first message */
+  #settle(at) {
+    const pause = this.choice.worked(at);
+    if (pause) this.#after("upgrade", pause, () => this.#run(0, true));
+    this.#after("stable", STABLE, () => this.backoff.reset());
+    this.#heardAt = this.setting.now();
+  }
+
+  /** See whether anything was heard lately. */
+  #look() {
+    const { now, staleAfter } = this.setting;
+    const link = this.#link;
+    const rest = this.#heardAt + staleAfter - now();
+    if (!link || rest > 0) return void this.#after("silence", rest, () => this.#look());
+    this.#silent = true;
+    const since = this.report.name === "live" ? this.#heardAt : this.report.since;
+    this.#tell({ name: "stale", reason: "nothing heard", since });
+    this.#closed(link, { reason: "nothing heard" });
+  }
+
+  /**
+   * @param {Attempt} attempt
+   * @param {End} end
+   */
+  #closed(attempt, { final, reason, retryAfter }) {
+    if (attempt === this.#trial) {
+      attempt.close();
+      this.#trial = null;
+      if (this.choice.at) this.#after("upgrade", this.choice.postpone(), () => this.#run(0, true));
+      return;
+    }
+    this.#drop();
+    if (final) return this.#tell({ name: "ended", reason });
+    const { now } = this.setting;
+    if (retryAfter) this.#earliest = now() + this.backoff.after(retryAfter);
+    const isNext = !retryAfter && !attempt.heard && this.choice.failed();
+    const pause = this.#earliest - now();
+    this.#wait(pause > 0 ? pause : isNext ? 0 : this.backoff.next(), reason);
+  }
+
+  /**
+   * @param {number} pause
+   * @param {string} [reason]
+   */
+  #wait(pause, reason) {
+    this.#tell({ name: this.#silent ? "stale" : "reconnecting", reason, retryAt: this.setting.now() + pause });
+    this.#after("retry", pause, () => this.#start());
+  }
+
+  /** @param {{name: Condition, reason?: string, since?: number, retryAt?: number}} report */
+  #tell({ name, reason, since, retryAt }) {
+    const held = this.report;
+    if (held.name === name && held.reason === reason && held.retryAt === retryAt) return;
+    this.report = { name, reason, since: since ?? (held.name === name ? held.since : this.setting.now()), retryAt };
+    this.listener.report(this.report);
+  }
+}

@@ -1,0 +1,302 @@
+// @ts-check
+/** Watches the top of a board: over any number of cuts, by whatever way is open, and never old data as live. */
+import { Choice } from "./choice.js";
+import { Connection } from "./connection.js";
+import { applied } from "./state.js";
+import { TRANSPORTS } from "./transports.js";
+
+/**
+ * @typedef {import("./state.js").BoardRecord} BoardRecord
+ * @typedef {import("./state.js").Board} Board
+ * @typedef {import("./connection.js").Report} Report
+ * @typedef {import("./transports.js").TransportName} TransportName
+ *
+ * @typedef {Omit<Report, "name"> & {name: Report["name"] | "paused"}} State
+ *   `since`: when the records were last known to be current, or when the state began. Times in milliseconds since 1970.
+ * @typedef {{epoch: string | null, offset: number, records: readonly BoardRecord[], rankCount: number | null,
+ *            totalScore: number | null, period?: string, ranks?: import("./state.js").Ranks, viewers: number | null,
+ *            around: import("./state.js").Around | null, state: Readonly<State>, waiting: number}} Values
+ * @typedef {Readonly<Values>} Snapshot `epoch` is null before the first records; `waiting`: changes since the pause
+ * @typedef {{limit?: number, key?: string, around?: number, interval?: "auto" | number, transports?: TransportName[],
+ *            position?: Board, staleAfter?: number, whenHidden?: "coalesce" | "disconnect", signal?: AbortSignal}} Wish
+ * @typedef {Partial<import("./connection.js").Setting & {storage: import("./choice.js").Memory}>} Injected for tests
+ * @typedef {{state: (state: Readonly<State>) => void, change: (snapshot: Snapshot) => void,
+ *            error: (error: unknown) => void}} Listeners
+ */
+
+export class LiveBoard {
+  /** @type {Board | null} */
+  #board;
+  /** @type {Snapshot["viewers"]} */
+  #viewers = null;
+  /** @type {Snapshot["around"]} */
+  #around = null;
+  /** @type {{board: Board | null, around: Snapshot["around"], since: number} | null} what is shown while paused */
+  #held = null;
+  /** @type {AbortController | null} ends listening to the page */
+  #page = null;
+  #hidden = false;
+  #connection;
+  #setting;
+  /** @type {Map<string, Set<(value: any) => void>>} */
+  #listeners = new Map();
+  /** @type {Snapshot} */
+  #snapshot;
+  /** @type {Snapshot} the last that subscribers were told of */
+  #told;
+
+  /**
+   * @param {string} server its address, with the root path if there is one
+   * @param {string} board its id
+   * @param {Wish & Injected} [options]
+   */
+  constructor(server, board, options = {}) {
+    const { limit, interval, key, around, position, transports = ["websocket", "sse", "poll"] } = options;
+    this.watched = { limit, interval: interval === "auto" ? undefined : interval, key, around };
+    this.whenHidden = options.whenHidden ?? "coalesce";
+    this.#board = position ?? null;
+    this.#setting = settingOf(options);
+    const setting = this.#setting;
+    const root = `${server.replace(/\/$/, "")}/v1/boards/${encodeURIComponent(board)}`;
+    const choice = new Choice(transports, setting.now, storageOf(options), `live-board ${new URL(root).origin}`);
+    this.#connection = new Connection(
+      (at, link, whole) => TRANSPORTS[transports[at]]((path, query) => root + path + queryText(query), link, setting, {
+        ...this.watched,
+        position: whole ? undefined : this.#position(),
+      }),
+      choice,
+      {
+        message: (message) => this.#take(message),
+        report: () => this.#publish(),
+        error: (error) => this.#emit("error", error),
+      },
+      setting,
+    );
+    this.#snapshot = this.#told = this.#make();
+    options.signal?.addEventListener("abort", () => this.stop());
+  }
+
+  /** What is known now; a new object after every change. The records stand still while paused. */
+  get snapshot() {
+    return this.#snapshot;
+  }
+
+  get paused() {
+    return this.#held !== null;
+  }
+
+  /** The least time between two updates, in milliseconds; `auto`: as the board has it. */
+  get interval() {
+    return this.watched.interval ?? "auto";
+  }
+
+  set interval(interval) {
+    if (interval === this.interval) return;
+    this.watched.interval = interval === "auto" ? undefined : interval;
+    this.#connection.renew();
+  }
+
+  start() {
+    this.#page ??= this.#followPage();
+    this.#connection.connect();
+  }
+
+  stop() {
+    this.#page?.abort();
+    this.#page = null;
+    this.#connection.close("idle");
+  }
+
+  /** Let the records stand still; the connection stays. */
+  pause() {
+    this.#held ??= { board: this.#board, around: this.#around, since: this.#setting.now() };
+    this.#publish();
+  }
+
+  resume() {
+    this.#held = null;
+    this.#publish();
+  }
+
+  /** Connect now instead of at `state.retryAt`. */
+  retry() {
+    this.#connection.connect(true);
+  }
+
+  /**
+   * Call something after each change of the snapshot.
+   *
+   * @param {() => void} subscriber
+   * @returns {() => void} unsubscribes
+   */
+  subscribe(subscriber) {
+    return this.#add("any", () => subscriber());
+  }
+
+  /**
+   * Listen to changes of the state, to any other changes, or to errors.
+   *
+   * @template {keyof Listeners} E
+   * @param {E} event
+   * @param {Listeners[E]} listener
+   * @returns {() => void} stops listening
+   */
+  on(event, listener) {
+    return this.#add(event, (value) => listener(value));
+  }
+
+  /**
+   * Wait for the first records.
+   *
+   * @returns {Promise<Snapshot>} rejects if the watch ends before
+   */
+  async ready() {
+    for await (const snapshot of this) if (snapshot.epoch !== null) return snapshot;
+    throw new Error(`no records: ${this.#snapshot.state.reason ?? "stopped"}`);
+  }
+
+  /** The snapshots, the latest one at a time, until the watch ends. */
+  async *[Symbol.asyncIterator]() {
+    let last = null;
+    for (;;) {
+      while (last !== this.#snapshot) yield (last = this.#snapshot);
+      if (last.state.name === "ended" || !this.#page) return;
+      await new Promise((resolve) => {
+        const off = this.subscribe(() => resolve(off()));
+      });
+    }
+  }
+
+  /** @param {import("./state.js").Message} message */
+  #take(message) {
+    if (message.type === "viewers") this.#viewers = message.count;
+    else if (message.type === "around") this.#around = message;
+    else if (message.type === "sync" || message.type === "page" || message.type === "update") {
+      this.#board = applied(this.#board, message);
+    } else return;
+    this.#publish();
+  }
+
+  /** Where to go on; not without the kind of ranks, which updates need. */
+  #position() {
+    const board = this.#board;
+    return board?.ranks && { epoch: board.epoch, offset: board.offset };
+  }
+
+  /** @returns {Snapshot} */
+  #make() {
+    const held = this.#held;
+    const latest = this.#board;
+    const board = held ? held.board : latest;
+    const report = this.#connection.report;
+    /** @type {State} */
+    const state = held && report.name === "live" ? { name: "paused", since: held.since } : report;
+    const told = this.#snapshot?.state;
+    return Object.freeze({
+      epoch: board?.epoch ?? null,
+      offset: board?.offset ?? -1,
+      records: board?.records ?? NONE,
+      rankCount: board?.rankCount ?? null,
+      totalScore: board?.totalScore ?? null,
+      period: board?.period,
+      ranks: board?.ranks,
+      viewers: this.#viewers,
+      around: held ? held.around : this.#around,
+      state: told?.name === "paused" && state.name === "paused" ? told : Object.freeze(state),
+      waiting: held && latest ? latest.offset - (held.board?.epoch === latest.epoch ? held.board.offset : 0) : 0,
+    });
+  }
+
+  #publish() {
+    this.#snapshot = this.#make();
+    if (this.#hidden) return;
+    const told = this.#told;
+    const made = (this.#told = this.#snapshot);
+    if (told.state !== made.state) this.#emit("state", made.state);
+    if (CHANGES.some((name) => told[name] !== made[name])) this.#emit("change", made);
+    this.#emit("any");
+  }
+
+  /**
+   * @param {string} event
+   * @param {(value: any) => void} listener
+   */
+  #add(event, listener) {
+    if (!this.#listeners.has(event)) this.#listeners.set(event, new Set());
+    this.#listeners.get(event)?.add(listener);
+    return () => void this.#listeners.get(event)?.delete(listener);
+  }
+
+  /**
+   * @param {string} event
+   * @param {unknown} [value]
+   */
+  #emit(event, value) {
+    for (const listener of [...(this.#listeners.get(event) ?? [])]) {
+      try {
+        listener(value);
+      } catch (error) {
+        queueMicrotask(() => {
+          throw error; // reported as uncaught, and the connection goes on
+        });
+      }
+    }
+  }
+
+  /** In a browser: follow the network, the tab, and the cache for "back", which takes no page with an open connection. */
+  #followPage() {
+    const abort = new AbortController();
+    const { document } = globalThis;
+    if (!document) return abort;
+    const connection = this.#connection;
+    const on = (/** @type {EventTarget} */ target, /** @type {string} */ name, /** @type {() => void} */ work) =>
+      target.addEventListener(name, work, { signal: abort.signal });
+    on(globalThis, "offline", () => connection.close("offline"));
+    on(globalThis, "online", () => connection.connect());
+    on(globalThis, "pagehide", () => connection.close("idle"));
+    on(globalThis, "pageshow", () => connection.connect());
+    const look = () => {
+      this.#hidden = document.visibilityState === "hidden";
+      if (this.#hidden && this.whenHidden === "disconnect") connection.close("idle");
+      if (this.#hidden) return;
+      connection.wake();
+      if (this.#told !== this.#snapshot) this.#publish();
+    };
+    on(document, "visibilitychange", look);
+    this.#hidden = document.visibilityState === "hidden";
+    return abort;
+  }
+}
+
+/** @type {Snapshot["records"]} */
+const NONE = [];
+/** @type {(keyof Snapshot)[]} */
+const CHANGES = ["epoch", "offset", "records", "viewers", "around", "waiting"];
+
+/** @param {Object<string, string | number | undefined>} [query] */
+function queryText(query = {}) {
+  const given = Object.entries(query).filter(([, value]) => value !== undefined);
+  return given.length ? `?${new URLSearchParams(given.map(([name, value]) => [name, String(value)]))}` : "";
+}
+
+/** @param {Injected & Wish} options */
+function settingOf(options) {
+  return {
+    WebSocket: options.WebSocket ?? globalThis.WebSocket,
+    fetch: options.fetch ?? ((...given) => fetch(...given)),
+    now: options.now ?? (() => Date.now()),
+    random: options.random ?? Math.random,
+    setTimeout: options.setTimeout ?? ((work, pause) => setTimeout(work, pause)),
+    clearTimeout: options.clearTimeout ?? ((timer) => clearTimeout(timer)),
+    staleAfter: options.staleAfter ?? 12_000,
+  };
+}
+
+/** @param {Injected} options */
+function storageOf({ storage }) {
+  try {
+    return storage ?? globalThis.sessionStorage;
+  } catch {
+    return undefined; // not available in a frame without an origin: nothing is remembered
+  }
+}

@@ -1,0 +1,80 @@
+// @ts-check
+/**
+ * What a viewer knows of a board, and how a message changes it.
+ *
+ * @typedef {{key: string, score: number, rank: number, position?: number, fields?: Object<string, number>,
+ *            metadata?: Object<string, unknown>}} BoardRecord
+ * @typedef {"ordinal" | "dense" | "competition"} Ranks
+ * @typedef {{epoch: string, offset: number, rankCount: number, totalScore: number | null,
+ *            records: readonly BoardRecord[], period?: string, ranks?: Ranks}} Board ranks: unknown after long polling
+ * @typedef {{epoch: string, offset: number, rank_count: number, total_score: number | null, period?: string | null}} Head
+ * @typedef {Head & {type: "sync", records: BoardRecord[], ranks?: Ranks, recovered?: boolean, board?: string}} Sync
+ * @typedef {Head & {type: "page", records: BoardRecord[]}} Page the answer of a long poll
+ * @typedef {Head & {type: "update", since: number, changed: BoardRecord[], removed: string[], recovered?: boolean}} Update
+ * @typedef {{type: "status", stale: boolean, reason?: string, retry_after?: number}} Status
+ * @typedef {{type: "viewers", count: number}} Viewers
+ * @typedef {{type: "around", epoch: string, offset: number, key: string, rank_count: number, score: number | null,
+ *            rank: number | null, gap: number | null, records: BoardRecord[]}} Around
+ * @typedef {Sync | Page | Update | Status | Viewers | Around | {type: "alive"}} Message
+ */
+
+/** An update that does not start where the board stands: a message is missing. */
+export class Gap extends Error {}
+
+/**
+ * The board after a message.
+ *
+ * @param {Board | null} board what is known so far
+ * @param {Sync | Page | Update} message
+ * @returns {Board}
+ * @throws {Gap}
+ */
+export function applied(board, message) {
+  const head = {
+    epoch: message.epoch,
+    offset: message.offset,
+    rankCount: message.rank_count,
+    totalScore: message.total_score,
+    period: message.period ?? undefined,
+  };
+  if (message.type === "sync") return { ...head, records: message.records, ranks: message.ranks ?? "ordinal" };
+  const follows = board?.epoch === message.epoch;
+  if (message.type === "page") return { ...head, records: message.records, ranks: follows ? board.ranks : undefined };
+  if (!follows || board.offset !== message.since) throw new Gap(`update since ${message.since}, at ${board?.offset}`);
+  const records = ranked(reordered(board.records, message.changed, message.removed), board.ranks);
+  return { ...head, records, ranks: board.ranks };
+}
+
+/**
+ * The records without those that left or changed, and then with each changed record at its position.
+ *
+ * @param {readonly BoardRecord[]} records
+ * @param {BoardRecord[]} changed in the order of their positions
+ * @param {string[]} removed
+ */
+function reordered(records, changed, removed) {
+  const moving = new Set(removed);
+  for (const record of changed) moving.add(record.key);
+  const after = records.filter((record) => !moving.has(record.key));
+  for (const record of changed) after.splice((record.position ?? record.rank) - 1, 0, record);
+  return after;
+}
+
+/**
+ * The records numbered again from the first one on: equal scores share a rank, except on ordinal boards. A record has a
+ * position if that is not its rank.
+ *
+ * @param {BoardRecord[]} records
+ * @param {Ranks} [ranks]
+ */
+function ranked(records, ranks) {
+  let rank = 0;
+  return records.map((record, index) => {
+    const tied = ranks !== "ordinal" && index > 0 && record.score === records[index - 1].score;
+    if (!tied) rank = ranks === "dense" ? rank + 1 : index + 1;
+    const place = index + 1;
+    if (record.rank === rank && (record.position ?? rank) === place) return record;
+    const { position: _, ...rest } = record;
+    return rank === place ? { ...rest, rank } : { ...rest, rank, position: place };
+  });
+}

@@ -1,0 +1,111 @@
+// @ts-check
+/**
+ * The three ways to watch a board. Each one opens at once, tells its link what happens, and returns how to close it.
+ *
+ * @typedef {import("./state.js").Message} Message
+ * @typedef {{final?: boolean, reason?: string, retryAfter?: number}} End `final`: the server does not want us back
+ * @typedef {{opened: () => void, heard: (message?: Message) => void, closed: (end: End) => void}} Link
+ * @typedef {{WebSocket: typeof WebSocket, fetch: typeof fetch, now: () => number,
+ *            setTimeout: (work: () => void, pause: number) => any, clearTimeout: (timer: any) => void}} Environment
+ * @typedef {(path: string, query?: Object<string, string | number | undefined>) => string} Address of a route of the board
+ * @typedef {(address: Address, link: Link, environment: Environment, watched: Watched) => () => void} Transport
+ * @typedef {{limit?: number, interval?: number, key?: string, around?: number,
+ *            position?: {epoch: string, offset: number}}} Watched
+ * @typedef {"websocket" | "sse" | "poll"} TransportName
+ */
+
+const POLL_WAIT = 10; // seconds; less than a silence that counts as stale
+const POLL_PAUSE = 1000; // milliseconds between two answers at least
+
+/** @param {Watched} watched */
+const queryOf = ({ limit, interval, key, around, position }) => ({
+  limit,
+  interval: interval && `${interval}ms`,
+  key,
+  around: key === undefined ? undefined : around,
+  ...position,
+});
+
+/** @type {Transport} */
+function websocket(address, link, { WebSocket }, watched) {
+  const socket = new WebSocket(address("/live", queryOf(watched)).replace(/^http/, "ws"));
+  socket.onopen = link.opened;
+  socket.onmessage = ({ data }) => link.heard(JSON.parse(data));
+  socket.onclose = ({ code, reason }) => link.closed({ final: code >= 3500 && code < 4000, reason });
+  return () => {
+    socket.onopen = socket.onmessage = socket.onclose = null;
+    socket.close(1000);
+  };
+}
+
+/** @type {Transport} */
+function sse(address, link, { fetch }, watched) {
+  const abort = new AbortController();
+  const read = async () => {
+    const response = await fetch(address("/stream", queryOf(watched)), { cache: "no-store", signal: abort.signal });
+    if (!response.ok || !response.body) return refusal(response);
+    const reader = response.body.getReader();
+    const decoder = new TextDecoder();
+    let text = "";
+    for (;;) {
+      const { done, value } = await reader.read();
+      if (done) return {};
+      link.opened();
+      const events = (text + decoder.decode(value, { stream: true })).split("\n\n");
+      text = events.pop() ?? "";
+      for (const event of events) {
+        const data = /^data: ?(.*)$/m.exec(event);
+        if (data) link.heard(JSON.parse(data[1]));
+      }
+    }
+  };
+  read().then(link.closed, () => link.closed({}));
+  return () => abort.abort();
+}
+
+/** @type {Transport} */
+function poll(address, link, { fetch, now, setTimeout }, { limit, interval = 0, key, around }) {
+  const abort = new AbortController();
+  const read = async () => {
+    let tag = "";
+    for (;;) {
+      const started = now();
+      const headers = tag ? { "If-None-Match": tag } : undefined;
+      const url = address("", { wait: `${POLL_WAIT}s`, limit });
+      const response = await fetch(url, { headers, cache: "no-store", signal: abort.signal });
+      if (response.status !== 304) {
+        if (!response.ok) return refusal(response);
+        const page = await response.json();
+        tag = `"${page.epoch}:${page.offset}"`;
+        link.heard({ ...page, type: "page" });
+        link.heard({ type: "viewers", count: page.viewer_count });
+        if (key !== undefined) {
+          const record = await fetch(address(`/records/${encodeURIComponent(key)}`, { around }), { signal: abort.signal });
+          const found = record.ok ? await record.json() : { ...page, key, score: null, rank: null, gap: null, records: [] };
+          if (record.ok || record.status === 404) link.heard({ ...found, type: "around" });
+        }
+      } else link.heard();
+      const pause = Math.max(POLL_PAUSE, interval) - (now() - started);
+      if (pause > 0) await new Promise((resolve) => setTimeout(() => resolve(0), pause));
+      if (abort.signal.aborted) return {};
+    }
+  };
+  read().then(link.closed, () => link.closed({}));
+  return () => abort.abort();
+}
+
+/**
+ * What a refusal means. Only a problem document is from the server itself, and not from something on the way.
+ *
+ * @param {Response} response
+ * @returns {Promise<End>}
+ */
+async function refusal(response) {
+  const own = response.headers.get("Content-Type")?.startsWith("application/problem+json");
+  const retryAfter = Number(response.headers.get("Retry-After")) || undefined;
+  const reason = own ? (await response.json()).title : `HTTP ${response.status}`;
+  return { final: own && response.status < 429, reason, retryAfter };
+}
+
+/** @type {Record<TransportName, Transport>} */
+export const TRANSPORTS = { websocket, sse, poll };

@@ -1,0 +1,1 @@
+"""What the tests share: stores, servers, viewers, producers, models and the runner of mutants."""

@@ -1,0 +1,30 @@
+"""The boards that most tests use."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+from live.domain.board import Board
+from live.domain.board_file import BoardChoice, make_board
+from live.domain.window_choice import WindowChoice
+from live.store.board.ledger import Ledger
+from live.store.connection.client import connect
+from tests.harness.settings import fresh_settings
+
+
+def rolling_board(
+    window: str = "24h", slot: str = "1h", clock: str = "server", board: str = "posts", ties: str = "key"
+) -> Board:
+    """A board on a rolling window, fed by likes."""
+    return make_board(BoardChoice(id=board, window=WindowChoice(rolling=window, slot=slot), clock=clock, ties=ties))  # type: ignore[arg-type]
+
+
+@asynccontextmanager
+async def open_ledger(store: str, board: Board, **changes: Any) -> AsyncIterator[Ledger]:
+    """A ledger on a board of its own in a store; `changes` are settings."""
+    settings = fresh_settings(store, **changes)
+    client = connect(store, settings)
+    try:
+        yield Ledger(client, board, settings)
+    finally:
+        await client.aclose()

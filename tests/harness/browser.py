@@ -1,0 +1,75 @@
+"""The page in a real Chromium."""
+
+import shutil
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any, Final
+
+import httpx
+from playwright.async_api import Browser, Page, async_playwright
+
+from live.domain.board import Board
+from live.settings import Duration
+from tests.harness.boards import rolling_board
+from tests.harness.producer import post
+from tests.harness.server import run_server
+from tests.harness.settings import fresh_settings
+
+CHROMIUM: Final = shutil.which("chromium")
+FLAGS: Final = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update"]
+PATIENCE: Final = 10_000  # milliseconds
+
+
+@asynccontextmanager
+async def browser(*flags: str) -> AsyncIterator[Browser]:
+    """Debian's Chromium without a screen."""
+    async with async_playwright() as playwright:
+        chromium = await playwright.chromium.launch(executable_path=CHROMIUM, args=[*FLAGS, *flags])
+        try:
+            yield chromium
+        finally:
+            await chromium.close()
+
+
+@asynccontextmanager
+async def board_in_browser(
+    store: str, *events: dict[str, Any], board: Board | list[Board] | None = None, path: str = "", **context: Any
+) -> AsyncIterator[tuple[Page, httpx.AsyncClient]]:
+    """The page of a board that already has some events, and a producer; fails on any fault that the page reports."""
+    boards = board if isinstance(board, list) else [board or rolling_board()]
+    settings = fresh_settings(store, write_deadline=Duration(0.5), store_timeout=Duration(0.3))
+    faults: list[str] = []
+    async with (
+        run_server(settings, boards) as url,
+        httpx.AsyncClient(base_url=url) as producer,
+        browser() as chromium,
+    ):
+        if events:
+            await post(producer, *events)
+        page = await (await chromium.new_context(**context)).new_page()
+        page.on("pageerror", lambda error: faults.append(str(error)))
+        page.on("console", lambda message: faults.append(message.text) if message.type == "error" else None)
+        page.on("request", lambda request: faults.append(request.url) if url not in request.url else None)
+        await page.goto(f"{url}/boards/{path or boards[0].id}")
+        yield page, producer
+        assert [fault for fault in faults if "WebSocket" not in fault] == []
+
+
+async def rows(page: Page) -> list[tuple[str, str, str]]:
+    """What the table shows."""
+    found: list[list[str]] = await page.eval_on_selector_all(
+        "#records tr", "rows => rows.map(row => [...row.cells].map(cell => cell.textContent))"
+    )
+    return [(rank, key, score) for rank, key, score in found]
+
+
+async def until_live(page: Page) -> None:
+    """Wait until the page says that it is live."""
+    await page.wait_for_selector("#connection[data-state=live]", timeout=PATIENCE)
+
+
+async def until_first(page: Page, key: str) -> None:
+    """Wait until a key is on the first row."""
+    await page.wait_for_function(
+        "key => document.querySelector('#records tr')?.dataset.key === key", arg=key, timeout=PATIENCE
+    )

@@ -1,0 +1,312 @@
+"""A machine that does anything to a ledger, in any order, and knows by brute force what has to come of it."""
+
+import asyncio
+import re
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+from hypothesis import strategies as st
+from hypothesis.stateful import initialize, invariant, precondition, rule
+
+from live.domain.event import MAX_SCORE, Entry, make_entry
+from live.store.board.ledger import Ledger
+from live.store.board.state import SCRIPTS, Scripts
+from live.store.board.writer import Added
+from live.store.connection.client import connect
+from live.store.connection.scripts import Script
+from tests.harness.boards import rolling_board
+from tests.harness.invariants import drifted
+from tests.harness.machines import StoreMachine
+from tests.harness.mutation import Mutant, compiled, mutated
+from tests.harness.settings import fresh_settings
+from tests.harness.store import StoreProcess
+
+WINDOW, SLOT, FUTURE, DEDUPE = 40, 10, 5, 60
+NOON = 4_000_000_000  # so far ahead that nothing which the scripts let expire does, but at once
+
+keys = st.sampled_from(["a", "b", "c", "d", "é", "€/?", "\U0001f600"])
+MOST = {clock: rolling_board(f"{WINDOW}s", f"{SLOT}s", clock).most for clock in ("server", "event")}
+EDGES = [amount for most in MOST.values() for amount in (most, -most, most // 2, 1 - most, most + 1)]
+amounts = st.one_of(st.sampled_from([1, 1, 1, 2, -1]), st.sampled_from([*EDGES, MAX_SCORE, -MAX_SCORE]))
+offsets = st.one_of(st.none(), st.integers(-WINDOW - 3 * SLOT, FUTURE + SLOT))
+identities = st.one_of(st.none(), st.sampled_from([b"%d" % number * 16 for number in range(3)]))
+batches = st.lists(st.tuples(keys, amounts, offsets, identities), min_size=1, max_size=6)
+Batch = list[tuple[str, int, int | None, bytes | None]]
+
+
+def simulated(script: Script[Any], clock: str, mutant: Mutant | None) -> Script[Any]:
+    """A script that asks a list in the store for the time, so that a test may set it."""
+    source = script.source
+    if mutant is not None and mutant.script == script.name:
+        source = mutated(source, {mutant.right: mutant.wrong})
+    return script.changed(re.sub(r"call\('TIME'\)", f"call('LRANGE', '{clock}', 0, -1)", source))
+
+
+def simulated_scripts(store: str, clock: str, mutant: Mutant | None) -> Scripts:
+    """Every script of a ledger on a clock that a test sets. The store compiles the one with the mistake first."""
+    scripts = Scripts(*(simulated(script, clock, mutant) for script in msgspec.structs.astuple(SCRIPTS)))
+    if mutant is not None:
+        compiled(store, getattr(scripts, mutant.script))
+    return scripts
+
+
+@dataclass
+class Verdict:
+    """What becomes of a batch: `counted` holds for each entry its index, and its member, amount and slot."""
+
+    newest: int | None
+    bucket: int
+    refused: dict[int, str] = field(default_factory=dict)
+    counted: list[tuple[int, tuple[str, int, int]]] = field(default_factory=list)
+    identities: list[bytes] = field(default_factory=list)
+
+
+class LedgerMachine(StoreMachine):
+    """Runs the real scripts beside a list of everything that was accepted."""
+
+    def __init__(self, store: StoreProcess, clock: str, mutant: Mutant | None = None) -> None:
+        super().__init__(store)
+        self.mutant = mutant
+        self.board = rolling_board(f"{WINDOW}s", f"{SLOT}s", clock)
+        self.settings = fresh_settings(
+            store.url,
+            rotation_step=1,
+            max_future=float(FUTURE),
+            dedupe_window=float(DEDUPE),
+            write_deadline=5.0,
+            store_timeout=5.0,
+        )
+        self.time_key = f"{self.settings.key_prefix}:time"
+        self.scripts = simulated_scripts(store.url, self.time_key, mutant)
+        self.accepted: list[tuple[str, int, int]] = []  # key, amount, slot
+        self.newest: int | None = None  # the newest slot that the board has acted on
+        self.bucket = 0  # the newest bucket into which an identity was put
+        self.counted: dict[bytes, int] = {}  # the bucket into which each identity was put last
+        self.now = NOON
+        self.restarted = False
+        self.ledgers: list[Ledger] = []
+
+    @initialize()
+    def begin(self) -> None:
+        """Two processes on one board."""
+        self.loop = asyncio.new_event_loop()
+        self.client = connect(self.store.url, self.settings)
+        self.run(self.client.flushall())  # the store is the test's own; what is left would only slow it down
+        self.set_time(NOON)
+        self.ledgers = [self.new_ledger() for _ in range(2)]
+
+    def new_ledger(self) -> Ledger:
+        return Ledger(self.client, self.board, self.settings, self.scripts)
+
+    def set_time(self, now: int) -> None:
+        self.now = now
+
+        async def write() -> None:
+            await self.client.delete(self.time_key)
+            await self.client.rpush(self.time_key, str(now), "250000")
+
+        self.run(write())
+
+    @property
+    def current(self) -> int | None:
+        """The board's newest slot, by the model."""
+        if self.board.clock == "event":
+            return self.newest
+        slot = self.now // SLOT * SLOT
+        return slot if self.newest is None else max(slot, self.newest)
+
+    @rule(batch=batches, process=st.integers(0, 1))
+    def add(self, batch: Batch, process: int) -> None:
+        """The answer to each entry is what the model says, and what is accepted is counted."""
+        entries = [
+            make_entry(key, amount, None if offset is None else (self.now + offset) * 1000, identity)
+            for key, amount, offset, identity in batch
+        ]
+        added: Added = self.run(self.ledgers[process].writer.add(entries))
+        expected = self.expect(entries)
+        assert dict(added.refused) == expected, f"refused {added.refused}, not {expected}"
+
+    def expect(self, entries: list[Entry]) -> dict[int, str]:
+        """Count entries; gives what is refused.
+
+        A member's entries count together if all of them fit into its range. If not, they count one after another.
+        """
+        beyond: dict[int, str] = {}
+        while True:
+            verdict = self.judge(entries, beyond)
+            more = self.beyond_range(verdict)
+            if not more:
+                break
+            beyond |= dict.fromkeys(more, "score_out_of_range")
+        self.accepted += [counted for _, counted in verdict.counted]
+        self.newest, self.bucket = verdict.newest, verdict.bucket
+        for identity in verdict.identities:
+            self.counted[identity] = self.bucket
+        return verdict.refused
+
+    def judge(self, entries: list[Entry], beyond: dict[int, str]) -> Verdict:
+        """What becomes of entries one by one, of which some are known to be beyond their range."""
+        bucket = max(self.now // DEDUPE * DEDUPE, self.bucket)
+        verdict, newest = Verdict(self.newest, self.bucket), self.current
+        for index, (key, amount, time, identity, _) in enumerate(entries):
+            code = self.refusal(time, newest) or beyond.get(index)
+            if self.known(identity, bucket) or (identity is not None and identity in verdict.identities):
+                code = "duplicate"  # whatever else could be said of it
+            if code is not None:
+                verdict.refused[index] = code
+                continue
+            slot = newest if time is None else time // 1000 // SLOT * SLOT
+            assert slot is not None
+            verdict.counted.append((index, (key, amount, slot)))
+            if identity is not None:
+                verdict.identities.append(identity)
+                verdict.bucket = bucket
+            newest = verdict.newest = self.moved(newest, slot)
+        return verdict
+
+    def beyond_range(self, verdict: Verdict) -> list[int]:
+        """The entries that take a value beyond its range one after another, where all of them together do."""
+        held, after = dict[tuple[str, int], int](), dict[tuple[str, int], int]()
+        for key, amount, slot in self.accepted:
+            held[key, slot] = held.get((key, slot), 0) + amount
+        for _, (key, amount, slot) in verdict.counted:
+            after[key, slot] = after.get((key, slot), held.get((key, slot), 0)) + amount
+        found = []
+        for index, (key, amount, slot) in verdict.counted:
+            value = held.get((key, slot), 0) + amount
+            if abs(after[key, slot]) > self.board.most and abs(value) > self.board.most:
+                found.append(index)
+            else:
+                held[key, slot] = value
+        return found
+
+    def moved(self, newest: int | None, slot: int) -> int | None:
+        """The newest slot once something was counted in a slot."""
+        if self.board.clock == "event":
+            return slot if newest is None else max(newest, slot)
+        return newest
+
+    def known(self, identity: bytes | None, bucket: int) -> bool:
+        """Whether an identity was put into this bucket or the one before."""
+        return identity is not None and self.counted.get(identity, 0) >= bucket - DEDUPE
+
+    def refusal(self, time: int | None, newest: int | None) -> str | None:
+        """Why the model refuses an entry of a time, whoever sent it before."""
+        if time is None:
+            return "time_required" if self.board.clock == "event" else None
+        if newest is not None and time // 1000 // SLOT * SLOT < newest - WINDOW:
+            return "late"
+        return "early" if time > self.now * 1000 + 250 + FUTURE * 1000 else None
+
+    @rule(process=st.integers(0, 1))
+    def rotate(self, process: int) -> None:
+        """One step of one process."""
+        self.step(self.ledgers[process])
+
+    def step(self, ledger: Ledger) -> bool:
+        """Rotate once; a step that moved something has acted on the current slot. Whether there may be more to do."""
+        self.run(ledger.state.open())
+        before = self.run(self.client.hget(ledger.state.keys.meta, "offset"))
+        more = self.run(ledger.rotator.rotate()) is None
+        if self.run(self.client.hget(ledger.state.keys.meta, "offset")) != before:
+            self.newest = self.current
+        return more
+
+    def rotate_all(self, process: int) -> None:
+        """Rotate until nothing is due."""
+        for _ in range(500):
+            if not self.step(self.ledgers[process]):
+                return
+        raise AssertionError("rotation does not come to an end")
+
+    @rule(seconds=st.integers(1, WINDOW + 3 * SLOT))
+    def advance(self, seconds: int) -> None:
+        """Time passes."""
+        self.set_time(self.now + seconds)
+
+    @precondition(lambda self: self.now > NOON - WINDOW)
+    @rule(seconds=st.integers(1, WINDOW))
+    def clock_goes_back(self, seconds: int) -> None:
+        """The store's clock is set back: no slot goes backward with it."""
+        self.set_time(self.now - seconds)
+
+    @rule(
+        identity=st.sampled_from([b"%d" % number * 16 for number in range(3)]),
+        pauses=st.lists(st.sampled_from([SLOT, DEDUPE - 1, DEDUPE, DEDUPE + 1]), min_size=1, max_size=3),
+        process=st.integers(0, 1),
+    )
+    def send_again(self, identity: bytes, pauses: list[int], process: int) -> None:
+        """An event comes again after about as long as it is known, while others come."""
+        self.add([("a", 1, 0, identity)], process)
+        for number, pause in enumerate(pauses):
+            self.set_time(self.now + pause)
+            self.rotate_all(process)  # a board that keeps its old slots takes events for a while only
+            self.add([("b", 1, 0, b"%d" % (number + 5) * 16)], 1 - process)
+            self.add([("a", 1, 0, identity)], process)
+
+    @rule(key=keys, process=st.integers(0, 1))
+    def cancel(self, key: str, process: int) -> None:
+        """A member gets an amount that brings its score to zero, so it has no record any more."""
+        self.add([(key, 1, 0, None)], process)
+        self.rotate_all(process)
+        self.add([(key, -dict(self.expected()).get(key, 0), 0, None)], process)
+
+    @precondition(lambda self: self.now > NOON - WINDOW)
+    @rule(back=st.integers(1, 2 * SLOT), process=st.integers(0, 1))
+    def rotate_and_go_back(self, back: int, process: int) -> None:
+        """What has begun to leave stays on its way out, though the clock is set back."""
+        self.add([("a", 1, 0, None)], process)
+        self.set_time(self.now + WINDOW + 2 * SLOT)
+        self.rotate(process)
+        self.set_time(self.now - back)
+        self.add([("b", 1, None, None), ("c", 1, 0, None), ("d", 1, -WINDOW, None)], 1 - process)
+
+    @rule(process=st.integers(0, 1))
+    def restart_process(self, process: int) -> None:
+        """A process is replaced by one that knows nothing."""
+        self.ledgers[process] = self.new_ledger()
+
+    @precondition(lambda self: self.mutant is None and not self.restarted)  # once will do: it is the dearest rule
+    @rule()
+    def restart_store(self) -> None:
+        """The store is killed and started again: nothing that was acknowledged is gone."""
+        self.restarted = True
+        self.store.kill()
+        self.store.start()
+        self.run(self.client.connection_pool.disconnect())
+
+    @rule(size=st.integers(1, 9))
+    def settle(self, size: int) -> None:
+        """With nothing due any more, the board is what a plain count over its window says, on pages of any size."""
+        self.rotate_all(0)
+        expected = self.expected()
+        walked: list[tuple[str, int]] = []
+        after: tuple[int, bytes] | None = None
+        while True:
+            page = self.run(self.ledgers[0].reader.read(size, after=after))
+            assert page.rank_count == len(expected)
+            assert page.total_score == sum(score for _, score in expected)
+            if not page.records:
+                break
+            assert len(walked) < len(expected), "the walk goes round"
+            walked += [(record.key, record.score) for record in page.records]
+            after = page.last
+        assert walked == expected
+
+    def expected(self) -> list[tuple[str, int]]:
+        """The ranking by brute force."""
+        current = self.current
+        totals: Counter[str] = Counter()
+        for key, amount, slot in self.accepted:
+            if current is not None and slot >= current - WINDOW:
+                totals[key] += amount
+        ranked = [(key, score) for key, score in totals.items() if score]
+        return sorted(ranked, key=lambda item: (-item[1], item[0].encode()))
+
+    @invariant()
+    def holds(self) -> None:
+        """I1, and the sums kept beside the ranking, after every rule."""
+        if self.ledgers:
+            assert self.run(drifted(self.client, self.ledgers[0].state.keys)) == []

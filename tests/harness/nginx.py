@@ -1,0 +1,81 @@
+"""A real nginx in front of a server, with the configuration file of the documentation."""
+
+import os
+import shutil
+import socket
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+from tests.harness.waiting import DEADLINE
+
+NGINX: Final = shutil.which("nginx") or shutil.which("nginx", path="/usr/sbin:/usr/local/sbin")
+DOCUMENTED: Final = Path(__file__).parents[2] / "docs" / "nginx.conf"
+TRUSTED: Final = ("127.0.0.1",)  # the address from which it connects to the server
+
+_MAIN: Final = """
+{user}
+worker_processes 1;
+daemon off;
+pid {folder}/nginx.pid;
+error_log stderr warn;
+events {{ worker_connections 1024; }}
+http {{
+    access_log off;
+    client_body_temp_path {folder}/body;
+    proxy_temp_path {folder}/proxy;
+    fastcgi_temp_path {folder}/fastcgi;
+    uwsgi_temp_path {folder}/uwsgi;
+    scgi_temp_path {folder}/scgi;
+    include {folder}/board.conf;
+}}
+"""
+_USER: Final = "user root;" if os.getuid() == 0 else ""  # else a worker could not enter the folder of a test
+
+
+@contextmanager
+def nginx(server: str, folder: Path, *changes: tuple[str, str]) -> Iterator[str]:
+    """Run nginx in front of a server while in the context; gives the address at which it listens.
+
+    It uses `docs/nginx.conf` with the two addresses replaced; `changes` are further texts in it and what to put there.
+    """
+    assert NGINX is not None
+    folder.mkdir(parents=True, exist_ok=True)
+    log = folder / "nginx.log"
+    with socket.create_server(("127.0.0.1", 0), backlog=128) as listener, log.open("wb") as errors:
+        host, port = listener.getsockname()
+        _write_configuration(server, folder, f"listen {host}:{port};", changes)
+        process = subprocess.Popen(
+            [NGINX, "-p", str(folder), "-e", "stderr", "-c", str(folder / "nginx.conf")],
+            stderr=errors,
+            pass_fds=[listener.fileno()],
+            env={**os.environ, "NGINX": f"{listener.fileno()};"},  # it takes the socket over, so the port is ours
+        )
+    try:
+        _await_start(process, folder / "nginx.pid", log)
+        yield f"http://{host}:{port}"
+    finally:
+        process.terminate()
+        process.wait(DEADLINE)
+
+
+def _write_configuration(server: str, folder: Path, listen: str, changes: tuple[tuple[str, str], ...]) -> None:
+    text = DOCUMENTED.read_text(encoding="utf-8")
+    upstream = server.removeprefix("http://").rstrip("/")
+    for old, new in (("server 127.0.0.1:8000;", f"server {upstream};"), ("listen 80;", listen), *changes):
+        assert old in text, f"docs/nginx.conf has no {old!r}"
+        text = text.replace(old, new)
+    (folder / "board.conf").write_text(text, encoding="utf-8")
+    (folder / "nginx.conf").write_text(_MAIN.format(folder=folder, user=_USER), encoding="utf-8")
+
+
+def _await_start(process: "subprocess.Popen[bytes]", pid: Path, log: Path) -> None:
+    """Wait until it has read its configuration and taken the socket."""
+    end = time.monotonic() + DEADLINE
+    while not pid.exists() or not pid.read_text(encoding="ascii").strip():
+        assert process.poll() is None, log.read_text(encoding="utf-8")
+        assert time.monotonic() < end, log.read_text(encoding="utf-8")
+        time.sleep(0.02)

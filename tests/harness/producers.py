@@ -1,0 +1,34 @@
+"""A server whose producers have keys."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+from live.domain.board_file import BoardChoice, make_board
+from live.domain.producer import Scope
+from live.store.connection.client import connect
+from live.store.registry.producers import ProducerStore
+from tests.harness.boards import rolling_board
+from tests.harness.server import run_server
+from tests.harness.settings import fresh_settings
+
+
+@asynccontextmanager
+async def with_keys(
+    store: str, *, plain: bool, **changes: Any
+) -> AsyncIterator[tuple[str, ProducerStore, dict[str, str]]]:
+    """A server of two boards, the producers it knows, and their keys."""
+    settings = fresh_settings(store, **changes)
+    client = connect(store, settings)
+    producers = ProducerStore(client, settings.key_prefix)
+    scopes = {"all": Scope(), "posts": Scope(boards=("posts",)), "admin": Scope(verbs=("admin",))}
+    keys = {name: f"{name}.{(await producers.add(name, scope))[1]}" for name, scope in scopes.items()}
+    boards = [rolling_board(), make_board(BoardChoice(id="others", source=("other",)))]
+    async with run_server(settings, boards, plain=plain) as url:
+        yield url, producers, keys
+    await client.aclose()
+
+
+def bearer(key: str) -> tuple[str, str]:
+    """The header field that proves a producer."""
+    return "Authorization", f"Bearer {key}"

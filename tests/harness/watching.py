@@ -1,0 +1,121 @@
+"""A viewer's socket as bytes, and the server's parts behind it."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager
+from functools import wraps
+from inspect import Parameter, signature
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+from unittest.mock import patch
+
+import httpx
+from websockets.frames import Opcode
+
+from live.domain.board import Board
+from live.settings import Duration
+from live.web import app
+from live.web.state import Live
+from tests.harness.boards import rolling_board
+from tests.harness.producer import post
+from tests.harness.raw_socket import RawSocket, raw_socket
+from tests.harness.server import run_server
+from tests.harness.settings import fresh_settings
+from tests.harness.viewer import ModelViewer
+from tests.harness.waiting import DEADLINE, eventually
+
+WATCH: Final = "/v1/boards/posts/live"
+LONG: Final = 1000  # characters of a key, so that a hundred records are more than a socket's buffers hold
+
+
+def on_uvloop(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
+    """Run a test on the loop that serves in production: its transports are not those of the standard library."""
+
+    @wraps(test)
+    def run(*, runner: asyncio.Runner, **named: Any) -> None:
+        runner.run(test(**named))
+
+    own = signature(test)
+    parameters = [*own.parameters.values(), Parameter("runner", Parameter.KEYWORD_ONLY)]
+    run.__signature__ = own.replace(parameters=parameters)  # type: ignore[attr-defined] # pytest asks for it
+    return run
+
+
+class Served(NamedTuple):
+    """A server in this process: its address, a client, and its parts."""
+
+    url: str
+    client: httpx.AsyncClient
+    live: Live
+
+    async def post(self, *events: dict[str, Any]) -> int:
+        """Post events; gives where the board then stands."""
+        offset: int = (await post(self.client, *events))["offsets"]["posts"]
+        return offset
+
+    async def fill(self) -> int:
+        """Post a hundred long keys: a sync of all of them is larger than 100 KB."""
+        return await self.post(*({"key": long(number), "amount": number + 1} for number in range(100)))
+
+    @property
+    def watching(self) -> int:
+        """How many viewers the hub knows."""
+        hub = self.live.hub
+        assert hub.viewers == sum(channel.viewers for channel in hub.channels.values()) == hub._addresses.total()
+        return hub.viewers
+
+
+def long(number: int) -> str:
+    """A long key."""
+    return f"{number}-".ljust(LONG, "x")
+
+
+@asynccontextmanager
+async def served(
+    store: str, board: Board | None = None, *, plain: bool = False, certificate: Path | None = None, **changes: Any
+) -> AsyncIterator[Served]:
+    """A server with one board that shows a change at once."""
+    made: list[Live] = []
+
+    def keep(make: Callable[..., Live], *arguments: Any) -> Live:
+        made.append(make(*arguments))
+        return made[-1]
+
+    make_parts = app.make_parts
+    settings = fresh_settings(store, **{"conflation_interval": Duration(0.01), **changes})
+    with patch.object(app, "make_parts", lambda *arguments: keep(make_parts, *arguments)):
+        async with (
+            run_server(settings, [board or rolling_board()], plain=plain, certificate=certificate) as url,
+            httpx.AsyncClient(base_url=url, verify=False, timeout=30) as client,  # noqa: S501 - it is our own
+        ):
+            yield Served(url, client, made[0])
+
+
+@asynccontextmanager
+async def watch(url: str, query: str = "", window: int | None = None) -> AsyncIterator[RawSocket]:
+    """A viewer's socket, its handshake done."""
+    async with raw_socket(url, path=WATCH + query, window=window) as socket:
+        yield socket
+
+
+async def follow(socket: RawSocket, model: ModelViewer, offset: int) -> None:
+    """Apply messages until the viewer stands at an offset."""
+    async with asyncio.timeout(60):
+        while model.offset < offset:
+            await apply_next(socket, model)
+
+
+async def apply_next(socket: RawSocket, model: ModelViewer) -> None:
+    """Apply the next message; pings are passed over."""
+    while (received := await socket.receive())[0] is not Opcode.TEXT:
+        assert received[0] is Opcode.PING, received
+    model.receive(received[1])
+
+
+async def until(condition: Callable[[], bool], deadline: float = DEADLINE) -> None:
+    """Wait until something about the server's parts is so."""
+
+    async def ask() -> bool:
+        return condition()
+
+    await eventually(ask, deadline)

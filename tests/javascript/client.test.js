@@ -1,0 +1,299 @@
+// @ts-check
+/** What the client does with each turn of its connection, in virtual time. */
+import assert from "node:assert/strict";
+import { afterEach, test } from "node:test";
+
+import { LiveBoard } from "../../static/client/live-board.js";
+import { Board, Clock, seeded, World } from "./model.js";
+
+const SECOND = 1000;
+
+/** @param {import("../../static/client/live-board.js").Wish & {storage?: any}} [wish] */
+function watched(wish) {
+  const clock = new Clock();
+  const random = seeded(7);
+  const world = new World(new Board(5, "ordinal"), clock, random);
+  const live = new LiveBoard("http://x/root/", "b", {
+    random, now: clock.now, setTimeout: clock.setTimeout, clearTimeout: clock.clearTimeout,
+    fetch: world.fetch, WebSocket: world.WebSocket, ...wish,
+  }); // prettier-ignore
+  return { clock, world, live, state: () => live.snapshot.state };
+}
+
+/** What storage of a session holds. */
+class Memory {
+  values = /** @type {Map<string, string>} */ (new Map());
+  getItem = (/** @type {string} */ name) => this.values.get(name) ?? null;
+  setItem = (/** @type {string} */ name, /** @type {string} */ value) => void this.values.set(name, value);
+  removeItem = (/** @type {string} */ name) => void this.values.delete(name);
+}
+
+afterEach(() => void delete (/** @type {any} */ (globalThis).document));
+
+/** @param {"refuse" | "hang"} how */
+async function givesWay(how) {
+  const { clock, world, live, state } = watched();
+  world.board.like("a", 1);
+  world.blocked.websocket = how;
+  live.start();
+  await clock.advance(5 * SECOND);
+  assert.equal(state().name, "live");
+  assert.deepEqual(world.opened, ["websocket", "websocket", "sse"]);
+  assert.deepEqual(live.snapshot.records, [{ key: "a", score: 1, rank: 1 }]);
+}
+
+test("a WebSocket that is refused gives way to an event stream within 5 s", () => givesWay("refuse"));
+
+test("a WebSocket that never opens gives way to an event stream within 5 s", () => givesWay("hang"));
+
+test("where streams are refused too, long polling brings the board", async () => {
+  const { clock, world, live, state } = watched();
+  world.blocked.websocket = world.blocked.sse = "refuse";
+  live.start();
+  await clock.advance(5 * SECOND);
+  assert.equal(state().name, "live");
+  assert.deepEqual(world.opened.slice(0, 5), ["websocket", "websocket", "sse", "sse", "poll"]);
+  await clock.advance(60 * SECOND);
+  assert.equal(state().name, "live", "an answer without news is a sign of life");
+  world.board.like("a", 2);
+  await clock.advance(3 * SECOND);
+  assert.equal(live.snapshot.records[0].score, 2);
+  assert.equal(live.snapshot.viewers, 1);
+});
+
+test("what works is remembered, and the WebSocket tried again after ten minutes", async () => {
+  const storage = new Memory();
+  const first = watched({ storage });
+  first.world.blocked.websocket = "refuse";
+  first.live.start();
+  await first.clock.advance(5 * SECOND);
+  first.live.stop();
+
+  const { clock, world, live, state } = watched({ storage });
+  world.blocked.websocket = "refuse";
+  live.start();
+  await clock.advance(300 * SECOND);
+  assert.deepEqual(world.opened, ["sse"]);
+  await clock.advance(310 * SECOND);
+  assert.deepEqual(world.opened, ["sse", "websocket"], "tried beside the stream");
+  assert.equal(state().name, "live");
+  world.blocked.websocket = "";
+  await clock.advance(610 * SECOND);
+  assert.deepEqual(world.opened, ["sse", "websocket", "websocket"]);
+  assert.equal(world.viewers.size, 1, "the stream is closed");
+  assert.equal(storage.values.size, 0);
+});
+
+test("after a restart of the server the WebSocket is used again soon", async () => {
+  const { clock, world, live, state } = watched();
+  live.start();
+  await clock.advance(6 * SECOND);
+  world.blocked = { websocket: "refuse", sse: "", poll: "" };
+  world.cut();
+  await clock.advance(3 * SECOND);
+  assert.equal(world.opened.at(-1), "sse");
+  world.blocked.websocket = "";
+  await clock.advance(6 * SECOND);
+  assert.equal(world.opened.at(-1), "websocket");
+  assert.deepEqual([state().name, world.viewers.size], ["live", 1]);
+});
+
+test("a connection that hangs is stale at 12 s, since the last message", async () => {
+  const { clock, world, live, state } = watched();
+  live.start();
+  await clock.advance(SECOND);
+  world.board.like("a", 1);
+  await clock.advance(SECOND);
+  assert.equal(state().name, "live");
+  world.stalled = true;
+  const since = clock.time;
+  await clock.advance(11 * SECOND);
+  assert.equal(state().name, "live");
+  await clock.advance(SECOND);
+  assert.equal(state().name, "stale");
+  assert.ok(Math.abs(state().since - since) < SECOND);
+  const { since: first } = state();
+  await clock.advance(60 * SECOND);
+  assert.deepEqual([state().name, state().since], ["stale", first], "until there is something to show");
+  world.stalled = false;
+  await clock.advance(30 * SECOND);
+  assert.equal(state().name, "live");
+});
+
+test("a quiet board stays live", async () => {
+  const { clock, live, state } = watched();
+  live.start();
+  await clock.advance(SECOND);
+  const { since } = state();
+  await clock.advance(600 * SECOND);
+  assert.deepEqual(state(), { name: "live", reason: undefined, since, retryAt: undefined });
+});
+
+test("the client comes back when the server says, and at once if told to", async () => {
+  const { clock, world, live, state } = watched();
+  live.start();
+  await clock.advance(SECOND);
+  world.cut(3001, "the server is shutting down", 8);
+  const { name, retryAt = 0 } = state();
+  assert.equal(name, "reconnecting");
+  assert.ok(retryAt >= clock.time + 8 * SECOND && retryAt <= clock.time + 8.5 * SECOND);
+  await clock.advance(7 * SECOND);
+  assert.deepEqual([world.opened.length, state().retryAt], [1, retryAt]);
+  live.retry();
+  await clock.advance(SECOND / 2);
+  assert.deepEqual([world.opened.length, state().name], [2, "live"]);
+});
+
+test("a deleted board ends the watch", async () => {
+  const { clock, world, live, state } = watched();
+  live.start();
+  await clock.advance(SECOND);
+  world.cut(3502, "board deleted");
+  assert.deepEqual([state().name, state().reason], ["ended", "board deleted"]);
+  await clock.advance(60 * SECOND);
+  assert.equal(world.opened.length, 1);
+});
+
+test("a board that there is not is found out over HTTP", async () => {
+  const { clock, world, live, state } = watched();
+  [world.blocked.websocket, world.deleted] = ["refuse", true];
+  live.start();
+  const ready = assert.rejects(live.ready(), /Board not found/);
+  await clock.advance(5 * SECOND);
+  assert.deepEqual([state().name, state().reason], ["ended", "Board not found"]);
+  await ready;
+});
+
+test("while paused the records stand still, and the changes are counted", async () => {
+  const { clock, world, live, state } = watched();
+  world.board.like("a", 1);
+  live.start();
+  await clock.advance(SECOND);
+  live.pause();
+  for (let i = 0; i < 37; i++) world.board.like("b", 1);
+  await clock.advance(SECOND);
+  assert.deepEqual([state().name, live.snapshot.waiting, live.paused], ["paused", 37, true]);
+  assert.deepEqual(live.snapshot.records, [{ key: "a", score: 1, rank: 1 }]);
+  world.stalled = true;
+  await clock.advance(13 * SECOND);
+  assert.equal(state().name, "stale", "a pause hides no lost connection");
+  world.stalled = false;
+  await clock.advance(30 * SECOND);
+  assert.equal(state().name, "paused");
+  live.resume();
+  assert.deepEqual([state().name, live.snapshot.waiting, live.snapshot.records[0].key], ["live", 0, "b"]);
+});
+
+test("subscribers hear of each change, and listeners of their kind", async () => {
+  const { clock, world, live } = watched();
+  const heard = { any: 0, change: 0, states: /** @type {string[]} */ ([]) };
+  const off = live.subscribe(() => heard.any++);
+  live.on("change", () => heard.change++);
+  live.on("state", ({ name }) => heard.states.push(name));
+  live.start();
+  await clock.advance(SECOND);
+  world.board.like("a", 1);
+  await clock.advance(20 * SECOND);
+  assert.deepEqual(heard.states, ["connecting", "live"]);
+  assert.equal(heard.change, 2);
+  const before = heard.any;
+  off();
+  live.stop();
+  assert.equal(heard.any, before);
+  assert.equal(heard.states.at(-1), "idle");
+});
+
+test("a snapshot is another object only after a change, and can't be changed", async () => {
+  const { clock, live } = watched();
+  live.start();
+  await clock.advance(SECOND);
+  const { snapshot } = live;
+  await clock.advance(20 * SECOND);
+  assert.equal(live.snapshot, snapshot);
+  assert.throws(() => Object.assign(snapshot, { offset: 9 }), TypeError);
+});
+
+test("an iteration yields the latest snapshot, and ends with the watch", async () => {
+  const { clock, world, live } = watched();
+  live.start();
+  const seen = /** @type {number[]} */ ([]);
+  const reading = (async () => {
+    for await (const { offset } of live) seen.push(offset);
+  })();
+  for (let i = 0; i < 5; i++) {
+    await clock.advance(SECOND);
+    world.board.like("a", 1);
+  }
+  await clock.advance(SECOND);
+  live.stop();
+  await reading;
+  assert.deepEqual([...new Set(seen)], [-1, 0, 1, 2, 3, 4, 5]);
+  assert.equal((await watchedReady()).epoch, "e1");
+});
+
+async function watchedReady() {
+  const { clock, live } = watched();
+  live.start();
+  const ready = live.ready();
+  await clock.advance(SECOND);
+  return ready;
+}
+
+test("a signal stops the watch", async () => {
+  const abort = new AbortController();
+  const { clock, world, live, state } = watched({ signal: abort.signal });
+  live.start();
+  await clock.advance(SECOND);
+  abort.abort();
+  assert.deepEqual([state().name, world.viewers.size], ["idle", 0]);
+});
+
+test("a hidden page is told nothing, and everything when it is shown", async () => {
+  const page = Object.assign(new EventTarget(), { visibilityState: "visible" });
+  Object.assign(globalThis, { document: page, addEventListener: () => {} });
+  const { clock, world, live } = watched();
+  let told = 0;
+  live.subscribe(() => told++);
+  live.start();
+  await clock.advance(SECOND);
+  const before = told;
+  const show = (/** @type {string} */ how) => {
+    page.visibilityState = how;
+    page.dispatchEvent(new Event("visibilitychange"));
+  };
+  show("hidden");
+  for (let i = 0; i < 10; i++) {
+    world.board.like("a", 1);
+    await clock.advance(SECOND);
+  }
+  assert.equal(told, before);
+  show("visible");
+  assert.deepEqual([told, live.snapshot.records[0].score], [before + 1, 10]);
+});
+
+test("another interval is asked for beside the open connection", async () => {
+  const { clock, world, live, state } = watched({ interval: 200 });
+  live.start();
+  await clock.advance(SECOND);
+  const states = /** @type {string[]} */ ([]);
+  live.on("state", ({ name }) => states.push(name));
+  live.interval = 5000;
+  await clock.advance(SECOND);
+  assert.deepEqual([world.opened.length, world.viewers.size, states], [2, 1, []]);
+  assert.match(world.asked.at(-1) ?? "", /interval=5000ms/);
+  live.interval = "auto";
+  await clock.advance(SECOND);
+  assert.doesNotMatch(world.asked.at(-1) ?? "", /interval/);
+  assert.equal(state().name, "live");
+});
+
+test("a known position is where the watch begins", async () => {
+  const records = [{ key: "a", score: 1, rank: 1 }];
+  const position = { epoch: "e1", offset: 1, rankCount: 1, totalScore: null, records, ranks: /** @type {const} */ ("ordinal") };
+  const { clock, world, live } = watched({ position, key: "me&you", around: 2, limit: 5 });
+  assert.deepEqual(live.snapshot.records, records);
+  world.board.like("a", 1);
+  live.start();
+  await clock.advance(SECOND);
+  assert.equal(world.asked[0], "ws://x/root/v1/boards/b/live?limit=5&key=me%26you&around=2&epoch=e1&offset=1");
+});

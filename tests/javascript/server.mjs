@@ -1,0 +1,40 @@
+// @ts-check
+/** Watches a real server by each transport while likes arrive; run by `test_javascript.py` with the server's address. */
+import assert from "node:assert/strict";
+
+import { LiveBoard } from "./static/client/live-board.js";
+
+const server = process.argv[2];
+const transports = /** @type {const} */ (["websocket", "sse", "poll"]);
+
+/** @param {string} key */
+async function like(key) {
+  const body = JSON.stringify({ key });
+  const answer = await fetch(`${server}/v1/events`, { method: "POST", headers: { "Content-Type": "application/json" }, body });
+  assert.equal(answer.status, 200);
+}
+
+const boards = transports.map((transport) => {
+  const board = new LiveBoard(server, "posts", { transports: [transport], limit: 5, key: "k9", around: 1 });
+  board.start();
+  return board;
+});
+const first = await Promise.all(boards.map((board) => board.ready()));
+assert.deepEqual(first.map(({ state }) => state.name), ["live", "live", "live"]);
+for (let i = 0; i < 100; i++) await like(`k${(i * i) % 13}`);
+
+const page = await (await fetch(`${server}/v1/boards/posts?limit=5`)).json();
+assert.equal(page.offset, 100);
+const own = await (await fetch(`${server}/v1/boards/posts/records/k9`)).json();
+await Promise.all(
+  boards.map(async (board) => {
+    for await (const snapshot of board) if (snapshot.offset === page.offset && snapshot.around?.offset === page.offset) break;
+    const { epoch, records, rankCount, totalScore, around } = board.snapshot;
+    assert.deepEqual({ epoch, records, rankCount, totalScore }, {
+      epoch: page.epoch, records: page.records, rankCount: page.rank_count, totalScore: page.total_score,
+    }); // prettier-ignore
+    assert.deepEqual([around?.key, around?.rank, around?.gap, around?.records.length], ["k9", own.rank, own.gap, 3]);
+    board.stop();
+  }),
+);
+console.log("all transports agree");

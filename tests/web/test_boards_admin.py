@@ -1,0 +1,373 @@
+"""Boards that come, change and go over HTTP, with two processes on one store."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from typing import Any, Final
+
+import httpx
+import pytest
+from websockets.asyncio.client import ClientConnection, connect
+from websockets.exceptions import ConnectionClosed
+
+from live.domain.producer import Scope
+from live.settings import Settings
+from live.store.board.keys import Keys
+from live.store.connection.client import connect as connect_store
+from live.store.registry.producers import ProducerStore
+from tests.harness.boards import rolling_board
+from tests.harness.producer import post
+from tests.harness.server import run_server
+from tests.harness.settings import fresh_settings
+from tests.harness.waiting import eventually
+
+KISS: Final[dict[str, Any]] = {"title": "Kisses", "source": ["kiss"], "window": "forever"}
+PATH: Final = "/v1/boards/fresh"
+
+
+@asynccontextmanager
+async def servers(
+    store: str, count: int = 2, **changes: Any
+) -> AsyncIterator[tuple[Settings, list[httpx.AsyncClient]]]:
+    """Some servers on one key prefix, with the board `posts` in their file."""
+    settings = fresh_settings(store, **{"anonymous_admin": True, **changes})
+    clients = [httpx.AsyncClient() for _ in range(count)]
+    running = [run_server(settings, [rolling_board()]) for _ in range(count)]
+    try:
+        for client, server in zip(clients, running, strict=True):
+            client.base_url = httpx.URL(await server.__aenter__())
+        yield settings, clients
+    finally:
+        for client, server in zip(clients, running, strict=True):
+            await client.aclose()
+            await server.__aexit__(None, None, None)
+
+
+async def known(client: httpx.AsyncClient, *, there: bool = True) -> None:
+    """Wait until a server has the board, or has it no more: two seconds at most."""
+
+    async def agrees() -> bool:
+        return ((await client.get(PATH)).status_code == 200) is there
+
+    await eventually(agrees, 2)
+
+
+async def keys_of_fresh(settings: Settings) -> list[bytes]:
+    """Every key that the board owns."""
+    client = connect_store(settings.store, settings)
+    pattern = f"{Keys(settings.key_prefix, 'fresh').channel}*"
+    found = [key async for key in client.scan_iter(match=pattern, count=1000)]
+    await client.aclose()
+    return found
+
+
+async def watch(client: httpx.AsyncClient) -> ClientConnection:
+    """A viewer of the board."""
+    return await connect(f"{str(client.base_url).replace('http', 'ws').rstrip('/')}{PATH}/live")
+
+
+async def drain(viewer: ClientConnection) -> None:
+    """Take messages until the connection ends: within three seconds."""
+    async with asyncio.timeout(3):
+        while True:
+            await viewer.recv()
+
+
+def code(response: httpx.Response) -> tuple[int, str]:
+    """Status and code of a refusal."""
+    return response.status_code, response.json()["code"]
+
+
+async def test_a_board_comes_changes_and_goes(any_store: str) -> None:
+    """In the process that was asked at once, in the other within two seconds, in one that is started later too."""
+    async with servers(any_store) as (settings, (one, two)):
+        made = await one.put(PATH, json=KISS)
+        assert (made.status_code, made.headers["location"]) == (201, PATH)
+        assert made.json() == next(b for b in (await one.get("/v1/boards")).json()["boards"] if b["board"] == "fresh")
+        assert (await post(one, {"key": "a", "type": "kiss"}))["offsets"].keys() == {"fresh"}
+        await known(two)
+        assert (await post(two, {"key": "a", "type": "kiss"}))["accepted"] == 1
+        async with run_server(settings, [rolling_board()]) as url, httpx.AsyncClient(base_url=url) as three:
+            assert (await three.get(PATH)).json()["records"] == [{"key": "a", "score": 2, "rank": 1}]
+
+        changed = await two.put(PATH, json={**KISS, "title": "More", "source": ["like"]})
+        assert (changed.status_code, changed.json()["title"]) == (200, "More")
+        assert (await post(two, {"key": "a"}))["offsets"].keys() == {"fresh", "posts"}
+
+        async def heard() -> bool:
+            return bool((await one.get(PATH)).json()["title"] == "More")
+
+        await eventually(heard, 2)
+        assert (await post(one, {"key": "a"}))["offsets"].keys() == {"fresh", "posts"}
+
+        assert (await one.delete(PATH)).status_code == 204
+        assert code(await one.get(PATH)) == (404, "board_not_found")
+        assert code(await one.delete(PATH)) == (404, "board_not_found")
+        assert code(await one.patch(PATH, json={})) == (404, "board_not_found")
+        await known(two, there=False)
+        assert await keys_of_fresh(settings) == []
+
+
+async def test_a_page_is_another_once_the_board_is_changed(valkey_url: str) -> None:
+    """Its tag tells, though no event has come."""
+    async with servers(valkey_url, 1) as (_, (one,)):
+        await one.put(PATH, json=KISS)
+        page = await one.get(PATH)
+        await one.patch(PATH, json={"title": "Other"})
+        again = await one.get(PATH, headers={"If-None-Match": page.headers["etag"]})
+        assert (again.status_code, again.json()["title"]) == (200, "Other")
+
+
+async def test_all_mistakes_of_a_definition_come_at_once(valkey_url: str) -> None:
+    """A line for each; nothing is made."""
+    async with servers(valkey_url, 1) as (_, (one,)):
+        wrong = await one.put(PATH, json={"title": 5, "colour": "red", "window": {"rolling": "1h", "slot": "7m"}})
+        assert code(wrong) == (422, "board_invalid")
+        assert len(wrong.json()["detail"].splitlines()) == 3
+        assert code(await one.put("/v1/boards/Fresh", json={})) == (422, "board_invalid")
+        for body in (b"[]", b"{", b"\xff"):
+            assert code(await one.put(PATH, content=body)) == (400, "malformed_body")
+        assert code(await one.put(PATH, content=b"{}", headers={"Content-Type": "text/html"}))[0] == 415
+        assert (await one.get(PATH)).status_code == 404
+
+
+async def test_what_can_not_change_is_named(valkey_url: str) -> None:
+    """And a board of the file can't change at all."""
+    async with servers(valkey_url, 1) as (_, (one,)):
+        await one.put(PATH, json=KISS)
+        refused = await one.patch(PATH, json={"clock": "event", "operator": "set", "title": "x"})
+        assert code(refused) == (409, "board_fixed")
+        assert [line.split("`")[1] for line in refused.json()["detail"].splitlines()] == ["operator", "clock"]
+        for response in (
+            await one.put("/v1/boards/posts", json=KISS),
+            await one.patch("/v1/boards/posts", json={}),
+            await one.delete("/v1/boards/posts"),
+        ):
+            assert code(response) == (409, "board_in_file")
+
+
+async def test_a_frozen_board_takes_nothing_and_is_read(any_store: str) -> None:
+    """Everywhere at once, for it is the store that refuses; thawed, it goes on."""
+    async with servers(any_store) as (_, (one, two)):
+        await one.put(PATH, json=KISS)
+        await known(two)
+        await post(two, {"key": "a", "board": "fresh"})
+        frozen = await one.patch(PATH, json={"frozen": True})
+        assert frozen.json()["frozen"] is True
+        before = (await two.get(PATH)).json()
+        for client in (one, two):
+            answer = await post(client, {"key": "a", "board": "fresh"}, {"key": "b", "board": "fresh", "id": "1"})
+            assert [refusal["code"] for refusal in answer["rejected"]] == ["frozen", "frozen"]
+        assert (await two.get(PATH)).json() == before
+        await one.patch(PATH, json={"frozen": False})
+        assert (await post(two, {"key": "b", "board": "fresh", "id": "1"}))["accepted"] == 1
+        assert (await one.put("/v1/boards/cold", json={**KISS, "frozen": True})).status_code == 201
+        assert (await post(one, {"key": "a", "board": "cold"}))["rejected"][0]["code"] == "frozen"
+
+
+async def test_viewers_of_a_board_that_goes_are_closed(valkey_url: str) -> None:
+    """With 3502, in every process; those of other boards stay."""
+    async with servers(valkey_url) as (_, (one, two)):
+        await one.put(PATH, json=KISS)
+        await known(two)
+        viewers = [await watch(one), await watch(two)]
+        stays = await connect(f"{str(two.base_url).replace('http', 'ws').rstrip('/')}/v1/boards/posts/live")
+        await stays.recv()
+        await one.delete(PATH)
+        for viewer in viewers:
+            with pytest.raises(ConnectionClosed) as closed:
+                await drain(viewer)
+            assert closed.value.rcvd is not None
+            assert closed.value.rcvd.code == 3502
+        await post(two, {"key": "a"})
+        assert '"changed"' in str(await stays.recv())
+        await stays.close()
+
+
+async def test_viewers_follow_a_change_and_another_life(valkey_url: str) -> None:
+    """A change gives them the whole top anew; so does a board that was made again before its end was heard of."""
+    async with servers(valkey_url) as (_, (one, two)):
+        await one.put(PATH, json=KISS | {"ties": "key"})
+        await known(two)
+        await post(one, *({"key": key, "amount": amount, "type": "kiss"} for key, amount in (("a", 1), ("b", 2))))
+        viewer = await watch(two)
+        assert '"key":"b","score":2,"rank":1' in str(await viewer.recv())
+        await one.patch(PATH, json={"sort_order": "asc"})
+        async with asyncio.timeout(3):
+            while '"sync"' not in (frame := str(await viewer.recv())):
+                pass
+        assert '"key":"a","score":1,"rank":1' in frame
+        old = (await one.get(PATH)).json()["epoch"]
+        await one.delete(PATH)
+        assert (await one.put(PATH, json=KISS)).status_code == 201
+        page = (await one.get(PATH)).json()
+        assert page["epoch"] != old
+        assert page["records"] == []
+        with suppress(ConnectionClosed):  # two may have looked in between
+            async with asyncio.timeout(3):
+                while page["epoch"] not in (frame := str(await viewer.recv())):
+                    pass
+                assert '"sync"' in frame
+        await known(two)
+        assert (await post(two, {"key": "z", "board": "fresh"}))["accepted"] == 1
+        await viewer.close()
+
+
+async def test_posts_in_flight_never_revive_a_board(any_store: str) -> None:
+    """Each is counted before the end or refused as board_unknown, in a process that has not heard too."""
+    async with servers(any_store) as (settings, clients):
+        for _ in range(3):
+            await clients[0].put(PATH, json={**KISS, "source": ["kiss"]})
+            await known(clients[1])
+            codes: list[str] = []
+            stopped = asyncio.Event()
+
+            async def hammer(
+                client: httpx.AsyncClient, codes: list[str] = codes, stopped: asyncio.Event = stopped
+            ) -> None:
+                while not stopped.is_set():
+                    answer = await post(
+                        client, {"key": "a", "board": "fresh"}, {"key": "b", "board": "fresh", "id": "1"}
+                    )
+                    codes.extend(refusal["code"] for refusal in answer["rejected"])
+
+            hammers = [asyncio.create_task(hammer(client)) for client in clients for _ in range(4)]
+            await asyncio.sleep(0.2)
+            assert codes == []
+            assert (await clients[0].delete(PATH)).status_code == 204
+            await asyncio.sleep(0.1)
+            assert await keys_of_fresh(settings) == []
+            await known(clients[1], there=False)
+            await asyncio.sleep(0.1)
+            stopped.set()
+            await asyncio.gather(*hammers)
+            assert set(codes) == {"board_unknown"}
+            assert await keys_of_fresh(settings) == []
+
+
+async def test_reads_of_a_process_that_has_not_heard_are_404(valkey_url: str) -> None:
+    """Not a fault of the store."""
+    async with servers(valkey_url) as (_, (one, two)):
+        await one.put(PATH, json=KISS)
+        await known(two)
+        await one.delete(PATH)
+        assert code(await two.get(PATH)) == (404, "board_not_found")
+
+
+async def test_two_puts_at_once_see_one_winner(any_store: str) -> None:
+    """One makes, the others change; everybody shows the last choices."""
+    async with servers(any_store) as (_, clients):
+        works = [clients[i % 2].put(PATH, json={**KISS, "title": f"t{i}"}) for i in range(6)]
+        responses = await asyncio.gather(*works)
+        assert sorted(response.status_code for response in responses) == [200] * 5 + [201]
+        last = (await clients[0].get("/v1/trail?limit=1")).json()["trail"][0]
+        for client in clients:
+
+            async def same(client: httpx.AsyncClient = client) -> bool:
+                return bool((await client.get(PATH)).json().get("title") == last["choices"]["title"])
+
+            await eventually(same, 2)
+
+
+async def test_only_admins_change_boards(valkey_url: str) -> None:
+    """Keys need the verb, and the board; the trail names them, and shows to each what was done to its boards."""
+    async with servers(valkey_url, 1) as (settings, (one,)):
+        client = connect_store(valkey_url, settings)
+        producers = ProducerStore(client, settings.key_prefix)
+        keys = {}
+        for name, scope in (
+            ("poster", Scope()),
+            ("boss", Scope(verbs=("admin",))),
+            ("chief", Scope(verbs=("admin", "post"), boards=("other",), sources=("kiss",))),
+        ):
+            keys[name] = {"Authorization": f"Bearer {name}.{(await producers.add(name, scope))[1]}"}
+        await client.aclose()
+
+        async def closed() -> bool:
+            return (await one.get("/v1/trail")).status_code == 401
+
+        await eventually(closed)
+        assert code(await one.put(PATH, json=KISS)) == (401, "credentials_required")
+        for name in ("poster", "chief"):
+            for response in (
+                await one.put(PATH, json=KISS, headers=keys[name]),
+                await one.patch(PATH, json={}, headers=keys[name]),
+                await one.delete(PATH, headers=keys[name]),
+            ):
+                assert code(response) == (403, "scope_forbidden")
+        assert (await one.put(PATH, json=KISS, headers=keys["boss"])).status_code == 201
+        assert (await one.put("/v1/boards/other", json=KISS, headers=keys["chief"])).status_code == 201
+        assert code(await one.get("/v1/trail", headers=keys["poster"])) == (403, "scope_forbidden")
+        trail = (await one.get("/v1/trail", headers=keys["boss"])).json()["trail"]
+        assert [(entry["who"], entry["board"]) for entry in trail] == [("chief", "other"), ("boss", "fresh")]
+        trail = (await one.get("/v1/trail", headers=keys["chief"])).json()["trail"]
+        assert [entry["board"] for entry in trail] == ["other"]
+        assert code(await one.get("/v1/trail?limit=0", headers=keys["boss"])) == (400, "parameter_invalid")
+
+
+async def test_who_needs_no_key_is_anonymous_in_the_trail(valkey_url: str) -> None:
+    """Where the operator lets programs on the machine change boards."""
+    async with servers(valkey_url, 1) as (_, (one,)):
+        await one.put(PATH, json=KISS)
+        assert (await one.get("/v1/trail")).json()["trail"][0]["who"] == "anonymous"
+    async with servers(valkey_url, 1, anonymous_admin=False) as (_, (one,)):
+        assert code(await one.put(PATH, json=KISS)) == (401, "credentials_required")
+
+
+async def test_a_board_that_nobody_uses_leaves_by_itself(any_store: str) -> None:
+    """With everything it owned; being listed and being ready are no use of it. One that is used stays."""
+    async with servers(any_store) as (settings, (one, two)):
+        await one.put(PATH, json={**KISS, "idle_ttl": "2s"})
+        await one.put("/v1/boards/read", json={**KISS, "idle_ttl": "2s"})
+        await one.put("/v1/boards/seen", json={**KISS, "idle_ttl": "2s"})
+        await one.put("/v1/boards/fed", json={**KISS, "idle_ttl": "2s"})
+        await known(two)
+        viewer = await connect(f"{str(two.base_url).replace('http', 'ws').rstrip('/')}/v1/boards/seen/live")
+
+        async def left() -> bool:
+            assert (await two.get("/v1/boards/read")).status_code == 200
+            assert (await post(one, {"key": "a", "board": "fed"}))["accepted"] == 1
+            await two.get("/readyz")
+            boards = {board["board"] for board in (await two.get("/v1/boards")).json()["boards"]}
+            assert boards >= {"posts", "read", "seen", "fed"}
+            await asyncio.sleep(0.1)
+            return "fresh" not in boards
+
+        await eventually(left)
+        entry = (await one.get("/v1/trail?limit=1")).json()["trail"][0]
+        assert (entry["who"], entry["what"], entry["board"]) == ("server", "expired", "fresh")
+        assert await keys_of_fresh(settings) == []
+        await viewer.close()
+
+        async def alone() -> bool:
+            return [board["board"] for board in (await two.get("/v1/boards")).json()["boards"]] == ["posts"]
+
+        await eventually(alone)
+
+
+async def test_a_union_takes_no_part_that_leaves_by_itself(valkey_url: str) -> None:
+    """What its owner does with a part later is the owner's affair."""
+    async with servers(valkey_url, 1) as (_, (one,)):
+        await one.put(PATH, json={"idle_ttl": "1h"})
+        union = {"union": ["fresh", "posts"]}
+        assert code(await one.put("/v1/boards/both", json=union)) == (422, "board_invalid")
+        await one.patch(PATH, json={"idle_ttl": None, "ties": "first"})
+        assert (await one.put("/v1/boards/both", json=union)).status_code == 201
+        assert (await one.patch(PATH, json={"idle_ttl": "1h"})).status_code == 200
+        assert (await one.delete(PATH)).status_code == 204
+
+
+async def test_a_process_that_has_not_heard_is_ready(valkey_url: str) -> None:
+    """A board that was removed elsewhere is no loss: neither to its health nor to a key's standing over all boards."""
+    async with servers(valkey_url) as (_, (one, two)):
+        for _ in range(3):
+            await one.put(PATH, json={"title": "Fresh"})
+            await known(two)
+            await post(two, {"key": "a"})
+            await one.delete(PATH)
+            standing = await two.get("/v1/records/a")
+            assert [record["board"] for record in standing.json()["records"]] == ["posts"]
+            await one.put(PATH, json={"title": "Fresh"})
+            await known(two)
+            await one.delete(PATH)
+            assert (await two.get("/readyz")).status_code == 200

@@ -1,0 +1,95 @@
+"""Pages of other origins: what a browser lets them read."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.harness.boards import rolling_board
+from tests.harness.producer import post
+from tests.harness.server import run_server
+from tests.harness.settings import fresh_settings
+
+FRIEND = "https://friend.example"
+PERMISSION = "access-control-allow-origin"
+PATHS = [
+    "/v1/boards", "/v1/boards/posts", "/v1/boards/posts/records?key=a", "/v1/boards/posts/records/a", "/v1/records/a",
+    "/v1/boards/none", "/v1/boards/posts?limit=0", "/v1/nothing",
+]  # fmt: skip
+
+
+@asynccontextmanager
+async def server(store: str, **changes: Any) -> AsyncIterator[httpx.AsyncClient]:
+    """A server with a like on the board `posts`, and a friend."""
+    settings = fresh_settings(store, allowed_origins=(FRIEND,), **changes)
+    async with (
+        run_server(settings, [rolling_board()]) as url,
+        httpx.AsyncClient(base_url=url) as client,
+    ):
+        await post(client, {"key": "a"})
+        yield client
+
+
+def preflight(method: str = "GET", origin: str = FRIEND) -> dict[str, str]:
+    """What a browser asks with before a request that is not simple."""
+    return {
+        "Origin": origin, "Access-Control-Request-Method": method, "Access-Control-Request-Headers": "if-none-match",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("path", PATHS)
+async def test_a_friend_may_read(valkey_url: str, path: str) -> None:
+    """Every answer to GET, refusals too; caches keep the answers to different origins apart."""
+    async with server(valkey_url) as client:
+        answer = await client.get(path, headers={"Origin": FRIEND})
+        assert answer.headers[PERMISSION] == FRIEND
+        assert answer.headers["access-control-expose-headers"] == "ETag, Retry-After"
+        assert "access-control-allow-credentials" not in answer.headers
+        for other in ({"Origin": "https://evil.example"}, {}):
+            answer = await client.get(path, headers=other)
+            assert PERMISSION not in answer.headers
+            assert answer.headers["vary"] == "Origin"
+
+
+async def test_a_friend_may_ask_whether_something_changed(valkey_url: str) -> None:
+    """`If-None-Match` needs a preflight request."""
+    async with server(valkey_url) as client:
+        answer = await client.options("/v1/boards/posts", headers=preflight())
+        assert (answer.status_code, answer.headers[PERMISSION]) == (204, FRIEND)
+        assert "If-None-Match" in answer.headers["access-control-allow-headers"]
+        tag = (await client.get("/v1/boards/posts")).headers["etag"]
+        answer = await client.get("/v1/boards/posts", headers={"Origin": FRIEND, "If-None-Match": tag})
+        assert (answer.status_code, answer.headers[PERMISSION]) == (304, FRIEND)
+
+
+@pytest.mark.parametrize(
+    ("path", "asked"),
+    [
+        ("/v1/boards/posts", preflight(origin="https://evil.example")),
+        ("/v1/boards/posts", preflight("DELETE")),
+        ("/v1/boards/posts", preflight("PUT")),
+        ("/v1/events", preflight("POST")),
+        ("/boards/posts", preflight()),
+    ],
+)
+async def test_nothing_else_is_permitted(valkey_url: str, path: str, asked: dict[str, str]) -> None:
+    """Neither other origins, nor what changes something, nor pages."""
+    async with server(valkey_url, anonymous_admin=True) as client:
+        answer = await client.options(path, headers=asked)
+        assert PERMISSION not in answer.headers
+        assert "access-control-allow-methods" not in answer.headers
+
+
+async def test_the_client_can_be_imported_from_anywhere(valkey_url: str) -> None:
+    """At an address that stays, with types for those who check theirs."""
+    async with server(valkey_url) as client:
+        answer = await client.get("/client/live-board.js", headers={"Origin": "https://any.example"})
+        assert answer.status_code == 200
+        assert answer.headers["content-type"].startswith("text/javascript")
+        assert answer.headers[PERMISSION] == "*"
+        assert answer.headers["cache-control"] == "no-cache"
+        again = await client.get("/client/live-board.js", headers={"If-None-Match": answer.headers["etag"]})
+        assert (again.status_code, again.headers[PERMISSION]) == (304, "*")
+        assert (await client.get("/client/../board.js")).status_code == 404
