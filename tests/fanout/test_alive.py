@@ -1,4 +1,4 @@
-"""Viewers of a quiet board are told that their connections are alive."""
+"""Viewers of a quiet board receive `alive` messages."""
 
 import asyncio
 import time
@@ -27,8 +27,8 @@ async def until(viewer: ClientConnection, kind: str) -> dict[str, Any]:
                 return message
 
 
-async def test_each_quiet_viewer_is_told(valkey_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One among others, one with a member of its own, and one that asked for few updates on a busy board."""
+async def test_quiet_viewers_receive_alive_messages(valkey_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A plain viewer, one with a member of its own, and one that asked for few updates of a busy board."""
     monkeypatch.setattr(channel, "SILENCE", 0.3)
     monkeypatch.setattr(hub, "_KEEP_ALIVE_INTERVAL", 0.05)
     settings = fresh_settings(valkey_url, conflation_interval=Duration(0.01))
@@ -51,8 +51,8 @@ async def test_each_quiet_viewer_is_told(valkey_url: str, monkeypatch: pytest.Mo
         await until(slow, "alive")
 
 
-async def test_a_busy_viewer_is_not_told(valkey_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Updates say enough; the first silence begins with the last of them."""
+async def test_busy_viewers_receive_no_alive_messages(valkey_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Updates show that the connection is alive. The silence starts with the last update."""
     monkeypatch.setattr(channel, "SILENCE", 1.0)
     monkeypatch.setattr(hub, "_KEEP_ALIVE_INTERVAL", 0.05)
     settings = fresh_settings(valkey_url, conflation_interval=Duration(0.01))

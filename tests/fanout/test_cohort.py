@@ -1,4 +1,4 @@
-"""Cohorts over real sockets: every byte of every frame, or a viewer that is out of the cohort."""
+"""Cohorts over real sockets: a viewer receives every byte of every frame, or leaves the cohort."""
 
 from collections.abc import Iterator
 from contextlib import suppress
@@ -14,7 +14,7 @@ SMALL, LARGE = Frame("update", b'{"n":1}'), Frame("sync", bytes(range(256)) * 20
 
 
 class End:
-    """One viewer's connection: `own` is the server's side, `peer` the viewer's."""
+    """A viewer's connection: `own` is the server's side, `peer` the viewer's."""
 
     def __init__(self, *, direct: bool = True) -> None:
         self.own, self.peer = socketpair()
@@ -39,7 +39,7 @@ class End:
         self.aborted = True
 
     def read(self) -> bytes:
-        """Everything that the viewer gets."""
+        """Everything that the viewer receives."""
         found = b""
         while True:
             try:
@@ -52,13 +52,13 @@ class End:
                 found += piece
 
     def read_own(self) -> bytes:
-        """What came to the server's side."""
+        """Bytes that arrived at the server's side."""
         with suppress(BlockingIOError):
             return self.own.recv(1 << 20)
         return b""
 
     def fill(self) -> int:
-        """Send until nothing more is taken; gives how much that was."""
+        """Fill the send buffer; returns the number of bytes."""
         sent = 0
         with suppress(BlockingIOError):
             while True:
@@ -79,36 +79,36 @@ def ends() -> Iterator[list[End]]:
         end.close()
 
 
-def lane_of(ends: list[End], kind: type[Cohort] = Cohort) -> Cohort:
-    """A cohort of these."""
+def cohort_of(ends: list[End], kind: type[Cohort] = Cohort) -> Cohort:
+    """A cohort of these viewers."""
     cohort = kind(Position("e", 1))
     for end in ends:
         cohort.add(end)
     return cohort
 
 
-def test_all_get_the_same_bytes(ends: list[End]) -> None:
-    """Directly, and through the connection where there is no descriptor."""
+def test_all_members_receive_the_same_bytes(ends: list[End]) -> None:
+    """Directly, or through the connection if there is no file descriptor."""
     ends.append(End(direct=False))
-    cohort = lane_of(ends)
+    cohort = cohort_of(ends)
     assert cohort.send(SMALL) == []
     assert cohort.send(SMALL) == []
     assert [end.read() for end in ends] == [SMALL.wire * 2] * 4
     assert len(cohort) == 4
 
 
-def test_a_frame_that_does_not_fit_is_sent_to_its_end(ends: list[End]) -> None:
-    """What is left goes through the connection, and the viewer leaves the cohort until that is done."""
-    cohort = lane_of(ends)
+def test_a_frame_that_does_not_fit_is_completed(ends: list[End]) -> None:
+    """The rest goes through the connection, and the viewer leaves the cohort until it is sent."""
+    cohort = cohort_of(ends)
     assert cohort.send(LARGE) == ends
     assert len(cohort) == 0
     assert cohort.send(SMALL) == []
     assert [end.read() for end in ends] == [LARGE.wire] * 3
 
 
-def test_only_who_is_behind_leaves(ends: list[End]) -> None:
-    """One that takes nothing holds nobody up, and gets the frame behind what waits."""
-    cohort = lane_of(ends)
+def test_only_slow_members_leave(ends: list[End]) -> None:
+    """A viewer that reads nothing delays no one, and receives the frame after its unread bytes."""
+    cohort = cohort_of(ends)
     before = ends[1].fill()
     assert cohort.send(SMALL) == [ends[1]]
     assert len(cohort) == 2
@@ -117,27 +117,27 @@ def test_only_who_is_behind_leaves(ends: list[End]) -> None:
 
 
 class Quick(End):
-    """One whose connection takes the rest at once: it was read in between."""
+    """A viewer whose connection accepts the rest immediately, because it was read in between."""
 
     def write(self, data: bytes | memoryview) -> bool:
-        self.taken = self.peer.recv(1 << 20)
+        self.consumed = self.peer.recv(1 << 20)
         return super().write(data)
 
 
-def test_who_takes_the_rest_at_once_stays() -> None:
-    """The cohort goes on with it."""
+def test_a_member_that_accepts_the_rest_stays() -> None:
+    """It receives the next frames with the cohort."""
     end = Quick()
-    cohort = lane_of([end])
+    cohort = cohort_of([end])
     before = end.fill()
     assert cohort.send(SMALL) == []
     assert len(cohort) == 1
-    assert end.taken + end.read() == b"." * before + SMALL.wire
+    assert end.consumed + end.read() == b"." * before + SMALL.wire
     end.close()
 
 
-def test_the_broken_are_aborted(ends: list[End]) -> None:
-    """A viewer that has gone is no member any more; the others get every frame."""
-    cohort = lane_of(ends)
+def test_broken_connections_are_aborted(ends: list[End]) -> None:
+    """They leave the cohort; the others receive every frame."""
+    cohort = cohort_of(ends)
     ends[0].peer.close()
     ends[2].own.close()
     assert cohort.send(SMALL) == []
@@ -147,8 +147,8 @@ def test_the_broken_are_aborted(ends: list[End]) -> None:
 
 
 @pytest.mark.parametrize("direct", [True, False])
-def test_who_leaves_gets_nothing(*, direct: bool) -> None:
-    """Nor does whoever has its descriptor after it; leaving twice is leaving."""
+def test_a_discarded_member_receives_nothing(*, direct: bool) -> None:
+    """Nor does a connection that reuses its file descriptor. Discarding twice is allowed."""
     gone, cohort = End(direct=direct), Cohort(Position("e", 1))
     cohort.add(gone)
     cohort.discard(gone)
@@ -161,7 +161,7 @@ def test_who_leaves_gets_nothing(*, direct: bool) -> None:
 
 
 class KeepsTheSlow(Cohort):
-    """A cohort as one would write it first: what does not fit is handed on, and the viewer stays."""
+    """A naive cohort: it passes on what does not fit, and the viewer stays."""
 
     __slots__ = ()
 
@@ -172,7 +172,7 @@ class KeepsTheSlow(Cohort):
 
 
 class DropsTheRest(Cohort):
-    """A cohort that takes a short write for a whole one."""
+    """A cohort that takes a short write for a complete one."""
 
     __slots__ = ()
 
@@ -181,7 +181,7 @@ class DropsTheRest(Cohort):
 
 
 class KeepsTheGone(Cohort):
-    """A cohort that does not let go of descriptors."""
+    """A cohort that keeps file descriptors."""
 
     __slots__ = ()
 
@@ -189,10 +189,10 @@ class KeepsTheGone(Cohort):
         pass
 
 
-def what_a_viewer_gets(kind: type[Cohort]) -> bytes:
-    """Of a large frame, and a small one that is due when there is room again, but not for all of the first."""
+def received_by(kind: type[Cohort]) -> bytes:
+    """The bytes that a viewer receives of a large frame and a small one, with room for part of the large one."""
     end = End()
-    cohort = lane_of([end], kind)
+    cohort = cohort_of([end], kind)
     cohort.send(LARGE)
     found = end.peer.recv(1 << 20)
     cohort.send(SMALL)
@@ -201,15 +201,15 @@ def what_a_viewer_gets(kind: type[Cohort]) -> bytes:
     return found
 
 
-def test_mistakes_with_short_writes_would_be_seen() -> None:
-    """The viewer gets the large frame alone, for it is out of the cohort; with a mistake, something else."""
-    assert what_a_viewer_gets(Cohort) == LARGE.wire
-    assert SMALL.wire in what_a_viewer_gets(KeepsTheSlow)[: len(LARGE.wire)]
-    assert len(what_a_viewer_gets(DropsTheRest)) < len(LARGE.wire)
+def test_errors_with_short_writes_are_detected() -> None:
+    """The viewer receives only the large frame, because it has left the cohort; with an error, something else."""
+    assert received_by(Cohort) == LARGE.wire
+    assert SMALL.wire in received_by(KeepsTheSlow)[: len(LARGE.wire)]
+    assert len(received_by(DropsTheRest)) < len(LARGE.wire)
 
 
-def test_a_mistake_with_descriptors_would_be_seen() -> None:
-    """A cohort that keeps one writes to whoever has it next."""
+def test_errors_with_file_descriptors_are_detected() -> None:
+    """A cohort that keeps a closed descriptor writes to the next connection that uses it."""
     for kind, foreign in [(Cohort, b""), (KeepsTheGone, SMALL.wire)]:
         gone, cohort = End(), kind(Position("e", 1))
         cohort.add(gone)

@@ -1,4 +1,4 @@
-"""Conflation: how often a viewer is sent something, how late, and how often the store is read for it."""
+"""Conflation: how often viewers receive frames, how late, and how often the store is read."""
 
 import asyncio
 import time
@@ -25,7 +25,7 @@ from tests.harness.waiting import eventually
 
 
 class Clocked:
-    """A viewer that notes when its frames came."""
+    """A viewer that records when its frames arrive."""
 
     def __init__(self, socket: ClientConnection) -> None:
         self.socket = socket
@@ -62,17 +62,20 @@ async def watching(url: str, *queries: str) -> AsyncIterator[list[Clocked]]:
         yield [Clocked(await stack.enter_async_context(connect(address + query))) for query in queries]
 
 
-async def at_offset(viewers: list[Clocked], offset: int) -> None:
-    """Wait until all have come to an offset."""
+async def reached(viewers: list[Clocked], offset: int) -> None:
+    """Wait until all viewers reach an offset."""
 
-    async def there() -> bool:
+    async def have_reached() -> bool:
         return all(viewer.model.offset >= offset for viewer in viewers)
 
-    await eventually(there)
+    await eventually(have_reached)
 
 
-async def test_a_viewer_gets_at_most_a_frame_an_interval(valkey_url: str) -> None:
-    """However fast the board changes: its own interval, or the slower one that it asks for; the last is the latest."""
+async def test_a_viewer_receives_at_most_one_frame_per_interval(valkey_url: str) -> None:
+    """Its own interval, or the slower one that it asked for, however fast the board changes.
+
+    The last frame is the latest.
+    """
     async with (
         server(valkey_url, rolling_board(), conflation_interval=Duration(0.05)) as (url, client),
         watching(url, "?limit=5", "?limit=5&interval=200ms") as (quick, slow),
@@ -82,7 +85,7 @@ async def test_a_viewer_gets_at_most_a_frame_an_interval(valkey_url: str) -> Non
         while time.monotonic() < started + 2:
             offset = (await post(client, {"key": f"k{likes % 7}"}))["offsets"]["posts"]
             likes += 1
-        await at_offset([quick, slow], offset)
+        await reached([quick, slow], offset)
         for viewer, interval in ((quick, 0.05), (slow, 0.2)):
             lasted = viewer.times[-1] - viewer.times[0]
             assert len(viewer.times) <= lasted / interval + 2
@@ -91,8 +94,8 @@ async def test_a_viewer_gets_at_most_a_frame_an_interval(valkey_url: str) -> Non
         assert slow.model.records == quick.model.records
 
 
-async def test_a_board_has_an_interval_of_its_own(valkey_url: str) -> None:
-    """Slower than the server's, or faster."""
+async def test_a_board_can_have_its_own_interval(valkey_url: str) -> None:
+    """Slower or faster than the server's."""
     board = msgspec.structs.replace(rolling_board(), conflation=250)
     async with (
         server(valkey_url, board, conflation_interval=Duration(0.01)) as (url, client),
@@ -101,12 +104,12 @@ async def test_a_board_has_an_interval_of_its_own(valkey_url: str) -> None:
         started = time.monotonic()
         while time.monotonic() < started + 1.5:
             offset = (await post(client, {"key": "k"}))["offsets"]["posts"]
-        await at_offset([viewer], offset)
+        await reached([viewer], offset)
         assert len(viewer.times) <= (viewer.times[-1] - viewer.times[0]) / 0.25 + 2
 
 
-async def test_a_change_is_seen_in_time(valkey_url: str) -> None:
-    """Within an interval, and what it takes to send: a change that comes alone, and one among many."""
+async def test_a_change_arrives_within_an_interval(valkey_url: str) -> None:
+    """Plus the time to send it, for a single change and for one among many."""
     async with (
         server(valkey_url, rolling_board(), conflation_interval=Duration(0.1)) as (url, client),
         watching(url, "") as (viewer,),
@@ -115,7 +118,7 @@ async def test_a_change_is_seen_in_time(valkey_url: str) -> None:
         for number in range(12):
             offset = (await post(client, {"key": "k"}))["offsets"]["posts"]
             posted = time.monotonic()
-            await at_offset([viewer], offset)
+            await reached([viewer], offset)
             late.append(time.monotonic() - posted)
             if number % 3:
                 await asyncio.sleep(0.15)
@@ -123,40 +126,40 @@ async def test_a_change_is_seen_in_time(valkey_url: str) -> None:
 
 
 async def reads(store: str) -> int:
-    """How often the store has run a script of ours."""
+    """The number of scripts that the store has run."""
     client = connect_store(store, fresh_settings(store))
     stats = await client.info("commandstats")
     await client.aclose()
     return sum(stats.get(f"cmdstat_{name}", {"calls": 0})["calls"] for name in ("evalsha", "eval"))
 
 
-async def test_those_who_come_at_once_share_a_read(valkey_url: str) -> None:
-    """A storm of viewers, of two sizes, on a board that stands still: hardly more reads than the first needs."""
+async def test_concurrent_viewers_share_a_read(valkey_url: str) -> None:
+    """A storm of viewers of two sizes on a quiet board needs hardly more reads than one viewer."""
     async with server(valkey_url, rolling_board(), rotation_interval=Duration(60)) as (url, client):
         await post(client, *({"key": f"k{number}"} for number in range(20)))
         before = await reads(valkey_url)
         async with watching(url, *(["?limit=5", "?limit=10"] * 50)) as viewers:
-            await at_offset(viewers, 1)
-            taken = await reads(valkey_url) - before
-        assert taken <= 10
+            await reached(viewers, 1)
+            count = await reads(valkey_url) - before
+        assert count <= 10
 
 
 async def test_a_quiet_board_is_not_read(valkey_url: str) -> None:
-    """With viewers, and without a change."""
+    """With viewers, but without changes."""
     async with server(
         valkey_url, rolling_board(), rotation_interval=Duration(60), conflation_interval=Duration(0.01)
     ) as (url, client):
         await post(client, {"key": "k"})
         async with watching(url, *[""] * 5) as viewers:
-            await at_offset(viewers, 1)
+            await reached(viewers, 1)
             before, frames = await reads(valkey_url), [len(viewer.times) for viewer in viewers]
             await asyncio.sleep(1)
-            assert await reads(valkey_url) - before <= 2  # the count of viewers is told
+            assert await reads(valkey_url) - before <= 2  # for the count of viewers
             assert [len(viewer.times) for viewer in viewers] == frames
 
 
-async def test_what_is_sent_is_counted(valkey_url: str) -> None:
-    """Frames by type, bytes, changes that shared a frame, ticks, and how long they took."""
+async def test_sent_frames_are_counted(valkey_url: str) -> None:
+    """Frames by type, bytes, changes that shared a frame, ticks, and their duration."""
 
     def sample(name: str, **labels: str) -> float:
         return REGISTRY.get_sample_value(name, labels) or 0
@@ -169,10 +172,10 @@ async def test_what_is_sent_is_counted(valkey_url: str) -> None:
         watching(url, "?limit=50") as (viewer,),
     ):
         await post(client, *({"key": f"a-rather-long-name-{number}"} for number in range(20)))
-        await at_offset([viewer], 1)
+        await reached([viewer], 1)
         for _ in range(10):
             offset = (await post(client, {"key": "a-rather-long-name-1"}))["offsets"]["posts"]
-        await at_offset([viewer], offset)
+        await reached([viewer], offset)
         assert sample("live_viewers", board="posts") >= 1
     for name in names:
         assert sample(name) > before[name], name
@@ -180,8 +183,8 @@ async def test_what_is_sent_is_counted(valkey_url: str) -> None:
 
 
 @pytest.mark.parametrize("query", ["?interval=0s", "?interval=2m", "?interval=soon", "?limit=0", "?around=-1"])
-async def test_what_can_not_be_asked_is_refused(valkey_url: str, query: str) -> None:
-    """With what can."""
+async def test_invalid_parameters_are_refused(valkey_url: str, query: str) -> None:
+    """The detail names the parameter."""
     async with server(valkey_url, rolling_board()) as (_, client):
         answer = await client.get(
             f"/v1/boards/posts/live{query}",

@@ -1,4 +1,4 @@
-"""Whatever happens between store, process and viewer: who only applies messages holds the server's top."""
+"""A viewer that only applies messages holds the server's top, whatever fails between store, process and viewer."""
 
 import asyncio
 import random
@@ -29,12 +29,12 @@ from tests.harness.waiting import eventually
 
 pytestmark = pytest.mark.fault
 
-HEALED: Final = 5.0  # seconds in which a lost notice is made good
+HEALED: Final = 5.0  # seconds in which a lost notice is recovered
 FAST: Final[dict[str, Any]] = {"conflation_interval": Duration(0.02), "store_timeout": Duration(1)}
 
 
 class Shown(msgspec.Struct):
-    """The part of a page that a viewer holds too."""
+    """The part of a page that a viewer also holds."""
 
     offset: int
     rank_count: int
@@ -42,7 +42,7 @@ class Shown(msgspec.Struct):
 
 
 class Follower:
-    """A viewer that comes back, to any of the servers, whenever its connection ends; it never asks for a page."""
+    """A viewer that reconnects to any server whenever its connection ends, and never reads a page."""
 
     def __init__(self, servers: list[str], size: int, chance: random.Random) -> None:
         self.size = size
@@ -75,12 +75,12 @@ class Follower:
             await self.reading.wait()
 
     def drop(self) -> None:
-        """Lose the connection."""
+        """Abort the connection."""
         if self._socket is not None:
             self._socket.transport.abort()
 
     async def leave(self) -> None:
-        """Go; a message that did not follow from the one before is raised here."""
+        """Stop. Raises the error of a message that did not follow from the previous one."""
         self.task.cancel()
         with suppress(asyncio.CancelledError):
             await self.task
@@ -100,7 +100,7 @@ async def servers_on(*stores: str, window: str = "24h", slot: str = "1h") -> Asy
 
 
 async def agree(client: httpx.AsyncClient, followers: list[Follower], patience: float = 10) -> None:
-    """Wait until every follower stands where the board does, and compare what it holds."""
+    """Wait until every follower has the board's offset, and compare what it holds."""
 
     async def same() -> bool:
         for follower in followers:
@@ -120,15 +120,15 @@ async def agree(client: httpx.AsyncClient, followers: list[Follower], patience: 
 
 
 async def like(client: httpx.AsyncClient, chance: random.Random) -> None:
-    """A few likes and take-backs of few keys."""
+    """Post a few positive and negative likes of few members."""
     events = [{"key": f"k{chance.randrange(9)}", "amount": chance.randint(-2, 3)} for _ in range(chance.randint(1, 5))]
     with suppress(httpx.HTTPError):
         await client.post("/v1/events", json=events)
 
 
 @pytest.mark.parametrize("seed", range(3))
-async def test_viewers_converge_through_anything(valkey_url: str, tmp_path: Path, seed: int) -> None:
-    """Random likes on a board that rotates, two processes, cuts, drops and delays of notices, slow spells, returns."""
+async def test_viewers_converge_through_random_faults(valkey_url: str, tmp_path: Path, seed: int) -> None:
+    """Random likes on a rotating board, two processes, cut, dropped and delayed notices, slow viewers, reconnects."""
     chance = random.Random(seed)
     async with (
         store_proxy(valkey_url, tmp_path) as proxy,
@@ -152,7 +152,7 @@ async def test_viewers_converge_through_anything(valkey_url: str, tmp_path: Path
 
 
 def act(chance: random.Random, proxy: StoreProxy, follower: Follower) -> None:
-    """One fault, or the end of one."""
+    """Start or end a fault."""
     fault = chance.random()
     if fault < 0.15:
         follower.drop()
@@ -168,8 +168,8 @@ def act(chance: random.Random, proxy: StoreProxy, follower: Follower) -> None:
         proxy.delay = chance.choice([0, 0, 0.05])
 
 
-async def healed(valkey_url: str, folder: Path) -> None:
-    """A notice is lost without a trace, and nothing else comes: the viewer is told all the same, in time."""
+async def expect_recovery(valkey_url: str, folder: Path) -> None:
+    """A notice is lost, and no other follows: the viewer still receives the change in time."""
     async with (
         store_proxy(valkey_url, folder) as proxy,
         servers_on(proxy.url, valkey_url) as servers,
@@ -194,25 +194,27 @@ async def _reached(follower: Follower, offset: int) -> None:
     await eventually(there)
 
 
-async def test_a_lost_notice_is_made_good(valkey_url: str, tmp_path: Path) -> None:
-    """By the look at where the board stands, for the connection has not noticed anything."""
-    await healed(valkey_url, tmp_path)
+async def test_a_lost_notice_is_recovered(valkey_url: str, tmp_path: Path) -> None:
+    """The periodic check finds the new offset, because the connection notices nothing."""
+    await expect_recovery(valkey_url, tmp_path)
 
 
-async def test_without_the_look_it_would_not(valkey_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_without_the_periodic_check_it_is_not_recovered(
+    valkey_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The test above can fail."""
 
-    async def look_away(*_: object) -> None:
-        """Nothing."""
+    async def check_nothing(*_: object) -> None:
+        """Do nothing."""
 
-    monkeypatch.setattr(hub, "_check", look_away)
+    monkeypatch.setattr(hub, "_check", check_nothing)
     monkeypatch.setattr("tests.fanout.test_convergence.HEALED", 3.0)
     with pytest.raises(TimeoutError):
-        await healed(valkey_url, tmp_path)
+        await expect_recovery(valkey_url, tmp_path)
 
 
-async def test_a_subscriber_that_is_killed_misses_nothing(valkey_url: str) -> None:
-    """The store cuts who can't keep up with its notices; what was announced meanwhile is read."""
+async def test_a_killed_subscriber_misses_nothing(valkey_url: str) -> None:
+    """The store disconnects subscribers that are too slow; changes in the meantime are read."""
     async with servers_on(valkey_url) as servers, httpx.AsyncClient(base_url=servers[0]) as client:
         store = connect_store(valkey_url, fresh_settings(valkey_url))
         follower = Follower(servers, 5, random.Random(1))
@@ -224,18 +226,18 @@ async def test_a_subscriber_that_is_killed_misses_nothing(valkey_url: str) -> No
         await store.aclose()
 
 
-async def test_a_store_that_pauses_or_starts_again_is_followed(own_store: StoreProcess) -> None:
-    """Viewers stay; they are told that the board is stale, and then all that they missed."""
+async def test_viewers_survive_a_pause_and_a_restart_of_the_store(own_store: StoreProcess) -> None:
+    """Viewers stay connected. They receive `stale`, and later every change that they missed."""
     async with servers_on(own_store.url) as servers, httpx.AsyncClient(base_url=servers[0], timeout=10) as client:
         await post(client, {"key": "a"})
         follower = Follower(servers, 5, random.Random(1))
         await agree(client, [follower])
         with own_store.frozen():
 
-            async def told() -> bool:
+            async def is_stale() -> bool:
                 return follower.model.stale
 
-            await eventually(told)
+            await eventually(is_stale)
         await post(client, {"key": "b"})
         await agree(client, [follower])
         own_store.kill()

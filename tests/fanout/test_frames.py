@@ -1,4 +1,4 @@
-"""Messages to viewers: exactly as the contract writes them, each encoded once."""
+"""Messages to viewers have exactly the documented form, and each is encoded once."""
 
 from itertools import pairwise
 from typing import get_args
@@ -30,8 +30,8 @@ def top(offset: int, board: dict[str, int]) -> Page:
     return page(offset, *rows, total=sum(board.values()))
 
 
-def test_a_sync_is_what_the_contract_shows() -> None:
-    """Fields in the order of the contract, numbers as digits."""
+def test_a_sync_has_the_documented_form() -> None:
+    """With fields in the documented order, and numbers as digits."""
     frame = sync_frame("posts", page(41, ("p1", 77), rank_count=9312, total=88410), 50, "ordinal")
     assert (frame.type, frame.text) == (
         "sync",
@@ -42,8 +42,8 @@ def test_a_sync_is_what_the_contract_shows() -> None:
     )
 
 
-def test_an_update_is_what_the_contract_shows() -> None:
-    """What changed since the offset that it names."""
+def test_an_update_has_the_documented_form() -> None:
+    """It contains the changes since its `since` offset."""
     old = page(41, ("a", 100), ("b", 90), ("p31", 80), rank_count=9312, total=88410)
     new = page(57, ("a", 100), ("b", 90), ("p9", 81), rank_count=9313, total=88426)
     frame = update_frame(old, new, 3)
@@ -56,30 +56,30 @@ def test_an_update_is_what_the_contract_shows() -> None:
     )
 
 
-def test_a_status_is_what_the_contract_shows() -> None:
-    """With a reason while it is stale, without one when it no longer is."""
+def test_a_status_has_the_documented_form() -> None:
+    """With a reason while the board is stale, without one when it no longer is."""
     assert status_frame("store unreachable").text == '{"type":"status","stale":true,"reason":"store unreachable"}'
     assert status_frame(None).text == '{"type":"status","stale":false}'
     assert status_frame(None).type == "status"
 
 
-def test_a_sync_is_cut_to_its_size() -> None:
-    """A page may hold more than this viewer watches; the counts stay those of the board."""
+def test_a_sync_has_at_most_its_size() -> None:
+    """A page may have more records than the viewer watches; the counts are still those of the board."""
     message = msgspec.json.decode(sync_frame("posts", page(1, ("a", 3), ("b", 2), ("c", 1)), 2, "ordinal").text)
     assert [record["key"] for record in message["records"]] == ["a", "b"]
     assert message["rank_count"] == 3
 
 
-def test_an_update_is_cut_to_its_size() -> None:
-    """What moves below the top that is watched does not travel; what falls out of it is removed."""
+def test_an_update_has_at_most_its_size() -> None:
+    """Changes below the watched top are not sent; records that leave the top are removed."""
     old, new = page(1, ("a", 3), ("b", 2), ("c", 1)), page(2, ("a", 3), ("d", 3), ("b", 2), ("c", 2))
     message = msgspec.json.decode(update_frame(old, new, 2).text)
     assert (message["changed"], message["removed"]) == ([{"key": "d", "score": 3, "rank": 2}], ["b"])
 
 
 @pytest.mark.parametrize("key", ['"', "\\", "</script>", "\u2028", "é", "😀", "\u00a0", "'"])
-def test_any_key_survives_the_way(key: str) -> None:
-    """A message is JSON, and says what the board holds."""
+def test_any_key_can_be_sent(key: str) -> None:
+    """Messages are JSON, with the keys of the board."""
     viewer = ModelViewer()
     viewer.receive(sync_frame("posts", page(1, (key, 1)), 5, "ordinal").text)
     assert viewer.records == [Record(key, 1, 1)]
@@ -87,7 +87,7 @@ def test_any_key_survives_the_way(key: str) -> None:
 
 @given(st.lists(scores, min_size=1, max_size=5), st.integers(1, 9))
 def test_a_viewer_that_applies_every_message_holds_the_top(boards: list[dict[str, int]], size: int) -> None:
-    """Sync and updates of any boards, one after another, at any size; scores to the edge of exactness."""
+    """Any sequence of boards at any size, with scores up to the limits."""
     pages = [top(offset, board) for offset, board in enumerate(boards)]
     viewer = ModelViewer()
     viewer.receive(sync_frame("posts", pages[0], size, "ordinal").text)
@@ -98,8 +98,8 @@ def test_a_viewer_that_applies_every_message_holds_the_top(boards: list[dict[str
     assert (viewer.offset, viewer.rank_count, viewer.total_score) == (last.offset, last.rank_count, last.total_score)
 
 
-def test_a_period_and_the_kind_of_ranks_are_told_where_there_are_any() -> None:
-    """Which week it is, in both messages; how equal scores are ranked once, and only if they share a rank."""
+def test_messages_contain_the_period_and_the_kind_of_ranks() -> None:
+    """The period is in both messages. The kind of ranks is only in a sync, and only if ranks can be shared."""
     week = msgspec.structs.replace(page(1, ("a", 3)), period="2026-W47", total_score=None)
     sync = msgspec.json.decode(sync_frame("posts", week, 5, "dense").text)
     assert (sync["period"], sync["ranks"], sync["total_score"]) == ("2026-W47", "dense", None)
@@ -108,7 +108,7 @@ def test_a_period_and_the_kind_of_ranks_are_told_where_there_are_any() -> None:
 
 
 def test_the_end_of_a_period_empties_the_top() -> None:
-    """The first frame of a new one removes what stood in the old one."""
+    """The first frame of a new period removes the records of the old one."""
     old = msgspec.structs.replace(page(1, ("a", 3), ("b", 1)), period="2026-W47")
     new = msgspec.structs.replace(page(2), period="2026-W48")
     message = msgspec.json.decode(update_frame(old, new, 5).text)
@@ -126,7 +126,7 @@ rankings = st.lists(
 def test_a_viewer_holds_the_top_in_each_kind_of_ranks(
     boards: list[list[tuple[str, int]]], size: int, ranks: Ranks
 ) -> None:
-    """Equal scores in any order, which may change from one message to the next."""
+    """Equal scores may come in any order, which may change between messages."""
     pages = []
     for offset, rows in enumerate(boards):
         made = page(offset, *sorted(rows, key=lambda row: -row[1]))

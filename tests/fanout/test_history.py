@@ -1,4 +1,4 @@
-"""The last pages of a board: what is known again, and for how long."""
+"""The last pages of a board: which positions can be recovered, and for how long."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -8,18 +8,18 @@ from live.fanout.history import History
 
 
 def page(offset: int, epoch: str = "e", size: int = 3, count: int = 5) -> Page:
-    """A page of so many records, on a board of `count`."""
+    """A page of `size` records, on a board of `count`."""
     records = tuple(Record(f"k{rank}", 10 - rank, rank) for rank in range(1, min(size, count) + 1))
     return Page(epoch=epoch, offset=offset, rank_count=count, total_score=0, start=0, records=records)
 
 
 def known(history: History, epoch: str = "e", size: int = 3) -> list[int]:
-    """The offsets that are known."""
+    """The known offsets."""
     return [offset for offset in range(20) if history.find(epoch, offset, size)]
 
 
-def test_the_last_pages_are_known() -> None:
-    """As many as its size, the oldest go first."""
+def test_the_last_pages_are_kept() -> None:
+    """As many as the history's size; the oldest go first."""
     history = History(3)
     for offset in (1, 2, 5, 7):
         history.add(page(offset))
@@ -27,15 +27,15 @@ def test_the_last_pages_are_known() -> None:
     assert history.find(None, 5, 3) is None
 
 
-def test_without_a_size_nothing_is_known() -> None:
-    """Whoever comes back gets the whole top."""
+def test_a_history_of_size_zero_is_empty() -> None:
+    """Every reconnecting viewer then receives the whole top."""
     history = History(0)
     history.add(page(1))
     assert known(history) == []
 
 
-def test_another_life_of_the_board_begins_anew() -> None:
-    """Of another epoch, or with an offset that goes back: nothing from before is known."""
+def test_a_new_epoch_clears_the_history() -> None:
+    """So does an offset that goes back."""
     history = History(9)
     history.add(page(4))
     history.add(page(5))
@@ -45,8 +45,8 @@ def test_another_life_of_the_board_begins_anew() -> None:
     assert (known(history), known(history, "f")) == ([], [4])
 
 
-def test_what_a_renewed_board_was_is_forgotten() -> None:
-    """And what it is from then on is known, in the same epoch."""
+def test_a_cleared_history_starts_again() -> None:
+    """New pages of the same epoch are kept."""
     history = History(9)
     history.add(page(4))
     history.clear()
@@ -55,8 +55,8 @@ def test_what_a_renewed_board_was_is_forgotten() -> None:
     assert known(history) == [4]
 
 
-def test_a_page_serves_those_who_saw_no_more_of_it() -> None:
-    """A short one does not serve a large top, unless that was all there was; a longer one of the same offset does."""
+def test_a_page_serves_only_viewers_of_its_size() -> None:
+    """A short page does not serve a larger top, unless it is the whole board. A longer page of the same offset does."""
     history = History(9)
     history.add(page(1))
     assert (known(history, size=3), known(history, size=4)) == ([1], [])
@@ -68,8 +68,8 @@ def test_a_page_serves_those_who_saw_no_more_of_it() -> None:
 
 
 @given(st.integers(0, 4), st.lists(st.tuples(st.sampled_from("ef"), st.integers(0, 8)), max_size=30))
-def test_it_holds_no_more_than_its_size_and_nothing_wrong(size: int, steps: list[tuple[str, int]]) -> None:
-    """Whatever comes: what is found is the page that was asked for."""
+def test_a_history_never_exceeds_its_size_or_returns_a_wrong_page(size: int, steps: list[tuple[str, int]]) -> None:
+    """For any sequence of pages."""
     history = History(size)
     for epoch, offset in steps:
         history.add(page(offset, epoch))

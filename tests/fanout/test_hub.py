@@ -1,4 +1,4 @@
-"""The hub: from a change in the store to what each viewer is sent."""
+"""The hub: from a change in the store to what each viewer receives."""
 
 import asyncio
 import time
@@ -44,19 +44,19 @@ async def running_hub(store: str, **changes: Any) -> AsyncIterator[tuple[Hub, Le
 
 
 def top(size: int) -> Subscription:
-    """A wish for the first so many."""
+    """A subscription to the first `size` records."""
     return Subscription(size=size)
 
 
 async def follow(viewer: PullViewer, model: ModelViewer, offset: int) -> None:
-    """Take frames until the model stands at an offset."""
+    """Take frames until the model reaches an offset."""
     async with asyncio.timeout(10):
         while model.offset < offset or model.stale:
             model.receive((await viewer.next_frame()).text)
 
 
-async def test_a_sync_first_and_updates_after(valkey_url: str) -> None:
-    """A viewer that keeps up gets one sync; each frame follows from the one before."""
+async def test_a_viewer_receives_a_sync_and_then_updates(valkey_url: str) -> None:
+    """A viewer that keeps up receives one sync; each update follows from the previous frame."""
     async with running_hub(valkey_url, conflation_interval=Duration(0.01)) as (hub, ledger):
         await ledger.writer.add([make_entry("a", 3, None)])
         model = ModelViewer()
@@ -70,8 +70,8 @@ async def test_a_sync_first_and_updates_after(valkey_url: str) -> None:
         assert model.records == list((await ledger.reader.read(5)).records)
 
 
-async def test_many_changes_are_one_frame(valkey_url: str) -> None:
-    """However fast the board changes, a viewer gets at most one frame an interval, and the last is the latest."""
+async def test_many_changes_share_a_frame(valkey_url: str) -> None:
+    """However fast the board changes, a viewer receives at most one frame per interval, and the last is the latest."""
     async with running_hub(valkey_url, conflation_interval=Duration(0.2)) as (hub, ledger):
         model = ModelViewer()
         with hub.watch("posts", top(5)) as viewer:
@@ -87,7 +87,7 @@ async def test_many_changes_are_one_frame(valkey_url: str) -> None:
 
 
 async def test_a_slow_viewer_skips_to_the_latest(valkey_url: str) -> None:
-    """One that did not ask for a while gets a single sync instead of a backlog."""
+    """A viewer that did not ask for a while receives one sync instead of a backlog."""
     async with running_hub(valkey_url, conflation_interval=Duration(0.01)) as (hub, ledger):
         slow, quick = ModelViewer(), ModelViewer()
         with hub.watch("posts", top(5)) as slow_viewer, hub.watch("posts", top(5)) as quick_viewer:
@@ -101,8 +101,8 @@ async def test_a_slow_viewer_skips_to_the_latest(valkey_url: str) -> None:
         assert slow.records == quick.records
 
 
-async def test_sizes_are_served_by_one_read(valkey_url: str) -> None:
-    """Viewers of different sizes each see their own top; one that comes later with a larger size is not cut short."""
+async def test_viewers_of_different_sizes_share_a_read(valkey_url: str) -> None:
+    """Each sees its own top, even if it comes later with a larger size."""
     async with running_hub(valkey_url, conflation_interval=Duration(0.01)) as (hub, ledger):
         await ledger.writer.add([make_entry(f"k{number}", number, None) for number in range(1, 31)])
         with hub.watch("posts", top(3)) as small:
@@ -119,8 +119,8 @@ async def test_sizes_are_served_by_one_read(valkey_url: str) -> None:
         assert twenty.records[:3] == three.records
 
 
-async def test_viewers_are_counted_and_bounded(valkey_url: str) -> None:
-    """One more than max_viewers is refused; who leaves makes room."""
+async def test_viewers_are_counted_and_limited(valkey_url: str) -> None:
+    """One more than max_viewers is refused; a viewer that leaves makes room."""
     async with running_hub(valkey_url, max_viewers=2) as (hub, _):
         with hub.watch("posts", top(5)), hub.watch("posts", top(6)):
             assert hub.channels["posts"].viewers == 2
@@ -132,8 +132,8 @@ async def test_viewers_are_counted_and_bounded(valkey_url: str) -> None:
 
 
 @pytest.mark.fault
-async def test_viewers_are_told_of_a_store_that_is_away(own_store: StoreProcess) -> None:
-    """A status says stale, another that it is over, and what was missed comes with it."""
+async def test_viewers_receive_the_status_of_the_store(own_store: StoreProcess) -> None:
+    """One status says that the board is stale, another that it no longer is, and missed changes follow."""
     async with running_hub(
         own_store.url, store_timeout=Duration(0.3), write_deadline=Duration(5), conflation_interval=Duration(0.01)
     ) as (hub, ledger):
@@ -151,8 +151,8 @@ async def test_viewers_are_told_of_a_store_that_is_away(own_store: StoreProcess)
 
 
 @pytest.mark.fault
-async def test_notices_lost_with_their_connection_are_made_good(valkey_url: str) -> None:
-    """A change during a cut is shown as soon as the hub is subscribed again, without another change."""
+async def test_notices_lost_with_their_connection_are_recovered(valkey_url: str) -> None:
+    """A change during a cut is sent once the hub has subscribed again, without another change."""
     async with running_hub(valkey_url, conflation_interval=Duration(0.01)) as (hub, ledger):
         model = ModelViewer()
         with hub.watch("posts", top(5)) as viewer:
@@ -166,7 +166,7 @@ async def test_notices_lost_with_their_connection_are_made_good(valkey_url: str)
 
 
 async def test_a_quiet_board_sends_nothing(valkey_url: str) -> None:
-    """Without a change there is no frame."""
+    """No changes, no frames."""
     async with running_hub(valkey_url, conflation_interval=Duration(0.01)) as (hub, ledger):
         model = ModelViewer()
         with hub.watch("posts", top(5)) as viewer:
@@ -181,13 +181,13 @@ async def test_a_quiet_board_sends_nothing(valkey_url: str) -> None:
         assert (await ledger.reader.read(1)).offset == 0
 
 
-async def test_boards_come_and_go_while_it_runs(valkey_url: str) -> None:
-    """A board that is taken on is heard; the viewers of one that is let go are told, and those of others stay."""
+async def test_boards_can_be_added_and_removed(valkey_url: str) -> None:
+    """The hub follows an added board. Viewers of a removed board are disconnected, viewers of others stay."""
     async with running_hub(valkey_url, conflation_interval=Duration(0.01)) as (hub, ledger):
         other = Ledger(ledger.state.client, rolling_board(board="other"), ledger.state.settings)
         hub.add(other.reader)
         model = ModelViewer()
-        with hub.watch("other", top(5)) as viewer, hub.watch("posts", top(5)) as stays:
+        with hub.watch("other", top(5)) as viewer, hub.watch("posts", top(5)) as remaining:
             for number in range(1, 6):
                 added = await other.writer.add([make_entry("a", number)])
                 await follow(viewer, model, added.offset or 0)
@@ -195,14 +195,14 @@ async def test_boards_come_and_go_while_it_runs(valkey_url: str) -> None:
             with pytest.raises(ChannelEndedError):
                 await follow(viewer, model, 10**9)
             added = await ledger.writer.add([make_entry("a")])
-            await follow(stays, ModelViewer(), added.offset or 0)
+            await follow(remaining, ModelViewer(), added.offset or 0)
         with pytest.raises(ProblemError) as problem, hub.watch("other", top(5)):
             pass
         assert problem.value.code == "board_not_found"
 
 
-async def test_a_board_that_is_defined_anew_is_shown_whole(valkey_url: str) -> None:
-    """A viewer gets the whole top in the order that holds now, though no record has changed."""
+async def test_a_redefined_board_sends_a_sync(valkey_url: str) -> None:
+    """The viewer receives the whole top in the new order, although no record has changed."""
     async with running_hub(valkey_url, conflation_interval=Duration(0.01)) as (hub, ledger):
         await ledger.writer.add([make_entry("a", 1), make_entry("b", 2)])
         model = ModelViewer()
@@ -215,22 +215,22 @@ async def test_a_board_that_is_defined_anew_is_shown_whole(valkey_url: str) -> N
             assert [record.key for record in model.records] == ["a", "b"]
 
 
-async def test_a_board_of_another_pace_keeps_its_viewers(valkey_url: str) -> None:
-    """Those who were there and those who come share what is sent; who asked for a slower one stays slower."""
+async def test_a_board_with_a_new_interval_keeps_its_viewers(valkey_url: str) -> None:
+    """Old and new viewers share frames; one that asked for a slower interval stays slower."""
     async with running_hub(valkey_url, conflation_interval=Duration(0.01)) as (hub, ledger):
-        with hub.watch("posts", top(5)) as there, hub.watch("posts", Subscription(size=5, interval=40)) as slower:
+        with hub.watch("posts", top(5)) as early, hub.watch("posts", Subscription(size=5, interval=40)) as slower:
             ledger.state.board = msgspec.structs.replace(ledger.state.board, conflation=20)
             hub.add(ledger.reader)
             added = await ledger.writer.add([make_entry("a")])
-            with hub.watch("posts", top(5)) as comes:
-                assert comes.variant is there.variant
-                assert (there.variant.interval, slower.variant.interval) == (20, 80)
-                for viewer in (there, slower, comes):
+            with hub.watch("posts", top(5)) as later:
+                assert later.variant is early.variant
+                assert (early.variant.interval, slower.variant.interval) == (20, 80)
+                for viewer in (early, slower, later):
                     await follow(viewer, ModelViewer(), added.offset or 0)
 
 
-async def test_what_nobody_watched_is_not_late(valkey_url: str) -> None:
-    """Changes from before the first viewer were sent to nobody: they are no part of the lag, nor conflated."""
+async def test_changes_without_viewers_do_not_count_as_lag(valkey_url: str) -> None:
+    """Changes before the first viewer were sent to nobody, so they are neither late nor conflated."""
     names = ("live_conflated_total", "live_send_lag_seconds_sum")
     async with running_hub(valkey_url, conflation_interval=Duration(0.01)) as (hub, ledger):
         with hub.watch("posts", top(5)) as viewer:
@@ -246,8 +246,8 @@ async def test_what_nobody_watched_is_not_late(valkey_url: str) -> None:
         assert after[1] - before[1] < 0.4
 
 
-async def test_many_boards_are_looked_at_once_after_a_cut(valkey_url: str) -> None:
-    """A new connection has each board read once. Every viewer sees what it missed; nothing is conflated."""
+async def test_each_board_is_read_once_after_a_cut(valkey_url: str) -> None:
+    """A new connection reads each board once. Every viewer receives what it missed, and nothing is conflated."""
     async with running_hub(valkey_url, conflation_interval=Duration(0.05)) as (hub, ledger), AsyncExitStack() as stack:
         ledgers = [Ledger(ledger.state.client, rolling_board(board=f"b{n}"), ledger.state.settings) for n in range(300)]
         for one in ledgers:
@@ -255,26 +255,26 @@ async def test_many_boards_are_looked_at_once_after_a_cut(valkey_url: str) -> No
         models = [ModelViewer() for _ in ledgers]
         viewers = [stack.enter_context(hub.watch(one.state.board.id, top(5))) for one in ledgers]
         await asyncio.gather(*(follow(viewer, model, 0) for viewer, model in zip(viewers, models, strict=True)))
-        await heard_again(hub)
+        await settled_again(hub)
         before = REGISTRY.get_sample_value("live_conflated_total")
         reads = [hub.channels[one.state.board.id]._reads for one in ledgers]
         await ledger.state.client.client_kill_filter(_type="pubsub")
         missed = [(await one.writer.add([make_entry("a")])).offset or 0 for one in ledgers]
         changes = zip(viewers, models, missed, strict=True)
         await asyncio.gather(*(follow(viewer, model, offset) for viewer, model, offset in changes))
-        await heard_again(hub)
+        await settled_again(hub)
         assert REGISTRY.get_sample_value("live_conflated_total") == before
         again = [hub.channels[one.state.board.id]._reads - count for one, count in zip(ledgers, reads, strict=True)]
-        assert sum(again) <= 2 * len(again)  # once for the connection, once for the change where that was heard
+        assert sum(again) <= 2 * len(again)  # once for the connection, once for a notice
         assert all(model.records[0].score == 1 for model in models)
 
 
-async def heard_again(hub: Hub) -> None:
-    """Wait until the hub is subscribed to every board, and has read what it heard of."""
+async def settled_again(hub: Hub) -> None:
+    """Wait until the hub is subscribed to every board and has read all announced changes."""
 
-    async def settled() -> bool:
+    async def is_settled() -> bool:
         return hub._notices.ear is not None and not any(
             variant.due is not None for channel in hub.channels.values() for variant in channel._variants
         )
 
-    await eventually(settled)
+    await eventually(is_settled)

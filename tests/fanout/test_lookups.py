@@ -1,4 +1,4 @@
-"""What viewers are told of a key: one frame for all who ask for it, another only when it says another thing."""
+"""Rank lookups: viewers of the same member share one frame, which changes only with its content."""
 
 import asyncio
 from collections.abc import Sequence
@@ -29,19 +29,19 @@ from tests.harness.waiting import eventually
 FAST = {"conflation_interval": Duration(0.01)}
 
 
-def wish(key: str | None = "a", around: int = 1, **more: Any) -> Subscription:
-    """A wish for the first few, and a key."""
+def subscription(key: str | None = "a", around: int = 1, **more: Any) -> Subscription:
+    """A subscription to the first few records and a member."""
     return Subscription(size=5, key=key, around=around, **more)
 
 
 def read(frame: Frame | None) -> Around:
-    """What an around frame says."""
+    """The content of an around frame."""
     assert frame is not None
     return msgspec.json.decode(frame.payload, type=Around)
 
 
-async def told(viewer: PullViewer) -> Frame:
-    """The next that is said of the key."""
+async def next_around(viewer: PullViewer) -> Frame:
+    """The next around frame."""
     async with asyncio.timeout(10):
         while (frame := await viewer.next_frame()).type != "around":
             pass
@@ -54,7 +54,7 @@ def rows(around: Around) -> list[tuple[str, int, int]]:
 
 
 class Sink:
-    """A connection that takes what it is given, or lets it wait."""
+    """A connection that accepts data, or lets it wait."""
 
     fd = -1
 
@@ -73,20 +73,20 @@ class Sink:
         raise AssertionError(code)
 
     def types(self) -> list[str]:
-        """What kind of messages came, and forget them."""
+        """The types of the received messages, which are then forgotten."""
         found = [str(msgspec.json.decode(data[data.index(b"{") :])["type"]) for data in self.taken]
         self.taken.clear()
         return [kind for kind in found if kind != "viewers"]
 
 
 class Board:
-    """What a lookup reads."""
+    """The board that a lookup reads."""
 
     def __init__(self) -> None:
         self.offset = 0
 
     def take(self, lookup: RankLookup, count: int, *records: tuple[str, int], epoch: str = "one") -> bool:
-        """Read the lookup anew, at a later offset."""
+        """Read the lookup again, at a later offset."""
         self.offset += 1
         found = tuple(Record(key, score, rank) for rank, (key, score) in enumerate(records, 1))
         head = [epoch, self.offset, count]
@@ -94,8 +94,8 @@ class Board:
         return lookup.take(Spot(head, list(records), DEFAULT_BOARD, None), lambda _: page)
 
 
-def test_a_frame_is_another_only_when_it_says_another_thing() -> None:
-    """The key, its neighbours, the number of records and the epoch matter; the offset does not."""
+def test_a_frame_changes_only_with_its_content() -> None:
+    """The member, its neighbours, the number of records and the epoch count; the offset does not."""
     lookup, board = RankLookup("b", 1), Board()
     assert lookup.frame is None
     steps: Sequence[tuple[bool, int, list[tuple[str, int]], str]] = [
@@ -110,15 +110,15 @@ def test_a_frame_is_another_only_when_it_says_another_thing() -> None:
         (True, 3, [("a", 8), ("b", 7), ("c", 1)], "two"),
         (True, 2, [], "two"),
     ]
-    for news, count, records, epoch in steps:
+    for changed, count, records, epoch in steps:
         before = lookup.frame
-        assert board.take(lookup, count, *records, epoch=epoch) is news
-        assert (lookup.frame is not before) is news
+        assert board.take(lookup, count, *records, epoch=epoch) is changed
+        assert (lookup.frame is not before) is changed
     assert read(lookup.frame) == Around(epoch="two", offset=board.offset, key="b", rank_count=2, records=[])
 
 
 def test_the_gap_is_known_without_neighbours() -> None:
-    """And what changes of a neighbour that is not shown is nothing to tell, unless the gap is another."""
+    """Changes of hidden neighbours do not count, unless they change the gap."""
     lookup, board = RankLookup("b", 0), Board()
     assert lookup.wanted == ("b", 1)
     assert board.take(lookup, 3, ("a", 9), ("b", 7), ("c", 6))
@@ -128,8 +128,8 @@ def test_the_gap_is_known_without_neighbours() -> None:
     assert board.take(lookup, 3, ("z", 8), ("b", 7), ("c", 1))
 
 
-def test_what_was_read_is_looked_at_again_when_the_board_is_another() -> None:
-    """The same rows may mean another thing, or not."""
+def test_a_redefined_board_is_compared_again() -> None:
+    """The same rows may have another meaning, or not."""
     lookup, board = RankLookup("a", 0), Board()
     assert board.take(lookup, 1, ("a", 1))
     frame = lookup.frame
@@ -138,8 +138,8 @@ def test_what_was_read_is_looked_at_again_when_the_board_is_another() -> None:
     assert lookup.frame is frame
 
 
-def test_the_records_come_first() -> None:
-    """A lookup is not told to a viewer that has seen no records."""
+def test_records_come_before_lookups() -> None:
+    """A viewer without records receives no around message."""
     lookup = RankLookup("a", 0)
     Board().take(lookup, 1, ("a", 1))
     position = Position(lookup=lookup)
@@ -149,91 +149,91 @@ def test_the_records_come_first() -> None:
     assert position.next_around() is None
 
 
-async def test_all_who_ask_for_a_key_share_what_they_are_told(valkey_url: str) -> None:
-    """One object for a key and number of neighbours, one read for all keys; who leaves is forgotten."""
+async def test_viewers_of_a_member_share_frames(valkey_url: str) -> None:
+    """One frame for a member and number of neighbours, one read for all members. Unused lookups are forgotten."""
     async with running_hub(valkey_url, **FAST) as (hub, ledger):
         await ledger.writer.add([make_entry(key, amount) for key, amount in zip("abcd", (9, 7, 5, 3), strict=True)])
         channel = hub.channels["posts"]
-        with hub.watch("posts", wish("b")) as one, hub.watch("posts", wish("b")) as two:
-            with hub.watch("posts", wish("b", 2)) as wide, hub.watch("posts", wish("none")) as none:
-                frame = await told(one)
-                assert await told(two) is frame
+        with hub.watch("posts", subscription("b")) as one, hub.watch("posts", subscription("b")) as two:
+            with hub.watch("posts", subscription("b", 2)) as wide, hub.watch("posts", subscription("none")) as none:
+                frame = await next_around(one)
+                assert await next_around(two) is frame
                 assert rows(read(frame)) == [("a", 9, 1), ("b", 7, 2), ("c", 5, 3)]
-                assert len(read(await told(wide)).records) == 4
-                assert read(await told(none)).rank is None
+                assert len(read(await next_around(wide)).records) == 4
+                assert read(await next_around(none)).rank is None
                 assert len(channel._lookups._lookups) == 3
                 await ledger.writer.add([make_entry("c", 1)])  # a neighbour
-                frame = await told(one)
-                assert await told(two) is frame
+                frame = await next_around(one)
+                assert await next_around(two) is frame
                 assert rows(read(frame)) == [("a", 9, 1), ("b", 7, 2), ("c", 6, 3)]
             assert len(channel._lookups._lookups) == 1
         assert not channel._lookups._lookups
         assert not channel._lookups.are_waiting
 
 
-async def test_a_hidden_key_has_no_place(valkey_url: str) -> None:
-    """Who follows it is told when it is hidden, and when it is shown again."""
+async def test_a_hidden_member_has_no_rank(valkey_url: str) -> None:
+    """Its viewers receive a message when it is hidden, and when it is shown again."""
     async with running_hub(valkey_url, **FAST) as (hub, ledger):
         await ledger.writer.add([make_entry("a", 9), make_entry("b", 7)])
-        with hub.watch("posts", wish("a")) as viewer:
-            assert read(await told(viewer)).rank == 1
+        with hub.watch("posts", subscription("a")) as viewer:
+            assert read(await next_around(viewer)).rank == 1
             await ledger.moderation.hide("a", hidden=True)
-            hidden = read(await told(viewer))
+            hidden = read(await next_around(viewer))
             assert (hidden.rank, hidden.score, hidden.gap, hidden.rank_count, rows(hidden)) == (None, None, None, 1, [])
             await ledger.moderation.hide("a", hidden=False)
-            assert rows(read(await told(viewer))) == [("a", 9, 1), ("b", 7, 2)]
+            assert rows(read(await next_around(viewer))) == [("a", 9, 1), ("b", 7, 2)]
 
 
-async def test_a_slow_pace_holds_for_places_too(valkey_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One that comes is told at once; then it waits for its turn, as for the records."""
-    monkeypatch.setattr(Schedule, "after", lambda _, now, interval: now + interval)  # no turn comes by chance
+async def test_a_slow_interval_applies_to_lookups(valkey_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A new viewer receives its rank immediately, and later changes at its interval, like the records."""
+    monkeypatch.setattr(Schedule, "after", lambda _, now, interval: now + interval)  # no tick comes by chance
     async with running_hub(valkey_url, **FAST) as (hub, ledger):
         await ledger.writer.add([make_entry("a", 1)])
         with (
-            hub.watch("posts", wish(None, interval=60_000)),
-            hub.watch("posts", wish(interval=60_000)) as slow,
-            hub.watch("posts", wish()) as fast,
+            hub.watch("posts", subscription(None, interval=60_000)),
+            hub.watch("posts", subscription(interval=60_000)) as slow,
+            hub.watch("posts", subscription()) as fast,
         ):
-            assert read(await told(slow)).score == read(await told(fast)).score == 1
+            assert read(await next_around(slow)).score == read(await next_around(fast)).score == 1
             await ledger.writer.add([make_entry("a", 1)])
-            assert read(await told(fast)).score == 2
-            with hub.watch("posts", wish("b", interval=60_000)) as late:
-                assert read(await told(late)).rank_count == 1
+            assert read(await next_around(fast)).score == 2
+            with hub.watch("posts", subscription("b", interval=60_000)) as late:
+                assert read(await next_around(late)).rank_count == 1
             with pytest.raises(TimeoutError):
-                await asyncio.wait_for(told(slow), 0.1)
+                await asyncio.wait_for(next_around(slow), 0.1)
 
 
-def sit(hub: Hub, asked: Subscription) -> tuple[PushViewer, Sink]:
-    """A viewer that is written to."""
+def add_push_viewer(hub: Hub, asked: Subscription) -> tuple[PushViewer, Sink]:
+    """Add a push viewer."""
     sink = Sink()
     return hub.add_push_viewer(hub.admit("posts", asked, ""), asked, "", sink), sink
 
 
 async def arrived(sink: Sink, *types: str) -> None:
-    """Wait until messages of these types have come."""
+    """Wait until messages of these types have arrived."""
     found: list[str] = []
 
-    async def came() -> bool:
+    async def have_arrived() -> bool:
         found.extend(sink.types())
         return len(found) >= len(types)
 
-    await eventually(came)
+    await eventually(have_arrived)
     assert found == list(types)
 
 
-async def test_a_seat_with_a_key_stands_alone(valkey_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It never joins a cohort; while something waits it gets nothing, and then the latest of both."""
+async def test_a_push_viewer_with_a_member_joins_no_cohort(valkey_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """While data waits it receives nothing, then the latest records and rank."""
     joined: list[Member] = []
     add = Cohort.add
 
-    def noted(self: Cohort, member: Member) -> None:
+    def record(self: Cohort, member: Member) -> None:
         joined.append(member)
         add(self, member)
 
-    monkeypatch.setattr(Cohort, "add", noted)
+    monkeypatch.setattr(Cohort, "add", record)
     async with running_hub(valkey_url, **FAST) as (hub, ledger):
         await ledger.writer.add([make_entry("a", 1)])
-        (viewer, sink), (other, plain) = sit(hub, wish()), sit(hub, wish(None))
+        (viewer, sink), (other, plain) = add_push_viewer(hub, subscription()), add_push_viewer(hub, subscription(None))
         await arrived(sink, "sync", "around")
         await arrived(plain, "sync")
         sink.waiting = True
@@ -243,10 +243,10 @@ async def test_a_seat_with_a_key_stands_alone(valkey_url: str, monkeypatch: pyte
         lookup = viewer.position.lookup
         assert lookup is not None
 
-        async def read_too() -> bool:
+        async def is_read() -> bool:
             return read(lookup.frame).score == 4
 
-        await eventually(read_too)
+        await eventually(is_read)
         assert sink.types() == []
         sink.waiting = False
         viewer.wake()
@@ -258,8 +258,8 @@ async def test_a_seat_with_a_key_stands_alone(valkey_url: str, monkeypatch: pyte
         hub.leave(other, "")
 
 
-async def test_nobody_waits_for_the_keys_of_others(valkey_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """While keys are looked up the records go on; what became due meanwhile is looked up once, after that."""
+async def test_lookups_do_not_delay_records(valkey_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Updates continue while ranks are read. Lookups that become due meanwhile are read once afterwards."""
     places_of, has_read, may_answer, calls = BoardReader.places, asyncio.Event(), asyncio.Event(), 0
 
     async def slow(self: BoardReader, wanted: Sequence[tuple[str, int]]) -> list[Spot]:
@@ -273,7 +273,7 @@ async def test_nobody_waits_for_the_keys_of_others(valkey_url: str, monkeypatch:
     async with running_hub(valkey_url, **FAST) as (hub, ledger):
         await ledger.writer.add([make_entry("a", 1)])
         monkeypatch.setattr(BoardReader, "places", slow)
-        with hub.watch("posts", wish()) as viewer, hub.watch("posts", wish(None)) as other:
+        with hub.watch("posts", subscription()) as viewer, hub.watch("posts", subscription(None)) as other:
             model = ModelViewer()
             await has_read.wait()
             await follow(other, model, 1)
@@ -282,13 +282,13 @@ async def test_nobody_waits_for_the_keys_of_others(valkey_url: str, monkeypatch:
                 await follow(other, model, offset)
             assert calls == 1
             may_answer.set()
-            while (around := read(await told(viewer))).score != 5:
+            while (around := read(await next_around(viewer))).score != 5:
                 assert around.score == 1
             assert calls == 2
 
 
-async def test_a_read_that_fails_is_made_good(valkey_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Those who came, and those who were there, are told when the store answers again."""
+async def test_a_failed_read_is_retried(valkey_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """New and old viewers receive their ranks when the store answers again."""
     async with running_hub(valkey_url, **FAST) as (hub, ledger):
         await ledger.writer.add([make_entry("a", 1)])
         failed: list[int] = []
@@ -299,16 +299,16 @@ async def test_a_read_that_fails_is_made_good(valkey_url: str, monkeypatch: pyte
 
         lookups = hub.channels["posts"]._lookups
 
-        async def at_rest() -> bool:
+        async def is_idle() -> bool:
             return not lookups._reading and not lookups._due
 
-        with hub.watch("posts", wish()) as old:
-            assert read(await told(old)).score == 1
-            await eventually(at_rest)
+        with hub.watch("posts", subscription()) as old:
+            assert read(await next_around(old)).score == 1
+            await eventually(is_idle)
             with monkeypatch.context() as patch:
                 patch.setattr(BoardReader, "places", fail)
                 await ledger.writer.add([make_entry("a", 1)])
-                with hub.watch("posts", wish("b")) as new:
+                with hub.watch("posts", subscription("b")) as new:
                     while (await old.next_frame()).type != "update":
                         pass
 
@@ -317,30 +317,30 @@ async def test_a_read_that_fails_is_made_good(valkey_url: str, monkeypatch: pyte
 
                     await eventually(tried)
                     patch.undo()
-                    assert read(await told(old)).score == 2
-                    assert read(await told(new)).rank is None
+                    assert read(await next_around(old)).score == 2
+                    assert read(await next_around(new)).rank is None
 
 
-async def test_a_board_that_is_defined_anew_has_other_places(valkey_url: str) -> None:
-    """The order of now, though no record has changed."""
+async def test_a_redefined_board_has_new_ranks(valkey_url: str) -> None:
+    """In the new order, although no record has changed."""
     async with running_hub(valkey_url, **FAST) as (hub, ledger):
         await ledger.writer.add([make_entry("a", 1), make_entry("b", 2)])
-        with hub.watch("posts", wish()) as viewer:
-            assert read(await told(viewer)).rank == 2
+        with hub.watch("posts", subscription()) as viewer:
+            assert read(await next_around(viewer)).rank == 2
             ledger.state.board = msgspec.structs.replace(ledger.state.board, sort_order="asc")
             hub.add(ledger.reader)
-            assert rows(read(await told(viewer))) == [("a", 1, 1), ("b", 2, 2)]
+            assert rows(read(await next_around(viewer))) == [("a", 1, 1), ("b", 2, 2)]
 
 
-async def test_keys_are_bounded(valkey_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One more than are looked up is refused; not one that is looked up anyway, nor a viewer without a key."""
+async def test_lookups_are_limited(valkey_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A new lookup beyond the limit is refused, but not a shared one, nor a viewer without a member."""
     monkeypatch.setattr(lookups, "_MOST", 2)
     async with running_hub(valkey_url, **FAST) as (hub, _):
         channel = hub.channels["posts"]
-        with hub.watch("posts", wish("a")), hub.watch("posts", wish("b")):
-            channel.require_room(wish("a"))
-            channel.require_room(wish(None))
-            for other in (wish("c"), wish("a", 2), wish("a", interval=1000)):
+        with hub.watch("posts", subscription("a")), hub.watch("posts", subscription("b")):
+            channel.require_room(subscription("a"))
+            channel.require_room(subscription(None))
+            for other in (subscription("c"), subscription("a", 2), subscription("a", interval=1000)):
                 with pytest.raises(ProblemError, match="too_many_viewers"):
                     channel.require_room(other)
-        channel.require_room(wish("c"))
+        channel.require_room(subscription("c"))

@@ -1,4 +1,4 @@
-"""What is called when."""
+"""A schedule calls what is due."""
 
 import asyncio
 
@@ -10,13 +10,13 @@ from tests.harness.waiting import eventually
 
 
 class Called:
-    """Notes what was due together, and when."""
+    """Records what was due together, and when."""
 
     def __init__(self) -> None:
         self.calls: list[list[str]] = []
         self.times: list[int] = []
         self.schedule: Schedule[str] = Schedule(self._call)
-        self.again = 0  # how often "eager" asks for more
+        self.again = 0  # how often "eager" adds itself again
 
     def _call(self, due: list[str], now: int) -> None:
         self.calls.append(sorted(due))
@@ -26,7 +26,7 @@ class Called:
             self.schedule.add(self.schedule.now(), "eager")
 
     async def until(self, name: str, count: int) -> None:
-        """Wait until something was due so often."""
+        """Wait until a name was due `count` times."""
 
         async def was_due() -> bool:
             return sum(name in due for due in self.calls) >= count
@@ -36,14 +36,14 @@ class Called:
 
 @given(st.integers(0, 10**12), st.integers(1, 60_000))
 def test_the_next_tick_is_a_multiple(now: int, interval: int) -> None:
-    """Later than now, and by no more than an interval: so all who have it are called together."""
+    """After now, and by at most one interval, so all with the same interval are called together."""
     after = Called().schedule.after(now, interval)
     assert after % interval == 0
     assert now < after <= now + interval
 
 
 async def test_nothing_is_called_before_the_start() -> None:
-    """What was asked for until then is made good."""
+    """What was added before is called at the start."""
     called = Called()
     called.schedule.add(called.schedule.now() - 5, "early")
     await asyncio.sleep(0.02)
@@ -53,8 +53,8 @@ async def test_nothing_is_called_before_the_start() -> None:
     called.schedule.stop()
 
 
-async def test_each_is_called_at_its_time() -> None:
-    """One that is added later may be due earlier; once for each time, however often it was added."""
+async def test_each_entry_is_called_at_its_time() -> None:
+    """An entry that is added later may be due earlier. Each is called once per time, however often it was added."""
     called = Called()
     schedule = called.schedule
     schedule.start()
@@ -69,8 +69,8 @@ async def test_each_is_called_at_its_time() -> None:
     schedule.stop()
 
 
-async def test_what_is_due_together_is_called_together() -> None:
-    """Once each, also what was due at several times that have passed."""
+async def test_entries_that_are_due_together_are_called_together() -> None:
+    """Each once, even if it was due at several times in the past."""
     called = Called()
     now = called.schedule.now()
     for time, name in ((now - 3, "a"), (now - 2, "b"), (now - 1, "a")):
@@ -81,8 +81,8 @@ async def test_what_is_due_together_is_called_together() -> None:
     called.schedule.stop()
 
 
-async def test_what_is_called_may_ask_for_more() -> None:
-    """At once, and beside others that are due."""
+async def test_a_call_may_add_entries() -> None:
+    """They are called immediately, and other due entries are not lost."""
     called = Called()
     called.again = 5
     called.schedule.start()
@@ -94,8 +94,8 @@ async def test_what_is_called_may_ask_for_more() -> None:
     called.schedule.stop()
 
 
-async def test_after_the_stop_nothing_is_called() -> None:
-    """Neither what was waiting, nor what comes later."""
+async def test_nothing_is_called_after_the_stop() -> None:
+    """Neither waiting entries nor new ones."""
     called = Called()
     called.schedule.start()
     called.schedule.add(called.schedule.now() + 10, "waiting")

@@ -1,4 +1,4 @@
-"""What a viewer asks for: read from a query, or from a position in one word."""
+"""Subscriptions: parsed from a query, or from a position in one word."""
 
 from typing import Any
 
@@ -13,12 +13,12 @@ from live.settings import Settings
 
 
 def parse(**query: str) -> Subscription:
-    """The wish in a query."""
+    """The subscription in a query."""
     return Subscription.parse(query, Settings())
 
 
-def test_nothing_asked_for_is_the_default() -> None:
-    """The first fifty, as the board has it, from nothing."""
+def test_the_default_subscription() -> None:
+    """The first fifty records at the board's interval, from no position."""
     assert parse() == Subscription(size=50)
     assert Subscription.parse({}, Settings(max_live_limit=20)).size == 20
 
@@ -35,16 +35,16 @@ def test_nothing_asked_for_is_the_default() -> None:
         ({"key": "a", "around": "3"}, {"key": "a", "around": 3}),
     ],
 )
-def test_what_is_asked_for(query: dict[str, str], changes: dict[str, Any]) -> None:
-    """Each parameter by itself."""
+def test_each_parameter(query: dict[str, str], changes: dict[str, Any]) -> None:
+    """Each parameter alone."""
     assert parse(**query) == Subscription(**{"size": 50, **changes})
 
 
 @pytest.mark.parametrize(
     "query", [{"epoch": "e"}, {"offset": "1"}, {"epoch": "e", "offset": "-1"}, {"epoch": "e" * 65, "offset": "1"}]
 )
-def test_half_a_position_is_none(query: dict[str, str]) -> None:
-    """Who tells no more begins with the whole top; that is no reason to refuse anybody."""
+def test_half_a_position_is_ignored(query: dict[str, str]) -> None:
+    """The viewer starts with the whole top; it is not refused."""
     assert parse(**query) == Subscription(size=50)
 
 
@@ -60,8 +60,8 @@ def test_half_a_position_is_none(query: dict[str, str]) -> None:
         ),
     ],
 )
-def test_what_is_out_of_range_is_refused(query: dict[str, str], detail: str) -> None:
-    """The answer names what is taken."""
+def test_values_out_of_range_are_refused(query: dict[str, str], detail: str) -> None:
+    """The detail names the range."""
     with pytest.raises(ProblemError) as refused:
         parse(**query)
     assert (refused.value.code, refused.value.detail) == ("parameter_invalid", detail)
@@ -71,22 +71,22 @@ def test_what_is_out_of_range_is_refused(query: dict[str, str], detail: str) -> 
     ("asked", "of_board", "paced"),
     [(0, 100, 100), (50, 100, 100), (100, 100, 100), (101, 100, 200), (1000, 100, 1600), (60_000, 1, 65_536)],
 )
-def test_a_pace_is_shared(asked: int, of_board: int, paced: int) -> None:
-    """That of the board, or twice that, and again, until it is no faster than was asked for."""
+def test_intervals_are_rounded_up_to_shared_ones(asked: int, of_board: int, paced: int) -> None:
+    """The interval of the board, doubled until it is at least as slow as requested."""
     assert Subscription(size=1, interval=asked).pace(of_board) == paced
 
 
 @given(st.text("0123456789abcdef", min_size=1, max_size=64), st.integers(0, 10**16 - 1))
-def test_a_position_is_read_as_it_is_written(epoch: str, offset: int) -> None:
-    """The id of an event, and the tag of a page, which may name a period too."""
-    word, stood = position_id(epoch, offset), Subscription(size=1, epoch=epoch, offset=offset)
-    for said in (word, f"{word}:1767225600", f"{word}:-3600"):
-        assert Subscription(size=1).since(said) == stood
-        assert Subscription(size=1, epoch="older", offset=1).since(said) == stood
+def test_a_written_position_can_be_read(epoch: str, offset: int) -> None:
+    """As the id of an event, and as the tag of a page, which may also contain a period."""
+    word, expected = position_id(epoch, offset), Subscription(size=1, epoch=epoch, offset=offset)
+    for text in (word, f"{word}:1767225600", f"{word}:-3600"):
+        assert Subscription(size=1).since(text) == expected
+        assert Subscription(size=1, epoch="older", offset=1).since(text) == expected
 
 
 @pytest.mark.parametrize("word", ["", "*", "e", "e:", ":1", "e:x", "e:-1", "e:1.0", f"e:{'1' * 17}", f"{'e' * 65}:1"])
-def test_what_is_no_position_changes_nothing(word: str) -> None:
-    """Neither for who came with another, nor for who came without."""
+def test_an_invalid_position_is_ignored(word: str) -> None:
+    """With and without another position."""
     for asked in (Subscription(size=1), Subscription(size=1, epoch="e", offset=7)):
         assert asked.since(word) is asked

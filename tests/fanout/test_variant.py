@@ -1,4 +1,4 @@
-"""A variant: which frame takes which viewer to where the board stands."""
+"""A variant: the frame that brings each viewer to the board's offset."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -26,19 +26,19 @@ def variant_of(size: int) -> Variant:
 
 
 def types(*frames: Frame | None) -> list[str | None]:
-    """What kind of frames they are."""
+    """The types of the frames."""
     return [None if frame is None else frame.type for frame in frames]
 
 
-def test_before_the_first_page_there_is_nothing_to_send() -> None:
-    """A viewer that comes first waits."""
+def test_there_is_no_frame_before_the_first_page() -> None:
+    """The first viewer waits."""
     position = Position()
     assert variant_of(5).next_frame(position) is None
     assert position.offset == -1
 
 
-def test_a_viewer_gets_a_sync_and_then_updates() -> None:
-    """And nothing while the board stands still."""
+def test_a_viewer_receives_a_sync_and_then_updates() -> None:
+    """And nothing while the board does not change."""
     variant, position = variant_of(5), Position()
     variant.advance(page(1, a=1))
     assert types(variant.next_frame(position), variant.next_frame(position)) == ["sync", None]
@@ -48,7 +48,7 @@ def test_a_viewer_gets_a_sync_and_then_updates() -> None:
 
 
 def test_all_viewers_share_a_frame() -> None:
-    """Each message is encoded once, however many get it."""
+    """Each message is encoded once for all viewers."""
     variant = variant_of(5)
     positions = [Position() for _ in range(3)]
     variant.advance(page(1, a=1))
@@ -60,8 +60,8 @@ def test_all_viewers_share_a_frame() -> None:
     assert types(syncs[0], updates[0]) == ["sync", "update"]
 
 
-def test_a_viewer_that_was_slow_skips_to_the_latest() -> None:
-    """One page behind gets the update, two pages behind the whole top: there is no backlog."""
+def test_a_slow_viewer_skips_to_the_latest() -> None:
+    """One page behind, it receives the update; two pages behind, the whole top. There is no backlog."""
     variant, quick, slow = variant_of(5), Position(), Position()
     variant.advance(page(1, a=1))
     variant.next_frame(quick), variant.next_frame(slow)
@@ -72,8 +72,8 @@ def test_a_viewer_that_was_slow_skips_to_the_latest() -> None:
     assert quick.offset == slow.offset == 5
 
 
-def test_a_new_viewer_gets_a_sync_beside_updates() -> None:
-    """Who comes when the variant has long been running starts with the whole top."""
+def test_a_new_viewer_receives_a_sync_while_others_receive_updates() -> None:
+    """It starts with the whole top, however long the variant exists."""
     variant, old = variant_of(5), Position()
     variant.advance(page(1, a=1))
     variant.next_frame(old)
@@ -81,8 +81,8 @@ def test_a_new_viewer_gets_a_sync_beside_updates() -> None:
     assert types(variant.next_frame(Position()), variant.next_frame(old)) == ["sync", "update"]
 
 
-def test_a_page_that_is_not_newer_changes_nothing() -> None:
-    """Two reads may overtake each other on their way."""
+def test_a_page_that_is_not_newer_is_ignored() -> None:
+    """One read may overtake another."""
     variant, position = variant_of(5), Position()
     variant.advance(page(3, a=3))
     variant.next_frame(position)
@@ -93,8 +93,8 @@ def test_a_page_that_is_not_newer_changes_nothing() -> None:
     assert types(variant.next_frame(position)) == ["update"]
 
 
-def test_another_epoch_begins_with_a_sync() -> None:
-    """Offsets of different epochs say nothing to each other, even where they are equal or lower."""
+def test_a_new_epoch_begins_with_a_sync() -> None:
+    """Offsets of different epochs can't be compared, even if they are equal or lower."""
     for offset in (1, 2, 3):
         variant, position = variant_of(5), Position()
         variant.advance(page(2, "one", a=2))
@@ -104,8 +104,8 @@ def test_another_epoch_begins_with_a_sync() -> None:
         assert (position.epoch, position.offset) == ("two", offset)
 
 
-def test_a_page_is_for_those_who_stand_elsewhere() -> None:
-    """Cut to the size; nothing for who has it, and for who may have seen more than we have read."""
+def test_a_page_is_for_viewers_at_other_positions() -> None:
+    """Cut to the size. None for a viewer that has it, or may have seen more than was read."""
     variant = variant_of(2)
     assert variant.page_elsewhere(Position()) is None
     variant.advance(page(3, a=3, b=2, c=1), read=5)
@@ -116,23 +116,23 @@ def test_a_page_is_for_those_who_stand_elsewhere() -> None:
     assert variant.page_elsewhere(Position("one", 3, 4)) is None
     ahead = Position("one", 4, 5)
     assert variant.page_elsewhere(ahead) is None
-    variant.advance(page(3, a=3), read=6)  # begun after it came, and still not there: it never was
+    variant.advance(page(3, a=3), read=6)  # a newer read is still behind: the position was lost
     assert variant.page_elsewhere(ahead) is not None
 
 
 steps = st.lists(
     st.one_of(
-        st.dictionaries(st.sampled_from("abcde"), st.integers(1, 4)),  # the board changes
+        st.dictionaries(st.sampled_from("abcde"), st.integers(1, 4)),  # a viewer asks
         st.integers(0, 3),  # a viewer asks
-        st.just("restart"),  # the board begins another life
+        st.just("restart"),  # the board starts a new epoch
     ),
     max_size=40,
 )
 
 
 @given(steps, st.integers(1, 4))
-def test_whoever_asks_whenever_holds_the_top(schedule: list[dict[str, int] | int | str], size: int) -> None:
-    """Viewers that come and ask at any times, on a board that changes at any times, hold the latest top when asked."""
+def test_a_viewer_that_asks_at_any_time_holds_the_top(schedule: list[dict[str, int] | int | str], size: int) -> None:
+    """Viewers come and ask at any time, on a board that changes at any time."""
     variant = variant_of(size)
     positions, models = [Position() for _ in range(4)], [ModelViewer() for _ in range(4)]
     offset, epoch, latest = 0, 0, None
