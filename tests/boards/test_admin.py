@@ -1,4 +1,4 @@
-"""The board admin: what is left half done is taken over, nothing is revived, and nothing is taken that is another's."""
+"""The board admin: it finishes incomplete changes, revives nothing, and never touches boards of others."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -26,7 +26,7 @@ KISS: Final[dict[str, Any]] = {"source": ["kiss"], "window": "forever"}
 
 
 class House:
-    """A board admin, and a look at what it does."""
+    """A board admin, with access to its results."""
 
     def __init__(self, client: Store, settings: Settings) -> None:
         self.client = client
@@ -35,7 +35,7 @@ class House:
         self.keys = Keys(settings.key_prefix, "b")
 
     async def define(self, definition: Definition) -> None:
-        """Leave a definition behind, as who died on the way would have."""
+        """Leave a definition behind, as a process that dies halfway would."""
         found = await self.board_admin.definitions.load()
         assert await self.board_admin.definitions.keep(found.version, "b", definition, None)
 
@@ -43,17 +43,17 @@ class House:
         return (await self.board_admin.definitions.load()).boards.get("b")
 
     async def owned(self) -> list[bytes]:
-        """Every key of the board."""
+        """All store keys of the board."""
         return [key async for key in self.client.scan_iter(match=f"{self.keys.channel}*", count=1000)]
 
     async def ledger(self) -> Ledger:
-        """A ledger as a process has it that has heard of the board."""
+        """A ledger as a process has it that knows the board."""
         definition = await self.definition()
         assert definition is not None
         return Ledger(self.client, read_board("b", definition.choices), self.settings, born=definition.epoch)
 
     async def refused(self, work: Any) -> tuple[str, str]:
-        """Code and detail of a refusal."""
+        """The code and detail of a refusal."""
         with pytest.raises(ProblemError) as problem:
             await work
         return problem.value.code, problem.value.detail
@@ -61,7 +61,7 @@ class House:
 
 @asynccontextmanager
 async def house(store: str) -> AsyncIterator[House]:
-    """A board admin on a key prefix of its own."""
+    """A board admin with an own key prefix."""
     settings = fresh_settings(store)
     client = connect(store, settings)
     try:
@@ -70,8 +70,8 @@ async def house(store: str) -> AsyncIterator[House]:
         await client.aclose()
 
 
-async def test_a_board_goes_with_everything_it_owns(any_store: str) -> None:
-    """Thousands of keys in steps, of every kind; and nothing of a board whose name only begins the same."""
+async def test_a_deleted_board_leaves_nothing(any_store: str) -> None:
+    """Thousands of store keys of every kind are deleted in steps. A board with a longer id keeps its keys."""
     async with house(any_store) as made:
         assert await made.board_admin.put("b", {"window": {"calendar": "hour", "keep": 900}, "clock": "event"}, "ann")
         assert await made.board_admin.put("b2", KISS, "ann")
@@ -93,8 +93,8 @@ async def test_a_board_goes_with_everything_it_owns(any_store: str) -> None:
         assert await made.owned() == []
 
 
-async def test_of_many_puts_at_once_one_makes(any_store: str) -> None:
-    """The others change what it has made; the last one's choices stand, and there is one board."""
+async def test_of_concurrent_puts_one_creates_the_board(any_store: str) -> None:
+    """The others change it, the last one's choices win, and there is a single board."""
     async with house(any_store) as made:
         outcomes = await asyncio.gather(
             *(made.board_admin.put("b", {**KISS, "title": f"t{i}"}, f"p{i}") for i in range(8))
@@ -110,8 +110,8 @@ async def test_of_many_puts_at_once_one_makes(any_store: str) -> None:
         await ledger.state.open()
 
 
-async def test_puts_and_deletes_in_a_heap_leave_a_whole_board_or_none(any_store: str) -> None:
-    """Whatever goes first, at the end the store holds either a definition and its life, or nothing."""
+async def test_concurrent_puts_and_deletes_leave_a_complete_board_or_none(any_store: str) -> None:
+    """In any order, the store finally holds a definition with its data, or nothing."""
     async with house(any_store) as made:
         for _ in range(10):
 
@@ -129,8 +129,8 @@ async def test_puts_and_deletes_in_a_heap_leave_a_whole_board_or_none(any_store:
                 await (await made.ledger()).state.open()
 
 
-async def test_an_abandoned_making_is_taken_over(any_store: str) -> None:
-    """With what it had born; the one who comes late to finish it changes nothing."""
+async def test_an_abandoned_creation_is_taken_over(any_store: str) -> None:
+    """Including its data. The first creator changes nothing if it continues late."""
     async with house(any_store) as made:
         board = read_board("b", KISS)
         abandoned = Definition(
@@ -150,16 +150,16 @@ async def test_an_abandoned_making_is_taken_over(any_store: str) -> None:
         await (await made.ledger()).state.open()
 
 
-async def test_a_life_that_nobody_knows_is_cleared_away(any_store: str) -> None:
-    """Who makes a board finds what a maker has left that lost its place and died."""
+async def test_unknown_data_of_a_board_is_deleted(any_store: str) -> None:
+    """Another creator may have died before it wrote a definition."""
     async with house(any_store) as made:
         assert await create(made.client, made.keys, read_board("b", KISS), "0badbad0") is None
         assert await made.board_admin.put("b", KISS, "ann")
         await (await made.ledger()).state.open()
 
 
-async def test_an_abandoned_leaving_is_finished(any_store: str) -> None:
-    """By whoever meets it; then the id is free."""
+async def test_an_abandoned_deletion_is_finished(any_store: str) -> None:
+    """By any process that finds it. Then the id is free."""
     async with house(any_store) as made:
         await made.board_admin.put("b", KISS, "ann")
         held = await made.definition()
@@ -170,8 +170,8 @@ async def test_an_abandoned_leaving_is_finished(any_store: str) -> None:
         assert await made.definition() is None
 
 
-async def test_a_board_of_a_file_is_not_touched(any_store: str) -> None:
-    """Neither one of ours, nor what the store holds of another server's."""
+async def test_a_board_of_a_file_is_not_changed(any_store: str) -> None:
+    """Neither one of this server, nor the data of another server's board."""
     async with house(any_store) as made:
         for work in (
             made.board_admin.put("posts", KISS, "ann"),
@@ -186,8 +186,8 @@ async def test_a_board_of_a_file_is_not_touched(any_store: str) -> None:
         await other.writer.add([make_entry("a")])
 
 
-async def test_a_part_of_a_union_may_go(any_store: str) -> None:
-    """It must be there when the union is made, and can go before the union does."""
+async def test_a_part_of_a_union_may_be_deleted(any_store: str) -> None:
+    """It must exist when the union is created, and can be deleted before the union."""
     async with house(any_store) as made:
         union = {"union": ["b", "posts"], "window": {"rolling": "24h", "slot": "1h"}}
         code, detail = await made.refused(made.board_admin.put("u", union, "ann"))
@@ -199,8 +199,8 @@ async def test_a_part_of_a_union_may_go(any_store: str) -> None:
         await made.board_admin.delete("u", "ann")
 
 
-async def test_the_trail_tells_what_was_done(any_store: str) -> None:
-    """A change that changes nothing leaves no trace."""
+async def test_the_audit_log_contains_every_change(any_store: str) -> None:
+    """A change without effect is not logged."""
     async with house(any_store) as made:
         await made.board_admin.put("b", KISS, "ann")
         await made.board_admin.put("b", KISS, "bob")
@@ -209,8 +209,8 @@ async def test_the_trail_tells_what_was_done(any_store: str) -> None:
         await made.board_admin.patch("b", {"frozen": None}, "cat")
         await made.board_admin.delete("b", "dan")
         entries = await made.board_admin.definitions.audit_log(10)
-        told = [(entry.who, entry.what, entry.board) for entry in reversed(entries)]
-        assert told == [
+        actions = [(entry.who, entry.what, entry.board) for entry in reversed(entries)]
+        assert actions == [
             ("ann", "created", "b"), ("bob", "changed", "b"), ("cat", "frozen", "b"), ("cat", "thawed", "b"),
             ("dan", "deleted", "b"),
         ]  # fmt: skip
@@ -220,17 +220,17 @@ async def test_the_trail_tells_what_was_done(any_store: str) -> None:
         assert len(await made.board_admin.definitions.audit_log(2)) == 2
 
 
-async def test_there_are_no_more_boards_than_may_be(any_store: str) -> None:
-    """Those of the file count, many makers at once do not pass the limit, and who deletes one makes room."""
+async def test_the_number_of_boards_is_limited(any_store: str) -> None:
+    """Boards of the file count. Concurrent creators can't exceed the limit, and deleting a board makes room."""
     async with house(any_store) as made:
         settings = msgspec.structs.replace(made.settings, max_boards=4)
-        keepers = [BoardAdmin(made.client, settings, Boards([rolling_board()])) for _ in range(2)]
-        puts = [keepers[number % 2].put(f"b{number}", KISS, "ann") for number in range(8)]
+        admins = [BoardAdmin(made.client, settings, Boards([rolling_board()])) for _ in range(2)]
+        puts = [admins[number % 2].put(f"b{number}", KISS, "ann") for number in range(8)]
         outcomes = await asyncio.gather(*puts, return_exceptions=True)
         refused = [outcome.code for outcome in outcomes if isinstance(outcome, ProblemError)]
         assert (outcomes.count(True), refused) == (3, ["too_many_boards"] * 5)
         kept = sorted((await made.board_admin.definitions.load()).boards)
         assert len(kept) == 3
-        assert not await keepers[0].put(kept[0], {**KISS, "title": "Changed"}, "ann")
-        await keepers[0].delete(kept[0], "ann")
-        assert await keepers[0].put("another", KISS, "ann")
+        assert not await admins[0].put(kept[0], {**KISS, "title": "Changed"}, "ann")
+        await admins[0].delete(kept[0], "ann")
+        assert await admins[0].put("another", KISS, "ann")

@@ -1,4 +1,4 @@
-"""Definitions of boards made at run time: their mistakes, how they are changed, and what can't change."""
+"""Definitions of run-time boards: their mistakes, how they are changed, and what can't change."""
 
 from typing import Any
 
@@ -9,22 +9,22 @@ from live.domain.window import Forever
 
 
 def mistakes(board: str = "b", **choices: Any) -> list[str]:
-    """What is wrong with choices."""
+    """The mistakes in choices."""
     with pytest.raises(DefinitionError) as error:
         read_board(board, choices)
     assert str(error.value) == "\n".join(error.value.mistakes)
     return error.value.mistakes
 
 
-def test_no_choice_is_a_board() -> None:
-    """Every choice has a default, as in the boards file; the two that only such a board has are off."""
+def test_a_board_needs_no_choices() -> None:
+    """Every choice has a default, as in the boards file; the two choices of run-time boards are off."""
     board = read_board("b", {})
     assert (board.id, board.title, board.source) == ("b", "b", frozenset({"like"}))
     assert (board.frozen, board.idle_ttl) == (False, None)
 
 
-def test_choices_are_those_of_the_file() -> None:
-    """As JSON has them, times too."""
+def test_choices_are_those_of_the_boards_file() -> None:
+    """In JSON form, including times."""
     board = read_board("b", {
         "window": "forever", "idle_ttl": "2h", "frozen": True,
         "votes": {"per_actor": 3, "opens": "2026-01-01T00:00:00Z", "closes": "2026-02-01T00:00:00+01:00"},
@@ -34,8 +34,8 @@ def test_choices_are_those_of_the_file() -> None:
     assert (board.votes.per_actor, board.votes.opens) == (3, 1_767_225_600_000)
 
 
-def test_all_mistakes_come_at_once() -> None:
-    """Of types, of names, inside of tables, and of sense; nothing is said that follows from a default."""
+def test_all_mistakes_are_reported_at_once() -> None:
+    """In types, names, nested tables and combinations. Nothing is reported that follows from a default."""
     found = mistakes(
         "B!", title=5, operator="most", cap=3, idle_ttl="0s", id="x", colour="red", ranks="dense",
         window={"rolling": "1h", "slot": "7m", "width": 3}, votes={"per_key": 0, "per_actor": 1, "closes": 3},
@@ -48,8 +48,8 @@ def test_all_mistakes_come_at_once() -> None:
     assert not any("`cap`" in line for line in found)
 
 
-def test_what_makes_no_sense_together_is_said() -> None:
-    """As of the boards file."""
+def test_contradictory_choices_are_reported() -> None:
+    """As for the boards file."""
     (line,) = mistakes(cap=3)
     assert line.startswith("`cap` with `operator = incr`")
     assert mistakes(idle_ttl="1.5s")[0].startswith("`idle_ttl`")
@@ -58,7 +58,7 @@ def test_what_makes_no_sense_together_is_said() -> None:
 
 
 def test_a_patch_merges() -> None:
-    """Tables are merged, null takes a choice back; the choices themselves stay as they were."""
+    """Tables are merged and null removes a choice. The original choices stay unchanged."""
     choices = {"title": "a", "window": {"calendar": "day", "keep": 3}, "cap": 4}
     merged = merge(choices, {"title": "b", "window": {"keep": 5}, "cap": None, "frozen": True, "none": None})
     assert merged == {"title": "b", "window": {"calendar": "day", "keep": 5}, "frozen": True}
@@ -81,8 +81,8 @@ DAY = {"window": {"calendar": "day"}}
         ({}, {"ranks": "competition"}),
     ],
 )
-def test_what_may_change(old: dict[str, Any], new: dict[str, Any]) -> None:
-    """What does not touch the meaning of what is stored."""
+def test_changes_that_are_allowed(old: dict[str, Any], new: dict[str, Any]) -> None:
+    """Changes that keep the meaning of stored data."""
     assert list(forbidden(read_board("b", old), read_board("b", new))) == []
 
 
@@ -106,8 +106,8 @@ def test_what_may_change(old: dict[str, Any], new: dict[str, Any]) -> None:
          {**DAY, "operator": "set", "score": [{"field": "a", "max": 8}]}, ["score"]),
     ],
 )  # fmt: skip
-def test_what_can_not_change(old: dict[str, Any], new: dict[str, Any], names: list[str]) -> None:
-    """Every such choice is named, with the reason."""
+def test_changes_that_are_not_allowed(old: dict[str, Any], new: dict[str, Any], names: list[str]) -> None:
+    """Each forbidden choice is named, with the reason."""
     found = list(forbidden(read_board("b", old), read_board("b", new)))
     assert [line.split("`")[1] for line in found] == names
     assert all(": " in line for line in found)

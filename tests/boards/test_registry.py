@@ -1,4 +1,4 @@
-"""The board registry: a process runs what is defined, starts and stops it whole, and outlives what it can't run."""
+"""The board registry: a process runs the defined boards, adds and removes them, and skips those that it can't run."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -30,7 +30,7 @@ KISS: Final[dict[str, Any]] = {"source": ["kiss"], "window": "forever"}
 
 
 class Process:
-    """What a process has of boards; `told` is what the intake would hear."""
+    """The boards of a process; `told` are the updates for the intake."""
 
     def __init__(self, settings: Settings) -> None:
         in_file = Boards([rolling_board()])
@@ -38,12 +38,12 @@ class Process:
         self.hub = Hub(self.client, (), settings, Presence(self.client, settings.key_prefix))
         self.board_admin = BoardAdmin(self.client, settings, in_file)
         self.registry = BoardRegistry(self.client, settings, in_file, self.hub, self.board_admin)
-        self.told: list[list[str]] = []
+        self.updates: list[list[str]] = []
         self.registry.tell = self.tell
 
     def tell(self, boards: Boards, committers: dict[str, Committer]) -> None:
         assert list(boards.by_id) == list(committers) == list(self.hub.channels)
-        self.told.append(list(committers))
+        self.updates.append(list(committers))
 
 
 @asynccontextmanager
@@ -63,13 +63,13 @@ async def process(settings: Settings) -> AsyncIterator[Process]:
 
 
 async def drain(viewer: PullViewer) -> None:
-    """Take frames for as long as there are any."""
+    """Take frames until there are none."""
     while True:
         await viewer.next_frame()
 
 
 async def test_boards_are_swapped_as_a_whole(any_store: str) -> None:
-    """What was read before stays as it was; what is read after has all of the board."""
+    """Old references stay unchanged; new ones have all parts of the board."""
     async with process(fresh_settings(any_store)) as made:
         before = made.registry.boards, made.registry.ledgers, made.registry.committers
         await made.board_admin.put("b", KISS, "ann")
@@ -79,25 +79,25 @@ async def test_boards_are_swapped_as_a_whole(any_store: str) -> None:
         assert [board.id for board in made.registry.boards.fed_by("kiss", None)] == ["b"]
         await made.board_admin.delete("b", "ann")
         await made.registry.look()
-        assert made.told == [["posts", "b"], ["posts"]]
+        assert made.updates == [["posts", "b"], ["posts"]]
 
 
-async def test_what_a_removed_board_still_holds_is_refused(any_store: str) -> None:
-    """Whether its process has heard or not, and whoever still has its committer."""
+async def test_requests_to_a_deleted_board_are_refused(any_store: str) -> None:
+    """Before and after its process knows, and by everything that still holds its committer."""
     async with process(fresh_settings(any_store)) as made:
         await made.board_admin.put("b", KISS, "ann")
         await made.registry.look()
         committer = made.registry.committers["b"]
         await committer.commit([make_entry("a")])
         await made.board_admin.delete("b", "ann")
-        unheard = await asyncio.gather(*(committer.commit([make_entry("a"), make_entry("b")]) for _ in range(20)))
-        assert all(done.offset is None and done.refused == dict.fromkeys((0, 1), "board_unknown") for done in unheard)
+        refused = await asyncio.gather(*(committer.commit([make_entry("a"), make_entry("b")]) for _ in range(20)))
+        assert all(done.offset is None and done.refused == dict.fromkeys((0, 1), "board_unknown") for done in refused)
         assert "b" not in made.registry.committers
         assert (await committer.commit([make_entry("a")])).refused == {0: "board_unknown"}
 
 
-async def test_a_board_that_is_lost_is_not_one_that_was_removed(any_store: str) -> None:
-    """As long as it is defined, the store has lost it, and says so."""
+async def test_a_lost_board_is_not_a_deleted_one(any_store: str) -> None:
+    """While a board is defined, missing data means that the store lost it."""
     async with process(fresh_settings(any_store)) as made:
         await made.board_admin.put("b", KISS, "ann")
         await made.registry.look()
@@ -112,8 +112,8 @@ async def test_a_board_that_is_lost_is_not_one_that_was_removed(any_store: str) 
         assert gone.code == "board_not_found"
 
 
-async def test_another_life_takes_the_viewers_along(any_store: str) -> None:
-    """A board that was removed and made again between two looks; its channel goes on, at the beginning."""
+async def test_a_recreated_board_keeps_its_viewers(any_store: str) -> None:
+    """The board was deleted and created again between two checks. Its channel continues at the start."""
     settings = fresh_settings(any_store, conflation_interval=Duration(0.01))
     async with process(settings) as made:
         other = BoardAdmin(made.client, settings, Boards([rolling_board()]))
@@ -122,7 +122,7 @@ async def test_another_life_takes_the_viewers_along(any_store: str) -> None:
         old = made.registry.ledgers["b"]
         with made.hub.watch("b", Subscription(size=5)) as viewer:
             assert (await viewer.next_frame()).type == "sync"
-            async with made.registry._looking:  # a process that is between two looks
+            async with made.registry._looking:  # a process between two checks
                 await other.delete("b", "ann")
                 await other.put("b", KISS, "ann")
             await made.registry.look()
@@ -135,7 +135,7 @@ async def test_another_life_takes_the_viewers_along(any_store: str) -> None:
 
             await eventually(synced)
             assert (await made.registry.committers["b"].commit([make_entry("a")])).offset == 1
-            while (frame := await viewer.next_frame()).type == "status":  # the number of viewers may come first
+            while (frame := await viewer.next_frame()).type == "status":  # the number of viewers may arrive first
                 pass
             assert frame.type == "update"
             await made.board_admin.delete("b", "ann")
@@ -145,8 +145,8 @@ async def test_another_life_takes_the_viewers_along(any_store: str) -> None:
         assert made.hub.channels.keys() == {"posts"}
 
 
-async def test_what_can_not_be_run_is_passed_over(any_store: str) -> None:
-    """A definition of a later version, one without a life, one of other data: said once, and the rest goes on."""
+async def test_a_board_that_can_not_run_is_skipped(any_store: str) -> None:
+    """A definition of a newer version, one without data, one for other data: logged once, and the rest continues."""
     settings = fresh_settings(any_store)
     async with process(settings) as made:
         await made.board_admin.put("b", KISS, "ann")
@@ -164,14 +164,14 @@ async def test_what_can_not_be_run_is_passed_over(any_store: str) -> None:
                     assert await made.board_admin.definitions.keep(version, name, definition, None)
             await made.registry.look()
             await made.registry.look()
-        said = [line["board"] for line in logs if line["event"] == "can't run a board that is defined"]
-        assert sorted(said) == ["later", "lifeless", "odd"]
+        skipped = [line["board"] for line in logs if line["event"] == "can't run a board that is defined"]
+        assert sorted(skipped) == ["later", "lifeless", "odd"]
         assert made.registry.ledgers.keys() >= {"posts", "b"}
         assert not made.registry.ledgers.keys() & {"later", "lifeless"}
 
 
-async def test_a_board_of_the_file_goes_before(any_store: str) -> None:
-    """One that was made at run time under its id is not run, which is said once."""
+async def test_a_board_of_the_file_has_precedence(any_store: str) -> None:
+    """A run-time board with the same id does not run, which is logged once."""
     settings = fresh_settings(any_store)
     async with process(settings) as made:
         held = made.registry.ledgers["posts"]
@@ -186,8 +186,8 @@ async def test_a_board_of_the_file_goes_before(any_store: str) -> None:
         assert made.registry.ledgers["posts"] is held
 
 
-async def test_a_change_that_was_not_finished_is_finished(any_store: str) -> None:
-    """Whoever froze a board and died before the store knew: the next process that hears sees to it."""
+async def test_an_unfinished_change_is_finished(any_store: str) -> None:
+    """A process froze a board and died before the store knew: the next process that reads the definition finishes."""
     async with process(fresh_settings(any_store)) as made:
         await made.board_admin.put("b", KISS, "ann")
         found = await made.board_admin.definitions.load()
@@ -197,8 +197,8 @@ async def test_a_change_that_was_not_finished_is_finished(any_store: str) -> Non
         assert (await made.registry.committers["b"].commit([make_entry("a")])).refused == {0: "frozen"}
 
 
-async def test_a_store_that_is_away_changes_nothing(own_store: StoreProcess) -> None:
-    """The boards go on as they were; when it is back, what was changed is taken over."""
+async def test_an_unavailable_store_changes_nothing(own_store: StoreProcess) -> None:
+    """The boards stay as they are. Changes apply when the store is back."""
     async with process(fresh_settings(own_store.url, store_timeout=Duration(0.3))) as made:
         await made.board_admin.put("b", KISS, "ann")
         await made.registry.look()
@@ -210,7 +210,7 @@ async def test_a_store_that_is_away_changes_nothing(own_store: StoreProcess) -> 
         assert len([line for line in logs if line["event"] == "can't read the definitions of boards"]) == 1
         await made.board_admin.delete("b", "ann")
 
-        async def heard() -> bool:
+        async def is_applied() -> bool:
             return made.registry.ledgers.keys() == {"posts"}
 
-        await eventually(heard)
+        await eventually(is_applied)

@@ -1,4 +1,4 @@
-"""`live boards`: what it tells of the boards of a file and of those made at run time."""
+"""`live boards`: its output for boards of a file and run-time boards."""
 
 import asyncio
 import json
@@ -20,7 +20,7 @@ from tests.harness.settings import fresh_settings
 
 
 async def fill(settings: Settings) -> None:
-    """A board of the file with two records, and one made at run time that is frozen."""
+    """Create a board of the file with two records, and a frozen run-time board."""
     client = connect(settings.store, settings)
     await Ledger(client, rolling_board(), settings).writer.add([make_entry("a"), make_entry("b")])
     board_admin = BoardAdmin(client, settings, Boards([rolling_board()]))
@@ -30,7 +30,7 @@ async def fill(settings: Settings) -> None:
 
 @pytest.fixture
 def run(valkey_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Run the command over a store that is filled; gives what it prints."""
+    """Run the command on a filled store; returns its output."""
     settings = fresh_settings(valkey_url)
     asyncio.run(fill(settings))
     monkeypatch.setenv("LIVE_KEY_PREFIX", settings.key_prefix)
@@ -48,7 +48,7 @@ def run(valkey_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any
 
 
 def test_boards_are_listed(run: Any) -> None:
-    """With records and offset; one that no server has opened yet is told as such."""
+    """With records and offset. A board that no server has opened is marked."""
     boards = json.loads(run("--json"))["boards"]
     assert [(board["board"], board["records"], board["offset"]) for board in boards] == [
         ("posts", 2, 1), ("new", 0, 0), ("ice", 0, 1),
@@ -63,7 +63,7 @@ def test_boards_are_listed(run: Any) -> None:
 
 
 def test_memory_is_measured(run: Any) -> None:
-    """For each board, and reckoned only for the load that was asked for."""
+    """For each board. An estimate is included only if a load is given."""
     posts, new, _ = (board["memory"] for board in json.loads(run("--json", "--memory"))["boards"])
     assert posts["bytes"] > 2 * posts["bytes_per_member"] > 0
     assert "predicted" not in posts
@@ -76,8 +76,8 @@ def test_memory_is_measured(run: Any) -> None:
     assert "are unreliable" in text
 
 
-def test_a_store_that_is_away_is_one_clear_line(tmp_path: Path) -> None:
-    """Status 2, as of every command that could not run."""
+def test_an_unavailable_store_is_one_clear_line(tmp_path: Path) -> None:
+    """With status 2, as for every command that can't run."""
     result = CliRunner().invoke(app, ["boards", "--data-dir", str(tmp_path)])
     assert result.exit_code == 2
     assert "the store is unavailable" in result.stderr

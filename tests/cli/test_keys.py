@@ -1,4 +1,4 @@
-"""`live keys` as its users meet it: real processes on a real store, and what never appears in what they print."""
+"""`live keys` as users see it: real processes on a real store, and no secrets in the output."""
 
 import asyncio
 import base64
@@ -28,7 +28,7 @@ BARE = {name: value for name, value in os.environ.items() if not name.startswith
 
 
 class Commands:
-    """`live keys …` on one store and key prefix."""
+    """`live keys …` with one store and key prefix."""
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
@@ -40,25 +40,25 @@ class Commands:
             env=self.environment, capture_output=True, text=True, timeout=60, check=False,
         )  # fmt: skip
 
-    def done(self, *arguments: str) -> str:
-        """What a command prints that works."""
+    def output_of(self, *arguments: str) -> str:
+        """The output of a command that must succeed."""
         ended = self.run(*arguments)
         assert ended.returncode == 0, ended.stderr
         return ended.stdout
 
     def json(self, *arguments: str) -> dict[str, Any]:
-        answer: dict[str, Any] = json.loads(self.done(*arguments, "--json"))
+        answer: dict[str, Any] = json.loads(self.output_of(*arguments, "--json"))
         return answer
 
     def refused(self, *arguments: str) -> str:
-        """The line that a command is refused with."""
+        """The line with which a command is refused."""
         ended = self.run(*arguments)
         assert (ended.returncode, ended.stdout) == (2, "")
         assert "Traceback" not in ended.stderr
         return ended.stderr
 
     def records(self) -> dict[str, Record]:
-        """What is kept."""
+        """The stored records."""
 
         async def load() -> dict[str, Record]:
             client = connect(self.settings.store, self.settings)
@@ -70,7 +70,7 @@ class Commands:
         return asyncio.run(load())
 
     def identified(self, key: str) -> str:
-        """Whom a key proves."""
+        """The producer that an API key identifies."""
 
         async def identify() -> str:
             client = connect(self.settings.store, self.settings)
@@ -86,19 +86,19 @@ class Commands:
 
 @pytest.fixture
 def commands(valkey_url: str) -> Commands:
-    """The commands, on producers of their own."""
+    """The commands, with own producers."""
     return Commands(fresh_settings(valkey_url))
 
 
 @pytest.fixture
 def folder() -> Iterator[Path]:
-    """A folder with a short path: that of a unix socket may have 107 bytes."""
+    """A folder with a short path, because the path of a unix socket has at most 107 bytes."""
     with tempfile.TemporaryDirectory(prefix="live-") as name:
         yield Path(name)
 
 
-def test_a_key_is_printed_once_and_works(commands: Commands) -> None:
-    """Alone on standard output, for a script to take; what else there is to say goes beside it."""
+def test_an_api_key_is_printed_once_and_works(commands: Commands) -> None:
+    """It is alone on standard output, for scripts. Everything else goes to standard error."""
     ended = commands.run(
         "add", "shop", "--boards", "posts, news", "--any-board", "--verbs", "post,admin", "--rate", "2.5"
     )
@@ -112,15 +112,15 @@ def test_a_key_is_printed_once_and_works(commands: Commands) -> None:
     assert commands.json("add", "shop", "--boards", "*")["boards"] is None
 
 
-def test_no_secret_and_no_digest_is_listed(commands: Commands) -> None:
-    """Neither as text nor as JSON; fingerprints are."""
+def test_secrets_and_digests_are_not_listed(commands: Commands) -> None:
+    """Neither as text nor as JSON. Fingerprints are."""
     first = commands.json("add", "shop")
     key = first["key"]
-    commands.done("add", "other", "--boards", "posts", "--rate", "1000")
-    commands.done("revoke", "other")
+    commands.output_of("add", "other", "--boards", "posts", "--rate", "1000")
+    commands.output_of("revoke", "other")
     secret = key.partition(".")[2]
     digest = digest_of(secret.encode())
-    for printed in (commands.done("list"), commands.done("list", "--json")):
+    for printed in (commands.output_of("list"), commands.output_of("list", "--json")):
         for hidden in (secret, digest.hex(), base64.b64encode(digest).decode(), digest.hex()[:16]):
             assert hidden not in printed
         assert first["fingerprint"] in printed
@@ -131,15 +131,15 @@ def test_no_secret_and_no_digest_is_listed(commands: Commands) -> None:
     assert other["revoked"] >= other["created"]
 
 
-def test_a_producer_changes_over(commands: Commands) -> None:
-    """Two secrets at once, not three; then the first goes by its fingerprint."""
+def test_a_producer_changes_its_api_key(commands: Commands) -> None:
+    """Two secrets may be valid at once, not three. The first one is revoked by its fingerprint."""
     old, new = commands.json("add", "shop"), commands.json("add", "shop")
     assert commands.identified(old["key"]) == commands.identified(new["key"]) == "shop"
     assert "has 2 valid secrets" in commands.refused("add", "shop")
     left = commands.json("revoke", "shop", "--secret", old["fingerprint"])
     assert [secret["fingerprint"] for secret in left["secrets"]] == [new["fingerprint"]]
     assert commands.identified(new["key"]) == "shop"
-    assert "Revoked. Valid secrets of shop: none" in commands.done("revoke", "shop")
+    assert "Revoked. Valid secrets of shop: none" in commands.output_of("revoke", "shop")
 
 
 @pytest.mark.parametrize(
@@ -154,16 +154,16 @@ def test_a_producer_changes_over(commands: Commands) -> None:
         (["list", "--store", "unix:///nowhere/valkey.sock"], "live: the store is unavailable: "),
     ],
 )
-def test_what_can_not_be_done_is_told_in_one_line(commands: Commands, arguments: list[str], line: str) -> None:
-    """With status 2, and nothing is changed."""
+def test_errors_are_one_line(commands: Commands, arguments: list[str], line: str) -> None:
+    """With status 2, and without any change."""
     told = commands.refused(*arguments)
     assert told.startswith(line)
     assert len(told.splitlines()) == 1
     assert commands.records() == {}
 
 
-def test_a_board_that_nobody_knows_is_refused(commands: Commands, folder: Path) -> None:
-    """With the nearest one that there is: in the boards file, or the store; unless it is said to be still to come."""
+def test_an_unknown_board_is_refused(commands: Commands, folder: Path) -> None:
+    """With the most similar board of the boards file or the store, unless --any-board is given."""
     (folder / "boards.toml").write_text('[[board]]\nid = "songs"\n')
     assert "there is no board `postss`; did you mean `posts`?" in commands.refused("add", "shop", "--boards", "postss")
     commands.environment["LIVE_BOARDS"] = str(folder / "boards.toml")
@@ -171,7 +171,7 @@ def test_a_board_that_nobody_knows_is_refused(commands: Commands, folder: Path) 
     assert "--boards: there is no board `nope`; there are: songs. For a board that you create later" in told
     assert commands.records() == {}
     assert commands.json("add", "shop", "--boards", "nope", "--any-board")["boards"] == ["nope"]
-    commands.done("add", "shop", "--boards", "songs")
+    commands.output_of("add", "shop", "--boards", "songs")
 
     async def open_board() -> None:
         async with open_ledger(
@@ -180,48 +180,48 @@ def test_a_board_that_nobody_knows_is_refused(commands: Commands, folder: Path) 
             await ledger.state.open()
 
     asyncio.run(open_board())
-    commands.done("add", "news", "--boards", "news,songs")
-    commands.done("add", "all", "--boards", "*")
+    commands.output_of("add", "news", "--boards", "news,songs")
+    commands.output_of("add", "all", "--boards", "*")
 
 
-def test_without_a_producer_the_list_says_so(commands: Commands) -> None:
+def test_an_empty_list_says_so(commands: Commands) -> None:
     """As text and as JSON."""
-    assert commands.done("list") == "No producer has an API key.\n"
+    assert commands.output_of("list") == "No producer has an API key.\n"
     assert commands.json("list") == {"producers": []}
 
 
 @pytest.mark.parametrize("command", ["add", "list", "revoke"])
-def test_help_teaches(commands: Commands, command: str) -> None:
-    """It says what the command does, and shows an example."""
-    assert f"Example: live keys {command}" in commands.done(command, "--help")
+def test_help_has_a_description_and_an_example(commands: Commands, command: str) -> None:
+    """For every command."""
+    assert f"Example: live keys {command}" in commands.output_of(command, "--help")
 
 
 def test_the_embedded_store_is_used_whether_it_runs_or_not(folder: Path) -> None:
-    """Before the first start, beside a running server, and after it; a directory is made only to make a key."""
+    """Before the first start, next to a running server, and after it. Only `add` creates a data directory."""
     data = folder / "data"
     commands = Commands(fresh_settings("", data_dir=data))
     commands.environment["LIVE_DATA_DIR"] = str(data)
     assert f"there is no data directory {data}" in commands.refused("list")
     assert not data.exists()
-    commands.done("add", "early")
+    commands.output_of("add", "early")
     server = ServerProcess(commands.settings, folder)
     server.start()
     try:
-        commands.done("add", "late")
+        commands.output_of("add", "late")
         assert [producer["id"] for producer in commands.json("list")["producers"]] == ["early", "late"]
         assert server.stop() == 0
     finally:
         if server.process is not None and server.process.poll() is None:
             server.kill()
-    commands.done("revoke", "early")
+    commands.output_of("revoke", "early")
     store = EmbeddedStore(data)
     store.start()
     store.stop()
 
 
-def test_a_server_for_others_wants_a_key(folder: Path) -> None:
-    """Without one it does not start, and says what to do; with one, or told to, it does."""
-    commands = Commands(fresh_settings("", data_dir=folder / "data", host="0.0.0.0"))  # noqa: S104 - it is the point
+def test_a_public_server_needs_an_api_key(folder: Path) -> None:
+    """Without one it does not start and says what to do. With one, or with LIVE_OPEN, it starts."""
+    commands = Commands(fresh_settings("", data_dir=folder / "data", host="0.0.0.0"))  # noqa: S104 - a public address
     commands.environment["LIVE_DATA_DIR"] = str(folder / "data")
     server = ServerProcess(commands.settings, folder)
     with pytest.raises(AssertionError) as caught:
@@ -239,7 +239,7 @@ def test_a_server_for_others_wants_a_key(folder: Path) -> None:
 
 
 def started_and_stopped(server: ServerProcess) -> None:
-    """Start a server, see that it answers, and stop it."""
+    """Start a server, check that it answers, and stop it."""
     server.start()
     assert httpx.get(f"{server.url}/healthz").status_code == 200
     assert server.stop() == 0

@@ -1,4 +1,4 @@
-"""The commands as their users meet them: real processes, their output, their exit status."""
+"""The commands as users see them: real processes, their output, and their exit status."""
 
 import json
 import os
@@ -43,7 +43,7 @@ def live(*arguments: str, **environment: str) -> "subprocess.CompletedProcess[st
 
 
 def refused(*arguments: str, **environment: str) -> list[str]:
-    """The lines that a command is refused with: exit 2, nothing on standard output, no traceback."""
+    """The lines with which a command is refused: exit status 2, nothing on standard output, no traceback."""
     ended = live(*arguments, **environment)
     assert (ended.returncode, ended.stdout) == (2, "")
     assert ended.stderr.startswith("live: ")
@@ -53,7 +53,7 @@ def refused(*arguments: str, **environment: str) -> list[str]:
 
 @pytest.fixture
 def folder() -> Iterator[Path]:
-    """A folder with a short path: that of a unix socket may have 107 bytes."""
+    """A folder with a short path, because the path of a unix socket has at most 107 bytes."""
     with tempfile.TemporaryDirectory(prefix="live-") as name:
         yield Path(name)
 
@@ -72,12 +72,12 @@ def serving(settings: Settings, folder: Path) -> Iterator[ServerProcess]:
 
 
 def own_store(folder: Path, **changes: Any) -> Settings:
-    """Settings with which `serve` starts a store of its own."""
+    """Settings with which `serve` starts its own store."""
     return fresh_settings("", data_dir=folder / "data", **changes)
 
 
 def like(server: ServerProcess, *keys: str) -> dict[str, Any]:
-    """Like some keys."""
+    """Post a like for each key."""
     response = httpx.post(f"{server.url}/v1/events", json=[{"key": key} for key in keys])
     assert response.status_code == 200, response.text
     answer: dict[str, Any] = response.json()
@@ -85,20 +85,20 @@ def like(server: ServerProcess, *keys: str) -> dict[str, Any]:
 
 
 def scores(server: ServerProcess) -> dict[str, int]:
-    """The whole board."""
+    """The scores of the whole board."""
     page = httpx.get(f"{server.url}/v1/boards/posts?limit=1000").json()
     return {record["key"]: record["score"] for record in page["records"]}
 
 
 def warnings(server: ServerProcess) -> list[str]:
-    """What a server has logged as a warning, a line each."""
+    """The warnings in a server's log."""
     lines = [json.loads(line) for line in server.log().splitlines() if line.startswith("{")]
     return [line["event"] for line in lines if line["level"] == "warning"]
 
 
 @pytest.mark.parametrize("command", ["serve", "replay", "load", "audit"])
-def test_help_teaches(command: str) -> None:
-    """It says what the command does, shows an example, and every flag has a meaning."""
+def test_help_has_a_description_an_example_and_all_flags(command: str) -> None:
+    """Every flag has a description."""
     ended = live(command, "--help")
     assert ended.returncode == 0
     assert f"Example: live {command}" in ended.stdout
@@ -109,19 +109,19 @@ def test_help_teaches(command: str) -> None:
 
 
 def test_without_a_command_the_commands_are_listed() -> None:
-    """A newcomer sees where to start."""
+    """New users see where to start."""
     ended = live()
     assert all(command in ended.stdout + ended.stderr for command in ("serve", "replay", "load", "audit", "--demo"))
 
 
-def test_the_version_is_told() -> None:
-    """That of the package."""
+def test_the_version_is_printed() -> None:
+    """It is the version of the package."""
     ended = live("--version")
     assert (ended.returncode, ended.stdout) == (0, f"live {__version__}\n")
 
 
-def test_a_port_that_is_taken_is_told_in_one_line(folder: Path) -> None:
-    """Before a store is started or a file is written."""
+def test_a_port_in_use_is_reported_in_one_line(folder: Path) -> None:
+    """Before a store starts or a file is written."""
     with socket.socket() as other:
         other.bind(("127.0.0.1", 0))
         other.listen()
@@ -132,21 +132,21 @@ def test_a_port_that_is_taken_is_told_in_one_line(folder: Path) -> None:
     assert not (folder / "data").exists()
 
 
-def test_answers_are_not_held_back() -> None:
-    """Without TCP_NODELAY the body of an answer waits until the client has acknowledged its head."""
+def test_answers_are_not_delayed() -> None:
+    """Without TCP_NODELAY, the body of an answer waits until the client has acknowledged its head."""
     with bound_socket(fresh_settings("")) as listener:
         assert listener.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
 
 
 @pytest.mark.parametrize("host", ["nowhere.invalid", "203.0.113.1"])
-def test_an_address_that_is_not_ours_is_told_in_one_line(host: str) -> None:
+def test_an_invalid_address_is_reported_in_one_line(host: str) -> None:
     """A name that does not resolve, or the address of another machine."""
     (line,) = refused("serve", "--host", host, "--port", "0")
     assert line.startswith(f"can't listen on {host} port 0: ")
 
 
-def test_wrong_settings_are_told_all_at_once() -> None:
-    """A line for each variable, and one for a flag."""
+def test_all_invalid_settings_are_reported() -> None:
+    """With a line for each."""
     lines = refused("serve", "--port", "70000", LIVE_WORKERS="many", LIVE_STORE_TIMEOUT="5")
     assert [line.split(":")[0] for line in lines] == [
         "LIVE_PORT (or its flag) = '70000'",
@@ -155,8 +155,8 @@ def test_wrong_settings_are_told_all_at_once() -> None:
     ]
 
 
-def test_a_wrong_boards_file_is_told_all_at_once(folder: Path) -> None:
-    """Its path, then a line for each mistake."""
+def test_all_mistakes_in_a_boards_file_are_reported(folder: Path) -> None:
+    """The path, then a line for each mistake."""
     path = folder / "boards.toml"
     path.write_text(
         '[[board]]\nid = "A"\n[[board]]\nid = "b"\nclock = "sun"\n[[board]]\nid = "b"\nwindow = {slot = "1h"}'
@@ -188,14 +188,14 @@ def test_a_wrong_boards_file_is_told_all_at_once(folder: Path) -> None:
         (["load", "--duration", "10"], "'10' is not a duration; "),
     ],
 )  # fmt: skip
-def test_what_can_not_be_done_is_told_in_one_line(arguments: list[str], line: str) -> None:
-    """What is wrong, and often what to do; exit 2, never a traceback."""
+def test_errors_are_reported_in_one_line(arguments: list[str], line: str) -> None:
+    """With the cause, often with advice, with exit status 2, and never with a traceback."""
     (told,) = refused(*arguments)
     assert told.startswith(line)
 
 
-def test_an_audit_knows_the_boards_made_at_run_time(folder: Path) -> None:
-    """It looks at those of the file and at these, and says which there are when asked for another."""
+def test_an_audit_includes_run_time_boards(folder: Path) -> None:
+    """After those of the file. For an unknown board, it lists the known ones."""
     settings = own_store(folder, anonymous_admin=True)
     options = ("--store", f"unix://{folder}/data/valkey.sock")
     with serving(settings, folder) as server:
@@ -208,7 +208,7 @@ def test_an_audit_knows_the_boards_made_at_run_time(folder: Path) -> None:
 
 
 def test_a_data_directory_has_one_owner(folder: Path) -> None:
-    """A second server on it is told who has it, and harms nothing."""
+    """A second server is refused with the PID of the first, and harms nothing."""
     with serving(own_store(folder), folder) as server:
         assert server.process is not None
         (line,) = refused("serve", "--port", "0", "--data-dir", str(folder / "data"))
@@ -216,8 +216,8 @@ def test_a_data_directory_has_one_owner(folder: Path) -> None:
         assert like(server, "a")["accepted"] == 1
 
 
-def test_a_data_directory_fits_a_socket(folder: Path) -> None:
-    """A path that is too long for a unix socket, or no directory, is told as such."""
+def test_the_path_of_a_data_directory_is_checked(folder: Path) -> None:
+    """Too long for a unix socket, or not a directory."""
     (line,) = refused("serve", "--port", "0", "--data-dir", str(folder / ("d" * 120)))
     assert "is too long for a unix socket (107 bytes): choose a shorter --data-dir" in line
     (folder / "file").write_text("")
@@ -242,8 +242,8 @@ def test_a_data_directory_fits_a_socket(folder: Path) -> None:
         ),
     ],
 )
-def test_what_is_unsafe_about_the_store_is_told(folder: Path, options: list[str], lines: list[str]) -> None:
-    """One line each, and the board is served all the same."""
+def test_unsafe_settings_of_the_store_are_logged(folder: Path, options: list[str], lines: list[str]) -> None:
+    """With one line each. The board is served anyway."""
     store = valkey(folder, *options)
     store.start()
     with serving(fresh_settings(store.url, max_connections=100, max_viewers=100), folder) as server:
@@ -254,7 +254,7 @@ def test_what_is_unsafe_about_the_store_is_told(folder: Path, options: list[str]
 
 
 def test_a_store_that_evicts_is_refused(folder: Path) -> None:
-    """A ranking that may be wrong for ever is not served."""
+    """Its rankings could become wrong."""
     store = valkey(folder, "--maxmemory-policy", "volatile-ttl")
     store.start()
     (line,) = refused("serve", "--store", store.url, "--port", "0")
@@ -262,8 +262,8 @@ def test_a_store_that_evicts_is_refused(folder: Path) -> None:
     store.kill()
 
 
-def test_data_is_kept_over_a_restart(folder: Path) -> None:
-    """A stopped server ends with status 0, with viewers and all; started again it shows what it had counted."""
+def test_data_is_kept_after_a_restart(folder: Path) -> None:
+    """A server with viewers stops with status 0. After a restart, its counts are still there."""
     settings = own_store(folder)
     with serving(settings, folder) as server:
         like(server, "a", "b", "a")
@@ -277,8 +277,8 @@ def test_data_is_kept_over_a_restart(folder: Path) -> None:
         assert "Traceback" not in server.log()
 
 
-def test_a_server_stops_in_the_middle_of_a_storm(folder: Path) -> None:
-    """Whoever was answered has been counted; the end comes within ten seconds, without a traceback."""
+def test_a_server_stops_under_load(folder: Path) -> None:
+    """Every acknowledged event is counted. The server stops within ten seconds and without a traceback."""
     settings = own_store(folder)
     counted: list[int] = []
 

@@ -1,1 +1,1 @@
-"""Attacks that once worked, or that must never work, against real servers."""
+"""Attacks that once worked, or must never work, on real servers."""

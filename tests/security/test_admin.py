@@ -1,4 +1,4 @@
-"""Who changes boards and records: nobody without an admin API key, unless the operator says so and it is safe."""
+"""Only admin API keys can change boards and records, unless the operator says otherwise and it is safe."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -44,7 +44,7 @@ PROXY_FIELDS = [
 
 
 async def statuses(client: httpx.AsyncClient, **headers: str) -> list[int]:
-    """What each change is answered."""
+    """The status of each change."""
     return [(await client.request(*change[:2], json=change[2], headers=headers)).status_code for change in CHANGES]
 
 
@@ -61,8 +61,8 @@ async def server(store: str, *, plain: bool = False, **changes: Any) -> AsyncIte
 
 @pytest.mark.parametrize("open_to_all", [False, True])
 @pytest.mark.parametrize("plain", [False, True])
-async def test_nobody_changes_boards_without_a_key(valkey_url: str, *, open_to_all: bool, plain: bool) -> None:
-    """Not from the same machine either; whoever tries is told how to make one."""
+async def test_boards_can_not_be_changed_without_an_api_key(valkey_url: str, *, open_to_all: bool, plain: bool) -> None:
+    """Not even from the same machine. The detail says how to create a key."""
     async with server(valkey_url, plain=plain, open=open_to_all) as client:
         assert (await client.post("/v1/events", json={"key": "a"})).status_code == 200
         assert await statuses(client) == [401] * len(CHANGES)
@@ -72,8 +72,8 @@ async def test_nobody_changes_boards_without_a_key(valkey_url: str, *, open_to_a
 
 
 @pytest.mark.parametrize("plain", [False, True])
-async def test_an_operator_may_let_this_machine_do_so(valkey_url: str, *, plain: bool) -> None:
-    """By its own names and with no proxy between; a page of another origin still may not."""
+async def test_an_operator_may_allow_anonymous_changes_from_this_machine(valkey_url: str, *, plain: bool) -> None:
+    """Through a local name and without a proxy. Pages of other origins are still refused."""
     allowed = {"anonymous_admin": True, "allowed_hosts": ("board.test",)}
     async with server(valkey_url, plain=plain, **allowed) as client:
         await client.post("/v1/events", json={"key": "a"})
@@ -86,8 +86,8 @@ async def test_an_operator_may_let_this_machine_do_so(valkey_url: str, *, plain:
         assert [status // 100 for status in await statuses(client)] == [2] * len(CHANGES)
 
 
-async def test_an_admin_key_closes_no_door_and_a_producers_key_does(valkey_url: str) -> None:
-    """Only who posts is asked for a key once there are such keys; then nobody is an anonymous admin either."""
+async def test_only_a_producers_api_key_makes_keys_mandatory_for_posting(valkey_url: str) -> None:
+    """An admin key does not. Once a producer has a key, anonymous requests are refused, including changes."""
     settings = fresh_settings(valkey_url, anonymous_admin=True)
     store = connect(valkey_url, settings)
     producers = ProducerStore(store, settings.key_prefix)
@@ -100,10 +100,10 @@ async def test_an_admin_key_closes_no_door_and_a_producers_key_does(valkey_url: 
         assert (await client.get("/v1/trail")).status_code == 200
         await producers.add("shop", Scope())
 
-        async def closed() -> bool:
+        async def is_closed() -> bool:
             return (await client.post("/v1/events", json={"key": "a"})).status_code == 401
 
-        await eventually(closed)
+        await eventually(is_closed)
         assert await statuses(client) == [401] * len(CHANGES)
         assert (await client.get("/v1/trail", headers=key)).status_code == 200
         await producers.revoke("shop")
@@ -111,8 +111,8 @@ async def test_an_admin_key_closes_no_door_and_a_producers_key_does(valkey_url: 
     await store.aclose()
 
 
-async def test_an_operator_decides_which_role_changes_boards(valkey_url: str) -> None:
-    """By default not the one that shows boards to everybody; a process without these routes knows none of them."""
+async def test_an_operator_chooses_the_role_that_changes_boards(valkey_url: str) -> None:
+    """By default not the public one. A process of another role does not have these routes."""
     settings = fresh_settings(valkey_url, anonymous_admin=True)
     wanted = {"ingest": True, "viewers": False}
     for _ in range(2):

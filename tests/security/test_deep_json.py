@@ -1,4 +1,4 @@
-"""JSON that is nested too deeply is the sender's fault on every route, at every depth, and never the server's."""
+"""Too deeply nested JSON is a client error on every route and at every depth, never a server error."""
 
 import base64
 from collections.abc import AsyncIterator
@@ -25,7 +25,7 @@ votes = { per_key = 1, registered = true }
 id = "posts"
 """
 LEVELS = 32
-# Each parser gives up at a depth of its own, somewhere below a thousand levels.
+# Each parser gives up at its own depth, somewhere below a thousand levels.
 DEPTHS = [*range(LEVELS - 1, LEVELS + 3), *range(850, 1010), 2000, 10_000]
 CHANGES = [
     ("PUT", "/v1/boards/fresh"),
@@ -46,7 +46,7 @@ EVENTS = {
 
 
 def nested(levels: int) -> bytes:
-    """Objects inside of objects."""
+    """Nested objects."""
     return b'{"a":' * (levels - 1) + b"{}" + b"}" * (levels - 1)
 
 
@@ -61,8 +61,8 @@ async def server(store: str) -> AsyncIterator[httpx.AsyncClient]:
 
 
 @pytest.mark.parametrize(("method", "path"), CHANGES)
-async def test_a_change_that_is_nested_too_deeply(valkey_url: str, method: str, path: str) -> None:
-    """Deeper than the documented 32 levels is `malformed_body`; what is less deep is judged by its content."""
+async def test_a_deeply_nested_change_is_refused(valkey_url: str, method: str, path: str) -> None:
+    """More than 32 levels are `malformed_body`; fewer are validated by content."""
     async with server(valkey_url) as client:
         for depth in DEPTHS:
             response = await client.request(
@@ -77,8 +77,8 @@ async def test_a_change_that_is_nested_too_deeply(valkey_url: str, method: str, 
 
 
 @pytest.mark.parametrize("kind", EVENTS)
-async def test_events_that_are_nested_too_deeply(valkey_url: str, kind: str) -> None:
-    """The body is refused with 400, or the one event by its index; a socket answers with the same problem."""
+async def test_deeply_nested_events_are_refused(valkey_url: str, kind: str) -> None:
+    """The body is refused with 400, or the event by its index."""
     media_type, body = EVENTS[kind]
     async with server(valkey_url) as client:
         for depth in DEPTHS:
@@ -90,8 +90,8 @@ async def test_events_that_are_nested_too_deeply(valkey_url: str, kind: str) -> 
         assert last in response.text
 
 
-async def test_a_socket_and_a_cursor_that_are_nested_too_deeply(valkey_url: str) -> None:
-    """The producer's socket stays open and answers the next message; a cursor is refused."""
+async def test_a_deeply_nested_message_or_cursor_is_refused(valkey_url: str) -> None:
+    """The producer's WebSocket stays open and answers the next message. The cursor is refused."""
     async with server(valkey_url) as client:
         async with connect(str(client.base_url).replace("http", "ws") + "/v1/events/live") as socket:
             for depth in DEPTHS[:-1]:

@@ -1,4 +1,4 @@
-"""One client takes all that it can get: descriptors, places, memory. The others are served."""
+"""One client takes everything it can get: file descriptors, places, memory. Others are still served."""
 
 import asyncio
 import socket as sockets
@@ -29,7 +29,7 @@ STRANGER = "127.0.0.9"  # another address of this machine
 
 @contextmanager
 def started(store: str, folder: Path, python: str = sys.executable, **changes: Any) -> Iterator[ServerProcess]:
-    """A server process of its own."""
+    """A server process."""
     server = ServerProcess(fresh_settings(store, **changes), folder, python)
     server.start()
     try:
@@ -39,7 +39,7 @@ def started(store: str, folder: Path, python: str = sys.executable, **changes: A
 
 
 def with_files(folder: Path, soft: int, hard: int) -> str:
-    """A Python that may open so many files."""
+    """A Python launcher with a limit of open files."""
     launcher = folder / f"python-{soft}-{hard}"
     launcher.write_text(f'#!/bin/sh\nulimit -Sn {soft} && ulimit -Hn {hard} && exec {sys.executable} "$@"\n')
     launcher.chmod(0o700)
@@ -80,7 +80,7 @@ async def is_served(url: str) -> bool:
 
 
 async def test_the_soft_limit_of_open_files_is_raised(valkey_url: str, tmp_path: Path) -> None:
-    """A login shell's 64 is no reason to turn viewers away."""
+    """A login shell's limit of 64 must not refuse viewers."""
     with started(valkey_url, tmp_path, with_files(tmp_path, 64, 4096)) as server:
         async with AsyncExitStack() as stack:
             for _ in range(200):
@@ -90,8 +90,8 @@ async def test_the_soft_limit_of_open_files_is_raised(valkey_url: str, tmp_path:
             assert await is_served(server.url)
 
 
-async def test_viewers_leave_descriptors_to_producers_and_health(valkey_url: str, tmp_path: Path) -> None:
-    """With few open files the limits are lowered and the log says so: a viewer too many is told, and others served."""
+async def test_viewers_leave_file_descriptors_to_producers_and_health(valkey_url: str, tmp_path: Path) -> None:
+    """With few open files the server lowers its limits and logs it. Excess viewers are refused, others are served."""
     with started(valkey_url, tmp_path, with_files(tmp_path, 300, 300)) as server:
         assert "too few file descriptors" in server.log()
         async with AsyncExitStack() as stack:
@@ -103,14 +103,14 @@ async def test_viewers_leave_descriptors_to_producers_and_health(valkey_url: str
                     break
             assert head.startswith(b"HTTP/1.1 503 ")
             assert await is_served(server.url)
-            for _ in range(300):  # connections that say nothing
+            for _ in range(300):  # silent connections
                 await stack.enter_async_context(from_address(server.url, STRANGER))
             assert await is_served(server.url)
         assert "Traceback" not in server.log()
 
 
-async def test_one_address_cannot_take_every_place(valkey_url: str, tmp_path: Path, effort: int) -> None:
-    """Slow requests from one address fill all places that there are; every request of others is served."""
+async def test_one_address_can_not_take_every_place(valkey_url: str, tmp_path: Path, effort: int) -> None:
+    """Slow requests from one address fill all places, and every request of others is served."""
     with started(valkey_url, tmp_path, max_connections=64, max_address_connections=64) as server:
         async with AsyncExitStack() as stack:
 
@@ -124,7 +124,7 @@ async def test_one_address_cannot_take_every_place(valkey_url: str, tmp_path: Pa
 
             slow = [asyncio.create_task(come()) for _ in range(200)]
             try:
-                await eventually(lambda: has_taken(server, 60))
+                await eventually(lambda: has_at_least(server, 60))
                 served = [await is_served(server.url) for _ in range(50 * effort)]
             finally:
                 for task in slow:
@@ -133,8 +133,8 @@ async def test_one_address_cannot_take_every_place(valkey_url: str, tmp_path: Pa
         assert all(served), f"{served.count(False)} of {len(served)} not served"
 
 
-async def test_the_limit_of_an_address_is_its_own(valkey_url: str, tmp_path: Path) -> None:
-    """Busy connections of one address reach its limit: it is told, others are served."""
+async def test_the_limit_of_an_address_does_not_affect_others(valkey_url: str, tmp_path: Path) -> None:
+    """Busy connections of one address reach its limit: more are refused, others are served."""
     with started(valkey_url, tmp_path, max_connections=64, max_address_connections=2) as server:
         async with AsyncExitStack() as stack:
             for _ in range(2):
@@ -147,8 +147,8 @@ async def test_the_limit_of_an_address_is_its_own(valkey_url: str, tmp_path: Pat
             assert await is_served(server.url)
 
 
-async def test_unread_answers_keep_their_places(valkey_url: str, tmp_path: Path) -> None:
-    """Answers of megabytes that nobody reads: no more connections are held than there are places."""
+async def test_connections_with_unread_answers_keep_their_places(valkey_url: str, tmp_path: Path) -> None:
+    """Nobody reads large answers: the server never holds more connections than places."""
     changes: dict[str, Any] = {"max_connections": 10, "max_limit": 3000, "slow_timeout": Duration(60)}
     with started(valkey_url, tmp_path, **changes) as server:
         await fill(server.url, 3000)
@@ -157,12 +157,12 @@ async def test_unread_answers_keep_their_places(valkey_url: str, tmp_path: Path)
                 wire = await stack.enter_async_context(from_address(server.url, STRANGER, window=4096))
                 with suppress(ConnectionError):
                     await wire.send(request("GET", "/v1/boards/posts?limit=3000"))
-            await eventually(lambda: has_places(server, 10))
+            await eventually(lambda: has_at_most(server, 10))
             await eventually(lambda: is_served(server.url))
 
 
-async def test_unread_bytes_have_a_budget(valkey_url: str, tmp_path: Path) -> None:
-    """When more waits for clients than `max_unread`, the connection that has taken nothing for longest is dropped."""
+async def test_unread_bytes_are_limited(valkey_url: str, tmp_path: Path) -> None:
+    """When more than `max_unread` bytes wait, the connection that made no progress for longest is dropped."""
     changes: dict[str, Any] = {"max_unread": 4_000_000, "max_limit": 3000, "slow_timeout": Duration(60)}
     with started(valkey_url, tmp_path, **changes) as server:
         await fill(server.url, 3000)
@@ -182,25 +182,25 @@ async def test_unread_bytes_have_a_budget(valkey_url: str, tmp_path: Path) -> No
 
 
 async def fill(url: str, records: int) -> None:
-    """Give a board so many records with long keys."""
+    """Post `records` records with long keys."""
     async with httpx.AsyncClient(base_url=url, timeout=30) as client:
         for first in range(0, records, 500):
             events = [{"key": f"{number}-".ljust(1000, "x")} for number in range(first, first + 500)]
             assert (await client.post("/v1/events", json=events)).status_code == 200
 
 
-async def has_taken(server: ServerProcess, least: int) -> bool:
+async def has_at_least(server: ServerProcess, least: int) -> bool:
     """Whether the stranger holds so many connections."""
     return held_by_stranger(server) >= least
 
 
-async def has_places(server: ServerProcess, most: int) -> bool:
-    """Whether the process holds no more sockets of the stranger than there are places."""
+async def has_at_most(server: ServerProcess, most: int) -> bool:
+    """Whether the stranger holds no more connections than there are places."""
     return held_by_stranger(server) <= most
 
 
 def held_by_stranger(server: ServerProcess) -> int:
-    """The connections from the stranger's address that are established, as the kernel has them."""
+    """The number of established connections from the stranger's address, from the kernel's table."""
     assert server.process is not None
     lines = Path(f"/proc/{server.process.pid}/net/tcp").read_text(encoding="ascii").splitlines()[1:]
     port = f":{httpx.URL(server.url).port:04X}"
@@ -209,7 +209,7 @@ def held_by_stranger(server: ServerProcess) -> int:
 
 
 def memory(server: ServerProcess) -> int:
-    """The resident set of the server, in bytes."""
+    """The resident memory of the server in bytes."""
     assert server.process is not None
     lines = Path(f"/proc/{server.process.pid}/status").read_text(encoding="ascii").splitlines()
     (kilobytes,) = [line.split()[1] for line in lines if line.startswith("VmRSS:")]
@@ -217,8 +217,10 @@ def memory(server: ServerProcess) -> int:
 
 
 @pytest.mark.parametrize("reads", [False, True], ids=["reads nothing", "reads slowly"])
-async def test_a_flood_of_pings_fills_no_memory(valkey_url: str, tmp_path: Path, effort: int, *, reads: bool) -> None:
-    """A viewer that pings without end is closed, or not read; what it makes the server keep is below a megabyte."""
+async def test_a_flood_of_pings_does_not_fill_the_memory(
+    valkey_url: str, tmp_path: Path, effort: int, *, reads: bool
+) -> None:
+    """A viewer that sends endless pings is closed or not read; the server keeps less than 5 MB for it."""
     with started(valkey_url, tmp_path) as server:
         await is_served(server.url)
         before = memory(server)
@@ -238,8 +240,10 @@ async def test_a_flood_of_pings_fills_no_memory(valkey_url: str, tmp_path: Path,
 
 
 @pytest.mark.parametrize("upgrade", ["websocket", "h2c"])
-async def test_every_upgrade_is_answered_and_counted(valkey_url: str, tmp_path: Path, upgrade: str) -> None:
-    """A POST that asks for an upgrade is a POST: it has its answer, and its connection a place and a deadline."""
+async def test_every_upgrade_has_an_answer_a_place_and_a_deadline(
+    valkey_url: str, tmp_path: Path, upgrade: str
+) -> None:
+    """A POST with an upgrade is answered as a POST, and its connection counts."""
     fields = (("Connection", "Upgrade"), ("Upgrade", upgrade), ("Sec-WebSocket-Version", "13"))
     with started(valkey_url, tmp_path, max_connections=20, idle_timeout=Duration(1)) as server:
         async with AsyncExitStack() as stack:
@@ -247,6 +251,6 @@ async def test_every_upgrade_is_answered_and_counted(valkey_url: str, tmp_path: 
                 wire = await stack.enter_async_context(from_address(server.url, STRANGER))
                 await wire.send(request("POST", "/v1/events", JSON, ("Content-Length", "11"), *fields, body=ONE))
                 assert statuses([await wire.answer()]) == [200]
-            await eventually(lambda: has_places(server, 20))
+            await eventually(lambda: has_at_most(server, 20))
             assert await is_served(server.url)
-            await eventually(lambda: has_places(server, 0))
+            await eventually(lambda: has_at_most(server, 0))

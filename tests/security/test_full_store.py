@@ -1,4 +1,4 @@
-"""A store that is full: events are refused, and whatever frees memory goes on until there is room again."""
+"""A full store refuses events, and everything that frees memory still works."""
 
 import itertools
 from pathlib import Path
@@ -26,8 +26,8 @@ window = { rolling = "4s", slot = "1s" }
 
 
 @pytest.mark.timeout(120)
-async def test_a_full_store_makes_room_by_itself(tmp_path: Path) -> None:
-    """Slots leave and boards are deleted though not one event more can be counted; then events count again."""
+async def test_a_full_store_recovers(tmp_path: Path) -> None:
+    """Slots expire and boards can be deleted although no event can be counted. Then events count again."""
     (tmp_path / "boards.toml").write_text(BOARDS)
     settings = fresh_settings(
         "", data_dir=tmp_path / "d", boards=tmp_path / "boards.toml", store_memory=Size(16 * 1024**2), rate=0,
@@ -42,36 +42,38 @@ async def test_a_full_store_makes_room_by_itself(tmp_path: Path) -> None:
         async with httpx.AsyncClient(base_url=server.url, headers=headers, timeout=30) as client:
             numbers = itertools.count()
 
-            async def made() -> bool:
+            async def is_created() -> bool:
                 return (await client.put("/v1/boards/big", json={"source": ["big"]})).status_code < 300
 
-            await eventually(made)
+            await eventually(is_created)
 
-            async def refused(kind: str) -> bool:
-                """Send new keys until they are refused."""
+            async def is_refused(kind: str) -> bool:
+                """Send new members until they are refused."""
                 for _ in range(20):
                     keys = [f"{kind}-{next(numbers)}-{'x' * 900}" for _ in range(500)]
                     response = await client.post("/v1/events", json=[{"key": key, "type": kind} for key in keys])
                     if response.status_code != 200:
                         assert response.status_code == 503
-                        return bool(response.json()["code"] == "store_unavailable")  # it may have been slow before
+                        return bool(
+                            response.json()["code"] == "store_unavailable"
+                        )  # at first, the store may only have been slow
                 return False
 
             await client.post("/v1/events", json=[{"key": f"s{i}", "type": "short"} for i in range(1000)])
-            await eventually(lambda: refused("big"), 60)
+            await eventually(lambda: is_refused("big"), 60)
 
-            async def left() -> bool:
+            async def is_empty() -> bool:
                 return bool((await client.get("/v1/boards/short")).json()["rank_count"] == 0)
 
-            await eventually(left, 30)
+            await eventually(is_empty, 30)
             assert (await client.get("/v1/boards/big?limit=1")).status_code == 200
             assert (await client.delete("/v1/boards/big")).status_code == 204
 
-            async def counted() -> bool:
+            async def is_counted() -> bool:
                 response = await client.post("/v1/events", json={"key": "a", "type": "short"})
                 return response.status_code == 200 and response.json()["accepted"] == 1
 
-            await eventually(counted, 20)
+            await eventually(is_counted, 20)
             assert (await client.get("/readyz")).status_code == 200
     finally:
         await store.aclose()

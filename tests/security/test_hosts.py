@@ -1,4 +1,4 @@
-"""Requests for hosts that are not ours, on every way in: HTTP, events of a stream, and both WebSockets."""
+"""Requests for foreign hosts, on every route: HTTP, event streams, and both WebSockets."""
 
 import random
 from collections.abc import AsyncIterator
@@ -55,7 +55,7 @@ HOSTS = {
     "like ours": (("localhost.rebind.test",), 421),
     "like an address": (("127.0.0.1.rebind.test",), 421),
     "short address": (("127.1",), 421),
-    "any address": (("0.0.0.0",), 421),  # noqa: S104 - a host that is asked for
+    "any address": (("0.0.0.0",), 421),  # noqa: S104 - the value of a Host header
     "any IPv6 address": (("[::]",), 421),
     "another address": (("192.0.2.1",), 421),
     "localhost": (("LOCALHOST:1",), 200),
@@ -70,14 +70,14 @@ HOSTS = {
 
 @pytest_asyncio.fixture(loop_scope="module", scope="module", params=[False, True], ids=["ours", "plain"])
 async def url(valkey_url: str, request: pytest.FixtureRequest) -> AsyncIterator[str]:
-    """A server without API keys, under our protocols and under plain uvicorn."""
+    """A server without API keys, on our protocol and on plain uvicorn."""
     settings = fresh_settings(valkey_url, allowed_hosts=(), anonymous_admin=True)
     async with run_server(settings, [rolling_board()], plain=request.param) as url:
         yield url
 
 
 async def ask(url: str, way: str, hosts: tuple[str, ...], *fields: tuple[str, str], target: str = "") -> int:
-    """The status of a request that names these hosts."""
+    """The status of a request with these Host fields."""
     line, own, body, _ = WAYS[way]
     method, _, path = line.partition(" ")
     named = [("Host", host) for host in hosts]
@@ -94,14 +94,14 @@ async def ask(url: str, way: str, hosts: tuple[str, ...], *fields: tuple[str, st
 
 @pytest.mark.parametrize("name", HOSTS)
 async def test_only_loopback_names_are_answered(url: str, name: str) -> None:
-    """Anything malformed is 400, any other name 421, whatever is asked for."""
+    """Malformed hosts are 400, other names 421, on every route."""
     hosts, status = HOSTS[name]
     for way in WAYS if status != 200 else ("page", "viewer"):
         assert await ask(url, way, hosts) == (status if status != 200 else WAYS[way][3]), way
 
 
-async def test_pages_of_other_origins_write_nothing_anonymously(url: str) -> None:
-    """A browser tells whose page asks; without an API key only our own may make it write."""
+async def test_pages_of_other_origins_can_not_write_anonymously(url: str) -> None:
+    """Browsers send the origin of a page. Without an API key, only the server's own pages may write."""
     for origin in (
         "http://evil.test",
         "null",
@@ -116,15 +116,15 @@ async def test_pages_of_other_origins_write_nothing_anonymously(url: str) -> Non
         assert await ask(url, "producer", ("localhost",), ("Origin", own)) == 101
 
 
-async def test_two_origins_are_none_of_ours(url: str) -> None:
-    """Whichever is the true one."""
+async def test_two_origins_are_refused(url: str) -> None:
+    """In either order."""
     twice = (("Origin", "http://localhost"), ("Origin", "http://evil.test"))
     assert await ask(url, "post", ("localhost",), *twice) == 403
     assert await ask(url, "post", ("localhost",), *twice[::-1]) == 403
 
 
-async def test_a_url_as_the_target_names_the_host(valkey_url: str) -> None:
-    """It counts, and not the field beside it (RFC 9112, section 3.2.2). No browser sends one to a server."""
+async def test_the_host_of_an_absolute_target_counts(valkey_url: str) -> None:
+    """It replaces the Host field (RFC 9112, section 3.2.2). Browsers never send such a target to a server."""
     async with run_server(fresh_settings(valkey_url), [rolling_board()]) as url:
         for way in ("post", "page", "viewer"):
             path = WAYS[way][0].partition(" ")[2]
@@ -146,8 +146,8 @@ HEADS = [
 
 
 @pytest.mark.parametrize("head", HEADS)
-async def test_a_field_is_not_made_a_host(url: str, head: str) -> None:
-    """Whatever a lenient reader might make of it."""
+async def test_malformed_fields_do_not_become_a_host(url: str, head: str) -> None:
+    """Even if a lenient parser would accept them."""
     async with connected(url) as wire:
         await wire.send(f"GET /v1/boards HTTP/1.1\r\n{head}\r\nConnection: close\r\n\r\n".encode("latin-1"))
         answer = await wire.rest()
@@ -161,18 +161,18 @@ PIECES = [
 ]  # fmt: skip
 
 
-async def test_no_host_that_is_taken_means_another_to_a_browser(url: str, effort: int) -> None:
-    """Made of pieces of good and bad ones: what is answered is a loopback name to a reader of URLs, too."""
-    chosen, taken = random.Random(4), 0
+async def test_no_accepted_host_means_another_to_a_browser(url: str, effort: int) -> None:
+    """Random combinations of valid and invalid pieces: an accepted host is a loopback name for a URL parser too."""
+    chosen, accepted = random.Random(4), 0
     for _ in range(300 * effort):
         host = "".join(chosen.choices(PIECES, k=chosen.randint(1, 5)))
         status = await ask(url, "metrics", (host,))
         assert status in {200, 400, 421}, host
         if status == 200:
-            taken += 1
+            accepted += 1
             try:
                 name = URL(f"http://{host.strip()}/").host
             except InvalidURL:
-                pytest.fail(f"{host!r} is no host to a reader of URLs")
+                pytest.fail(f"{host!r} is not a host for a URL parser")
             assert is_own_name(name.lower().removesuffix(".")), host
-    assert taken
+    assert accepted

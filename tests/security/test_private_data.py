@@ -1,4 +1,4 @@
-"""Another user of the machine: reads nothing in the data directory, and does not keep its owner from starting."""
+"""Another user of the machine can't read the data directory, nor keep its owner from starting."""
 
 import os
 import pwd
@@ -31,7 +31,7 @@ pytestmark = [
 
 STRANGER: Final = pwd.getpwnam("nobody").pw_uid
 
-# Tries to open everything below a folder, by the names that its owner told; prints what it could.
+# Tries to open the given paths; prints those that it could open.
 READ: Final = """
 for path in sys.argv[1:]:
     for flags in (os.O_RDONLY, os.O_WRONLY):
@@ -41,7 +41,7 @@ for path in sys.argv[1:]:
             continue
         print(path)
 """
-# Holds the lock in a child whose parent has ended, so that nobody knows who asked for it.
+# Holds the lock in a child whose parent has ended, so that the holder is unknown.
 HOLD: Final = """
 lock = os.open(sys.argv[1], os.O_RDONLY)
 fcntl.flock(lock, fcntl.LOCK_EX)
@@ -55,8 +55,8 @@ time.sleep(60)
 
 
 def as_stranger(script: str, *arguments: Path) -> str:
-    """Run a script as another user; what it prints."""
-    # It becomes the other user by itself, who may not be able to start the interpreter of this checkout.
+    """Run a script as another user; returns its output."""
+    # The script changes the user itself, because another user may not be able to start this interpreter.
     become = f"import fcntl, os, sys, time; os.setgroups([]); os.setgid({STRANGER}); os.setuid({STRANGER})\n"
     command = [sys.executable, "-c", become + script, *map(str, arguments)]
     ended = subprocess.run(command, capture_output=True, text=True, check=False, cwd="/")
@@ -76,26 +76,26 @@ def holding(lock: Path) -> Iterator[None]:
 
 @pytest.fixture
 def folder() -> Iterator[Path]:
-    """A folder that every user can look into."""
+    """A folder that every user can enter."""
     made = Path(tempfile.mkdtemp(prefix="live-private-"))
     made.chmod(0o755)
     yield made
     shutil.rmtree(made)
 
 
-def everything(data: Path) -> list[Path]:
-    """Every file and folder there is."""
+def all_paths(data: Path) -> list[Path]:
+    """All files and folders."""
     return [data, *data.rglob("*")]
 
 
 def expose(data: Path) -> None:
     """Open a data directory to everybody, as earlier versions and copies do."""
-    for path in everything(data):
+    for path in all_paths(data):
         path.chmod(0o755 if path.is_dir() else 0o644)
 
 
-async def add_key(settings: Settings, store: EmbeddedStore) -> None:
-    """Put the digest of an API key into the store."""
+async def add_api_key(settings: Settings, store: EmbeddedStore) -> None:
+    """Store the digest of an API key."""
     client = connect(store.url, settings)
     client.witness.active = True
     client.witness.require_keys()
@@ -103,33 +103,33 @@ async def add_key(settings: Settings, store: EmbeddedStore) -> None:
     await client.aclose()
 
 
-async def test_nothing_is_there_to_be_read(folder: Path) -> None:
-    """Whatever the umask of the process that starts the store; also in a directory that was open before."""
+async def test_other_users_can_read_nothing(folder: Path) -> None:
+    """Whatever the umask of the server's process, and even if the directory was open before."""
     data = folder / "d"
     settings = fresh_settings("", data_dir=data)
     before = os.umask(0)
     store = EmbeddedStore(data)
     try:
         store.start()
-        await add_key(settings, store)
+        await add_api_key(settings, store)
         shared = SharedPositions(data, settings.key_prefix)
         shared.note("posts", "e1", 1)
         shared.close()
-        assert len(everything(data)) > 5
-        assert as_stranger(READ, *everything(data)) == ""
+        assert len(all_paths(data)) > 5
+        assert as_stranger(READ, *all_paths(data)) == ""
         store.stop()
         expose(data)
-        assert as_stranger(READ, *everything(data)) != ""
+        assert as_stranger(READ, *all_paths(data)) != ""
         store = EmbeddedStore(data)
         store.start()
-        assert as_stranger(READ, *everything(data)) == ""
+        assert as_stranger(READ, *all_paths(data)) == ""
     finally:
         os.umask(before)
         store.stop()
 
 
-def test_a_lock_that_somebody_else_holds_does_not_block(folder: Path) -> None:
-    """One that was opened while the directory was open to all; and it never blocks again."""
+def test_a_lock_held_by_another_user_does_not_block(folder: Path) -> None:
+    """The lock may have been opened while the directory was open; afterwards it never blocks."""
     data = folder / "d"
     for content in ("", "1", "999999"):
         data.mkdir(exist_ok=True)
@@ -149,8 +149,8 @@ def test_a_lock_that_somebody_else_holds_does_not_block(folder: Path) -> None:
         assert (data / "lock").stat().st_mode & 0o077 == 0
 
 
-def test_an_owner_of_an_earlier_version_keeps_its_lock(folder: Path) -> None:
-    """Its lock file is open to others, and it holds it: nobody else starts."""
+def test_a_server_of_an_earlier_version_keeps_its_lock(folder: Path) -> None:
+    """Its lock file is open to others, but it holds the lock, so no other server starts."""
     data = folder / "d"
     store = EmbeddedStore(data)
     store.start()
@@ -162,8 +162,8 @@ def test_an_owner_of_an_earlier_version_keeps_its_lock(folder: Path) -> None:
         store.stop()
 
 
-def test_a_lock_of_somebody_else_is_no_lock(folder: Path) -> None:
-    """In a directory into which everybody could write."""
+def test_a_lock_file_of_another_user_is_replaced(folder: Path) -> None:
+    """In a directory that was writable by everybody."""
     data = folder / "d"
     data.mkdir()
     (data / "lock").touch()
@@ -177,8 +177,8 @@ def test_a_lock_of_somebody_else_is_no_lock(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("name", [".", "valkey.log", "appendonlydir"])
-def test_what_belongs_to_somebody_else_is_refused(folder: Path, name: str) -> None:
-    """With advice, for nobody knows what is in it."""
+def test_files_of_another_user_are_refused(folder: Path, name: str) -> None:
+    """With advice, because their content is unknown."""
     data = folder / "d"
     (data / "appendonlydir").mkdir(parents=True)
     (data / "valkey.log").touch()
@@ -187,16 +187,16 @@ def test_what_belongs_to_somebody_else_is_refused(folder: Path, name: str) -> No
         EmbeddedStore(data).start()
 
 
-def test_a_directory_of_all_users_is_refused(folder: Path) -> None:
-    """One such as /tmp is not closed to everybody by mistake, nor is what else stands in it."""
+def test_a_directory_shared_by_all_users_is_refused(folder: Path) -> None:
+    """A directory such as /tmp must not be closed by mistake."""
     folder.chmod(0o1777)
     with pytest.raises(SetupError, match="shared by all users"):
         make_private(folder)
     assert folder.stat().st_mode & 0o7777 == 0o1777
 
 
-def test_files_that_are_not_ours_are_left_alone(folder: Path) -> None:
-    """A directory that is used for other things too."""
+def test_unrelated_files_are_not_changed(folder: Path) -> None:
+    """The directory may have other uses."""
     other = folder / "notes.txt"
     other.touch()
     other.chmod(0o644)
@@ -205,14 +205,14 @@ def test_files_that_are_not_ours_are_left_alone(folder: Path) -> None:
     assert folder.stat().st_mode & 0o777 == 0o700
 
 
-def test_a_server_with_a_store_elsewhere_closes_its_directory_too(folder: Path, valkey_url: str) -> None:
-    """What it knows of the store stands there."""
+def test_a_server_with_an_external_store_closes_its_directory(folder: Path, valkey_url: str) -> None:
+    """It keeps its knowledge of the store there."""
     settings = fresh_settings(valkey_url, data_dir=folder / "d")
     (folder / "d").mkdir(mode=0o755)
     server = ServerProcess(settings, folder)
     server.start()
     try:
         assert (folder / "d" / f"witness-{settings.key_prefix}.json").exists()
-        assert as_stranger(READ, *everything(folder / "d")) == ""
+        assert as_stranger(READ, *all_paths(folder / "d")) == ""
     finally:
         server.kill()

@@ -1,4 +1,4 @@
-"""Who is who behind a proxy: limits and rates of one client are not another's, and nobody makes up an address."""
+"""Clients behind a proxy have separate limits and rates, and can't forge their address."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -19,7 +19,7 @@ pytestmark = [pytest.mark.security, pytest.mark.skipif(NGINX is None, reason="ng
 
 ONE, OTHER = "127.0.0.2", "127.0.0.3"  # addresses of clients
 EVENT = {"key": "a"}
-PASSING = (  # a proxy that tells nothing of the client, and leaves in what the client tells
+PASSING = (  # a proxy that adds no client fields and passes on those of the client
     ("proxy_set_header X-Forwarded-For   $remote_addr;", ""),
     ("proxy_set_header X-Forwarded-Proto $scheme;", ""),
     ("proxy_set_header X-Forwarded-Host  $http_host;", ""),
@@ -37,7 +37,7 @@ def client_from(address: str, url: str) -> httpx.AsyncClient:
 async def proxied(
     store: str, folder: Path, *changes: tuple[str, str], **settings: Any
 ) -> AsyncIterator[tuple[str, str]]:
-    """The address of nginx, and that of the server behind it, which trusts it."""
+    """The URL of nginx, and that of the server behind it, which trusts nginx."""
     made = fresh_settings(store, **{"trusted_proxies": TRUSTED, **settings})
     async with run_server(made, [rolling_board()]) as server:
         with nginx(server, folder, *changes) as url:
@@ -49,7 +49,7 @@ async def exhaust(client: httpx.AsyncClient, **headers: str) -> None:
     for _ in range(50):
         if (await client.post("/v1/events", json=EVENT, headers=headers)).status_code == 429:
             return
-    raise AssertionError("there is no end to it")
+    raise AssertionError("the rate does not apply")
 
 
 SLOW = {"rate": 1, "burst": 5}
@@ -59,7 +59,7 @@ SLOW = {"rate": 1, "burst": 5}
 async def test_each_client_has_its_own_rate(
     valkey_url: str, tmp_path: Path, changes: tuple[tuple[str, str], ...]
 ) -> None:
-    """One that has sent too much is refused, another is not; a made-up address helps neither."""
+    """A client above its rate is refused, another is not. A forged address changes nothing."""
     async with (
         proxied(valkey_url, tmp_path, *changes, **SLOW) as (url, _),
         client_from(ONE, url) as one,
@@ -72,8 +72,8 @@ async def test_each_client_has_its_own_rate(
         assert (await other.post("/v1/events", json=EVENT)).status_code == 200
 
 
-async def test_without_trust_a_proxy_is_one_client(valkey_url: str, tmp_path: Path) -> None:
-    """Nothing is believed that the operator has not said: this is what the setting is for."""
+async def test_a_proxy_without_trust_is_one_client(valkey_url: str, tmp_path: Path) -> None:
+    """The server believes only what the operator has configured."""
     async with (
         proxied(valkey_url, tmp_path, **SLOW, trusted_proxies=()) as (url, _),
         client_from(ONE, url) as one,
@@ -83,8 +83,8 @@ async def test_without_trust_a_proxy_is_one_client(valkey_url: str, tmp_path: Pa
         assert (await other.post("/v1/events", json=EVENT)).status_code == 429
 
 
-async def test_an_untrusted_peer_makes_up_no_address(valkey_url: str) -> None:
-    """Straight to the server, its own address counts, whatever it says."""
+async def test_an_untrusted_peer_can_not_forge_its_address(valkey_url: str) -> None:
+    """Its own address counts, whatever its fields say."""
     settings = fresh_settings(valkey_url, trusted_proxies=TRUSTED, **SLOW)
     async with run_server(settings, [rolling_board()]) as url, client_from(ONE, url) as one:
         await exhaust(one)
@@ -94,7 +94,7 @@ async def test_an_untrusted_peer_makes_up_no_address(valkey_url: str) -> None:
 
 
 async def test_viewers_are_counted_by_client(valkey_url: str, tmp_path: Path) -> None:
-    """On WebSocket and on the stream."""
+    """On WebSockets and on streams."""
     async with proxied(valkey_url, tmp_path, max_address_viewers=1) as (url, _):
 
         def watch(address: str) -> connect:
@@ -114,10 +114,10 @@ async def test_viewers_are_counted_by_client(valkey_url: str, tmp_path: Path) ->
 
 @pytest.mark.parametrize("changes", [(), ADDING, PASSING], ids=["set", "added", "passing"])
 @pytest.mark.parametrize("trusted", [TRUSTED, ()])
-async def test_nobody_is_admin_through_a_proxy(
+async def test_nobody_is_an_anonymous_admin_through_a_proxy(
     valkey_url: str, tmp_path: Path, changes: tuple[tuple[str, str], ...], trusted: tuple[str, ...]
 ) -> None:
-    """By default not even through one that says nothing of its clients."""
+    """By default not even through a proxy that says nothing about its clients."""
     async with (
         proxied(valkey_url, tmp_path, *changes, trusted_proxies=trusted) as (url, _),
         httpx.AsyncClient(base_url=url) as client,
@@ -128,10 +128,10 @@ async def test_nobody_is_admin_through_a_proxy(
 
 
 @pytest.mark.parametrize(("trusted", "changes"), [((), ()), (TRUSTED, ()), (TRUSTED, PASSING)])
-async def test_an_operator_allows_it_to_programs_only(
+async def test_an_anonymous_admin_must_connect_directly(
     valkey_url: str, tmp_path: Path, trusted: tuple[str, ...], changes: tuple[tuple[str, str], ...]
 ) -> None:
-    """Not to whoever asks a proxy on this machine: it tells that it is one, or the operator has said so."""
+    """Not through a proxy on this machine, which identifies itself, or which the operator has named."""
     settings = {"anonymous_admin": True, "trusted_proxies": trusted}
     async with (
         proxied(valkey_url, tmp_path, *changes, **settings) as (url, server),
@@ -143,10 +143,10 @@ async def test_an_operator_allows_it_to_programs_only(
 
 
 @pytest.mark.parametrize("changes", [(), PASSING], ids=["set", "passing"])
-async def test_the_host_is_judged_behind_a_proxy_too(
+async def test_the_host_is_checked_behind_a_proxy(
     valkey_url: str, tmp_path: Path, changes: tuple[tuple[str, str], ...]
 ) -> None:
-    """The name that the browser asked for. A page can't write another into a field, even if the proxy passes it on."""
+    """The name that the browser requested counts. A page can't override it, even if the proxy passes its fields on."""
     async with (
         proxied(valkey_url, tmp_path, *changes, allowed_hosts=("board.test",)) as (url, _),
         httpx.AsyncClient(base_url=url) as client,
@@ -162,8 +162,8 @@ async def test_the_host_is_judged_behind_a_proxy_too(
         assert (await client.post("/v1/events", json=EVENT, headers=foreign)).status_code == 403
 
 
-async def test_a_proxy_that_leaves_one_field_to_the_client_is_told(valkey_url: str, tmp_path: Path) -> None:
-    """Which of two fields is the proxy's can't be known; so neither is believed."""
+async def test_conflicting_forwarded_fields_are_refused(valkey_url: str, tmp_path: Path) -> None:
+    """If the proxy passes on one of two fields, the server can't know which is the proxy's and believes neither."""
     leaving = (('proxy_set_header Forwarded         "";', ""),)
     async with (
         proxied(valkey_url, tmp_path, *leaving) as (url, _),

@@ -1,4 +1,4 @@
-"""DNS rebinding in a real Chromium: a page at a name of its own that comes to mean this machine."""
+"""DNS rebinding in a real Chromium: a page whose host name starts to resolve to this machine."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -21,9 +21,9 @@ pytestmark = [
 ]
 
 NAME = "rebind.test"
-# Chromium has begun to keep pages from private addresses by itself. Other browsers have not.
+# Chromium blocks requests from public pages to private addresses. Other browsers do not.
 UNGUARDED = ["--disable-features=LocalNetworkAccessChecks,BlockInsecurePrivateNetworkRequests"]
-# Everything that a page can do to a server that its browser takes for its own: what is answered, or why not.
+# Everything that a page can do to a server on its own origin, with the results.
 ATTACK = """async (base) => {
     const json = { "Content-Type": "application/json" };
     const ask = async (path, options = {}) => {
@@ -71,7 +71,7 @@ ATTACK = """async (base) => {
 
 @asynccontextmanager
 async def attacked(store: str, **changes: Any) -> AsyncIterator[tuple[Page, str, httpx.AsyncClient]]:
-    """A page of the attacker whose name means this machine by now, the port of the server, and an honest client."""
+    """A page of the attacker, whose name now resolves to this machine; its address; and an honest client."""
     settings = fresh_settings(store, **{"allowed_hosts": (), "anonymous_admin": True, **changes})
     async with (
         run_server(settings, [rolling_board()]) as url,
@@ -82,7 +82,7 @@ async def attacked(store: str, **changes: Any) -> AsyncIterator[tuple[Page, str,
         page = await chromium.new_page()
         address = f"http://{NAME}:{urlsplit(url).port}"
 
-        async def serve(route: Route) -> None:  # as the attacker's own server did before the name was changed
+        async def serve(route: Route) -> None:  # as the attacker's server did before the name changed
             await route.fulfill(body="<!doctype html><title>free games</title>", content_type="text/html")
 
         await page.route(f"{address}/attack", serve)
@@ -91,43 +91,43 @@ async def attacked(store: str, **changes: Any) -> AsyncIterator[tuple[Page, str,
         yield page, address, client
 
 
-async def untouched(client: httpx.AsyncClient) -> bool:
-    """Whether the board is as the honest client left it, and the only one."""
+async def is_unchanged(client: httpx.AsyncClient) -> bool:
+    """Whether the board is the only one and has only the honest client's record."""
     boards = (await client.get("/v1/boards")).json()["boards"]
     records = (await client.get("/v1/boards/posts")).json()["records"]
     return [board["board"] for board in boards] == ["posts"] and [record["key"] for record in records] == ["a"]
 
 
-async def test_a_rebound_page_can_neither_read_nor_write(valkey_url: str) -> None:
-    """Its browser takes the server for its own; the server does not."""
+async def test_a_rebound_page_can_not_read_or_write(valkey_url: str) -> None:
+    """The browser takes the server for the page's own origin, but the server refuses its host."""
     async with attacked(valkey_url) as (page, address, client):
-        found = await page.evaluate(ATTACK, address)
-        beacon = found.pop("beacon")
-        sockets = [found.pop(name) for name in ("producer", "viewer", "stream")]
+        results = await page.evaluate(ATTACK, address)
+        beacon = results.pop("beacon")
+        sockets = [results.pop(name) for name in ("producer", "viewer", "stream")]
         assert beacon is True
         assert sockets == ["refused"] * 3
-        assert set(found.values()) <= {421, "opaque", "blocked"}
-        assert found["read"] == found["post"] == found["put"] == 421
-        assert await untouched(client)
+        assert set(results.values()) <= {421, "opaque", "blocked"}
+        assert results["read"] == results["post"] == results["put"] == 421
+        assert await is_unchanged(client)
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost"])
-async def test_a_page_elsewhere_can_neither_read_nor_write(valkey_url: str, host: str) -> None:
-    """It asks by our own name, but its browser tells where it is from."""
+async def test_a_page_of_another_origin_can_not_read_or_write(valkey_url: str, host: str) -> None:
+    """It uses the server's real name, but the browser sends its origin."""
     async with attacked(valkey_url) as (page, address, client):
-        found = await page.evaluate(ATTACK, address.replace(NAME, host))
-        found.pop("beacon")
-        assert [found.pop(name) for name in ("producer", "viewer", "stream")] == ["refused"] * 3
-        assert set(found.values()) <= {"opaque", "blocked"}
-        assert await untouched(client)
+        results = await page.evaluate(ATTACK, address.replace(NAME, host))
+        results.pop("beacon")
+        assert [results.pop(name) for name in ("producer", "viewer", "stream")] == ["refused"] * 3
+        assert set(results.values()) <= {"opaque", "blocked"}
+        assert await is_unchanged(client)
 
 
-async def test_this_test_would_notice(valkey_url: str) -> None:
-    """Where the operator allows the name, the same page reads, writes and administers."""
+async def test_the_attack_works_if_the_host_is_allowed(valkey_url: str) -> None:
+    """Then the same page can read and write, so the tests above can fail."""
     async with attacked(valkey_url, allowed_hosts=(NAME,)) as (page, address, client):
-        found = await page.evaluate(ATTACK, address)
-        assert found["read"] == found["metrics"] == found["post"] == 200
-        assert [found[name] for name in ("producer", "viewer", "stream")] == ["open"] * 3
-        assert found["put"] == 401  # the name is not one of this machine's, so it takes an API key
+        results = await page.evaluate(ATTACK, address)
+        assert results["read"] == results["metrics"] == results["post"] == 200
+        assert [results[name] for name in ("producer", "viewer", "stream")] == ["open"] * 3
+        assert results["put"] == 401  # not a name of this machine, so it needs an API key
         records = (await client.get("/v1/boards/posts")).json()["records"]
         assert {record["key"] for record in records} == {"a", "fetch", "socket"}

@@ -1,4 +1,4 @@
-"""No byte of a body is ever read as a request: our reader against h11, on generated streams, however they are cut."""
+"""No byte of a body is ever parsed as a request: our parser against h11, on generated streams, split anywhere."""
 
 import random
 import re
@@ -69,7 +69,7 @@ CHUNKED_BODIES: Final = (
 
 
 def body_of(chosen: random.Random) -> tuple[bytes, bytes]:
-    """The fields that frame a body, and the body; mostly sound, and often with something that looks like a request."""
+    """The framing fields of a body and the body; mostly valid, and often with bytes that look like a request."""
     payload = b"".join(chosen.choices((*HIDDEN, b"x", b'{"key":"a"}', b"\r\n"), k=chosen.randint(0, 3)))
     match chosen.random():
         case draw if draw < 0.3:
@@ -89,7 +89,7 @@ def body_of(chosen: random.Random) -> tuple[bytes, bytes]:
 
 
 def request_of(chosen: random.Random) -> bytes:
-    """One request, mostly sound."""
+    """One request, mostly valid."""
     odd = chosen.random() < 0.15
     method = chosen.choice(METHODS if odd else METHODS[:7])
     target = chosen.choice(TARGETS if odd else TARGETS[:4])
@@ -105,7 +105,7 @@ def request_of(chosen: random.Random) -> bytes:
 
 
 def stream_of(chosen: random.Random) -> bytes:
-    """Some requests behind each other, whose bytes are now and then damaged."""
+    """Several requests in a row, sometimes with damaged bytes."""
     stream = b"".join(request_of(chosen) for _ in range(chosen.randint(1, 4)))
     if chosen.random() < 0.15:
         at = chosen.randrange(len(stream))
@@ -115,7 +115,7 @@ def stream_of(chosen: random.Random) -> bytes:
 
 
 def cut(chosen: random.Random, stream: bytes) -> Iterator[bytes]:
-    """The stream in pieces: whole, byte by byte, or cut at random points."""
+    """The stream in pieces: as a whole, byte by byte, or split at random positions."""
     if chosen.random() < 0.1:
         yield from (bytes([byte]) for byte in stream)
         return
@@ -126,7 +126,7 @@ def cut(chosen: random.Random, stream: bytes) -> Iterator[bytes]:
 
 
 def ours(pieces: Sequence[bytes]) -> tuple[list[Request], bool]:
-    """The whole requests that our reader finds, and whether it has refused the rest."""
+    """The complete requests that our parser finds, and whether it refused the rest."""
     reader = RequestReader()
     found: list[Request] = []
     head: RequestHead | None = None
@@ -151,7 +151,7 @@ def ours(pieces: Sequence[bytes]) -> tuple[list[Request], bool]:
 
 
 def theirs(pieces: Sequence[bytes]) -> tuple[list[Request], bool]:
-    """The same by h11."""
+    """The same for h11."""
     connection = h11.Connection(h11.SERVER, max_incomplete_event_size=MAX_HEAD)
     found: list[Request] = []
     request: h11.Request | None = None
@@ -181,27 +181,27 @@ def theirs(pieces: Sequence[bytes]) -> tuple[list[Request], bool]:
 
 
 def difference(pieces: Sequence[bytes]) -> str | None:
-    """What our reader makes of a stream that h11 does not; None if all is well.
+    """The first unsafe difference between our parser and h11; None if there is none.
 
-    Refusing what h11 takes is always allowed: it ends the connection. Taking a request that h11 does not see, or
-    another body, never is.
+    Our parser may refuse what h11 accepts: that ends the connection. It must never find a request that h11 does not, or
+    another body.
     """
     mine, refused = ours(pieces)
     reference, reference_refused = theirs(pieces)
     for index, request in enumerate(mine):
         if index >= len(reference):
-            return f"request {index} is none for h11: {request}"
+            return f"h11 does not find request {index}: {request}"
         if normal(request) != normal(reference[index]):
             return f"request {index} is {request}, for h11 {reference[index]}"
     if len(mine) < len(reference) and not refused:
-        return f"h11 finds {len(reference)} requests, we {len(mine)}, and wait for more"
+        return f"h11 finds {len(reference)} requests, our parser {len(mine)} and waits for more"
     if reference_refused and not refused and len(mine) == len(reference):
-        return "h11 refuses what we wait on"
+        return "h11 refuses bytes after which our parser waits"
     return None
 
 
 def normal(request: Request) -> Request:
-    """A request in one form: an absolute target as its path and Host, the coding in lower case."""
+    """A request in a normal form: an absolute target as path and Host, the transfer coding in lower case."""
     method, target, fields, body = request
     fields = tuple((name, value.lower() if name == b"transfer-encoding" else value) for name, value in fields)
     absolute = re.fullmatch(rb"http://([^/]+)(/.*)", target)
@@ -212,20 +212,20 @@ def normal(request: Request) -> Request:
 
 
 @pytest.mark.parametrize("part", range(PARTS))
-def test_our_reader_finds_the_requests_that_h11_finds(part: int, effort: int) -> None:
-    """The same requests with the same bodies, or an error; wherever the stream is cut."""
+def test_our_parser_finds_the_requests_that_h11_finds(part: int, effort: int) -> None:
+    """The same requests with the same bodies, or an error, wherever the stream is split."""
     found: dict[int, int] = {}
     for seed in range(part, STREAMS * effort, PARTS):
         chosen = random.Random(seed)
         pieces = list(cut(chosen, stream_of(chosen)))
-        assert (told := difference(pieces)) is None, f"seed {seed}: {told}\n{pieces}"
+        assert (problem := difference(pieces)) is None, f"seed {seed}: {problem}\n{pieces}"
         count = len(ours(pieces)[0])
         found[count] = found.get(count, 0) + 1
     assert all(found.get(count, 0) > STREAMS // PARTS // 50 for count in range(5)), f"too few of some kind: {found}"
 
 
-def test_where_a_stream_is_cut_makes_no_difference(effort: int) -> None:
-    """Whole, byte by byte, or anywhere: the same requests, and the same refusal."""
+def test_the_result_does_not_depend_on_how_a_stream_is_split(effort: int) -> None:
+    """As a whole, byte by byte, or split at random: the same requests and the same refusal."""
     for seed in range(2000 * effort):
         chosen = random.Random(seed)
         stream = stream_of(chosen)
@@ -235,8 +235,8 @@ def test_where_a_stream_is_cut_makes_no_difference(effort: int) -> None:
 
 
 def naive(pieces: Sequence[bytes]) -> list[bytes]:
-    """The targets that httptools finds by itself, as it was used before: the parser decides where bodies end."""
-    import httptools  # noqa: PLC0415 - for this one comparison
+    """The targets that httptools finds if it decides where bodies end."""
+    import httptools  # noqa: PLC0415 - only this comparison needs it
 
     class Found:
         def __init__(self) -> None:
@@ -260,8 +260,8 @@ def naive(pieces: Sequence[bytes]) -> list[bytes]:
     return found.targets
 
 
-def test_a_parser_that_decides_by_itself_would_be_caught() -> None:
-    """The reader is needed: httptools alone reads the body of an upgrade as a request."""
+def test_a_parser_that_decides_where_bodies_end_is_unsafe() -> None:
+    """Httptools alone parses the body of an upgrade as a request, so our parser is needed."""
     fields = b"Host: x\r\nConnection: Upgrade\r\nUpgrade: h2c\r\nContent-Length: %d\r\n\r\n" % len(HIDDEN[0])
     stream = b"POST /v1/events HTTP/1.1\r\n" + fields + HIDDEN[0]
     assert naive([stream]) == [b"/v1/events", b"/hidden"]

@@ -1,4 +1,4 @@
-"""What an admin of some boards may read, and what others hear of its boards: nothing that is not theirs."""
+"""An admin of some boards can read only permitted event types, and does not affect answers to others."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -18,31 +18,31 @@ FOREVER: Final = {"window": "forever"}
 
 
 class House:
-    """A server with three producers: one for all boards, one for `mine`, `also` and `both`, and one that only posts."""
+    """A server with three API keys: one for all boards, one for three boards, and one that only posts."""
 
     def __init__(self, http: httpx.AsyncClient, keys: dict[str, str]) -> None:
         self._http = http
         self._keys = keys
 
-    async def ask(self, who: str, method: str, path: str, **more: Any) -> httpx.Response:
-        """One request with a producer's API key."""
-        return await self._http.request(method, path, headers={"Authorization": f"Bearer {self._keys[who]}"}, **more)
+    async def ask(self, name: str, method: str, path: str, **more: Any) -> httpx.Response:
+        """Send a request with an API key."""
+        return await self._http.request(method, path, headers={"Authorization": f"Bearer {self._keys[name]}"}, **more)
 
-    async def put(self, who: str, board: str, **choices: Any) -> tuple[int, str]:
-        """Define a board; status, and the code of a refusal."""
-        answer = await self.ask(who, "PUT", f"/v1/boards/{board}", json={**FOREVER, **choices})
+    async def put(self, name: str, board: str, **choices: Any) -> tuple[int, str]:
+        """Define a board; returns the status and the code of a refusal."""
+        answer = await self.ask(name, "PUT", f"/v1/boards/{board}", json={**FOREVER, **choices})
         return answer.status_code, answer.json().get("code", "")
 
-    async def post(self, who: str, *events: dict[str, Any]) -> tuple[int, int, list[tuple[Any, ...]]]:
-        """Post events; what the answer tells."""
-        answer = await self.ask(who, "POST", "/v1/events", json=list(events))
+    async def post(self, name: str, *events: dict[str, Any]) -> tuple[int, int, list[tuple[Any, ...]]]:
+        """Post events; returns the counts and refusals."""
+        answer = await self.ask(name, "POST", "/v1/events", json=list(events))
         assert answer.status_code == 200, answer.text
         return told(answer.json())
 
 
 @asynccontextmanager
 async def house(store: str, sources: tuple[str, ...] | None = ("vote",)) -> AsyncIterator[House]:
-    """The house; the limited admin may make boards of these event types."""
+    """The server; the limited admin may read these event types."""
     settings = fresh_settings(store)
     both = ("admin", "post")
     keys = {
@@ -54,15 +54,15 @@ async def house(store: str, sources: tuple[str, ...] | None = ("vote",)) -> Asyn
         yield House(http, keys)
 
 
-async def test_a_source_takes_a_right(valkey_url: str) -> None:
-    """By default an admin of some boards may read no event type, with `sources` these alone, and all with `*`."""
+async def test_reading_an_event_type_needs_a_right(valkey_url: str) -> None:
+    """By default an admin of some boards may read none, with `sources` only these, and with `*` all."""
     refused, made, changed = (403, "scope_forbidden"), (201, ""), (200, "")
     async with house(valkey_url, None) as at:
         assert await at.put("lim", "mine", source=["vote"]) == refused
         assert await at.put("lim", "mine") == refused
         assert await at.put("boss", "mine", source=["like"], category=["a"]) == made
         patch = await at.ask("lim", "PATCH", "/v1/boards/mine", json={"title": "Other"})
-        assert patch.status_code == 200  # what it reads was given to it
+        assert patch.status_code == 200  # it already reads this type
         wider = await at.ask("lim", "PATCH", "/v1/boards/mine", json={"category": None})
         assert wider.status_code == 403
     async with house(valkey_url) as at:
@@ -74,7 +74,7 @@ async def test_a_source_takes_a_right(valkey_url: str) -> None:
         assert await at.put("lim", "mine", source=["anything", "like"]) == made
 
 
-async def test_a_union_takes_rights_to_its_parts(valkey_url: str) -> None:
+async def test_a_union_needs_rights_to_its_parts(valkey_url: str) -> None:
     """An admin of other boards may not add them up."""
     async with house(valkey_url) as at:
         await at.put("boss", "theirs", source=["like"])
@@ -85,7 +85,7 @@ async def test_a_union_takes_rights_to_its_parts(valkey_url: str) -> None:
 
 
 async def test_the_owner_of_a_part_can_always_delete_it(valkey_url: str) -> None:
-    """The union keeps what it has counted, goes on with its other parts, and is not fed by a board of the same id."""
+    """The union keeps its scores and its other parts. A new board of the same id does not feed it."""
     async with house(valkey_url) as at:
         await at.put("lim", "mine", source=["vote"])
         await at.put("boss", "theirs", source=["like"])
@@ -100,8 +100,8 @@ async def test_the_owner_of_a_part_can_always_delete_it(valkey_url: str) -> None
         assert (await at.ask("lim", "PATCH", "/v1/boards/mine", json={"idle_ttl": "1h"})).status_code == 200
 
 
-async def test_a_board_adds_no_refusals_to_answers_of_others(valkey_url: str) -> None:
-    """Votes on a shared event type are refused in the answers to the owner's own events, and to no others."""
+async def test_a_board_adds_no_refusals_to_answers_for_others(valkey_url: str) -> None:
+    """Votes on a shared event type are refused only in answers to the board's owner."""
     async with house(valkey_url, ("like", "vote")) as at:
         assert await at.put("lim", "mine", source=["like", "vote"], votes={"per_actor": 1}) == (201, "")
         like, named = {"key": "a"}, {"key": "a", "board": "mine"}
@@ -113,15 +113,15 @@ async def test_a_board_adds_no_refusals_to_answers_of_others(valkey_url: str) ->
         assert mine == (0, 0, [(0, "actor_required", "mine")])
         await at.ask("lim", "PATCH", "/v1/boards/mine", json={"frozen": True})
 
-        async def frozen() -> bool:
+        async def is_frozen() -> bool:
             return (await at.post("lim", named))[2] == [(0, "frozen", "mine")]
 
-        await eventually(frozen)
+        await eventually(is_frozen)
         assert await at.post("shop", like) == (1, 0, [])
 
 
-async def test_an_api_key_has_a_largest_amount(valkey_url: str) -> None:
-    """Below that of the board, and only where amounts are added up; an event that was counted before is a duplicate."""
+async def test_an_api_key_can_limit_amounts(valkey_url: str) -> None:
+    """Below the board's limit, and only where amounts are added up. An event that counted before is a duplicate."""
     settings = fresh_settings(valkey_url)
     key = await make_key(settings, "shop", max_amount=10)
     best = rolling_board(board="best")
@@ -131,6 +131,6 @@ async def test_an_api_key_has_a_largest_amount(valkey_url: str) -> None:
         answer = (await http.post("/v1/events", json=events)).json()
         assert told(answer) == (2, 0, [(2, "amount_too_large", "posts"), (3, "amount_too_large", "posts")])
         assert "from -10 to 10" in answer["rejected"][0]["detail"]
-        once = {"key": "a", "amount": 1, "id": "1", "board": "posts"}
-        assert told((await http.post("/v1/events", json=once)).json()) == (1, 0, [])
-        assert told((await http.post("/v1/events", json={**once, "amount": 99})).json()) == (0, 1, [])
+        event = {"key": "a", "amount": 1, "id": "1", "board": "posts"}
+        assert told((await http.post("/v1/events", json=event)).json()) == (1, 0, [])
+        assert told((await http.post("/v1/events", json={**event, "amount": 99})).json()) == (0, 1, [])
