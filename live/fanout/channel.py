@@ -254,14 +254,15 @@ class Channel:
                     continue
                 while (frame := self.due_frame(variant, cohort.position)) is not None:
                     sent += len(cohort)
-                    count_frames(frame, len(cohort), len(frame.wire))
-                    for member in cohort.send(frame):
+                    data = cohort.position.encode(frame)
+                    count_frames(frame, len(cohort), len(data))
+                    for member in cohort.send(data):
                         assert isinstance(member, PushViewer), "only push viewers are in cohorts"  # noqa: S101
                         member.fall_out(cohort.position)
                 if sent >= _MOST_AT_ONCE:
                     sent = 0
                     await asyncio.sleep(0)
-            variant.drop_empty_cohorts()
+            variant.merge_cohorts()
             for viewer in list(variant.loose):
                 if viewer in variant.loose and viewer.position.sent_at <= silent_since:
                     viewer.wake()

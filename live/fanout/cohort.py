@@ -7,7 +7,6 @@ with no lookup, check or await in between. A viewer that can't take a whole fram
 from os import write
 from typing import Final, Protocol
 
-from live.fanout.frames import Frame
 from live.fanout.position import Position
 
 MOST: Final = 256  # members; between two cohorts, other tasks of the event loop run
@@ -26,6 +25,9 @@ class Member(Protocol):
 
     def abort(self) -> None:
         """Close a broken connection."""
+
+    def join(self, cohort: "Cohort") -> None:
+        """Become a member of a cohort."""
 
 
 class Cohort:
@@ -55,12 +57,19 @@ class Cohort:
         else:
             self._direct.pop(member.fd, None)
 
-    def send(self, frame: Frame) -> list[Member]:
+    def move_all(self, other: "Cohort") -> None:
+        """Move all members to another cohort in the same state."""
+        members = [*self._direct.values(), *self._indirect]
+        self._direct.clear()
+        self._indirect.clear()
+        for member in members:
+            member.join(other)
+
+    def send(self, wire: bytes) -> list[Member]:
         """Send a frame to every member.
 
         Returns the members that left the cohort because some of the frame is queued.
         """
-        wire = frame.wire
         size = len(wire)
         short: list[tuple[int, int]] = []
         for fd in self._direct:

@@ -1,8 +1,10 @@
 """Messages to viewers, encoded once for all of them: as JSON, as a WebSocket frame, and as a server-sent event."""
 
+import zlib
 from collections.abc import Sequence
 from functools import cached_property
 from typing import Final, Literal
+from weakref import WeakKeyDictionary
 
 import msgspec
 from msgspec import UNSET, UnsetType
@@ -11,6 +13,11 @@ from websockets import frames as websocket
 from live.domain.ranking import Page, Ranks, Record, diff
 
 _LEAST_RECORD: Final = len(b'{"key":"a","score":0,"rank":1},')  # bytes of the shortest possible record
+_LEAST_DEFLATED: Final = 128  # bytes of a message that is worth compressing
+_LEVEL: Final = 6
+_WINDOW: Final = -15  # a window of 32 KiB, and no header
+_RSV1: Final = 0x40  # the bit that marks a compressed message
+_FLUSHED: Final = b"\x00\x00\xff\xff"  # the end of a flush, which RFC 7692, section 7.2.1, leaves out
 
 
 class Sync(msgspec.Struct, frozen=True, tag="sync", tag_field="type"):
@@ -91,6 +98,8 @@ class Frame:
         self.type = kind
         self.payload = payload
         self.id = identity
+        self._deflated: WeakKeyDictionary[Frame, bytes] = WeakKeyDictionary()  # by history; weak, or it never ended
+        self._alone: bytes | None = None
 
     @property
     def text(self) -> str:
@@ -104,6 +113,33 @@ class Frame:
         Frames of a server are not masked, so all viewers receive the same bytes.
         """
         return websocket.Frame(websocket.Opcode.TEXT, self.payload).serialize(mask=False)
+
+    def deflated(self, history: "Frame | None") -> bytes:
+        """The message as a compressed WebSocket frame (RFC 7692), or as a plain one if that is not larger.
+
+        Args:
+            history: the last compressed message that the receivers have, or None if they have none. The message is
+                compressed with it as the dictionary: references count backwards from the end of what a receiver has
+                decompressed, so it does not matter what a receiver has besides.
+        """
+        if history is None:
+            if self._alone is None:
+                self._alone = self._deflate(b"")
+            return self._alone
+        found = self._deflated.get(history)
+        if found is None:
+            found = self._deflated[history] = self._deflate(history.payload)
+        return found
+
+    def _deflate(self, dictionary: bytes) -> bytes:
+        if len(self.payload) < _LEAST_DEFLATED:
+            return self.wire
+        compressor = zlib.compressobj(_LEVEL, zlib.DEFLATED, _WINDOW, zdict=dictionary)
+        data = compressor.compress(self.payload) + compressor.flush(zlib.Z_SYNC_FLUSH)
+        if len(data) - len(_FLUSHED) >= len(self.payload):
+            return self.wire
+        wire = websocket.Frame(websocket.Opcode.TEXT, data[: -len(_FLUSHED)]).serialize(mask=False)
+        return bytes((wire[0] | _RSV1,)) + wire[1:]
 
     @cached_property
     def event(self) -> bytes:

@@ -13,10 +13,23 @@ class Position:
     another process. That position counts as valid until a read that began after the reconnect (`asked` is the number of
     the last read before it) shows otherwise. `sent_at` is when the last message was sent, by the monotonic clock. A
     position with a `lookup` belongs to a viewer that asked for a member. That viewer never joins a cohort, so copies
-    have no lookup.
+    have no lookup. `deflates` is true for viewers that receive compressed frames, and `history` is the last one that
+    was compressed.
     """
 
-    __slots__ = ("_around", "asked", "epoch", "lookup", "offset", "returns", "sent_at", "stale", "viewers")
+    __slots__ = (
+        "_around",
+        "asked",
+        "deflates",
+        "epoch",
+        "history",
+        "lookup",
+        "offset",
+        "returns",
+        "sent_at",
+        "stale",
+        "viewers",
+    )
 
     def __init__(
         self, epoch: str | None = None, offset: int = -1, asked: int = 0, lookup: RankLookup | None = None
@@ -29,6 +42,8 @@ class Position:
         self.viewers: int | None = None
         self.sent_at = time.monotonic()
         self.lookup = lookup
+        self.deflates = False
+        self.history: Frame | None = None
         self._around: Frame | None = None  # the last frame of the lookup that was sent
 
     def next_around(self) -> Frame | None:
@@ -38,21 +53,30 @@ class Position:
         self._around = self.lookup.frame
         return self._around
 
+    def encode(self, frame: Frame) -> bytes:
+        """The bytes of a frame for viewers at this position. The position moves with it.
+
+        The message of a lookup belongs to one viewer, so it is sent plain: compressing it would be work for each
+        viewer, and a plain frame leaves the history as it is.
+        """
+        if not self.deflates or frame.type == "around":
+            return frame.wire
+        data = frame.deflated(self.history)
+        if data is not frame.wire:
+            self.history = frame
+        return data
+
     def copy(self) -> "Position":
         """A copy for a viewer that leaves its cohort."""
         twin = Position(self.epoch, self.offset, self.asked)
         twin.returns, twin.stale, twin.viewers = self.returns, self.stale, self.viewers
         twin.sent_at = self.sent_at
+        twin.deflates, twin.history = self.deflates, self.history
         return twin
 
-    def is_same(self, other: "Position") -> bool:
-        """Whether viewers at both positions have received the same."""
-        return (self.offset, self.epoch, self.stale, self.viewers) == (
-            other.offset,
-            other.epoch,
-            other.stale,
-            other.viewers,
-        )
+    def state(self) -> tuple[object, ...]:
+        """What the next frame depends on: viewers at positions with the same state receive the same bytes."""
+        return self.offset, self.epoch, self.stale, self.viewers, self.deflates, self.history
 
     def reset(self) -> None:
         """Forget the records, so that the next message is a sync."""

@@ -64,14 +64,21 @@ class Variant:
     def cohort_at(self, position: Position) -> Cohort:
         """A cohort at a position that has room for one more."""
         for cohort in self.cohorts:
-            if len(cohort) < MOST and cohort.position.is_same(position):
+            if len(cohort) < MOST and cohort.position.state() == position.state():
                 return cohort
         cohort = Cohort(position)
         self.cohorts.append(cohort)
         return cohort
 
-    def drop_empty_cohorts(self) -> None:
-        """Remove cohorts without members."""
+    def merge_cohorts(self) -> None:
+        """Join cohorts that have come to the same state, and remove those without members."""
+        kept: dict[tuple[object, ...], Cohort] = {}
+        for cohort in self.cohorts:
+            other = kept.setdefault(cohort.position.state(), cohort)
+            if other is not cohort and len(other) + len(cohort) <= MOST:
+                cohort.move_all(other)
+            elif len(cohort) < len(other):
+                kept[cohort.position.state()] = cohort  # the one with more room
         self.cohorts = [cohort for cohort in self.cohorts if cohort]
 
     def advance(self, page: Page, read: int = 1) -> None:

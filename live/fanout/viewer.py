@@ -133,6 +133,10 @@ class Sink(Protocol):
         """The file descriptor that frames can be written to while nothing is queued, or -1."""
 
     @property
+    def deflates(self) -> bool:
+        """Whether the client takes compressed frames."""
+
+    @property
     def waiting(self) -> bool:
         """Whether data is queued."""
 
@@ -158,6 +162,7 @@ class PushViewer(Viewer):
 
     def __init__(self, channel: Source, variant: Variant, position: Position, sink: Sink) -> None:
         super().__init__(channel, variant, position)
+        position.deflates = sink.deflates
         self._sink = sink
 
     @property
@@ -182,8 +187,9 @@ class PushViewer(Viewer):
         if self.cohort is not None or self._sink.waiting:
             return
         while (frame := self.due_frame()) is not None:
-            count_frames(frame, 1, len(frame.wire))
-            if not self._sink.write(frame.wire):
+            data = self.position.encode(frame)
+            count_frames(frame, 1, len(data))
+            if not self._sink.write(data):
                 return
         if self.position.epoch is not None and self.position.lookup is None:
             self.join(self.variant.cohort_at(self.position))

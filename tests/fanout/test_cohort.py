@@ -38,6 +38,9 @@ class End:
     def abort(self) -> None:
         self.aborted = True
 
+    def join(self, cohort: Cohort) -> None:
+        cohort.add(self)
+
     def read(self) -> bytes:
         """Everything that the viewer receives."""
         found = b""
@@ -91,8 +94,8 @@ def test_all_members_receive_the_same_bytes(ends: list[End]) -> None:
     """Directly, or through the connection if there is no file descriptor."""
     ends.append(End(direct=False))
     cohort = cohort_of(ends)
-    assert cohort.send(SMALL) == []
-    assert cohort.send(SMALL) == []
+    assert cohort.send(SMALL.wire) == []
+    assert cohort.send(SMALL.wire) == []
     assert [end.read() for end in ends] == [SMALL.wire * 2] * 4
     assert len(cohort) == 4
 
@@ -100,9 +103,9 @@ def test_all_members_receive_the_same_bytes(ends: list[End]) -> None:
 def test_a_frame_that_does_not_fit_is_completed(ends: list[End]) -> None:
     """The rest goes through the connection, and the viewer leaves the cohort until it is sent."""
     cohort = cohort_of(ends)
-    assert cohort.send(LARGE) == ends
+    assert cohort.send(LARGE.wire) == ends
     assert len(cohort) == 0
-    assert cohort.send(SMALL) == []
+    assert cohort.send(SMALL.wire) == []
     assert [end.read() for end in ends] == [LARGE.wire] * 3
 
 
@@ -110,9 +113,9 @@ def test_only_slow_members_leave(ends: list[End]) -> None:
     """A viewer that reads nothing delays no one, and receives the frame after its unread bytes."""
     cohort = cohort_of(ends)
     before = ends[1].fill()
-    assert cohort.send(SMALL) == [ends[1]]
+    assert cohort.send(SMALL.wire) == [ends[1]]
     assert len(cohort) == 2
-    assert cohort.send(SMALL) == []
+    assert cohort.send(SMALL.wire) == []
     assert [end.read() for end in ends] == [SMALL.wire * 2, b"." * before + SMALL.wire, SMALL.wire * 2]
 
 
@@ -129,7 +132,7 @@ def test_a_member_that_accepts_the_rest_stays() -> None:
     end = Quick()
     cohort = cohort_of([end])
     before = end.fill()
-    assert cohort.send(SMALL) == []
+    assert cohort.send(SMALL.wire) == []
     assert len(cohort) == 1
     assert end.consumed + end.read() == b"." * before + SMALL.wire
     end.close()
@@ -140,7 +143,7 @@ def test_broken_connections_are_aborted(ends: list[End]) -> None:
     cohort = cohort_of(ends)
     ends[0].peer.close()
     ends[2].own.close()
-    assert cohort.send(SMALL) == []
+    assert cohort.send(SMALL.wire) == []
     assert [end.aborted for end in ends] == [True, False, True]
     assert len(cohort) == 1
     assert ends[1].read() == SMALL.wire
@@ -155,7 +158,7 @@ def test_a_discarded_member_receives_nothing(*, direct: bool) -> None:
     cohort.discard(gone)
     gone.close()
     heir = End(direct=direct)
-    assert cohort.send(SMALL) == []
+    assert cohort.send(SMALL.wire) == []
     assert (heir.read(), len(cohort)) == (b"", 0)
     heir.close()
 
@@ -193,9 +196,9 @@ def received_by(kind: type[Cohort]) -> bytes:
     """The bytes that a viewer receives of a large frame and a small one, with room for part of the large one."""
     end = End()
     cohort = cohort_of([end], kind)
-    cohort.send(LARGE)
+    cohort.send(LARGE.wire)
     found = end.peer.recv(1 << 20)
-    cohort.send(SMALL)
+    cohort.send(SMALL.wire)
     found += end.read()
     end.close()
     return found
@@ -217,7 +220,7 @@ def test_errors_with_file_descriptors_are_detected() -> None:
         gone.close()
         heirs = [End() for _ in range(3)]
         assert any(gone.fd in {heir.own.fileno(), heir.peer.fileno()} for heir in heirs)
-        cohort.send(SMALL)
+        cohort.send(SMALL.wire)
         got = b"".join(heir.read() + heir.read_own() for heir in heirs)
         assert got == foreign
         for heir in heirs:

@@ -57,6 +57,7 @@ class Sink:
     """A connection that accepts data, or lets it wait."""
 
     fd = -1
+    deflates = False
 
     def __init__(self) -> None:
         self.taken: list[bytes] = []

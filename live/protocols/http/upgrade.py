@@ -24,7 +24,7 @@ _PRODUCERS_PATH: Final = b"/v1/events/live"
 _VIEWERS_PATH: Final = re.compile(rb"/v1/boards/([^/]+)/live")
 
 TakeOver: TypeAlias = Callable[[asyncio.Transport, Limited], None]
-_Admit: TypeAlias = Callable[[Client], TakeOver]
+_Admit: TypeAlias = Callable[[Client], "_Socket"]
 
 
 class Upgrade(NamedTuple):
@@ -32,6 +32,13 @@ class Upgrade(NamedTuple):
 
     response: bytes
     take_over: TakeOver | None
+
+
+class _Socket(NamedTuple):
+    """A socket for an admitted client; `start` is called with true if the client takes compressed frames."""
+
+    start: Callable[[asyncio.Transport, Limited, bool], None]
+    may_deflate: bool
 
 
 class Upgrades:
@@ -53,9 +60,11 @@ class Upgrades:
             return None
         client = self._parts.clients.resolve(peer.address, head.fields, tls=peer.tls)
         client.require_origin(self._parts.settings.allowed_origins)
-        take_over = admit(client)
-        response, is_open = shake_hands(head.target, fields_of(head.fields))
-        return Upgrade(response, take_over if is_open else None)
+        socket = admit(client)
+        response, is_open, deflates = shake_hands(head.target, fields_of(head.fields), may_deflate=socket.may_deflate)
+        if not is_open:
+            return Upgrade(response, None)
+        return Upgrade(response, lambda transport, place: socket.start(transport, place, deflates))
 
     def drain(self) -> None:
         """Disconnect the viewers: the server stops."""
@@ -73,11 +82,11 @@ class Upgrades:
         board, asked = match[1].decode("utf-8", "replace"), QueryParams(query.decode())
         return lambda client: self._admit_viewer(board, asked, client.address)
 
-    def _admit_producer(self, head: RequestHead, client: Client) -> TakeOver:
+    def _admit_producer(self, head: RequestHead, client: Client) -> _Socket:
         parts, connections = self._parts, self._connections
         session = Session(parts.intake, parts.authenticator, parts.rate_limiter, head.fields, client)
 
-        def take_over(transport: asyncio.Transport, place: Limited) -> None:
+        def start(transport: asyncio.Transport, place: Limited, _deflates: bool) -> None:  # noqa: FBT001
             def closed() -> None:
                 connections.discard(socket)
                 parts.limits.closed(place)
@@ -88,18 +97,18 @@ class Upgrades:
             transport.set_protocol(socket)
             socket.connection_made(transport)
 
-        return take_over
+        return _Socket(start, may_deflate=False)
 
-    def _admit_viewer(self, board: str, query: QueryParams, address: str) -> TakeOver:
+    def _admit_viewer(self, board: str, query: QueryParams, address: str) -> _Socket:
         reaper = self._parts.reaper
         asked = Subscription.parse(query, self._parts.settings)
         channel = reaper.hub.admit(board, asked, address)
 
-        def take_over(transport: asyncio.Transport, place: Limited) -> None:
+        def start(transport: asyncio.Transport, place: Limited, deflates: bool) -> None:  # noqa: FBT001
             self._parts.limits.closed(place)
-            socket = ViewerSocket(reaper, address)
+            socket = ViewerSocket(reaper, address, deflates=deflates)
             transport.set_protocol(socket)
             socket.connection_made(transport)
             socket.viewer = reaper.hub.add_push_viewer(channel, asked, address, socket)
 
-        return take_over
+        return _Socket(start, may_deflate=True)

@@ -20,6 +20,7 @@ from live.errors import BAD_REQUEST, CLOSE_CODES, LEAVING
 from live.fanout.frames import status_frame
 from live.fanout.viewer import PushViewer
 from live.protocols.viewer_reaper import ViewerReaper
+from live.protocols.websocket.deflate import inflating
 from live.protocols.websocket.handshake import BAD_TEXT, QUIET
 
 LARGEST_MESSAGE: Final = 1024  # bytes; viewers have no messages to send
@@ -47,14 +48,16 @@ class ViewerSocket(asyncio.Protocol):
         "_transport",
         "address",
         "blocked_since",
+        "deflates",
         "fd",
         "is_alive",
         "slot",
         "viewer",
     )
 
-    def __init__(self, reaper: ViewerReaper, address: str) -> None:
+    def __init__(self, reaper: ViewerReaper, address: str, *, deflates: bool = False) -> None:
         self.address = address
+        self.deflates = deflates
         self.viewer: PushViewer | None = None
         self.fd = -1
         self.is_alive = True  # whether anything arrived since the last ping
@@ -118,11 +121,17 @@ class ViewerSocket(asyncio.Protocol):
         if self._parser is None:
             if len(data) == _PONG_SIZE and data.startswith(_PONG):
                 return
-            self._parser = ServerProtocol(state=State.OPEN, max_size=LARGEST_MESSAGE, logger=QUIET)
+            self._parser = self._new_parser()
         for start in range(0, len(data), _SLICE):
             if self._frames > MOST_FRAMES:
                 return  # the viewer floods us: the connection ends whatever it sends next
             self._parse(self._parser, data[start : start + _SLICE])
+
+    def _new_parser(self) -> ServerProtocol:
+        parser = ServerProtocol(state=State.OPEN, max_size=LARGEST_MESSAGE, logger=QUIET)
+        if self.deflates:
+            parser.extensions = inflating()
+        return parser
 
     def _parse(self, parser: ServerProtocol, data: bytes) -> None:
         parser.receive_data(data)
@@ -187,7 +196,7 @@ class ViewerSocket(asyncio.Protocol):
         if self._closing is not None or self._transport is None:
             return
         if self._parser is None:
-            self._parser = ServerProtocol(state=State.OPEN, max_size=LARGEST_MESSAGE, logger=QUIET)
+            self._parser = self._new_parser()
         if self._parser.state is State.OPEN:
             self._parser.send_close(code, reason)
         self._start_closing(patience)

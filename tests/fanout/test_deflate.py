@@ -1,0 +1,252 @@
+"""Compressed frames with shared history: each viewer reads exactly what a viewer of plain frames reads."""
+
+import asyncio
+import gc
+import random
+import weakref
+import zlib
+from collections.abc import Callable
+from typing import Final
+
+import msgspec
+import pytest
+
+from live.domain.board import Board
+from live.domain.ranking import Page, Record
+from live.fanout import variant
+from live.fanout.channel import Channel
+from live.fanout.frames import Around, Frame, around_frame
+from live.fanout.position import Position
+from live.fanout.schedule import Schedule
+from live.fanout.subscription import Subscription
+from live.fanout.viewer import PushViewer
+from live.store.board.ledger import Ledger
+from live.store.connection.client import connect
+from tests.harness.mutation import must_be_caught, replaced
+from tests.harness.settings import fresh_settings
+
+BOARD: Final = Board(id="posts", title="Posts")
+MEMBERS: Final = [f"https://example.org/posts/{number}" for number in range(30)]
+STEPS: Final = 60
+RUNS: Final = 60
+
+
+class Client:
+    """A connection that takes frames, or lets them wait, and reads them as RFC 6455 and RFC 7692 say."""
+
+    fd = -1
+
+    def __init__(self, *, deflates: bool) -> None:
+        self.deflates = deflates
+        self.waiting = False
+        self.messages: list[bytes] = []
+        self.compressed = 0
+        self._window = zlib.decompressobj(-15)
+
+    def write(self, data: bytes | memoryview) -> bool:
+        self._read(bytes(data))
+        return not self.waiting
+
+    def abort(self) -> None:
+        raise AssertionError
+
+    def end(self, code: int) -> None:
+        raise AssertionError(code)
+
+    def _read(self, frame: bytes) -> None:
+        size = frame[1]
+        start = 2 if size < 126 else 4 if size == 126 else 10
+        payload = frame[start:]
+        if frame[0] & 0x40:
+            assert self.deflates, "a compressed frame for a viewer that did not ask for it"
+            self.compressed += 1
+            try:
+                payload = self._window.decompress(payload + b"\x00\x00\xff\xff")
+            except zlib.error as error:
+                raise AssertionError(f"the client can't decompress a frame: {error}") from None
+        self.messages.append(payload)
+
+
+class Pair:
+    """Two viewers to which the same happens: one takes compressed frames, the other does not."""
+
+    def __init__(self, channel: Channel, asked: Subscription) -> None:
+        self.asked = asked
+        self.clients = Client(deflates=True), Client(deflates=False)
+        self.viewers = [PushViewer(channel, *channel.place_of(asked), client) for client in self.clients]
+        for viewer in self.viewers:
+            channel.enter(viewer)
+
+    def set_waiting(self, *, waiting: bool) -> None:
+        for client, viewer in zip(self.clients, self.viewers, strict=True):
+            client.waiting = waiting
+            if not waiting:
+                viewer.wake()
+
+    def leave(self, channel: Channel) -> None:
+        for viewer in self.viewers:
+            channel.leave(viewer)
+
+
+class Run:
+    """A channel with viewers, and a board that changes at random."""
+
+    def __init__(self, channel: Channel, chance: random.Random) -> None:
+        self.channel = channel
+        self.chance = chance
+        self.here: list[Pair] = []
+        self.all: list[Pair] = []
+        self.scores = {member: chance.randrange(1, 100) for member in MEMBERS}
+        self.offset = 0
+
+    async def step(self) -> None:
+        """Let one thing happen."""
+        steps = [self.join, self.join, self.leave, self.stall, self.go_on, self.look_up, self.count]
+        self.chance.choice(steps)()
+        if self.chance.random() < 0.6:
+            await self.tick()
+
+    def join(self) -> None:
+        key = self.chance.choice(MEMBERS) if self.chance.random() < 0.2 else None
+        asked = Subscription(size=self.chance.choice((5, 20)), key=key)
+        if self.chance.random() < 0.3:  # one that reconnects
+            asked = msgspec.structs.replace(asked, epoch="e", offset=self.chance.randrange(self.offset + 1))
+        self.here.append(Pair(self.channel, asked))
+        self.all.append(self.here[-1])
+
+    def leave(self) -> None:
+        if self.here:
+            self.here.pop(self.chance.randrange(len(self.here))).leave(self.channel)
+
+    def stall(self) -> None:
+        if self.here:
+            self.chance.choice(self.here).set_waiting(waiting=True)
+
+    def go_on(self) -> None:
+        for pair in self.here:
+            if self.chance.random() < 0.5:
+                pair.set_waiting(waiting=False)
+
+    def look_up(self) -> None:
+        """A rank that somebody asked for has changed."""
+        for pair in self.here:
+            if pair.asked.key is not None and self.chance.random() < 0.5:
+                around = Around(epoch="e", offset=self.offset, key=pair.asked.key, rank_count=self.chance.randrange(99))
+                for viewer in pair.viewers:
+                    assert viewer.position.lookup is not None
+                    viewer.position.lookup.frame = around_frame(around)
+                for viewer in pair.viewers:
+                    viewer.wake()
+
+    def count(self) -> None:
+        self.channel.set_viewer_count(self.chance.randrange(1000))
+
+    async def tick(self) -> None:
+        """Change the board, and bring every viewer up to date."""
+        self.offset += 1
+        for member in self.chance.sample(MEMBERS, self.chance.randrange(1, 8)):
+            self.scores[member] += self.chance.randrange(100)
+        rows = sorted(self.scores.items(), key=lambda row: (-row[1], row[0]))
+        records = tuple(Record(member, score, rank) for rank, (member, score) in enumerate(rows, 1))
+        page = Page(
+            epoch="e", offset=self.offset, rank_count=len(rows), total_score=sum(self.scores.values()), start=0,
+            records=records,
+        )  # fmt: skip
+        self.channel.look_again()
+        tick = self.channel.begin(1 << 60)
+        assert tick is not None
+        await self.channel.finish(tick, page)
+
+
+def compare(seed: int, store: str) -> int:
+    """Run one schedule; returns the number of compressed frames."""
+
+    async def run() -> int:
+        settings = fresh_settings(store)
+        channel = Channel(Ledger(connect(store, settings), BOARD, settings), settings, Schedule(lambda *_: None))
+        course = Run(channel, random.Random(seed))
+        for _ in range(STEPS):
+            await course.step()
+        for pair in course.here:
+            pair.set_waiting(waiting=False)
+        for pair in course.all:
+            deflated, plain = pair.clients
+            assert deflated.messages == plain.messages
+        for pair in course.here:
+            pair.leave(channel)
+        return sum(pair.clients[0].compressed for pair in course.all)
+
+    return asyncio.run(run())
+
+
+@pytest.fixture(autouse=True)
+def small_cohorts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Cohorts that are soon full, so that there are several in one state."""
+    monkeypatch.setattr(variant, "MOST", 6)
+
+
+def test_compressed_viewers_read_what_plain_viewers_read(valkey_url: str) -> None:
+    """Whoever joins, leaves, is slow, asks for a rank or comes back, in whatever order."""
+    assert sum(compare(seed, valkey_url) for seed in range(RUNS)) > 20 * RUNS
+
+
+def _any_history(self: Position) -> tuple[object, ...]:
+    return self.offset, self.epoch, self.stale, self.viewers, self.deflates
+
+
+def _plain_is_history(self: Position, frame: Frame) -> bytes:
+    data = frame.deflated(self.history) if self.deflates and frame.type != "around" else frame.wire
+    self.history = frame
+    return data
+
+
+@pytest.mark.parametrize(("name", "mutant"), [("state", _any_history), ("encode", _plain_is_history)])
+def test_history_that_a_member_did_not_receive_is_noticed(
+    valkey_url: str, name: str, mutant: Callable[..., object]
+) -> None:
+    """Viewers with different histories in one cohort, or a plain frame taken for history."""
+    with replaced(Position, name, mutant), must_be_caught(name):
+        for seed in range(RUNS):
+            compare(seed, valkey_url)
+
+
+def test_cohorts_that_come_to_the_same_state_become_one(valkey_url: str) -> None:
+    """Otherwise each viewer that joins a quiet board would stay in a cohort of its own."""
+
+    async def run() -> int:
+        settings = fresh_settings(valkey_url)
+        channel = Channel(Ledger(connect(valkey_url, settings), BOARD, settings), settings, Schedule(lambda *_: None))
+        course = Run(channel, random.Random(1))
+        pairs = []
+        for _ in range(3):
+            pairs.append(Pair(channel, Subscription(size=20)))
+            await course.tick()
+        found = {viewer.cohort for pair in pairs for viewer in pair.viewers}
+        for pair in pairs:
+            pair.leave(channel)
+        assert None not in found
+        return len(found)
+
+    assert asyncio.run(run()) == 2  # one plain, one compressed
+
+
+def test_a_message_that_does_not_shrink_is_sent_plain() -> None:
+    """Also a small one: its compressed form would save nothing."""
+    noise = random.Random(1).randbytes(500)
+    for payload in (b'{"type":"alive"}', noise):
+        frame = Frame("update", payload)
+        assert frame.deflated(None) is frame.wire
+        assert frame.deflated(Frame("update", b"x" * 500)) is frame.wire
+
+
+def test_a_frame_does_not_keep_the_frames_before_it() -> None:
+    """Each is compressed with the one before it; that must not hold all of them in memory."""
+    last, first = None, None
+    for number in range(50):
+        frame = Frame("update", b"%d" % number * 500)
+        frame.deflated(last)
+        first = first or weakref.ref(frame)
+        last = frame
+    gc.collect()
+    assert first is not None
+    assert first() is None

@@ -1,0 +1,167 @@
+"""permessage-deflate of viewers (RFC 7692): what is agreed on, and what real clients read."""
+
+import asyncio
+import zlib
+from contextlib import AsyncExitStack
+
+import pytest
+from websockets.asyncio.client import connect
+from websockets.extensions.permessage_deflate import ClientPerMessageDeflateFactory
+from websockets.frames import Opcode
+
+from live.errors import BAD_REQUEST
+from tests.harness.browser import CHROMIUM, browser
+from tests.harness.raw_socket import HANDSHAKE, PATH, RawSocket, frame
+from tests.harness.viewer import ModelViewer
+from tests.harness.watching import WATCH, Served, on_uvloop, served
+from tests.harness.wire import connected, request
+
+ACCEPTED = "permessage-deflate; client_no_context_takeover"
+OFFERS = {
+    "permessage-deflate": ACCEPTED,
+    "permessage-deflate; client_max_window_bits": ACCEPTED,
+    "permessage-deflate; client_no_context_takeover": ACCEPTED,
+    "permessage-deflate; server_max_window_bits=15": f"{ACCEPTED}; server_max_window_bits=15",
+    "permessage-deflate; client_max_window_bits=10": f"{ACCEPTED}; client_max_window_bits=10",
+    "permessage-deflate; server_no_context_takeover": None,
+    "permessage-deflate; server_max_window_bits=10": None,
+    "permessage-deflate; server_max_window_bits=10, permessage-deflate": ACCEPTED,
+    "permessage-deflate; server_max_window_bits=16": None,
+    "permessage-deflate; unknown": None,
+    "x-webkit-deflate-frame": None,
+}
+
+
+async def answer_to(server: Served, path: str, offer: str) -> str | None:
+    """The extension that the server accepts, if any."""
+    async with connected(server.url) as wire:
+        await wire.send(request("GET", path, *HANDSHAKE, ("Sec-WebSocket-Extensions", offer)))
+        head = (await wire.reader.readuntil(b"\r\n\r\n")).decode().lower()
+        assert head.startswith("http/1.1 101 ")
+        found = [line.partition(": ")[2] for line in head.splitlines() if line.startswith("sec-websocket-extensions")]
+        return found[0] if found else None
+
+
+@on_uvloop
+async def test_offers_of_a_whole_window_are_accepted(valkey_url: str) -> None:
+    """Every frame may refer to the last 32 KiB, so a client that keeps less gets plain frames. So do producers."""
+    async with served(valkey_url) as server:
+        assert {offer: await answer_to(server, WATCH, offer) for offer in OFFERS} == OFFERS
+        assert await answer_to(server, PATH, "permessage-deflate") is None
+
+
+async def compare(server: Served, path: str) -> None:
+    """Watch with the `websockets` library, with and without compression."""
+    async with AsyncExitStack() as stack:
+        models = []
+        for extensions in ([ClientPerMessageDeflateFactory()], None):
+            socket = await stack.enter_async_context(
+                connect(server.url.replace("http", "ws") + path, compression=None, extensions=extensions)
+            )
+            model = ModelViewer()
+            model.receive(await socket.recv())
+            models.append((socket, model))
+        for number in range(30):
+            offset = await server.post(*({"key": f"https://example.org/posts/{n}"} for n in range(number % 7, 40, 3)))
+            for socket, model in models:
+                while model.offset < offset:
+                    model.receive(await socket.recv())
+        (_, deflated), (_, plain) = models
+        assert deflated.records == plain.records
+
+
+@on_uvloop
+async def test_the_websockets_library_reads_the_same_with_and_without(valkey_url: str) -> None:
+    """Through 30 updates, each of which refers to the one before it."""
+    async with served(valkey_url) as server:
+        await server.fill()
+        await compare(server, f"{WATCH}?limit=20")
+
+
+@on_uvloop
+async def test_frames_are_compressed_with_the_message_before(valkey_url: str) -> None:
+    """A client with one window for all messages reads them; a client that forgets the window can't."""
+    async with served(valkey_url) as server, connected(server.url) as wire:
+        await server.post(*({"key": f"https://example.org/posts/{n}", "amount": 100 - n} for n in range(50)))
+        await wire.send(request("GET", WATCH, *HANDSHAKE, ("Sec-WebSocket-Extensions", "permessage-deflate")))
+        await wire.reader.readuntil(b"\r\n\r\n")
+        socket, window, model, needed_history = RawSocket(wire), zlib.decompressobj(-15), ModelViewer(), False
+        for number in range(20):
+            offset = await server.post(*({"key": f"https://example.org/posts/{n}"} for n in range(number, 50, 2)))
+            while model.offset < offset:
+                first = (await wire.reader.readexactly(1))[0]
+                payload = await read_payload(socket)
+                if first == 0xC1:
+                    data = payload + b"\x00\x00\xff\xff"
+                    payload = window.decompress(data)
+                    needed_history = needed_history or not reads_alone(data, payload)
+                model.receive(payload)
+        assert needed_history
+
+
+async def read_payload(socket: RawSocket) -> bytes:
+    """The payload of a frame whose first byte was read."""
+    reader = socket.wire.reader
+    length = (await reader.readexactly(1))[0]
+    if length >= 126:
+        length = int.from_bytes(await reader.readexactly(2 if length == 126 else 8))
+    return await reader.readexactly(length)
+
+
+def reads_alone(data: bytes, expected: bytes) -> bool:
+    """Whether a message can be decompressed without the messages before it."""
+    try:
+        return zlib.decompressobj(-15).decompress(data) == expected
+    except zlib.error:
+        return False
+
+
+@on_uvloop
+async def test_what_a_viewer_sends_is_decompressed_within_its_bound(valkey_url: str) -> None:
+    """A small frame that would become 10 MB closes the connection, and so does any message."""
+    packer = zlib.compressobj(9, zlib.DEFLATED, -15)
+    bomb = (packer.compress(b" " * 10_000_000) + packer.flush(zlib.Z_SYNC_FLUSH))[:-4][:1000]
+    packer = zlib.compressobj(9, zlib.DEFLATED, -15)
+    hello = (packer.compress(b"hello" * 20) + packer.flush(zlib.Z_SYNC_FLUSH))[:-4]
+    codes = []
+    async with served(valkey_url) as server:
+        for payload in (bomb, hello):
+            async with connected(server.url) as wire:
+                await wire.send(request("GET", WATCH, *HANDSHAKE, ("Sec-WebSocket-Extensions", "permessage-deflate")))
+                await wire.reader.readuntil(b"\r\n\r\n")
+                plain = frame(Opcode.TEXT, payload)
+                await wire.send(bytes((plain[0] | 0x40,)) + plain[1:])
+                codes.append(await RawSocket(wire).ended())
+    assert codes == [1009, BAD_REQUEST]
+
+
+@pytest.mark.browser
+@on_uvloop
+async def test_chromium_reads_compressed_frames(valkey_url: str) -> None:
+    """It offers the extension, and shows what a plain viewer has."""
+    assert CHROMIUM is not None, "install Chromium to run the browser tests"
+    async with served(valkey_url) as server, browser() as chromium:
+        await server.post(*({"key": f"https://example.org/posts/{n}", "amount": 100 - n} for n in range(50)))
+        page = await chromium.new_page()
+        await page.goto(f"{server.url}/healthz")
+        await page.evaluate(
+            """() => {
+                window.texts = [];
+                window.socket = new WebSocket(location.origin.replace("http", "ws") + "/v1/boards/posts/live");
+                socket.onmessage = message => texts.push(message.data);
+                return new Promise(resolve => { socket.onopen = () => resolve(); });
+            }"""
+        )
+        assert "permessage-deflate" in await page.evaluate("() => socket.extensions")
+        model, done, offset = ModelViewer(), 0, 0
+        for number in range(20):
+            offset = await server.post(*({"key": f"https://example.org/posts/{n}"} for n in range(number, 50, 2)))
+        async with asyncio.timeout(20):
+            while model.offset < offset:
+                texts = await page.evaluate("first => texts.slice(first)", done)
+                done += len(texts)
+                for text in texts:
+                    model.receive(text)
+        found = (await server.client.get("/v1/boards/posts?limit=50")).json()
+        assert [record.key for record in model.records] == [record["key"] for record in found["records"]]
+        assert found["offset"] == model.offset
