@@ -163,7 +163,7 @@ def compare(seed: int, store: str) -> int:
 
     async def run() -> int:
         settings = fresh_settings(store)
-        channel = Channel(Ledger(connect(store, settings), BOARD, settings), settings, Schedule(lambda *_: None))
+        channel = Channel(Ledger(connect(store, settings), BOARD, settings).reader, settings, Schedule(lambda *_: None))
         course = Run(channel, random.Random(seed))
         for _ in range(STEPS):
             await course.step()
@@ -215,7 +215,9 @@ def test_cohorts_that_come_to_the_same_state_become_one(valkey_url: str) -> None
 
     async def run() -> int:
         settings = fresh_settings(valkey_url)
-        channel = Channel(Ledger(connect(valkey_url, settings), BOARD, settings), settings, Schedule(lambda *_: None))
+        channel = Channel(
+            Ledger(connect(valkey_url, settings), BOARD, settings).reader, settings, Schedule(lambda *_: None)
+        )
         course = Run(channel, random.Random(1))
         pairs = []
         for _ in range(3):
