@@ -53,7 +53,7 @@ class Authenticator:
         """Check the store now.
 
         Raises:
-            StoreUnavailableError: the store is away.
+            StoreUnavailableError: the store is unavailable.
         """
         async with self._looking:
             looked = time.monotonic()  # taken before the check, which may miss concurrent changes

@@ -108,7 +108,7 @@ class RateLimiter:
 
         Raises:
             ProblemError: `rate_exceeded`.
-            StoreUnavailableError: the store is away.
+            StoreUnavailableError: the store is unavailable.
         """
         if not self.admit_now(producer):
             await self.wait(producer)
@@ -131,7 +131,7 @@ class RateLimiter:
             self._ask(producer, account)
 
     async def close(self) -> None:
-        """Cancel calls to the store. Waiting requests fail as if the store were away."""
+        """Cancel calls to the store. Waiting requests fail as if the store were unavailable."""
         tasks = [account.task for account in self._accounts.values() if account.task is not None]
         for task in tasks:
             task.cancel()

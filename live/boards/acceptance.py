@@ -28,7 +28,7 @@ async def accept_loss(client: Store, prefix: str, in_file: Boards, watch: LossWa
     that is defined but has no data starts empty. Whether API keys are required does not change.
 
     Raises:
-        StoreUnavailableError: the store is away. The loss is not accepted then; run the same command again.
+        StoreUnavailableError: the store is unavailable. The loss is not accepted then; run the same command again.
     """
     known, before = client.witness.describe(), client.witness.facts
     salt = f"{before.store}:{len(before.accepted)}"

@@ -54,7 +54,7 @@ class BoardAdmin:
 
         Raises:
             ProblemError: `board_in_file`, `board_invalid`, `board_fixed`, `scope_forbidden` or `too_many_boards`.
-            StoreUnavailableError: the store is away.
+            StoreUnavailableError: the store is unavailable.
         """
 
         async def attempt(found: Definitions, held: Definition | None) -> bool | None:
@@ -70,7 +70,7 @@ class BoardAdmin:
 
         Raises:
             ProblemError: `board_in_file`, `board_not_found`, `board_invalid`, `board_fixed` or `scope_forbidden`.
-            StoreUnavailableError: the store is away.
+            StoreUnavailableError: the store is unavailable.
         """
 
         async def attempt(found: Definitions, held: Definition | None) -> bool | None:
@@ -88,7 +88,7 @@ class BoardAdmin:
 
         Raises:
             ProblemError: `board_in_file` or `board_not_found`.
-            StoreUnavailableError: the store is away.
+            StoreUnavailableError: the store is unavailable.
         """
 
         async def attempt(found: Definitions, held: Definition | None) -> bool | None:
@@ -112,7 +112,7 @@ class BoardAdmin:
             None if the board is deleted, otherwise the seconds to wait until the next check.
 
         Raises:
-            StoreUnavailableError: the store is away.
+            StoreUnavailableError: the store is unavailable.
         """
         wait = await expire(self._client, Keys(self._prefix, board), epoch, idle_ttl + quiet(idle_ttl))
         if wait is None:
@@ -124,7 +124,7 @@ class BoardAdmin:
         """Delete what a board owned, and then its definition `left`; `version` is the current one, if it is known.
 
         Raises:
-            StoreUnavailableError: the store is away.
+            StoreUnavailableError: the store is unavailable.
         """
         await delete_keys(self._client, Keys(self._prefix, board), left.epoch)
         while version is None or await self.definitions.keep(version, board, None, None) is None:
@@ -138,7 +138,7 @@ class BoardAdmin:
 
         Raises:
             ProblemError: `board_in_file`, or what the attempt raises.
-            StoreUnavailableError: the store is away, or others change the board all the time.
+            StoreUnavailableError: the store is unavailable, or others change the board all the time.
         """
         self._not_in_file(board)
         deadline = asyncio.get_running_loop().time() + _PATIENCE

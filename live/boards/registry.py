@@ -77,7 +77,7 @@ class BoardRegistry:
         """Run the boards as they are defined now. With `has_changed`, don't ask for the version first.
 
         Raises:
-            StoreUnavailableError: the store is away.
+            StoreUnavailableError: the store is unavailable.
         """
         async with self._looking:
             definitions = self._board_admin.definitions

@@ -79,7 +79,10 @@ class RankLookups:
         )
 
     async def look_up(self, reader_of: Callable[[], BoardReader]) -> bool:
-        """Read the lookups that are due and send the results, until none is due. Returns False if the store is away."""
+        """Read the lookups that are due and send the results, until none is due.
+
+        Returns False if the store is unavailable.
+        """
         if self._reading:
             return True
         self._reading = True

@@ -19,7 +19,7 @@ async def admin_of(request: Request) -> Producer:
     Raises:
         ProblemError: `credentials_required`, `credentials_invalid`, `scope_forbidden`, `origin_forbidden` or
             `rate_exceeded`.
-        StoreUnavailableError: the store is away.
+        StoreUnavailableError: the store is unavailable.
     """
     authorization = request.headers.get("authorization")
     live = live_of(request)

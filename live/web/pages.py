@@ -220,7 +220,7 @@ def _links_from(board: Board, page: Page, newest: int | None) -> tuple[Link, ...
 
 
 async def _read(ledger: Ledger, limit: int) -> Page | None:
-    """The top of a board, or None while the store is away: the page is then marked as stale."""
+    """The top of a board, or None while the store is unavailable: the page is then marked as stale."""
     try:
         return await ledger.reader.read(limit)
     except (StoreUnavailableError, EpochLostError) as error:
@@ -229,7 +229,7 @@ async def _read(ledger: Ledger, limit: int) -> Page | None:
 
 
 async def _count(live: Live, board: Board) -> int | None:
-    """The number of viewers of a board, or None while the store is away."""
+    """The number of viewers of a board, or None while the store is unavailable."""
     with suppress(StoreUnavailableError):
         return await live.presence.count(board.id)
     return None

@@ -67,7 +67,7 @@ async def read_page(request: Request, ledger: Ledger, max_limit: int) -> Page:
 
     Raises:
         ProblemError: a parameter is out of range, or the period is not kept.
-        StoreUnavailableError: the store is away.
+        StoreUnavailableError: the store is unavailable.
         EpochLostError: the store lost the board.
     """
     limit = whole_number(request.query_params, "limit", min(DEFAULT_LIMIT, max_limit), 1, max_limit)

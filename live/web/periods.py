@@ -13,7 +13,7 @@ async def period_of(request: Request, ledger: Ledger) -> int | None:
 
     Raises:
         ProblemError: `parameter_invalid` or `period_not_found`.
-        StoreUnavailableError: the store is away.
+        StoreUnavailableError: the store is unavailable.
         EpochLostError: the store lost the board.
     """
     name = request.query_params.get("period", "current")
@@ -39,7 +39,7 @@ async def period_of_cursor(ledger: Ledger, start: int | None) -> int | None:
 
     Raises:
         ProblemError: `cursor_invalid` or `period_not_found`.
-        StoreUnavailableError: the store is away.
+        StoreUnavailableError: the store is unavailable.
         EpochLostError: the store lost the board.
     """
     if start is None:

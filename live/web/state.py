@@ -75,7 +75,7 @@ class Live(msgspec.Struct, frozen=True):
 
         Raises:
             ProblemError: `board_not_found`.
-            StoreUnavailableError: the store is away.
+            StoreUnavailableError: the store is unavailable.
             EpochLostError: the store lost the board.
         """
         ledger = self.ledgers.get(board_id)
@@ -89,7 +89,7 @@ class Live(msgspec.Struct, frozen=True):
         """Call `ask` for every board, some at a time. Boards that are deleted meanwhile are omitted.
 
         Raises:
-            StoreUnavailableError: the store is away.
+            StoreUnavailableError: the store is unavailable.
             EpochLostError: the store lost a board.
         """
         ledgers = list(self.ledgers.values())
