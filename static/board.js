@@ -1,38 +1,107 @@
 // @ts-check
 /** The page of one board or several: each goes live from the records that it was rendered with. */
+import { Announcer } from "./announcer.js";
+import { LiveBoard } from "./client/live-board.js";
+import { grouped, periodWords, placeWords, TableView } from "./client/view.js";
+import { StatusView } from "./status.js";
+import { startTools } from "./tools.js";
 
-import { Connection } from "./connection.js";
-import { BoardView } from "./view.js";
+const RANK_REST = 5_000; // milliseconds that one's own rank has to stay before it is told
 
-const WORDS = { connecting: "Connecting", live: "Live", stale: "Stale", away: "Connection lost", ended: "Ended" };
+/** Everything on the page that belongs to one board. */
+class BoardView {
+  #rankTimer = 0;
+  #leader = /** @type {string | undefined} */ (undefined);
 
-/** @param {HTMLElement} section */
-function connect(section) {
-  const status = /** @type {HTMLElement} */ (document.getElementById(`connection${section.dataset.tail}`));
-  const view = new BoardView(document, section.dataset.tail ?? "");
-  const url = new URL(section.dataset.live ?? "", location.href);
-  url.protocol = location.protocol === "https:" ? "wss:" : "ws:";
-  url.searchParams.set("limit", section.dataset.limit ?? "50");
-  if (section.dataset.place !== undefined) url.searchParams.set("key", section.dataset.place);
-  return new Connection(url.href, {
-    onBoard: (board) => view.show(board),
-    onViewers: (count) => view.showViewers(count),
-    onAround: (around) => view.showPlace(around),
-    onState: (state, detail) => {
-      const text = detail ? `${WORDS[state]}: ${detail}` : WORDS[state];
-      if (status.textContent !== text) status.textContent = text; // it is read aloud: say each thing once
-      status.dataset.state = state;
-      section.classList.toggle("stale", state !== "live" && state !== "connecting");
-    },
-  });
+  /**
+   * @param {HTMLElement} section
+   * @param {Announcer} announcer
+   */
+  constructor(section, announcer) {
+    const { board = "", root = "", limit, place, tail = "" } = section.dataset;
+    const part = (/** @type {string} */ name) => document.getElementById(name + tail);
+    this.announcer = announcer;
+    this.parts = {
+      rankCount: part("rank-count"), totalScore: part("total-score"), viewers: part("viewers"), place: part("place"),
+      period: part("period"), empty: part("empty"), previous: section.querySelector("a[rel=prev]"),
+    }; // prettier-ignore
+    const body = /** @type {HTMLTableSectionElement} */ (part("records"));
+    const table = /** @type {HTMLTableElement} */ (body.parentElement);
+    const fields = Array.from(table.tHead?.rows[0].cells ?? []).flatMap((cell) => cell.dataset.field ?? []);
+    this.packed = fields.length > 0;
+    this.board = new LiveBoard(location.origin + root, board, { limit: Number(limit), key: place });
+    this.table = new TableView(body, {
+      fields,
+      bars: "bars" in table.dataset,
+      gaps: !this.packed,
+      onDraw: () => this.#showSums(),
+    });
+    const status = /** @type {HTMLElement} */ (part("connection"));
+    this.status = new StatusView(this.board, section, {
+      status,
+      retry: /** @type {HTMLElement} */ (part("retry")),
+      say: announcer.say,
+    });
+    this.board.on("state", () => this.status.show());
+    this.board.on("change", (snapshot) => {
+      if (snapshot.epoch !== null) this.table.show(snapshot.records);
+      if (this.board.paused) this.status.show();
+      else this.#tell(snapshot);
+    });
+    this.board.start();
+  }
+
+  /** What stands around the table; written with it, so that all of it is of one moment. */
+  #showSums() {
+    const { rankCount, totalScore, viewers, around, period, records, epoch } = this.board.snapshot;
+    const { parts } = this;
+    if (around) this.#showPlace(around);
+    if (epoch === null) return;
+    if (viewers !== null) write(parts.viewers, grouped(Math.max(1, viewers))); // at least this page
+    write(parts.rankCount, grouped(rankCount));
+    write(parts.totalScore, grouped(totalScore));
+    if (parts.empty) parts.empty.hidden = records.length > 0;
+    const { unit, zone } = parts.period?.dataset ?? {};
+    if (period && unit && zone) {
+      write(parts.period, periodWords(unit, period, zone));
+      parts.previous?.removeAttribute("hidden");
+    }
+  }
+
+  /** @param {import("./client/state.js").Around} around */
+  #showPlace(around) {
+    const words = placeWords(around.rank, this.packed ? null : around.gap);
+    [...(this.parts.place?.children ?? [])].forEach((child, i) => write(child, words[i]));
+  }
+
+  /**
+   * Tell those who do not see the page what matters: another leader, and one's own rank once it stays.
+   *
+   * @param {import("./client/live-board.js").Snapshot} snapshot
+   */
+  #tell({ records, around }) {
+    const leader = records[0]?.key;
+    if (this.#leader !== undefined && leader !== undefined && leader !== this.#leader) {
+      this.announcer.say(`${leader} takes first${around?.rank ? `; you are ${placeWords(around.rank, null)[0]}` : ""}`);
+    }
+    this.#leader = leader;
+    const place = this.parts.place?.firstElementChild;
+    if (!place || !around) return;
+    const [words] = placeWords(around.rank, null);
+    if (place.textContent === words) return;
+    clearTimeout(this.#rankTimer);
+    this.#rankTimer = setTimeout(() => this.announcer.say(`Your place: ${words}`), RANK_REST);
+  }
 }
 
-const sections = /** @type {NodeListOf<HTMLElement>} */ (document.querySelectorAll("section[data-board]"));
-const connections = Array.from(sections, connect);
-const open = () => connections.forEach((connection) => connection.open());
+/**
+ * @param {Element | null} element
+ * @param {string} text
+ */
+function write(element, text) {
+  if (element && element.textContent !== text) element.textContent = text;
+}
 
-open();
-addEventListener("offline", () => connections.forEach((connection) => connection.cut())); // an open socket does not notice
-addEventListener("online", open);
-addEventListener("pagehide", () => connections.forEach((connection) => connection.close())); // else not kept for "back"
-addEventListener("pageshow", open);
+const announcer = new Announcer(document.getElementById("announcer"));
+const sections = /** @type {NodeListOf<HTMLElement>} */ (document.querySelectorAll("section[data-board]"));
+startTools(Array.from(sections, (section) => new BoardView(section, announcer)));

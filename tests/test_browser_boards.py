@@ -7,7 +7,8 @@ import msgspec
 import pytest
 
 from live.domain.board_file import parse_boards
-from live.web.words import metadata_words
+from live.domain.ranking import Record
+from live.web.words import bar_width, gap_words, metadata_words, name_words
 from tests.harness.boards import rolling_board
 from tests.harness.browser import CHROMIUM, PATIENCE, board_in_browser, until_first, until_live
 from tests.harness.producer import post
@@ -92,13 +93,39 @@ async def test_the_script_says_metadata_as_the_server_does(valkey_url: str) -> N
         shown = await page.evaluate(
             """async (said) => {
             const own = document.querySelector('script[type=module]').src;
-            const { metadataWords } = await import(own.replace('board', 'words'));
+            const { metadataWords } = await import(own.replace('board', 'client/words'));
             return said.map((text) => metadataWords(JSON.parse(text)));
         }""",
             said,
         )
 
     assert shown == [metadata_words(msgspec.Raw(text.encode())) for text in said]
+
+
+async def test_the_script_names_members_as_the_server_does(valkey_url: str) -> None:
+    """Names, gaps and bars, over random members and scores."""
+    chance = random.Random(4)
+    letters = [" ", "\u200d", "\u3164", "\u2800", "\u0301", "\U0001fae8", "😀", "a", "ש", "\u00ad", "\ue000", "\u034f"]
+    names = ["".join(chance.choices(letters, k=chance.choice([1, 2, 5, 79, 80, 81, 200]))) for _ in range(300)]
+    scores = [chance.randint(-(2**53), 2**53) >> chance.randint(0, 53) for _ in range(300)]
+    async with board_in_browser(valkey_url) as (page, _):
+        shown = await page.evaluate(
+            """async ([names, scores]) => {
+            const own = document.querySelector('script[type=module]').src;
+            const { barWidth, gapWords, nameWords } = await import(own.replace('board', 'client/words'));
+            const records = scores.map((score, i) => ({ score, rank: i + 1 }));
+            return [names.map((name) => nameWords(name)),
+                    records.map((record, i) => gapWords(record, records[i - 1])),
+                    scores.map((score, i) => barWidth(score, scores[(i * 7) % scores.length]))];
+        }""",
+            [names, scores],
+        )
+    records = [Record("", score, place) for place, score in enumerate(scores, 1)]
+    assert shown == [
+        [name_words(name) for name in names],
+        [gap_words(record, above) for record, above in zip(records, [None, *records[:-1]], strict=True)],
+        [bar_width(score, scores[(place * 7) % len(scores)]) for place, score in enumerate(scores)],
+    ]
 
 
 async def test_the_period_turns(valkey_url: str) -> None:

@@ -93,9 +93,9 @@ async def test_it_comes_back_when_the_server_says(valkey_url: str) -> None:
         told = time.monotonic()
         say(first, LEAVING)
         await first.close(code=3001)
-        await page.wait_for_selector("#connection[data-state=away]", timeout=PATIENCE)
+        await page.wait_for_selector("#connection[data-state=reconnecting]", timeout=PATIENCE)
         await page.evaluate("dispatchEvent(new Event('offline')); dispatchEvent(new Event('online'))")
-        assert "retrying in" in (await page.text_content("#connection") or "")
+        assert "Reconnecting in" in (await page.text_content("#connection") or "")
         second = await server.socket(1)
         assert server.times[1] - told >= 0.7
         assert {name: value for name, (value,) in server.query(1).items() if name != "limit"} == {
@@ -183,7 +183,7 @@ async def test_a_place_is_told_in_the_same_words(valkey_url: str) -> None:
         said = await page.evaluate(
             """async (places) => {
             const own = document.querySelector('script[type=module]').src;
-            const { placeWords } = await import(own.replace('board', 'words'));
+            const { placeWords } = await import(own.replace('board', 'client/words'));
             return places.map(([rank, gap]) => placeWords(rank, gap));
         }""",
             places,

@@ -23,7 +23,17 @@ from live.web.periods import period_of
 from live.web.problems import as_problem
 from live.web.security import EMBED_POLICY
 from live.web.state import Live, assets, live_of
-from live.web.words import grouped, metadata_words, moment, moment_words, place_words, window_words
+from live.web.words import (
+    bar_width,
+    gap_words,
+    grouped,
+    metadata_words,
+    moment,
+    moment_words,
+    name_words,
+    place_words,
+    window_words,
+)
 
 log = structlog.get_logger()
 
@@ -85,6 +95,8 @@ def make_templates(root: str) -> Environment:
     environment.filters["moment_words"] = moment_words
     environment.filters["metadata"] = metadata_words
     environment.filters["sides"] = sides
+    environment.filters["name"] = name_words
+    environment.globals.update(bar_width=bar_width, gap_words=gap_words)
     return environment
 
 
@@ -99,7 +111,7 @@ async def index(request: Request) -> Response:
     ledgers = live.ledgers.values()
     pages = await asyncio.gather(*(_read(ledger, 3) for ledger in ledgers))
     boards = [(ledger.state.board, page) for ledger, page in zip(ledgers, pages, strict=True)]
-    return _render(live, "index.html", boards=boards)
+    return _render(live, "index.html", boards=boards, theme=_theme(request))
 
 
 async def board_page(request: Request) -> Response:
@@ -135,7 +147,7 @@ async def _boards(request: Request, layout: str) -> Response:
     size = min(_PAGE_SIZE if len(ids) == 1 else _SIDE_SIZE, live.settings.max_live_limit)
     shown = await asyncio.gather(*(_show(request, ledger, size) for ledger in ledgers))
     status = HTTPStatus.OK if all(one.page for one in shown) else HTTPStatus.SERVICE_UNAVAILABLE
-    return _render(live, "board.html", status, shown=shown, layout=layout)
+    return _render(live, "board.html", status, shown=shown, layout=layout, theme=_theme(request))
 
 
 async def _show(request: Request, ledger: Ledger, size: int) -> Shown:
@@ -233,6 +245,12 @@ async def _count(live: Live, board: Board) -> int | None:
     with suppress(StoreUnavailableError):
         return await live.presence.count(board.id)
     return None
+
+
+def _theme(request: Request) -> str | None:
+    """The theme that the address asks for; None for that of the system."""
+    theme = request.query_params.get("theme")
+    return theme if theme in {"light", "dark"} else None
 
 
 def _note(ledger: Ledger, error: Exception) -> None:

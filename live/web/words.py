@@ -1,7 +1,9 @@
-"""Numbers, times and metadata in words; `static/words.js` writes them the same way."""
+"""Numbers, times, members and metadata in words; `static/client/words.js` writes them the same way."""
 
 import json
+import math
 import re
+import unicodedata
 from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Final
@@ -9,9 +11,15 @@ from typing import Final
 import msgspec
 from msgspec import UNSET, UnsetType
 
+from live.domain.ranking import Record
 from live.domain.window import Periods, Rolling, Sliding, Window
 
 _UNITS: Final = ((86400, "day"), (3600, "hour"), (60, "minute"), (1, "second"))
+_LONGEST_NAME: Final = 80  # characters
+_NAME_START: Final = 50
+_NAME_END: Final = 29
+_UNSEEN: Final = frozenset({"Cc", "Cf", "Zl", "Zp", "Zs"})
+_INVISIBLE: Final = frozenset("\u034f\u115f\u1160\u17b4\u17b5\u2800\u3164\uffa0")
 _MOST_MEMBERS: Final = 8
 _MOST_NAME: Final = 32
 _MOST_VALUE: Final = 40
@@ -21,6 +29,9 @@ _INDEX: Final = re.compile(r"0|[1-9][0-9]{0,9}")
 _MOST_INDEX: Final = 2**32 - 2
 
 _members = msgspec.json.Decoder(dict[str, msgspec.Raw])
+
+
+MINUS: Final = "\u2212"
 
 
 def span(seconds: int) -> str:
@@ -48,6 +59,28 @@ def window_words(window: Window, period: str | None = None) -> str:
 def grouped(number: int | None) -> str:
     """A number with thousands separators, as in the page's script. None is a dash."""
     return "\u2013" if number is None else f"{number:,}"
+
+
+def name_words(key: str) -> str:
+    """A member as its row shows it: cut in the middle if it is long, and named if nothing of it can be seen."""
+    if all(unicodedata.category(letter) in _UNSEEN or letter in _INVISIBLE for letter in key):
+        return "\u27e8blank\u27e9"
+    return key if len(key) <= _LONGEST_NAME else f"{key[:_NAME_START]}\u2026{key[-_NAME_END:]}"
+
+
+def gap_words(record: Record, above: Record | None) -> str:
+    """How far a record is from the one above it; nothing for the first."""
+    if above is None:
+        return ""
+    gap = record.score - above.score
+    if gap == 0:
+        return "tied"
+    return f"{'+' if gap > 0 else MINUS}{grouped(abs(gap))} to {grouped(above.rank)}"
+
+
+def bar_width(score: int, first: int) -> int:
+    """How long the bar of a record is, in percent of the first one's."""
+    return max(0, math.floor(100 * float(score) / first)) if first > 0 else 0
 
 
 def place_words(rank: int | None, gap: int | None) -> tuple[str, str]:

@@ -26,14 +26,16 @@ for (let i = 0; i < 100; i++) await like(`k${(i * i) % 13}`);
 const page = await (await fetch(`${server}/v1/boards/posts?limit=5`)).json();
 assert.equal(page.offset, 100);
 const own = await (await fetch(`${server}/v1/boards/posts/records/k9`)).json();
+/** @param {any} around */
+const isOwn = (around) => ["key", "score", "rank", "gap"].every((name) => around?.[name] === own[name]);
 await Promise.all(
   boards.map(async (board) => {
-    for await (const snapshot of board) if (snapshot.offset === page.offset && snapshot.around?.offset === page.offset) break;
+    for await (const snapshot of board) if (snapshot.offset === page.offset && isOwn(snapshot.around)) break;
     const { epoch, records, rankCount, totalScore, around } = board.snapshot;
     assert.deepEqual({ epoch, records, rankCount, totalScore }, {
       epoch: page.epoch, records: page.records, rankCount: page.rank_count, totalScore: page.total_score,
     }); // prettier-ignore
-    assert.deepEqual([around?.key, around?.rank, around?.gap, around?.records.length], ["k9", own.rank, own.gap, 3]);
+    assert.equal(around?.records.length, 3);
     board.stop();
   }),
 );

@@ -40,12 +40,12 @@ def test_a_wrong_type_is_noticed(tmp_path: Path) -> None:
     (tmp_path / "tests" / "tools").mkdir(parents=True)
     shutil.copy(ROOT / "tests" / "tools" / "tsconfig.json", tmp_path / "tests" / "tools")
     shutil.copytree(ROOT / "static", tmp_path / "static")
-    with (tmp_path / "static" / "words.js").open("a") as file:
+    with (tmp_path / "static" / "client" / "words.js").open("a") as file:
         file.write("grouped(undefined);\n")
     command: list[str | Path] = [TSC, "--project", tmp_path / "tests" / "tools" / "tsconfig.json"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode != 0
-    assert "static/words.js" in done.stdout
+    assert "static/client/words.js" in done.stdout
     assert done.stdout.count("error TS") == 1
 
 

@@ -2,7 +2,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { grouped, metadataWords, placeWords } from "../../static/words.js";
+import { barWidth, gapWords, grouped, metadataWords, nameWords, placeWords } from "../../static/client/words.js";
 
 test("numbers are grouped, and a missing one is a dash", () => {
   assert.deepEqual([grouped(0), grouped(-1234567), grouped(null)], ["0", "-1,234,567", "–"]);
@@ -27,4 +27,24 @@ test("metadata shows a bounded number of members", () => {
   const many = metadataWords(Object.fromEntries(Array.from({ length: 20 }, (_, number) => [`m${number}`, number])));
   assert.equal(many.length, 9);
   assert.equal(many.at(-1), "…");
+});
+
+test("a long name is cut in the middle by characters, and one that nobody can see is named", () => {
+  assert.equal(nameWords("a".repeat(80)), "a".repeat(80));
+  assert.equal(nameWords("😀".repeat(80)), "😀".repeat(80));
+  assert.equal(nameWords(`${"a".repeat(60)}${"b".repeat(60)}`), `${"a".repeat(50)}…${"b".repeat(29)}`);
+  for (const unseen of ["\u200d", "\u3164", "\u2800", " ", "\u200d\u00a0\u3000"]) assert.equal(nameWords(unseen), "⟨blank⟩");
+  assert.equal(nameWords("\u200dx"), "\u200dx");
+});
+
+test("the gap to the record above is told with its sign", () => {
+  const above = { score: 1000, rank: 3 };
+  assert.deepEqual(
+    [undefined, above, above, above].map((one, i) => gapWords({ score: [1, 1000, -234, 3000][i] }, one)),
+    ["", "tied", "−1,234 to 3", "+2,000 to 3"],
+  );
+});
+
+test("a bar is as long as its share of the first", () => {
+  assert.deepEqual([[5, 10], [10, 10], [-5, 10], [3, 0], [-2, -1]].map(([score, first]) => barWidth(score, first)), [50, 100, 0, 0, 0]);
 });

@@ -44,7 +44,7 @@ async def test_a_board_is_rendered_with_its_records(valkey_url: str) -> None:
     async with server(valkey_url, {"key": "a", "amount": 1234}, {"key": "b", "amount": 2}) as client:
         html = (await client.get("/boards/posts")).text
 
-        rows = re.findall(r'<tr data-key="(.*?)"><td class="rank">(.*?)</td>.*?<td class="score">(.*?)</td>', html)
+        rows = re.findall(r'<tr data-key="(.*?)"><td class="rank">(.*?)</td>.*?<td class="score"[^>]*>(.*?)</td>', html)
         assert rows == [("a", "1", "1,234"), ("b", "2", "2")]
         assert '<b id="total-score">1,236</b>' in html
         assert "over the last 90 seconds" in html

@@ -1,6 +1,10 @@
 // @ts-check
 /** Numbers, periods and metadata as people read them; the server's `words.py` writes them alike. No DOM. */
 
+const LONGEST_NAME = 80;
+const NAME_START = 50;
+const NAME_END = 29;
+const INVISIBLE = /^[\p{Cc}\p{Cf}\p{Z}\u034f\u115f\u1160\u17b4\u17b5\u2800\u3164\uffa0]*$/u;
 const MOST_MEMBERS = 8;
 const MOST_NAME = 32;
 const MOST_VALUE = 40;
@@ -13,6 +17,41 @@ const number = new Intl.NumberFormat("en");
  */
 export function grouped(value) {
   return value === null ? "–" : number.format(value);
+}
+
+/**
+ * A member as its row shows it: cut in the middle if it is long, and named if nothing of it can be seen.
+ *
+ * @param {string} key
+ */
+export function nameWords(key) {
+  if (INVISIBLE.test(key)) return "⟨blank⟩";
+  const points = key.length > LONGEST_NAME ? Array.from(key) : [];
+  if (points.length <= LONGEST_NAME) return key;
+  return `${points.slice(0, NAME_START).join("")}…${points.slice(-NAME_END).join("")}`;
+}
+
+/**
+ * How far a record is from the one above it; nothing for the first.
+ *
+ * @param {{score: number}} record
+ * @param {{score: number, rank: number} | undefined} above
+ */
+export function gapWords(record, above) {
+  if (!above) return "";
+  const gap = record.score - above.score;
+  if (gap === 0) return "tied";
+  return `${gap > 0 ? "+" : "−"}${grouped(Math.abs(gap))} to ${grouped(above.rank)}`;
+}
+
+/**
+ * How long the bar of a record is, in percent of the first one's.
+ *
+ * @param {number} score
+ * @param {number} first
+ */
+export function barWidth(score, first) {
+  return first > 0 ? Math.max(0, Math.floor((100 * score) / first)) : 0;
 }
 
 /**

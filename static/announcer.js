@@ -1,0 +1,28 @@
+// @ts-check
+/** Speaks to screen readers through one live region: the latest news, and never more often than every ten seconds. */
+const REST = 10_000;
+
+export class Announcer {
+  #spokeAt = -Infinity;
+  #timer = 0;
+  #next = "";
+
+  /** @param {HTMLElement | null} region */
+  constructor(region) {
+    this.region = region;
+  }
+
+  /** @param {string} text */
+  say = (text) => {
+    this.#next = text;
+    clearTimeout(this.#timer);
+    const pause = this.#spokeAt + REST - performance.now();
+    if (pause <= 0) this.#speak();
+    else this.#timer = setTimeout(() => this.#speak(), pause);
+  };
+
+  #speak() {
+    this.#spokeAt = performance.now();
+    if (this.region) this.region.textContent = this.#next;
+  }
+}

@@ -1,0 +1,37 @@
+// @ts-check
+/** Light, dark, or as the system has it: from the address, or else as it was chosen last. */
+const KEY = "live-board theme";
+
+export function currentTheme() {
+  return document.documentElement.dataset.theme ?? "auto";
+}
+
+/** @param {string} theme */
+export function setTheme(theme) {
+  show(theme);
+  const url = new URL(location.href);
+  if (theme === "auto") url.searchParams.delete("theme");
+  else url.searchParams.set("theme", theme);
+  history.replaceState(history.state, "", url);
+  try {
+    localStorage.setItem(KEY, theme);
+  } catch {
+    // a browser that keeps nothing: the address says it
+  }
+}
+
+/** @param {string} theme */
+function show(theme) {
+  if (theme === "light" || theme === "dark") document.documentElement.dataset.theme = theme;
+  else delete document.documentElement.dataset.theme;
+}
+
+function remembered() {
+  try {
+    return localStorage.getItem(KEY);
+  } catch {
+    return null;
+  }
+}
+
+show(new URLSearchParams(location.search).get("theme") ?? remembered() ?? "auto");

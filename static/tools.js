@@ -1,0 +1,80 @@
+// @ts-check
+/** The controls of a board's page: pause, find, speed, theme. */
+import { currentTheme, setTheme } from "./theme.js";
+
+/** @typedef {{board: import("./client/live-board.js").LiveBoard, table: import("./client/view.js").TableView}} Shown */
+
+/**
+ * @param {string} selector
+ * @returns {any}
+ */
+const find = (selector) => document.querySelector(selector);
+
+/** @param {Shown[]} shown */
+export function startTools(shown) {
+  const tools = find("#tools");
+  if (!tools) return;
+  startPause(shown);
+  startFind(shown);
+  find("#speed").addEventListener("change", (/** @type {any} */ { target }) => {
+    for (const { board } of shown) board.interval = target.value === "auto" ? "auto" : Number(target.value);
+  });
+  const theme = find("#theme");
+  theme.value = currentTheme();
+  theme.addEventListener("change", () => setTheme(theme.value));
+  tools.hidden = false;
+}
+
+/** @param {Shown[]} shown */
+function startPause(shown) {
+  const button = find("#pause");
+  const toggle = () => {
+    const pauses = button.getAttribute("aria-pressed") === "false";
+    button.setAttribute("aria-pressed", String(pauses));
+    for (const { board } of shown) pauses ? board.pause() : board.resume();
+  };
+  button.addEventListener("click", toggle);
+  addEventListener("keydown", (event) => {
+    if (event.key === "p" && !isTyping(event)) toggle();
+  });
+}
+
+/** @param {Shown[]} shown */
+function startFind(shown) {
+  const field = find("#find");
+  const mark = () => {
+    const text = field.value.trim().toLowerCase();
+    let first = /** @type {HTMLElement | undefined} */ (undefined);
+    for (const { table } of shown) {
+      for (const row of table.body.rows) {
+        const isHit = text !== "" && (row.dataset.key ?? "").toLowerCase().includes(text);
+        row.classList.toggle("hit", isHit);
+        if (isHit) first ??= row;
+      }
+    }
+    field.toggleAttribute("data-missed", text !== "" && !first);
+    return first;
+  };
+  field.addEventListener("input", () => mark()?.scrollIntoView({ block: "center" }));
+  field.addEventListener("keydown", (/** @type {KeyboardEvent} */ event) => {
+    if (event.key === "Escape") {
+      field.value = "";
+      mark();
+      field.blur();
+    } else if (event.key === "Enter" && field.value.trim() && !mark()) {
+      const url = new URL(location.href);
+      url.searchParams.set("key", field.value.trim());
+      location.assign(url); // it may be below what is shown: the page tells its place
+    }
+  });
+  addEventListener("keydown", (event) => {
+    if (event.key !== "/" || isTyping(event)) return;
+    event.preventDefault();
+    field.focus();
+  });
+}
+
+/** @param {KeyboardEvent} event */
+function isTyping({ target, ctrlKey, metaKey, altKey }) {
+  return ctrlKey || metaKey || altKey || (target instanceof Element && target.matches("input, select, textarea"));
+}

@@ -1,0 +1,36 @@
+// @ts-check
+import assert from "node:assert/strict";
+import { test } from "node:test";
+
+import { stateWords } from "../../static/status.js";
+
+const NOW = 1_000_000;
+const OPEN = { frozen: false, closes: Infinity };
+
+/**
+ * @param {any} state
+ * @param {number} [waiting]
+ */
+const told = (state, waiting = 0, board = OPEN) => stateWords({ state: { since: 0, ...state }, waiting }, board, NOW);
+
+test("the state of a connection is told in words", () => {
+  assert.deepEqual(told({ name: "live" }), ["live", "Live"]);
+  assert.deepEqual(told({ name: "paused" }), ["paused", "Paused"]);
+  assert.deepEqual(told({ name: "paused" }, 1037), ["paused", "Paused, 1,037 changes waiting"]);
+  assert.deepEqual(told({ name: "ended", reason: "board deleted" }), ["ended", "Ended: board deleted"]);
+  assert.match(told({ name: "stale", reason: "nothing heard" })[1], /^Stale since \d\d:\d\d$/);
+  assert.match(told({ name: "stale", reason: "store unreachable" })[1], /^Stale since \d\d:\d\d: store unreachable$/);
+  assert.equal(told({ name: "offline" })[0], "offline");
+});
+
+test("a countdown is true, and never zero", () => {
+  assert.equal(told({ name: "reconnecting", retryAt: NOW + 4001 })[1], "Reconnecting in 5 s");
+  assert.equal(told({ name: "reconnecting", retryAt: NOW - 50 })[1], "Reconnecting in 1 s");
+  assert.equal(told({ name: "reconnecting" })[1], "Reconnecting");
+});
+
+test("a board that takes no more events is not called live", () => {
+  assert.deepEqual(told({ name: "live" }, 0, { frozen: true, closes: Infinity }), ["frozen", "Frozen"]);
+  assert.deepEqual(told({ name: "live" }, 0, { frozen: false, closes: NOW }), ["closed", "Voting closed"]);
+  assert.deepEqual(told({ name: "live" }, 0, { frozen: false, closes: NOW + 1 }), ["live", "Live"]);
+});
