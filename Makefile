@@ -3,40 +3,52 @@ VENV := .venv
 PYTHON ?= python3
 RUN := $(VENV)/bin
 
-.PHONY: run test attack check bench docs format pin clean
+.PHONY: help run test test-fast coverage attack check bench docs format pin clean
 
-run: $(VENV)/run  ## a board that moves, at the address it prints
+run: $(VENV)/run  ## start a server with sample likes
 	@$(RUN)/live serve --demo --admin-key
 
-test: $(VENV)/test  ## all tests
+help:  ## list the targets
+	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
+
+test: $(VENV)/test  ## run all tests
 	$(RUN)/pytest --numprocesses auto --dist worksteal
 
-attack: $(VENV)/test  ## the tests in tests/security, twenty times as long
+test-fast: $(VENV)/test  ## run the tests that take little time: no browser, no faults, no mutants
+	$(RUN)/pytest --numprocesses auto --dist worksteal -m 'not (browser or fault or mutant or slow)'
+
+coverage: $(VENV)/test  ## run all tests but the mutants, and print the branch coverage of live/
+	rm -rf .cache/coverage && mkdir -p .cache/coverage
+	$(RUN)/coverage run -m pytest --numprocesses auto --dist worksteal -m 'not mutant'
+	$(RUN)/coverage combine --quiet
+	$(RUN)/coverage report
+
+attack: $(VENV)/test  ## run the tests in tests/security twenty times as long
 	$(RUN)/pytest tests/security --effort 20 --timeout 3600
 
-check: $(VENV)/test  ## style and types
+check: $(VENV)/test  ## check style and types
 	$(RUN)/ruff check live tests bench image
 	$(RUN)/ruff format --check live tests bench image
 	$(RUN)/mypy
 	@if test -x .tools/node_modules/.bin/tsc; then .tools/node_modules/.bin/tsc --project tests/tools/tsconfig.json; \
 	else echo 'Skipped: the types of static/*.js, which need Node.js.' >&2; fi
 
-bench: $(VENV)/test  ## the measures, as one table
+bench: $(VENV)/test  ## print the benchmarks as one table
 	@sh tests/install-system.sh bench
 	$(RUN)/python -m bench
 
-docs: $(VENV)/docs  ## the documentation as a site
+docs: $(VENV)/docs  ## build the documentation as a site
 	$(RUN)/zensical build --strict --clean
 	@echo "Read it with: $(RUN)/python -m http.server --bind 127.0.0.1 --directory build/site 8080"
 
-format: $(VENV)/test
+format: $(VENV)/test  ## format the code
 	$(RUN)/ruff check --fix live tests bench image
 	$(RUN)/ruff format live tests bench image
 
-pin: $(VENV)/test  ## the hashes of what the image installs, from constraints.txt
+pin: $(VENV)/test  ## write the hashes of the packages in the image, from constraints.txt
 	$(RUN)/python image/pin.py
 
-clean:
+clean:  ## remove everything that these targets made
 	rm -rf $(VENV) .tools .cache build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
 
 $(VENV)/bin/pip:
