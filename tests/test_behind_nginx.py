@@ -4,8 +4,7 @@ import asyncio
 import random
 import re
 import socket
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -16,11 +15,10 @@ from playwright.async_api import Request
 from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosed
 
-from tests.harness.boards import rolling_board
 from tests.harness.browser import CHROMIUM, browser, rows, until_first, until_live
-from tests.harness.nginx import NGINX, TRUSTED, nginx
+from tests.harness.nginx import NGINX, TRUSTED, behind_nginx, nginx
 from tests.harness.producer import post
-from tests.harness.server import ServerProcess, run_server
+from tests.harness.server import ServerProcess
 from tests.harness.settings import fresh_settings
 from tests.harness.sse import streaming
 from tests.harness.viewer import ModelViewer
@@ -34,17 +32,6 @@ KEPT = ((_LOCATION % ("/", ""), _LOCATION % (f"{ROOT}/", "")),)
 STRIPPED = ((_LOCATION % ("/", ""), _LOCATION % (f"{ROOT}/", "/")),)
 
 
-@asynccontextmanager
-async def behind(
-    store: str, folder: Path, *changes: tuple[str, str], **settings: Any
-) -> AsyncIterator[tuple[str, str]]:
-    """The address of nginx, and that of the server behind it."""
-    made = fresh_settings(store, **{"trusted_proxies": TRUSTED, **settings})
-    async with run_server(made, [rolling_board()]) as server:
-        with nginx(server, folder, *changes) as url:
-            yield url, server
-
-
 def connections_to(url: str) -> set[int]:
     """The local ports of connections to a server on this machine."""
     port = urlsplit(url).port
@@ -55,7 +42,7 @@ def connections_to(url: str) -> set[int]:
 
 async def test_both_sockets_and_the_stream_pass(valkey_url: str, tmp_path: Path) -> None:
     """Frames and events come one by one while the connection is open: nothing holds them back."""
-    async with behind(valkey_url, tmp_path) as (url, _), httpx.AsyncClient(base_url=url) as client:
+    async with behind_nginx(valkey_url, tmp_path) as (url, _), httpx.AsyncClient(base_url=url) as client:
         socket_url = url.replace("http", "ws")
         async with (
             connect(f"{socket_url}/v1/boards/posts/live") as viewer,
@@ -79,7 +66,7 @@ async def test_another_upgrade_is_not_passed_on(valkey_url: str, tmp_path: Path,
     """A POST that asks for one is answered as if it had not, and its connection goes on."""
     upgrade = {"Connection": "Upgrade, HTTP2-Settings", "Upgrade": protocol, "HTTP2-Settings": "AAMAAABk"}
     async with (
-        behind(valkey_url, tmp_path) as (url, _),
+        behind_nginx(valkey_url, tmp_path) as (url, _),
         httpx.AsyncClient(base_url=url, limits=httpx.Limits(max_connections=1)) as client,
     ):
         for total in range(1, 4):
@@ -91,7 +78,7 @@ async def test_another_upgrade_is_not_passed_on(valkey_url: str, tmp_path: Path,
 
 async def test_connections_to_the_server_serve_many_requests(valkey_url: str, tmp_path: Path) -> None:
     """Each of 30 clients has its own to nginx, and goes; those to the server stay."""
-    async with behind(valkey_url, tmp_path) as (url, server):
+    async with behind_nginx(valkey_url, tmp_path) as (url, server):
         used: set[int] = set()
         for number in range(30):
             async with httpx.AsyncClient(base_url=url) as client:
@@ -192,7 +179,7 @@ async def test_everything_is_served_below_a_path(
 ) -> None:
     """Routes, links, the description of the interface, both sockets and the stream; whoever takes the path away."""
     async with (
-        behind(valkey_url, tmp_path, *changes, root_path=ROOT, anonymous_admin=True, trusted_proxies=()) as (
+        behind_nginx(valkey_url, tmp_path, *changes, root_path=ROOT, anonymous_admin=True, trusted_proxies=()) as (
             url,
             server,
         ),
@@ -233,7 +220,7 @@ async def test_the_page_is_live_below_a_path(
 ) -> None:
     """A real browser gets all that it asks for, and asks for nothing beside the path."""
     async with (
-        behind(valkey_url, tmp_path, *changes, root_path=ROOT) as (url, server),
+        behind_nginx(valkey_url, tmp_path, *changes, root_path=ROOT) as (url, server),
         httpx.AsyncClient(base_url=server) as producer,
         browser() as chromium,
     ):

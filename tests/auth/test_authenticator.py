@@ -3,7 +3,7 @@
 import asyncio
 import time
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
@@ -17,6 +17,7 @@ from live.store.connection.client import connect
 from live.store.registry.producers import ProducerStore
 from tests.harness.settings import fresh_settings, make_client
 from tests.harness.store import StoreProcess
+from tests.harness.tasks import stop
 from tests.harness.waiting import eventually
 
 CLIENT = make_client(address="192.0.2.7")
@@ -46,10 +47,7 @@ async def door(store: str, authenticators: int = 1, **changes: Any) -> AsyncIter
     try:
         yield made
     finally:
-        for task in tasks:
-            task.cancel()
-            with suppress(asyncio.CancelledError):
-                await task
+        await stop(*tasks)
         await made.client.aclose()
 
 
@@ -221,7 +219,5 @@ async def test_a_process_that_starts_without_its_store_finds_it_later(own_store:
         return isinstance(answer(authenticator, None), Producer)
 
     await eventually(let_in)
-    running.cancel()
-    with suppress(asyncio.CancelledError):
-        await running
+    await stop(running)
     await client.aclose()

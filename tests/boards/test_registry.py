@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from typing import Any, Final
 
 import pytest
@@ -24,6 +24,7 @@ from live.store.registry.presence import Presence
 from tests.harness.boards import rolling_board
 from tests.harness.settings import fresh_settings
 from tests.harness.store import StoreProcess
+from tests.harness.tasks import stop
 from tests.harness.waiting import eventually
 
 KISS: Final[dict[str, Any]] = {"source": ["kiss"], "window": "forever"}
@@ -55,10 +56,7 @@ async def process(settings: Settings) -> AsyncIterator[Process]:
         yield made
         assert not any(task.done() for task in tasks)
     finally:
-        for task in tasks:
-            task.cancel()
-            with suppress(asyncio.CancelledError):
-                await task
+        await stop(*tasks)
         await made.client.aclose()
 
 

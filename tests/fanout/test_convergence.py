@@ -24,6 +24,7 @@ from tests.harness.proxy import StoreProxy, store_proxy
 from tests.harness.server import run_server
 from tests.harness.settings import fresh_settings
 from tests.harness.store import StoreProcess
+from tests.harness.tasks import stop
 from tests.harness.viewer import ModelViewer
 from tests.harness.waiting import eventually
 
@@ -81,9 +82,7 @@ class Follower:
 
     async def leave(self) -> None:
         """Stop. Raises the error of a message that did not follow from the previous one."""
-        self.task.cancel()
-        with suppress(asyncio.CancelledError):
-            await self.task
+        await stop(self.task)
 
 
 @asynccontextmanager

@@ -3,7 +3,7 @@
 import asyncio
 import time
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
 import msgspec
@@ -22,6 +22,7 @@ from live.store.registry.presence import Presence
 from tests.harness.boards import rolling_board
 from tests.harness.settings import fresh_settings
 from tests.harness.store import StoreProcess
+from tests.harness.tasks import stop
 from tests.harness.viewer import ModelViewer
 from tests.harness.waiting import eventually
 
@@ -37,9 +38,7 @@ async def running_hub(store: str, **changes: Any) -> AsyncIterator[tuple[Hub, Le
     try:
         yield hub, ledger
     finally:
-        running.cancel()
-        with suppress(asyncio.CancelledError):
-            await running
+        await stop(running)
         await client.aclose()
 
 

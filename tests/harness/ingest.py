@@ -1,31 +1,17 @@
 """A server with its producers, and what it is asked by the tests of this folder."""
 
-from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import Mapping
 from typing import Any
 
 import httpx
 
-from live.domain.board import Board
 from live.domain.producer import Scope
 from live.settings import Settings
 from live.store.connection.client import connect
 from live.store.registry.producers import ProducerStore
 from tests.harness.boards import rolling_board
-from tests.harness.server import run_server
 
 POSTS, NEWS = rolling_board(), rolling_board(board="news")
-
-
-@asynccontextmanager
-async def serving(settings: Settings, *boards: Board, key: str | None = None) -> AsyncIterator[httpx.AsyncClient]:
-    """A client of a server of its own, with a producer's key if it has one."""
-    headers = {} if key is None else {"Authorization": f"Bearer {key}"}
-    async with (
-        run_server(settings, boards or [POSTS]) as url,
-        httpx.AsyncClient(base_url=url, headers=headers, timeout=30) as client,
-    ):
-        yield client
 
 
 async def make_key(settings: Settings, producer: str, **scope: Any) -> str:

@@ -5,11 +5,14 @@ import shutil
 import socket
 import subprocess
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
+from tests.harness.boards import rolling_board
+from tests.harness.server import run_server
+from tests.harness.settings import fresh_settings
 from tests.harness.waiting import DEADLINE
 
 NGINX: Final = shutil.which("nginx") or shutil.which("nginx", path="/usr/sbin:/usr/local/sbin")
@@ -60,6 +63,17 @@ def nginx(server: str, folder: Path, *changes: tuple[str, str]) -> Iterator[str]
     finally:
         process.terminate()
         process.wait(DEADLINE)
+
+
+@asynccontextmanager
+async def behind_nginx(
+    store: str, folder: Path, *changes: tuple[str, str], **settings: Any
+) -> AsyncIterator[tuple[str, str]]:
+    """The address of nginx, and that of the server behind it, which trusts it."""
+    made = fresh_settings(store, **{"trusted_proxies": TRUSTED, **settings})
+    async with run_server(made, [rolling_board()]) as server:
+        with nginx(server, folder, *changes) as url:
+            yield url, server
 
 
 def _write_configuration(server: str, folder: Path, listen: str, changes: tuple[tuple[str, str], ...]) -> None:

@@ -7,9 +7,11 @@ import subprocess
 import sys
 import time
 from collections.abc import AsyncIterator, Iterator, Sequence
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from pathlib import Path
+from typing import Any
 
+import httpx
 import uvicorn
 from starlette.types import ASGIApp
 
@@ -17,6 +19,8 @@ from live.domain.board import Board, Boards
 from live.serve import bound_socket, server_config
 from live.settings import Settings, as_environment
 from live.web.app import make_app
+from tests.harness.boards import rolling_board
+from tests.harness.settings import fresh_settings
 from tests.harness.waiting import DEADLINE, eventually
 
 
@@ -63,6 +67,35 @@ async def run_server(
             server.should_exit = True
             await serving
             assert not server.server_state.connections, "these connections outlived the server"
+
+
+@asynccontextmanager
+async def serving(
+    settings: Settings, *boards: Board, plain: bool = False, key: str | None = None
+) -> AsyncIterator[httpx.AsyncClient]:
+    """A client of a server with some boards, by default `posts`. The client sends an API key if it has one."""
+    headers = {} if key is None else {"Authorization": f"Bearer {key}"}
+    async with (
+        run_server(settings, boards or [rolling_board()], plain=plain) as url,
+        httpx.AsyncClient(base_url=url, headers=headers, timeout=30) as client,
+    ):
+        yield client
+
+
+def server(
+    store: str, *boards: Board, plain: bool = False, **changes: Any
+) -> AbstractAsyncContextManager[httpx.AsyncClient]:
+    """The same with settings of its own; `changes` are settings."""
+    return serving(fresh_settings(store, **changes), *boards, plain=plain)
+
+
+async def until_ready(client: httpx.AsyncClient) -> None:
+    """Wait until the server says that it is ready."""
+
+    async def ready() -> bool:
+        return (await client.get("/readyz")).status_code == 200
+
+    await eventually(ready)
 
 
 @contextmanager

@@ -16,7 +16,7 @@ import pytest_asyncio
 from live.errors import PROBLEMS
 from live.ingest.bodies import decompress
 from tests.harness.boards import rolling_board
-from tests.harness.server import run_server
+from tests.harness.server import run_server, server
 from tests.harness.settings import fresh_settings
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")  # one server for all of these
@@ -34,8 +34,7 @@ ENCODING = "send the body as it is, or with Content-Encoding: gzip"
 @pytest_asyncio.fixture(loop_scope="module", scope="module")
 async def client(valkey_url: str) -> AsyncIterator[httpx.AsyncClient]:
     """A client of a server that accepts small bodies."""
-    settings = fresh_settings(valkey_url, max_body=MOST)
-    async with run_server(settings, [rolling_board()]) as url, httpx.AsyncClient(base_url=url) as client:
+    async with server(valkey_url, max_body=MOST) as client:
         yield client
 
 

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 
 import pytest
 
@@ -16,6 +16,7 @@ from live.store.connection.client import connect
 from tests.harness.boards import rolling_board
 from tests.harness.settings import fresh_settings
 from tests.harness.store import StoreProcess
+from tests.harness.tasks import stop
 from tests.harness.waiting import eventually
 
 HOUR = 3600
@@ -46,9 +47,7 @@ class Bench:
         try:
             yield
         finally:
-            running.cancel()
-            with suppress(asyncio.CancelledError):
-                await running
+            await stop(running)
             await self.client.aclose()
 
     async def scores(self) -> dict[str, int]:

@@ -10,7 +10,8 @@ import pytest
 from live.domain.event import MAX_SCORE
 from live.settings import Duration
 from tests.harness.boards import rolling_board
-from tests.harness.ingest import NEWS, make_key, serving
+from tests.harness.ingest import NEWS, make_key
+from tests.harness.server import serving
 from tests.harness.settings import fresh_settings
 from tests.harness.store import StoreProcess
 

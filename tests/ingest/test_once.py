@@ -13,7 +13,8 @@ import pytest
 from live.settings import Duration, Settings
 from live.store.board.keys import Keys
 from live.store.connection.client import Store, connect
-from tests.harness.ingest import NEWS, POSTS, make_key, scores, serving
+from tests.harness.ingest import NEWS, POSTS, make_key, scores
+from tests.harness.server import serving
 from tests.harness.settings import fresh_settings
 from tests.harness.store import StoreProcess
 from tests.harness.waiting import eventually

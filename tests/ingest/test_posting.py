@@ -14,8 +14,9 @@ from live.metrics import REGISTRY
 from live.store.board.keys import Keys
 from live.store.connection.client import connect
 from tests.harness.boards import rolling_board
-from tests.harness.ingest import NEWS, POSTS, make_key, scores, serving, told
+from tests.harness.ingest import NEWS, POSTS, make_key, scores, told
 from tests.harness.producer import post
+from tests.harness.server import serving
 from tests.harness.settings import fresh_settings
 from tests.harness.waiting import eventually
 

@@ -11,8 +11,9 @@ from live.domain.board import Board, Votes
 from live.domain.event import MAX_METADATA_BYTES
 from live.domain.packing import Field, Packing
 from live.domain.window import Forever, Periods
-from tests.harness.ingest import make_key, scores, serving, told
+from tests.harness.ingest import make_key, scores, told
 from tests.harness.producer import post
+from tests.harness.server import serving
 from tests.harness.settings import fresh_settings
 
 RUNS = Packing((Field("levels", "desc", 0, 9),))

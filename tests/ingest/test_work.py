@@ -15,7 +15,7 @@ from live.domain.cloudevent import decode_batch, decode_structured
 from live.domain.decoding import Steps, decode_json, decode_ndjson
 from live.errors import ProblemError
 from live.ingest.bodies import decompress
-from tests.harness.ingest import serving
+from tests.harness.server import serving
 from tests.harness.settings import fresh_settings
 
 MIB: Final = 1024 * 1024

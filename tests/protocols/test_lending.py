@@ -3,8 +3,8 @@
 from contextlib import AsyncExitStack
 
 from live.settings import Duration
+from tests.harness.server import server
 from tests.harness.wire import connected, request, statuses
-from tests.web.test_live import server
 
 STREAM = request("GET", "/v1/boards/posts/stream")
 HEALTH = request("GET", "/healthz")

@@ -1,7 +1,6 @@
 """Only admin API keys can change boards and records, unless the operator says otherwise and it is safe."""
 
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager
 from typing import Any
 
 import httpx
@@ -13,7 +12,7 @@ from live.domain.producer import Scope
 from live.store.connection.client import connect
 from live.store.registry.producers import ProducerStore
 from tests.harness.boards import rolling_board
-from tests.harness.server import run_server
+from tests.harness.server import run_server, server
 from tests.harness.settings import fresh_settings
 from tests.harness.waiting import eventually
 
@@ -48,22 +47,16 @@ async def statuses(client: httpx.AsyncClient, **headers: str) -> list[int]:
     return [(await client.request(*change[:2], json=change[2], headers=headers)).status_code for change in CHANGES]
 
 
-@asynccontextmanager
-async def server(store: str, *, plain: bool = False, **changes: Any) -> AsyncIterator[httpx.AsyncClient]:
+def two_boards(store: str, *, plain: bool = False, **changes: Any) -> AbstractAsyncContextManager[httpx.AsyncClient]:
     """A client on the machine of a server without API keys."""
-    settings = fresh_settings(store, **changes)
-    async with (
-        run_server(settings, BOARDS, plain=plain) as url,
-        httpx.AsyncClient(base_url=url) as client,
-    ):
-        yield client
+    return server(store, *BOARDS, plain=plain, **changes)
 
 
 @pytest.mark.parametrize("open_to_all", [False, True])
 @pytest.mark.parametrize("plain", [False, True])
 async def test_boards_can_not_be_changed_without_an_api_key(valkey_url: str, *, open_to_all: bool, plain: bool) -> None:
     """Not even from the same machine. The detail says how to create a key."""
-    async with server(valkey_url, plain=plain, open=open_to_all) as client:
+    async with two_boards(valkey_url, plain=plain, open=open_to_all) as client:
         assert (await client.post("/v1/events", json={"key": "a"})).status_code == 200
         assert await statuses(client) == [401] * len(CHANGES)
         refusal = await client.put("/v1/boards/fresh", json={})
@@ -75,7 +68,7 @@ async def test_boards_can_not_be_changed_without_an_api_key(valkey_url: str, *, 
 async def test_an_operator_may_allow_anonymous_changes_from_this_machine(valkey_url: str, *, plain: bool) -> None:
     """Through a local name and without a proxy. Pages of other origins are still refused."""
     allowed = {"anonymous_admin": True, "allowed_hosts": ("board.test",)}
-    async with server(valkey_url, plain=plain, **allowed) as client:
+    async with two_boards(valkey_url, plain=plain, **allowed) as client:
         await client.post("/v1/events", json={"key": "a"})
         for name in ("localhost", "a.localhost:1", "[::1]", "127.0.0.1"):
             assert (await client.get("/v1/trail", headers={"Host": name})).status_code == 200

@@ -1,8 +1,7 @@
 """Too deeply nested JSON is a client error on every route and at every depth, never a server error."""
 
 import base64
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager
 from http import HTTPStatus
 
 import httpx
@@ -10,8 +9,7 @@ import pytest
 from websockets.asyncio.client import connect
 
 from live.domain.board_file import parse_boards
-from tests.harness.server import run_server
-from tests.harness.settings import fresh_settings
+from tests.harness.server import server
 
 pytestmark = pytest.mark.security
 
@@ -50,20 +48,15 @@ def nested(levels: int) -> bytes:
     return b'{"a":' * (levels - 1) + b"{}" + b"}" * (levels - 1)
 
 
-@asynccontextmanager
-async def server(store: str) -> AsyncIterator[httpx.AsyncClient]:
+def contest(store: str) -> AbstractAsyncContextManager[httpx.AsyncClient]:
     """A server with a contest and a plain board."""
-    async with (
-        run_server(fresh_settings(store, rate=0, anonymous_admin=True), parse_boards(BOARDS)) as url,
-        httpx.AsyncClient(base_url=url, timeout=30) as client,
-    ):
-        yield client
+    return server(store, *parse_boards(BOARDS), rate=0, anonymous_admin=True)
 
 
 @pytest.mark.parametrize(("method", "path"), CHANGES)
 async def test_a_deeply_nested_change_is_refused(valkey_url: str, method: str, path: str) -> None:
     """More than 32 levels are `malformed_body`; fewer are validated by content."""
-    async with server(valkey_url) as client:
+    async with contest(valkey_url) as client:
         for depth in DEPTHS:
             response = await client.request(
                 method, path, content=nested(depth), headers={"Content-Type": "application/json"}
@@ -80,7 +73,7 @@ async def test_a_deeply_nested_change_is_refused(valkey_url: str, method: str, p
 async def test_deeply_nested_events_are_refused(valkey_url: str, kind: str) -> None:
     """The body is refused with 400, or the event by its index."""
     media_type, body = EVENTS[kind]
-    async with server(valkey_url) as client:
+    async with contest(valkey_url) as client:
         for depth in DEPTHS:
             response = await client.post(
                 "/v1/events", content=body % nested(depth), headers={"Content-Type": media_type}
@@ -92,7 +85,7 @@ async def test_deeply_nested_events_are_refused(valkey_url: str, kind: str) -> N
 
 async def test_a_deeply_nested_message_or_cursor_is_refused(valkey_url: str) -> None:
     """The producer's WebSocket stays open and answers the next message. The cursor is refused."""
-    async with server(valkey_url) as client:
+    async with contest(valkey_url) as client:
         async with connect(str(client.base_url).replace("http", "ws") + "/v1/events/live") as socket:
             for depth in DEPTHS[:-1]:
                 await socket.send((EVENTS["field twice"][1] % nested(depth)).decode())

@@ -28,7 +28,7 @@ from live.store.connection.witness import Witness
 from live.store.registry.producers import ProducerStore
 from tests.harness.boards import rolling_board
 from tests.harness.producer import post
-from tests.harness.server import ServerProcess, run_server
+from tests.harness.server import ServerProcess, run_server, until_ready
 from tests.harness.settings import fresh_settings
 from tests.harness.store import StoreProcess, valkey
 from tests.harness.viewer import ModelViewer
@@ -475,9 +475,5 @@ async def test_a_store_that_only_crashed_lost_nothing(own_store: StoreProcess) -
             await post(client, {"key": "a"})
             own_store.kill()
             own_store.start()
-
-            async def ready() -> bool:
-                return (await client.get("/readyz")).status_code == 200
-
-            await eventually(ready)
+            await until_ready(client)
             assert (await client.get("/v1/boards/posts")).json()["total_score"] == number + 1

@@ -1,9 +1,6 @@
 """Clients behind a proxy have separate limits and rates, and can't forge their address."""
 
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
 
 import httpx
 import pytest
@@ -11,7 +8,7 @@ from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import InvalidStatus
 
 from tests.harness.boards import rolling_board
-from tests.harness.nginx import NGINX, TRUSTED, nginx
+from tests.harness.nginx import NGINX, TRUSTED, behind_nginx
 from tests.harness.server import run_server
 from tests.harness.settings import fresh_settings
 
@@ -33,17 +30,6 @@ def client_from(address: str, url: str) -> httpx.AsyncClient:
     return httpx.AsyncClient(base_url=url, transport=httpx.AsyncHTTPTransport(local_address=address))
 
 
-@asynccontextmanager
-async def proxied(
-    store: str, folder: Path, *changes: tuple[str, str], **settings: Any
-) -> AsyncIterator[tuple[str, str]]:
-    """The URL of nginx, and that of the server behind it, which trusts nginx."""
-    made = fresh_settings(store, **{"trusted_proxies": TRUSTED, **settings})
-    async with run_server(made, [rolling_board()]) as server:
-        with nginx(server, folder, *changes) as url:
-            yield url, server
-
-
 async def exhaust(client: httpx.AsyncClient, **headers: str) -> None:
     """Send until the rate is used up."""
     for _ in range(50):
@@ -61,7 +47,7 @@ async def test_each_client_has_its_own_rate(
 ) -> None:
     """A client above its rate is refused, another is not. A forged address changes nothing."""
     async with (
-        proxied(valkey_url, tmp_path, *changes, **SLOW) as (url, _),
+        behind_nginx(valkey_url, tmp_path, *changes, **SLOW) as (url, _),
         client_from(ONE, url) as one,
         client_from(OTHER, url) as other,
     ):
@@ -75,7 +61,7 @@ async def test_each_client_has_its_own_rate(
 async def test_a_proxy_without_trust_is_one_client(valkey_url: str, tmp_path: Path) -> None:
     """The server believes only what the operator has configured."""
     async with (
-        proxied(valkey_url, tmp_path, **SLOW, trusted_proxies=()) as (url, _),
+        behind_nginx(valkey_url, tmp_path, **SLOW, trusted_proxies=()) as (url, _),
         client_from(ONE, url) as one,
         client_from(OTHER, url) as other,
     ):
@@ -95,7 +81,7 @@ async def test_an_untrusted_peer_can_not_forge_its_address(valkey_url: str) -> N
 
 async def test_viewers_are_counted_by_client(valkey_url: str, tmp_path: Path) -> None:
     """On WebSockets and on streams."""
-    async with proxied(valkey_url, tmp_path, max_address_viewers=1) as (url, _):
+    async with behind_nginx(valkey_url, tmp_path, max_address_viewers=1) as (url, _):
 
         def watch(address: str) -> connect:
             return connect(f"{url.replace('http', 'ws')}/v1/boards/posts/live", local_addr=(address, 0))
@@ -119,7 +105,7 @@ async def test_nobody_is_an_anonymous_admin_through_a_proxy(
 ) -> None:
     """By default not even through a proxy that says nothing about its clients."""
     async with (
-        proxied(valkey_url, tmp_path, *changes, trusted_proxies=trusted) as (url, _),
+        behind_nginx(valkey_url, tmp_path, *changes, trusted_proxies=trusted) as (url, _),
         httpx.AsyncClient(base_url=url) as client,
     ):
         assert (await client.put("/v1/boards/fresh", json={})).status_code == 401
@@ -134,7 +120,7 @@ async def test_an_anonymous_admin_must_connect_directly(
     """Not through a proxy on this machine, which identifies itself, or which the operator has named."""
     settings = {"anonymous_admin": True, "trusted_proxies": trusted}
     async with (
-        proxied(valkey_url, tmp_path, *changes, **settings) as (url, server),
+        behind_nginx(valkey_url, tmp_path, *changes, **settings) as (url, server),
         httpx.AsyncClient(base_url=url) as client,
         httpx.AsyncClient(base_url=server) as direct,
     ):
@@ -148,7 +134,7 @@ async def test_the_host_is_checked_behind_a_proxy(
 ) -> None:
     """The name that the browser requested counts. A page can't override it, even if the proxy passes its fields on."""
     async with (
-        proxied(valkey_url, tmp_path, *changes, allowed_hosts=("board.test",)) as (url, _),
+        behind_nginx(valkey_url, tmp_path, *changes, allowed_hosts=("board.test",)) as (url, _),
         httpx.AsyncClient(base_url=url) as client,
     ):
         for host, status in (("board.test", 200), ("rebind.test", 421), ("board.test.rebind.test", 421)):
@@ -166,7 +152,7 @@ async def test_conflicting_forwarded_fields_are_refused(valkey_url: str, tmp_pat
     """If the proxy passes on one of two fields, the server can't know which is the proxy's and believes neither."""
     leaving = (('proxy_set_header Forwarded         "";', ""),)
     async with (
-        proxied(valkey_url, tmp_path, *leaving) as (url, _),
+        behind_nginx(valkey_url, tmp_path, *leaving) as (url, _),
         httpx.AsyncClient(base_url=url) as client,
     ):
         refused = await client.get("/v1/boards", headers={"Forwarded": "for=192.0.2.1"})

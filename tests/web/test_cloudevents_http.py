@@ -13,8 +13,7 @@ from cloudevents.core.formats.json import JSONFormat
 from cloudevents.core.v1.event import CloudEvent
 
 from tests.harness.boards import rolling_board
-from tests.harness.server import run_server
-from tests.harness.settings import fresh_settings
+from tests.harness.server import server
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")  # one server for all of these
 
@@ -24,8 +23,7 @@ BATCH = {"content-type": "application/cloudevents-batch+json"}
 @pytest_asyncio.fixture(loop_scope="module", scope="module")
 async def client(valkey_url: str) -> AsyncIterator[httpx.AsyncClient]:
     """A client of a server with two boards, of which likes feed the first."""
-    boards = [rolling_board(), rolling_board(board="other")]
-    async with run_server(fresh_settings(valkey_url), boards) as url, httpx.AsyncClient(base_url=url) as client:
+    async with server(valkey_url, rolling_board(), rolling_board(board="other")) as client:
         yield client
 
 

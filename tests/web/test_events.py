@@ -5,8 +5,7 @@ import gzip
 import json
 import random
 from collections import Counter
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -19,22 +18,12 @@ from live.settings import Duration
 from live.store.connection.client import connect
 from tests.harness.boards import rolling_board
 from tests.harness.producer import post
-from tests.harness.server import run_server
+from tests.harness.server import run_server, server
 from tests.harness.settings import fresh_settings
 from tests.harness.store import StoreProcess
 from tests.harness.waiting import eventually
 
 NDJSON = {"Content-Type": "application/x-ndjson"}
-
-
-@asynccontextmanager
-async def server(store: str, *boards: Board, **changes: Any) -> AsyncIterator[httpx.AsyncClient]:
-    """A server with some boards, `posts` if none are named."""
-    async with (
-        run_server(fresh_settings(store, **changes), boards or [rolling_board()]) as url,
-        httpx.AsyncClient(base_url=url, timeout=30) as client,
-    ):
-        yield client
 
 
 async def ranked(client: httpx.AsyncClient, board: str = "posts") -> dict[str, int]:

@@ -2,8 +2,6 @@
 
 import asyncio
 import random
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from typing import Any
 
 import httpx
@@ -18,7 +16,7 @@ from live.domain.window import Forever, Periods, Sliding
 from live.settings import Duration
 from tests.harness.boards import rolling_board
 from tests.harness.producer import post
-from tests.harness.server import run_server
+from tests.harness.server import run_server, server
 from tests.harness.settings import fresh_settings
 from tests.harness.viewer import ModelViewer
 from tests.harness.waiting import eventually
@@ -50,16 +48,6 @@ class Watcher:
         """Leave; a message that did not follow from the one before is raised here."""
         await self.socket.close()
         await self.watching
-
-
-@asynccontextmanager
-async def server(store: str, board: Board | None = None, **changes: Any) -> AsyncIterator[httpx.AsyncClient]:
-    """A server with one board."""
-    async with (
-        run_server(fresh_settings(store, **changes), [board or rolling_board()]) as url,
-        httpx.AsyncClient(base_url=url) as client,
-    ):
-        yield client
 
 
 def live_url(client: httpx.AsyncClient, query: str = "", board: str = "posts") -> str:

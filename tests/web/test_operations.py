@@ -16,7 +16,7 @@ from live.store.board.keys import Keys
 from live.store.connection.client import connect
 from tests.harness.boards import rolling_board
 from tests.harness.producer import post
-from tests.harness.server import ServerProcess, run_server
+from tests.harness.server import ServerProcess, run_server, until_ready
 from tests.harness.settings import fresh_settings
 from tests.harness.store import StoreProcess, valkey
 from tests.harness.waiting import eventually
@@ -32,11 +32,7 @@ async def test_health_is_of_the_process_and_readiness_of_the_board(own_store: St
         assert (away.status_code, away.headers["retry-after"]) == (503, "2")
         assert (await client.get("/healthz")).json() == {"status": "ok"}
         own_store.start()
-
-        async def ready() -> bool:
-            return (await client.get("/readyz")).status_code == 200
-
-        await eventually(ready)
+        await until_ready(client)
 
 
 async def test_a_board_that_was_lost_is_not_ready(own_store: StoreProcess) -> None:

@@ -1,8 +1,6 @@
 """One's own place: the share of others behind, several keys at once, one key over all boards, contests."""
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -19,7 +17,7 @@ from live.store.board.ledger import Ledger
 from live.store.connection.client import connect
 from tests.harness.boards import rolling_board
 from tests.harness.producer import post
-from tests.harness.server import ServerProcess, run_server
+from tests.harness.server import ServerProcess, run_server, server
 from tests.harness.settings import fresh_settings
 from tests.harness.waiting import eventually
 
@@ -29,13 +27,6 @@ RUNS = Packing((Field("levels", "desc", 0, 99), Field("seconds", "asc", 0, 999))
 def forever(name: str, **choices: Any) -> Board:
     """A board of all time, fed by likes."""
     return Board(**{"id": name, "title": name, "source": frozenset({"like"}), "window": Forever(), **choices})
-
-
-@asynccontextmanager
-async def server(store: str, *boards: Board) -> AsyncIterator[httpx.AsyncClient]:
-    """A server with boards."""
-    async with run_server(fresh_settings(store), boards) as url, httpx.AsyncClient(base_url=url) as client:
-        yield client
 
 
 @pytest.mark.parametrize("order", ["desc", "asc"])

@@ -1,14 +1,12 @@
 """Contestants that are registered, and records that are hidden, over HTTP."""
 
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager
 
 import httpx
 import pytest
 
 from live.domain.board_file import parse_boards
-from tests.harness.server import run_server
-from tests.harness.settings import fresh_settings
+from tests.harness.server import server
 
 BOARDS = """
 [[board]]
@@ -22,14 +20,9 @@ ranks = "dense"
 """
 
 
-@asynccontextmanager
-async def server(store: str) -> AsyncIterator[httpx.AsyncClient]:
+def contest(store: str) -> AbstractAsyncContextManager[httpx.AsyncClient]:
     """A server with a contest and a plain board."""
-    async with (
-        run_server(fresh_settings(store, anonymous_admin=True), parse_boards(BOARDS)) as url,
-        httpx.AsyncClient(base_url=url) as client,
-    ):
-        yield client
+    return server(store, *parse_boards(BOARDS), anonymous_admin=True)
 
 
 async def vote(client: httpx.AsyncClient, key: str, actor: str) -> list[str]:
@@ -40,7 +33,7 @@ async def vote(client: httpx.AsyncClient, key: str, actor: str) -> list[str]:
 
 async def test_a_contest_of_registered_contestants(valkey_url: str) -> None:
     """Only they are voted for; their information is shown with their votes, and they are there before the first."""
-    async with server(valkey_url) as client:
+    async with contest(valkey_url) as client:
         assert await vote(client, "Ada", "me") == ["entrant_unknown"]
         for name in ("Ada", "Bo"):
             made = await client.put(f"/v1/boards/contest/records/{name}", json={"song": f"{name}'s"})
@@ -59,7 +52,7 @@ async def test_a_contest_of_registered_contestants(valkey_url: str) -> None:
 
 async def test_who_has_votes_is_not_withdrawn(valkey_url: str) -> None:
     """Who has none is, and can't be voted for any more."""
-    async with server(valkey_url) as client:
+    async with contest(valkey_url) as client:
         for name in ("Ada", "Bo"):
             await client.put(f"/v1/boards/contest/records/{name}", json={})
         await vote(client, "Ada", "me")
@@ -73,7 +66,7 @@ async def test_who_has_votes_is_not_withdrawn(valkey_url: str) -> None:
 
 async def test_a_hidden_record_is_counted_and_not_shown(valkey_url: str) -> None:
     """Its place is another's until it is shown again, with what it got meanwhile."""
-    async with server(valkey_url) as client:
+    async with contest(valkey_url) as client:
         await client.post("/v1/events", json=[{"key": "a", "amount": 3}, {"key": "b", "amount": 2}])
         assert (await client.patch("/v1/boards/posts/records/a", json={"hidden": True})).status_code == 204
         await client.post("/v1/events", json=[{"key": "a", "amount": 3}])
@@ -105,6 +98,6 @@ async def test_what_can_not_be_is_refused(
     valkey_url: str, *, method: str, path: str, content: bytes, status: int, code: str
 ) -> None:
     """With the reason, and nothing changed."""
-    async with server(valkey_url) as client:
+    async with contest(valkey_url) as client:
         answer = await client.request(method, path, content=content)
         assert (answer.status_code, answer.json()["code"]) == (status, code)

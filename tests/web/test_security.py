@@ -13,7 +13,7 @@ from websockets.exceptions import InvalidStatus
 from live.errors import ProblemError
 from live.settings import Duration
 from tests.harness.boards import rolling_board
-from tests.harness.server import run_server
+from tests.harness.server import run_server, server
 from tests.harness.settings import fresh_settings, make_client
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")  # one server for all of these
@@ -33,8 +33,7 @@ SECURITY = {
 @pytest_asyncio.fixture(loop_scope="module", scope="module")
 async def client(valkey_url: str) -> AsyncIterator[httpx.AsyncClient]:
     """A client of a server."""
-    settings = fresh_settings(valkey_url, max_body=1000)
-    async with run_server(settings, [rolling_board()]) as url, httpx.AsyncClient(base_url=url) as client:
+    async with server(valkey_url, max_body=1000) as client:
         await client.post("/v1/events", json={"key": "a"})
         yield client
 

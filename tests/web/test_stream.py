@@ -18,12 +18,12 @@ from live.serve import bound_socket
 from live.settings import Duration
 from tests.harness.boards import rolling_board
 from tests.harness.producer import post
-from tests.harness.server import ServerProcess, run_server
+from tests.harness.server import ServerProcess, run_server, server, serving
 from tests.harness.settings import fresh_settings
 from tests.harness.sse import streaming
 from tests.harness.waiting import eventually
 from tests.harness.wire import connected, request
-from tests.web.test_live import agree, random_likes, server, watch
+from tests.web.test_live import agree, random_likes, watch
 
 QUICK: dict[str, Any] = {"conflation_interval": Duration(0.01)}
 
@@ -158,7 +158,7 @@ async def test_a_head_is_no_viewer(valkey_url: str) -> None:
 @pytest.mark.parametrize("limit", ["max_viewers", "max_board_viewers", "max_address_viewers"])
 async def test_more_viewers_than_the_limit_are_refused(valkey_url: str, limit: str) -> None:
     """Whichever it is; when one leaves there is room again."""
-    async with server(valkey_url, None, **{limit: 1}) as client:
+    async with serving(fresh_settings(valkey_url, **{limit: 1})) as client:
         async with streaming(client) as stream:
             await stream.until("sync")
             response = await client.get("/v1/boards/posts/stream")

@@ -9,9 +9,7 @@ import pytest_asyncio
 from starlette.datastructures import Headers
 
 from live.web.webhook import handshake
-from tests.harness.boards import rolling_board
-from tests.harness.server import run_server
-from tests.harness.settings import fresh_settings
+from tests.harness.server import server
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")  # one server for all of these
 
@@ -22,8 +20,7 @@ GRANTED = {"webhook-allowed-origin", "webhook-allowed-rate"}
 @pytest_asyncio.fixture(loop_scope="module", scope="module")
 async def client(valkey_url: str) -> AsyncIterator[httpx.AsyncClient]:
     """A client of a server whose producers may send two events a second."""
-    settings = fresh_settings(valkey_url, rate=2)
-    async with run_server(settings, [rolling_board()]) as url, httpx.AsyncClient(base_url=url) as client:
+    async with server(valkey_url, rate=2) as client:
         yield client
 
 

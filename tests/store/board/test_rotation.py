@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from typing import Any
 
 from live.domain.board import Board
@@ -19,6 +19,7 @@ from tests.harness.clock import set_clock, with_clock
 from tests.harness.invariants import drifted
 from tests.harness.settings import fresh_settings
 from tests.harness.store import StoreProcess
+from tests.harness.tasks import stop
 from tests.harness.waiting import eventually
 
 HOUR = 3600
@@ -41,9 +42,7 @@ async def rotating(*boards: Ledger, interval: float = 0.05) -> AsyncIterator[Non
     try:
         yield
     finally:
-        rotation.cancel()
-        with suppress(asyncio.CancelledError):
-            await rotation
+        await stop(rotation)
 
 
 def sample(name: str, **labels: str) -> float:
