@@ -79,7 +79,7 @@ async def test_a_line_that_repeats_is_counted(lines: Lines) -> None:
     assert lines.told == [{"event": "the store is unavailable", "reason": "late by 0"}]
     await over(lines, "the store is unavailable")
     assert lines.events("repeated") == [
-        ("the store is unavailable", None), ("the store is away", 999), ("over: the store is away", 999),
+        ("the store is unavailable", None), ("the store is unavailable", 999), ("over: the store is unavailable", 999),
     ]  # fmt: skip
 
 

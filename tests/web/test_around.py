@@ -1,4 +1,4 @@
-"""Around me: viewers that follow one key, over real sockets, while the board changes."""
+"""Viewers that follow a member, over real sockets, while the board changes."""
 
 import asyncio
 import random
@@ -36,7 +36,7 @@ KEYS = [f"k{number}" for number in range(50)]
 
 
 class Shown(msgspec.Struct):
-    """A page, as far as lookups are made of it."""
+    """The part of a page that determines the rank of a member."""
 
     epoch: str
     offset: int
@@ -44,34 +44,34 @@ class Shown(msgspec.Struct):
 
 
 class Follower:
-    """A viewer of a key; it keeps every message about it."""
+    """A viewer of a member, which keeps every message about it."""
 
     def __init__(self, key: str, around: int) -> None:
         self.key = key
         self.around = around
         self.model = ModelViewer()
-        self.told: list[Around] = []
+        self.received: list[Around] = []
 
     @property
     def query(self) -> str:
-        """What it asks for."""
+        """The query of its subscription."""
         return f"limit=5&key={quote(self.key)}&around={self.around}"
 
     def receive(self, text: str | bytes) -> None:
-        """Take one message."""
+        """Receive one message."""
         before = self.model.around
         self.model.receive(text)
         if self.model.around is not None and self.model.around is not before:
-            self.told.append(self.model.around)
+            self.received.append(self.model.around)
 
     async def watch(self, url: str) -> None:
-        """Watch over WebSocket, for ever."""
+        """Watch over a WebSocket until cancelled."""
         async with connect(f"{url.replace('http', 'ws')}/v1/boards/posts/live?{self.query}") as socket:
             async for message in socket:
                 self.receive(message)
 
     async def stream(self, client: httpx.AsyncClient) -> None:
-        """Watch over server-sent events, for ever."""
+        """Watch over server-sent events until cancelled."""
         async with client.stream("GET", f"/v1/boards/posts/stream?{self.query}", timeout=30) as response:
             async for line in response.aiter_lines():
                 if line.startswith("data: "):
@@ -79,7 +79,7 @@ class Follower:
 
 
 class Stage:
-    """A server, its viewers, and what the board was at every offset."""
+    """A server, its viewers, and the board at every offset."""
 
     def __init__(self, url: str, client: httpx.AsyncClient) -> None:
         self.url = url
@@ -89,26 +89,26 @@ class Stage:
         self.boards: dict[int, Shown] = {}
 
     def follow(self, key: str, around: int, *, streams: bool = False) -> None:
-        """One more viewer."""
+        """Add a viewer."""
         follower = Follower(key, around)
         self.followers.append(follower)
         self.tasks.append(asyncio.create_task(follower.stream(self.client) if streams else follower.watch(self.url)))
 
     async def post(self, *events: dict[str, Any]) -> None:
-        """Change the board, and keep what it is then."""
+        """Change the board, and keep its new state."""
         answer = await post(self.client, *events)
         assert answer["rejected"] == []
         await self.keep()
 
     async def keep(self) -> Shown:
-        """Look at the whole board."""
+        """Keep the current state of the board."""
         response = await self.client.get("/v1/boards/posts?limit=100")
         page = msgspec.json.decode(response.content, type=Shown)
         self.boards[page.offset] = page
         return page
 
     def expected(self, follower: Follower, offset: int) -> Around:
-        """What a viewer is to be told of the board as it was."""
+        """The message that a viewer should receive for an offset."""
         page = self.boards[offset]
         bare = Around(epoch=page.epoch, offset=offset, key=follower.key, rank_count=len(page.records), records=[])
         lookup = next((lookup for lookup, record in enumerate(page.records) if record.key == follower.key), None)
@@ -124,33 +124,33 @@ class Stage:
         )
 
     async def agree(self, deadline: float = 10.0) -> None:
-        """Wait until everyone was told how the board is now."""
+        """Wait until every viewer has received the current state."""
         latest = (await self.keep()).offset
 
         async def same() -> bool:
             for task in self.tasks:
                 assert not task.done(), task
             return all(
-                follower.told
-                and follower.told[-1]
-                == msgspec.structs.replace(self.expected(follower, latest), offset=follower.told[-1].offset)
+                follower.received
+                and follower.received[-1]
+                == msgspec.structs.replace(self.expected(follower, latest), offset=follower.received[-1].offset)
                 for follower in self.followers
             )
 
         await eventually(same, deadline)
 
     def check_every_message(self) -> None:
-        """Each told the truth of its offset, and another thing than the one before."""
+        """Check that each message is correct for its offset, and differs from the previous one."""
         for follower in self.followers:
             before = None
-            for told in follower.told:
-                assert told == self.expected(follower, told.offset)
-                assert before is None or msgspec.structs.replace(told, offset=before.offset) != before
-                assert before is None or told.offset > before.offset
-                before = told
+            for received in follower.received:
+                assert received == self.expected(follower, received.offset)
+                assert before is None or msgspec.structs.replace(received, offset=before.offset) != before
+                assert before is None or received.offset > before.offset
+                before = received
 
     async def close(self) -> None:
-        """All viewers leave."""
+        """Disconnect all viewers."""
         for task in self.tasks:
             task.cancel()
         await asyncio.gather(*self.tasks, return_exceptions=True)
@@ -173,7 +173,7 @@ async def stage(store: str, *, plain: bool = False, **changes: Any) -> AsyncIter
 
 @contextmanager
 def counting(monkeypatch: pytest.MonkeyPatch) -> Iterator[Counter[str]]:
-    """Count ticks in which the board is read, and calls of the script."""
+    """Count ticks that read the board, and calls of each script."""
     counts: Counter[str] = Counter()
     call, begin = Script.__call__, Channel.begin
 
@@ -193,12 +193,12 @@ def counting(monkeypatch: pytest.MonkeyPatch) -> Iterator[Counter[str]]:
 
 
 def random_events(chance: random.Random) -> list[dict[str, Any]]:
-    """Likes of a few keys; some come onto the board, some leave it."""
+    """Likes of a few members, some of which enter or leave the board."""
     return [{"key": f"k{chance.randrange(60)}", "amount": chance.choice([-1, 1, 1, 2])} for _ in range(8)]
 
 
 async def drive(stage: Stage, changes: int) -> None:
-    """Change the board at random, and last in a way of which most see nothing but a neighbour's score."""
+    """Change the board at random, and finally only the score of the first member."""
     chance = random.Random(7)
     for _ in range(changes):
         await stage.post(*random_events(chance))
@@ -213,7 +213,7 @@ async def drive(stage: Stage, changes: int) -> None:
 async def test_two_hundred_viewers_of_fifty_keys(
     valkey_url: str, monkeypatch: pytest.MonkeyPatch, *, plain: bool
 ) -> None:
-    """Every message is the truth of its offset, the last is that of now, and a tick is one read for all."""
+    """Every message is correct for its offset, the last is the current state, and all viewers share a read per tick."""
     async with stage(valkey_url, plain=plain) as stage_:
         await stage_.post(*({"key": f"k{number}", "amount": number // 4 + 1} for number in range(40)))
         for number in range(200):
@@ -222,29 +222,29 @@ async def test_two_hundred_viewers_of_fifty_keys(
         with counting(monkeypatch) as counts:
             await drive(stage_, 60)
             await stage_.agree()
-        assert 5 < counts["places"] <= counts["ticks"] + 1  # the first may be of the tick before
+        assert 5 < counts["places"] <= counts["ticks"] + 1  # the first may belong to the tick before
         stage_.check_every_message()
         for follower in stage_.followers[:50]:
             response = await stage_.client.get(f"/v1/boards/posts/records/{follower.key}?around={follower.around}")
-            told = follower.told[-1]
+            received = follower.received[-1]
             if response.status_code == 404:
-                assert (told.rank, told.records) == (None, [])
+                assert (received.rank, received.records) == (None, [])
             else:
-                seen = msgspec.json.decode(msgspec.json.encode(told))
+                seen = msgspec.json.decode(msgspec.json.encode(received))
                 assert {name: response.json()[name] for name in ("epoch", "rank_count", "score", "rank", "gap")} == {
                     name: seen[name] for name in ("epoch", "rank_count", "score", "rank", "gap")
                 }
                 assert response.json()["records"] == seen["records"]
 
 
-async def test_who_is_blind_for_neighbours_is_caught(valkey_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The check above fails where only what becomes of the key itself is told."""
+async def test_missing_updates_of_neighbours_are_detected(valkey_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The test above fails if viewers only receive changes of their own member."""
     take = RankLookup.take
 
     def blind(self: RankLookup, spot: Any, page_of: Any) -> bool:
-        told, now = self._told, self._around(page_of(spot))
+        received, now = self._told, self._around(page_of(spot))
         own = (now.score, now.rank, now.gap, now.rank_count)
-        if told is not None and own == (told.score, told.rank, told.gap, told.rank_count):
+        if received is not None and own == (received.score, received.rank, received.gap, received.rank_count):
             return False
         return take(self, spot, page_of)
 
@@ -264,7 +264,7 @@ async def test_who_is_blind_for_neighbours_is_caught(valkey_url: str, monkeypatc
     "query", ["key=", f"key={'x' * 1025}", "key=a%0Ab", "key=e%CC%81", "key=%E2%80%AEa", "key=a&around=51"]
 )
 @pytest.mark.parametrize("plain", [False, True])
-async def test_what_can_be_no_key_is_refused(valkey_url: str, query: str, *, plain: bool) -> None:
+async def test_an_invalid_member_is_refused(valkey_url: str, query: str, *, plain: bool) -> None:
     """Before the handshake, and before a stream begins."""
     async with stage(valkey_url, plain=plain) as stage_:
         with pytest.raises(InvalidStatus) as refused:
@@ -276,7 +276,7 @@ async def test_what_can_be_no_key_is_refused(valkey_url: str, query: str, *, pla
 
 
 async def test_any_string_can_be_a_key(valkey_url: str) -> None:
-    """One that is not on the board is told when it comes onto it, and when it leaves."""
+    """A member that is not on the board is reported when it enters and when it leaves."""
     key = "é&key=b /€\U0001f600"
     async with stage(valkey_url) as stage_:
         stage_.follow(key, 2)
@@ -287,7 +287,7 @@ async def test_any_string_can_be_a_key(valkey_url: str) -> None:
             await stage_.agree()
         stage_.check_every_message()
         for follower in stage_.followers:
-            assert [(told.score, told.rank, told.gap) for told in follower.told] == [
+            assert [(received.score, received.rank, received.gap) for received in follower.received] == [
                 (None, None, None),
                 (1, 1, None),
                 (None, None, None),

@@ -1,4 +1,4 @@
-"""Bad events of every kind: the exact answer, nothing counted, nothing written, and their neighbours unharmed."""
+"""Invalid events of every kind: the exact answer, nothing counted or written, and no effect on other events."""
 
 import json
 from collections.abc import AsyncIterator
@@ -62,7 +62,7 @@ REFUSED: dict[str, tuple[bytes, str, str]] = {
     "year 9999": (b'{"key":"a","time":"9999-12-31T23:59:59Z"}', "early", REFUSALS["early"]),
 }  # fmt: skip
 
-# name: event, what the body is refused with, where in the event (or None), and what the line is refused with
+# name: event, detail for the body, its position in the event (or None), and detail for the line
 NO_JSON: dict[str, tuple[bytes, str, int | None, str]] = {
     **{name: (f'{{"key":"a","amount":{name}}}'.encode(), f"{name} is not JSON", None,
               "JSON is malformed: invalid character (byte 20)") for name in ("NaN", "Infinity")},
@@ -83,7 +83,7 @@ DEEP_EVENTS = {
 
 
 class Server(NamedTuple):
-    """A running server, and a look into its store."""
+    """A running server, with access to its store."""
 
     client: httpx.AsyncClient
     store: Redis
@@ -94,8 +94,8 @@ class Server(NamedTuple):
         return await self.client.post("/v1/events", content=body, headers=headers)
 
     async def keys(self) -> dict[bytes, bytes | None]:
-        """Every key of this board, in full; and how many others there are, the sender's rate left out."""
-        names = cast("list[bytes]", await self.store.keys("*"))  # at one instant: the sender's rate goes by itself
+        """Every store key of this board with its value, and the number of other keys, without the sender's rate."""
+        names = cast("list[bytes]", await self.store.keys("*"))  # in one call: the sender's rate expires meanwhile
         own = [name for name in names if name.startswith(f"{self.prefix}:{{posts}}:".encode())]
         others = sum(not name.startswith(f"{self.prefix}:".encode()) for name in names)
         assert not [
@@ -103,19 +103,19 @@ class Server(NamedTuple):
             if name.startswith(f"{self.prefix}:".encode())
             and name not in own
             and not name.startswith(f"{self.prefix}:{{rate:".encode())
-            and not name.startswith(f"{self.prefix}:{{:".encode())  # the system's own, which no body touches
+            and not name.startswith(f"{self.prefix}:{{:".encode())  # system keys, which no body touches
         ]  # fmt: skip
         return {**{key: await self.store.dump(key) for key in own}, b"others": str(others).encode()}
 
-    async def stands(self) -> tuple[int, int]:
-        """Offset and sum of the board."""
+    async def position(self) -> tuple[int, int]:
+        """The offset and the total score of the board."""
         page = (await self.client.get("/v1/boards/posts?limit=1")).json()
         return page["offset"], page["total_score"]
 
     async def refuses_whole(
         self, body: bytes, headers: dict[str, str], detail: str, code: str = "malformed_body"
     ) -> None:
-        """Check the exact problem that a body is answered with, and that it left no trace."""
+        """Check the exact problem for a body, and that nothing was written."""
         before = await self.keys()
         response = await self.post(body, headers)
         status, title = PROBLEMS[code]
@@ -126,35 +126,35 @@ class Server(NamedTuple):
         assert await self.keys() == before
 
     async def refuses_second(self, body: bytes, headers: dict[str, str], code: str, detail: str) -> None:
-        """Check that of three events the first and the last count, and exactly what is said of the second."""
-        before, (offset, total) = await self.keys(), await self.stands()
+        """Check that of three events the first and last count, and the exact refusal of the second."""
+        before, (offset, total) = await self.keys(), await self.position()
         response = await self.post(body, headers)
         assert response.status_code == 200
         assert response.json() == answer(2, {"posts": offset + 1}, {"index": 1, "code": code, "detail": detail})
-        assert await self.stands() == (offset + 1, total + 2)
+        assert await self.position() == (offset + 1, total + 2)
         assert (await self.keys())[b"others"] == before[b"others"]
 
 
 def answer(accepted: int, offsets: dict[str, int], *rejected: dict[str, Any]) -> dict[str, Any]:
-    """The whole answer to a body that could be read."""
+    """The complete answer to a valid body."""
     return {"accepted": accepted, "duplicate": 0, "rejected": list(rejected), "offsets": offsets}
 
 
 @pytest_asyncio.fixture(loop_scope="module", scope="module")
 async def server(valkey_url: str) -> AsyncIterator[Server]:
-    """A server whose board has been opened."""
+    """A server with an opened board."""
     settings_ = fresh_settings(valkey_url)
     store = Redis.from_url(valkey_url)
     async with run_server(settings_, [rolling_board()]) as url, httpx.AsyncClient(base_url=url) as client:
         server = Server(client, store, settings_.key_prefix)
-        await server.stands()
+        await server.position()
         yield server
     await store.aclose()
 
 
 @pytest.mark.parametrize("name", REFUSED)
-async def test_a_bad_event_alone_is_refused(server: Server, name: str) -> None:
-    """As one object, in an array and as a line: said why, and without a trace in the store."""
+async def test_an_invalid_event_is_refused(server: Server, name: str) -> None:
+    """As an object, in an array and as a line: with the reason, and without a trace in the store."""
     event, code, detail = REFUSED[name]
     bodies = [(b"[" + event + b"]", JSON), (event, LINES)] + ([] if event.startswith(b"[") else [(event, JSON)])
     before = await server.keys()
@@ -166,33 +166,33 @@ async def test_a_bad_event_alone_is_refused(server: Server, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", REFUSED)
-async def test_a_bad_event_does_not_harm_its_neighbours(server: Server, name: str) -> None:
-    """Between two good ones, in an array and as a line, it is named by its index; the good ones count."""
+async def test_an_invalid_event_does_not_affect_others(server: Server, name: str) -> None:
+    """Between two valid events, in an array and as a line, it is refused by its index; the others count."""
     event, code, detail = REFUSED[name]
     await server.refuses_second(b"[" + BEFORE + b" ,\n" + event + b"," + AFTER + b"]", JSON, code, detail)
     await server.refuses_second(BEFORE + b"\n" + event + b"\n" + AFTER, LINES, code, detail)
 
 
 @pytest.mark.parametrize("name", NO_JSON)
-async def test_what_is_no_json_refuses_the_body_or_its_line(server: Server, name: str) -> None:
-    """Nobody can tell where an event ends that is no JSON: an array is refused whole, of lines only that one."""
+async def test_invalid_json_refuses_the_body_or_its_line(server: Server, name: str) -> None:
+    """The end of invalid JSON is unknown, so an array is refused as a whole, and of lines only that one."""
     event, fault, at, line_fault = NO_JSON[name]
 
-    def told(start: int) -> str:
+    def detail_at(start: int) -> str:
         place = "" if at is None else f": line 1 column {start + at + 1} (char {start + at})"
         return f"JSON is malformed: {fault}{place}"
 
-    await server.refuses_whole(event, JSON, told(0))
+    await server.refuses_whole(event, JSON, detail_at(0))
     if name != "cut":
         array = b"[" + BEFORE + b"," + event + b"," + AFTER + b"]"
-        await server.refuses_whole(array, JSON, told(len(BEFORE) + 2))
+        await server.refuses_whole(array, JSON, detail_at(len(BEFORE) + 2))
     detail = f"the event's JSON can't be parsed: {line_fault}"
     await server.refuses_second(BEFORE + b"\n" + event + b"\n" + AFTER, LINES, "event_invalid", detail)
 
 
 @pytest.mark.parametrize("name", DEEP_EVENTS)
 async def test_deep_nesting_is_refused(server: Server, name: str) -> None:
-    """Twenty thousand levels neither crash nor stall anything."""
+    """Twenty thousand levels neither crash nor stall the server."""
     event, line_detail = DEEP_EVENTS[name]
     await server.refuses_whole(event, JSON, "JSON is nested too deeply")
     await server.refuses_whole(b"[" + BEFORE + b"," + event + b"]", JSON, "JSON is nested too deeply")
@@ -208,7 +208,7 @@ async def test_deep_nesting_is_refused(server: Server, name: str) -> None:
     ],
 )
 async def test_a_lone_surrogate_is_refused(server: Server, key: bytes, fault: str) -> None:
-    """JSON can write it, UTF-8 can't hold it."""
+    """JSON can express it, but UTF-8 can't."""
     event, detail = b'{"key":"' + key + b'"}', f"the event's JSON can't be parsed: {fault}"
     await server.refuses_second(b"[" + BEFORE + b"," + event + b"," + AFTER + b"]", JSON, "event_invalid", detail)
     await server.refuses_second(BEFORE + b"\n" + event + b"\n" + AFTER, LINES, "event_invalid", detail)
@@ -218,7 +218,7 @@ async def test_a_lone_surrogate_is_refused(server: Server, key: bytes, fault: st
 
 @pytest.mark.parametrize("headers", [JSON, LINES], ids=["json", "ndjson"])
 async def test_a_body_without_text_is_refused(server: Server, headers: dict[str, str]) -> None:
-    """Nothing, only whitespace, or bytes that are no UTF-8, wherever they stand."""
+    """An empty body, only whitespace, or bytes that are not UTF-8, at any position."""
     for body in (b"", b" ", b"\n\r\t \n"):
         await server.refuses_whole(body, headers, "the body is empty")
     for event in (b'{"key":"\xff"}', b'{"key":"\xed\xa0\x80"}', b'{"key":"\xc0\xaf"}', b'{"key":"\xf8"}'):
@@ -228,28 +228,28 @@ async def test_a_body_without_text_is_refused(server: Server, headers: dict[str,
     await server.refuses_whole(first, headers, f"not UTF-8: byte {first.index(0xFF)} can't be read")
 
 
-async def test_no_events_are_no_fault(server: Server) -> None:
-    """An empty array is answered, and changes nothing."""
+async def test_an_empty_array_is_valid(server: Server) -> None:
+    """It is answered and changes nothing."""
     before = await server.keys()
     assert (await server.post(b" [ ] ", JSON)).json() == answer(0, {})
     assert await server.keys() == before
 
 
-async def test_more_events_than_the_limit_are_refused_whole(server: Server) -> None:
-    """A thousand pass; of a thousand and one, nothing counts."""
+async def test_a_body_with_too_many_events_is_refused(server: Server) -> None:
+    """A thousand events are accepted; of a thousand and one, none counts."""
     detail = "more than 1000 events in one body; the setting max_events allows 1000"
     for join, headers in (((b"[", b",", b"]"), JSON), ((b"", b"\n", b""), LINES)):
         opening, comma, closing = join
         await server.refuses_whole(opening + comma.join([BEFORE] * 1001) + closing, headers, detail, "too_many_events")
-        offset, total = await server.stands()
+        offset, total = await server.position()
         passed = await server.post(opening + comma.join([BEFORE] * 1000) + closing, headers)
         assert passed.json() == answer(1000, {"posts": offset + 1})
-        assert await server.stands() == (offset + 1, total + 1000)
+        assert await server.position() == (offset + 1, total + 1000)
 
 
 @pytest.mark.parametrize("board", BOARDS)
-async def test_a_board_that_is_none_is_not_found(server: Server, board: str) -> None:
-    """In no path does a strange id reach a key, another path or a page."""
+async def test_an_invalid_board_id_is_not_found(server: Server, board: str) -> None:
+    """No route passes a strange id on to a store key, another path or a page."""
     before = await server.keys()
     for path in ("", "/records/a", "/live", "/stream"):
         response = await server.client.get(f"/v1/boards/{quote(board, safe='')}{path}")
@@ -271,7 +271,7 @@ good_bodies = st.lists(good, max_size=3).map(lambda events: json.dumps(events).e
 
 @st.composite
 def mutated(draw: st.DrawFn) -> bytes:
-    """A good body with some pieces cut out, doubled or put in."""
+    """A valid body with some pieces removed, doubled or inserted."""
     body = draw(good_bodies)
     for _ in range(draw(st.integers(1, 3))):
         at, until = sorted(draw(st.tuples(st.integers(0, len(body)), st.integers(0, len(body)))))
@@ -284,7 +284,7 @@ def mutated(draw: st.DrawFn) -> bytes:
     body=st.one_of(st.binary(max_size=80), st.lists(scraps, max_size=12).map(b"".join), mutated()), lines=st.booleans()
 )
 async def test_no_body_makes_the_server_fail(server: Server, body: bytes, *, lines: bool) -> None:
-    """Whatever comes, the answer is a count or a refusal."""
+    """Every answer is a count or a refusal."""
     response = await server.post(body, LINES if lines else JSON)
     assert response.status_code in {200, 400}
     assert response.json().get("code", "malformed_body") == "malformed_body"

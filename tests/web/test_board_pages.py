@@ -1,4 +1,4 @@
-"""Pages of every kind of board, as a client without script gets them."""
+"""Pages of every kind of board, as a client without JavaScript receives them."""
 
 import re
 from collections.abc import AsyncIterator
@@ -76,12 +76,12 @@ def rows(html: str) -> list[list[str]]:
 
 
 def links(html: str) -> dict[str, str]:
-    """The ways to other periods."""
+    """The links to other periods."""
     return {rel: unescape(href) for rel, href in re.findall(r'<a rel="(\w+)" href="([^"]*)">', html)}
 
 
 async def test_fields_are_columns(valkey_url: str) -> None:
-    """Each field of a packed score under its name, metadata under the name of the record, ranks shared."""
+    """Each field of a packed score has a column, metadata is below the name of the record, and ranks are shared."""
     events = [
         {"key": "a", "fields": {"levels": 7, "seconds": 1200}, "metadata": {"team": "<b>&", "age": 41, "ok": True}},
         {"key": "b", "fields": {"levels": 7, "seconds": 1200}},
@@ -120,19 +120,19 @@ async def test_fields_are_columns(valkey_url: str) -> None:
         ("{" + ",".join(f'"a{i}":{i}' for i in range(9)) + "}", [*(f"a{i}: {i}" for i in range(8)), "…"]),
     ],
 )  # fmt: skip
-def test_metadata_is_said_in_words(metadata: str, words: list[str]) -> None:
-    """Strings and numbers, these as ECMAScript writes them; what is long is cut."""
+def test_metadata_is_shown_as_text(metadata: str, words: list[str]) -> None:
+    """Strings, and numbers as ECMAScript formats them; long values are cut."""
     assert metadata_words(Raw(metadata.encode())) == words
 
 
-def test_what_is_no_metadata_says_nothing() -> None:
-    """Neither a record without, nor text that is no object, nor one too deep to read."""
+def test_invalid_metadata_is_not_shown() -> None:
+    """Missing metadata, text that is not an object, and an object nested too deeply."""
     deep = '{"a":' + "[" * 2000 + "]" * 2000 + "}"
     assert [metadata_words(one) for one in (UNSET, Raw(b"[1]"), Raw(b"x"), Raw(deep.encode()))] == [[]] * 4
 
 
 async def test_a_page_shows_the_current_period(valkey_url: str) -> None:
-    """With its name and zone, and a way to the one before; before the first event there is neither."""
+    """With its name and time zone, and a link to the previous one; before the first event there is neither."""
     async with server(valkey_url, WEEK) as client:
         html = (await client.get("/boards/week")).text
         assert "by week in Asia/Shanghai" in html
@@ -146,10 +146,10 @@ async def test_a_page_shows_the_current_period(valkey_url: str) -> None:
         assert "board.js" in html
 
 
-async def test_a_past_period_stands_still(valkey_url: str) -> None:
-    """Without script, with ways to its neighbours that are kept and to the current one."""
+async def test_a_past_period_is_static(valkey_url: str) -> None:
+    """It has no script, but links to its neighbours that are kept and to the current one."""
     async with server(valkey_url, WEEK, *({"board": "week", **event} for event in WEEKS)) as client:
-        for name, key, ways in (
+        for name, key, expected_links in (
             ("previous", "c", {"prev": "?period=2025-W46", "up": "?period=current"}),
             ("2025-W47", "c", {"prev": "?period=2025-W46", "up": "?period=current"}),
             ("2025-W46", "b", {"up": "?period=current", "next": "?period=2025-W47"}),
@@ -158,15 +158,15 @@ async def test_a_past_period_stands_still(valkey_url: str) -> None:
             for path in ("/boards/week", "/embed/week"):
                 html = (await client.get(path, params={"period": name})).text
                 assert [cells[1] for cells in rows(html)] == [key]
-                assert links(html) == ways
+                assert links(html) == expected_links
                 assert "<script" not in html
                 assert "Not live" in html
                 assert "watching" not in html, "nothing would keep it up to date"
         assert "board.js" in (await client.get("/boards/week?period=current")).text
 
 
-async def test_a_link_leads_to_an_hour_that_came_twice(valkey_url: str) -> None:
-    """The plus of its name is no space."""
+async def test_a_link_to_a_repeated_hour_works(valkey_url: str) -> None:
+    """The plus sign in its name is encoded, because it would be decoded as a space."""
     board = '[[board]]\nid="hours"\nclock="event"\nwindow={calendar="hour", timezone="Europe/Berlin"}'
     times = ("2025-10-26T00:10:00Z", "2025-10-26T01:10:00Z", "2025-10-26T02:10:00Z", "2025-10-26T03:10:00Z")
     async with server(valkey_url, board, *({"board": "hours", "key": time, "time": time} for time in times)) as client:
@@ -185,15 +185,15 @@ async def test_a_link_leads_to_an_hour_that_came_twice(valkey_url: str) -> None:
         ("/boards/a,b,c,d,e,f,g", 400),
     ],
 )  # fmt: skip
-async def test_what_there_is_not_is_refused_as_a_page(valkey_url: str, path: str, status: int) -> None:
-    """Periods that are none or are not kept, boards that are not there, or too many, or twice."""
+async def test_unknown_periods_and_boards_are_refused_with_a_page(valkey_url: str, path: str, status: int) -> None:
+    """Invalid or dropped periods; unknown, repeated or too many boards."""
     async with server(valkey_url, WEEK + CLIMB, *({"board": "week", **event} for event in WEEKS)) as client:
         response = await client.get(path)
         assert (response.status_code, response.headers["content-type"]) == (status, "text/html; charset=utf-8")
 
 
-async def test_a_contest_is_told_in_its_own_words(valkey_url: str) -> None:
-    """Contestants and votes, and from when until when."""
+async def test_a_contest_has_its_own_words(valkey_url: str) -> None:
+    """Contestants and votes, and when voting opens and closes."""
     votes = ({"board": "cakes", "key": key, "actor": actor} for key, actor in ("ax", "ay", "bx"))
     async with server(valkey_url, CONTEST, *votes) as client:
         html = (await client.get("/boards/cakes")).text
@@ -205,8 +205,8 @@ async def test_a_contest_is_told_in_its_own_words(valkey_url: str) -> None:
         assert "Contestants 2 · votes 3" in (await client.get("/")).text
 
 
-async def test_a_contest_of_registered_keys_counts_them_all(valkey_url: str) -> None:
-    """Contestants, and those of them that have votes."""
+async def test_a_contest_of_registered_members_counts_them(valkey_url: str) -> None:
+    """All contestants, and those with votes."""
     contest = CONTEST.replace("per_actor = 4", "per_actor = 4, registered = true")
     async with server(valkey_url, contest) as client:
         for key in ("x", "y", "z"):
@@ -216,14 +216,14 @@ async def test_a_contest_of_registered_keys_counts_them_all(valkey_url: str) -> 
         assert 'With votes <b id="rank-count">0</b>' in html
 
 
-def test_a_moment_is_said_in_words() -> None:
-    """Seconds only where there are any."""
+def test_a_time_is_shown_in_words() -> None:
+    """With seconds only if they are not zero."""
     assert moment_words(moment(1_763_733_600_000)) == "21 November 2025, 14:00 UTC"
     assert moment_words(moment(1_763_733_605_000)) == "21 November 2025, 14:00:05 UTC"
 
 
-async def test_a_page_tells_the_place_of_a_key(valkey_url: str) -> None:
-    """Of the one that it is asked for with, on each board and in each period; as text, whatever the key is."""
+async def test_a_page_shows_the_place_of_a_member(valkey_url: str) -> None:
+    """Of the member in the query, on each board and in each period; the member is escaped."""
     events: list[dict[str, Any]] = [{"board": "week", **event} for event in WEEKS]
     events += [{"board": "north", "key": "<b>", "amount": 9}, {"board": "north", "key": "m&m"}]
     events += [{"board": "climb", "key": key, "fields": {"levels": 5, "seconds": 1}} for key in ("m&m", "n")]
@@ -248,8 +248,8 @@ async def test_a_page_tells_the_place_of_a_key(valkey_url: str) -> None:
         assert 'href="?period=previous&amp;key=m%26m"' in html
 
 
-async def test_boards_stand_side_by_side(valkey_url: str) -> None:
-    """Each in a section with ids of its own; the list links a union with its parts."""
+async def test_boards_can_be_shown_side_by_side(valkey_url: str) -> None:
+    """Each in a section with its own ids. The list links a union with its parts."""
     events = ({"board": "north", "key": "a"}, {"board": "south", "key": "b"})
     async with server(valkey_url, UNION, *events) as client:
         path = re.findall(r'<a href="(/boards/[^"]*,[^"]*)"', (await client.get("/")).text)
@@ -267,8 +267,8 @@ async def test_boards_stand_side_by_side(valkey_url: str) -> None:
         assert re.findall(r'<h2[^>]*><a href="([^"]+)"', framed) == ["/embed/north", "/embed/south"]
 
 
-async def test_a_union_of_too_many_is_not_linked(valkey_url: str) -> None:
-    """Six boards stand side by side, no more."""
+async def test_a_union_of_too_many_boards_is_not_linked(valkey_url: str) -> None:
+    """At most six boards are shown side by side."""
     parts = [f"p{number}" for number in range(6)]
     boards = "".join(f'[[board]]\nid = "{part}"\n' for part in parts) + f'[[board]]\nid = "all"\nunion = {parts}\n'
     async with server(valkey_url, boards) as client:
@@ -276,8 +276,8 @@ async def test_a_union_of_too_many_is_not_linked(valkey_url: str) -> None:
         assert (await client.get(f"/boards/{','.join(parts)}")).status_code == 200
 
 
-async def test_pages_stand_while_the_store_is_away(own_store: StoreProcess) -> None:
-    """Stale, to be asked for again, whatever they show."""
+async def test_pages_are_served_while_the_store_is_unavailable(own_store: StoreProcess) -> None:
+    """Marked as stale, with Retry-After."""
     async with server(own_store.url, WEEK + CONTEST, {"board": "week", **WEEKS[0]}) as client:
         own_store.kill()
         for path in ("/boards/week", "/boards/week?period=previous", "/boards/week,cakes"):
@@ -287,8 +287,8 @@ async def test_pages_stand_while_the_store_is_away(own_store: StoreProcess) -> N
         assert (await client.get("/")).status_code == 200
 
 
-async def test_tables_are_told_to_those_who_do_not_see_them(valkey_url: str) -> None:
-    """A caption, headings with their scope, a status, and no style or script of the page's own."""
+async def test_tables_are_accessible(valkey_url: str) -> None:
+    """With a caption, headings with scope, and a status; without inline styles or scripts."""
     async with server(valkey_url, WEEK + CLIMB + CONTEST) as client:
         html = (await client.get("/boards/week,climb,cakes")).text
         assert html.count("<table") == html.count("<caption") == 3

@@ -32,7 +32,7 @@ async def server(
 
 
 async def test_the_list_of_boards(valkey_url: str) -> None:
-    """Each board with what it is, the lengths of its window in seconds."""
+    """Each board with its definition; the lengths of its window are in seconds."""
     week = Periods(unit="week", timezone="Asia/Shanghai")
     both = Board(
         id="both", title="Both", window=week, clock="event", ties="last", ranks="dense", union={"a": 1, "b": -2}
@@ -59,7 +59,7 @@ async def test_the_list_of_boards(valkey_url: str) -> None:
 
 
 async def test_an_empty_board_is_a_board(valkey_url: str) -> None:
-    """Without records it has an epoch and stands at offset 0."""
+    """Without records, it has an epoch and offset 0."""
     async with server(valkey_url) as client:
         page = (await client.get("/v1/boards/posts")).json()
 
@@ -72,7 +72,7 @@ async def test_an_empty_board_is_a_board(valkey_url: str) -> None:
 
 @pytest.mark.parametrize("limit", [1, 2, 7, 30, 100])
 async def test_pages_follow_each_other(valkey_url: str, limit: int) -> None:
-    """A walk meets every record once, in order, and ends with a null cursor; ties are cut anywhere; and so back."""
+    """A walk in either direction meets every record once, in order, and ends with a null cursor, even among ties."""
     events = [{"key": f"k{number:02}", "amount": 1 + number // 10} for number in range(30)]
     async with server(valkey_url, *events) as client:
         walked: list[dict[str, Any]] = []
@@ -98,8 +98,8 @@ async def test_pages_follow_each_other(valkey_url: str, limit: int) -> None:
     assert [record["rank"] for record in walked] == list(range(1, 31))
 
 
-async def test_a_cursor_survives_what_it_points_at(valkey_url: str) -> None:
-    """The record behind which a page ended may leave or move: the walk goes on where it stood."""
+async def test_a_cursor_survives_changes_of_its_record(valkey_url: str) -> None:
+    """If the record at the end of a page leaves or moves, the walk continues from its old position."""
     async with server(valkey_url, *({"key": key, "amount": 5} for key in "abcd")) as client:
         first = (await client.get("/v1/boards/posts?limit=2")).json()
         await post(client, {"key": "b", "amount": -5}, {"key": "a", "amount": 9})
@@ -109,18 +109,18 @@ async def test_a_cursor_survives_what_it_points_at(valkey_url: str) -> None:
 
 
 NO_CURSORS = {
-    "not a word of ours": ["", "x", "!!!", "bnVsbA", "WzEsMl0", "A" * 5000, "é"],
-    "a score that is none": [encode_cursor(Cursor("after", 2**53 + 1, b"a", None))],
-    "a direction that is none": [encode_cursor(Cursor("beside", 1, b"a", None))],  # type: ignore[arg-type]
+    "not a cursor": ["", "x", "!!!", "bnVsbA", "WzEsMl0", "A" * 5000, "é"],
+    "an invalid score": [encode_cursor(Cursor("after", 2**53 + 1, b"a", None))],
+    "an invalid direction": [encode_cursor(Cursor("beside", 1, b"a", None))],  # type: ignore[arg-type]
     "a name too long": [encode_cursor(Cursor("after", 1, b"a" * 1033, None))],
-    "a period where there is none": [encode_cursor(Cursor("after", 1, b"a", 1))],
-    "a period too far": [encode_cursor(Cursor("after", 1, b"a", far)) for far in (10**30, -(10**17))],
+    "a period on a board without periods": [encode_cursor(Cursor("after", 1, b"a", 1))],
+    "a period out of range": [encode_cursor(Cursor("after", 1, b"a", far)) for far in (10**30, -(10**17))],
 }
 
 
 @pytest.mark.parametrize("cursor", [cursor for cursors in NO_CURSORS.values() for cursor in cursors])
-async def test_a_cursor_that_is_none_is_refused(valkey_url: str, cursor: str) -> None:
-    """What this server did not make, or for another board, is a 400."""
+async def test_an_invalid_cursor_is_refused(valkey_url: str, cursor: str) -> None:
+    """A cursor that this server did not make, or for another board, is a 400."""
     async with server(valkey_url, boards=[rolling_board(), hours()]) as client:
         response = await client.get("/v1/boards/posts", params={"cursor": cursor})
         assert (response.status_code, response.json()["code"]) == (400, "cursor_invalid")
@@ -130,15 +130,15 @@ async def test_a_cursor_that_is_none_is_refused(valkey_url: str, cursor: str) ->
 
 @pytest.mark.parametrize("key", ["a", "é/?#%", "\U0001f600", 'quote"', "k" * 1024])
 def test_a_cursor_holds_any_position(key: str) -> None:
-    """Encoding and decoding are inverse, also for negative scores and tags; the word needs no escapes in a URL."""
+    """Encoding and decoding are inverse, including negative scores and tags. A cursor needs no escapes in a URL."""
     for cursor in (Cursor("after", -3, key.encode(), None), Cursor("before", 2**53, bytes(range(248, 256)), -3600)):
         word = encode_cursor(cursor)
         assert decode_cursor(word) == cursor
         assert quote(word, safe="") == word
 
 
-async def test_a_page_from_any_place(valkey_url: str) -> None:
-    """`start` passes over so many records; behind the last there is an empty page."""
+async def test_a_page_from_any_position(valkey_url: str) -> None:
+    """`start` skips records; after the last one, the page is empty."""
     async with server(valkey_url, *({"key": f"k{number}", "amount": 9 - number} for number in range(9))) as client:
         whole = (await client.get("/v1/boards/posts")).json()["records"]
         for start in (0, 1, 7, 8, 9, 10**9 - 1):
@@ -153,7 +153,7 @@ async def test_a_page_from_any_place(valkey_url: str) -> None:
     [(100, "abc"), (5, "abc"), (4, "abc"), (3, "bcd"), (2, "cde"), (1, "cde"), (0, "de"), (-1, "de"), (-9, "e")],
 )
 async def test_a_page_around_a_score(valkey_url: str, score: int, keys: str) -> None:
-    """Half of its records are ahead of the place that the score has, or would have."""
+    """Half of its records come before the position of the score."""
     events = [{"key": key, "amount": amount} for key, amount in zip("abcde", (5, 4, 3, 1, -2), strict=True)]
     async with server(valkey_url, *events) as client:
         page = (await client.get(f"/v1/boards/posts?limit=3&score={score}")).json()
@@ -166,8 +166,8 @@ async def test_a_page_around_a_score(valkey_url: str, score: int, keys: str) -> 
 @pytest.mark.parametrize(
     "score", ["", "x", "1.5", "--1", "+1", "9007199254740993", "-9007199254740993", "٣", "1" * 5000]
 )
-async def test_a_score_that_is_none_is_refused(valkey_url: str, score: str) -> None:
-    """Only whole numbers in which scores are exact."""
+async def test_an_invalid_score_is_refused(valkey_url: str, score: str) -> None:
+    """Only whole numbers in the exact range are valid."""
     async with server(valkey_url) as client:
         response = await client.get("/v1/boards/posts", params={"score": score})
         assert (response.status_code, response.json()["code"]) == (400, "parameter_invalid")
@@ -179,7 +179,7 @@ START = 1_767_225_600  # 1 January 2026 00:00 UTC
 
 
 def hours(**choices: Any) -> Board:
-    """A board with a ranking for each hour, by the time in its events."""
+    """A board with a ranking for each hour of event time."""
     return Board(
         id="hours",
         title="hours",
@@ -191,12 +191,12 @@ def hours(**choices: Any) -> Board:
 
 
 def at(hour: int, key: str, amount: int = 1) -> dict[str, Any]:
-    """A like in an hour of that day."""
+    """A like in an hour of the test day."""
     return {"key": key, "amount": amount, "time": f"2026-01-01T{hour:02}:30:00Z"}
 
 
 async def test_each_period_has_its_own_ranking(valkey_url: str) -> None:
-    """The current one, the one before, or one by its name; a walk stays in the period in which it began."""
+    """The current, the previous or a named period. A walk stays in the period where it began."""
     events = [at(5, "a", 3), at(5, "b", 2), at(6, "b", 9), at(7, "c"), at(5, "c")]
     async with server(valkey_url, *events[:4], boards=[hours()]) as client:
         answer = await post(client, events[4])
@@ -224,16 +224,16 @@ async def test_each_period_has_its_own_ranking(valkey_url: str) -> None:
 @pytest.mark.parametrize(
     "period", ["", "x", "last", "2026-01-01", "2026-W01", "2026-13-01T00", "9999-12-31T23", "0001-01-01T00"]
 )
-async def test_a_period_that_is_none_is_refused(valkey_url: str, period: str) -> None:
-    """Names of other units, days that no month has, and years that no calendar has."""
+async def test_an_invalid_period_is_refused(valkey_url: str, period: str) -> None:
+    """Names of other units, invalid days, and years out of range."""
     async with server(valkey_url, at(5, "a"), boards=[hours()]) as client:
         for path in ("", "/records/a", "/records"):
             response = await client.get(f"/v1/boards/hours{path}", params={"period": period, "key": "a"})
             assert (response.status_code, response.json()["code"]) == (400, "parameter_invalid")
 
 
-async def test_a_board_without_periods_has_but_the_current(valkey_url: str) -> None:
-    """Another is a fault of who asks; and a board of events without one has none yet."""
+async def test_a_board_without_periods_has_only_the_current_one(valkey_url: str) -> None:
+    """Others are invalid. A board of event time without events has no period yet."""
     async with server(valkey_url, boards=[rolling_board(), hours()]) as client:
         assert (await client.get("/v1/boards/posts?period=current")).json()["period"] is None
         refused = await client.get("/v1/boards/posts?period=previous")
@@ -243,8 +243,8 @@ async def test_a_board_without_periods_has_but_the_current(valkey_url: str) -> N
         assert (await client.get("/v1/boards/hours")).json()["period"] is None
 
 
-async def test_the_end_of_a_period_is_another_page(valkey_url: str) -> None:
-    """Though nothing has changed in the store: the tag tells the period, so that nobody holds the old one for new."""
+async def test_the_tag_of_a_page_contains_the_period(valkey_url: str) -> None:
+    """A new period changes the tag, even if nothing changed in the store."""
     async with server(valkey_url, at(5, "a"), boards=[hours()]) as client:
         known = {"If-None-Match": (await client.get("/v1/boards/hours")).headers["etag"]}
         assert known["If-None-Match"].endswith(f':{START + 5 * HOUR}"')
@@ -253,7 +253,7 @@ async def test_the_end_of_a_period_is_another_page(valkey_url: str) -> None:
 
 @pytest.mark.parametrize("query", ["limit=0", "limit=1001", "limit=x", "limit=-1", "limit=1.5", "limit=", "limit=٣"])
 async def test_a_parameter_out_of_range_is_refused(valkey_url: str, query: str) -> None:
-    """The answer names the parameter and its range."""
+    """The detail names the parameter and its range."""
     async with server(valkey_url) as client:
         response = await client.get(f"/v1/boards/posts?{query}")
         assert (response.status_code, response.json()["code"]) == (400, "parameter_invalid")
@@ -261,7 +261,7 @@ async def test_a_parameter_out_of_range_is_refused(valkey_url: str, query: str) 
 
 
 async def test_a_page_that_did_not_change_is_304(valkey_url: str) -> None:
-    """With the ETag of before, nothing is sent until the board changes."""
+    """With the previous ETag, the answer is 304 until the board changes."""
     async with server(valkey_url, {"key": "a"}) as client:
         first = await client.get("/v1/boards/posts")
         again = await client.get("/v1/boards/posts", headers={"If-None-Match": f'W/"x", {first.headers["etag"]}'})
@@ -273,7 +273,7 @@ async def test_a_page_that_did_not_change_is_304(valkey_url: str) -> None:
 
 
 async def test_one_record(valkey_url: str) -> None:
-    """Score, rank, what it misses to the one above, and neighbours on each side."""
+    """Its score, rank, gap to the next rank, and neighbours on each side."""
     events: list[dict[str, Any]] = [
         {"key": "a", "amount": 9},
         {"key": "b", "amount": 4},
@@ -294,14 +294,14 @@ async def test_one_record(valkey_url: str) -> None:
 
 @pytest.mark.parametrize("key", ["/a/b?c=d#e", "100%", "%2F", "//", "..", "a b", "ключ", "\U0001f600", "records/x"])
 async def test_keys_in_paths_are_percent_encoded(valkey_url: str, key: str) -> None:
-    """Any key can be asked for."""
+    """Any member can be requested."""
     async with server(valkey_url, {"key": key}) as client:
         response = await client.get(f"/v1/boards/posts/records/{quote(key, safe='').replace('.', '%2E')}")
         assert (response.status_code, response.json().get("key")) == (200, key)
 
 
-async def test_a_key_that_is_not_there_is_404(valkey_url: str) -> None:
-    """Never liked, or no like left."""
+async def test_a_member_that_is_not_on_the_board_is_404(valkey_url: str) -> None:
+    """Never liked, or with a score of zero."""
     async with server(valkey_url, {"key": "a"}) as client:
         await post(client, {"key": "a", "amount": -1})
         for key in ("a", "b"):
@@ -311,7 +311,7 @@ async def test_a_key_that_is_not_there_is_404(valkey_url: str) -> None:
 
 @pytest.mark.parametrize("path", ["/v1/boards/none", "/v1/boards/none/records/a", "/v1/boards/none/live"])
 async def test_an_unknown_board_is_404(valkey_url: str, path: str) -> None:
-    """Each route says the same."""
+    """On each route."""
     async with server(valkey_url) as client:
         response = await client.get(path)
         assert (response.status_code, response.json()["code"]) == (404, "board_not_found")
@@ -319,8 +319,8 @@ async def test_an_unknown_board_is_404(valkey_url: str, path: str) -> None:
 
 
 @pytest.mark.parametrize("path", ["/v1", "/v1/", "/v1/events/", "/v1/boards/", "/v1/nothing"])
-async def test_a_path_that_nobody_serves_is_404(valkey_url: str, path: str) -> None:
-    """No redirect, no page: a problem document."""
+async def test_an_unknown_path_is_404(valkey_url: str, path: str) -> None:
+    """The answer is a problem document, not a redirect or a page."""
     async with server(valkey_url) as client:
         response = await client.get(path)
         assert response.status_code == 404

@@ -1,4 +1,4 @@
-"""Boards that come, change and go over HTTP, with two processes on one store."""
+"""Creating, changing and deleting boards over HTTP, with two processes on one store."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -29,7 +29,7 @@ PATH: Final = "/v1/boards/fresh"
 async def servers(
     store: str, count: int = 2, **changes: Any
 ) -> AsyncIterator[tuple[Settings, list[httpx.AsyncClient]]]:
-    """Some servers on one key prefix, with the board `posts` in their file."""
+    """Servers with one key prefix, and the board `posts` in their file."""
     settings = fresh_settings(store, **{"anonymous_admin": True, **changes})
     clients = [httpx.AsyncClient() for _ in range(count)]
     running = [run_server(settings, [rolling_board()]) for _ in range(count)]
@@ -43,8 +43,8 @@ async def servers(
             await server.__aexit__(None, None, None)
 
 
-async def known(client: httpx.AsyncClient, *, there: bool = True) -> None:
-    """Wait until a server has the board, or has it no more: two seconds at most."""
+async def wait_until_known(client: httpx.AsyncClient, *, there: bool = True) -> None:
+    """Wait until a server knows the board, or no longer does; at most two seconds."""
 
     async def agrees() -> bool:
         return ((await client.get(PATH)).status_code == 200) is there
@@ -53,7 +53,7 @@ async def known(client: httpx.AsyncClient, *, there: bool = True) -> None:
 
 
 async def keys_of_fresh(settings: Settings) -> list[bytes]:
-    """Every key that the board owns."""
+    """The store keys of the board."""
     client = connect_store(settings.store, settings)
     pattern = f"{Keys(settings.key_prefix, 'fresh').channel}*"
     found = [key async for key in client.scan_iter(match=pattern, count=1000)]
@@ -67,25 +67,25 @@ async def watch(client: httpx.AsyncClient) -> ClientConnection:
 
 
 async def drain(viewer: ClientConnection) -> None:
-    """Take messages until the connection ends: within three seconds."""
+    """Receive messages until the connection ends; at most three seconds."""
     async with asyncio.timeout(3):
         while True:
             await viewer.recv()
 
 
 def code(response: httpx.Response) -> tuple[int, str]:
-    """Status and code of a refusal."""
+    """The status and code of a refusal."""
     return response.status_code, response.json()["code"]
 
 
-async def test_a_board_comes_changes_and_goes(any_store: str) -> None:
-    """In the process that was asked at once, in the other within two seconds, in one that is started later too."""
+async def test_a_board_is_created_changed_and_deleted(any_store: str) -> None:
+    """Immediately in the process that was asked, within two seconds in another, and in one that starts later."""
     async with servers(any_store) as (settings, (one, two)):
         made = await one.put(PATH, json=KISS)
         assert (made.status_code, made.headers["location"]) == (201, PATH)
         assert made.json() == next(b for b in (await one.get("/v1/boards")).json()["boards"] if b["board"] == "fresh")
         assert (await post(one, {"key": "a", "type": "kiss"}))["offsets"].keys() == {"fresh"}
-        await known(two)
+        await wait_until_known(two)
         assert (await post(two, {"key": "a", "type": "kiss"}))["accepted"] == 1
         async with run_server(settings, [rolling_board()]) as url, httpx.AsyncClient(base_url=url) as three:
             assert (await three.get(PATH)).json()["records"] == [{"key": "a", "score": 2, "rank": 1}]
@@ -94,22 +94,22 @@ async def test_a_board_comes_changes_and_goes(any_store: str) -> None:
         assert (changed.status_code, changed.json()["title"]) == (200, "More")
         assert (await post(two, {"key": "a"}))["offsets"].keys() == {"fresh", "posts"}
 
-        async def heard() -> bool:
+        async def has_changed() -> bool:
             return bool((await one.get(PATH)).json()["title"] == "More")
 
-        await eventually(heard, 2)
+        await eventually(has_changed, 2)
         assert (await post(one, {"key": "a"}))["offsets"].keys() == {"fresh", "posts"}
 
         assert (await one.delete(PATH)).status_code == 204
         assert code(await one.get(PATH)) == (404, "board_not_found")
         assert code(await one.delete(PATH)) == (404, "board_not_found")
         assert code(await one.patch(PATH, json={})) == (404, "board_not_found")
-        await known(two, there=False)
+        await wait_until_known(two, there=False)
         assert await keys_of_fresh(settings) == []
 
 
-async def test_a_page_is_another_once_the_board_is_changed(valkey_url: str) -> None:
-    """Its tag tells, though no event has come."""
+async def test_a_changed_board_has_a_new_tag(valkey_url: str) -> None:
+    """Even without new events."""
     async with servers(valkey_url, 1) as (_, (one,)):
         await one.put(PATH, json=KISS)
         page = await one.get(PATH)
@@ -118,8 +118,8 @@ async def test_a_page_is_another_once_the_board_is_changed(valkey_url: str) -> N
         assert (again.status_code, again.json()["title"]) == (200, "Other")
 
 
-async def test_all_mistakes_of_a_definition_come_at_once(valkey_url: str) -> None:
-    """A line for each; nothing is made."""
+async def test_all_mistakes_of_a_definition_are_reported(valkey_url: str) -> None:
+    """With a line for each; nothing is created."""
     async with servers(valkey_url, 1) as (_, (one,)):
         wrong = await one.put(PATH, json={"title": 5, "colour": "red", "window": {"rolling": "1h", "slot": "7m"}})
         assert code(wrong) == (422, "board_invalid")
@@ -131,8 +131,8 @@ async def test_all_mistakes_of_a_definition_come_at_once(valkey_url: str) -> Non
         assert (await one.get(PATH)).status_code == 404
 
 
-async def test_what_can_not_change_is_named(valkey_url: str) -> None:
-    """And a board of the file can't change at all."""
+async def test_a_forbidden_change_is_named(valkey_url: str) -> None:
+    """A board of the file can't be changed at all."""
     async with servers(valkey_url, 1) as (_, (one,)):
         await one.put(PATH, json=KISS)
         refused = await one.patch(PATH, json={"clock": "event", "operator": "set", "title": "x"})
@@ -146,11 +146,11 @@ async def test_what_can_not_change_is_named(valkey_url: str) -> None:
             assert code(response) == (409, "board_in_file")
 
 
-async def test_a_frozen_board_takes_nothing_and_is_read(any_store: str) -> None:
-    """Everywhere at once, for it is the store that refuses; thawed, it goes on."""
+async def test_a_frozen_board_refuses_events_and_can_be_read(any_store: str) -> None:
+    """The store refuses, so it takes effect in all processes at once. A thawed board accepts events again."""
     async with servers(any_store) as (_, (one, two)):
         await one.put(PATH, json=KISS)
-        await known(two)
+        await wait_until_known(two)
         await post(two, {"key": "a", "board": "fresh"})
         frozen = await one.patch(PATH, json={"frozen": True})
         assert frozen.json()["frozen"] is True
@@ -165,30 +165,30 @@ async def test_a_frozen_board_takes_nothing_and_is_read(any_store: str) -> None:
         assert (await post(one, {"key": "a", "board": "cold"}))["rejected"][0]["code"] == "frozen"
 
 
-async def test_viewers_of_a_board_that_goes_are_closed(valkey_url: str) -> None:
-    """With 3502, in every process; those of other boards stay."""
+async def test_viewers_of_a_deleted_board_are_closed(valkey_url: str) -> None:
+    """With 3502, in every process. Viewers of other boards stay."""
     async with servers(valkey_url) as (_, (one, two)):
         await one.put(PATH, json=KISS)
-        await known(two)
+        await wait_until_known(two)
         viewers = [await watch(one), await watch(two)]
-        stays = await connect(f"{str(two.base_url).replace('http', 'ws').rstrip('/')}/v1/boards/posts/live")
-        await stays.recv()
+        other_viewer = await connect(f"{str(two.base_url).replace('http', 'ws').rstrip('/')}/v1/boards/posts/live")
+        await other_viewer.recv()
         await one.delete(PATH)
         for viewer in viewers:
-            with pytest.raises(ConnectionClosed) as closed:
+            with pytest.raises(ConnectionClosed) as is_closed:
                 await drain(viewer)
-            assert closed.value.rcvd is not None
-            assert closed.value.rcvd.code == 3502
+            assert is_closed.value.rcvd is not None
+            assert is_closed.value.rcvd.code == 3502
         await post(two, {"key": "a"})
-        assert '"changed"' in str(await stays.recv())
-        await stays.close()
+        assert '"changed"' in str(await other_viewer.recv())
+        await other_viewer.close()
 
 
-async def test_viewers_follow_a_change_and_another_life(valkey_url: str) -> None:
-    """A change gives them the whole top anew; so does a board that was made again before its end was heard of."""
+async def test_viewers_follow_a_change_and_a_recreated_board(valkey_url: str) -> None:
+    """Both send a sync with the whole top."""
     async with servers(valkey_url) as (_, (one, two)):
         await one.put(PATH, json=KISS | {"ties": "key"})
-        await known(two)
+        await wait_until_known(two)
         await post(one, *({"key": key, "amount": amount, "type": "kiss"} for key, amount in (("a", 1), ("b", 2))))
         viewer = await watch(two)
         assert '"key":"b","score":2,"rank":1' in str(await viewer.recv())
@@ -203,22 +203,22 @@ async def test_viewers_follow_a_change_and_another_life(valkey_url: str) -> None
         page = (await one.get(PATH)).json()
         assert page["epoch"] != old
         assert page["records"] == []
-        with suppress(ConnectionClosed):  # two may have looked in between
+        with suppress(ConnectionClosed):  # `two` may have read the definitions in between
             async with asyncio.timeout(3):
                 while page["epoch"] not in (frame := str(await viewer.recv())):
                     pass
                 assert '"sync"' in frame
-        await known(two)
+        await wait_until_known(two)
         assert (await post(two, {"key": "z", "board": "fresh"}))["accepted"] == 1
         await viewer.close()
 
 
 async def test_posts_in_flight_never_revive_a_board(any_store: str) -> None:
-    """Each is counted before the end or refused as board_unknown, in a process that has not heard too."""
+    """Each event is counted before the deletion or refused as board_unknown, even if its process does not know yet."""
     async with servers(any_store) as (settings, clients):
         for _ in range(3):
             await clients[0].put(PATH, json={**KISS, "source": ["kiss"]})
-            await known(clients[1])
+            await wait_until_known(clients[1])
             codes: list[str] = []
             stopped = asyncio.Event()
 
@@ -237,7 +237,7 @@ async def test_posts_in_flight_never_revive_a_board(any_store: str) -> None:
             assert (await clients[0].delete(PATH)).status_code == 204
             await asyncio.sleep(0.1)
             assert await keys_of_fresh(settings) == []
-            await known(clients[1], there=False)
+            await wait_until_known(clients[1], there=False)
             await asyncio.sleep(0.1)
             stopped.set()
             await asyncio.gather(*hammers)
@@ -245,17 +245,17 @@ async def test_posts_in_flight_never_revive_a_board(any_store: str) -> None:
             assert await keys_of_fresh(settings) == []
 
 
-async def test_reads_of_a_process_that_has_not_heard_are_404(valkey_url: str) -> None:
-    """Not a fault of the store."""
+async def test_a_deleted_board_is_404_before_its_process_knows(valkey_url: str) -> None:
+    """It is not an error of the store."""
     async with servers(valkey_url) as (_, (one, two)):
         await one.put(PATH, json=KISS)
-        await known(two)
+        await wait_until_known(two)
         await one.delete(PATH)
         assert code(await two.get(PATH)) == (404, "board_not_found")
 
 
-async def test_two_puts_at_once_see_one_winner(any_store: str) -> None:
-    """One makes, the others change; everybody shows the last choices."""
+async def test_concurrent_puts_have_one_winner(any_store: str) -> None:
+    """One creates the board, the others change it, and all processes show the last choices."""
     async with servers(any_store) as (_, clients):
         works = [clients[i % 2].put(PATH, json={**KISS, "title": f"t{i}"}) for i in range(6)]
         responses = await asyncio.gather(*works)
@@ -269,8 +269,8 @@ async def test_two_puts_at_once_see_one_winner(any_store: str) -> None:
             await eventually(same, 2)
 
 
-async def test_only_admins_change_boards(valkey_url: str) -> None:
-    """Keys need the verb, and the board; the trail names them, and shows to each what was done to its boards."""
+async def test_only_admins_can_change_boards(valkey_url: str) -> None:
+    """API keys need the verb and the board. The audit log names them, and each admin sees entries of its own boards."""
     async with servers(valkey_url, 1) as (settings, (one,)):
         client = connect_store(valkey_url, settings)
         producers = ProducerStore(client, settings.key_prefix)
@@ -283,10 +283,10 @@ async def test_only_admins_change_boards(valkey_url: str) -> None:
             keys[name] = {"Authorization": f"Bearer {name}.{(await producers.add(name, scope))[1]}"}
         await client.aclose()
 
-        async def closed() -> bool:
+        async def is_closed() -> bool:
             return (await one.get("/v1/trail")).status_code == 401
 
-        await eventually(closed)
+        await eventually(is_closed)
         assert code(await one.put(PATH, json=KISS)) == (401, "credentials_required")
         for name in ("poster", "chief"):
             for response in (
@@ -305,8 +305,8 @@ async def test_only_admins_change_boards(valkey_url: str) -> None:
         assert code(await one.get("/v1/trail?limit=0", headers=keys["boss"])) == (400, "parameter_invalid")
 
 
-async def test_who_needs_no_key_is_anonymous_in_the_trail(valkey_url: str) -> None:
-    """Where the operator lets programs on the machine change boards."""
+async def test_an_anonymous_admin_is_named_in_the_audit_log(valkey_url: str) -> None:
+    """If the operator allows programs on the machine to change boards."""
     async with servers(valkey_url, 1) as (_, (one,)):
         await one.put(PATH, json=KISS)
         assert (await one.get("/v1/trail")).json()["trail"][0]["who"] == "anonymous"
@@ -314,17 +314,17 @@ async def test_who_needs_no_key_is_anonymous_in_the_trail(valkey_url: str) -> No
         assert code(await one.put(PATH, json=KISS)) == (401, "credentials_required")
 
 
-async def test_a_board_that_nobody_uses_leaves_by_itself(any_store: str) -> None:
-    """With everything it owned; being listed and being ready are no use of it. One that is used stays."""
+async def test_an_unused_board_is_deleted(any_store: str) -> None:
+    """With everything it owns. Listing and readiness do not count as use. Boards in use stay."""
     async with servers(any_store) as (settings, (one, two)):
         await one.put(PATH, json={**KISS, "idle_ttl": "2s"})
         await one.put("/v1/boards/read", json={**KISS, "idle_ttl": "2s"})
         await one.put("/v1/boards/seen", json={**KISS, "idle_ttl": "2s"})
         await one.put("/v1/boards/fed", json={**KISS, "idle_ttl": "2s"})
-        await known(two)
+        await wait_until_known(two)
         viewer = await connect(f"{str(two.base_url).replace('http', 'ws').rstrip('/')}/v1/boards/seen/live")
 
-        async def left() -> bool:
+        async def is_deleted() -> bool:
             assert (await two.get("/v1/boards/read")).status_code == 200
             assert (await post(one, {"key": "a", "board": "fed"}))["accepted"] == 1
             await two.get("/readyz")
@@ -333,20 +333,20 @@ async def test_a_board_that_nobody_uses_leaves_by_itself(any_store: str) -> None
             await asyncio.sleep(0.1)
             return "fresh" not in boards
 
-        await eventually(left)
+        await eventually(is_deleted)
         entry = (await one.get("/v1/trail?limit=1")).json()["trail"][0]
         assert (entry["who"], entry["what"], entry["board"]) == ("server", "expired", "fresh")
         assert await keys_of_fresh(settings) == []
         await viewer.close()
 
-        async def alone() -> bool:
+        async def are_deleted() -> bool:
             return [board["board"] for board in (await two.get("/v1/boards")).json()["boards"]] == ["posts"]
 
-        await eventually(alone)
+        await eventually(are_deleted)
 
 
-async def test_a_union_takes_no_part_that_leaves_by_itself(valkey_url: str) -> None:
-    """What its owner does with a part later is the owner's affair."""
+async def test_a_union_needs_parts_without_idle_ttl(valkey_url: str) -> None:
+    """Later, the owner of a part may change or delete it."""
     async with servers(valkey_url, 1) as (_, (one,)):
         await one.put(PATH, json={"idle_ttl": "1h"})
         union = {"union": ["fresh", "posts"]}
@@ -357,17 +357,17 @@ async def test_a_union_takes_no_part_that_leaves_by_itself(valkey_url: str) -> N
         assert (await one.delete(PATH)).status_code == 204
 
 
-async def test_a_process_that_has_not_heard_is_ready(valkey_url: str) -> None:
-    """A board that was removed elsewhere is no loss: neither to its health nor to a key's standing over all boards."""
+async def test_a_process_that_does_not_know_of_a_deletion_is_ready(valkey_url: str) -> None:
+    """A board that was deleted elsewhere does not affect readiness, nor the standing of a member over all boards."""
     async with servers(valkey_url) as (_, (one, two)):
         for _ in range(3):
             await one.put(PATH, json={"title": "Fresh"})
-            await known(two)
+            await wait_until_known(two)
             await post(two, {"key": "a"})
             await one.delete(PATH)
             standing = await two.get("/v1/records/a")
             assert [record["board"] for record in standing.json()["records"]] == ["posts"]
             await one.put(PATH, json={"title": "Fresh"})
-            await known(two)
+            await wait_until_known(two)
             await one.delete(PATH)
             assert (await two.get("/readyz")).status_code == 200

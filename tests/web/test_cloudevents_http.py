@@ -1,4 +1,4 @@
-"""CloudEvents over HTTP as the official SDK sends them: counted in all three modes, once for each source and id."""
+"""CloudEvents over HTTP as the official SDK sends them: counted in all three modes, once per source and id."""
 
 import json
 from collections.abc import AsyncIterator, Callable
@@ -22,19 +22,19 @@ BATCH = {"content-type": "application/cloudevents-batch+json"}
 
 @pytest_asyncio.fixture(loop_scope="module", scope="module")
 async def client(valkey_url: str) -> AsyncIterator[httpx.AsyncClient]:
-    """A client of a server with two boards, of which likes feed the first."""
+    """A client of a server with two boards; likes feed the first."""
     async with server(valkey_url, rolling_board(), rolling_board(board="other")) as client:
         yield client
 
 
 def event(key: str, **attributes: Any) -> CloudEvent:
-    """A like of a key, made by the SDK, with an id of its own."""
+    """A like made by the SDK, with its own id."""
     data = attributes.pop("data", None)
     return CloudEvent({"type": "like", "source": "/tests", "subject": key, **attributes}, data)
 
 
 def batch(*events: CloudEvent) -> HTTPMessage:
-    """Events in batched mode, which the SDK has no word for: an array of what it writes."""
+    """Events in batched mode, which the SDK lacks: an array of its structured events."""
     return HTTPMessage(BATCH, b"[" + b",".join(JSONFormat().write(event) for event in events) + b"]")
 
 
@@ -46,7 +46,7 @@ MODES: dict[str, Callable[[CloudEvent], HTTPMessage]] = {
 
 
 async def send(client: httpx.AsyncClient, message: HTTPMessage) -> dict[str, Any]:
-    """Post a message; its answer."""
+    """Post a message; returns the answer."""
     response = await client.post("/v1/events", content=message.body, headers=message.headers)
     assert response.status_code == 200, response.text
     answer: dict[str, Any] = response.json()
@@ -54,14 +54,14 @@ async def send(client: httpx.AsyncClient, message: HTTPMessage) -> dict[str, Any
 
 
 async def score(client: httpx.AsyncClient, key: str, board: str = "posts") -> int:
-    """The score of a key, 0 when it is not on the board."""
+    """The score of a member; 0 if it is not on the board."""
     response = await client.get(f"/v1/boards/{board}/records/{key}")
     return int(response.json()["score"]) if response.status_code == 200 else 0
 
 
 @pytest.mark.parametrize("mode", MODES)
 async def test_an_event_of_the_sdk_counts(client: httpx.AsyncClient, mode: str) -> None:
-    """Whatever its data, with its rate as the amount; sent again, it is a duplicate."""
+    """With any data, and with its sample rate as the amount. Sent again, it is a duplicate."""
     key = f"caf\u00e9 \u20ac \U0001f600 100% {mode}"
     for number, data in enumerate([None, {"a": 1}, "text", b"\x00\xff"]):
         message = MODES[mode](event(key, id=f"{mode}-{number}", sampledrate=10, data=data))
@@ -72,7 +72,7 @@ async def test_an_event_of_the_sdk_counts(client: httpx.AsyncClient, mode: str) 
 
 
 async def test_the_identity_is_the_same_in_every_mode(client: httpx.AsyncClient) -> None:
-    """Source and id together make it, in plain JSON too; another source has ids of its own."""
+    """The source and id determine it, also in plain JSON. Another source has its own ids."""
     one, other = event("same", id="7"), event("same", id="7", source="/others")
     for make in MODES.values():
         await send(client, make(one))
@@ -84,8 +84,8 @@ async def test_the_identity_is_the_same_in_every_mode(client: httpx.AsyncClient)
 
 
 @pytest.mark.parametrize("mode", MODES)
-async def test_the_time_is_the_time_of_the_event(client: httpx.AsyncClient, mode: str) -> None:
-    """Within the window it counts, before it is late, ahead of the clock early."""
+async def test_the_time_of_an_event_counts(client: httpx.AsyncClient, mode: str) -> None:
+    """In the window it counts, before the window it is late, in the future it is early."""
     now = datetime.now(UTC)
     fates = {}
     for days in (-0.5, -3, 1):
@@ -95,25 +95,25 @@ async def test_the_time_is_the_time_of_the_event(client: httpx.AsyncClient, mode
 
 
 @pytest.mark.parametrize("mode", MODES)
-async def test_board_and_type_choose_the_board(client: httpx.AsyncClient, mode: str) -> None:
-    """As they do in plain JSON."""
+async def test_board_and_type_select_the_board(client: httpx.AsyncClient, mode: str) -> None:
+    """As in plain JSON."""
     named = await send(client, MODES[mode](event(f"named-{mode}", board="other", actor="ann")))
     assert list(named["offsets"]) == ["other"]
     strange = await send(client, MODES[mode](event("strange", type="com.example.never")))
     assert [refusal["code"] for refusal in strange["rejected"]] == ["type_unknown"]
 
 
-async def test_one_bad_event_of_a_batch_is_refused_alone(client: httpx.AsyncClient) -> None:
-    """By its index; its neighbours count."""
-    bad = CloudEvent({"type": "like", "source": "/tests"})  # nobody is liked
+async def test_an_invalid_event_of_a_batch_is_refused_alone(client: httpx.AsyncClient) -> None:
+    """By its index; the others count."""
+    bad = CloudEvent({"type": "like", "source": "/tests"})  # without a subject
     answer = await send(client, batch(event("good"), bad, event("good")))
     assert answer["accepted"] == 2
     assert [(refusal["index"], refusal["code"]) for refusal in answer["rejected"]] == [(1, "event_invalid")]
 
 
 @pytest.mark.parametrize("media_type", ["application/cloudevents+json", "Application/CloudEvents+JSON; charset=UTF-8"])
-async def test_the_content_type_goes_before_the_headers(client: httpx.AsyncClient, media_type: str) -> None:
-    """Structured mode may repeat the attributes as headers, which are not looked at; its type is in any case."""
+async def test_the_content_type_takes_precedence_over_headers(client: httpx.AsyncClient, media_type: str) -> None:
+    """Structured mode may repeat attributes as headers, which are ignored. The type is case-insensitive."""
     message = to_structured_event(event(f"structured {media_type:.5}", sampledrate=3))
     headers = {**to_binary_event(event("ignored")).headers, "content-type": media_type}
     assert (await send(client, HTTPMessage(headers, message.body)))["accepted"] == 1
@@ -121,8 +121,8 @@ async def test_the_content_type_goes_before_the_headers(client: httpx.AsyncClien
 
 
 @pytest.mark.parametrize("media_type", ["application/json", "application/x-ndjson", "text/plain", "image/png", None])
-async def test_in_binary_mode_the_body_is_of_any_type(client: httpx.AsyncClient, media_type: str | None) -> None:
-    """Also of one that would be read, were it not the data of an event."""
+async def test_a_body_in_binary_mode_may_have_any_type(client: httpx.AsyncClient, media_type: str | None) -> None:
+    """Including types that would be decoded if the body were not the data of an event."""
     message = to_binary_event(event("binary", data=b'{"key":"data"}'))
     headers = {**message.headers, **({} if media_type is None else {"content-type": media_type})}
     assert (await send(client, HTTPMessage(headers, message.body)))["accepted"] == 1
@@ -130,13 +130,13 @@ async def test_in_binary_mode_the_body_is_of_any_type(client: httpx.AsyncClient,
 
 
 async def test_an_unknown_event_format_is_refused(client: httpx.AsyncClient) -> None:
-    """Avro is a CloudEvent too, but none that is read."""
+    """Avro is a format of CloudEvents, but not supported."""
     response = await client.post("/v1/events", content=b"x", headers={"content-type": "application/cloudevents+avro"})
     assert (response.status_code, response.json()["code"]) == (415, "unsupported_media_type")
 
 
-async def test_what_can_not_be_read_is_refused_whole(client: httpx.AsyncClient) -> None:
-    """Both of the JSON modes; a batch is bounded like any other body."""
+async def test_an_invalid_body_is_refused(client: httpx.AsyncClient) -> None:
+    """In both JSON modes. A batch has the same limits as any body."""
     types = ["application/cloudevents+json", "application/cloudevents-batch+json"]
     for media_type in types:
         response = await client.post("/v1/events", content=b'{"id":', headers={"content-type": media_type})
@@ -146,8 +146,8 @@ async def test_what_can_not_be_read_is_refused_whole(client: httpx.AsyncClient) 
     assert (response.status_code, response.json()["code"]) == (413, "too_many_events")
 
 
-async def test_in_binary_mode_the_event_is_part_of_what_an_idempotency_key_covers(client: httpx.AsyncClient) -> None:
-    """Two events with the same data are two bodies: the second is refused, and not answered as if it were the first."""
+async def test_an_idempotency_key_covers_the_event_in_binary_mode(client: httpx.AsyncClient) -> None:
+    """Two events with the same data are different requests: the second one is refused."""
     first, second = (to_binary_event(event("covered", id=number)) for number in ("c1", "c2"))
     answers = []
     for message in (first, first, second):

@@ -22,7 +22,7 @@ PATHS = [
 
 @asynccontextmanager
 async def server(store: str, **changes: Any) -> AsyncIterator[httpx.AsyncClient]:
-    """A server with a like on the board `posts`, and a friend."""
+    """A server with a like on the board `posts`, and an allowed origin."""
     settings = fresh_settings(store, allowed_origins=(FRIEND,), **changes)
     async with (
         run_server(settings, [rolling_board()]) as url,
@@ -33,7 +33,7 @@ async def server(store: str, **changes: Any) -> AsyncIterator[httpx.AsyncClient]
 
 
 def preflight(method: str = "GET", origin: str = FRIEND) -> dict[str, str]:
-    """What a browser asks with before a request that is not simple."""
+    """The headers of a preflight request."""
     return {
         "Origin": origin, "Access-Control-Request-Method": method, "Access-Control-Request-Headers": "if-none-match",
     }  # fmt: skip
@@ -53,7 +53,7 @@ async def test_a_friend_may_read(valkey_url: str, path: str) -> None:
             assert answer.headers["vary"] == "Origin"
 
 
-async def test_a_friend_may_ask_whether_something_changed(valkey_url: str) -> None:
+async def test_a_friend_may_send_conditional_requests(valkey_url: str) -> None:
     """`If-None-Match` needs a preflight request."""
     async with server(valkey_url) as client:
         answer = await client.options("/v1/boards/posts", headers=preflight())
@@ -75,15 +75,15 @@ async def test_a_friend_may_ask_whether_something_changed(valkey_url: str) -> No
     ],
 )
 async def test_nothing_else_is_permitted(valkey_url: str, path: str, asked: dict[str, str]) -> None:
-    """Neither other origins, nor what changes something, nor pages."""
+    """Neither other origins, nor requests that change something, nor pages."""
     async with server(valkey_url, anonymous_admin=True) as client:
         answer = await client.options(path, headers=asked)
         assert PERMISSION not in answer.headers
         assert "access-control-allow-methods" not in answer.headers
 
 
-async def test_the_client_can_be_imported_from_anywhere(valkey_url: str) -> None:
-    """At an address that stays, with types for those who check theirs."""
+async def test_the_client_can_be_imported_from_any_origin(valkey_url: str) -> None:
+    """From a stable path, with types."""
     async with server(valkey_url) as client:
         answer = await client.get("/client/live-board.js", headers={"Origin": "https://any.example"})
         assert answer.status_code == 200

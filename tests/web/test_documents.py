@@ -1,4 +1,4 @@
-"""The documents of the contract: made from the structs, true to what is served."""
+"""The documents of the contract are made from the structs and match what is served."""
 
 from typing import Any
 
@@ -24,7 +24,7 @@ from tests.harness.server import run_server
 from tests.harness.settings import fresh_settings
 
 
-async def test_openapi_names_what_is_served(valkey_url: str) -> None:
+async def test_openapi_matches_the_answers(valkey_url: str) -> None:
     """Every path of the document answers, with the fields that its schema requires."""
     async with (
         run_server(fresh_settings(valkey_url), [rolling_board()]) as url,
@@ -48,12 +48,12 @@ async def test_openapi_names_what_is_served(valkey_url: str) -> None:
 
 
 def fits(fields: set[str], schema: dict[str, Any]) -> bool:
-    """Whether an object has all the fields that its schema requires, and no other than it names."""
+    """Whether an object has all required fields of its schema, and no unknown ones."""
     return set(schema["required"]) <= fields <= set(schema["properties"])
 
 
 def test_openapi_lists_every_route() -> None:
-    """What the server routes is what the document names, with every method and every parameter that is read."""
+    """The document has exactly the routes of the server, with every method and parameter."""
     paths = openapi_document()["paths"]
     served = {
         route.path.replace(":path", ""): {method.lower() for method in route.methods or ()} - {"head"}
@@ -81,14 +81,14 @@ def test_openapi_lists_every_route() -> None:
 
 
 def test_openapi_lists_every_problem_and_refusal() -> None:
-    """The codes of the tables stand in the document."""
+    """The document contains all codes."""
     text = msgspec.json.encode(openapi_document()).decode()
 
     assert [code for code in (*PROBLEMS, *REFUSALS) if code not in text] == []
 
 
-def test_openapi_tells_the_limits_of_an_event() -> None:
-    """The schema of an event is the struct that decodes: the range of the amount, no unknown fields."""
+def test_openapi_has_the_limits_of_an_event() -> None:
+    """Its schema comes from the struct that decodes events: the range of the amount, and no unknown fields."""
     event = openapi_document()["components"]["schemas"]["Event"]
 
     assert event["additionalProperties"] is False
@@ -96,8 +96,8 @@ def test_openapi_tells_the_limits_of_an_event() -> None:
     assert (event["properties"]["amount"]["minimum"], event["properties"]["amount"]["maximum"]) == (-(2**53), 2**53)
 
 
-def test_openapi_tells_how_events_come() -> None:
-    """Every content type that is read, the attributes of a CloudEvent in binary mode, the key, and the handshake."""
+def test_openapi_describes_how_to_send_events() -> None:
+    """Every content type, the attributes of a CloudEvent in binary mode, the API key, and the web hook handshake."""
     path = openapi_document()["paths"]["/v1/events"]
     parameters = {parameter["name"] for parameter in path["post"]["parameters"]}
 
@@ -109,8 +109,8 @@ def test_openapi_tells_how_events_come() -> None:
     }  # fmt: skip
 
 
-def test_openapi_gives_an_operation_its_own_problems() -> None:
-    """What befalls a producer is not told of a reader; what may befall anybody is told of all."""
+def test_openapi_lists_the_problems_of_each_operation() -> None:
+    """Readers do not get the problems of producers. All operations have the general problems."""
     paths = openapi_document()["paths"]
     statuses = {
         f"{method} {path}": set(of["responses"]) for path, methods in paths.items() for method, of in methods.items()
@@ -122,20 +122,20 @@ def test_openapi_gives_an_operation_its_own_problems() -> None:
 
 
 def test_openapi_describes_everything_it_names() -> None:
-    """Every operation, parameter, answer and field says what it means, in sentences."""
+    """Every operation, parameter, answer and field has a description in sentences."""
     document = openapi_document()
     for methods in document["paths"].values():
         for operation in methods.values():
-            told = [operation, *operation["parameters"], *operation["responses"].values()]
-            assert all(part["description"].endswith((".", "?")) for part in told), operation["operationId"]
+            parts = [operation, *operation["parameters"], *operation["responses"].values()]
+            assert all(part["description"].endswith((".", "?")) for part in parts), operation["operationId"]
             assert operation["summary"].endswith(".")
     for schema in document["components"]["schemas"].values():
         assert schema["description"]
         assert all(field["description"] for field in schema.get("properties", {}).values())
 
 
-async def test_a_parameter_that_is_not_documented_is_refused(valkey_url: str) -> None:
-    """On every route of the contract, whatever the method; the nearest name is told. Pages pass it over."""
+async def test_an_unknown_parameter_is_refused(valkey_url: str) -> None:
+    """On every route of the contract and with any method; the detail suggests the nearest name. Pages ignore it."""
     async with (
         run_server(fresh_settings(valkey_url), [rolling_board()]) as url,
         httpx.AsyncClient(base_url=url) as client,
@@ -158,8 +158,8 @@ async def test_a_parameter_that_is_not_documented_is_refused(valkey_url: str) ->
         assert b"did you mean `interval`?" in (refused.value.response.body or b"")
 
 
-def test_a_parameter_far_from_any_is_told_with_all() -> None:
-    """Where no name is near, all are listed; a long one is cut."""
+def test_an_unknown_parameter_without_a_similar_one_lists_all() -> None:
+    """The detail lists all names; a long name is cut."""
     with pytest.raises(ProblemError, match="there is no parameter `zzz`; there are: key, limit"):
         require_known(["zzz"], {"limit", "key"})
     with pytest.raises(ProblemError, match="there is no parameter `zzz`; there are none"):

@@ -1,4 +1,4 @@
-"""POST /v1/events: forms of a body, routing to boards, and answers that come when events are durable."""
+"""POST /v1/events: forms of a body, routing to boards, and answers after events are durable."""
 
 import asyncio
 import gzip
@@ -33,24 +33,25 @@ async def ranked(client: httpx.AsyncClient, board: str = "posts") -> dict[str, i
 
 
 def board(name: str, *source: str, clock: str = "server") -> Board:
-    """A 24-hour board fed by some types."""
+    """A 24-hour board fed by event types."""
     return make_board(BoardChoice(id=name, source=source, clock=clock))  # type: ignore[arg-type]
 
 
 async def test_an_object_an_array_and_lines_count_alike(valkey_url: str) -> None:
-    """One object, an array and NDJSON, plain and packed, each get the same form of answer."""
+    """One object, an array and NDJSON, plain and compressed, get the same form of answer."""
     event = {"key": "a", "amount": 2}
     async with server(valkey_url) as client:
         one = await client.post("/v1/events", json=event)
         array = await client.post("/v1/events", json=[event, event])
         lines = await client.post("/v1/events", content=b'{"key":"a"}\r\n\n{"key":"a"}', headers=NDJSON)
-        packed = await client.post(
+        compressed = await client.post(
             "/v1/events",
-            content=gzip.compress(b'{"key":"a"}\n') + gzip.compress(b'{"key":"a"}\n'),  # two members, as `cat` makes
+            content=gzip.compress(b'{"key":"a"}\n')
+            + gzip.compress(b'{"key":"a"}\n'),  # two members, as `cat` concatenates them
             headers={**NDJSON, "Content-Encoding": "gzip"},
         )
 
-        for offset, (response, accepted) in enumerate(((one, 1), (array, 2), (lines, 2), (packed, 2)), 1):
+        for offset, (response, accepted) in enumerate(((one, 1), (array, 2), (lines, 2), (compressed, 2)), 1):
             assert response.status_code == 200
             assert response.headers["content-type"] == "application/json"
             assert response.json() == {
@@ -59,14 +60,14 @@ async def test_an_object_an_array_and_lines_count_alike(valkey_url: str) -> None
         assert await ranked(client) == {"a": 10}
 
 
-async def test_an_empty_array_is_no_mistake(valkey_url: str) -> None:
-    """Nothing to count is counted."""
+async def test_an_empty_array_is_valid(valkey_url: str) -> None:
+    """Nothing is counted."""
     async with server(valkey_url) as client:
         assert await post(client) == {"accepted": 0, "duplicate": 0, "rejected": [], "offsets": {}}
 
 
 async def test_an_event_feeds_every_board_of_its_type(valkey_url: str) -> None:
-    """By type to every board whose source takes it, by name to the one board, and the answer has each one's offset."""
+    """By type every board whose source includes it, by name one board. The answer has the offset of each."""
     boards = [board("likes", "like", "love"), board("love", "love"), board("views", "view")]
     async with server(valkey_url, *boards) as client:
         answer = await post(
@@ -97,8 +98,8 @@ async def test_one_boards_refusal_does_not_stop_the_others(valkey_url: str) -> N
         ]
 
 
-async def test_an_event_with_a_time_lands_in_its_own_slot(valkey_url: str) -> None:
-    """A like of three seconds ago leaves a board of four seconds before one of now."""
+async def test_an_event_with_a_time_is_added_to_its_slot(valkey_url: str) -> None:
+    """A like of three seconds ago leaves a four-second board before a current one."""
     async with server(valkey_url, rolling_board("4s", "1s")) as client:
         ago = (datetime.now(UTC) - timedelta(seconds=3)).isoformat()
         assert (await post(client, {"key": "old", "time": ago}, {"key": "new"}))["accepted"] == 2
@@ -130,8 +131,8 @@ async def test_times_are_compared_across_offsets(valkey_url: str) -> None:
     await client_store.aclose()
 
 
-async def test_requests_that_arrive_together_share_a_script_call(valkey_url: str) -> None:
-    """Two hundred requests at once take far fewer changes of the board, and each is counted exactly."""
+async def test_concurrent_requests_share_a_script_call(valkey_url: str) -> None:
+    """Two hundred requests take far fewer script calls, and each is counted exactly."""
     chance = random.Random(2)
     keys = [f"k{chance.randrange(20)}" for _ in range(200)]
     async with server(valkey_url) as client:
@@ -140,13 +141,13 @@ async def test_requests_that_arrive_together_share_a_script_call(valkey_url: str
 
         assert all(answer.json()["accepted"] == 1 for answer in answers)
         offset = max(answer.json()["offsets"]["posts"] for answer in answers)
-        assert offset < 150, "no two requests met"
+        assert offset < 150, "no two requests shared a call"
         assert (await client.get("/v1/boards/posts")).json()["offset"] == offset
         assert await ranked(client) == {**Counter(keys), "warm": 1}
 
 
-async def test_every_answer_names_only_its_own_events(valkey_url: str) -> None:
-    """Of requests that share a call, each is told of its own refusals, by its own indexes."""
+async def test_every_answer_has_only_its_own_events(valkey_url: str) -> None:
+    """Requests that share a call get their own refusals with their own indexes."""
     late = {"key": "late", "time": "2020-01-01T00:00:00Z"}
     async with server(valkey_url) as client:
         bodies: Sequence[list[dict[str, Any]]] = [
@@ -161,15 +162,15 @@ async def test_every_answer_names_only_its_own_events(valkey_url: str) -> None:
         assert (await client.get("/v1/boards/posts")).json()["total_score"] == 120
 
 
-async def test_more_waiting_than_the_limit_is_overload(own_store: StoreProcess) -> None:
-    """While the store stands still only so many events wait; the rest is told at once to come later."""
+async def test_too_many_waiting_events_are_overload(own_store: StoreProcess) -> None:
+    """While the store is frozen, a limited number of events waits; others are refused immediately with Retry-After."""
     async with server(own_store.url, max_waiting=5, store_timeout=Duration(5), write_deadline=Duration(8)) as client:
         await asyncio.gather(*(client.get("/healthz") for _ in range(30)))  # opens 30 connections
         await post(client, {"key": "warm"})
         with own_store.frozen():
             waiting = [asyncio.create_task(client.post("/v1/events", json={"key": "a"})) for _ in range(30)]
             done, _ = await asyncio.wait(waiting, timeout=5, return_when=asyncio.FIRST_COMPLETED)
-            assert done, "the rest is told while the store stands still"
+            assert done, "refusals arrive while the store is frozen"
             await asyncio.sleep(1)
         answers = [await task for task in waiting]
 
@@ -181,49 +182,49 @@ async def test_more_waiting_than_the_limit_is_overload(own_store: StoreProcess) 
         assert counted >= 5
 
 
-async def test_a_store_that_is_away_is_told_to_all_who_wait(own_store: StoreProcess) -> None:
-    """Those who wait behind a batch that failed are answered with it, not a deadline later each."""
+async def test_an_unavailable_store_rejects_all_waiting_requests(own_store: StoreProcess) -> None:
+    """Requests behind a failed batch are answered with it, not a deadline later each."""
     body = [{"key": f"k{number}"} for number in range(1000)]
     async with server(own_store.url, store_timeout=Duration(0.3), write_deadline=Duration(1)) as client:
         await post(client, {"key": "warm"})
         with own_store.frozen():
             started = asyncio.get_running_loop().time()
             answers = await asyncio.gather(*(client.post("/v1/events", json=body) for _ in range(8)))
-            took = asyncio.get_running_loop().time() - started
+            duration = asyncio.get_running_loop().time() - started
 
         codes = Counter(answer.json()["code"] for answer in answers)
-        assert codes["outcome_unknown"] >= 1, "the batch that was sent"
-        assert codes["store_unavailable"] >= 1, "those that never were"
-        assert took < 4, "a deadline for each"
+        assert codes["outcome_unknown"] >= 1, "for the batch that was sent"
+        assert codes["store_unavailable"] >= 1, "for the requests that were not"
+        assert duration < 4, "each took its own deadline"
 
-        async def heals() -> bool:
+        async def is_counted() -> bool:
             return (await client.post("/v1/events", json={"key": "end"})).status_code == 200
 
-        await eventually(heals)
+        await eventually(is_counted)
         total = (await client.get("/v1/boards/posts")).json()["total_score"]
         assert total <= 2 + 1000 * codes["outcome_unknown"]
 
 
-async def test_a_doubt_is_told_before_a_plain_refusal(own_store: StoreProcess) -> None:
-    """When one board's queue is full and another's answer is lost, the body may have been counted, and that is said."""
+async def test_an_unknown_outcome_takes_precedence_over_a_refusal(own_store: StoreProcess) -> None:
+    """If one board's queue is full and another's answer is lost, the answer is outcome_unknown."""
     boards = [board("full", "like", "only"), board("sent", "like")]
     times = {"store_timeout": Duration(0.3), "write_deadline": Duration(0.6)}
-    changes: dict[str, Any] = {"max_waiting": 1, "rate": 0, **times}  # a rate would be asked of the frozen store
+    changes: dict[str, Any] = {"max_waiting": 1, "rate": 0, **times}  # the rate would need the frozen store
     async with server(own_store.url, *boards, **changes) as client:
         await post(client, {"key": "warm"})
         with own_store.frozen():
             filling = [
                 asyncio.create_task(client.post("/v1/events", json={"key": "a", "type": "only"})) for _ in range(2)
             ]
-            await asyncio.sleep(0.1)  # one of them is at the store, the other fills the queue
+            await asyncio.sleep(0.1)  # one of them is sent to the store, the other fills the queue
             response = await client.post("/v1/events", json={"key": "a"})
             await asyncio.gather(*filling)
 
         assert (response.status_code, response.json()["code"]) == (503, "outcome_unknown")
 
 
-async def test_a_board_that_is_lost_does_not_undo_the_others(valkey_url: str) -> None:
-    """An event that one board counted is not answered as if it had not been: the other board's refusal is named."""
+async def test_a_lost_board_does_not_affect_others(valkey_url: str) -> None:
+    """An event that one board counted is accepted; the refusal names the lost board."""
     settings = fresh_settings(valkey_url)
     store: Any = connect(valkey_url, settings)
     async with (
@@ -240,8 +241,8 @@ async def test_a_board_that_is_lost_does_not_undo_the_others(valkey_url: str) ->
     await store.aclose()
 
 
-async def test_a_store_that_forbids_the_notice_counts_nothing(own_store: StoreProcess) -> None:
-    """A user without rights on channels: every post is refused, none is counted, and the server lives on."""
+async def test_a_store_that_forbids_notices_counts_nothing(own_store: StoreProcess) -> None:
+    """With a user without rights on channels, every POST is refused, none is counted, and the server keeps running."""
     store: Any = connect(own_store.url, fresh_settings(own_store.url))
     await store.execute_command("ACL", "SETUSER", "board", "on", ">secret", "~*", "+@all", "resetchannels")
     url = f"{own_store.url}?username=board&password=secret"
@@ -253,8 +254,8 @@ async def test_a_store_that_forbids_the_notice_counts_nothing(own_store: StorePr
     await store.aclose()
 
 
-async def test_a_producer_that_leaves_harms_nobody(valkey_url: str) -> None:
-    """Requests cut off in the middle of a body count nothing, and the others are answered."""
+async def test_a_producer_that_disconnects_harms_nobody(valkey_url: str) -> None:
+    """Incomplete bodies count nothing, and others are answered."""
     async with server(valkey_url) as client:
         port = client.base_url.port
         for _ in range(5):
@@ -271,8 +272,8 @@ async def test_a_producer_that_leaves_harms_nobody(valkey_url: str) -> None:
 
 
 @pytest.mark.parametrize("method", ["GET", "PUT", "DELETE", "PATCH"])
-async def test_only_post_is_taken(valkey_url: str, method: str) -> None:
-    """Any other method is a 405 that says which one is taken."""
+async def test_only_post_is_allowed(valkey_url: str, method: str) -> None:
+    """Other methods get 405 with Allow."""
     async with server(valkey_url) as client:
         response = await client.request(method, "/v1/events", content=json.dumps({"key": "a"}))
 

@@ -1,4 +1,4 @@
-"""Whatever is sent to a server as users run it, no answer is a fault of its own, and each is as /openapi.json says."""
+"""Whatever a server receives, its answers are never server errors, and all match /openapi.json."""
 
 import asyncio
 import gzip
@@ -40,7 +40,7 @@ Sent = tuple[Headers, bytes]
 
 @pytest.fixture(scope="module")
 def server(valkey_url: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
-    """A server of its own process, which is well to the end, and had nothing to log."""
+    """A server process, which must be ready at the end and must not have logged errors."""
     process = ServerProcess(fresh_settings(valkey_url, rate=0, anonymous_admin=True), tmp_path_factory.mktemp("fuzz"))
     process.start()
     httpx.post(f"{process.url}/v1/events", json={"key": "a"}).raise_for_status()
@@ -53,12 +53,12 @@ def server(valkey_url: str, tmp_path_factory: pytest.TempPathFactory) -> Iterato
 
 @pytest.fixture(scope="module")
 def api(server: ServerProcess) -> Any:
-    """The contract, read from the server; its requests are as it allows, and some as it does not."""
+    """The contract as read from the server, which generates valid and invalid requests."""
     return schemathesis.openapi.from_url(f"{server.url}/openapi.json", config=SchemathesisConfig())
 
 
-# What may be wrong of a request is its parameters and its body; an operation that has none, or but a path, into which
-# any text fits, can't be asked wrongly. A stream has no end to judge; what it refuses, the live route refuses too.
+# Invalid requests have invalid parameters or bodies; an operation with neither, or with only a path that accepts any
+# text, has none. A stream has no end to check, and the live route refuses the same requests.
 ASKED = [
     (path, method, mode)
     for path, methods in openapi_document()["paths"].items()
@@ -72,7 +72,7 @@ ASKED = [
     )
 ]
 THERE = {"board": "posts", "key": "a"}
-MADE = "made"  # the board that is there to be changed, with a contestant
+MADE = "made"  # a board with a contestant that the tests change
 CONTEST = {"source": ["vote"], "window": "forever", "votes": {"per_key": 1, "registered": True}}
 CONFORMANCE = [
     not_a_server_error,
@@ -87,7 +87,7 @@ CONFORMANCE = [
 def test_every_answer_is_as_the_contract_says(
     server: ServerProcess, api: Any, path: str, method: str, mode: GenerationMode
 ) -> None:
-    """Status, content type, header fields and document, whether the request is as the contract allows or is not."""
+    """Status, content type, header fields and document, for valid and invalid requests."""
     for made, body in ((f"/v1/boards/{MADE}", CONTEST), (f"/v1/boards/{MADE}/records/a", {})):
         httpx.put(f"{server.url}{made}", json=body).raise_for_status()
     known = {**THERE, "board": MADE} if method in {"put", "patch", "delete"} else THERE
@@ -96,8 +96,8 @@ def test_every_answer_is_as_the_contract_says(
 
         @settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
         @given(api[path][method].as_strategy(mode), st.booleans())
-        def ask(case: schemathesis.Case[Any], there: bool) -> None:  # noqa: FBT001 - of a board and a key that are there
-            case.headers.pop("Authorization", None)  # any but a good one is refused; the bodies below have bad ones
+        def ask(case: schemathesis.Case[Any], there: bool) -> None:  # noqa: FBT001 - whether board and member exist
+            case.headers.pop("Authorization", None)  # other keys are refused; the bodies below include invalid ones
             case.path_parameters.update({name: known[name] for name in case.path_parameters if there})
             statuses.add(case.call_and_validate(session=session, checks=CONFORMANCE).status_code)
 
@@ -117,7 +117,7 @@ values = st.recursive(scalars, lambda inner: st.lists(inner, max_size=3) | st.di
 
 
 def fields(*names: str) -> st.SearchStrategy[dict[str, Any]]:
-    """An object with some of the fields that it may have, of good and of bad values, and some that it may not."""
+    """An object with some known fields of valid and invalid values, and some unknown fields."""
     strange = st.dictionaries(texts, values, max_size=2)
     known = st.fixed_dictionaries({}, optional=dict.fromkeys(names, scalars))
     return st.builds(lambda left, right: {**left, **right}, strange, known) | known
@@ -134,7 +134,7 @@ cloud_events = cloud | values
 
 
 def as_json(value: Any) -> bytes:
-    """JSON in ASCII: all other characters are escapes, half ones of UTF-16 too."""
+    """JSON in ASCII: other characters are escaped, including lone surrogates."""
     return json.dumps(value).encode()
 
 
@@ -179,7 +179,7 @@ well_formed = st.one_of(
 
 @st.composite
 def posts(draw: st.DrawFn) -> Sent:
-    """A request: most are well formed, some are cut, packed, of another type, or have odd headers."""
+    """A request: most are valid, some are cut, compressed, of another type, or have odd headers."""
     headers, body = draw(well_formed)
     match draw(st.integers(0, 9)):
         case 0:
@@ -198,14 +198,14 @@ def posts(draw: st.DrawFn) -> Sent:
 
 
 class Line:
-    """A connection that posts bodies one after another, any bytes as header fields; once closed, it is opened again."""
+    """A connection that posts bodies with any header bytes, one after another, and reconnects when closed."""
 
     def __init__(self, url: str) -> None:
         self._address = url.removeprefix("http://")
         self._streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
 
     async def post(self, headers: Headers, body: bytes) -> tuple[int, bytes, bytes]:
-        """Status, content type and document of the answer."""
+        """The status, content type and document of the answer."""
         if self._streams is None:
             host, _, port = self._address.partition(":")
             self._streams = await asyncio.open_connection(host, int(port))
@@ -222,7 +222,7 @@ class Line:
         return int(status.split()[1]), answered[b"content-type"], document
 
     async def close(self) -> None:
-        """Hang up."""
+        """Close the connection."""
         if self._streams is not None:
             self._streams[1].close()
             await self._streams[1].wait_closed()
@@ -230,7 +230,7 @@ class Line:
 
 
 class Tally:
-    """How many requests were sent, and how they were answered."""
+    """Checks answers, and counts them by code."""
 
     def __init__(self) -> None:
         self.answers: dict[str, int] = {}
@@ -252,7 +252,7 @@ class Tally:
 
 
 def test_ten_thousand_bodies_of_any_kind(server: ServerProcess) -> None:
-    """Several at a time, over connections that are kept: a count with refusals, or a problem that is the sender's."""
+    """Several at a time over kept connections. Each answer is a count with refusals, or a client error."""
     tally = Tally()
     lines = [Line(server.url) for _ in range(AT_ONCE)]
 
@@ -270,7 +270,7 @@ def test_ten_thousand_bodies_of_any_kind(server: ServerProcess) -> None:
         for line in lines:
             await line.close()
 
-    once = [Phase.generate]  # what was never answered would be waited for again and again while it is made smaller
+    once = [Phase.generate]  # shrinking would wait again and again for an answer that never comes
     with asyncio.Runner() as loop:
 
         @settings(max_examples=BODIES // AT_ONCE, deadline=None, suppress_health_check=list(HealthCheck), phases=once)

@@ -1,4 +1,4 @@
-"""/openapi.json as others read it: valid for three validators, and the source of clients that work."""
+"""/openapi.json as other tools read it: valid for three validators, and the source of working clients."""
 
 import json
 import os
@@ -26,7 +26,7 @@ needs_node = pytest.mark.skipif(not NODE.exists(), reason="Node.js is not instal
 
 @pytest.fixture(scope="module")
 def server(valkey_url: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The address of a server of its own process."""
+    """The URL of a server process."""
     process = ServerProcess(fresh_settings(valkey_url), tmp_path_factory.mktemp("server"))
     process.start()
     yield process.url
@@ -35,14 +35,14 @@ def server(valkey_url: str, tmp_path_factory: pytest.TempPathFactory) -> Iterato
 
 @pytest.fixture(scope="module")
 def document(server: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The document that the server serves, in a file."""
+    """The served document in a file."""
     path = tmp_path_factory.mktemp("document") / "openapi.json"
     path.write_bytes(httpx.get(f"{server}/openapi.json").raise_for_status().content)
     return path
 
 
 def run(*command: object, cwd: Path, **environment: str) -> str:
-    """Run a tool that must succeed; gives what it printed."""
+    """Run a tool that must succeed; returns its output."""
     done = subprocess.run(
         [str(part) for part in command],
         cwd=cwd,
@@ -57,13 +57,13 @@ def run(*command: object, cwd: Path, **environment: str) -> str:
 
 @needs_python
 def test_openapi_spec_validator_finds_nothing(document: Path) -> None:
-    """The document follows the schema of OpenAPI 3.1, its defaults and references too."""
+    """The document follows the schema of OpenAPI 3.1, including defaults and references."""
     run(PYTHON / "openapi-spec-validator", document, cwd=document.parent)
 
 
 @needs_node
 def test_spectral_finds_nothing(document: Path) -> None:
-    """Not even a warning, by the rules that come with it."""
+    """Not even a warning, by its default rules."""
     run(
         NODE / "spectral", "lint", document, "--ruleset", GIVEN / "spectral.yaml", "--fail-severity", "hint",
         cwd=document.parent,
@@ -72,7 +72,7 @@ def test_spectral_finds_nothing(document: Path) -> None:
 
 @needs_node
 def test_redocly_finds_nothing(document: Path) -> None:
-    """By its recommended rules, each of which is an error here."""
+    """By its recommended rules, all as errors."""
     run(
         NODE / "redocly", "lint", document, "--config", GIVEN / "redocly.yaml", cwd=document.parent,
         REDOCLY_TELEMETRY="off", REDOCLY_SUPPRESS_UPDATE_NOTICE="true",
@@ -81,23 +81,23 @@ def test_redocly_finds_nothing(document: Path) -> None:
 
 @needs_python
 def test_a_generated_python_client_posts_and_reads(server: str, document: Path, tmp_path: Path) -> None:
-    """The generator drops no operation; of the types of bodies it knows JSON alone, and says so."""
+    """The generator drops no operation. It supports only JSON bodies, and says so."""
     generated = tmp_path / "generated"
-    said = run(
+    output = run(
         PYTHON / "openapi-python-client", "generate", "--path", document, "--output-path", generated,
         "--meta", "none", "--config", GIVEN / "generator.yaml", cwd=tmp_path,
     )  # fmt: skip
-    assert said.count("WARNING") == said.count("Unsupported content type") == 2
+    assert output.count("WARNING") == output.count("Unsupported content type") == 2
     made = {path.stem.replace("_", "") for path in (generated / "api").glob("*/*.py")}
     assert {name.lower() for name in operations(document)} <= made
-    told = run(sys.executable, GIVEN / "client.py", server, cwd=tmp_path, PYTHONPATH=str(tmp_path))
-    assert told.startswith("2 ")
-    assert "from Python 4" in told
+    printed = run(sys.executable, GIVEN / "client.py", server, cwd=tmp_path, PYTHONPATH=str(tmp_path))
+    assert printed.startswith("2 ")
+    assert "from Python 4" in printed
 
 
 @needs_node
 def test_a_generated_typescript_client_posts_and_reads(server: str, document: Path, tmp_path: Path) -> None:
-    """It compiles under the strict rules of TypeScript, and every operation has its types."""
+    """It compiles in strict mode, and every operation has types."""
     (tmp_path / "node_modules").symlink_to(TOOLS / "node_modules")
     (tmp_path / "package.json").write_text('{"type": "module"}')
     (tmp_path / "client.ts").write_text((GIVEN / "client.ts").read_text())
@@ -108,9 +108,9 @@ def test_a_generated_typescript_client_posts_and_reads(server: str, document: Pa
         NODE / "tsc", "--strict", "--target", "es2022", "--module", "nodenext", "--lib", "es2022,dom", "client.ts",
         cwd=tmp_path,
     )  # fmt: skip
-    told = run("node", "client.js", server, cwd=tmp_path)
-    assert told.startswith("1 ")
-    assert "from TypeScript 3" in told
+    printed = run("node", "client.js", server, cwd=tmp_path)
+    assert printed.startswith("1 ")
+    assert "from TypeScript 3" in printed
 
 
 def operations(document: Path) -> list[str]:

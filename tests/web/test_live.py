@@ -1,4 +1,4 @@
-"""The live route: what a viewer that only applies messages sees, and who may be one."""
+"""The live route: what a viewer that only applies messages holds, and who may watch."""
 
 import asyncio
 import random
@@ -23,7 +23,7 @@ from tests.harness.waiting import eventually
 
 
 class Shown(msgspec.Struct):
-    """The part of a page that a viewer holds too."""
+    """The part of a page that a viewer also holds."""
 
     offset: int
     rank_count: int
@@ -32,7 +32,7 @@ class Shown(msgspec.Struct):
 
 
 class Watcher:
-    """A viewer of one size over a real socket."""
+    """A viewer of one size, over a real socket."""
 
     def __init__(self, socket: ClientConnection, size: int) -> None:
         self.socket = socket
@@ -45,7 +45,7 @@ class Watcher:
             self.model.receive(message)
 
     async def close(self) -> None:
-        """Leave; a message that did not follow from the one before is raised here."""
+        """Disconnect. Raises the error of a message that did not follow from the previous one."""
         await self.socket.close()
         await self.watching
 
@@ -61,7 +61,7 @@ async def watch(client: httpx.AsyncClient, size: int) -> Watcher:
 
 
 async def agree(client: httpx.AsyncClient, watchers: list[Watcher]) -> None:
-    """Wait until every viewer stands where the server does, and compare all that it holds."""
+    """Wait until every viewer has the server's offset, and compare what it holds."""
     for watcher in watchers:
 
         async def same(watcher: Watcher = watcher) -> bool:
@@ -81,7 +81,7 @@ async def agree(client: httpx.AsyncClient, watchers: list[Watcher]) -> None:
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize("interval", [0.005, 0.1])
 async def test_a_viewer_that_only_applies_messages_holds_the_top(valkey_url: str, seed: int, interval: float) -> None:
-    """Over random likes, take-backs, joins and leaves, viewers of all sizes equal the server's top at every offset."""
+    """Random positive and negative likes, joins and leaves: viewers of all sizes match the server at every offset."""
     chance = random.Random(seed)
     async with server(valkey_url, conflation_interval=Duration(interval)) as client:
         watchers = [await watch(client, 5)]
@@ -100,12 +100,12 @@ async def test_a_viewer_that_only_applies_messages_holds_the_top(valkey_url: str
 
 
 def random_likes(chance: random.Random) -> list[dict[str, Any]]:
-    """A few likes of few keys, so that ties, overtakings and zeros are common."""
+    """Likes of few members, so that ties, overtaking and zeros are common."""
     return [{"key": f"k{chance.randrange(12)}", "amount": chance.randint(-2, 3)} for _ in range(chance.randint(1, 6))]
 
 
-async def test_viewers_follow_a_board_that_rotates(valkey_url: str) -> None:
-    """On a board of two seconds whatever is seen follows from the message before, and the end is an empty board."""
+async def test_viewers_follow_a_rotating_board(valkey_url: str) -> None:
+    """On a board of two seconds, every message follows from the previous one, and finally the board is empty."""
     chance = random.Random(1)
     board = rolling_board("2s", "1s")
     async with server(valkey_url, board, conflation_interval=Duration(0.005), rotation_step=2) as client:
@@ -124,8 +124,8 @@ async def test_viewers_follow_a_board_that_rotates(valkey_url: str) -> None:
             await watcher.close()
 
 
-async def test_two_processes_show_the_same(valkey_url: str) -> None:
-    """What is posted to one server is seen at the other."""
+async def test_two_processes_show_the_same_board(valkey_url: str) -> None:
+    """Viewers of one server see what is posted to the other."""
     settings = fresh_settings(valkey_url, conflation_interval=Duration(0.01))
     board = rolling_board()
     async with (
@@ -143,8 +143,8 @@ async def test_two_processes_show_the_same(valkey_url: str) -> None:
 
 
 @pytest.mark.parametrize("origin", ["https://evil.example", "null", "http://127.0.0.1", "http://[", "file://"])
-async def test_pages_of_other_sites_may_not_watch(valkey_url: str, origin: str) -> None:
-    """A foreign origin, also one that only looks like ours, is refused before the handshake."""
+async def test_pages_of_other_origins_may_not_watch(valkey_url: str, origin: str) -> None:
+    """A foreign origin is refused before the handshake, including one that only looks like the server's own."""
     async with server(valkey_url) as client:
         for tricky in (origin, f"{str(client.base_url).rstrip('/')}.evil.example"):
             with pytest.raises(InvalidStatus) as refused:
@@ -171,10 +171,10 @@ async def test_own_and_allowed_pages_may_watch(valkey_url: str) -> None:
         ("posts", "?limit=-1", 400, "parameter_invalid"),
     ],
 )
-async def test_a_wrong_request_is_refused_before_the_handshake(
+async def test_an_invalid_request_is_refused_before_the_handshake(
     valkey_url: str, board: str, query: str, status: int, code: str
 ) -> None:
-    """An unknown board and a limit out of range are ordinary HTTP answers."""
+    """An unknown board and a limit out of range get ordinary HTTP answers."""
     async with server(valkey_url) as client:
         with pytest.raises(InvalidStatus) as refused:
             await connect(live_url(client, query, board))
@@ -183,7 +183,7 @@ async def test_a_wrong_request_is_refused_before_the_handshake(
 
 
 async def test_more_viewers_than_the_limit_are_refused(valkey_url: str) -> None:
-    """One more than max_viewers is told to come later; when one leaves there is room again."""
+    """One more than max_viewers gets 503 with Retry-After; when one leaves there is room again."""
     async with server(valkey_url, max_viewers=1) as client:
         async with connect(live_url(client)) as first:
             await first.recv()
@@ -192,18 +192,18 @@ async def test_more_viewers_than_the_limit_are_refused(valkey_url: str) -> None:
             assert refused.value.response.status_code == 503
             assert refused.value.response.headers["Retry-After"] == "5"
 
-        async def room() -> bool:
+        async def has_room() -> bool:
             try:
                 async with connect(live_url(client)):
                     return True
             except InvalidStatus:
                 return False
 
-        await eventually(room)
+        await eventually(has_room)
 
 
 async def test_without_an_upgrade_it_is_426(valkey_url: str) -> None:
-    """A plain GET is told what the route speaks."""
+    """With an Upgrade field for WebSocket."""
     async with server(valkey_url) as client:
         response = await client.get("/v1/boards/posts/live")
         assert (response.status_code, response.json()["code"]) == (426, "upgrade_required")
@@ -211,7 +211,7 @@ async def test_without_an_upgrade_it_is_426(valkey_url: str) -> None:
 
 
 def kind(**choices: Any) -> Board:
-    """A board `posts` of all time, by the time in its events."""
+    """A board `posts` without a window, on event time."""
     return Board(**{
         "id": "posts", "title": "posts", "source": frozenset({"like"}), "window": Forever(), "clock": "event", **choices
     })  # fmt: skip
@@ -229,8 +229,8 @@ KINDS = {
 
 
 @pytest.mark.parametrize("board", KINDS.values(), ids=KINDS)
-async def test_viewers_of_every_kind_of_board_hold_what_it_holds(valkey_url: str, board: Board) -> None:
-    """Scores that come to be equal in any order, what leaves, a new period, metadata: all by messages alone."""
+async def test_viewers_of_every_kind_of_board_hold_its_top(valkey_url: str, board: Board) -> None:
+    """Scores that become equal in any order, records that leave, a new period, metadata: all by messages alone."""
     chance = random.Random(4)
     async with server(valkey_url, board, conflation_interval=Duration(0.005)) as client:
         watchers = [await watch(client, size) for size in (2, 5, 20)]
@@ -255,8 +255,8 @@ async def test_viewers_of_every_kind_of_board_hold_what_it_holds(valkey_url: str
 
 
 @pytest.mark.parametrize(("message", "code"), [("hello", 3501), (b"hello", 3501), ("x" * 1025, 1009)])
-async def test_a_viewer_that_talks_is_closed(valkey_url: str, message: str | bytes, code: int) -> None:
-    """Viewers have nothing to say: a small message ends with 3501, one over a kilobyte with 1009."""
+async def test_a_viewer_that_sends_messages_is_closed(valkey_url: str, message: str | bytes, code: int) -> None:
+    """A small message closes with 3501, one over a kilobyte with 1009."""
     async with server(valkey_url) as client, connect(live_url(client)) as socket:
         await socket.recv()
         await socket.send(message)
@@ -267,13 +267,13 @@ async def test_a_viewer_that_talks_is_closed(valkey_url: str, message: str | byt
 
 
 async def drain(socket: ClientConnection) -> None:
-    """Take messages until the connection ends."""
+    """Receive messages until the connection ends."""
     while True:
         await socket.recv()
 
 
-async def test_a_server_that_stops_says_so(valkey_url: str) -> None:
-    """At a stop viewers are told when to come back, each at another time, and closed with 3001."""
+async def test_a_stopping_server_closes_viewers(valkey_url: str) -> None:
+    """With code 3001, after a jittered `retry_after`."""
     settings = fresh_settings(valkey_url)
     async with run_server(settings, [rolling_board()]) as url:
         socket = await connect(f"{url.replace('http', 'ws')}/v1/boards/posts/live")

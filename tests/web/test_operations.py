@@ -1,4 +1,4 @@
-"""For whoever operates the board."""
+"""Health, readiness and metrics."""
 
 import asyncio
 import re
@@ -22,41 +22,41 @@ from tests.harness.store import StoreProcess, valkey
 from tests.harness.waiting import eventually
 
 
-async def test_health_is_of_the_process_and_readiness_of_the_board(own_store: StoreProcess) -> None:
-    """Without a store the process lives but is not ready; when the store is back, it is."""
+async def test_health_is_about_the_process_and_readiness_about_the_store(own_store: StoreProcess) -> None:
+    """Without a store the process is healthy but not ready; when the store is back, it is ready."""
     settings = fresh_settings(own_store.url, store_timeout=Duration(0.3))
     async with run_server(settings, [rolling_board()]) as url, httpx.AsyncClient(base_url=url) as client:
         assert (await client.get("/readyz")).json() == {"status": "ready"}
         own_store.kill()
-        away = await client.get("/readyz")
-        assert (away.status_code, away.headers["retry-after"]) == (503, "2")
+        unavailable = await client.get("/readyz")
+        assert (unavailable.status_code, unavailable.headers["retry-after"]) == (503, "2")
         assert (await client.get("/healthz")).json() == {"status": "ok"}
         own_store.start()
         await until_ready(client)
 
 
-async def test_a_board_that_was_lost_is_not_ready(own_store: StoreProcess) -> None:
-    """A store that forgot the board is not taken for an empty one: nothing is counted, the page is stale."""
+async def test_a_lost_board_is_not_ready(own_store: StoreProcess) -> None:
+    """A store without the board's data is not taken for an empty one: nothing is counted, and the page is stale."""
     settings = fresh_settings(own_store.url)
     store: Any = connect(own_store.url, settings)
     async with run_server(settings, [rolling_board()]) as url, httpx.AsyncClient(base_url=url) as client:
         await post(client, {"key": "a"})
         await store.flushall()
 
-        ready, counted, page = (
+        is_ready, counted, page = (
             await client.get("/readyz"),
             await client.post("/v1/events", json={"key": "a"}),
             await client.get("/boards/posts"),
         )
-        assert [answer.status_code for answer in (ready, counted, page)] == [503, 503, 503]
+        assert [answer.status_code for answer in (is_ready, counted, page)] == [503, 503, 503]
         assert counted.json()["code"] == "epoch_lost"
         assert "Stale" in page.text
         assert await store.exists(Keys(settings.key_prefix, "posts").meta) == 0
     await store.aclose()
 
 
-async def test_metrics_count_what_happens(valkey_url: str) -> None:
-    """Accepted and refused events, by board and by code, and the size of script calls."""
+async def test_metrics_count_events(valkey_url: str) -> None:
+    """Accepted and refused events, by board and code, and the size of script calls."""
     board = rolling_board(board="measured")
     async with run_server(fresh_settings(valkey_url), [board]) as url, httpx.AsyncClient(base_url=url) as client:
         before = (await client.get("/metrics")).text
@@ -68,22 +68,22 @@ async def test_metrics_count_what_happens(valkey_url: str) -> None:
             found = re.search(rf"^{re.escape(sample)} (\S+)$", text, re.MULTILINE)
             return float(found[1]) if found else 0.0
 
-        def grown(sample: str) -> float:
+        def growth_of(sample: str) -> float:
             return value(after.text, sample) - value(before, sample)
 
         assert after.headers["content-type"].startswith("text/plain")
-        assert grown('live_events_accepted_total{board="measured"}') == 2
-        assert grown('live_events_rejected_total{code="key_invalid"}') == 1
-        assert grown('live_problems_total{code="unsupported_media_type"}') == 1
-        assert grown("live_commit_events_count") == 1
-        assert grown("live_commit_events_sum") == 2
+        assert growth_of('live_events_accepted_total{board="measured"}') == 2
+        assert growth_of('live_events_rejected_total{code="key_invalid"}') == 1
+        assert growth_of('live_problems_total{code="unsupported_media_type"}') == 1
+        assert growth_of("live_commit_events_count") == 1
+        assert growth_of("live_commit_events_sum") == 2
 
 
 @pytest.mark.parametrize(
     "setting", ["maxmemory 1", "min-replicas-to-write 1"], ids=["memory is full", "replicas are missing"]
 )
-async def test_a_store_that_takes_no_write_is_not_ready(own_store: StoreProcess, setting: str) -> None:
-    """It answers every read; a load balancer is to send producers elsewhere."""
+async def test_a_store_that_can_not_write_is_not_ready(own_store: StoreProcess, setting: str) -> None:
+    """Reads are still answered, but a load balancer must send producers elsewhere."""
     store: Any = connect(own_store.url, fresh_settings(own_store.url))
     name, value = setting.split()
     async with (
@@ -100,7 +100,7 @@ async def test_a_store_that_takes_no_write_is_not_ready(own_store: StoreProcess,
 
 
 async def test_a_replica_is_not_ready(own_store: StoreProcess) -> None:
-    """It shows boards, and takes no event."""
+    """It serves boards but accepts no events."""
     store: Any = connect(own_store.url, fresh_settings(own_store.url))
     async with (
         run_server(fresh_settings(own_store.url), [rolling_board()]) as url,
@@ -114,7 +114,7 @@ async def test_a_replica_is_not_ready(own_store: StoreProcess) -> None:
 
 
 async def test_readiness_is_cheap(own_store: StoreProcess) -> None:
-    """With many boards a check makes few calls, all that ask at once share one, and every board has its turn."""
+    """With many boards a check makes few calls, concurrent checks share one, and every board has its turn."""
     boards = [rolling_board(board=f"b{number}") for number in range(100)]
     settings = fresh_settings(own_store.url, rotation_interval=Duration(60))
     store: Any = connect(own_store.url, settings)
@@ -129,16 +129,16 @@ async def test_readiness_is_cheap(own_store: StoreProcess) -> None:
         before = await calls()
         answers = await asyncio.gather(*(client.get("/readyz") for _ in range(50)))
         assert {answer.status_code for answer in answers} == {200}
-        assert await calls() - before < 50 * 10  # of 5,000 when each reads every board
+        assert await calls() - before < 50 * 10  # reading every board for each check would take 5,000
         await store.delete(Keys(settings.key_prefix, "b77").meta)
         statuses = [(await client.get("/readyz")).status_code for _ in range(7)]
-        assert statuses[-1] == 503  # from its turn on, for the loss stops everything
+        assert statuses[-1] == 503  # from its turn on, because the loss stops everything
     await store.aclose()
 
 
 @pytest.mark.parametrize("workers", [1, 2])
-async def test_metrics_of_removed_boards_go_with_them(valkey_url: str, tmp_path: Path, workers: int) -> None:
-    """As many series after a hundred boards have come and gone as before, in one process and over several."""
+async def test_metrics_of_deleted_boards_are_removed(valkey_url: str, tmp_path: Path, workers: int) -> None:
+    """A hundred created and deleted boards leave no series, in one process and in several."""
     settings = fresh_settings(valkey_url, workers=workers, anonymous_admin=True)
     server = ServerProcess(settings, tmp_path)
     server.start()
@@ -151,18 +151,18 @@ async def test_metrics_of_removed_boards_go_with_them(valkey_url: str, tmp_path:
                 return found if found >= {f'{metric}{{board="posts"}}' for metric in metrics} else None
 
             before: set[str] = await eventually(complete)
-            await boards_come_and_go(client, [f"gone{number}" for number in range(100)])
+            await create_and_delete_boards(client, [f"gone{number}" for number in range(100)])
 
-            async def forgotten() -> bool:
+            async def are_removed() -> bool:
                 return await series(client) == before
 
-            await eventually(forgotten)
+            await eventually(are_removed)
     finally:
         server.stop()
 
 
-async def boards_come_and_go(client: httpx.AsyncClient, names: list[str]) -> None:
-    """Make boards, post to each until all are in the metrics, and remove them."""
+async def create_and_delete_boards(client: httpx.AsyncClient, names: list[str]) -> None:
+    """Create boards, post to each until all are in the metrics, and delete them."""
     for name in names:
         assert (await client.put(f"/v1/boards/{name}", json={"source": ["kiss"]})).status_code == 201
 
@@ -177,14 +177,14 @@ async def boards_come_and_go(client: httpx.AsyncClient, names: list[str]) -> Non
 
 
 async def series(client: httpx.AsyncClient) -> set[str]:
-    """The series of boards."""
+    """The series with a board label."""
     text = (await client.get("/metrics")).text
     return {line.rpartition(" ")[0] for line in text.splitlines() if "board=" in line}
 
 
 async def test_a_full_disk_is_not_ready(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where the store goes on without its disk it refuses writes; when there is room again, the server is ready."""
-    # The kernel's limit on the size of a file stands for the disk; its signal would end the store.
+    """A store that keeps running without disk space refuses writes; with space again, the server is ready."""
+    # A limit on the file size stands for a full disk; without this change, its signal would end the store.
     monkeypatch.setattr(subprocess, "Popen", partial(subprocess.Popen, restore_signals=False))
     disk = valkey(tmp_path, "--appendfsync", "everysec")
     disk.start()
@@ -194,7 +194,7 @@ async def test_a_full_disk_is_not_ready(tmp_path: Path, monkeypatch: pytest.Monk
         assert disk.process is not None
         resource.prlimit(disk.process.pid, resource.RLIMIT_FSIZE, (size, resource.RLIM_INFINITY))
 
-    async def ready(client: httpx.AsyncClient, status: int) -> bool:
+    async def is_ready(client: httpx.AsyncClient, status: int) -> bool:
         return (await client.get("/readyz")).status_code == status
 
     try:
@@ -202,14 +202,14 @@ async def test_a_full_disk_is_not_ready(tmp_path: Path, monkeypatch: pytest.Monk
             run_server(fresh_settings(disk.url, write_deadline=Duration(0.3)), [rolling_board()]) as url,
             httpx.AsyncClient(base_url=url) as client,
         ):
-            assert await ready(client, 200)
+            assert await is_ready(client, 200)
             await post(client, {"key": "a"})
             limit(1)
-            await eventually(lambda: ready(client, 503))
+            await eventually(lambda: is_ready(client, 503))
             assert (await client.post("/v1/events", json={"key": "a"})).status_code == 503
             assert (await client.get("/v1/boards/posts")).status_code == 200
             limit(resource.RLIM_INFINITY)
-            await eventually(lambda: ready(client, 200))
+            await eventually(lambda: is_ready(client, 200))
             await post(client, {"key": "a"})
     finally:
         disk.kill()

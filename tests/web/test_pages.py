@@ -1,4 +1,4 @@
-"""Pages and static files as a client without script gets them."""
+"""Pages and static files as a client without JavaScript receives them."""
 
 import re
 from collections.abc import AsyncIterator
@@ -40,7 +40,7 @@ async def server(store: str, *events: dict[str, Any]) -> AsyncIterator[httpx.Asy
 
 
 async def test_a_board_is_rendered_with_its_records(valkey_url: str) -> None:
-    """Ranks, names and scores stand in the page, in order, with the sums."""
+    """The page has ranks, names and scores in order, and the totals."""
     async with server(valkey_url, {"key": "a", "amount": 1234}, {"key": "b", "amount": 2}) as client:
         html = (await client.get("/boards/posts")).text
 
@@ -51,7 +51,7 @@ async def test_a_board_is_rendered_with_its_records(valkey_url: str) -> None:
 
 
 async def test_everything_is_escaped(valkey_url: str) -> None:
-    """A title from the boards file and keys from producers are text, whatever they hold."""
+    """A title from the boards file and keys from producers are always text."""
     key = "</script><img src=x onerror='alert(\"1\")'>{{7*7}}&amp;"
     async with server(valkey_url, {"key": key}) as client:
         for path in ("/", "/boards/posts", "/embed/posts"):
@@ -63,7 +63,7 @@ async def test_everything_is_escaped(valkey_url: str) -> None:
 
 
 async def test_the_list_shows_each_boards_leaders(valkey_url: str) -> None:
-    """Every board with a link and its first three."""
+    """Every board has a link and its first three records."""
     async with server(valkey_url, *({"key": f"k{number}", "amount": number} for number in range(1, 6))) as client:
         html = (await client.get("/")).text
 
@@ -75,7 +75,7 @@ async def test_the_list_shows_each_boards_leaders(valkey_url: str) -> None:
     "path", ["/", "/boards/posts", "/boards/none", "/v1/boards", "/v1/none", "/healthz", "/metrics"]
 )
 async def test_every_answer_carries_the_security_headers(valkey_url: str, path: str) -> None:
-    """The policy is strict and the same everywhere, also on refusals."""
+    """The policy is strict and the same everywhere, including refusals."""
     async with server(valkey_url) as client:
         headers = (await client.get(path)).headers
 
@@ -87,7 +87,7 @@ async def test_every_answer_carries_the_security_headers(valkey_url: str, path: 
 
 
 async def test_an_embedded_board_may_be_framed(valkey_url: str) -> None:
-    """The board without the site around it; the rest of the policy is as strict."""
+    """It has only the board; the rest of the policy is as strict."""
     async with server(valkey_url, {"key": "a"}) as client:
         response = await client.get("/embed/posts")
 
@@ -96,8 +96,8 @@ async def test_an_embedded_board_may_be_framed(valkey_url: str) -> None:
         assert 'data-key="a"' in response.text
 
 
-async def test_static_files_are_kept_for_ever(valkey_url: str) -> None:
-    """A page names its files by version; another version is not served."""
+async def test_static_files_are_cached_as_immutable(valkey_url: str) -> None:
+    """A page names its files by version; other versions are not served."""
     async with server(valkey_url) as client:
         files = re.findall(r'(?:href|src)="(/static/[^"]+)"', (await client.get("/boards/posts")).text)
         assert {file.rsplit("/", 1)[1] for file in files} == {"icon.svg", "board.css", "board.js"}
@@ -111,7 +111,7 @@ async def test_static_files_are_kept_for_ever(valkey_url: str) -> None:
 
 
 async def test_nothing_comes_from_another_host(valkey_url: str) -> None:
-    """No page and no file of it names an address outside."""
+    """No page and no static file refers to another host."""
     async with server(valkey_url) as client:
         page = (await client.get("/boards/posts")).text
         script = re.findall(r'src="(/static/[^"]+board\.js)"', page)[0]
@@ -124,8 +124,8 @@ async def test_nothing_comes_from_another_host(valkey_url: str) -> None:
         assert not [text for text in texts if re.search(r"https?://(?!www\.w3\.org)", text)]
 
 
-async def test_a_page_that_is_not_there_is_a_page(valkey_url: str) -> None:
-    """People get a page with a way back, programs a problem document."""
+async def test_an_unknown_page_is_a_404_page(valkey_url: str) -> None:
+    """People get a page with a link to the start, programs get a problem document."""
     async with server(valkey_url) as client:
         for path in ("/boards/none", "/nothing", "/static/x"):
             response = await client.get(path)
@@ -138,8 +138,8 @@ async def test_a_page_that_is_not_there_is_a_page(valkey_url: str) -> None:
     ("seconds", "words"),
     [(1, "1 second"), (90, "90 seconds"), (60, "1 minute"), (3600, "1 hour"), (86400, "24 hours"), (604800, "7 days")],
 )
-def test_spans_are_said_in_words(seconds: int, words: str) -> None:
-    """The largest unit that divides; a day is 24 hours, which is what it covers."""
+def test_durations_are_shown_in_words(seconds: int, words: str) -> None:
+    """In the largest unit that divides them; a day is shown as 24 hours."""
     assert span(seconds) == words
 
 
@@ -153,8 +153,8 @@ def test_spans_are_said_in_words(seconds: int, words: str) -> None:
         (Forever(), None, "of all time"),
     ],
 )
-async def test_a_window_is_said_in_words(valkey_url: str, window: Window, period: str | None, words: str) -> None:
-    """On the page of a board of each kind, with the period that it shows."""
+async def test_a_window_is_shown_in_words(valkey_url: str, window: Window, period: str | None, words: str) -> None:
+    """On the pages of a board of each kind, with the current period."""
     assert window_words(window, period) == words
     board = Board(id="b", title="b", window=window, operator="best" if words == "of all time" else "incr")
     async with (

@@ -1,4 +1,4 @@
-"""One's own place: the share of others behind, several keys at once, one key over all boards, contests."""
+"""A member's own place: its percentile, several members at once, one member on all boards, contests."""
 
 import asyncio
 from pathlib import Path
@@ -25,13 +25,13 @@ RUNS = Packing((Field("levels", "desc", 0, 99), Field("seconds", "asc", 0, 999))
 
 
 def forever(name: str, **choices: Any) -> Board:
-    """A board of all time, fed by likes."""
+    """A board without a window, fed by likes."""
     return Board(**{"id": name, "title": name, "source": frozenset({"like"}), "window": Forever(), **choices})
 
 
 @pytest.mark.parametrize("order", ["desc", "asc"])
-async def test_a_record_tells_how_much_is_behind_it(valkey_url: str, order: str) -> None:
-    """100 for the first, 0 for the last, and 100 for the only one; the gap is never negative."""
+async def test_a_record_has_its_percentile(valkey_url: str, order: str) -> None:
+    """100 for the first and for the only record, 0 for the last. The gap is never negative."""
     async with server(valkey_url, forever("b", sort_order=order)) as client:
         await post(client, {"key": "a", "amount": 1})
         assert (await client.get("/v1/boards/b/records/a")).json()["percentile"] == 100
@@ -45,7 +45,7 @@ async def test_a_record_tells_how_much_is_behind_it(valkey_url: str, order: str)
 
 
 async def test_several_records_at_once(valkey_url: str) -> None:
-    """In the order in which they are asked for; those that are not on the board are left out."""
+    """In the requested order, without members that are not on the board."""
     async with server(valkey_url, rolling_board()) as client:
         await post(client, *({"key": key, "amount": amount} for key, amount in (("a", 3), ("é/?&", 2), ("c", 1))))
         answer = (await client.get("/v1/boards/posts/records", params={"key": ["c", "none", "é/?&"]})).json()
@@ -58,16 +58,16 @@ async def test_several_records_at_once(valkey_url: str) -> None:
 
 
 @pytest.mark.parametrize("count", [0, 101])
-async def test_not_too_many_keys_at_once(valkey_url: str, count: int) -> None:
-    """One to a hundred."""
+async def test_the_number_of_keys_is_limited(valkey_url: str, count: int) -> None:
+    """From one to a hundred."""
     async with server(valkey_url, rolling_board()) as client:
         response = await client.get("/v1/boards/posts/records", params={"key": ["a"] * count})
         assert (response.status_code, response.json()["code"]) == (400, "parameter_invalid")
         assert (await client.get("/v1/boards/posts/records", params={"key": ["a"] * 100})).status_code == 200
 
 
-async def test_one_key_on_every_board(valkey_url: str) -> None:
-    """Where it is on none, an empty list; any key can be asked for."""
+async def test_one_member_on_every_board(valkey_url: str) -> None:
+    """An empty list if it is on none; any member can be requested."""
     boards = rolling_board(), forever("all"), forever("runs", source=frozenset({"run"}))
     async with server(valkey_url, *boards) as client:
         await post(client, {"key": "a/b", "amount": 3}, {"key": "c", "amount": 5})
@@ -81,7 +81,7 @@ async def test_one_key_on_every_board(valkey_url: str) -> None:
 
 
 async def test_a_record_of_a_period(valkey_url: str) -> None:
-    """The current one, or one that is named; it tells which."""
+    """The current or a named period; the answer names it."""
     hours = forever("hours", window=Periods(unit="hour"), clock="event")
     events = [{"key": "a", "amount": amount, "time": f"2026-01-01T0{hour}:00:00Z"} for hour, amount in ((5, 2), (6, 7))]
     async with server(valkey_url, hours) as client:
@@ -96,7 +96,7 @@ async def test_a_record_of_a_period(valkey_url: str) -> None:
 
 
 async def test_a_record_has_its_fields_and_metadata(valkey_url: str) -> None:
-    """Levels first, then the fewer seconds; what was given with the best run stays with it."""
+    """More levels first, then fewer seconds. The metadata of the best run is kept."""
     async with server(valkey_url, forever("runs", operator="best", score=RUNS)) as client:
         await post(
             client,
@@ -118,7 +118,7 @@ async def test_a_record_has_its_fields_and_metadata(valkey_url: str) -> None:
 
 
 async def test_equal_scores_share_a_rank(valkey_url: str) -> None:
-    """In a page, and in a view; the position tells the place where the rank does not."""
+    """In a page and in a record; `position` is the place where it differs from the rank."""
     async with server(valkey_url, forever("b", ranks="dense"), forever("c", ranks="competition")) as client:
         await post(
             client, *({"key": key, "amount": amount} for key, amount in (("a", 5), ("b", 3), ("c", 3), ("d", 1)))
@@ -133,8 +133,8 @@ async def test_equal_scores_share_a_rank(valkey_url: str) -> None:
     assert [record.get("position") for record in view["records"]] == [None, 3, 4]
 
 
-async def test_a_registered_key_without_a_vote_has_no_place(valkey_url: str) -> None:
-    """Score 0, what it misses to the last, and its metadata; a key that is not registered is none."""
+async def test_a_registered_member_without_votes_has_no_rank(valkey_url: str) -> None:
+    """It has score 0, a gap to the last rank, and its metadata. An unregistered member is not found."""
     settings = fresh_settings(valkey_url)
     store = connect(valkey_url, settings)
     await store.hset(Keys(settings.key_prefix, "vote").entrants, mapping={"ann": b'{"n":1}', "bob": b"{}"})
@@ -153,7 +153,7 @@ async def test_a_registered_key_without_a_vote_has_no_place(valkey_url: str) -> 
 
 
 async def test_many_keys_are_read_at_one_instant(valkey_url: str, tmp_path: Path) -> None:
-    """While another process writes, 99 records stand at one offset, in the order that was asked for."""
+    """While another process writes, 99 records have the same offset, in the requested order."""
     keys = [f"k{number}" for number in range(99)]
     settings = fresh_settings(valkey_url)
     server = ServerProcess(settings, tmp_path)
@@ -171,10 +171,10 @@ async def test_many_keys_are_read_at_one_instant(valkey_url: str, tmp_path: Path
     try:
         async with httpx.AsyncClient(base_url=server.url) as client:
 
-            async def there() -> bool:
+            async def are_counted() -> bool:
                 return bool((await client.get("/v1/boards/posts?limit=200")).json()["rank_count"] == 100)
 
-            await eventually(there)
+            await eventually(are_counted)
             offsets = set()
             for _ in range(20):
                 found = await client.get("/v1/boards/posts/records", params={"key": [*keys, "none"]})

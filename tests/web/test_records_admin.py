@@ -1,4 +1,4 @@
-"""Contestants that are registered, and records that are hidden, over HTTP."""
+"""Registering contestants and hiding records over HTTP."""
 
 from contextlib import AbstractAsyncContextManager
 
@@ -26,13 +26,16 @@ def contest(store: str) -> AbstractAsyncContextManager[httpx.AsyncClient]:
 
 
 async def vote(client: httpx.AsyncClient, key: str, actor: str) -> list[str]:
-    """Vote; gives the codes of refusals."""
+    """Vote; returns the codes of refusals."""
     answer = await client.post("/v1/events", json={"key": key, "type": "vote", "actor": actor})
     return [rejection["code"] for rejection in answer.json()["rejected"]]
 
 
 async def test_a_contest_of_registered_contestants(valkey_url: str) -> None:
-    """Only they are voted for; their information is shown with their votes, and they are there before the first."""
+    """Only they can receive votes.
+
+    Their metadata is shown with their votes, and they are listed before their first vote.
+    """
     async with contest(valkey_url) as client:
         assert await vote(client, "Ada", "me") == ["entrant_unknown"]
         for name in ("Ada", "Bo"):
@@ -45,13 +48,13 @@ async def test_a_contest_of_registered_contestants(valkey_url: str) -> None:
         page = (await client.get("/v1/boards/contest?limit=10")).json()
         assert (page["entrant_count"], page["rank_count"], page["total_score"]) == (2, 1, 1)
         assert page["records"] == [{"key": "Ada", "score": 1, "rank": 1, "metadata": {"song": "Ada's"}}]
-        without = (await client.get("/v1/boards/contest/records/Bo")).json()
-        assert (without["score"], without["rank"], without["gap"]) == (0, None, 1)
-        assert without["metadata"] == {"song": "other"}
+        unvoted = (await client.get("/v1/boards/contest/records/Bo")).json()
+        assert (unvoted["score"], unvoted["rank"], unvoted["gap"]) == (0, None, 1)
+        assert unvoted["metadata"] == {"song": "other"}
 
 
-async def test_who_has_votes_is_not_withdrawn(valkey_url: str) -> None:
-    """Who has none is, and can't be voted for any more."""
+async def test_a_contestant_with_votes_can_not_be_removed(valkey_url: str) -> None:
+    """One without votes can, and then receives no more votes."""
     async with contest(valkey_url) as client:
         for name in ("Ada", "Bo"):
             await client.put(f"/v1/boards/contest/records/{name}", json={})
@@ -65,7 +68,7 @@ async def test_who_has_votes_is_not_withdrawn(valkey_url: str) -> None:
 
 
 async def test_a_hidden_record_is_counted_and_not_shown(valkey_url: str) -> None:
-    """Its place is another's until it is shown again, with what it got meanwhile."""
+    """Others move up until it is shown again, with everything it received meanwhile."""
     async with contest(valkey_url) as client:
         await client.post("/v1/events", json=[{"key": "a", "amount": 3}, {"key": "b", "amount": 2}])
         assert (await client.patch("/v1/boards/posts/records/a", json={"hidden": True})).status_code == 204
@@ -94,10 +97,10 @@ async def test_a_hidden_record_is_counted_and_not_shown(valkey_url: str) -> None
         ("PATCH", "/v1/boards/posts/records/a", b'{"shown":true}', 422, "record_invalid"),
     ],
 )
-async def test_what_can_not_be_is_refused(
+async def test_invalid_requests_are_refused(
     valkey_url: str, *, method: str, path: str, content: bytes, status: int, code: str
 ) -> None:
-    """With the reason, and nothing changed."""
+    """With the reason; nothing is changed."""
     async with contest(valkey_url) as client:
         answer = await client.request(method, path, content=content)
         assert (answer.status_code, answer.json()["code"]) == (status, code)

@@ -1,4 +1,4 @@
-"""/docs: the API reference, as a client without script and as a browser gets it."""
+"""/docs: the API reference, as a client without JavaScript and as a browser receives it."""
 
 import re
 from collections.abc import AsyncIterator
@@ -21,13 +21,13 @@ in_browser = pytest.mark.skipif(CHROMIUM is None, reason="chromium is not instal
 
 @asynccontextmanager
 async def server(store: str, **changes: Any) -> AsyncIterator[str]:
-    """The address of a server."""
+    """The URL of a server."""
     async with run_server(fresh_settings(store, **changes), [rolling_board()]) as url:
         yield url
 
 
 async def page_of(url: str) -> str:
-    """The reference as HTML."""
+    """The HTML of the reference."""
     async with httpx.AsyncClient(base_url=url) as client:
         response = await client.get("/docs")
         assert response.status_code == 200
@@ -36,7 +36,7 @@ async def page_of(url: str) -> str:
 
 
 async def test_every_operation_and_schema_is_on_the_page(valkey_url: str) -> None:
-    """With every parameter, every status and every property."""
+    """With all parameters, statuses and properties."""
     async with server(valkey_url) as url:
         html = unescape(await page_of(url))
     document = openapi_document()
@@ -52,8 +52,8 @@ async def test_every_operation_and_schema_is_on_the_page(valkey_url: str) -> Non
         assert re.findall(r"<dt><code>(.*?)</code>", part) == list(schema.get("properties", {}))
 
 
-async def test_every_link_leads_to_something(valkey_url: str) -> None:
-    """Links on the page have a target, and the others are served by this server."""
+async def test_every_link_has_a_target(valkey_url: str) -> None:
+    """Links within the page have a target, and the others are served by this server."""
     async with server(valkey_url) as url, httpx.AsyncClient(base_url=url) as client:
         html = (await client.get("/docs")).text
         assert '<a href="/docs">' in (await client.get("/")).text
@@ -75,8 +75,8 @@ async def test_every_role_serves_the_reference(valkey_url: str, role: str) -> No
             assert (await client.get(path)).status_code == 200
 
 
-async def test_links_go_below_the_root_path(valkey_url: str) -> None:
-    """Where a proxy serves the board below a path."""
+async def test_links_include_the_root_path(valkey_url: str) -> None:
+    """For a proxy that serves the board below a path."""
     async with server(valkey_url, root_path="/below") as url:
         html = await page_of(url)
     assert 'href="/below/openapi.json"' in html
@@ -84,7 +84,7 @@ async def test_links_go_below_the_root_path(valkey_url: str) -> None:
 
 
 def test_html_in_a_description_is_text() -> None:
-    """Nothing that the contract says becomes markup."""
+    """Nothing in the contract becomes markup."""
     meanings = [operation.meaning for group in groups() for operation in group.operations]
     assert meanings
     assert all(str(meaning).startswith("<p>") for meaning in meanings)
@@ -94,8 +94,8 @@ def test_html_in_a_description_is_text() -> None:
 @pytest.mark.browser
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [320, 1280])
-async def test_a_browser_without_script_shows_it_on_any_screen(valkey_url: str, scheme: Any, width: int) -> None:
-    """No request leaves the server, nothing is wider than the screen, and text has contrast."""
+async def test_the_reference_works_without_script_on_any_screen(valkey_url: str, scheme: Any, width: int) -> None:
+    """No request goes to another host, nothing is wider than the screen, and text has contrast."""
     faults: list[str] = []
     async with server(valkey_url) as url, browser() as chromium:
         context = await chromium.new_context(
@@ -117,8 +117,8 @@ async def test_a_browser_without_script_shows_it_on_any_screen(valkey_url: str, 
 
 @in_browser
 @pytest.mark.browser
-async def test_it_works_by_keyboard(valkey_url: str) -> None:
-    """The first Tab offers to skip the list of operations; Enter opens what is closed."""
+async def test_the_reference_works_by_keyboard(valkey_url: str) -> None:
+    """The first Tab offers to skip the list of operations; Enter opens closed details."""
     async with server(valkey_url) as url, browser() as chromium:
         page = await chromium.new_page()
         await page.goto(f"{url}/docs")
@@ -136,7 +136,7 @@ async def test_it_works_by_keyboard(valkey_url: str) -> None:
         assert await page.locator("details").first.get_attribute("open") is not None
 
 
-# The contrast of every pair of text and ground on the page, by WCAG 2.2; the colours are opaque.
+# The contrast of all pairs of text and background on the page, by WCAG 2.2; the colours are opaque.
 CONTRAST = """
 (() => {
   const luminance = colour => {

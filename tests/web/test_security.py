@@ -1,4 +1,4 @@
-"""What every answer carries and what none gives away, whoever asks, in whatever way."""
+"""What every answer contains, and what none reveals."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -39,7 +39,7 @@ async def client(valkey_url: str) -> AsyncIterator[httpx.AsyncClient]:
 
 
 async def raw(client: httpx.AsyncClient, request: bytes) -> bytes:
-    """Send bytes as they are; what comes back until the server closes or says nothing more."""
+    """Send raw bytes; returns what arrives until the server closes or the answer is complete."""
     address = urlsplit(str(client.base_url))
     reader, writer = await asyncio.open_connection(address.hostname, address.port)
     writer.write(request)
@@ -77,10 +77,10 @@ async def raw(client: httpx.AsyncClient, request: bytes) -> bytes:
         ("GET", "/metrics", 200),
     ],
 )
-async def test_every_answer_carries_the_headers_once(
+async def test_every_answer_has_the_security_headers_once(
     client: httpx.AsyncClient, method: str, path: str, status: int
 ) -> None:
-    """Good or bad, for people or programs; and none names the server, sets a cookie or invites other origins."""
+    """Successes and errors, for people and programs. None names the server, sets a cookie or allows other origins."""
     response = await client.request(method, path, headers={"Origin": "https://evil.example"})
     assert response.status_code == status
     for name, value in SECURITY.items():
@@ -90,7 +90,7 @@ async def test_every_answer_carries_the_headers_once(
     assert not [name for name in response.headers if name.startswith("access-control-")]
 
 
-async def test_an_answer_without_a_body_carries_them_too(client: httpx.AsyncClient) -> None:
+async def test_an_answer_without_a_body_has_the_security_headers(client: httpx.AsyncClient) -> None:
     """A 304 of a page and of a record."""
     for path in ("/v1/boards/posts", "/v1/boards/posts/records/a"):
         tag = (await client.get(path)).headers["etag"]
@@ -113,10 +113,10 @@ async def test_an_answer_without_a_body_carries_them_too(client: httpx.AsyncClie
         ("POST", "/healthz", {"GET", "HEAD"}),
     ],
 )
-async def test_a_method_that_is_not_taken_is_told_which_are(
+async def test_a_405_lists_the_allowed_methods(
     client: httpx.AsyncClient, method: str, path: str, allowed: set[str]
 ) -> None:
-    """405 with Allow: a problem document under /v1/, a page elsewhere."""
+    """In Allow; the body is a problem document under /v1/, a page elsewhere."""
     response = await client.request(method, path)
     assert response.status_code == 405
     assert set(response.headers["allow"].split(", ")) == allowed
@@ -130,8 +130,8 @@ async def test_a_method_that_is_not_taken_is_told_which_are(
 @pytest.mark.parametrize(
     "path", ["/v1/boards/", "/v1/boards/posts/", "/boards/posts/", "//evil.example", "/v1//boards"]
 )
-async def test_nobody_is_sent_elsewhere(client: httpx.AsyncClient, path: str) -> None:
-    """No redirect, and no host of the request's choice."""
+async def test_there_are_no_redirects(client: httpx.AsyncClient, path: str) -> None:
+    """And no answer contains a host from the request."""
     answer = await raw(client, f"GET {path} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
     assert answer.startswith(b"HTTP/1.1 404 ")
     assert b"location:" not in answer.lower()
@@ -139,7 +139,7 @@ async def test_nobody_is_sent_elsewhere(client: httpx.AsyncClient, path: str) ->
 
 
 @pytest.mark.parametrize("way", ["..", "%2e%2e", "..%2f", "%2e%2e%2f..", "....//", "..%5c", "%00", "board.css/..%2f.."])
-async def test_static_files_are_all_that_is_served(client: httpx.AsyncClient, way: str) -> None:
+async def test_only_static_files_are_served(client: httpx.AsyncClient, way: str) -> None:
     """No path leads out of their folder."""
     home = (await client.get("/")).text
     folder = home.split('href="/static/')[1].split("/")[0]
@@ -159,14 +159,14 @@ async def test_static_files_are_all_that_is_served(client: httpx.AsyncClient, wa
         b"nonsense\r\n\r\n",
     ],
 )
-async def test_what_is_no_http_is_refused(client: httpx.AsyncClient, request_: bytes) -> None:
-    """Requests that two servers could read differently never reach a route; the next one is served."""
+async def test_invalid_http_is_refused(client: httpx.AsyncClient, request_: bytes) -> None:
+    """Requests that two servers could read differently never reach a route; the next request is served."""
     assert (await raw(client, request_)).startswith(b"HTTP/1.1 400 ")
     assert (await client.get("/healthz")).status_code == 200
 
 
-async def test_a_refusal_gives_nothing_away(tmp_path_factory: pytest.TempPathFactory) -> None:
-    """Where the store is, and what went wrong with it, is for the log alone."""
+async def test_a_refusal_reveals_nothing(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """The address of the store and the cause of an error are only in the log."""
     hidden = tmp_path_factory.mktemp("secret-place")
     settings = fresh_settings(f"unix://{hidden}/none.sock", write_deadline=Duration(0.05), store_timeout=Duration(0.2))
     async with run_server(settings, [rolling_board()]) as url, httpx.AsyncClient(base_url=url) as client:
@@ -188,8 +188,8 @@ async def test_a_refusal_gives_nothing_away(tmp_path_factory: pytest.TempPathFac
     [("a.example", "https://a.example"), ("a.example:8000", "http://a.example:8000"), ("[::1]:8000", "http://[::1]:8000"),
      ("a.example", "https://friend.example")],
 )  # fmt: skip
-async def test_own_and_friendly_origins_pass(host: str, origin: str) -> None:
-    """The host that was asked, by either scheme (TLS may end before us), and those of the setting."""
+async def test_own_and_allowed_origins_pass(host: str, origin: str) -> None:
+    """The requested host with either scheme (a proxy may terminate TLS), and those of the setting."""
     make_client(origin=origin, host=host).require_origin(["https://friend.example"])
 
 
@@ -201,18 +201,18 @@ async def test_own_and_friendly_origins_pass(host: str, origin: str) -> None:
      "https://evil.example#a.example", "HTTPS://a.example ", "file://a.example", "https://a.example, https://b.example"],
 )  # fmt: skip
 async def test_any_other_origin_is_refused(origin: str) -> None:
-    """Also one that holds ours in some part, and what is no origin at all."""
+    """Including one that contains the server's own, and invalid origins."""
     with pytest.raises(ProblemError, match="origin_forbidden"):
         make_client(origin=origin, host="a.example").require_origin(["https://friend.example"])
 
 
-async def test_a_client_that_is_no_browser_passes() -> None:
-    """It sends no origin; who it is, is not the question here."""
+async def test_a_client_without_an_origin_passes() -> None:
+    """Only browsers send an origin."""
     make_client(host="a.example").require_origin()
 
 
-async def test_a_socket_is_opened_nowhere_else(client: httpx.AsyncClient) -> None:
-    """Only the live routes speak WebSocket; elsewhere the request is answered as if it asked for none."""
+async def test_only_live_routes_accept_websockets(client: httpx.AsyncClient) -> None:
+    """Elsewhere, the request is answered as if it did not ask for one."""
     base = str(client.base_url).replace("http", "ws").rstrip("/") + "/"
     for path in ("v1/events", "v1/boards", "v1/boards/posts", "", "metrics"):
         with pytest.raises(InvalidStatus) as refused:

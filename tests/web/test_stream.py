@@ -1,4 +1,4 @@
-"""Server-sent events: the same messages as on the live route, to clients that speak nothing but HTTP."""
+"""Server-sent events: the messages of the live route, for clients without WebSocket."""
 
 import asyncio
 import copy
@@ -28,8 +28,8 @@ from tests.web.test_live import agree, random_likes, watch
 QUICK: dict[str, Any] = {"conflation_interval": Duration(0.01)}
 
 
-async def test_a_stream_says_what_a_socket_says(valkey_url: str) -> None:
-    """Over random likes both come to the top of the board, each by a sync and updates that follow from it."""
+async def test_a_stream_sends_what_a_socket_sends(valkey_url: str) -> None:
+    """Over random likes, both reach the top of the board, by a sync and updates that follow from it."""
     chance = random.Random(3)
     async with server(valkey_url, **QUICK) as client, streaming(client, "?limit=5") as stream:
         watcher = await watch(client, 5)
@@ -44,8 +44,8 @@ async def test_a_stream_says_what_a_socket_says(valkey_url: str) -> None:
         await watcher.close()
 
 
-async def test_what_a_stream_is(valkey_url: str) -> None:
-    """Its type, kept by nobody; first when to come back, then the top; a position is the id, and only that."""
+async def test_the_form_of_a_stream(valkey_url: str) -> None:
+    """Its headers, first `retry`, then the top. Only positions are event ids."""
     async with server(valkey_url, **QUICK) as client, streaming(client) as stream:
         headers = stream.response.headers
         assert headers["content-type"].partition(";")[0] == "text/event-stream"
@@ -64,34 +64,34 @@ async def test_what_a_stream_is(valkey_url: str) -> None:
         assert event["id"] == f"{event.message['epoch']}:1"
 
 
-async def test_who_comes_back_gets_what_was_missed(valkey_url: str) -> None:
-    """By the id of its last event, or by the query, for clients that remember by themselves; the id is the newer."""
+async def test_a_reconnecting_client_receives_what_it_missed(valkey_url: str) -> None:
+    """By the id of its last event, or by the query for clients that keep the position. The id takes precedence."""
     async with server(valkey_url, **QUICK) as client:
         await post(client, *({"key": f"k{number}", "amount": number} for number in range(1, 30)))
-        async with streaming(client) as stays, streaming(client) as stream:
-            await stays.follow(1)
+        async with streaming(client) as other, streaming(client) as stream:
+            await other.follow(1)
             await stream.follow(1)
             answer = await post(client, {"key": "k1", "amount": 100})
-            await stays.follow(answer["offsets"]["posts"])
+            await other.follow(answer["offsets"]["posts"])
             epoch, last = stream.model.epoch, stream.last_id or ""
             for query, headers in (
                 ("", {"Last_Event_ID": last}),
                 (f"?epoch={epoch}&offset=1", {}),
-                (f"?epoch={epoch}&offset=0", {"Last_Event_ID": f"{last}:1767225600"}),  # as the ETag of a period is
+                (f"?epoch={epoch}&offset=0", {"Last_Event_ID": f"{last}:1767225600"}),  # in the form of a period's ETag
             ):
                 async with streaming(client, query, copy.deepcopy(stream.model), **headers) as back:
                     event = await back.until("sync", "update")
                     assert (event["event"], back.model.recovered) == ("update", True)
                     assert [record["key"] for record in event.message["changed"]] == ["k1"]
-                    assert back.model.records == stays.model.records
+                    assert back.model.records == other.model.records
 
 
 @pytest.mark.parametrize(
     "last",
     ["", "x", ":", ":1", "1", "x:", "x:-1", "x:1.5", "x:1", "x:99999999999999999999", f"{'e' * 65}:1"],
 )
-async def test_who_comes_back_from_nowhere_gets_the_top(valkey_url: str, last: str) -> None:
-    """What is no position of this board, whatever it is, is none."""
+async def test_a_client_with_an_invalid_position_receives_the_top(valkey_url: str, last: str) -> None:
+    """Anything that is not a position of this board is ignored."""
     async with server(valkey_url, **QUICK) as client:
         await post(client, {"key": "a"})
         async with streaming(client, Last_Event_ID=last) as stream:
@@ -100,8 +100,8 @@ async def test_who_comes_back_from_nowhere_gets_the_top(valkey_url: str, last: s
             assert stream.model.offset == 1
 
 
-async def test_a_board_that_stands_still_is_heard_of(valkey_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """By `alive`, so that neither the client nor anything on the way takes the stream for dead."""
+async def test_a_quiet_stream_sends_alive_messages(valkey_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that neither the client nor a proxy takes the stream for dead."""
     monkeypatch.setattr(channel, "SILENCE", 0.05)
     monkeypatch.setattr(hub, "_KEEP_ALIVE_INTERVAL", 0.05)
     async with server(valkey_url, **QUICK) as client, streaming(client) as stream:
@@ -126,15 +126,15 @@ async def test_a_board_that_stands_still_is_heard_of(valkey_url: str, monkeypatc
         ("posts/stream?interval=61s", 400, "parameter_invalid"),
     ],
 )
-async def test_a_wrong_request_is_refused(valkey_url: str, path: str, status: int, code: str) -> None:
-    """As on the live route; EventSource does not come back after any of these."""
+async def test_an_invalid_request_is_refused(valkey_url: str, path: str, status: int, code: str) -> None:
+    """As on the live route. EventSource does not reconnect after any of these."""
     async with server(valkey_url) as client:
         response = await client.get(f"/v1/boards/{path}")
         assert (response.status_code, response.json()["code"]) == (status, code)
 
 
-async def test_pages_of_other_sites_may_not_watch(valkey_url: str) -> None:
-    """Those of allowed_origins may, and their browser is told so."""
+async def test_pages_of_other_origins_may_not_watch(valkey_url: str) -> None:
+    """Those of allowed_origins may, with the CORS header."""
     friend = "https://friend.example"
     async with server(valkey_url, allowed_origins=(friend,)) as client:
         response = await client.get("/v1/boards/posts/stream", headers={"Origin": "https://evil.example"})
@@ -146,8 +146,8 @@ async def test_pages_of_other_sites_may_not_watch(valkey_url: str) -> None:
             assert "access-control-allow-origin" not in stream.response.headers
 
 
-async def test_a_head_is_no_viewer(valkey_url: str) -> None:
-    """It is answered at once, and its connection goes on."""
+async def test_a_head_request_is_not_a_viewer(valkey_url: str) -> None:
+    """It is answered immediately, and its connection stays open."""
     async with server(valkey_url, max_viewers=1) as client:
         for _ in range(3):
             response = await client.head("/v1/boards/posts/stream")
@@ -157,7 +157,7 @@ async def test_a_head_is_no_viewer(valkey_url: str) -> None:
 
 @pytest.mark.parametrize("limit", ["max_viewers", "max_board_viewers", "max_address_viewers"])
 async def test_more_viewers_than_the_limit_are_refused(valkey_url: str, limit: str) -> None:
-    """Whichever it is; when one leaves there is room again."""
+    """For each limit; when a viewer leaves there is room again."""
     async with serving(fresh_settings(valkey_url, **{limit: 1})) as client:
         async with streaming(client) as stream:
             await stream.until("sync")
@@ -176,7 +176,7 @@ STREAM = request("GET", "/v1/boards/posts/stream")
 
 
 async def test_a_slow_reader_has_no_backlog(valkey_url: str) -> None:
-    """One that reads nothing for a while gets what was on its way, and then the latest."""
+    """One that reads nothing for a while receives what was in flight, and then the latest."""
     async with server(valkey_url, **QUICK) as client, connected(str(client.base_url), window=4096) as wire:
         await wire.send(STREAM)
         await wire.reader.readuntil(b"event: sync")
@@ -185,11 +185,11 @@ async def test_a_slow_reader_has_no_backlog(valkey_url: str) -> None:
                 answer = await post(client, *large(number))
                 await quick.follow(answer["offsets"]["posts"])
             latest = f'"offset":{quick.model.offset},'.encode()
-            taken = b""
+            received = b""
             async with asyncio.timeout(20):
-                while latest not in taken:
-                    taken += await wire.reader.read(65536)
-            assert taken.count(b"event: update") + taken.count(b"event: sync") < 350
+                while latest not in received:
+                    received += await wire.reader.read(65536)
+            assert received.count(b"event: update") + received.count(b"event: sync") < 350
 
 
 def large(number: int) -> list[dict[str, Any]]:
@@ -197,8 +197,8 @@ def large(number: int) -> list[dict[str, Any]]:
     return [{"key": f"{key:02}{'x' * 1000}", "amount": 1 + (key * number) % 7} for key in range(20)]
 
 
-async def test_one_that_takes_nothing_is_dropped(valkey_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """After `slow_timeout`, without a word; the kernel would do the same, and is told to wait here."""
+async def test_a_client_without_progress_is_disconnected(valkey_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After `slow_timeout`. The kernel would do the same, and waits longer here."""
     patient = partial(msgspec.structs.replace, slow_timeout=Duration(15))
     monkeypatch.setattr("tests.harness.server.bound_socket", lambda settings: bound_socket(patient(settings)))
     before = SLOW_VIEWERS._value.get()
@@ -210,16 +210,16 @@ async def test_one_that_takes_nothing_is_dropped(valkey_url: str, monkeypatch: p
         await wire.reader.readuntil(b"event: sync")
         numbers = itertools.count()
 
-        async def dropped() -> bool:
+        async def is_disconnected() -> bool:
             await post(client, *large(next(numbers)))
             return bool(SLOW_VIEWERS._value.get() > before)
 
-        await eventually(dropped, 30)
+        await eventually(is_disconnected, 30)
         assert VIEWERS.labels("posts")._value.get() == 0
 
 
-async def test_a_board_that_is_removed_ends_its_streams(valkey_url: str) -> None:
-    """With the reason; who comes back is told that there is none."""
+async def test_a_deleted_board_ends_its_streams(valkey_url: str) -> None:
+    """With the reason; reconnecting gets 404."""
     async with server(valkey_url, **QUICK, anonymous_admin=True) as client:
         await client.put("/v1/boards/june", json={})
         async with streaming(client, board="june") as stream:
@@ -231,8 +231,8 @@ async def test_a_board_that_is_removed_ends_its_streams(valkey_url: str) -> None
         assert (await client.get("/v1/boards/june/stream")).status_code == 404
 
 
-async def test_a_server_that_stops_ends_its_streams(valkey_url: str, tmp_path: Path) -> None:
-    """SIGTERM: each is told when to come back, and the process ends in time, though one viewer reads nothing."""
+async def test_a_stopping_server_ends_its_streams(valkey_url: str, tmp_path: Path) -> None:
+    """On SIGTERM each receives a jittered `retry`, and the process ends in time although one viewer reads nothing."""
     process = ServerProcess(fresh_settings(valkey_url), tmp_path)
     process.start()
     async with (
@@ -261,8 +261,8 @@ async def test_a_server_that_stops_ends_its_streams(valkey_url: str, tmp_path: P
         assert await stopping == 0
 
 
-async def test_it_streams_under_any_server(valkey_url: str) -> None:
-    """Without our own protocol it is the same; only the place of the connection is the server's to care for."""
+async def test_streams_work_on_any_server(valkey_url: str) -> None:
+    """Without our own protocol everything is the same, except that the server manages its connections."""
     async with (
         run_server(fresh_settings(valkey_url, **QUICK), [rolling_board()], plain=True) as url,
         httpx.AsyncClient(base_url=url) as client,

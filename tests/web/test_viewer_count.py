@@ -1,4 +1,4 @@
-"""How many watch a board, as its document and its pages tell it."""
+"""The number of viewers of a board, in its document and on its pages."""
 
 import re
 from collections.abc import AsyncIterator
@@ -21,7 +21,7 @@ from tests.harness.store import StoreProcess
 
 @asynccontextmanager
 async def server(store: str, *boards: str) -> AsyncIterator[tuple[httpx.AsyncClient, Presence, Presence]]:
-    """A server with some boards, and two other processes that have viewers."""
+    """A server with some boards, and two other processes with viewers."""
     settings = fresh_settings(store, store_timeout=Duration(0.3))
     others = connect(store, settings)
     async with (
@@ -35,12 +35,12 @@ async def server(store: str, *boards: str) -> AsyncIterator[tuple[httpx.AsyncCli
 
 
 def watching(html: str) -> dict[str, str]:
-    """What a page tells of each board, by the id of the element."""
+    """The number of viewers of each board on a page, by the id of its element."""
     return dict(re.findall(r'<span><b id="(viewers[^"]*)">(.*?)</b> watching</span>', html))
 
 
-async def test_the_document_tells_how_many_watch(valkey_url: str) -> None:
-    """In all processes together, on whatever page of the board."""
+async def test_the_document_has_the_viewer_count(valkey_url: str) -> None:
+    """Of all processes together, on any page of the board."""
     async with server(valkey_url, "posts") as (client, one, two):
         assert (await client.get("/v1/boards/posts")).json()["viewer_count"] == 0
         await one.report({"posts": 3})
@@ -51,8 +51,8 @@ async def test_the_document_tells_how_many_watch(valkey_url: str) -> None:
         assert (await client.get("/v1/boards/posts")).json()["viewer_count"] == 3
 
 
-async def test_the_tag_is_that_of_the_ranking(valkey_url: str) -> None:
-    """It is the same for any number of viewers, and another when the ranking is."""
+async def test_the_tag_does_not_depend_on_viewers(valkey_url: str) -> None:
+    """It changes only with the ranking."""
     async with server(valkey_url, "posts") as (client, one, _):
         known = {"If-None-Match": (await client.get("/v1/boards/posts")).headers["etag"]}
         await one.report({"posts": 3})
@@ -63,8 +63,8 @@ async def test_the_tag_is_that_of_the_ranking(valkey_url: str) -> None:
         assert (changed.status_code, changed.json()["viewer_count"]) == (200, 3)
 
 
-async def test_pages_show_how_many_watch(valkey_url: str) -> None:
-    """Each board has its own number, under an id of its own where several stand side by side."""
+async def test_pages_show_the_viewer_count(valkey_url: str) -> None:
+    """Of each board, with its own id if several are shown side by side."""
     async with server(valkey_url, "posts", "other") as (client, one, two):
         await one.report({"posts": 1200, "other": 1})
         await two.report({"posts": 34})
@@ -74,8 +74,8 @@ async def test_pages_show_how_many_watch(valkey_url: str) -> None:
         assert watching(side_by_side) == {"viewers-posts": "1,234", "viewers-other": "1"}
 
 
-async def test_nobody_knows_while_the_store_is_away(own_store: StoreProcess) -> None:
-    """The page stands without the number; the document needs the store anyway."""
+async def test_the_viewer_count_is_unknown_while_the_store_is_unavailable(own_store: StoreProcess) -> None:
+    """The page is served without the number; the document needs the store."""
     async with server(own_store.url, "posts") as (client, _, _):
         own_store.kill()
         page = await client.get("/boards/posts")
@@ -84,15 +84,15 @@ async def test_nobody_knows_while_the_store_is_away(own_store: StoreProcess) -> 
         assert (response.status_code, response.json()["code"]) == (503, "store_unavailable")
 
 
-async def test_a_process_that_stops_takes_its_viewers_back(valkey_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """At once, and not when it has been silent for a while."""
+async def test_a_stopping_process_removes_its_viewers(valkey_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Immediately, not after a timeout."""
     made: list[Presence] = []
 
-    def noted(client: Store, prefix: str) -> Presence:
+    def recorded(client: Store, prefix: str) -> Presence:
         made.append(Presence(client, prefix))
         return made[-1]
 
-    monkeypatch.setattr("live.web.app.Presence", noted)
+    monkeypatch.setattr("live.web.app.Presence", recorded)
     settings = fresh_settings(valkey_url)
     client = connect(valkey_url, settings)
     viewers = Keys(settings.key_prefix, "posts").viewers

@@ -1,4 +1,4 @@
-"""Long-polling: `?wait=` answers when the top is another than `If-None-Match` says."""
+"""Long polling: `?wait=` answers when the top differs from `If-None-Match`."""
 
 import asyncio
 import copy
@@ -33,7 +33,7 @@ async def ask(client: httpx.AsyncClient, tag: str = "", query: str = "wait=30s",
 
 
 def watched(count: int, board: str = "posts") -> Callable[[], Any]:
-    """Whether so many watch a board."""
+    """Whether a board has `count` viewers."""
 
     async def are_there() -> bool:
         return bool(VIEWERS.labels(board)._value.get() == count)
@@ -41,8 +41,8 @@ def watched(count: int, board: str = "posts") -> Callable[[], Any]:
     return are_there
 
 
-async def test_news_is_answered_at_once(valkey_url: str) -> None:
-    """To who has no tag, another one, or none of ours; the page is the one that is there without a wait."""
+async def test_news_is_answered_immediately(valkey_url: str) -> None:
+    """To clients without a tag, with another one or an invalid one; the answer is the page without `wait`."""
     async with server(valkey_url, {"key": "a"}, **QUICK) as client:
         plain = await client.get(BOARD)
         epoch = plain.json()["epoch"]
@@ -53,8 +53,8 @@ async def test_news_is_answered_at_once(valkey_url: str) -> None:
         assert (await ask(client, "*")).status_code == 304
 
 
-async def test_a_wait_ends_with_a_change(valkey_url: str) -> None:
-    """The answer is the top as it is then, with the tag to go on waiting with; who waits is a viewer."""
+async def test_a_change_ends_a_wait(valkey_url: str) -> None:
+    """The answer is the new top, with the tag for the next wait. A waiting client is a viewer."""
     async with server(valkey_url, {"key": "a"}, **QUICK) as client:
         tag = (await client.get(BOARD)).headers["etag"]
         for number in range(5):
@@ -70,7 +70,7 @@ async def test_a_wait_ends_with_a_change(valkey_url: str) -> None:
 
 
 async def test_a_wait_without_a_change_is_304(valkey_url: str) -> None:
-    """With the tag that the client has."""
+    """With the client's tag."""
     async with server(valkey_url, {"key": "a"}, **QUICK) as client:
         tag = (await client.get(BOARD)).headers["etag"]
         clock = asyncio.get_running_loop().time
@@ -88,16 +88,16 @@ async def test_a_wait_without_a_change_is_304(valkey_url: str) -> None:
         *(f"wait=1s&limit={limit}" for limit in ("0", "101", "x")),
     ],
 )
-async def test_what_can_not_be_waited_for_is_refused(valkey_url: str, query: str) -> None:
-    """Another part of the board than its top, more of it than a viewer may watch, or longer than a minute."""
+async def test_an_invalid_wait_is_refused(valkey_url: str, query: str) -> None:
+    """Other parts of the board than its top, more records than a viewer may watch, or longer than a minute."""
     async with server(valkey_url) as client:
         refused = await ask(client, query=query)
         assert (refused.status_code, refused.json()["code"]) == (400, "parameter_invalid")
         assert (await ask(client, board="/v1/boards/none")).status_code == 404
 
 
-async def test_all_who_wait_share_a_read(valkey_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """However many they are: once when they come, and once when the board changes."""
+async def test_waiting_clients_share_reads(valkey_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many they are: reads when they arrive, and one when the board changes."""
     reads = 0
     read = BoardReader.read
 
@@ -111,15 +111,15 @@ async def test_all_who_wait_share_a_read(valkey_url: str, monkeypatch: pytest.Mo
         monkeypatch.setattr(BoardReader, "read", counted)
         waiting = [asyncio.create_task(ask(client, tag)) for _ in range(80)]
         await eventually(watched(80))
-        came = reads
+        first_reads = reads
         await post(client, {"key": "b"})
         assert {answer.status_code for answer in await asyncio.gather(*waiting)} == {200}
-        assert came <= 20  # one a tick
-        assert reads <= came + 3
+        assert first_reads <= 20  # one per tick
+        assert reads <= first_reads + 3
 
 
-async def test_each_gets_as_much_as_it_asked_for(valkey_url: str) -> None:
-    """Though the page was read for one who wants more; a walk goes on from there."""
+async def test_each_client_gets_its_own_limit(valkey_url: str) -> None:
+    """Even if the page was read for a larger one; a walk continues from there."""
     board = rolling_board(ties="first")
     events = [{"key": f"k{number}", "amount": 1 + number // 3} for number in range(9)]
     async with server(valkey_url, *events, boards=[board], **QUICK) as client, streaming(client, "?limit=50") as other:
@@ -135,24 +135,24 @@ async def test_each_gets_as_much_as_it_asked_for(valkey_url: str) -> None:
             assert walked == whole
 
 
-async def test_one_position_for_all_ways(valkey_url: str) -> None:
-    """What a tag says is what a stream is asked to go on from, and the other way round."""
+async def test_tags_and_event_ids_are_the_same_position(valkey_url: str) -> None:
+    """A tag can be used to resume a stream, and vice versa."""
     async with server(valkey_url, {"key": "a"}, **QUICK) as client:
         tag = (await client.get(BOARD)).headers["etag"]
         async with streaming(client) as stream:
             await stream.until("sync")
             assert f'"{stream.last_id}"' == tag
-            stood = copy.deepcopy(stream.model)
+            old_model = copy.deepcopy(stream.model)
             await post(client, {"key": "b"})
             await stream.follow(2)
             assert (await ask(client, f'"{stream.last_id}"', "wait=100ms")).status_code == 304
-            async with streaming(client, model=stood, Last_Event_ID=tag.strip('"')) as back:
+            async with streaming(client, model=old_model, Last_Event_ID=tag.strip('"')) as back:
                 assert (await back.until("sync", "update"))["id"] == stream.last_id
                 assert back.model.recovered
 
 
 async def test_a_period_is_part_of_the_tag(valkey_url: str) -> None:
-    """The tag of a board with periods says where it stands too, and the next period is news."""
+    """The tag of a board with periods names the period, so the next period is news."""
     async with server(valkey_url, at(5, "a"), boards=[hours()], **QUICK) as client:
         page = await client.get("/v1/boards/hours")
         tag = page.headers["etag"]
@@ -166,8 +166,8 @@ async def test_a_period_is_part_of_the_tag(valkey_url: str) -> None:
         assert news.headers["etag"].count(":") == 2
 
 
-async def test_who_waits_is_a_viewer(valkey_url: str) -> None:
-    """There are no more than there may be; but pages without a wait are for all."""
+async def test_a_waiting_client_is_a_viewer(valkey_url: str) -> None:
+    """The limits of viewers apply. Pages without `wait` are for everybody."""
     async with server(valkey_url, max_viewers=1, **QUICK) as client:
         tag = (await client.get(BOARD)).headers["etag"]
         waiting = asyncio.create_task(ask(client, tag))
@@ -179,8 +179,8 @@ async def test_who_waits_is_a_viewer(valkey_url: str) -> None:
         assert (await waiting).status_code == 200
 
 
-async def test_who_waits_takes_no_place_of_a_producer(valkey_url: str) -> None:
-    """And has a place again with the answer, for as long as others may be idle."""
+async def test_a_waiting_client_takes_no_producer_place(valkey_url: str) -> None:
+    """It takes a place again with its answer, and the idle timeout applies."""
     async with server(valkey_url, max_connections=2, idle_timeout=Duration(1), **QUICK) as client:
         tag = (await client.get(BOARD)).headers["etag"]
         url = str(client.base_url)
@@ -196,20 +196,20 @@ async def test_who_waits_takes_no_place_of_a_producer(valkey_url: str) -> None:
                 await producer.send(request("GET", "/healthz"))
                 assert statuses([await producer.answer()]) == [200]
             for viewer in viewers[1:]:
-                assert b" 304 " in await viewer.rest()  # closed: there is no place, and nobody's is taken
+                assert b" 304 " in await viewer.rest()  # closed: no place is free, and none is taken away
             for producer in producers:
                 await producer.send(request("GET", "/healthz"))
                 assert statuses([await producer.answer()]) == [200]
             for producer in producers:
-                await producer.rest()  # idle for too long
+                await producer.rest()  # idle timeout
             assert b" 304 " in await viewers[0].reader.readuntil(b"\r\n\r\n")
             await viewers[0].send(request("GET", "/healthz"))
             assert statuses([await viewers[0].answer()]) == [200]
             assert await viewers[0].rest() == b""
 
 
-async def test_who_leaves_waits_no_more(valkey_url: str) -> None:
-    """The place of a viewer is free at once."""
+async def test_a_client_that_disconnects_stops_waiting(valkey_url: str) -> None:
+    """Its place is free immediately."""
     async with server(valkey_url, **QUICK) as client:
         tag = (await client.get(BOARD)).headers["etag"]
         async with connected(str(client.base_url)) as wire:
@@ -218,8 +218,8 @@ async def test_who_leaves_waits_no_more(valkey_url: str) -> None:
         await eventually(watched(0))
 
 
-async def test_a_board_that_is_removed_is_waited_for_no_more(valkey_url: str) -> None:
-    """Who waits is told that there is none."""
+async def test_a_deleted_board_ends_waits(valkey_url: str) -> None:
+    """With 404."""
     async with server(valkey_url, **QUICK, anonymous_admin=True) as client:
         await client.put("/v1/boards/june", json={})
         tag = (await client.get("/v1/boards/june")).headers["etag"]
@@ -230,8 +230,8 @@ async def test_a_board_that_is_removed_is_waited_for_no_more(valkey_url: str) ->
         assert (gone.status_code, gone.json()["code"]) == (404, "board_not_found")
 
 
-async def test_a_server_that_stops_says_so(valkey_url: str) -> None:
-    """And when to come back, to those who wait and to those who would."""
+async def test_a_stopping_server_ends_waits(valkey_url: str) -> None:
+    """With Retry-After."""
     async with httpx.AsyncClient() as client:
         async with run_server(fresh_settings(valkey_url, **QUICK), [rolling_board()]) as url:
             tag = (await client.get(url + BOARD)).headers["etag"]
@@ -242,11 +242,11 @@ async def test_a_server_that_stops_says_so(valkey_url: str) -> None:
     assert int(stopped.headers["retry-after"]) >= 1
 
 
-async def test_nobody_knows_while_the_store_is_away(own_store: StoreProcess) -> None:
-    """The wait is not over with `unchanged`, but with what a page without a wait would say."""
+async def test_an_unavailable_store_ends_waits(own_store: StoreProcess) -> None:
+    """With the same problem as a page without `wait`, not with 304."""
     async with server(own_store.url, {"key": "a"}, store_timeout=Duration(0.3), **QUICK) as client:
         tag = (await client.get(BOARD)).headers["etag"]
         own_store.kill()
         for known in (tag, ""):
-            away = await ask(client, known, "wait=2s")
-            assert (away.status_code, away.json()["code"]) == (503, "store_unavailable")
+            unavailable = await ask(client, known, "wait=2s")
+            assert (unavailable.status_code, unavailable.json()["code"]) == (503, "store_unavailable")

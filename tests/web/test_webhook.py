@@ -1,4 +1,4 @@
-"""The handshake of CloudEvents web hooks: granted to who gives its name, within the rate; nothing is echoed."""
+"""The CloudEvents web hook handshake: granted to named senders, within the rate; nothing else is echoed."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -19,13 +19,13 @@ GRANTED = {"webhook-allowed-origin", "webhook-allowed-rate"}
 
 @pytest_asyncio.fixture(loop_scope="module", scope="module")
 async def client(valkey_url: str) -> AsyncIterator[httpx.AsyncClient]:
-    """A client of a server whose producers may send two events a second."""
+    """A client of a server whose producers may send two events per second."""
     async with server(valkey_url, rate=2) as client:
         yield client
 
 
 async def ask(client: httpx.AsyncClient, *headers: tuple[str, str]) -> httpx.Response:
-    """Ask for leave to send; every answer names the methods, and has no body."""
+    """Ask for permission to send; every answer has Allow and no body."""
     response = await client.request("OPTIONS", "/v1/events", headers=list(headers))
     assert (response.status_code, response.content) == (200, b"")
     assert response.headers["allow"] == "POST, OPTIONS"
@@ -38,7 +38,7 @@ async def ask(client: httpx.AsyncClient, *headers: tuple[str, str]) -> httpx.Res
      "http://example.com:1"],
 )  # fmt: skip
 async def test_a_sender_that_names_itself_may_send(client: httpx.AsyncClient, origin: str) -> None:
-    """By a DNS name or an origin; the rate is that of a producer, in requests a minute."""
+    """By a DNS name or an origin. The rate is the producer's, in requests per minute."""
     response = await ask(client, ("WebHook-Request-Origin", origin))
     assert response.headers["webhook-allowed-origin"] == origin
     assert response.headers["webhook-allowed-rate"] == "120"
@@ -49,22 +49,22 @@ async def test_a_sender_that_names_itself_may_send(client: httpx.AsyncClient, or
     [("1", "1"), ("120", "120"), ("121", "120"), ("9999999999", "120"), ("0", "120"), ("-1", "120"), ("1.5", "120"),
      ("", "120"), ("many", "120"), ("1" * 5000, "120"), ("*", "120")],
 )  # fmt: skip
-async def test_the_rate_is_the_smaller_one(client: httpx.AsyncClient, asked: str, allowed: str) -> None:
-    """What is asked for, but no more than there is; what is no number was not asked for."""
+async def test_the_smaller_rate_is_granted(client: httpx.AsyncClient, asked: str, allowed: str) -> None:
+    """The requested rate, but at most the producer's; an invalid number is ignored."""
     response = await ask(client, ("WebHook-Request-Origin", SENDER), ("WebHook-Request-Rate", asked))
     assert response.headers["webhook-allowed-rate"] == allowed
 
 
 @pytest.mark.parametrize(("asked", "allowed"), [(None, "*"), ("120", "120"), ("0", "*")])
 async def test_without_a_limit_any_rate_is_granted(asked: str | None, allowed: str) -> None:
-    """An asterisk says that there is none."""
+    """An asterisk means no limit."""
     rate = {} if asked is None else {"WebHook-Request-Rate": asked}
     response = handshake(Headers({"WebHook-Request-Origin": SENDER, **rate}), None)
     assert response.headers["webhook-allowed-rate"] == allowed
 
 
-async def test_who_does_not_ask_is_granted_nothing(client: httpx.AsyncClient) -> None:
-    """Neither a client that wants to know the methods, nor a browser on behalf of another site's page."""
+async def test_a_client_that_does_not_ask_is_granted_nothing(client: httpx.AsyncClient) -> None:
+    """Neither a client that asks for the methods, nor a browser's preflight request."""
     page = [("Origin", "https://example.com"), ("Access-Control-Request-Method", "POST")]
     for headers in ([], [("WebHook-Request-Rate", "1")], page):
         response = await ask(client, *headers)
@@ -78,8 +78,8 @@ async def test_who_does_not_ask_is_granted_nothing(client: httpx.AsyncClient) ->
      "https://", "ftp://example.com", "https://example.com/path", "user@example.com", "example.com:port",
      "example.com:123456", "a" * 64, ".".join(["a" * 60] * 5), "\u00e9xample.com", "example.com\t;x=1"],
 )  # fmt: skip
-async def test_a_name_that_is_none_is_not_sent_back(client: httpx.AsyncClient, origin: str) -> None:
-    """The answer grants nothing, and holds no part of it."""
+async def test_an_invalid_sender_is_not_echoed(client: httpx.AsyncClient, origin: str) -> None:
+    """The answer grants nothing and contains no part of it."""
     response = await client.request(
         "OPTIONS", "/v1/events", headers=[(b"WebHook-Request-Origin", origin.encode("latin-1"))]
     )
@@ -87,14 +87,14 @@ async def test_a_name_that_is_none_is_not_sent_back(client: httpx.AsyncClient, o
     assert not GRANTED & set(response.headers)
 
 
-async def test_two_senders_at_once_are_none(client: httpx.AsyncClient) -> None:
-    """Which of the two asks can't be told."""
+async def test_two_senders_are_granted_nothing(client: httpx.AsyncClient) -> None:
+    """It is unknown which one asks."""
     names = [("WebHook-Request-Origin", SENDER), ("WebHook-Request-Origin", "other.example")]
     assert not GRANTED & set((await ask(client, *names)).headers)
 
 
 async def test_a_callback_is_never_called(client: httpx.AsyncClient) -> None:
-    """The address is a stranger's: the answer is given at once, and nobody connects to it."""
+    """The server answers immediately and does not connect to the given address."""
     calls: list[object] = []
     async with await asyncio.start_server(lambda _reader, writer: calls.append(writer), "127.0.0.1", 0) as listener:
         port = listener.sockets[0].getsockname()[1]
