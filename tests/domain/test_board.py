@@ -1,4 +1,4 @@
-"""Boards: what follows from their choices, and which of them an event feeds, with which weight."""
+"""Boards: what follows from their choices, and which boards an event feeds, with which weight."""
 
 from typing import Any
 
@@ -13,7 +13,7 @@ PACKING = Packing((Field("levels", "desc", 0, 99),))
 
 
 def make(name: str = "b", **choices: Any) -> Board:
-    """A board with some choices of its own."""
+    """A board with some choices."""
     return Board(id=name, title=name, **choices)
 
 
@@ -24,8 +24,8 @@ def make(name: str = "b", **choices: Any) -> Board:
         ("best", "desc", "max"), ("best", "asc", "min"),
     ],
 )  # fmt: skip
-def test_the_best_is_what_is_ranked_first(operator: str, order: str, operation: str) -> None:
-    """The highest where high is good, the lowest where low is good; the other operators know no order."""
+def test_best_depends_on_the_sort_order(operator: str, order: str, operation: str) -> None:
+    """The highest score with `desc`, the lowest with `asc`; other operators ignore the order."""
     assert make(operator=operator, sort_order=order).operation == operation
 
 
@@ -37,8 +37,8 @@ def test_the_best_is_what_is_ranked_first(operator: str, order: str, operation: 
         ("key", "desc", "key", "turned"), ("key", "asc", "key", "forward"),
     ],
 )  # fmt: skip
-def test_tags_grow_the_way_that_ties_are_read(ties: str, order: str, tags: str, reading: str) -> None:
-    """Read as the board is, what is to be ahead comes before: the first or last tag, or the lower key."""
+def test_tags_follow_the_reading_order(ties: str, order: str, tags: str, reading: str) -> None:
+    """In reading order, the first or the last tag, or the lower key, comes first, as `ties` says."""
     board = make(ties=ties, sort_order=order)
     assert (board.tags, board.reading) == (tags, reading)
     earlier, later = (1, 2) if tags == "rising" else (2, 1)
@@ -58,8 +58,8 @@ def test_tags_grow_the_way_that_ties_are_read(ties: str, order: str, tags: str, 
         ({"sort_order": "asc", "ties": "last", "ranks": "dense", "clock": "event"}, True, False),
     ],
 )
-def test_a_plain_sum_needs_no_more_than_an_amount(choices: dict[str, Any], bare: object, described: object) -> None:
-    """Fields, actors and metadata are asked for only where something hangs on them."""
+def test_a_plain_sum_needs_only_an_amount(choices: dict[str, Any], bare: object, described: object) -> None:
+    """Fields, actors and metadata are needed only where the board uses them."""
     board = make(**choices)
     assert (board.bare, board.described) == (bare, described)
 
@@ -86,8 +86,8 @@ OTHERS: list[dict[str, Any]] = [
 ]
 
 
-def test_a_shape_tells_boards_apart_whose_data_differ() -> None:
-    """Each choice by which something is stored otherwise makes another shape; a shape is read back as it was."""
+def test_boards_with_different_data_have_different_shapes() -> None:
+    """Each choice that changes the stored data changes the shape. An encoded shape can be read back."""
     shapes = [make(**choices).shape for choices in [{}, *OTHERS]]
     assert len({shape.encode() for shape in shapes}) == len(shapes)
     for shape in shapes:
@@ -107,29 +107,29 @@ def test_a_shape_tells_boards_apart_whose_data_differ() -> None:
         {"ties": "last", "sort_order": "asc"},
     ],
 )
-def test_the_shape_is_the_same_where_the_data_is(choices: dict[str, Any]) -> None:
-    """What decides only what is taken, kept or shown may be changed at any start.
+def test_boards_with_the_same_data_have_the_same_shape(choices: dict[str, Any]) -> None:
+    """Choices that only decide what is accepted, kept or shown may change at any start.
 
-    The last of `asc` is tagged as the first of `desc` is.
+    The last case: `last` with `asc` uses the same tags as `first` with `desc`.
     """
     assert msgspec.structs.replace(make(), **choices).shape == make().shape
 
 
-def test_how_long_periods_are_kept_may_be_changed() -> None:
-    """Neither that, nor how late an event may be, changes what is stored."""
+def test_the_number_of_kept_periods_may_change() -> None:
+    """Neither `keep` nor `grace` changes what is stored."""
     one, other = (make(window=Periods(unit="day", keep=keep, grace=keep)) for keep in (1, 9))
     assert one.shape == other.shape
 
 
-def test_the_default_board_is_the_newcomers() -> None:
-    """A day of likes, of which the first to reach a score is ahead."""
+def test_the_default_board() -> None:
+    """A day of likes; the first member to reach a score is ahead."""
     assert (DEFAULT_BOARD.id, DEFAULT_BOARD.title) == ("posts", "Most liked")
     assert (DEFAULT_BOARD.window, DEFAULT_BOARD.ties) == (Rolling(86_400, 3600), "first")
     assert BOARD_ID.fullmatch(DEFAULT_BOARD.id)
 
 
-def test_a_type_feeds_every_board_whose_source_takes_it() -> None:
-    """The boards of a type come in the order of the file; an unknown type feeds none."""
+def test_a_type_feeds_every_board_that_has_it_as_source() -> None:
+    """In the order of the file. An unknown type feeds none."""
     one, two, three = (
         make(name, source=frozenset(source))
         for name, source in (("one", {"like"}), ("two", {"like", "play"}), ("three", {"play"}))
@@ -141,8 +141,8 @@ def test_a_type_feeds_every_board_whose_source_takes_it() -> None:
     assert list(boards.by_id) == ["one", "two", "three"]
 
 
-def test_a_category_narrows_a_board_down() -> None:
-    """A board that names categories takes these alone; one that names none takes all, and events without one."""
+def test_a_category_narrows_the_boards() -> None:
+    """A board with categories accepts only these; one without accepts all, and events without a category."""
     every = make("every", source=frozenset({"like"}))
     some = make("some", source=frozenset({"like"}), categories=frozenset({"cats", "dogs"}))
     boards = Boards([every, some])
@@ -153,7 +153,7 @@ def test_a_category_narrows_a_board_down() -> None:
 
 
 def test_a_union_is_fed_by_its_boards_with_their_weights() -> None:
-    """Once for an event, with the weights of all its boards that the event feeds added up."""
+    """Once per event, with the added weights of all its parts that the event feeds."""
     one, two = (make(name, source=frozenset({"like"})) for name in ("one", "two"))
     both = make("both", union={"one": 1, "two": -3})
     twice = make("twice", union={"two": 2, "three": 1})

@@ -1,4 +1,4 @@
-"""Calendars: periods touch and hold what falls into them, whatever the clocks of a zone do, and are found by name."""
+"""Calendars: periods are contiguous, contain their times whatever the clocks do, and have unique names."""
 
 import re
 import zoneinfo
@@ -16,7 +16,7 @@ HOUR = 3600
 DAY = 24 * HOUR
 
 ZONES = sorted(available_timezones() - {"localtime"})
-# Zones whose clocks do what others do not: midnights skipped and repeated, half hours, minutes, whole days.
+# Zones with unusual changes: skipped and repeated midnights, half hours, minutes, whole days.
 ODD_ZONES = [
     "Africa/Cairo", "Africa/Casablanca", "Africa/Monrovia", "America/Havana", "America/New_York",
     "America/Sao_Paulo", "America/St_Johns", "America/Toronto", "Asia/Beirut", "Asia/Kathmandu", "Asia/Pyongyang",
@@ -26,7 +26,7 @@ ODD_ZONES = [
 
 
 def moment(text: str, zone: str = "UTC", fold: int = 0) -> int:
-    """The moment at which the clocks of a zone show a time, for the first or the second time."""
+    """The time at which the clocks of a zone show `text`, the first or the second time."""
     return int(datetime.fromisoformat(text).replace(tzinfo=ZoneInfo(zone), fold=fold).timestamp())
 
 
@@ -37,12 +37,12 @@ calendars = st.builds(Calendar, st.sampled_from(UNITS), zones.map(ZoneInfo), st.
 
 
 def local(seconds: int, zone: ZoneInfo) -> datetime:
-    """What the clocks of a zone show."""
+    """The local time in a zone."""
     return datetime.fromtimestamp(seconds, zone)
 
 
 def change_after(seconds: int, zone: ZoneInfo) -> int:
-    """A moment in the following 200 days at which the clocks are changed; where they are not, the moment itself."""
+    """The next change of the clocks within 200 days, or `seconds` if there is none."""
 
     def offset(place: int) -> timedelta | None:
         return local(place, zone).utcoffset()
@@ -59,7 +59,7 @@ def change_after(seconds: int, zone: ZoneInfo) -> int:
 
 @st.composite
 def moments(draw: st.DrawFn, zone: ZoneInfo) -> int:
-    """Any moment of two centuries, half of them close to a change of the clocks."""
+    """Any time of two centuries, half of them close to a change of the clocks."""
     seconds = draw(st.integers(EARLIEST, LATEST))
     if draw(st.booleans()):
         return seconds
@@ -68,8 +68,8 @@ def moments(draw: st.DrawFn, zone: ZoneInfo) -> int:
 
 
 @given(calendars, st.data())
-def test_a_period_holds_its_moments_and_touches_its_neighbours(calendar: Calendar, data: st.DataObject) -> None:
-    """Nothing lies between two periods or in both; it does not matter which moment asks, or what was asked before."""
+def test_periods_are_contiguous(calendar: Calendar, data: st.DataObject) -> None:
+    """Nothing lies between two periods or in both, and the result does not depend on earlier calls."""
     seconds = data.draw(moments(calendar.zone))
     period = calendar.at(seconds)
     assert period.start <= seconds < period.end
@@ -82,7 +82,7 @@ def test_a_period_holds_its_moments_and_touches_its_neighbours(calendar: Calenda
 
 @given(calendars, st.data())
 def test_a_period_is_found_by_its_name(calendar: Calendar, data: st.DataObject) -> None:
-    """Its own, and that of no neighbour."""
+    """And not those of its neighbours."""
     period = calendar.at(data.draw(moments(calendar.zone)))
     for neighbour in (calendar.before(period), period, calendar.at(period.end)):
         assert Calendar(calendar.unit, calendar.zone, calendar.week_start).parse(neighbour.name) == neighbour
@@ -90,7 +90,7 @@ def test_a_period_is_found_by_its_name(calendar: Calendar, data: st.DataObject) 
 
 
 def name_of(unit: Unit, day: date) -> str:
-    """What a period of whole days is called, read off `datetime`; weeks begin on Mondays."""
+    """The name of a period of whole days, by `datetime`; weeks begin on Mondays."""
     if unit == "week":
         year, week, _ = day.isocalendar()
         return f"{year:04}-W{week:02}"
@@ -100,7 +100,7 @@ def name_of(unit: Unit, day: date) -> str:
 
 
 def assert_dates_around(middle: int, unit: Unit, zone: ZoneInfo) -> None:
-    """Walking from two days before to two days after, the period is that of the latest date that the clocks showed."""
+    """Check that around a time, the period is that of the latest date that the clocks have shown."""
     latest = date.min
     for seconds in sorted({*range(middle - 2 * DAY, middle + 2 * DAY, HOUR // 4), middle - 1, middle}):
         latest = max(latest, local(seconds, zone).date())
@@ -108,8 +108,8 @@ def assert_dates_around(middle: int, unit: Unit, zone: ZoneInfo) -> None:
 
 
 @given(st.sampled_from(UNITS[1:]), zones, st.data())
-def test_periods_are_those_of_the_dates(unit: Unit, name: str, data: st.DataObject) -> None:
-    """Wherever the clocks are changed."""
+def test_periods_match_dates(unit: Unit, name: str, data: st.DataObject) -> None:
+    """Also at changes of the clocks."""
     zone = ZoneInfo(name)
     assert_dates_around(change_after(data.draw(moments(zone)), zone), unit, zone)
 
@@ -120,13 +120,13 @@ def test_periods_are_those_of_the_dates(unit: Unit, name: str, data: st.DataObje
     [
         ("America/Toronto", "1919-03-31T04:30"),  # from 23:30 to 0:30
         ("America/St_Johns", "2006-10-29T02:31"),  # from 0:01 back to 23:01
-        ("Pacific/Apia", "2011-12-30T10:00"),  # a day on
-        ("Pacific/Kiritimati", "1994-12-31T10:00"),  # a day on, past the last of a year
+        ("Pacific/Apia", "2011-12-30T10:00"),  # a day ahead
+        ("Pacific/Kiritimati", "1994-12-31T10:00"),  # a day ahead, past the end of a year
         ("Pacific/Kwajalein", "1969-09-30T13:00"),  # 23 hours back, at the end of a month
     ],
 )
-def test_changes_over_midnight_take_no_date_away(unit: Unit, zone: str, change: str) -> None:
-    """A date that has begun goes on, also if the clocks show the one before once more."""
+def test_changes_over_midnight_do_not_return_to_an_earlier_date(unit: Unit, zone: str, change: str) -> None:
+    """A date that has begun continues, even if the clocks show the previous one again."""
     middle = moment(change)
     assert local(middle - 1, ZoneInfo(zone)).utcoffset() != local(middle, ZoneInfo(zone)).utcoffset()
     assert_dates_around(middle, unit, ZoneInfo(zone))
@@ -134,7 +134,7 @@ def test_changes_over_midnight_take_no_date_away(unit: Unit, zone: str, change: 
 
 @given(st.sampled_from(UNITS[1:]), st.sampled_from(ZONES), st.data())
 def test_noon_is_in_the_period_of_its_date(unit: Unit, name: str, data: st.DataObject) -> None:
-    """Every date has the period that it would have without clocks, if the zone had that date at all."""
+    """Every date has the period of its name, if the zone had that date."""
     zone = ZoneInfo(name)
     day = data.draw(st.dates(date(1900, 1, 1), date(2100, 12, 31)))
     noon = int(datetime(day.year, day.month, day.day, 12, tzinfo=zone).timestamp())
@@ -142,8 +142,8 @@ def test_noon_is_in_the_period_of_its_date(unit: Unit, name: str, data: st.DataO
 
 
 @given(zones, st.data())
-def test_hours_are_those_of_the_clock(name: str, data: st.DataObject) -> None:
-    """Each begins with its name and goes on to the next full hour, if it is not at a change that it begins or ends."""
+def test_hours_match_the_clock(name: str, data: st.DataObject) -> None:
+    """Each begins at a full hour and ends at the next, except at a change of the clocks."""
     zone = ZoneInfo(name)
     middle = change_after(data.draw(moments(zone)), zone)
     calendar = Calendar("hour", zone)
@@ -160,7 +160,7 @@ def test_hours_are_those_of_the_clock(name: str, data: st.DataObject) -> None:
 
 @given(st.sampled_from(WEEKDAYS), st.dates(date(3, 1, 1), date(9990, 12, 31)))
 def test_weeks_begin_on_any_day(start: Weekday, day: date) -> None:
-    """A week has seven days from that one on, and is of the year that holds the fourth, of which it is the nth week."""
+    """A week has seven days. It belongs to the year of its fourth day, and is numbered within it."""
     calendar = Calendar("week", ZoneInfo("UTC"), start)
     week = calendar.at(int(datetime(day.year, day.month, day.day, tzinfo=UTC).timestamp()))
     first = local(week.start, ZoneInfo("UTC")).date()
@@ -183,12 +183,12 @@ def test_weeks_begin_on_any_day(start: Weekday, day: date) -> None:
         ("saturday", "2026-01-03", "2026-W01"), ("thursday", "2026-01-01", "2026-W01"),
     ],
 )  # fmt: skip
-def test_the_first_days_of_a_year_may_be_in_a_week_of_the_last(week_start: Weekday, day: str, name: str) -> None:
-    """And the last ones in the first week of the next."""
+def test_the_first_days_of_a_year_may_belong_to_the_last_week(week_start: Weekday, day: str, name: str) -> None:
+    """And the last days to the first week of the next year."""
     assert Calendar("week", ZoneInfo("UTC"), week_start).at(moment(day)).name == name
 
 
-# Cases are of years past: the clocks of years to come depend on the time zone data of the machine.
+# All cases are in the past: future clocks depend on the time zone data of the machine.
 @pytest.mark.parametrize(
     ("zone", "day", "start", "hours"),
     [
@@ -208,22 +208,22 @@ def test_the_first_days_of_a_year_may_be_in_a_week_of_the_last(week_start: Weekd
         ("Africa/Cairo", "2024-10-31", "2024-10-30T21:00", 25),  # ends with a second 23:00
         ("America/Toronto", "1919-03-30", "1919-03-30T05:00", 23.5),  # ends at 23:30
         ("America/Toronto", "1919-03-31", "1919-03-31T04:30", 23.5),  # begins at 0:30
-        ("America/St_Johns", "2006-10-28", "2006-10-28T02:30", 24),  # ends with the first 0:00,
-        ("America/St_Johns", "2006-10-29", "2006-10-29T02:30", 25),  # which is followed, at 0:01, by a second 23:01
+        ("America/St_Johns", "2006-10-28", "2006-10-28T02:30", 24),  # ends with the first 0:00
+        ("America/St_Johns", "2006-10-29", "2006-10-29T02:30", 25),  # at 0:01, a second 23:01 follows
         ("Pacific/Apia", "2011-12-29", "2011-12-29T10:00", 24),
         ("Pacific/Apia", "2011-12-31", "2011-12-30T10:00", 24),
-        ("Pacific/Kwajalein", "1969-09-30", "1969-09-29T13:00", 47),  # was there twice, but for an hour
+        ("Pacific/Kwajalein", "1969-09-30", "1969-09-29T13:00", 47),  # occurred twice, except for an hour
     ],
 )
-def test_days_have_the_hours_that_their_clocks_give_them(zone: str, day: str, start: str, hours: float) -> None:
-    """A day begins with its midnight, with the first of two, or where midnight is skipped, with what comes after."""
+def test_days_have_the_hours_of_their_clocks(zone: str, day: str, start: str, hours: float) -> None:
+    """A day begins at its first midnight or, if midnight is skipped, at the first time after it."""
     period = Calendar("day", ZoneInfo(zone)).parse(day)
     assert period == Period(moment(start), moment(start) + int(hours * HOUR), day)
 
 
 @pytest.mark.parametrize(("zone", "day"), [("Pacific/Apia", "2011-12-30"), ("Pacific/Kwajalein", "1993-08-21")])
-def test_a_day_that_never_was_is_no_period(zone: str, day: str) -> None:
-    """The days beside it touch, the week and the month go on, and none of its hours is found."""
+def test_a_skipped_day_is_not_a_period(zone: str, day: str) -> None:
+    """The days around it are contiguous, the week and the month continue, and its hours are not found."""
     calendar = Calendar("day", ZoneInfo(zone))
     gone = date.fromisoformat(day)
     with pytest.raises(ValueError, match="is not a valid day"):
@@ -256,8 +256,8 @@ def test_a_day_that_never_was_is_no_period(zone: str, day: str) -> None:
         ("Asia/Kathmandu", "2026-11-21T00:15", ["2026-11-21T06 60", "2026-11-21T07 60"]),
     ],
 )  # fmt: skip
-def test_an_hour_that_is_repeated_is_a_period_of_its_own(zone: str, begin: str, names: list[str]) -> None:
-    """The second has its offset in the name; an hour that a change cuts is short, one that it skips is none."""
+def test_a_repeated_hour_is_its_own_period(zone: str, begin: str, names: list[str]) -> None:
+    """The second one has its offset in the name. An hour cut by a change is short, a skipped one does not exist."""
     calendar = Calendar("hour", ZoneInfo(zone))
     found = [calendar.at(moment(begin))]
     assert found[0].start == moment(begin)
@@ -280,8 +280,8 @@ def test_an_hour_that_is_repeated_is_a_period_of_its_own(zone: str, begin: str, 
         ("hour", "0003-01-01T00", "0003-01-01T00:00", "0003-01-01T01:00"),
     ],
 )
-def test_a_name_is_that_of_one_period(unit: Unit, name: str, start: str, end: str) -> None:
-    """In Shanghai as anywhere else, from its midnight to its midnight."""
+def test_a_name_belongs_to_one_period(unit: Unit, name: str, start: str, end: str) -> None:
+    """In Shanghai, from midnight to midnight."""
     zone = "Asia/Shanghai"
     assert Calendar(unit, ZoneInfo(zone)).parse(name) == (moment(start, zone), moment(end, zone), name)
 
@@ -304,8 +304,8 @@ def test_a_name_is_that_of_one_period(unit: Unit, name: str, start: str, end: st
         ("year", ""), ("year", "\uff12\uff10\uff12\uff16"), ("year", " 2026"), ("year", "2026\x00"),
     ],
 )  # fmt: skip
-def test_anything_else_is_refused(unit: Unit, name: str) -> None:
-    """The message shows what was written, and how to write it."""
+def test_invalid_names_are_refused(unit: Unit, name: str) -> None:
+    """The message shows the name and the expected form."""
     with pytest.raises(ValueError, match=f"is not a valid {unit}; expected a form like") as caught:
         Calendar(unit, ZoneInfo("America/New_York")).parse(name)
     assert str(caught.value) == f"{name!r} is not a valid {unit}; expected a form like {EXAMPLES[unit]}"
@@ -317,8 +317,8 @@ def test_anything_else_is_refused(unit: Unit, name: str) -> None:
     | st.sampled_from(list(EXAMPLES.values()))
     | st.from_regex(r"\d{4}(-\d\d|-W\d\d|-Q\d|-\d\d-\d\d(T\d\d([+-]\d{4})?)?)?\s?"),
 )
-def test_no_text_does_worse(calendar: Calendar, text: str) -> None:
-    """What is read as a period is written exactly as its name, in ASCII; everything else is a ValueError."""
+def test_any_text_is_a_name_or_a_value_error(calendar: Calendar, text: str) -> None:
+    """A parsed text is exactly the ASCII name of its period."""
     try:
         name, message = calendar.parse(text).name, ""
     except ValueError as error:
@@ -328,14 +328,14 @@ def test_no_text_does_worse(calendar: Calendar, text: str) -> None:
 
 
 @given(calendars)
-def test_examples_are_examples(calendar: Calendar) -> None:
-    """What a message recommends is taken, in every zone."""
+def test_examples_are_valid(calendar: Calendar) -> None:
+    """The form in the message is accepted in every zone."""
     assert calendar.parse(EXAMPLES[calendar.unit]).name == EXAMPLES[calendar.unit]
 
 
 @given(calendars)
 def test_calendars_end(calendar: Calendar) -> None:
-    """Their first and last moments have periods, those beyond are refused."""
+    """Their first and last times have periods, others are refused."""
     for seconds in (FIRST, LAST - 1):
         period = calendar.at(seconds)
         assert period.start <= seconds < period.end
@@ -346,16 +346,16 @@ def test_calendars_end(calendar: Calendar) -> None:
 
 
 @given(st.sampled_from(UNITS), zones, st.lists(st.integers(0, 400), max_size=100))
-def test_what_was_asked_before_does_not_matter(unit: Unit, name: str, places: list[int]) -> None:
-    """A calendar that has learnt many periods, and forgotten them again, gives what a new one gives."""
+def test_results_do_not_depend_on_earlier_calls(unit: Unit, name: str, places: list[int]) -> None:
+    """A calendar that has learned and dropped many periods gives the same results as a new one."""
     calendar = Calendar(unit, ZoneInfo(name))
     for place in places:
         seconds = moment("2026-10-20") + place * HOUR * (1 if unit == "hour" else 60)
         assert calendar.at(seconds) == Calendar(unit, ZoneInfo(name)).at(seconds)
 
 
-def test_moments_of_a_period_that_is_known_cost_no_calendar(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Neither in the newest period nor in one of the last, in any order; and it never knows more than so many."""
+def test_known_periods_are_cached(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For the newest and for recent periods, in any order. The cache is bounded."""
     known = Calendar("day", ZoneInfo("Europe/Berlin"))
     begin = known.parse("2026-11-21").start
     periods = [known.at(begin + n * DAY) for n in range(20)]
@@ -368,6 +368,6 @@ def test_moments_of_a_period_that_is_known_cost_no_calendar(monkeypatch: pytest.
         assert len(known._known) == len(known._starts) <= _MOST_KNOWN
 
 
-def test_zones_are_those_of_the_package() -> None:
-    """Two machines with tables of other years cut time alike."""
+def test_time_zones_come_from_the_package() -> None:
+    """So machines with different time zone data agree on periods."""
     assert zoneinfo.TZPATH == ()

@@ -1,4 +1,4 @@
-"""CloudEvents into events: what the official SDK writes is taken exactly, what is none is named by its index."""
+"""Decoding CloudEvents: events of the official SDK are decoded exactly, and invalid ones are refused by index."""
 
 import json
 import time
@@ -32,13 +32,14 @@ texts = st.text(characters, min_size=1, max_size=20)
 zones = st.integers(-14 * 60, 14 * 60).map(lambda minutes: timezone(timedelta(minutes=minutes)))
 times = st.datetimes(min_value=datetime(1970, 1, 2), max_value=datetime(2999, 1, 1), timezones=zones)  # noqa: DTZ001
 values = st.none() | st.booleans() | st.integers() | st.text(characters, max_size=5)
-scraps = values | st.sampled_from(["\ud800", "a\udc00", {}, []])  # what JSON can write, and UTF-8 or an attribute can't
+# JSON can express these values, but UTF-8 or an attribute can't.
+scraps = values | st.sampled_from(["\ud800", "a\udc00", {}, []])
 data = st.none() | st.binary(max_size=9) | texts | st.dictionaries(texts, st.lists(values, max_size=2), max_size=3)
 attributes = st.fixed_dictionaries(
     {
         **dict.fromkeys(("id", "source", "type"), texts),
         "subject": texts.filter(lambda key: key_fault(key) is None),
-        "time": times,  # where there is none, the SDK puts in its own
+        "time": times,  # without a time, the SDK adds its own
     },
     optional={
         "sampledrate": st.integers(1, MAX_SAMPLED_RATE),
@@ -51,36 +52,36 @@ attributes = st.fixed_dictionaries(
 
 
 def expected(given_: Attributes) -> Event:
-    """The event that some attributes are."""
+    """The event for some attributes."""
     same = {name: given_.get(name, UNSET) for name in ("type", "board", "time", "id", "source", "actor")}
     return Event(key=given_["subject"], amount=given_.get("sampledrate", UNSET), **same)
 
 
 def scope_headers(headers: dict[str, str]) -> Headers:
-    """Headers as they stand in an ASGI scope."""
+    """Headers as in an ASGI scope."""
     return [(name.lower().encode(), value.encode("latin-1")) for name, value in headers.items()]
 
 
 def as_json(changes: Attributes) -> bytes:
-    """An event with some attributes changed; what is `...` is left out."""
+    """An event with some attributes changed; `...` removes an attribute."""
     return json.dumps({name: value for name, value in {**EVENT, **changes}.items() if value is not ...}).encode()
 
 
 def as_headers(changes: Attributes) -> Headers:
-    """The same in binary mode, each value as it is to stand in its header."""
+    """The same in binary mode, with values as in their headers."""
     fields = {name: value for name, value in {**EVENT, **changes}.items() if value is not ...}
     return scope_headers({f"ce-{name}": str(value) for name, value in fields.items()})
 
 
 def fates(body: Body) -> list[tuple[str, str]]:
-    """Code and detail of each refusal."""
+    """The code and detail of each refusal."""
     return [(rejection.code, rejection.detail) for rejection in body.rejections]
 
 
 @settings(deadline=None)  # most of the time is the SDK's
 @given(attributes, data)
-def test_what_the_sdk_writes_is_taken_exactly(given_: Attributes, payload: Any) -> None:
-    """In structured and binary mode, with any data of any type, and any other attributes."""
+def test_events_of_the_sdk_are_decoded_exactly(given_: Attributes, payload: Any) -> None:
+    """In structured and binary mode, with any data and any other attributes."""
     event = CloudEvent(dict(given_), payload)
     structured, binary = to_structured_event(event), to_binary_event(event)
     assert decode_structured(structured.body) == Body([expected(given_)], [0], [])
@@ -92,15 +93,15 @@ def test_what_the_sdk_writes_is_taken_exactly(given_: Attributes, payload: Any) 
 @settings(deadline=None)
 @given(st.lists(attributes, max_size=4))
 def test_a_batch_is_an_array_of_events(many: list[Attributes]) -> None:
-    """Also an empty one."""
+    """Or an empty array."""
     body = b"[" + b",\n".join(JSONFormat().write(CloudEvent(dict(given_))) for given_ in many) + b"]"
     events = [expected(given_) for given_ in many]
     assert decode_batch(body, 4) == Body(events, list(range(len(many))), [])
 
 
 @pytest.mark.parametrize("name", ["id", "source", "type", "subject", "specversion"])
-def test_what_is_required_must_be_there(name: str) -> None:
-    """The specification asks for four attributes, we for a subject; null is the same as unset."""
+def test_required_attributes_must_be_present(name: str) -> None:
+    """Four by the specification, and `subject` here. Null is not allowed."""
     missing = [(INVALID, f"Object missing required field `{name}`")]
     assert fates(decode_structured(as_json({name: ...}))) == missing
     assert fates(decode_binary(as_headers({name: ...}))) == missing
@@ -109,7 +110,7 @@ def test_what_is_required_must_be_there(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["time", "sampledrate", "board", "actor", "dataschema", "data", "other"])
 def test_null_is_the_same_as_unset(name: str) -> None:
-    """Whatever attribute may be left out."""
+    """For every optional attribute."""
     assert decode_structured(as_json({name: None})) == decode_structured(as_json({}))
 
 
@@ -139,8 +140,8 @@ REFUSED: dict[str, tuple[Attributes, str, str]] = {
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_a_bad_attribute_refuses_its_event(name: str) -> None:
-    """In all three modes, with the same words; the neighbours in a batch are unharmed."""
+def test_an_invalid_attribute_refuses_its_event(name: str) -> None:
+    """In all three modes with the same detail; other events of a batch are not affected."""
     changes, code, detail = REFUSED[name]
     event = as_json(changes)
     encoded = {key: "".join(f"%{byte:02x}" for byte in str(value).encode()) for key, value in changes.items()}
@@ -179,16 +180,16 @@ def test_a_bad_attribute_refuses_its_event(name: str) -> None:
         (b'{"a":1,"\\udc00":1,"\\udc00":1}', TWICE, r"the attribute '\udc00' is repeated"),
     ],
 )  # fmt: skip
-def test_bad_json_of_one_event_refuses_that_event(event: bytes, code: str, detail: str) -> None:
-    """Values of the wrong kind, names that are none, names that stand twice; and what is said can be sent."""
+def test_invalid_json_in_one_event_refuses_that_event(event: bytes, code: str, detail: str) -> None:
+    """Values of the wrong type, invalid names, repeated names. The detail can be encoded."""
     assert fates(decode_structured(event)) == [(code, detail)]
     assert fates(decode_batch(b"[" + event + b"]", 1)) == [(code, detail)]
     detail.encode()
 
 
 @given(attributes, st.data())
-def test_an_attribute_that_stands_twice_is_refused(given_: Attributes, draw: st.DataObject) -> None:
-    """Whichever, wherever, whether its values differ or not, in a header too."""
+def test_a_repeated_attribute_is_refused(given_: Attributes, draw: st.DataObject) -> None:
+    """Any attribute, at any position, with equal or different values, also in headers."""
     fields = {**given_, "specversion": "1.0", "time": given_["time"].isoformat()}
     name = draw.draw(st.sampled_from(sorted(fields)))
     twin = draw.draw(st.just(fields[name]) | values)
@@ -199,8 +200,8 @@ def test_an_attribute_that_stands_twice_is_refused(given_: Attributes, draw: st.
     assert fates(decode_binary([(f"ce-{key}".encode(), b"x") for key, _ in pairs])) == twice
 
 
-def test_data_is_not_looked_at() -> None:
-    """It may hold what it likes, names that stand twice too, and be there in both ways or as headers never could."""
+def test_data_is_ignored() -> None:
+    """It may contain anything, including repeated names, and may be present in both forms."""
     inner = b'{"a":1,"a":[{"A B":1e5,"data":{}}],"n":' + b"9" * 5000 + b"}"
     event = as_json({"data_base64": "no base64", "datacontenttype": "x", "dataschema": "y", "list": [1, {"a": 2}]})
     body = event[:-1] + b',"data":' + inner + b"}"
@@ -209,8 +210,8 @@ def test_data_is_not_looked_at() -> None:
 
 
 @pytest.mark.parametrize("rate", [1, "1", 30, "30", MAX_SAMPLED_RATE, str(MAX_SAMPLED_RATE)])
-def test_a_rate_may_be_text(rate: int | str) -> None:
-    """An event that came through a header may have it as text in JSON: who passed it on does not know the extension."""
+def test_a_sample_rate_may_be_text(rate: int | str) -> None:
+    """An event that passed through headers may have it as text in JSON."""
     for body in (decode_structured(as_json({"sampledrate": rate})), decode_binary(as_headers({"sampledrate": rate}))):
         assert [event.amount for event in body.events] == [int(rate)]
 
@@ -234,21 +235,21 @@ def test_a_rate_may_be_text(rate: int | str) -> None:
         (b'"a', '"a'),
     ],
 )
-def test_headers_are_unescaped_as_the_binding_says(header: bytes, key: str) -> None:
-    """Out of their quotes, percent-decoded once; what older senders do not encode is taken as it is."""
+def test_headers_are_unescaped_as_specified(header: bytes, key: str) -> None:
+    """Unquoted, then percent-decoded once. Values of older senders, which do not encode, are accepted."""
     headers = [(name, header if name == b"ce-subject" else value) for name, value in as_headers({})]
     assert [event.key for event in decode_binary(headers).events] == [key]
 
 
 @pytest.mark.parametrize("header", [b"%C0%A0", b"%ff", b"\xff", b"%ED%A0%80", b"%F4%90%80%80", b"%E2%82"])
-def test_headers_that_are_no_utf_8_are_refused(header: bytes) -> None:
-    """Also in attributes that are not used."""
+def test_headers_that_are_not_utf_8_are_refused(header: bytes) -> None:
+    """Also in unused attributes."""
     detail = "the header 'ce-other' is not percent-encoded UTF-8"
     assert fates(decode_binary([*as_headers({}), (b"ce-other", header)])) == [(INVALID, detail)]
 
 
-def test_other_headers_are_no_attributes() -> None:
-    """However they are called, and however often they stand there."""
+def test_other_headers_are_ignored() -> None:
+    """Whatever their names, and however often they occur."""
     others = [
         (b"content-type", b"text/plain"),
         (b"cf-ray", b"x"),
@@ -273,8 +274,8 @@ def test_other_headers_are_no_attributes() -> None:
         (b"{} {}", "JSON is malformed: Extra data: line 1 column 4 (char 3)"),
     ],
 )
-def test_what_is_no_json_is_refused_whole(body: bytes, detail: str) -> None:
-    """Nobody can tell where its events are."""
+def test_invalid_json_refuses_the_body(body: bytes, detail: str) -> None:
+    """It is unknown where its events are."""
     for decode in (decode_structured, lambda body: decode_batch(body, 10)):
         with pytest.raises(ProblemError) as caught:
             decode(body)
@@ -282,22 +283,22 @@ def test_what_is_no_json_is_refused_whole(body: bytes, detail: str) -> None:
 
 
 @pytest.mark.parametrize("body", [as_json({}), b"1", b'"[]"', b"null"])
-def test_a_batch_that_is_no_array_is_refused_whole(body: bytes) -> None:
-    """One event has a media type of its own."""
+def test_a_batch_must_be_an_array(body: bytes) -> None:
+    """A single event has its own media type."""
     with pytest.raises(ProblemError, match="malformed_body: a batch must be a JSON array"):
         decode_batch(body, 10)
 
 
 def test_the_number_of_events_is_limited() -> None:
-    """As many as the setting says pass, good or bad; one more refuses the body."""
+    """Valid and invalid events count; one too many refuses the body."""
     body = b"[" + b",".join([as_json({}), b"1"] * 3) + b"]"
     assert len(decode_batch(body, 6).events) == 3
     with pytest.raises(ProblemError, match="more than 5 events in one body; the setting max_events allows 5"):
         decode_batch(body, 5)
 
 
-def test_names_that_stand_twice_cost_time_in_step_with_their_number() -> None:
-    """An event of very many attributes is refused without holding the process up: four times as long, not sixteen."""
+def test_the_cost_of_repeated_names_is_linear() -> None:
+    """Four times as many attributes take four times as long, not sixteen times."""
 
     def cost(count: int) -> float:
         body = b"{" + b",".join(b'"a%d":1' % number for number in range(count)) + b',"a%d":1}' % (count - 1)
@@ -317,7 +318,7 @@ def test_names_that_stand_twice_cost_time_in_step_with_their_number() -> None:
     | st.lists(scraps | st.dictionaries(st.sampled_from([*EVENT, "time", "x"]), scraps)).map(json.dumps).map(str.encode)
 )
 def test_any_bytes_give_a_body_or_a_problem(body: bytes) -> None:
-    """Nothing else ever comes out of the decoders, and every event has one fate."""
+    """Decoders raise nothing else, and every event is either valid or refused."""
     for decode in (decode_structured, lambda body: decode_batch(body, 5), lambda b: decode_binary([(b"ce-" + b, b)])):
         with suppress(ProblemError):
             decoded = decode(body)

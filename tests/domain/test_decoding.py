@@ -1,4 +1,4 @@
-"""Bodies into events: what is good is taken exactly, what is bad is named by its index."""
+"""Decoding bodies: valid events are decoded exactly, and invalid ones are refused by index."""
 
 import json
 import re
@@ -39,7 +39,7 @@ spaces = st.text(" \t\r\n", max_size=3)
 
 @st.composite
 def spelled(draw: st.DrawFn, text: str) -> str:
-    """A string as JSON, some of its characters escaped that need not be."""
+    """A string as JSON, with some unnecessary escapes."""
     literal = draw(st.lists(st.booleans(), min_size=len(text), max_size=len(text)))
     parts = [
         json.dumps(character, ensure_ascii=False)[1:-1] if keep else escaped(character)
@@ -49,14 +49,14 @@ def spelled(draw: st.DrawFn, text: str) -> str:
 
 
 def escaped(character: str) -> str:
-    """A character as four hexadecimal digits behind a backslash and u, or as two such units."""
+    """A character as one or two Unicode escapes of four hexadecimal digits."""
     units = character.encode("utf-16-be", "surrogatepass")
     return "".join(f"\\u{units[i : i + 2].hex()}" for i in range(0, len(units), 2))
 
 
 @st.composite
 def written(draw: st.DrawFn, fields: list[tuple[str, Any]]) -> str:
-    """An object as JSON: its fields in any order, with any whitespace, spelled in any way."""
+    """An object as JSON, with fields in any order, any whitespace and any escapes."""
     parts = []
     for name, value in draw(st.permutations(fields)):
         text = draw(spelled(value)) if isinstance(value, str) else json.dumps(value)
@@ -65,28 +65,28 @@ def written(draw: st.DrawFn, fields: list[tuple[str, Any]]) -> str:
 
 
 def event_of(fields: Fields) -> Event:
-    """The event that some fields are."""
+    """The event for some fields."""
     read: Fields = {}
     if "time" in fields:
         read["time"] = datetime.fromisoformat(fields["time"])
-    if "metadata" in fields:  # kept as it was written
+    if "metadata" in fields:  # kept as written
         read["metadata"] = msgspec.Raw(json.dumps(fields["metadata"]).encode())
     return Event(**{**fields, **read})
 
 
 def parts(body: Body) -> tuple[list[tuple[int, Event]], list[Rejection]]:
-    """The good events of a body with their indexes, and the bad ones."""
+    """The valid events of a body with their indexes, and the invalid ones."""
     return list(zip(body.indexes, body.events, strict=True)), body.rejections
 
 
 def as_line(text: str) -> bytes:
-    """JSON without line ends; whitespace outside strings may go."""
+    """JSON without line ends."""
     return text.replace("\r", " ").replace("\n", " ").encode()
 
 
 @given(st.data(), st.lists(events, min_size=1, max_size=4))
-def test_what_json_dumps_writes_is_taken_exactly(data: st.DataObject, many: list[Fields]) -> None:
-    """Any whitespace, order and escapes give the very same events: alone, in an array and as NDJSON."""
+def test_valid_json_is_decoded_exactly(data: st.DataObject, many: list[Fields]) -> None:
+    """With any whitespace, order and escapes: alone, in an array and as NDJSON."""
     texts = [data.draw(written(list(fields.items()))) for fields in many]
     expected = [event_of(fields) for fields in many]
 
@@ -96,8 +96,8 @@ def test_what_json_dumps_writes_is_taken_exactly(data: st.DataObject, many: list
 
 
 @given(st.data(), events)
-def test_a_field_that_stands_twice_is_refused(data: st.DataObject, fields: Fields) -> None:
-    """Whichever field, wherever it stands, however it is spelled, and whether its two values differ or not."""
+def test_a_repeated_field_is_refused(data: st.DataObject, fields: Fields) -> None:
+    """Any field, at any position, in any spelling, with equal or different values."""
     name = data.draw(st.sampled_from(sorted(fields)))
     twin = data.draw(
         st.one_of(st.just(fields[name]), events.filter(lambda other: name in other).map(lambda e: e[name]))
@@ -123,8 +123,8 @@ def test_a_field_that_stands_twice_is_refused(data: st.DataObject, fields: Field
         '{"key":"a","type":"like","type":"like"}',
     ],
 )
-def test_no_spelling_hides_a_field_that_stands_twice(text: str) -> None:
-    """Colons in values, offsets without one and escapes in names do not hide it."""
+def test_no_spelling_hides_a_repeated_field(text: str) -> None:
+    """Neither colons in values, nor offsets without one, nor escapes in names."""
     (rejection,) = decode_json(text.encode(), 1).rejections
     assert rejection.code == "field_duplicate"
 
@@ -132,7 +132,7 @@ def test_no_spelling_hides_a_field_that_stands_twice(text: str) -> None:
 @settings(max_examples=500)
 @given(st.binary(max_size=60) | st.text(max_size=40).map(str.encode) | st.from_regex(rb'[\[{"key:a,1}\]\s]{1,30}'))
 def test_any_bytes_give_a_body_or_a_problem(data: bytes) -> None:
-    """Nothing else ever comes out of the decoders, and every event has one fate."""
+    """Decoders raise nothing else, and every event is either valid or refused."""
     for decode in (decode_json, decode_ndjson):
         with suppress(ProblemError):
             body = decode(data, 5)
@@ -141,8 +141,8 @@ def test_any_bytes_give_a_body_or_a_problem(data: bytes) -> None:
 
 
 @given(st.lists(st.recursive(st.none() | st.booleans() | st.floats() | st.text(), st.lists), max_size=6))
-def test_an_array_is_read_if_and_only_if_it_is_json(values: list[Any]) -> None:
-    """What the standard library reads strictly is refused one by one; what it does not is refused whole."""
+def test_an_array_is_decoded_if_and_only_if_it_is_json(values: list[Any]) -> None:
+    """If the standard library accepts it in strict mode, its elements are refused one by one, otherwise the body."""
 
     def no_constant(name: str) -> None:
         raise ValueError(name)
@@ -159,7 +159,7 @@ def test_an_array_is_read_if_and_only_if_it_is_json(values: list[Any]) -> None:
 
 @pytest.mark.parametrize("line", [b'{"key":"a"}', b'{"key":1}', b'{"key":"a","key":"b"}'])
 def test_the_number_of_events_is_limited(line: bytes) -> None:
-    """As many as the setting says pass; one more refuses the body, good or bad as its events may be."""
+    """Valid and invalid events count; one too many refuses the body."""
     array, lines = b"[" + b",".join([line] * 6) + b"]", b"\n".join([line] * 6)
     for body in (decode_json(array, 6), decode_ndjson(lines, 6)):
         assert len(body.events) + len(body.rejections) == 6
@@ -170,14 +170,14 @@ def test_the_number_of_events_is_limited(line: bytes) -> None:
 
 
 def test_blank_lines_have_no_index() -> None:
-    """NDJSON may end with a line end, have empty lines, and Windows' line ends."""
+    """NDJSON may end with a line end, have empty lines, and use CR LF."""
     body = decode_ndjson(b'\n{"key":"a"}\r\n  \t\r\n{"key":1}\n\n{"key":"b"}\n', 3)
     assert list(body.indexes) == [0, 2]
     assert [rejection.index for rejection in body.rejections] == [1]
 
 
-def test_a_bad_array_costs_time_in_step_with_its_size() -> None:
-    """An array of very many bad events is refused without holding the process up: four times as long, not sixteen."""
+def test_the_cost_of_invalid_elements_is_linear() -> None:
+    """Four times as many elements take four times as long, not sixteen times."""
 
     def cost(count: int) -> float:
         body = b"[" + b"1," * count + b"1]"
@@ -201,8 +201,8 @@ def test_a_bad_array_costs_time_in_step_with_its_size() -> None:
         ("1969-12-31T23:59:59.5Z", -int(NOON.timestamp() * 1000) - 500),
     ],
 )
-def test_times_are_cut_to_milliseconds(time_text: str, milliseconds: int) -> None:
-    """RFC 3339 in any zone; a part of a millisecond is dropped downwards."""
+def test_times_are_rounded_down_to_milliseconds(time_text: str, milliseconds: int) -> None:
+    """RFC 3339 in any zone."""
     (event,) = decode_json(json.dumps({"key": "a", "time": time_text}).encode(), 1).events
     assert entry_of(event) == make_entry("a", 1, int(NOON.timestamp() * 1000) + milliseconds)
 
@@ -214,6 +214,6 @@ def test_times_are_cut_to_milliseconds(time_text: str, milliseconds: int) -> Non
      "+12026-11-21T12:00:00Z"],
 )  # fmt: skip
 def test_a_time_that_is_not_rfc_3339_is_refused(time_text: str) -> None:
-    """A time without a zone says nothing, and a day that does not exist has no slot."""
+    """For example, a time without a zone, or a day that does not exist."""
     (rejection,) = decode_json(json.dumps({"key": "a", "time": time_text}).encode(), 1).rejections
     assert (rejection.code, rejection.detail[-11:]) == ("event_invalid", "at `$.time`")

@@ -6,8 +6,8 @@ from msgspec import UNSET
 from live.domain.event import MAX_KEY_BYTES, Event, entry_of, key_fault, make_entry
 
 
-def test_what_an_event_leaves_out_has_a_default() -> None:
-    """A like of one, at no time of its own."""
+def test_omitted_fields_have_defaults() -> None:
+    """An amount of one, and no time."""
     assert entry_of(Event(key="a")) == make_entry("a", 1, None)
     assert entry_of(Event(key="a", amount=0)) == make_entry("a", 0, None)
     assert Event(key="a").type is UNSET
@@ -18,8 +18,8 @@ def test_what_an_event_leaves_out_has_a_default() -> None:
     ["a", " ", "/", "</script>", "a\u00e9", "你好", "😀", "👩\u200d🚀", "\u0645\u06cc\u200c\u062e", "\u00a0",
      "a" * MAX_KEY_BYTES, "é" * (MAX_KEY_BYTES // 2)],
 )  # fmt: skip
-def test_a_key_is_any_text_that_people_write(key: str) -> None:
-    """The joiners that emoji and some scripts need are no control characters."""
+def test_a_key_may_be_any_text(key: str) -> None:
+    """The joiners that emoji and some scripts need are not control characters."""
     assert key_fault(key) is None
 
 
@@ -44,6 +44,6 @@ def test_a_key_is_any_text_that_people_write(key: str) -> None:
         ("\u212b", "key is not in Unicode normalization form NFC"),
     ],
 )
-def test_a_key_that_misleads_is_refused(key: str, fault: str) -> None:
-    """What is invisible, turns text round or has a twin that looks the same can't be a key."""
+def test_a_misleading_key_is_refused(key: str, fault: str) -> None:
+    """Invisible characters, characters that change the direction of text, and other forms of the same text."""
     assert key_fault(key) == fault

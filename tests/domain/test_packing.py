@@ -1,4 +1,4 @@
-"""Packed scores: what is packed is unpacked, and scores compare as the fields do one after another."""
+"""Packed scores can be unpacked, and compare like their fields one after another."""
 
 from collections.abc import Mapping
 from itertools import product
@@ -31,7 +31,7 @@ def packings(draw: st.DrawFn, most_values: int = MAX_VALUES) -> Packing:
 
 
 def values_for(packing: Packing) -> st.SearchStrategy[dict[str, int]]:
-    """A value for each field, often at an end of its range."""
+    """A value for each field, often at the end of its range."""
     return st.fixed_dictionaries(
         {
             field.name: st.sampled_from([field.low, field.high]) | st.integers(field.low, field.high)
@@ -41,12 +41,12 @@ def values_for(packing: Packing) -> st.SearchStrategy[dict[str, int]]:
 
 
 def directed(packing: Packing, values: Mapping[str, int]) -> tuple[int, ...]:
-    """What is compared: each field with the sign of its direction, the higher the better."""
+    """The values to compare: higher is better."""
     return tuple(values[field.name] * (1 if field.sort_order == "desc" else -1) for field in packing.fields)
 
 
 def test_a_score_is_a_number_in_mixed_radix() -> None:
-    """More levels are ahead; among equals fewer revives, then less time."""
+    """More levels are ahead; then fewer revives, then less time."""
     assert GAME.count == 100 * 100 * 10_000
     assert GAME.pack({"levels": 0, "revives": 99, "time": 9_999}) == 0
     assert GAME.pack({"levels": 0, "revives": 99, "time": 9_998}) == 1
@@ -56,8 +56,8 @@ def test_a_score_is_a_number_in_mixed_radix() -> None:
 
 
 @given(st.data())
-def test_what_is_packed_is_unpacked(data: st.DataObject) -> None:
-    """The values come back, in the order of the fields, and the score is one that a double holds."""
+def test_packed_values_can_be_unpacked(data: st.DataObject) -> None:
+    """In the order of the fields; a double can hold the score."""
     packing = data.draw(packings())
     values = data.draw(values_for(packing))
     score = packing.pack(values)
@@ -68,38 +68,38 @@ def test_what_is_packed_is_unpacked(data: st.DataObject) -> None:
 
 
 @given(st.data())
-def test_what_is_unpacked_is_packed(data: st.DataObject) -> None:
-    """Every score in the range is that of some values: none is wasted."""
+def test_unpacked_scores_can_be_packed(data: st.DataObject) -> None:
+    """Every score in the range has values: none is wasted."""
     packing = data.draw(packings())
     score = data.draw(st.sampled_from([0, packing.count - 1]) | st.integers(0, packing.count - 1))
     assert packing.pack(packing.unpack(score)) == score
 
 
 @given(st.data())
-def test_scores_compare_as_the_fields_do(data: st.DataObject) -> None:
-    """One after another, each in its own direction."""
+def test_scores_compare_like_their_fields(data: st.DataObject) -> None:
+    """One field after another, each in its direction."""
     packing = data.draw(packings())
     one = data.draw(values_for(packing))
     other = one | data.draw(st.sampled_from([{}, data.draw(values_for(packing))]))
     name = data.draw(st.sampled_from(packing.fields)).name
-    other[name] = data.draw(values_for(packing))[name]  # often the only one that differs
+    other[name] = data.draw(values_for(packing))[name]  # often the only difference
     score, other_score = packing.pack(one), packing.pack(other)
     assert (score < other_score) == (directed(packing, one) < directed(packing, other))
     assert (score == other_score) == (one == other)
 
 
 @given(packings(most_values=1000))
-def test_all_values_make_all_scores(packing: Packing) -> None:
-    """From the worst to the best they are 0, 1, 2 and so on."""
+def test_all_values_give_all_scores(packing: Packing) -> None:
+    """From worst to best they are 0, 1, 2 and so on."""
     names = [field.name for field in packing.fields]
     ranges = [range(field.low, field.high + 1) for field in packing.fields]
-    everything = [dict(zip(names, values, strict=True)) for values in product(*ranges)]
-    everything.sort(key=lambda values: directed(packing, values))
-    assert [packing.pack(values) for values in everything] == list(range(packing.count))
+    all_values = [dict(zip(names, values, strict=True)) for values in product(*ranges)]
+    all_values.sort(key=lambda values: directed(packing, values))
+    assert [packing.pack(values) for values in all_values] == list(range(packing.count))
 
 
-def test_two_to_the_53_values_are_the_most() -> None:
-    """One more is refused, with the arithmetic."""
+def test_a_score_has_at_most_2_to_the_53_values() -> None:
+    """More are refused, with the calculation."""
     half = Field("half", "desc", -1, 2**52 - 2)
     assert Packing((half, Field("side", "asc", 0, 1))).count == 2**53
     with pytest.raises(ValueError, match="takes") as caught:
@@ -116,8 +116,8 @@ def test_two_to_the_53_values_are_the_most() -> None:
     )
 
 
-def test_fields_that_one_score_can_not_tell_apart_are_refused() -> None:
-    """There is a field, and each has a name of its own."""
+def test_ambiguous_fields_are_refused() -> None:
+    """There must be a field, and names must be unique."""
     with pytest.raises(ValueError, match=r"^no fields$"):
         Packing(())
     with pytest.raises(ValueError, match=r"^field levels is repeated$"):
@@ -132,8 +132,8 @@ def test_a_field_has_a_plain_name(name: str) -> None:
     assert str(caught.value) == f"the field {name!r} does not match ^[a-z][a-z0-9_]{{0,63}}$"
 
 
-def test_a_field_goes_from_low_to_high() -> None:
-    """One value is enough; none is refused."""
+def test_a_field_has_a_range() -> None:
+    """A range of one value is enough; an empty one is refused."""
     assert Packing((Field("only", "asc", 7, 7),)).pack({"only": 7}) == 0
     with pytest.raises(ValueError, match=r"^the field time 8\.\.7 is empty: its minimum is above its maximum$"):
         Field("time", "asc", 8, 7)
@@ -142,14 +142,14 @@ def test_a_field_goes_from_low_to_high() -> None:
 @pytest.mark.parametrize("value", [-1, 100, 10**400, True, False, 1.0, float("nan"), "1", None])
 @pytest.mark.parametrize("field", [LEVELS, REVIVES])
 def test_a_value_out_of_range_is_refused(field: Field, value: Any) -> None:
-    """The message names the field and its range; bools and floats are no whole numbers."""
+    """The message names the field and its range. Booleans and floats are not whole numbers."""
     values = {"levels": 1, "revives": 1, "time": 1, field.name: value}
     with pytest.raises(ValueError, match=f"^{field.name} is not a whole number from 0 to 99$"):
         GAME.pack(values)
 
 
-def test_all_fields_are_needed_and_no_other() -> None:
-    """The message names the field, and says what there is."""
+def test_all_fields_are_required_and_no_others() -> None:
+    """The message names the field and the known ones."""
     with pytest.raises(ValueError, match=r"^time is missing; expected a whole number from 0 to 9999$"):
         GAME.pack({"levels": 1, "revives": 1})
     with pytest.raises(ValueError, match=r"^levels is missing; expected a whole number from 0 to 99$"):
@@ -160,13 +160,13 @@ def test_all_fields_are_needed_and_no_other() -> None:
 
 
 @pytest.mark.parametrize("score", [-1, GAME.count, 2**60])
-def test_what_is_no_score_is_not_unpacked(score: int) -> None:
-    """Nothing is made up for a score that no values have."""
+def test_an_invalid_score_is_not_unpacked(score: int) -> None:
+    """It has no values."""
     with pytest.raises(ValueError, match=f"^{score} is not a score of these fields, which go from 0 to 99999999$"):
         GAME.unpack(score)
 
 
 def test_packings_are_values() -> None:
-    """They compare and hash by what they say, and can be read from a file."""
+    """They are equal and hash equally if their fields are equal, and can be read from a file."""
     assert msgspec.convert(msgspec.to_builtins(GAME), Packing) == GAME
     assert len({GAME, Packing((LEVELS, REVIVES, TIME)), Packing((REVIVES, LEVELS, TIME))}) == 2

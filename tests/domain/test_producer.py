@@ -1,4 +1,4 @@
-"""Producers: what a key is, what it proves, and what it is for."""
+"""Producers and API keys: their form, what they identify, and what they permit."""
 
 import hashlib
 import time
@@ -33,8 +33,8 @@ def record(**scope: Any) -> Record:
     return with_secret(None, "shop", Scope(**scope), OLD, 100)
 
 
-def test_a_secret_is_long_and_never_twice_the_same() -> None:
-    """256 bits, in characters that a header takes as they are."""
+def test_secrets_are_long_and_unique() -> None:
+    """They have 256 bits, in characters that are valid in a header."""
     made = {new_secret() for _ in range(100)}
     assert len(made) == 100
     for secret in made:
@@ -63,20 +63,20 @@ def test_a_secret_is_long_and_never_twice_the_same() -> None:
         (b"", None),
     ],
 )
-def test_what_a_header_says(header: bytes, parsed: tuple[str, bytes] | None) -> None:
-    """Scheme in any case, an id, a dot, a secret; anything else says nothing."""
+def test_parsing_an_authorization_header(header: bytes, parsed: tuple[str, bytes] | None) -> None:
+    """The scheme in any case, an id, a dot and a secret; anything else is invalid."""
     assert parse_bearer(header) == parsed
 
 
 @given(st.binary(max_size=400))
-def test_any_header_is_taken_apart_or_not(header: bytes) -> None:
-    """Whatever bytes come, no exception does."""
+def test_any_header_can_be_parsed(header: bytes) -> None:
+    """No bytes raise an exception."""
     parse_bearer(header)
     parse_bearer(b"Bearer " + header)
 
 
-def test_a_secret_matches_its_own_digest_only() -> None:
-    """In whichever place it stands."""
+def test_a_secret_matches_only_its_own_digest() -> None:
+    """At any position."""
     assert matches((OLD, NEW), b"old")
     assert matches((OLD, NEW), b"new")
     assert not matches((OLD, NEW), b"other")
@@ -85,7 +85,7 @@ def test_a_secret_matches_its_own_digest_only() -> None:
 
 
 class Watched(list[bytes]):
-    """Digests that know how many of them were looked at."""
+    """Digests that count how many of them were compared."""
 
     looked = 0
 
@@ -98,20 +98,20 @@ class Watched(list[bytes]):
 @pytest.mark.parametrize("digests", [(OLD, NEW), NO_DIGESTS, record().digests])
 @pytest.mark.parametrize("secret", [b"old", b"new", b"other", b""])
 def test_every_digest_is_compared(digests: tuple[bytes, ...], secret: bytes) -> None:
-    """As many for a hit in the first place as for a miss, and for a producer that does not exist."""
+    """As many for a match in the first place as for no match, and for an unknown producer."""
     watched = Watched(digests)
     matches(watched, secret)
     assert watched.looked == producers.MOST_SECRETS
 
 
-def test_the_comparison_is_the_one_in_constant_time() -> None:
-    """`==` would say of text that it is no digest; `hmac.compare_digest` does not compare it with bytes."""
+def test_the_comparison_takes_constant_time() -> None:
+    """`==` would accept text and return False; `hmac.compare_digest` refuses to compare it with bytes."""
     with pytest.raises(TypeError):
         matches(["no bytes"], b"old")  # type: ignore[list-item]
 
 
-def test_the_time_tells_nothing_about_the_producer() -> None:
-    """A match against nobody takes as long as one against a producer, within what a busy machine allows."""
+def test_the_time_does_not_reveal_whether_a_producer_exists() -> None:
+    """An unknown producer takes as long as a known one, within the tolerance of a busy machine."""
 
     def shortest(digests: tuple[bytes, ...], secret: bytes) -> float:
         times = []
@@ -125,8 +125,8 @@ def test_the_time_tells_nothing_about_the_producer() -> None:
     assert 0.5 < nobody / somebody < 2
 
 
-def test_a_producer_has_two_secrets_at_most() -> None:
-    """The second is there to change over; a third is refused, with what to do."""
+def test_a_producer_has_at_most_two_secrets() -> None:
+    """The second is for changing the API key. A third is refused, with advice."""
     both = with_secret(record(), "shop", Scope(), NEW, 200)
     assert [secret.digest for secret in both.secrets] == [OLD, NEW] == list(both.digests)
     assert [secret.created for secret in both.secrets] == [100, 200]
@@ -134,20 +134,20 @@ def test_a_producer_has_two_secrets_at_most() -> None:
         with_secret(both, "shop", Scope(), digest_of(b"third"), 300)
 
 
-def test_one_secret_is_revoked_by_its_fingerprint() -> None:
-    """The other stays; when the last one goes, the producer is revoked; it stays on record and may return."""
+def test_a_secret_is_revoked_by_its_fingerprint() -> None:
+    """The other one stays. Without secrets the producer is revoked, but its record stays and can get new secrets."""
     both = with_secret(record(), "shop", Scope(), NEW, 200)
     kept = without_secret(both, "shop", both.secrets[0].fingerprint, 300)
     assert ([secret.digest for secret in kept.secrets], kept.revoked) == ([NEW], None)
-    out = without_secret(kept, "shop", kept.secrets[0].fingerprint, 400)
-    assert (out.secrets, out.revoked, out.digests) == ((), 400, NO_DIGESTS)
-    assert without_secret(out, "shop", None, 500).revoked == 400
-    back = with_secret(out, "shop", Scope(), NEW, 600)
+    revoked = without_secret(kept, "shop", kept.secrets[0].fingerprint, 400)
+    assert (revoked.secrets, revoked.revoked, revoked.digests) == ((), 400, NO_DIGESTS)
+    assert without_secret(revoked, "shop", None, 500).revoked == 400
+    back = with_secret(revoked, "shop", Scope(), NEW, 600)
     assert (len(back.secrets), back.revoked, back.created) == (1, None, 100)
 
 
-def test_what_can_not_be_revoked_is_told() -> None:
-    """An unknown producer, an unknown fingerprint."""
+def test_revoking_an_unknown_secret_is_refused() -> None:
+    """Also for an unknown producer."""
     with pytest.raises(SetupError, match="there is no producer 'shop'"):
         without_secret(None, "shop", None, 1)
     with pytest.raises(SetupError, match=f"no secret 'x'; its valid secrets: {record().secrets[0].fingerprint}"):
@@ -155,30 +155,30 @@ def test_what_can_not_be_revoked_is_told() -> None:
 
 
 @pytest.mark.parametrize("producer", ["", "Shop", "-a", "a.b", "a" * 65, "a\n", "é", ":version"])
-def test_an_id_is_plain(producer: str) -> None:
-    """It stands in headers, in keys of the store and in file names."""
+def test_a_producer_id_has_a_restricted_form(producer: str) -> None:
+    """It is used in headers, store keys and file names."""
     with pytest.raises(SetupError, match="does not match"):
         with_secret(None, producer, Scope(), OLD, 1)
 
 
-def test_what_is_said_replaces_what_was_said_before() -> None:
-    """What is not said stays."""
+def test_a_new_scope_replaces_given_fields() -> None:
+    """Other fields stay."""
     first = record(boards=("a", "b"), rate=5.0)
     second = with_secret(first, "shop", Scope(rate=7.0, verbs=("admin",)), NEW, 2)
     assert (second.boards, second.rate, second.verbs) == (("a", "b"), 7.0, ("admin",))
     assert with_secret(first, "shop", Scope(boards=None), NEW, 2).boards is None
 
 
-def test_a_fingerprint_tells_no_digest() -> None:
-    """It is no part of what is kept, nor of the secret."""
+def test_a_fingerprint_does_not_reveal_the_digest() -> None:
+    """It is part of neither the digest nor the secret."""
     secret = record().secrets[0]
     assert len(secret.fingerprint) == 8
     assert secret.fingerprint not in OLD.hex()
     assert secret.fingerprint not in hashlib.sha256(OLD).hexdigest()
 
 
-def test_a_record_survives_the_store() -> None:
-    """As JSON and back."""
+def test_a_record_can_be_stored() -> None:
+    """As JSON."""
     full = with_secret(record(boards=("a",), rate=1.5, burst=3), "shop", Scope(), NEW, 2)
     assert msgspec.json.decode(msgspec.json.encode(full), type=Record) == full
 
@@ -188,14 +188,14 @@ def test_a_record_survives_the_store() -> None:
     [({}, 100.0, 7), ({"rate": 10.0}, 10.0, 20), ({"rate": 0.1}, 0.1, 1), ({"burst": 3}, 100.0, 3),
      ({"rate": 0.0}, 0.0, 7), ({"rate": 10.0, "burst": 1}, 10.0, 1)],
 )  # fmt: skip
-def test_a_rate_of_its_own_brings_a_burst_of_two_seconds(scope: dict[str, Any], rate: float, burst: int) -> None:
-    """Unless it has its own burst; without either it has the defaults."""
+def test_a_producers_own_rate_sets_a_burst_of_two_seconds(scope: dict[str, Any], rate: float, burst: int) -> None:
+    """Unless it has its own burst. Without either, the defaults apply."""
     producer = record(**scope).producer(100.0, 7)
     assert (producer.id, producer.rate, producer.burst, producer.rate_key) == ("shop", rate, burst, "shop")
 
 
-def test_a_key_is_for_its_boards_and_verbs() -> None:
-    """Others are refused: a board event by event, a verb as a whole."""
+def test_an_api_key_permits_its_boards_and_verbs() -> None:
+    """Other boards are refused by event, other verbs as a whole."""
     limited = record(boards=("a",)).producer(1, 1)
     assert (limited.refusal("a"), limited.refusal("b")) == (None, "board_forbidden")
     assert record().producer(1, 1).refusal("b") is None
@@ -205,8 +205,8 @@ def test_a_key_is_for_its_boards_and_verbs() -> None:
     assert (caught.value.code, caught.value.detail) == ("scope_forbidden", "the API key permits post, not admin")
 
 
-def test_an_anonymous_producer_is_its_address() -> None:
-    """In IPv6 its site; nothing of it stands in the key as it came."""
+def test_an_anonymous_producer_is_identified_by_its_address() -> None:
+    """For IPv6 by its /64 network. Its store key contains only a digest."""
     keys = {
         name: anonymous(address, 1, 1).rate_key
         for name, address in {

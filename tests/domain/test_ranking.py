@@ -1,4 +1,4 @@
-"""The difference between two tops, and how it is applied: one is the inverse of the other."""
+"""The difference between two tops, and applying it."""
 
 from collections.abc import Mapping, Sequence
 from typing import get_args
@@ -15,7 +15,7 @@ KINDS: tuple[Ranks, ...] = get_args(Ranks)
 kinds = st.sampled_from(KINDS)
 scores = st.dictionaries(st.sampled_from("abcdefghijkl"), st.integers(-3, 3), max_size=12)
 sizes = st.integers(0, 12)
-# Tops in any order, as ties by time give them: the scores fall, and equal ones come as they like.
+# Tops with ties by time: scores fall, and equal scores come in any order.
 orders = st.lists(
     st.tuples(st.sampled_from("abcdefgh"), st.integers(0, 2), st.sampled_from([UNSET, b"{}", b"[]"])),
     max_size=8,
@@ -24,13 +24,13 @@ orders = st.lists(
 
 
 def top(board: Mapping[str, int], size: int = 100) -> list[Record]:
-    """The first records of a board, as the ledger orders them."""
+    """The first records of a board in the order of the ledger."""
     ordered = sorted(board.items(), key=lambda item: (-item[1], item[0].encode()))
     return [Record(key, score, rank) for rank, (key, score) in enumerate(ordered[:size], 1)]
 
 
 def in_order(rows: Sequence[tuple[str, int, object]], ranks: Ranks) -> list[Record]:
-    """The records of a board whose equal scores stand as they were given, with metadata."""
+    """The records of a board with metadata; equal scores keep the given order."""
     ordered = sorted(rows, key=lambda row: -row[1])
     records = [
         Record(key, score, 0, {"n": score}, msgspec.Raw(text) if isinstance(text, bytes) else UNSET)
@@ -40,17 +40,17 @@ def in_order(rows: Sequence[tuple[str, int, object]], ranks: Ranks) -> list[Reco
 
 
 @given(orders, orders, sizes, kinds)
-def test_any_order_of_equal_scores_can_be_turned_into_any_other(
+def test_any_order_of_equal_scores_can_become_any_other(
     old: list[tuple[str, int, object]], new: list[tuple[str, int, object]], size: int, ranks: Ranks
 ) -> None:
-    """Places that change without a score, metadata that change without a place, in each kind of ranks."""
+    """Ranks can change without a score, and metadata without a rank, in each kind of ranks."""
     before, after = in_order(old, ranks)[:size], in_order(new, ranks)[:size]
     assert apply(before, *diff(before, after), ranks) == after
 
 
 @given(st.permutations("abcdef"), st.permutations("abcdef"))
-def test_the_fewest_records_change_places(old: list[str], new: list[str]) -> None:
-    """What stays is the longest run that stands in both orders: checked against every choice of keys."""
+def test_the_fewest_records_are_sent(old: list[str], new: list[str]) -> None:
+    """The longest common order of both tops is not sent; checked against every subset."""
     before, after = (in_order([(key, 1, UNSET) for key in keys], "ordinal") for keys in (old, new))
     changed, removed = diff(before, after)
     longest = max(
@@ -65,14 +65,14 @@ def test_the_fewest_records_change_places(old: list[str], new: list[str]) -> Non
 
 @given(scores, scores, sizes)
 def test_applying_a_difference_gives_the_new_top(old: dict[str, int], new: dict[str, int], size: int) -> None:
-    """Any two tops of any size, whatever came, left, moved or slid."""
+    """For any two tops of any size."""
     before, after = top(old, size), top(new, size)
     assert apply(before, *diff(before, after)) == after
 
 
 @given(st.lists(scores, max_size=6), sizes)
 def test_differences_can_be_applied_one_after_another(boards: list[dict[str, int]], size: int) -> None:
-    """A viewer that never asks again holds the last top."""
+    """A viewer that applies every difference holds the last top."""
     held: list[Record] = []
     for board, following in zip([{}, *boards], boards, strict=False):
         held = apply(held, *diff(top(board, size), top(following, size)))
@@ -80,8 +80,8 @@ def test_differences_can_be_applied_one_after_another(boards: list[dict[str, int
 
 
 @given(scores, scores, sizes)
-def test_a_difference_names_only_what_changed(old: dict[str, int], new: dict[str, int], size: int) -> None:
-    """A record that keeps its score, and stays in the top, never travels."""
+def test_a_difference_contains_only_changes(old: dict[str, int], new: dict[str, int], size: int) -> None:
+    """A record that keeps its score and stays in the top is not sent."""
     before, after = top(old, size), top(new, size)
     changed, removed = diff(before, after)
     kept = {(record.key, record.score) for record in before} & {(record.key, record.score) for record in after}
@@ -103,29 +103,29 @@ def test_a_difference_names_only_what_changed(old: dict[str, int], new: dict[str
     ],
     ids=["nothing", "same", "comes", "leaves", "overtakes", "slides up", "slides down", "swaps"],
 )
-def test_a_record_that_slides_does_not_travel(
+def test_a_record_that_only_changes_its_rank_is_not_sent(
     old: dict[str, int], new: dict[str, int], changed: list[tuple[str, int, int]], removed: list[str]
 ) -> None:
-    """The new rank of what kept its score follows from the others."""
+    """Its new rank follows from the others."""
     assert diff(top(old), top(new)) == ([Record(*row) for row in changed], removed)
     assert apply(top(old), *diff(top(old), top(new))) == top(new)
 
 
-def test_a_record_that_slides_into_a_cut_top_travels() -> None:
-    """When the first of three leaves a top of two, the third comes in from below."""
+def test_a_record_that_enters_a_limited_top_is_sent() -> None:
+    """When the first of three leaves a top of two, the third enters from below."""
     before, after = top({"a": 3, "b": 2, "c": 1}, 2), top({"b": 2, "c": 1}, 2)
     assert diff(before, after) == ([Record("c", 1, 2)], ["a"])
 
 
-def test_applying_changes_neither_top_nor_difference() -> None:
+def test_applying_a_difference_modifies_nothing() -> None:
     """One update is applied to the tops of many viewers."""
     before, changed, removed = top({"a": 2, "b": 1}), [Record("c", 3, 1)], ["b"]
     apply(before, changed, removed)
     assert (before, changed, removed) == (top({"a": 2, "b": 1}), [Record("c", 3, 1)], ["b"])
 
 
-def test_what_is_said_of_a_record_travels_with_it() -> None:
-    """New metadata are a change; the fields follow the score."""
+def test_new_metadata_is_a_change() -> None:
+    """Fields follow from the score."""
     old = [Record("a", 2, 1, {"x": 2}, msgspec.Raw(b'{"v":1}')), Record("b", 1, 2)]
     new = [Record("a", 2, 1, {"x": 2}, msgspec.Raw(b'{"v":2}')), Record("b", 1, 2)]
     assert diff(old, new) == ([new[0]], [])
@@ -144,14 +144,16 @@ RANKED = [
 
 
 @pytest.mark.parametrize(("ranks", "values", "expected"), RANKED)
-def test_equal_scores_share_a_rank_as_the_board_says(ranks: Ranks, values: list[int], expected: list[int]) -> None:
-    """1 2 3 4, 1 2 2 3 or 1 2 2 4, whichever way the scores go."""
+def test_equal_scores_share_ranks_by_the_kind_of_the_board(
+    ranks: Ranks, values: list[int], expected: list[int]
+) -> None:
+    """1 2 3 4, 1 2 2 3 or 1 2 2 4, in either sort order."""
     assert ranks_of(values, 1, 0, ranks) == expected
 
 
 @given(st.lists(st.integers(0, 4), max_size=12), kinds, st.data())
-def test_a_page_is_ranked_as_the_whole(values: list[int], ranks: Ranks, data: st.DataObject) -> None:
-    """Wherever it begins, within a run of equal scores too, given the rank of its first record."""
+def test_the_ranks_of_a_page_match_those_of_the_board(values: list[int], ranks: Ranks, data: st.DataObject) -> None:
+    """Wherever the page begins, also between equal scores, given the rank of its first record."""
     values.sort(reverse=True)
     whole = ranks_of(values, 1, 0, ranks)
     start = data.draw(st.integers(0, len(values)))
@@ -159,8 +161,8 @@ def test_a_page_is_ranked_as_the_whole(values: list[int], ranks: Ranks, data: st
     assert ranks_of(values[start:], first, start, ranks) == whole[start:]
 
 
-def test_a_record_tells_its_position_where_the_rank_does_not() -> None:
-    """Without shared ranks nothing more travels."""
+def test_a_record_has_a_position_if_its_rank_differs() -> None:
+    """Without shared ranks, nothing more is sent."""
     records = [Record("a", 5, 0), Record("b", 5, 0), Record("c", 3, 0)]
     assert with_ranks(records, "ordinal") == [Record("a", 5, 1), Record("b", 5, 2), Record("c", 3, 3)]
     competition = with_ranks(records, "competition")
@@ -171,8 +173,8 @@ def test_a_record_tells_its_position_where_the_rank_does_not() -> None:
     assert (position(3, 3), position(2, 3)) == (UNSET, 3)
 
 
-def test_the_top_of_a_page_ends_where_a_walk_goes_on() -> None:
-    """The names go with the records, so that the position of the last is that of the last that is left."""
+def test_a_part_of_a_page_has_its_own_last_position() -> None:
+    """A walk can continue after the last record of the part."""
     records = tuple(Record(key, score, rank) for rank, (key, score) in enumerate([("a", 5), ("b", 4), ("c", 4)], 1))
     names = (b"1a", b"2b", b"3c")
     page = Page(epoch="e", offset=1, rank_count=3, total_score=13, start=0, records=records, names=names)

@@ -1,4 +1,4 @@
-"""Windows and slots: durations are read exactly, and each time falls into the slot that its window says."""
+"""Windows and slots: durations are parsed exactly, and each time belongs to the right slot of its window."""
 
 from fractions import Fraction
 from typing import Any
@@ -19,13 +19,13 @@ UNITS = {"ms": Fraction(1, 1000), "s": Fraction(1), "m": Fraction(60), "h": Frac
      ("1.1h", 3960), ("0.001s", 0.001), ("999999999d", 86_399_999_913_600)],
 )  # fmt: skip
 def test_a_duration_is_a_number_and_a_unit(text: str, seconds: float) -> None:
-    """Every unit is read, with up to three places behind the point."""
+    """In every unit, with up to three decimals."""
     assert parse_duration(text) == seconds
 
 
 @given(st.integers(0, 10**12 - 1), st.sampled_from(sorted(UNITS)))
-def test_a_duration_is_exact(thousandths: int, unit: str) -> None:
-    """What is read is the float next to what is written, not the outcome of float arithmetic."""
+def test_a_duration_is_parsed_exactly(thousandths: int, unit: str) -> None:
+    """The result is the nearest float, without errors of float arithmetic."""
     whole, rest = divmod(thousandths, 1000)
     assert parse_duration(f"{whole}.{rest:03}{unit}") == float(Fraction(thousandths, 1000) * UNITS[unit])
 
@@ -35,15 +35,15 @@ def test_a_duration_is_exact(thousandths: int, unit: str) -> None:
     ["", "1", "h", "1 h", " 1h", "1h ", "1h\n", "-1h", "+1h", "1,5h", "1.h", ".5h", "1.2345s", "1e3s", "1h30m", "1H",
      "1w", "\u0661h", "9999999999s", "infs", "nans"],
 )  # fmt: skip
-def test_anything_else_is_no_duration(text: str) -> None:
-    """The message names what was written, and shows how to write it."""
+def test_invalid_durations_are_refused(text: str) -> None:
+    """The message shows the text and the expected form."""
     with pytest.raises(ValueError, match="is not a duration; expected a number and ms, s, m, h or d") as caught:
         parse_duration(text)
     assert repr(text) in str(caught.value)
 
 
-def test_a_rolling_window_is_written_as_two_durations() -> None:
-    """Both are whole seconds, in any unit."""
+def test_a_rolling_window_has_two_durations() -> None:
+    """Both in whole seconds, in any unit."""
     assert Rolling.parse("24h", "1h") == Rolling(86_400, 3600)
     assert Rolling.parse("1.5m", "30s") == Rolling(90, 30)
     assert Rolling.parse("1s", "1000ms") == Rolling(1, 1)
@@ -61,8 +61,8 @@ def test_a_rolling_window_is_written_as_two_durations() -> None:
         ("a day", "1h", "'a day' is not a duration"),
     ],
 )
-def test_a_window_that_can_not_be_cut_into_slots_is_refused(rolling: str, slot: str, message: str) -> None:
-    """Only lengths on which the arithmetic is exact are taken, and the message says which is wrong."""
+def test_a_window_must_be_a_multiple_of_its_slot(rolling: str, slot: str, message: str) -> None:
+    """And both must be whole seconds. The message names the invalid value."""
     with pytest.raises(ValueError, match=message):
         Rolling.parse(rolling, slot)
 
@@ -70,14 +70,14 @@ def test_a_window_that_can_not_be_cut_into_slots_is_refused(rolling: str, slot: 
 @pytest.mark.parametrize(
     ("seconds", "start"), [(0, 0), (3599, 0), (3600, 3600), (-1, -3600), (-3600, -3600), (-3601, -7200)]
 )
-def test_a_slot_is_named_by_its_start(seconds: int, start: int) -> None:
-    """Times before 1970 have slots like any other."""
+def test_a_slot_is_identified_by_its_start(seconds: int, start: int) -> None:
+    """Also before 1970."""
     assert Rolling(86_400, 3600).slot_at(seconds) == Slot(start, start + 3600)
 
 
 @given(st.integers(1, 10_000), st.integers(1, 50), st.integers(-(10**11), 10**11))
 def test_slots_tile_time(length: int, slots: int, seconds: int) -> None:
-    """Every time falls into the one slot that begins at or before it and ends after it."""
+    """Every time belongs to exactly one slot."""
     window = Rolling(length * slots, length)
     start, end = window.slot_at(seconds)
     assert start <= seconds < end == start + length
@@ -88,15 +88,15 @@ def test_slots_tile_time(length: int, slots: int, seconds: int) -> None:
 def test_a_slot_counts_while_any_part_of_it_is_inside_the_window(
     length: int, slots: int, now: int, distance: int
 ) -> None:
-    """I2 as it is written: slot `s` of length `L` is live at `t` while `s + L > t - window`."""
+    """I2: slot `s` of length `L` is live at `t` while `s + L > t - window`."""
     window = Rolling(length * slots, length)
     current = window.slot_at(now).start
     slot = current + distance * length
     assert (slot >= window.oldest(current)) == (slot + length > now - window.length)
 
 
-def test_a_sliding_window_is_written_as_one_duration() -> None:
-    """Whole seconds, and at least one."""
+def test_a_sliding_window_has_one_duration() -> None:
+    """In whole seconds, at least one."""
     assert Sliding.parse("3h") == Sliding(10_800)
     with pytest.raises(ValueError, match="a window must be at least 1s"):
         Sliding.parse("0s")
@@ -106,14 +106,14 @@ def test_a_sliding_window_is_written_as_one_duration() -> None:
 
 @pytest.mark.parametrize("window", [Sliding(3600), Forever()])
 @pytest.mark.parametrize("seconds", [0, -(10**11), 10**11])
-def test_a_window_without_slots_has_but_one(window: Window, seconds: int) -> None:
-    """Any time falls into it, and it is never too old."""
+def test_a_window_without_slots_has_a_single_one(window: Window, seconds: int) -> None:
+    """Every time belongs to it, and it never expires."""
     assert window.slot_at(seconds) == EVER
     assert window.oldest(EVER.start) == EVER.start
 
 
-def test_only_periods_have_rankings_of_their_own() -> None:
-    """Unless they are added up to one."""
+def test_only_periods_have_separate_rankings() -> None:
+    """Unless they are added up."""
     windows: list[Window] = [Rolling(60, 60), Sliding(60), Forever(), Periods(unit="day", last=7), Periods(unit="day")]
     assert [window.tables for window in windows] == [False, False, False, False, True]
 
@@ -122,8 +122,8 @@ DAY = 86_400
 NEW_YEAR = 1_767_225_600  # 1 January 2026 00:00 UTC
 
 
-def test_periods_are_those_of_the_calendar() -> None:
-    """In their time zone, from the day on which their weeks begin."""
+def test_periods_follow_the_calendar() -> None:
+    """In their time zone and with their first day of the week."""
     assert Periods(unit="day").slot_at(NEW_YEAR + 5) == Slot(NEW_YEAR, NEW_YEAR + DAY)
     assert Periods(unit="month").slot_at(NEW_YEAR) == Slot(NEW_YEAR, NEW_YEAR + 31 * DAY)
     shanghai = Periods(unit="day", timezone="Asia/Shanghai")
@@ -135,8 +135,8 @@ def test_periods_are_those_of_the_calendar() -> None:
 
 
 @pytest.mark.parametrize("unit", ["hour", "day", "week", "month", "quarter", "year"])
-def test_the_oldest_period_is_so_many_before_the_newest(unit: str) -> None:
-    """Counted in periods, whatever their lengths: `keep` before the current one, or `last` with it."""
+def test_the_oldest_period_is_counted_in_periods(unit: str) -> None:
+    """Whatever their lengths: `keep` before the current one, or `last` including it."""
     kept = Periods(unit=unit, keep=5)  # type: ignore[arg-type]
     summed = Periods(unit=unit, last=6)  # type: ignore[arg-type]
     newest = kept.slot_at(NEW_YEAR).start
@@ -149,7 +149,7 @@ def test_the_oldest_period_is_so_many_before_the_newest(unit: str) -> None:
 
 @given(st.integers(-(10**13), 10**13))
 def test_every_time_has_a_period(seconds: int) -> None:
-    """Also the times before and after all calendars; the way back from them ends with the first."""
+    """Also times before and after all calendars."""
     window = Periods(unit="year", keep=1000)
     slot = window.slot_at(seconds)
     assert slot.start <= min(max(seconds, FIRST), LAST - 1) < slot.end
@@ -166,14 +166,14 @@ def test_every_time_has_a_period(seconds: int) -> None:
         ({"timezone": "Mars/Olympus"}, "unknown timezone 'Mars/Olympus'; expected an IANA name such as Asia/Shanghai"),
     ],
 )
-def test_periods_that_no_calendar_has_are_refused(choices: dict[str, Any], message: str) -> None:
-    """The message says which choice is wrong."""
+def test_invalid_periods_are_refused(choices: dict[str, Any], message: str) -> None:
+    """The message names the choice."""
     with pytest.raises(ValueError, match=message):
         Periods(unit="day", **choices)
 
 
-def test_the_grace_of_periods_is_written_as_a_duration() -> None:
-    """In whole seconds, beside the choices that are words and numbers."""
+def test_the_grace_of_periods_is_a_duration() -> None:
+    """In whole seconds."""
     assert Periods.parse("1.5h", unit="week", keep=2) == Periods(unit="week", keep=2, grace=5400)
     with pytest.raises(ValueError, match="grace = '1ms' is not a whole number of seconds"):
         Periods.parse("1ms", unit="day")
