@@ -187,6 +187,18 @@ class Periods(msgspec.Struct, frozen=True, kw_only=True):
 Window: TypeAlias = Rolling | Periods | Sliding | Forever
 
 
+def newest_slots(window: Window, newest: int, most: int) -> list[Slot]:
+    """The newest `most` slots of a window, the oldest first; the one that begins at `newest` is the last.
+
+    A window without slots has a single one, which covers all time.
+    """
+    oldest = window.oldest(newest)
+    found = [window.slot_at(newest)]
+    while len(found) < most and found[-1].start > oldest:
+        found.append(window.slot_at(found[-1].start - 1))
+    return found[::-1]
+
+
 @cache
 def _calendar(periods: Periods) -> Calendar:
     try:

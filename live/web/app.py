@@ -30,6 +30,7 @@ from live.protocols.http.parts import Parts
 from live.protocols.viewer_reaper import ViewerReaper
 from live.settings import Settings, load_settings
 from live.store.board.keys import SystemKeys
+from live.store.board.slots import TopSlots
 from live.store.connection.client import connect
 from live.store.connection.loss import LossWatch
 from live.store.registry.idempotency import Answers
@@ -122,6 +123,7 @@ def make_parts(settings: Settings, all_boards: Boards, clients: ClientResolver) 
         reaper=ViewerReaper(hub, settings.slow_timeout),
         presence=presence,
         losses=losses,
+        top_slots=TopSlots(),
         templates=pages.make_templates(settings.root_path),
     )
 

@@ -15,6 +15,7 @@ from live.web.audit_log import AuditLog
 from live.web.boards import BoardList, BoardPage
 from live.web.describing import (
     ASKING,
+    BOARD,
     COUNT,
     OF_BOARD,
     OF_KEY,
@@ -36,6 +37,7 @@ from live.web.openapi_admin import board_changes, get_audit_log, record_changes
 from live.web.openapi_events import greet_webhook, post_events, send_events
 from live.web.records import RecordList, RecordView, Standing, Visibility
 from live.web.schemas import Json, contract_components
+from live.web.slots import DEFAULT_SLOTS, MAX_MEMBERS, MAX_SLOTS, SlotList
 
 INFO: Final = {
     "title": "Live Board",
@@ -72,11 +74,15 @@ _PERIOD: Final = parameter(
     "period", "query", {"type": "string", "default": "current", "examples": ["previous", *EXAMPLES.values()]},
     "The period, on calendar boards.",
 )  # fmt: skip
+_SLOTS: Final = parameter(
+    "limit", "query", {"type": "integer", "minimum": 1, "maximum": MAX_SLOTS, "default": DEFAULT_SLOTS},
+    "Number of slots.",
+)  # fmt: skip
 _KNOWN: Final = parameter("If-None-Match", "header", {"type": "string"}, "`ETag` of an earlier response.")
 _WATCHED: Final = [parameter(name, "query", *asked) for name, asked in WATCHED.items()]
 _STRUCTS: Final = (
-    Event, CloudEvent, Answer, BoardList, BoardPage, RecordView, RecordList, Standing, AuditLog, RunningChoice,
-    Visibility, ProblemBody,
+    Event, CloudEvent, Answer, BoardList, BoardPage, SlotList, RecordView, RecordList, Standing, AuditLog,
+    RunningChoice, Visibility, ProblemBody,
 )  # fmt: skip
 
 
@@ -97,6 +103,8 @@ def openapi_document() -> Json:
             "/v1/boards/{board}/records": {"get": _list_records()},
             "/v1/boards/{board}/records/{key}": {"get": _get_record(), **record_changes()},
             "/v1/records/{key}": {"get": _get_standing()},
+            "/v1/boards/{board}/records/{key}/slots": {"get": _get_slots()},
+            "/v1/boards/{board}/slots": {"get": _list_slots()},
             "/v1/boards/{board}/live": {"get": _watch_board()},
             "/v1/boards/{board}/stream": {"get": _stream_board()},
             "/v1/trail": {"get": get_audit_log()},
@@ -161,6 +169,25 @@ def _get_record() -> Json:
         "getRecord", "records", "Read one record with its neighbours.",
         "Its score and rank, and the gap to the next rank.", tagged(RecordView), RECORD, OF_BOARD, OF_KEY,
         parameter("around", "query", around, "Number of neighbours on each side."), _PERIOD, _KNOWN,
+    )  # fmt: skip
+
+
+def _list_slots() -> Json:
+    several = {"type": "array", "items": {"type": "string"}, "minItems": 1, "maxItems": MAX_MEMBERS}
+    return operation(
+        "listSlots", "boards", "Read scores by slot.",
+        "The scores of members in each of the newest slots of the window, the oldest slot first. Without `key`, the "
+        "members are the first 100 of the board, read once for each new slot.",
+        document(SlotList), BOARD, OF_BOARD,
+        parameter("key", "query", several, "Repeat it for each member."), _SLOTS,
+    )  # fmt: skip
+
+
+def _get_slots() -> Json:
+    return operation(
+        "getSlots", "records", "Read the scores of one member by slot.",
+        "The score of the member in each of the newest slots of the window, the oldest slot first.",
+        document(SlotList), RECORD - {"period_not_found"}, OF_BOARD, OF_KEY, _SLOTS,
     )  # fmt: skip
 
 

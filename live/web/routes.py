@@ -5,8 +5,9 @@ from typing import Final, TypeAlias
 
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import BaseRoute, Mount, Route, WebSocketRoute
+from starlette.routing import BaseRoute, Match, Mount, Route, WebSocketRoute
 from starlette.staticfiles import StaticFiles
+from starlette.types import Scope
 
 from live.network.parameters import require_known
 from live.settings import Settings
@@ -21,6 +22,7 @@ from live.web import (
     producers,
     records,
     reference,
+    slots,
     stream,
     webhook,
 )
@@ -82,6 +84,7 @@ def _boards_and_records(served: frozenset[str]) -> list[BaseRoute]:
         "DELETE": records.delete_record,
     }
     return [
+        *([_contract("/v1/boards/{board}/records/{key:path}/slots", GET=slots.get_slots)] if "GET" in served else ()),
         _contract("/v1/boards/{board}", **{method: board[method] for method in served}),
         _contract("/v1/boards/{board}/records/{key:path}", **{method: record[method] for method in served}),
     ]
@@ -91,6 +94,7 @@ def _reads() -> list[BaseRoute]:
     return [
         _contract("/v1/boards", GET=boards.list_boards),
         _contract("/v1/boards/{board}/records", GET=records.list_records),
+        _contract("/v1/boards/{board}/slots", GET=slots.list_slots),
         _contract("/v1/records/{key:path}", GET=records.get_standing),
         WebSocketRoute("/v1/boards/{board}/live", live.watch_board),
         _contract("/v1/boards/{board}/stream", GET=stream.stream_board),
@@ -111,7 +115,16 @@ def _contract(path: str, **handlers: Endpoint) -> Route:
             require_known(request.query_params, query_names(documented, method))
         return await handlers[method](request)
 
-    return Route(path, handle, methods=list(handlers))
+    return (_SlotsRoute if path.endswith("}/slots") else Route)(path, handle, methods=list(handlers))
+
+
+class _SlotsRoute(Route):
+    """The slots of a member. `a%2Fslots` is a member, although its decoded path looks like the slots of `a`."""
+
+    def matches(self, scope: Scope) -> tuple[Match, Scope]:
+        if not scope.get("raw_path", b"").endswith(b"/slots"):
+            return Match.NONE, {}
+        return super().matches(scope)
 
 
 class _Shared(StaticFiles):

@@ -22,6 +22,7 @@ from live.protocols.connection_limits import ConnectionLimits
 from live.protocols.viewer_reaper import ViewerReaper
 from live.settings import Settings
 from live.store.board.ledger import Ledger
+from live.store.board.slots import TopSlots
 from live.store.connection.client import Store
 from live.store.connection.loss import LossWatch
 from live.store.registry.presence import Presence
@@ -47,6 +48,7 @@ class Live(msgspec.Struct, frozen=True):
     reaper: ViewerReaper
     presence: Presence
     losses: LossWatch
+    top_slots: TopSlots
     templates: Environment
 
     @property

@@ -62,3 +62,10 @@ class LookupRequest(msgspec.Struct, kw_only=True, omit_defaults=True):
     view: View
     members: list[str]
     neighbours: list[int]
+
+
+class SlotsRequest(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """Read what members hold in slots. `clock` is the board's clock, by which the caller chose the slots."""
+
+    clock: PlannedClock
+    members: list[str]

@@ -14,7 +14,7 @@ from live.errors import EpochLostError, SetupError, StoreUnavailableError
 from live.settings import Settings
 from live.store.board.clock import Clock, planned_clock
 from live.store.board.keys import Keys, Table
-from live.store.board.read_requests import LookupRequest, ReadRequest
+from live.store.board.read_requests import LookupRequest, ReadRequest, SlotsRequest
 from live.store.board.requests import (
     AddRequest,
     CreateRequest,
@@ -49,6 +49,7 @@ class Scripts(msgspec.Struct, frozen=True):
     create: Script[CreateRequest] = Script("create", CreateRequest)
     read: Script[ReadRequest] = Script("read", ReadRequest)
     places: Script[LookupRequest] = Script("places", LookupRequest)
+    slots: Script[SlotsRequest] = Script("slots", SlotsRequest)
     rotate: Script[RotateRequest] = Script("rotate", RotateRequest)
     expire_events: Script[ExpireEventsRequest] = Script("expire_events", ExpireEventsRequest)
     rotate_period: Script[RotatePeriodRequest] = Script("rotate_period", RotatePeriodRequest)

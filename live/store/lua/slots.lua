@@ -1,0 +1,19 @@
+#!lua flags=no-writes
+-- Reads what members hold in each slot, and where the board stands, at one instant.
+-- KEYS[1] meta — hash: the board's state
+-- KEYS[2] hidden — hash: the members that are hidden
+-- KEYS[3...] slot — hash: member, value; one for each slot
+-- Request: SlotsRequest
+-- Returns {epoch, offset, {hidden, ...}, {{value, ...}, ...}} — for each member a text if it is hidden, then for each
+--         slot the values of the members; epoch is '' for no board
+--         {'replan', newest, now, latest} — the caller is wrong about the board's clock
+local request = cmsgpack.unpack(ARGV[1])
+--@include clock
+local members = request.members
+local state = redis.call('HMGET', KEYS[1], 'epoch', 'offset', 'newest', 'latest')
+local newest = tonumber(state[3])
+if state[1] and not fits(request.clock, newest, nil) then return replan(newest, tonumber(state[4])) end
+
+local values = {}
+for i = 3, #KEYS do values[i - 2] = redis.call('HMGET', KEYS[i], unpack(members)) end
+return {state[1] or '', state[2] or '0', redis.call('HMGET', KEYS[2], unpack(members)), values}
