@@ -18,6 +18,7 @@ from live.domain.event import key_fault
 from live.domain.ranking import Page
 from live.domain.window import Periods
 from live.errors import PROBLEMS, EpochLostError, ProblemError, StoreUnavailableError
+from live.network.parameters import whole_number
 from live.store.board.ledger import Ledger
 from live.web.periods import period_of
 from live.web.problems import as_problem
@@ -144,7 +145,9 @@ async def _boards(request: Request, layout: str) -> Response:
     for ledger in ledgers:
         with suppress(StoreUnavailableError, EpochLostError):
             await ledger.state.use()
-    size = min(_PAGE_SIZE if len(ids) == 1 else _SIDE_SIZE, live.settings.max_live_limit)
+    most = live.settings.max_live_limit
+    usual = min(_PAGE_SIZE if len(ids) == 1 else _SIDE_SIZE, most)
+    size = whole_number(request.query_params, "limit", usual, 1, most)
     shown = await asyncio.gather(*(_show(request, ledger, size) for ledger in ledgers))
     status = HTTPStatus.OK if all(one.page for one in shown) else HTTPStatus.SERVICE_UNAVAILABLE
     return _render(live, "board.html", status, shown=shown, layout=layout, theme=_theme(request))

@@ -1,0 +1,191 @@
+"""`python -m bench.motion`: how smoothly the page of a busy board moves in Chromium, and how far it is behind.
+
+2,000 likes per second over 300 members whose scores are close together, so that rows move all the time.
+"""
+
+import argparse
+import asyncio
+import bisect
+import itertools
+import random
+import shutil
+import time
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any, Final
+
+import aiohttp
+import msgspec
+from playwright.async_api import Browser, Page, async_playwright
+
+from bench.board import Board
+from bench.processes import BenchError
+from bench.watched import EVENTS, fill
+
+_MEMBERS: Final = 300
+_LIKES: Final = 100  # in one POST
+_RATE: Final = 20  # POSTs per second
+_FLAGS: Final = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--enable-precise-memory-info"]
+
+# Counts frames and long tasks, and notes each total that the page shows, with the time.
+_PROBE: Final = """() => {
+    window.probe = { frames: 0, long: [], totals: [], began: performance.now() };
+    const total = document.getElementById("total-score");
+    const look = () => {
+        probe.frames += 1;
+        const shown = Number(total.textContent.replaceAll(",", ""));
+        if (probe.totals.at(-1)?.[1] !== shown) probe.totals.push([Date.now() / 1000, shown]);
+        requestAnimationFrame(look);
+    };
+    requestAnimationFrame(look);
+    new PerformanceObserver((list) => {
+        for (const entry of list.getEntries()) probe.long.push(entry.duration);
+    }).observe({ entryTypes: ["longtask"] });
+}"""
+_READ: Final = "() => ({ ...probe, seconds: (performance.now() - probe.began) / 1000 })"
+
+
+class Motion(msgspec.Struct, frozen=True):
+    """What was measured. Times are in milliseconds; `main_thread` is per second, `long_tasks` are above 50 ms."""
+
+    rows: int
+    slowdown: int
+    frames_per_second: float
+    main_thread: float
+    main_thread_cpu: float  # of this, what the thread ran
+    script: float
+    long_tasks: int
+    longest_task: float
+    behind_median: float
+    behind_p99: float
+    heap_growth: float  # MB
+    order_is_right: bool
+
+
+async def measure(board: Board, rows: int, slowdown: int, seconds: float) -> Motion:
+    """Watch the page while likes arrive.
+
+    Raises:
+        BenchError: the page does not go live.
+    """
+    async with async_playwright() as playwright:
+        chromium = await playwright.chromium.launch(executable_path=shutil.which("chromium"), args=_FLAGS)
+        page = await chromium.new_page(viewport={"width": 1280, "height": 900})
+        await page.goto(f"http://{board.server.address}/boards/posts?limit={rows}")
+        await page.wait_for_selector("#connection[data-state=live]")
+        tools = await page.context.new_cdp_session(page)
+        await tools.send("Performance.enable")
+        if slowdown > 1:
+            await tools.send("Emulation.setCPUThrottlingRate", {"rate": slowdown})
+        acknowledged: list[tuple[float, int]] = []
+        liking = asyncio.create_task(_like(board, acknowledged))
+        await asyncio.sleep(3)
+        await tools.send("HeapProfiler.collectGarbage")
+        main_thread = await _main_thread(chromium)
+        before, ran_before = await _metrics(tools), _ran(main_thread)
+        await page.evaluate(_PROBE)
+        await asyncio.sleep(seconds)
+        probe = await page.evaluate(_READ)
+        after, ran_after = await _metrics(tools), _ran(main_thread)
+        if liking.done():
+            liking.result()  # it never ends by itself
+        liking.cancel()
+        await asyncio.wait({liking})
+        await tools.send("HeapProfiler.collectGarbage")
+        ended = await _metrics(tools)
+        right = await _is_right(page, board, rows)
+        await chromium.close()
+    behind = sorted(_behind(probe["totals"], acknowledged))
+    if not behind:
+        raise BenchError("the page showed nothing that was acknowledged")
+    return Motion(
+        rows=rows,
+        slowdown=slowdown,
+        frames_per_second=round(probe["frames"] / probe["seconds"], 1),
+        main_thread=round((after["TaskDuration"] - before["TaskDuration"]) / probe["seconds"] * 1000),
+        main_thread_cpu=round((ran_after - ran_before) / probe["seconds"] * 1000),
+        script=round((after["ScriptDuration"] - before["ScriptDuration"]) / probe["seconds"] * 1000),
+        long_tasks=len(probe["long"]),
+        longest_task=round(max(probe["long"], default=0)),
+        behind_median=round(behind[len(behind) // 2] * 1000),
+        behind_p99=round(behind[int(len(behind) * 0.99)] * 1000),
+        heap_growth=round((ended["JSHeapUsedSize"] - before["JSHeapUsedSize"]) / 2**20, 2),
+        order_is_right=right,
+    )
+
+
+async def _metrics(tools: Any) -> dict[str, float]:  # noqa: ANN401 - what the browser answers
+    answer = await tools.send("Performance.getMetrics")
+    return {metric["name"]: metric["value"] for metric in answer["metrics"]}
+
+
+async def _main_thread(chromium: Browser) -> Path:
+    """The statistics of the main thread of the renderer that has used the most CPU time."""
+    browser = await chromium.new_browser_cdp_session()
+    processes = (await browser.send("SystemInfo.getProcessInfo"))["processInfo"]
+    busiest = max((one for one in processes if one["type"] == "renderer"), key=lambda one: one["cpuTime"])
+    return Path(f"/proc/{busiest['id']}/task/{busiest['id']}/schedstat")
+
+
+def _ran(thread: Path) -> float:
+    """How many seconds a thread has run."""
+    return int(thread.read_text(encoding="ascii").split()[0]) / 1e9
+
+
+async def _like(board: Board, acknowledged: list[tuple[float, int]]) -> None:
+    """Post likes at a steady rate, and note the total of the board at each acknowledgement."""
+    chance = random.Random(1)
+    headers = {"Content-Type": "application/json", "Authorization": f"Bearer {board.key}"}
+    url = f"http://{board.server.address}"
+    async with aiohttp.ClientSession(headers=headers) as session:
+        async with session.get(f"{url}/v1/boards/posts?limit=1") as answer:
+            total = msgspec.json.decode(await answer.read())["total_score"]
+        due = time.monotonic()
+        while True:
+            likes = [{"key": f"post-{chance.randrange(_MEMBERS):03d}"} for _ in range(_LIKES)]
+            async with session.post(url + EVENTS, data=msgspec.json.encode(likes)) as answer:
+                accepted = msgspec.json.decode(await answer.read())["accepted"]
+            total += accepted
+            acknowledged.append((time.time(), total))
+            due += 1 / _RATE
+            await asyncio.sleep(max(0, due - time.monotonic()))
+
+
+def _behind(shown: list[tuple[float, int]], acknowledged: list[tuple[float, int]]) -> list[float]:
+    """How many seconds the screen is behind what was acknowledged, sampled every 10 ms."""
+    totals, found = [total for _, total in acknowledged], []
+    for (begins, total), (ends, _) in itertools.pairwise(shown):
+        place = bisect.bisect_right(totals, total)
+        if place == len(totals):
+            continue
+        newer = acknowledged[place][0]  # when the board stood elsewhere than the screen
+        found += [max(0.0, begins + step / 100 - newer) for step in range(int((ends - begins) * 100) + 1)]
+    return found
+
+
+async def _is_right(page: Page, board: Board, rows: int) -> bool:
+    """Whether the page shows what the API returns, once it is quiet."""
+    await asyncio.sleep(3)
+    url = f"http://{board.server.address}/v1/boards/posts?limit={rows}"
+    async with aiohttp.ClientSession() as session, session.get(url) as answer:
+        records = msgspec.json.decode(await answer.read())["records"]
+    shown = await page.eval_on_selector_all(
+        "#records tr", "rows => rows.map(row => [row.dataset.key, row.cells[2].textContent])"
+    )
+    return bool(shown == [[record["key"], f"{record['score']:,}"] for record in records])
+
+
+def main() -> None:
+    """Measure, and print one line of JSON for each view."""
+    parser = argparse.ArgumentParser(prog="bench.motion", description=__doc__)
+    parser.add_argument("--seconds", type=float, default=60, help="how long to measure each view")
+    seconds = parser.parse_args().seconds
+    with ExitStack() as stack:
+        board = Board(stack)
+        fill(board, [{"key": f"post-{number:03d}", "amount": 1000} for number in range(_MEMBERS)])
+        for rows, slowdown in ((100, 1), (50, 4)):
+            print(msgspec.json.encode(asyncio.run(measure(board, rows, slowdown, seconds))).decode())
+
+
+if __name__ == "__main__":
+    main()
