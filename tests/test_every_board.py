@@ -74,7 +74,7 @@ MUTANTS = {
     ),
     "a tag stays": Mutant("add", "dropped[#dropped + 1] = name end", "dropped[#dropped + 1] = '' end"),
     "a level stays": Mutant("add", "if call('ZCOUNT', ranking.key, left[i], left[i]) == 0 then", "if false then"),
-    "a hidden record is ranked": Mutant("add", "if unseen[i] then", "if false then"),
+    "a hidden record is ranked": Mutant("add", "if unseen[j] then", "if false then"),
     "a hidden record is subtracted": Mutant("rotate", "if unseen[i] then", "if false then"),
     "a shown record has lost its place": Mutant("hide", "if name == '' or", "if true or"),
     "a shown record leaves instead of the last": Mutant(
@@ -88,10 +88,10 @@ MUTANTS = {
     ),
     "what a hidden record adds to the sum stays": Mutant("hide", "grow(ranking, gained)  -- the rest", "local _ = 0"),
     "a frozen board forgets what it has counted": Mutant(
-        "add", "refusal or repeated() or", "refusal or repeated() or (board.frozen and {'frozen'}) or"
+        "add", "local all, known", "if board.frozen then return {'frozen'} end\n  local all, known"
     ),
     "what the plan refuses is not looked up": Mutant(
-        "add", "for i = 1, #all do", "for i = 1, identities.counted or 0 do"
+        "add", "for j = 1, #all do", "for j = 1, identities.counted or 0 do"
     ),
     "what the plan refuses is noted as counted": Mutant(
         "add",
@@ -99,7 +99,7 @@ MUTANTS = {
         "unpack(identities.all))",
     ),
     "the first value of a hidden record has no place": Mutant(
-        "add", "values[i], olds[i] = value, old", "values[i], olds[i] = value, old or 0"
+        "add", "values[j], olds[j] = value, old", "values[j], olds[j] = value, old or 0"
     ),
     "a rotated level stays": Mutant(
         "rotate", "if call('ZCOUNT', ranking.key, left[i], left[i]) == 0 then", "if false then"

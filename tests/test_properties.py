@@ -20,20 +20,18 @@ MUTANTS = {
     "a subtracted field stays": Mutant("rotate", "call('HDEL', slot, unpack(members))", "local _ = 0"),
     "a score of zero stays": Mutant("add", "if score == 0 then score = nil end", ""),
     "a slot is not listed": Mutant("add", "call('ZADD', slots, group.start, group.start)", "local _ = 0"),
-    "a value is not bounded": Mutant("add", "if widest <= most then", "if true then"),
+    "a value is not bounded": Mutant("add", "if widest > most then", "if false then"),
     "the other side is not bounded": Mutant("add", "elseif -value > widest then", "elseif false then"),
     "the future is not bounded": Mutant("add", "(latest and latest > now + request.future)", "false"),
-    "a plan is not checked": Mutant("add", "if fits(request.clock, board.newest, board.latest) and", "if true and"),
+    "a plan is not checked": Mutant("add", "not fits(request.clock, board.newest, board.latest)", "false"),
     "an identity is not looked for": Mutant("add", "if #known > 1", "if false"),
-    "an identity is looked for in the newest bucket": Mutant(
-        "add", "for bucket = 1, #buckets - 1 do", "for bucket = 1, 1 do"
-    ),
-    "an identity is not recorded": Mutant("add", "call('SADD', newest,", "call('SMISMEMBER', newest,"),
-    "a bucket expires at once": Mutant("add", "digits(identities.bucket + identities.kept)", "1"),
+    "an identity is looked for in the newest bucket": Mutant("add", "for i = 1, #buckets - 1 do", "for i = 1, 1 do"),
+    "an identity is not recorded": Mutant("add", "call('SADD', buckets[1],", "call('SMISMEMBER', buckets[1],"),
+    "a bucket expires at once": Mutant("add", "digits(bucket + identities.kept)", "1"),
     "the wrong bucket is dropped": Mutant(
         "add", "call('UNLINK', buckets[#buckets])", "call('UNLINK', buckets[#buckets - 1])"
     ),
-    "a bucket goes backward with the clock": Mutant("add", "request.span, held or 0)", "request.span, 0)"),
+    "a bucket goes backward with the clock": Mutant("add", "request.span, board.bucket or 0)", "request.span, 0)"),
     "an old bucket is written to": Mutant("add", "(identities and bucket ~= identities.bucket)", "false"),
     "ties are read backwards": Mutant("read", "rows[2 * (last - i + first) - 1]", "rows[2 * i - 1]"),
     "a cut tie is turned round": Mutant("read", "if not whole then", "if false then"),

@@ -34,47 +34,36 @@ local request = cmsgpack.unpack(ARGV[1])
 local meta, slots, writers, log, taken, entrants, hidden = unpack(KEYS, 1, 7)
 local identities, groups = request.identities, request.groups
 local buckets = identities and {unpack(KEYS, identities.newest, identities.oldest + 1)}
---@include clock
---@include board
---@include ranking
---@include dedupe
---@include values
---@include room
---@include votes
---@include log
---@include count
-local latest = request.latest
-local function not_planned(board)
-  local bucket = newest_bucket(board.bucket)
-  if fits(request.clock, board.newest, board.latest) and not (latest and latest > now + request.future)
-    and not (identities and bucket ~= identities.bucket) then
-    return
-  end
-  return replan(board.newest, board.latest, digits(bucket))
-end
-
-local board, refusal = open_board()
-refusal = refusal or repeated() or not_planned(board) or (identities and known_identities())
-if refusal then return refusal end
-if board.frozen then return {'frozen'} end
-if not groups then return {'nothing'} end
-
-for i = 1, #groups do
+for i = 1, groups and #groups or 0 do
   local group, ranking = groups[i], {suffix = groups[i].suffix}
   group.slot, ranking.key, ranking.reached, ranking.levels, ranking.metadata, group.voters =
     unpack(KEYS, group.keys, group.keys + 5)
   group.ranking = ranking
-  read_values(group)
 end
-if request.events then add_log(groups[1]) end
-refusal = (rules.registered and unregistered()) or (contest and refused_votes())
-  or too_many_slots() or no_room() or out_of_range()
+--@include clock
+--@include board
+--@include ranking
+local board, refusal = open_board()
 if refusal then return refusal end
-
+--@include repeated
+if board.frozen then return {'frozen'} end
+if not groups then return {'nothing'} end
+--@include values
+--@include votes
+--@include room
+--@include log
+--@include range
 announce(board)
-for i = 1, #groups do count(board, groups[i]) end
-if request.events then write_log(board) end
-if identities and identities.counted then remember(board) end
+--@include count
+if add_to_log then add_to_log() end
+if identities and identities.counted then
+  if call('EXISTS', buckets[1]) == 0 then
+    call('UNLINK', buckets[#buckets])
+    call('HSET', meta, 'bucket', digits(bucket))
+  end
+  call('SADD', buckets[1], unpack(identities.all, 1, identities.counted))
+  call('EXPIREAT', buckets[1], digits(bucket + identities.kept))  -- in case no later bucket ever replaces it
+end
 if board.made then call('HSET', meta, 'used', now) end  -- a board created at run time expires when nobody uses it
 if latest and request.clock.by_event and latest > (board.latest or -1e15) then call('HSET', meta, 'latest', latest) end
 local offset = commit(board, 'newest', request.reached)

@@ -1,4 +1,4 @@
--- Counts the amounts of a group in its slot, and in its ranking.
+-- Step: count the amounts of each group in its slot and its ranking.
 local sign = rules.order == 'forward' and -1 or 1
 local threshold, write_metadata, tag_hidden
 
@@ -37,35 +37,36 @@ if rules.ties then
   end
 end
 
-local function count(board, group)
+for i = 1, #groups do
+  local group = groups[i]
   local members, amounts, values, ranking = group.members, group.amounts, group.values, group.ranking
   local names, old = look_up(ranking, members)
   local unseen, least = hidden_of(members), threshold and threshold(ranking)
   local new, changed, held, emptied, h = {}, group.metadata and {}, {}, nil, 0
-  for i = 1, #members do
-    local value, before = values[i], old[i]
+  for j = 1, #members do
+    local value, before = values[j], old[j]
     local score = value
     if incr then
-      score = (before or 0) + amounts[i]
+      score = (before or 0) + amounts[j]
       if score == 0 then score = nil end
     end
-    if least and not before and not unseen[i] and sign * score < least then
-      new[i] = false
+    if least and not before and not unseen[j] and sign * score < least then
+      new[j] = false
     else
       if value == 0 and incr then
         emptied = emptied or {}
-        emptied[#emptied + 1] = members[i]
+        emptied[#emptied + 1] = members[j]
       else
-        held[h + 1], held[h + 2] = members[i], value
+        held[h + 1], held[h + 2] = members[j], value
         h = h + 2
       end
-      new[i] = score
+      new[j] = score
       local is_changed = score ~= before
-      if unseen[i] then
-        new[i], is_changed = false, value ~= group.olds[i]
-        if tag_hidden then tag_hidden(board, group, i) end
+      if unseen[j] then
+        new[j], is_changed = false, value ~= group.olds[j]
+        if tag_hidden then tag_hidden(board, group, j) end
       end
-      if changed then changed[i] = is_changed end
+      if changed then changed[j] = is_changed end
     end
   end
   if h > 0 then

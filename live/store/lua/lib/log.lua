@@ -1,25 +1,23 @@
--- The log of a sliding window. Its events leave one by one, in any order of signs: a value stays within its range if
--- all amounts without their signs add up to no more. So a value counts its negative amounts twice, once for each sign.
-local add_log, write_log
-if request.events then
-  local events, negative = request.events, {}
-
-  -- Sets `logged` and `coming`, by how much the negative amounts in the log and in the batch widen each value.
-  function add_log(group)
-    local members, values, logged, coming = group.members, group.values, {}, {}
-    for i, amount in ipairs(events.amounts) do
-      local member = events.members[i]
-      if amount < 0 then negative[member] = (negative[member] or 0) - amount end
-    end
-    local held = (next(negative) or call('EXISTS', taken) == 1) and call('HMGET', taken, unpack(members)) or {}
-    for i = 1, #members do
-      logged[i], coming[i] = 2 * (tonumber(held[i]) or 0), 2 * (negative[members[i]] or 0)
-      widest = math.max(widest, values[i] + logged[i] + coming[i])
-    end
-    group.logged, group.coming = logged, coming
+-- Step: the log of a sliding window. Its events leave one by one, in any order of signs: a value stays within its range
+-- if all amounts without their signs add up to no more. So a value counts its negative amounts twice, once for each
+-- sign.
+local events, add_to_log = request.events, nil
+if events then
+  -- `logged` and `coming`: by how much the negative amounts in the log and in the batch widen each value.
+  local group, negative = groups[1], {}
+  local members, values, logged, coming = group.members, group.values, {}, {}
+  for i, amount in ipairs(events.amounts) do
+    local member = events.members[i]
+    if amount < 0 then negative[member] = (negative[member] or 0) - amount end
   end
+  local held = (next(negative) or call('EXISTS', taken) == 1) and call('HMGET', taken, unpack(members)) or {}
+  for i = 1, #members do
+    logged[i], coming[i] = 2 * (tonumber(held[i]) or 0), 2 * (negative[members[i]] or 0)
+    widest = math.max(widest, values[i] + logged[i] + coming[i])
+  end
+  group.logged, group.coming = logged, coming
 
-  function write_log(board)
+  function add_to_log()
     for member, amount in pairs(negative) do call('HINCRBY', taken, member, digits(amount)) end
     for i, member in ipairs(events.members) do
       local event = struct.pack('>I5I3', board.offset, i) .. digits(events.amounts[i]) .. ' ' .. member

@@ -1,54 +1,50 @@
--- The rules of a contest: who may be voted for, and how often somebody may vote. Its store keys hold digests of voters.
-local contest = groups and groups[1].votes
-local unregistered, refused_votes, write_votes
+-- Step: the rules of a contest: which members may receive votes, and how often an actor may vote. The store keys of a
+-- contest hold digests of voters.
 if rules.registered then
-  function unregistered()
-    local away = {'unregistered'}
-    for i = 1, #groups do
-      local members = groups[i].members
-      local found = call('HMGET', entrants, unpack(members))
-      for j = 1, #members do
-        if not found[j] then away[#away + 1] = members[j] end
-      end
+  local away = {'unregistered'}
+  for i = 1, #groups do
+    local members = groups[i].members
+    local found = call('HMGET', entrants, unpack(members))
+    for j = 1, #members do
+      if not found[j] then away[#away + 1] = members[j] end
     end
-    if #away > 1 then return away end
   end
+  if #away > 1 then return away end
 end
 
+local contest, write_votes = groups[1].votes, nil
 if contest then
   -- Sets `counts` of each group: how often each actor has voted, and each actor for each member.
-  function refused_votes()
-    local refused, number = {'votes'}, 0
-    for i = 1, #groups do
-      local group = groups[i]
-      local votes, counts = group.votes, {}
-      for _, fields in ipairs({votes.actors, votes.pairs}) do
-        local held = call('HMGET', group.voters, unpack(fields))
-        for j = 1, #fields do counts[fields[j]] = tonumber(held[j]) end
+  local refused, number = {'votes'}, 0
+  for i = 1, #groups do
+    local group = groups[i]
+    local votes, counts = group.votes, {}
+    for _, fields in ipairs({votes.actors, votes.pairs}) do
+      local held = call('HMGET', group.voters, unpack(fields))
+      for j = 1, #fields do counts[fields[j]] = tonumber(held[j]) end
+    end
+    group.counts = counts
+    local room = 10 * request.most_members - call('HLEN', group.voters)  -- an actor and its pairs are a field each
+    for j, change in ipairs(votes.changes) do
+      local actor, pair, fault = votes.actors[j], votes.pairs[j], nil
+      local new = (counts[actor] and 0 or 1) + (counts[pair] and 0 or 1)
+      local by_actor, by_pair = (counts[actor] or 0) + change, (counts[pair] or 0) + change
+      number = number + 1
+      if change > 0 and (by_actor > (rules.per_actor or by_actor) or by_pair > (rules.per_key or by_pair)) then
+        fault = 'quota_exceeded'
+      elseif by_pair < 0 then
+        fault = 'vote_missing'
+      elseif new > room then
+        fault = 'board_full'
       end
-      group.counts = counts
-      local room = 10 * most_members - call('HLEN', group.voters)  -- an actor and its pairs are a field each
-      for j, change in ipairs(votes.changes) do
-        local actor, pair, fault = votes.actors[j], votes.pairs[j], nil
-        local new = (counts[actor] and 0 or 1) + (counts[pair] and 0 or 1)
-        local by_actor, by_pair = (counts[actor] or 0) + change, (counts[pair] or 0) + change
-        number = number + 1
-        if change > 0 and (by_actor > (rules.per_actor or by_actor) or by_pair > (rules.per_key or by_pair)) then
-          fault = 'quota_exceeded'
-        elseif by_pair < 0 then
-          fault = 'vote_missing'
-        elseif new > room then
-          fault = 'board_full'
-        end
-        if fault then
-          refused[#refused + 1], refused[#refused + 2] = number, fault
-        else
-          counts[actor], counts[pair], room = by_actor, by_pair, room - new
-        end
+      if fault then
+        refused[#refused + 1], refused[#refused + 2] = number, fault
+      else
+        counts[actor], counts[pair], room = by_actor, by_pair, room - new
       end
     end
-    if #refused > 1 then return refused end
   end
+  if #refused > 1 then return refused end
 
   function write_votes(group)
     local cast, withdrawn = {}, {}

@@ -1,0 +1,31 @@
+-- Step: was the batch, or an event of it, counted before? Each writer numbers its batches. An event with an identity is
+-- known for as long as the bucket that holds its identity: a bucket covers `span` seconds, and the oldest is deleted
+-- when a new one begins.
+local last = call('HGET', writers, request.writer)
+if last then
+  local sequence, offset = string.match(last, '^(%d+) (%d+)')
+  sequence = tonumber(sequence)
+  if sequence == request.sequence then return {'ok', offset} end
+  if sequence > request.sequence then return {'stale'} end
+end
+
+local latest = request.latest
+-- The newest bucket. Like a slot it never goes backward: the script would overlook an identity in a later bucket.
+local bucket = math.max(math.floor(seconds / request.span) * request.span, board.bucket or 0)
+if not fits(request.clock, board.newest, board.latest) or (latest and latest > now + request.future)
+  or (identities and bucket ~= identities.bucket) then
+  return replan(board.newest, board.latest, digits(bucket))
+end
+
+if identities then
+  local all, known = identities.all, {'seen'}
+  for i = 1, #buckets - 1 do
+    if call('EXISTS', buckets[i]) == 1 then
+      local marks = call('SMISMEMBER', buckets[i], unpack(all))
+      for j = 1, #all do
+        if marks[j] == 1 then known[#known + 1] = j end
+      end
+    end
+  end
+  if #known > 1 then return known end
+end
