@@ -1,0 +1,115 @@
+"""Choices of a board that make no sense together, and unions whose boards do not fit."""
+
+import pytest
+
+from tests.domain.board_files import (
+    CAPPED,
+    DAYS,
+    FOREVER,
+    LEAVES,
+    LEAVING,
+    SCORE,
+    VOTES,
+    VOTES_LEAVE,
+    board_of,
+    mistakes,
+)
+
+
+@pytest.mark.parametrize(
+    ("lines", "message"),
+    [
+        *(
+            ([window, f'operator = "{operator}"'], f"`operator = {operator}` {LEAVES}")
+            for window in LEAVING
+            for operator in ("set", "best")
+        ),
+        *(
+            (
+                [window, VOTES],
+                VOTES_LEAVE,
+            )
+            for window in LEAVING
+        ),
+        (
+            [FOREVER, "cap = 10"],
+            CAPPED,
+        ),
+        ([FOREVER, SCORE], "`score` with `operator = incr`: packed fields can't be added; use best or set"),
+        (
+            [FOREVER, 'operator = "best"', 'sort_order = "asc"', SCORE],
+            "`score` with `sort_order = asc`: each field has its own `order`; leave it at desc",
+        ),
+        *(
+            (
+                [DAYS, f'operator = "{operator}"', VOTES],
+                f"`votes` with `operator = {operator}`: votes are added; use incr",
+            )
+            for operator in ("set", "best")
+        ),
+        (
+            [FOREVER, "votes = { opens = 2026-01-02T00:00:00Z, closes = 2026-01-02T00:00:00Z }"],
+            "`votes` closes before it opens",
+        ),
+        (["weights = [1, 2]"], "`weights` needs `union`"),
+    ],
+)
+def test_choices_that_make_no_sense_together_are_refused(lines: list[str], message: str) -> None:
+    """The message says which they are, why, and what to choose instead."""
+    text = "\n".join(('[[board]]\nid = "b"', *lines))
+    assert mistakes(text) == [f"board 1 ('b'): {message}"]
+
+
+@pytest.mark.parametrize("operator", ["set", "best"])
+@pytest.mark.parametrize("window", [FOREVER, DAYS])
+@pytest.mark.parametrize("more", [[], ["cap = 1"], [SCORE], [SCORE, "cap = 100000"]])
+def test_where_nothing_leaves_every_operator_is_taken(operator: str, window: str, more: list[str]) -> None:
+    """With a cap, and with packed fields."""
+    assert board_of(window, f'operator = "{operator}"', *more).operator == operator
+
+
+@pytest.mark.parametrize(
+    ("lines", "message"),
+    [
+        (['union = ["x", "x"]'], "`union` names a board twice; give it a weight instead"),
+        (['union = ["x", "y"]', "weights = [1]"], "`weights` has 1 numbers for 2 boards in `union`"),
+        *(
+            (['union = ["x", "y"]', line], "`union` with `source` or `category`: a union counts what its boards count")
+            for line in ('source = ["like"]', 'category = ["a"]')
+        ),
+        *(
+            (['union = ["x", "y"]', FOREVER, line],
+             "`union` with `votes` or an operator other than incr: a union only adds")
+            for line in (VOTES, 'operator = "best"')
+        ),
+    ],
+)  # fmt: skip
+def test_an_impossible_union_is_refused(lines: list[str], message: str) -> None:
+    """What a union says of itself is judged alone."""
+    text = "\n".join(('[[board]]\nid = "x"\n[[board]]\nid = "y"\n[[board]]\nid = "u"', *lines))
+    assert mistakes(text) == [f"board 3 ('u'): {message}"]
+
+
+@pytest.mark.parametrize(
+    ("other", "message"),
+    [
+        ([], "its union: there is no board `y`; there are: x, z"),
+        (['id = "y"', 'union = ["x", "z"]'], "its union names 'y', which is a union itself; name its boards instead"),
+        (['id = "y"', FOREVER, 'operator = "best"'], "its union names 'y', whose scores are not plain sums"),
+        (['id = "y"', FOREVER, VOTES], "its union names 'y', whose scores are not plain sums"),
+        (['id = "y"', FOREVER], "its union names 'y', which has another window or clock"),
+        (['id = "y"', 'window = { rolling = "12h" }'], "its union names 'y', which has another window or clock"),
+        (['id = "y"', 'clock = "event"'], "its union names 'y', which has another window or clock"),
+    ],
+)
+def test_a_union_whose_boards_do_not_fit_is_refused(other: list[str], message: str) -> None:
+    """Its boards are plain sums over the same window, on the same clock."""
+    text = '[[board]]\nid = "u"\nunion = ["x", "y"]\n[[board]]\nid = "x"\n[[board]]\nid = "z"\n'
+    text += "\n".join(("[[board]]", *other)) if other else ""
+    assert mistakes(text) == [f"board 'u': {message}"]
+
+
+def test_a_union_is_not_blamed_for_its_boards() -> None:
+    """A board with mistakes of its own is told once, and is there."""
+    text = '[[board]]\nid = "u"\nunion = ["x", "y"]\n[[board]]\nid = "x"\n[[board]]\nid = "y"\ncap = 0'
+    assert mistakes(text) == ["board 3 ('y'): `cap`: Expected `int` >= 1"]

@@ -1,0 +1,154 @@
+"""A boards file with a mistake: the message names the board and the choice."""
+
+import pytest
+
+from live.domain.board_file import BoardChoice, make_board
+from live.domain.window import Periods
+from tests.domain.board_files import KINDS, LAST, SLOT_OF_DAYS, TOO_MANY, UNITS, WEEKDAYS, mistakes
+
+
+@pytest.mark.parametrize("board_id", ["a", "0", "a-b_c", "9lives", "a" * 64])
+def test_an_id_that_fits_into_keys_and_paths_is_taken(board_id: str) -> None:
+    """1 to 64 of a-z, 0-9, - and _, not beginning with - or _."""
+    assert make_board(BoardChoice(id=board_id)).id == board_id
+
+
+@pytest.mark.parametrize(
+    "board_id",
+    ["", "A", "-a", "_a", "a b", "a.b", "a/b", "../a", "{}", "*", "{a}b", "a}b{c", "é", "a\n", "a:b", "a" * 65],
+)
+def test_any_other_id_is_refused(board_id: str) -> None:
+    """An id that could leave its hash tag, its path or its channel never becomes a board."""
+    with pytest.raises(ValueError, match="does not match"):
+        make_board(BoardChoice(id=board_id))
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("windows = 1", "`windows`: there is no choice `windows`; did you mean `window`?"),
+        ('operator = "sum"', "`operator`: there is no value `sum`; there are: best, incr, set"),
+        ('sort_order = "up"', "`sort_order`: there is no value `up`; there are: asc, desc"),
+        ('ties = "name"', "`ties`: there is no value `name`; there are: first, key, last"),
+        ('ranks = "modified"', "`ranks`: there is no value `modified`; there are: competition, dense, ordinal"),
+        ('clock = "sundial"', "`clock`: there is no value `sundial`; there are: event, server"),
+        ("source = []", "`source`: Expected `array` of length >= 1"),
+        ('source = "like"', "`source`: Expected `array | null`, got `str`"),
+        ('source = [""]', "`source[0]`: Expected `str` of length >= 1"),
+        ("category = []", "`category`: Expected `array` of length >= 1"),
+        ('category = ["a", ""]', "`category[1]`: Expected `str` of length >= 1"),
+        ('union = ["a"]', "`union`: Expected `array` of length >= 2"),
+        ("weights = [1.5]", "`weights[0]`: Expected `int`, got `float`"),
+        ("weights = [9007199254740993]", "`weights[0]`: Expected `int` <= 9007199254740992"),
+        ("title = 5", "`title`: Expected `str`, got `int`"),
+        ("cap = 0", "`cap`: Expected `int` >= 1"),
+        ("cap = 100001", "`cap`: Expected `int` <= 100000"),
+        ("score = []", "`score`: Expected `array` of length >= 1"),
+        ('score = [{ field = "a" }]', "`score[0].max`: missing"),
+        (
+            'score = [{ field = "a", max = 1, order = "up" }]',
+            "`score[0].order`: there is no value `up`; there are: asc, desc",
+        ),
+        ('votes = { per_key = 0 }\nwindow = "forever"', "`votes.per_key`: Expected `int` >= 1"),
+        ('votes = { per_actor = 0 }\nwindow = "forever"', "`votes.per_actor`: Expected `int` >= 1"),
+        (
+            'votes = { opens = 2026-01-01T00:00:00 }\nwindow = "forever"',
+            "`votes.opens`: Expected `datetime` with a timezone component",
+        ),
+        ('window = "24h"', "`window`: Invalid enum value '24h'"),
+        ("window = {}", KINDS),
+        ('window = { slot = "1h" }', KINDS),
+        ('window = { rolling = "24h", sliding = "24h" }', KINDS),
+        (
+            'window = { rolling = "24h", slots = "1h" }',
+            "`window.slots`: there is no choice `slots`; did you mean `slot`?",
+        ),
+        ('window = { rolling = "24h", slot = "7h" }', "the window (86400s) is not a multiple of its slot (25200s)"),
+        (
+            'window = { rolling = "24h", last = 3 }',
+            "`last` does not apply to a window with `rolling`, which takes rolling, slot",
+        ),
+        (
+            'window = { sliding = "1h", slot = "1m" }',
+            "`slot` does not apply to a window with `sliding`, which takes sliding",
+        ),
+        ('window = { sliding = "0s" }', "a window must be at least 1s"),
+        ('window = { sliding = "1500ms" }', "sliding = '1500ms' is not a whole number of seconds"),
+        (
+            'window = { calendar = "fortnight" }',
+            "`window.calendar`: there is no value `fortnight`; " + UNITS,
+        ),
+        (
+            'window = { calendar = "day", slot = "1h" }',
+            SLOT_OF_DAYS,
+        ),
+        (
+            'window = { calendar = "day", timezone = "Mars/Olympus" }',
+            "unknown timezone 'Mars/Olympus'; expected an IANA name such as Asia/Shanghai",
+        ),
+        (
+            'window = { calendar = "day", week_start = "sunday" }',
+            "`week_start` does not apply to a calendar of days, only to weeks",
+        ),
+        (
+            'window = { calendar = "week", week_start = "x" }',
+            "`window.week_start`: there is no value `x`; " + WEEKDAYS,
+        ),
+        ('window = { calendar = "day", last = 1 }', "last = 1 must be from 2 to 1000 periods"),
+        ('window = { calendar = "day", last = 1001 }', "last = 1001 must be from 2 to 1000 periods"),
+        ('window = { calendar = "day", keep = -1 }', "keep = -1 must be from 0 to 1000 periods"),
+        ('window = { calendar = "day", keep = 1001 }', "keep = 1001 must be from 0 to 1000 periods"),
+        ('window = { calendar = "day", last = 7, keep = 3 }', LAST),
+        ('window = { calendar = "day", last = 7, grace = "1h" }', LAST),
+        ('window = { calendar = "day", grace = "0.5s" }', "grace = '0.5s' is not a whole number of seconds"),
+    ],
+)
+def test_a_mistake_is_named_with_its_board(line: str, message: str) -> None:
+    """The message names the board by number and id, and what is wrong with it."""
+    assert mistakes(f'[[board]]\nid = "ok"\n[[board]]\nid = "b"\n{line}') == [f"board 2 ('b'): {message}"]
+
+
+@pytest.mark.parametrize("zone", ["", "..", "../etc/passwd", "/etc/localtime", "Europe", "a\0b", "é", "x" * 300])
+def test_a_time_zone_is_one_of_the_database(zone: str) -> None:
+    """No other file is ever opened, and no name ends in a fault of its own."""
+    with pytest.raises(ValueError, match="expected an IANA name such as Asia/Shanghai"):
+        Periods(unit="day", timezone=zone)
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ('{ field = "A", max = 1 }', "the field 'A' does not match ^[a-z][a-z0-9_]{0,63}$"),
+        ('{ field = "a", min = 2, max = 1 }', "the field a 2..1 is empty: its minimum is above its maximum"),
+        ('{ field = "a", max = 1 }, { field = "a", max = 1 }', "field a is repeated"),
+        (
+            '{ field = "a", max = 9007199254740992 }',
+            TOO_MANY,
+        ),
+    ],
+)
+def test_fields_that_make_no_score_are_refused(fields: str, message: str) -> None:
+    """With the message of the packing."""
+    text = f'[[board]]\nid = "b"\nwindow = "forever"\noperator = "set"\nscore = [{fields}]'
+    assert mistakes(text) == [f"board 1 ('b'): score: {message}"]
+
+
+@pytest.mark.parametrize("entry", ["1", '"posts"', "[]", "true"])
+def test_an_entry_that_is_not_a_table_is_refused(entry: str) -> None:
+    """By its number."""
+    (line,) = mistakes(f"board = [{entry}]")
+    assert line.startswith("board 1: Expected `object`, got ")
+
+
+@pytest.mark.parametrize("board_id", ["5", "[1]", '{ a = "b" }', "2026-01-01"])
+def test_an_id_of_another_type_is_refused(board_id: str) -> None:
+    """Also one that is no word at all, and while there are unions to look at."""
+    text = f'[[board]]\nid = {board_id}\n[[board]]\nid = "u"\nunion = ["x", "y"]'
+    assert "Expected `str`" in mistakes(text)[0]
+
+
+@pytest.mark.parametrize("text", ["0s", "0.4ms", "60.001s", "61s", "1h"])
+def test_a_pace_out_of_range_is_refused(text: str) -> None:
+    """From a millisecond to a minute."""
+    (mistake,) = mistakes(f'[[board]]\nid = "b"\nconflation_interval = "{text}"')
+    assert mistake.endswith(f"conflation_interval: '{text}' is not between 1ms and 60s")

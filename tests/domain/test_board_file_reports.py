@@ -1,0 +1,116 @@
+"""A boards file with many mistakes: all of them are reported at once."""
+
+from tests.domain.board_files import CAPPED, LEAVES, SLOT_OF_DAYS, VOTES_LEAVE, mistakes
+
+
+def test_all_mistakes_are_reported_at_once() -> None:
+    """One line for each mistake, also where a board has several, so that a file is set right in one go."""
+    text = """
+    [[board]]
+    id = "Posts"
+    cap = 5
+    window = { rolling = "24h", slot = "7h" }
+    [[board]]
+    title = "no id"
+    [[board]]
+    id = "a"
+    [[board]]
+    id = "a"
+    [[board]]
+    id = "u"
+    union = ["a", "nowhere"]
+    [[board]]
+    id = "v"
+    operator = "best"
+    votes = { opens = 2026-01-02T00:00:00Z, closes = 2026-01-01T00:00:00Z }
+    score = [{ field = "A", max = 1 }]
+    [[boards]]
+    id = "b"
+    """
+    assert mistakes(text) == [
+        "boards: unknown name; boards are [[board]] tables",
+        "board 1 ('Posts'): id = 'Posts' does not match ^[a-z0-9][a-z0-9_-]{0,63}$",
+        f"board 1 ('Posts'): {CAPPED}",
+        "board 1 ('Posts'): the window (86400s) is not a multiple of its slot (25200s)",
+        "board 2: `id`: missing",
+        "board 4 ('a'): another board has this id",
+        "board 6 ('v'): `votes` with `operator = best`: votes are added; use incr",
+        "board 6 ('v'): `votes` closes before it opens",
+        f"board 6 ('v'): `operator = best` {LEAVES}",
+        f"board 6 ('v'): {VOTES_LEAVE}",
+        "board 6 ('v'): score: the field 'A' does not match ^[a-z][a-z0-9_]{0,63}$",
+        "board 'u': its union: there is no board `nowhere`; there are: Posts, a, v",
+    ]
+
+
+def test_no_mistake_hides_another() -> None:
+    """Of types, of names, inside of tables and lists, of sense, and between boards: all of one file at once."""
+    text = """
+    [[board]]
+    id = "week"
+    titel = "Week"
+    cap = "many"
+    window = { calendar = "weak", timezone = "Mars", keep = -1, grace = "soon", slots = 1 }
+    operator = "bets"
+    [[board]]
+    id = "day"
+    window = { calendar = "day", timezone = "Mars", keep = -1, grace = "soon", week_start = "monday", slot = "1h" }
+    votes = { per_key = 0, per_actor = 0, opens = "now" }
+    [[board]]
+    id = "hours"
+    window = { rolling = "1", slot = "x" }
+    operator = "best"
+    score = [{ field = "A", min = 3, max = 2 }, { field = "b", max = 9 }, { field = "b", max = 9 }]
+    [[board]]
+    id = "game"
+    window = "forever"
+    operator = "best"
+    score = [{ field = "a", max = "9" }, { max = 9, order = "up" }, 5]
+    [[board]]
+    id = "all"
+    title = 5
+    union = ["week", "days", "game"]
+    window = "forever"
+    [[board]]
+    id = "all"
+    cap = 0
+    """
+    assert mistakes(text) == [
+        "board 1 ('week'): `titel`: there is no choice `titel`; did you mean `title`?",
+        "board 1 ('week'): `cap`: Expected `int | null`, got `str`",
+        "board 1 ('week'): `window.calendar`: there is no value `weak`; did you mean `week`?",
+        "board 1 ('week'): `window.slots`: there is no choice `slots`; did you mean `slot`?",
+        "board 1 ('week'): `operator`: there is no value `bets`; did you mean `best`?",
+        "board 1 ('week'): grace: 'soon' is not a duration; expected a number and ms, s, m, h or d, like 24h",
+        "board 1 ('week'): keep = -1 must be from 0 to 1000 periods",
+        "board 1 ('week'): unknown timezone 'Mars'; expected an IANA name such as Asia/Shanghai",
+        "board 2 ('day'): `votes.per_key`: Expected `int` >= 1",
+        "board 2 ('day'): `votes.per_actor`: Expected `int` >= 1",
+        "board 2 ('day'): `votes.opens`: Invalid RFC3339 encoded datetime",
+        f"board 2 ('day'): {SLOT_OF_DAYS}",
+        "board 2 ('day'): `week_start` does not apply to a calendar of days, only to weeks",
+        "board 2 ('day'): grace: 'soon' is not a duration; expected a number and ms, s, m, h or d, like 24h",
+        "board 2 ('day'): keep = -1 must be from 0 to 1000 periods",
+        "board 2 ('day'): unknown timezone 'Mars'; expected an IANA name such as Asia/Shanghai",
+        "board 3 ('hours'): rolling: '1' is not a duration; expected a number and ms, s, m, h or d, like 24h",
+        "board 3 ('hours'): slot: 'x' is not a duration; expected a number and ms, s, m, h or d, like 24h",
+        f"board 3 ('hours'): `operator = best` {LEAVES}",
+        "board 3 ('hours'): score: the field 'A' does not match ^[a-z][a-z0-9_]{0,63}$",
+        "board 3 ('hours'): score: the field A 3..2 is empty: its minimum is above its maximum",
+        "board 4 ('game'): `score[0].max`: Expected `int`, got `str`",
+        "board 4 ('game'): `score[1].order`: there is no value `up`; there are: asc, desc",
+        "board 4 ('game'): `score[1].field`: missing",
+        "board 4 ('game'): `score[2]`: Expected `object`, got `int`",
+        "board 5 ('all'): `title`: Expected `str`, got `int`",
+        "board 6 ('all'): `cap`: Expected `int` >= 1",
+        "board 6 ('all'): another board has this id",
+        "board 'all': its union: there is no board `days`; did you mean `day`?",
+        "board 'all': its union names 'game', whose scores are not plain sums",
+    ]
+
+
+def test_an_invalid_pace_is_reported_with_other_mistakes() -> None:
+    """Every mistake of a board at once."""
+    found = mistakes('[[board]]\nid = "B"\nconflation_interval = "fast"')
+    assert len(found) == 2
+    assert "conflation_interval: 'fast' is not a duration" in found[1]
