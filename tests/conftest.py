@@ -1,4 +1,4 @@
-"""Real stores for every test, started once a session."""
+"""Real stores for all tests, started once per session."""
 
 import gc
 import os
@@ -12,36 +12,36 @@ from tests.harness.store import REDIS_SERVER, StoreProcess, valkey
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Let `make attack` ask for longer runs than `make test`."""
+    """Add the option with which `make attack` runs longer than `make test`."""
     parser.addoption("--effort", type=int, default=1, help="how many times as long the tests in tests/security run")
 
 
 def pytest_xdist_auto_num_workers() -> int:
-    """One worker more than there are cores: many tests mostly wait for servers."""
+    """One worker more than cores, because many tests mostly wait for servers."""
     return (os.cpu_count() or 1) + 1
 
 
-# A test may meet a busy machine: none asserts an absolute time.
+# A test may run on a busy machine: none asserts an absolute time.
 settings.register_profile("patient", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("patient")
 
 
 @pytest.fixture(scope="module", autouse=True)
 def _leaks_show_in_their_file() -> Iterator[None]:
-    """Collect garbage after each file: a socket that was left open fails a test of that file, and no other."""
+    """Collect garbage after each file, so that an open socket fails a test of its own file."""
     yield
     gc.collect()
 
 
 @pytest.fixture(scope="session")
 def valkey_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """A Valkey with the durable settings, of the version that is embedded."""
+    """A Valkey with the durable settings, in the embedded version."""
     yield from _running(valkey(tmp_path_factory.mktemp("valkey")))
 
 
 @pytest.fixture(scope="session")
 def redis_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """Debian's Redis, or the store server that `TEST_STORE_SERVER` names, with the durable settings."""
+    """Debian's Redis, or the server named by `TEST_STORE_SERVER`, with the durable settings."""
     if REDIS_SERVER is None:
         pytest.skip("redis-server is not installed")
     yield from _running(StoreProcess(REDIS_SERVER, tmp_path_factory.mktemp("redis")))
@@ -49,14 +49,14 @@ def redis_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 @pytest.fixture(params=["valkey", "redis"])
 def any_store(request: pytest.FixtureRequest) -> str:
-    """Each of the stores that we support, in turn."""
+    """Each supported store in turn."""
     url: str = request.getfixturevalue(f"{request.param}_url")
     return url
 
 
 @pytest.fixture
 def own_store(tmp_path: Path) -> Iterator[StoreProcess]:
-    """A Valkey of the test's own, which it may kill and freeze."""
+    """A Valkey for a single test, which may kill and freeze it."""
     store = valkey(tmp_path)
     store.start()
     yield store
@@ -66,7 +66,7 @@ def own_store(tmp_path: Path) -> Iterator[StoreProcess]:
 
 @pytest.fixture(scope="session")
 def volatile_store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StoreProcess]:
-    """A Valkey that writes nothing to disk, for state machines, each of which empties it first."""
+    """A Valkey without persistence, for state machines, which empty it first."""
     store = valkey(tmp_path_factory.mktemp("volatile"), "--appendonly", "no")
     store.start()
     yield store

@@ -1,4 +1,4 @@
-"""A server behind a real nginx, with the configuration of the documentation: frames, streams, restarts, sub-paths."""
+"""A server behind a real nginx with the documented configuration: frames, streams, restarts, sub-paths."""
 
 import asyncio
 import random
@@ -40,8 +40,8 @@ def connections_to(url: str) -> set[int]:
     return {int(local, 16) for local, remote, state in ends if int(remote, 16) == port and state == "01"}
 
 
-async def test_both_sockets_and_the_stream_pass(valkey_url: str, tmp_path: Path) -> None:
-    """Frames and events come one by one while the connection is open: nothing holds them back."""
+async def test_websockets_and_streams_pass(valkey_url: str, tmp_path: Path) -> None:
+    """Frames and events arrive one by one while the connection is open: nothing buffers them."""
     async with behind_nginx(valkey_url, tmp_path) as (url, _), httpx.AsyncClient(base_url=url) as client:
         socket_url = url.replace("http", "ws")
         async with (
@@ -62,8 +62,8 @@ async def test_both_sockets_and_the_stream_pass(valkey_url: str, tmp_path: Path)
 
 
 @pytest.mark.parametrize("protocol", ["h2c", "foo", "websocket, h2c", "WebSocket"])
-async def test_another_upgrade_is_not_passed_on(valkey_url: str, tmp_path: Path, protocol: str) -> None:
-    """A POST that asks for one is answered as if it had not, and its connection goes on."""
+async def test_other_upgrades_are_not_passed_on(valkey_url: str, tmp_path: Path, protocol: str) -> None:
+    """A POST with an upgrade is answered like any other, and its connection continues."""
     upgrade = {"Connection": "Upgrade, HTTP2-Settings", "Upgrade": protocol, "HTTP2-Settings": "AAMAAABk"}
     async with (
         behind_nginx(valkey_url, tmp_path) as (url, _),
@@ -77,7 +77,7 @@ async def test_another_upgrade_is_not_passed_on(valkey_url: str, tmp_path: Path,
 
 
 async def test_connections_to_the_server_serve_many_requests(valkey_url: str, tmp_path: Path) -> None:
-    """Each of 30 clients has its own to nginx, and goes; those to the server stay."""
+    """Each of 30 clients has its own connection to nginx; connections to the server are reused."""
     async with behind_nginx(valkey_url, tmp_path) as (url, server):
         used: set[int] = set()
         for number in range(30):
@@ -90,7 +90,7 @@ async def test_connections_to_the_server_serve_many_requests(valkey_url: str, tm
 
 @pytest.mark.parametrize("way", ["stop", "kill"])
 async def test_a_restart_of_the_server_loses_nothing(own_store: Any, tmp_path: Path, way: str) -> None:
-    """Viewers come back by themselves; every acknowledged event is counted, and each once."""
+    """Viewers reconnect, and every acknowledged event is counted exactly once."""
     settings = fresh_settings(own_store.url, port=lasting_port(), trusted_proxies=TRUSTED)
     server = ServerProcess(settings, tmp_path)
     server.start()
@@ -114,7 +114,7 @@ async def test_a_restart_of_the_server_loses_nothing(own_store: Any, tmp_path: P
             await eventually(same, 30)
             async with httpx.AsyncClient(base_url=url) as client:
                 (record,) = (await client.get("/v1/boards/posts")).json()["records"]
-            assert len(acknowledged) <= record["score"] <= len(acknowledged) + 1  # one may have had no answer yet
+            assert len(acknowledged) <= record["score"] <= len(acknowledged) + 1  # one event may not have been answered
             assert acknowledged == list(range(len(acknowledged)))
             assert model.syncs + model.updates > 0
         finally:
@@ -125,7 +125,7 @@ async def test_a_restart_of_the_server_loses_nothing(own_store: Any, tmp_path: P
 
 
 def lasting_port() -> int:
-    """A port that is still free after a restart: the kernel gives those below its range to no outgoing connection."""
+    """A port that is still free after a restart: the kernel uses those below its range for no outgoing connection."""
     lowest = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text(encoding="ascii").split()[0])
     while True:
         port = random.randrange(lowest // 2, lowest)
@@ -134,7 +134,7 @@ def lasting_port() -> int:
 
 
 async def watch(url: str, model: ModelViewer) -> None:
-    """A viewer that comes back whenever it is cut off."""
+    """A viewer that reconnects whenever it is disconnected."""
     async for viewer in connect(url, process_exception=lambda _error: None):
         try:
             async for message in viewer:
@@ -144,7 +144,7 @@ async def watch(url: str, model: ModelViewer) -> None:
 
 
 async def produce(url: str, acknowledged: list[int]) -> None:
-    """Send events one by one, each until it is acknowledged."""
+    """Send events one by one, repeating each until it is acknowledged."""
     number = 0
     while True:
         async with httpx.AsyncClient(base_url=url, timeout=5) as client:
@@ -164,7 +164,7 @@ async def produce(url: str, acknowledged: list[int]) -> None:
 
 
 async def until_more(acknowledged: list[int]) -> None:
-    """Wait until so many more are acknowledged that the producer is at work."""
+    """Wait until 20 more events are acknowledged."""
     wanted = len(acknowledged) + 20
 
     async def enough() -> bool:
@@ -177,7 +177,7 @@ async def until_more(acknowledged: list[int]) -> None:
 async def test_everything_is_served_below_a_path(
     valkey_url: str, tmp_path: Path, changes: tuple[tuple[str, str], ...]
 ) -> None:
-    """Routes, links, the description of the interface, both sockets and the stream; whoever takes the path away."""
+    """Routes, links, the API description, both WebSockets and the stream, whether or not the proxy strips the path."""
     async with (
         behind_nginx(valkey_url, tmp_path, *changes, root_path=ROOT, anonymous_admin=True, trusted_proxies=()) as (
             url,
@@ -218,7 +218,7 @@ async def test_everything_is_served_below_a_path(
 async def test_the_page_is_live_below_a_path(
     valkey_url: str, tmp_path: Path, changes: tuple[tuple[str, str], ...]
 ) -> None:
-    """A real browser gets all that it asks for, and asks for nothing beside the path."""
+    """A real browser receives everything that it requests, and requests nothing outside the path."""
     async with (
         behind_nginx(valkey_url, tmp_path, *changes, root_path=ROOT) as (url, server),
         httpx.AsyncClient(base_url=server) as producer,
@@ -227,7 +227,7 @@ async def test_the_page_is_live_below_a_path(
         page = await chromium.new_page()
         asked: list[Request] = []
         faults: list[str] = []
-        page.on("request", lambda request: asked.append(request))  # noqa: PLW0108 - it can't mark a builtin
+        page.on("request", lambda request: asked.append(request))  # noqa: PLW0108 - the browser can't call a builtin
         page.on("console", lambda message: faults.append(message.text) if message.type == "error" else None)
         page.on("websocket", lambda socket: faults.extend([] if f"{ROOT}/v1/" in socket.url else [socket.url]))
         await page.goto(f"{url}{ROOT}/")

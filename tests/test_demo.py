@@ -1,4 +1,4 @@
-"""The demo: one process makes up the likes, whatever many serve."""
+"""The demo: of all processes, one generates the likes."""
 
 import asyncio
 import os
@@ -13,8 +13,8 @@ from tests.harness.settings import fresh_settings
 from tests.harness.waiting import eventually
 
 
-async def test_one_of_all_workers_makes_up_likes(valkey_url: str, tmp_path: Path) -> None:
-    """Of three workers and of a second server; when that worker is killed, another takes over."""
+async def test_one_of_all_workers_generates_likes(valkey_url: str, tmp_path: Path) -> None:
+    """Of three workers and a second server; when that worker is killed, another one takes over."""
     settings = fresh_settings(valkey_url, workers=3, demo=True)
     servers = [ServerProcess(settings, tmp_path) for _ in range(2)]
     store: Any = connect(valkey_url, settings)

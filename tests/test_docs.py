@@ -1,4 +1,4 @@
-"""The documentation lists every word of the contract, and what it refers to exists."""
+"""The documentation lists everything in the contract, and its references exist."""
 
 import re
 from pathlib import Path
@@ -36,20 +36,20 @@ def rows(page: str) -> list[list[str]]:
 
 
 def first_cells(page: str) -> set[str]:
-    """Every code word in the first cell of a row."""
+    """All code words in the first cells of rows."""
     return {word for row in rows(page) for word in re.findall(r"`([^`]+)`", row[0])}
 
 
 @pytest.mark.parametrize("field", msgspec.structs.fields(Settings), ids=lambda field: field.name)
-def test_every_setting_is_in_the_table_of_settings(field: msgspec.structs.FieldInfo) -> None:
-    """With the meaning that --help gives."""
+def test_every_setting_is_documented(field: msgspec.structs.FieldInfo) -> None:
+    """With the description that --help shows."""
     meaning = next(part.description for part in field.type.__metadata__ if isinstance(part, msgspec.Meta))
     (row,) = (row for row in rows("settings") if row[0] == f"`{environment_name(field.name)}`")
     assert row[2].rstrip(" |") == meaning
 
 
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: path.name)
-def test_a_page_names_only_settings_that_exist(path: Path) -> None:
+def test_pages_name_only_existing_settings(path: Path) -> None:
     """A renamed setting is renamed on every page."""
     named = set(re.findall(r"\bLIVE_[A-Z_]+\b", path.read_text(encoding="utf-8")))
     assert named <= {*SETTINGS, *OTHER_VARIABLES, "LIVE_"}
@@ -69,7 +69,7 @@ def test_every_refusal_code_is_documented(code: str) -> None:
 
 @pytest.mark.parametrize("code", CLOSE_CODES)
 def test_every_close_code_is_documented(code: int) -> None:
-    """With its reason, and with whether to reconnect."""
+    """With its reason, and whether to reconnect."""
     (row,) = (row for row in rows("live-protocol") if row[0] == str(code))
     assert row[1].startswith(CLOSE_CODES[code].reason)
     assert row[2].startswith("yes") is CLOSE_CODES[code].reconnect
@@ -77,12 +77,12 @@ def test_every_close_code_is_documented(code: int) -> None:
 
 @pytest.mark.parametrize("name", METRICS)
 def test_every_metric_is_documented(name: str) -> None:
-    """By the name under which Prometheus stores it."""
+    """With its name in Prometheus."""
     assert name in first_cells("operations")
 
 
-def test_no_metric_is_documented_that_does_not_exist() -> None:
-    """In the table of metrics, each row is a metric."""
+def test_only_existing_metrics_are_documented() -> None:
+    """Each row of the table of metrics is a metric."""
     assert {name for name in first_cells("operations") if name.startswith("live_")} == set(METRICS)
 
 
@@ -109,8 +109,8 @@ def test_every_choice_of_a_board_is_documented(choice: str) -> None:
     assert choice in first_cells("boards")
 
 
-def test_the_example_file_shows_every_kind_of_board() -> None:
-    """A server accepts it."""
+def test_the_example_file_has_every_kind_of_board() -> None:
+    """And a server accepts it."""
     (text,) = re.findall(r"```toml\n(.*?)```", DOCS["boards"], re.DOTALL)
     boards = parse_boards(text)
     assert {type(board.window) for board in boards} == {Rolling, Sliding, Periods, Forever}
@@ -121,19 +121,19 @@ def test_the_example_file_shows_every_kind_of_board() -> None:
 
 
 def anchors(path: Path) -> set[str]:
-    """The anchors of a page's headings, as GitHub and the site both make them."""
+    """The anchors of a page's headings, as GitHub and the site make them."""
     titles = re.findall(r"^#+ (.*)$", without_code(path.read_text(encoding="utf-8")), re.MULTILINE)
     return {re.sub(r"[^a-z0-9 _-]", "", title.lower()).replace(" ", "-") for title in titles}
 
 
 def without_code(text: str) -> str:
-    """A page without its code blocks, in which `#` begins a comment."""
+    """A page without code blocks, in which `#` starts a comment."""
     return re.sub(r"^```.*?^```$", "", text, flags=re.DOTALL | re.MULTILINE)
 
 
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: path.name)
 def test_every_internal_link_resolves(path: Path) -> None:
-    """To a file, and to a heading where it names one. Pages of the site link to no file outside of it."""
+    """To a file and a heading. Pages of the site do not link to files outside of it."""
     text = path.read_text(encoding="utf-8")
     for link in re.findall(r"\]\((?!https?:)([^)]+)\)", text) + re.findall(r'src(?:set)?="([^"]+)"', text):
         file, _, heading = link.partition("#")
@@ -143,8 +143,8 @@ def test_every_internal_link_resolves(path: Path) -> None:
         assert not heading or heading in anchors(target), link
 
 
-def test_the_architecture_names_files_that_exist() -> None:
-    """A file that is renamed is renamed in the walks too."""
+def test_the_architecture_page_names_existing_files() -> None:
+    """A renamed file is renamed in the walks too."""
     named = re.findall(r"`([a-z_/]+\.(?:py|lua))`", DOCS["architecture"].split("## Walks")[1])
     assert len(named) > 30
     assert [name for name in named if not (ROOT / "live" / name).is_file()] == []
@@ -156,12 +156,12 @@ def test_every_page_is_reachable() -> None:
 
 
 def test_the_readme_is_short() -> None:
-    """A newcomer reads it in a few minutes; the rest is in docs."""
+    """New users can read it in a few minutes; the rest is in docs."""
     assert len(README.splitlines()) <= 130
 
 
-def test_the_readme_says_what_is_public() -> None:
-    """In plain words, so that nobody opens a server to others without knowing it."""
+def test_the_readme_explains_what_is_public() -> None:
+    """So that nobody exposes a server without knowing it."""
     public = README.split("## What is public")[1].split("## ")[0]
     assert "can read every board" in public
     assert "`/metrics`" in public

@@ -1,4 +1,4 @@
-"""The tables of what can go wrong: sane, and in step with the code that speaks of them."""
+"""The tables of errors are consistent, and match the code that uses them."""
 
 import re
 from collections.abc import Iterable
@@ -14,25 +14,25 @@ SCRIPTS = list(ROOMS.rglob("*.lua"))
 
 
 def words(sources: Iterable[Path]) -> set[str]:
-    """Every quoted word of some sources."""
+    """All quoted words of some sources."""
     return {word for path in sources for word in re.findall(r"""["']([a-z_0-9]+)["']""", code_of(path))}
 
 
 def code_of(path: Path) -> str:
-    """A source without the comments of Lua, which quote words too."""
+    """A source without Lua comments, which may contain quoted words."""
     text = path.read_text(encoding="utf-8")
     return re.sub("--.*", "", text) if path.suffix == ".lua" else text
 
 
 @pytest.mark.parametrize("code", [*PROBLEMS, *REFUSALS])
 def test_a_code_is_a_plain_word(code: str) -> None:
-    """Codes are lower case with underscores, so that they are good names in any language."""
+    """Lower case with underscores, so that it is a valid name in any language."""
     assert re.fullmatch(r"[a-z]+(_[a-z]+)*", code)
 
 
 @pytest.mark.parametrize("code", PROBLEMS)
-def test_a_problem_has_a_status_and_a_title_of_its_own(code: str) -> None:
-    """The title is a sentence for people, without a full stop; the status is an error's."""
+def test_a_problem_has_a_status_and_a_unique_title(code: str) -> None:
+    """The title is a sentence without a full stop; the status is that of an error."""
     status, title = PROBLEMS[code]
     assert 400 <= status <= 599
     assert title[0].isupper()
@@ -40,19 +40,19 @@ def test_a_problem_has_a_status_and_a_title_of_its_own(code: str) -> None:
     assert [problem.title for problem in PROBLEMS.values()].count(title) == 1
 
 
-def test_no_code_means_two_things() -> None:
-    """A problem and a refusal are never mixed up."""
+def test_no_code_has_two_meanings() -> None:
+    """A code is either a problem or a refusal."""
     assert not PROBLEMS.keys() & REFUSALS.keys()
 
 
 @pytest.mark.parametrize("code", [*PROBLEMS, *REFUSALS])
-def test_every_code_of_the_tables_is_spoken(code: str) -> None:
-    """A code that nothing ever answers with is not promised."""
+def test_every_code_is_used(code: str) -> None:
+    """The contract contains no code that is never sent."""
     assert code in words([*SOURCES, *SCRIPTS])
 
 
-def test_every_problem_that_is_raised_is_in_the_table() -> None:
-    """No route can raise what the table does not know."""
+def test_every_raised_problem_is_in_the_table() -> None:
+    """No route can raise an unknown problem."""
     raised = {
         code for path in SOURCES for code in re.findall(r'ProblemError\(\s*"(\w+)"', path.read_text(encoding="utf-8"))
     }
@@ -61,15 +61,15 @@ def test_every_problem_that_is_raised_is_in_the_table() -> None:
 
 
 @pytest.mark.parametrize("code", CLOSE_CODES)
-def test_a_close_code_tells_whether_to_come_back(code: int) -> None:
-    """3000 to 3499 come back, 3500 to 3999 do not."""
+def test_a_close_code_determines_whether_to_reconnect(code: int) -> None:
+    """Clients reconnect after 3000 to 3499, not after 3500 to 3999."""
     close = CLOSE_CODES[code]
     assert 3000 <= code <= 3999
     assert close.reconnect == (code < 3500)
     assert close.reason
-    assert len(close.reason.encode()) <= 123  # what fits into a close frame
+    assert len(close.reason.encode()) <= 123  # the limit of a close frame
 
 
-def test_a_problem_tells_its_code_and_detail() -> None:
-    """A log line of a problem says what it was."""
+def test_a_problem_shows_its_code_and_detail() -> None:
+    """In log lines."""
     assert str(ProblemError("overloaded", "too much", retry_after=1)) == "overloaded: too much"

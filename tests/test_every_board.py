@@ -1,4 +1,4 @@
-"""Every combination of choices that is allowed, against one reference: any order of adds, time and rotation."""
+"""Every valid combination of choices against a reference model: adds, time and rotation in any order."""
 
 import asyncio
 from collections.abc import Mapping
@@ -24,10 +24,10 @@ from tests.harness.mutation import Mutant, must_be_caught
 from tests.harness.settings import fresh_settings
 from tests.harness.store import StoreProcess
 
-NOON = 4_000_017_600  # a full hour, so far ahead that nothing which the scripts let expire does, but at once
+NOON = 4_000_017_600  # a full hour so far ahead that script TTLs never expire during a test, or expire at once
 STARTS = datetime.fromtimestamp(NOON, UTC)
 FUTURE = 60
-EDGES = [1, 749, 750, 9_999, 10_000, 39_999, 40_000, 3_600_000]  # ms, at which something is due, or nearly
+EDGES = [1, 749, 750, 9_999, 10_000, 39_999, 40_000, 3_600_000]  # ms, at or near which something is due
 
 WINDOWS: dict[str, Any] = {
     "rolling": {"rolling": "40s", "slot": "10s"},
@@ -111,7 +111,7 @@ FREE: Mapping[str, Any] = {}
 CAPPED: dict[str, Any] = {"window": "forever", "operator": "best", "cap": 2}
 VOTES: dict[str, Any] = {"window": "forever", "operator": "incr", "votes": {"per_key": 1, "per_actor": 2}}
 HOURS: dict[str, Any] = {"window": "hours", "operator": "incr", "clock": "server", "votes": None}
-FOCUS: dict[str, dict[str, Any]] = {  # where a mistake shows on some boards alone, only these are drawn
+FOCUS: dict[str, dict[str, Any]] = {  # bugs that show only on some boards draw only these
     "the log keeps what has left": {"window": "sliding"},
     "an event leaves too early": {"window": "sliding"},
     "a period is dropped too early": HOURS,
@@ -134,7 +134,7 @@ FOCUS: dict[str, dict[str, Any]] = {  # where a mistake shows on some boards alo
 
 @st.composite
 def boards(draw: st.DrawFn, focus: Mapping[str, Any]) -> tuple[str, Board]:
-    """Any board that is allowed, with the name of its window; `focus` are choices that are not drawn."""
+    """A valid board and the name of its window; `focus` fixes some choices."""
     window = focus.get("window") or draw(st.sampled_from(sorted(WINDOWS)))
     operator = "incr" if window in ADDITIVE else focus.get("operator") or draw(st.sampled_from(["incr", "best", "set"]))
     choices: dict[str, Any] = {
@@ -171,7 +171,7 @@ entries = st.lists(
 
 
 class BoardMachine(StoreMachine):
-    """Runs the real scripts on a random board beside the reference."""
+    """Runs the real scripts on a random board, next to the reference model."""
 
     def __init__(self, store: StoreProcess, mutant: Mutant | None = None, focus: Mapping[str, Any] = FREE) -> None:
         super().__init__(store)
@@ -183,7 +183,7 @@ class BoardMachine(StoreMachine):
 
     @initialize(data=st.data())
     def begin(self, data: st.DataObject) -> None:
-        """Two processes on one board."""
+        """Open a board in two processes."""
         self.loop = asyncio.new_event_loop()
         self.client = connect(self.store.url, self.settings)
         self.run(self.client.flushall())
@@ -206,15 +206,15 @@ class BoardMachine(StoreMachine):
 
     @rule(batch=entries, process=st.integers(0, 1))
     def add(self, batch: list[tuple[str, int, int | None, str, bytes | None]], process: int) -> None:
-        """Each entry is refused for the reason that the reference gives, or counted."""
+        """Each entry is counted, or refused for the same reason as in the reference."""
         made = [self.entry(*parts) for parts in batch]
         added = self.run(self.ledgers[process].writer.add(made))
         assert dict(added.refused) == self.reference.add(made, self.now)
-        if self.window not in ADDITIVE:  # where nothing has to be let go, there is nothing to wait for
+        if self.window not in ADDITIVE:  # other windows must first be rotated
             self.compare(self.ledgers[1 - process], 100)
 
     def compare(self, ledger: Ledger, size: int) -> None:
-        """The current ranking is what the reference says."""
+        """Compare the current ranking with the reference."""
         expected = self.reference.ranking(self.now)
         assert self.walk(ledger, size, None) == [self.comparable(record) for record in expected]
 
@@ -226,7 +226,7 @@ class BoardMachine(StoreMachine):
 
     @rule(milliseconds=st.one_of(st.sampled_from(EDGES), st.integers(1, 15_000), st.integers(1, 2 * 3_600_000)))
     def pass_time(self, milliseconds: int) -> None:
-        """Time passes."""
+        """Let time pass."""
         self.advance(milliseconds)
 
     @rule(size=st.integers(1, 4))
@@ -240,7 +240,7 @@ class BoardMachine(StoreMachine):
 
     @rule(key=keys, hidden=st.booleans(), process=st.integers(0, 1))
     def hide(self, *, key: str, hidden: bool, process: int) -> None:
-        """A hidden record has no rank; it comes back as if it had never been away, unless the last has to leave."""
+        """A hidden record has no rank. It returns unchanged, unless a full ranking drops the last record."""
         self.run(self.ledgers[process].moderation.hide(key, hidden=hidden))
         (self.reference.hidden.add if hidden else self.reference.hidden.discard)(key)
         self.reference.cut()
@@ -249,7 +249,7 @@ class BoardMachine(StoreMachine):
 
     @rule(key=keys, process=st.integers(0, 1))
     def hide_and_show(self, key: str, process: int) -> None:
-        """At once one after the other, they change nothing."""
+        """Hiding and showing a record changes nothing."""
         before = self.walk(self.ledgers[process], 100, None)
         if key not in self.reference.hidden:
             for hidden in (True, False):
@@ -258,7 +258,7 @@ class BoardMachine(StoreMachine):
 
     @rule(key=keys, other=keys, amount=st.integers(0, 1), process=st.integers(0, 1))
     def count_while_hidden(self, key: str, other: str, amount: int, process: int) -> None:
-        """What a hidden record gets is its own when it is shown, with its place before what comes later."""
+        """A hidden record keeps what it receives, with its place before later ones."""
         self.hide(key=key, hidden=True, process=process)
         for name in (key, other):
             self.add([(name, amount, None, "me", None)], process)
@@ -266,7 +266,7 @@ class BoardMachine(StoreMachine):
 
     @rule(frozen=st.booleans())
     def freeze(self, *, frozen: bool) -> None:
-        """A frozen board takes nothing, and still knows what it has counted."""
+        """A frozen board accepts nothing, and still recognizes duplicates."""
         self.reference.frozen = frozen
         self.revision += 1
         self.run(
@@ -277,18 +277,18 @@ class BoardMachine(StoreMachine):
 
     @rule(key=keys, process=st.integers(0, 1))
     def register(self, key: str, process: int) -> None:
-        """A contest takes another key."""
+        """A contest registers another member."""
         self.run(self.ledgers[process].moderation.enter(key, b"{}"))
         self.reference.entrants.add(key)
 
     @rule(process=st.integers(0, 1))
     def rotate(self, process: int) -> None:
-        """One step."""
+        """Take one step."""
         self.run(self.ledgers[process].rotator.rotate())
 
     @rule(size=st.integers(1, 4), process=st.integers(0, 1))
     def settle(self, size: int, process: int) -> None:
-        """With nothing due any more, what is read is what the reference says, on pages of any size and both ways."""
+        """Once nothing is due, pages of any size match the reference in both directions."""
         ledger = self.ledgers[process]
         for _ in range(500):
             if self.run(ledger.rotator.rotate()) is not None:
@@ -302,7 +302,7 @@ class BoardMachine(StoreMachine):
         assert report.clean, report
 
     def settle_kept(self, ledger: Ledger, size: int) -> None:
-        """The periods before are kept as they were."""
+        """Earlier periods stay unchanged."""
         newest = self.run(ledger.reader.current())
         period = newest
         while period is not None and period > self.board.window.oldest(newest):
@@ -311,7 +311,7 @@ class BoardMachine(StoreMachine):
             assert self.walk(ledger, size, period) == [self.comparable(record) for record in expected]
 
     def walk(self, ledger: Ledger, size: int, period: int | None) -> list[object]:
-        """All records, forth and back."""
+        """All records, forwards and backwards."""
         forth: list[Any] = []
         page = self.run(ledger.reader.read(size, period=period))
         count = page.rank_count
@@ -328,22 +328,22 @@ class BoardMachine(StoreMachine):
         return [self.comparable((record.key, record.score, record.rank)) for record in forth]
 
     def comparable(self, record: tuple[str, int, int]) -> object:
-        """What two rankings must share: where amounts cancel out, which of two ties came back first is left open."""
+        """The part of a record that must match: if amounts cancel out, the order of ties is undefined."""
         cancelled = self.window in ADDITIVE and any(event.amount < 0 for event in self.reference.counted)
         ordered = self.board.ties == "key" or not cancelled
         return record if ordered else record[1:]
 
 
 @pytest.mark.timeout(300)
-def test_every_board_equals_the_reference(volatile_store: StoreProcess) -> None:
-    """Random boards, random schedules."""
+def test_every_board_matches_the_reference(volatile_store: StoreProcess) -> None:
+    """Random boards and random schedules."""
     run_machine(lambda: BoardMachine(volatile_store), examples=300, steps=30)
 
 
 @pytest.mark.mutant
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("name", MUTANTS)
-def test_a_wrong_rule_is_caught(name: str, volatile_store: StoreProcess) -> None:
-    """Every rule that is worth a line in a script is tested: the property above can fail."""
+def test_a_wrong_rule_is_detected(name: str, volatile_store: StoreProcess) -> None:
+    """Every rule of the scripts is tested: without it, the property above fails."""
     with must_be_caught(name):
         run_mutant(lambda: BoardMachine(volatile_store, MUTANTS[name], FOCUS.get(name, FREE)), examples=500, steps=30)

@@ -1,4 +1,4 @@
-"""Exactly once, whatever is lost on the way: proxies swallow replies between producer, server and store."""
+"""Events count exactly once, whatever is lost: proxies drop replies between producer, server and store."""
 
 import asyncio
 import random
@@ -30,16 +30,16 @@ Opened = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 
 class Sender:
-    """A producer on one connection, which it opens again when it is lost; it sends until it has an answer."""
+    """A producer on one connection, which reconnects when necessary and repeats each body until it has an answer."""
 
     def __init__(self, url: str) -> None:
         self._address = urlsplit(url)
         self._opened: Opened | None = None
-        self.told: Counter[str] = Counter()
+        self.counts: Counter[str] = Counter()
         self.tries = 0
 
     async def send(self, events: list[dict[str, object]]) -> None:
-        """Post a body until it is answered 200."""
+        """Post a body until it is answered with 200."""
         body = msgspec.json.encode(events)
         while True:
             self.tries += 1
@@ -47,16 +47,16 @@ class Sender:
                 async with asyncio.timeout(10):
                     status, answer = await self._post(body)
                 if status == 200:
-                    self.told.update(accepted=answer["accepted"], duplicate=answer["duplicate"])
+                    self.counts.update(accepted=answer["accepted"], duplicate=answer["duplicate"])
                     assert answer["rejected"] == []
                     return
                 assert status == 503, answer
-                self.told[answer["code"]] += 1
+                self.counts[answer["code"]] += 1
                 continue
             self.close()
 
     def close(self) -> None:
-        """Leave."""
+        """Close the connection."""
         if self._opened is not None:
             self._opened[1].close()
         self._opened = None
@@ -73,7 +73,7 @@ class Sender:
 
 
 def make_events() -> tuple[list[dict[str, object]], Counter[str]]:
-    """Events with ids, and what they come to."""
+    """Events with ids, and their totals by member."""
     chance = random.Random(7)
     totals: Counter[str] = Counter()
     events: list[dict[str, object]] = []
@@ -85,7 +85,7 @@ def make_events() -> tuple[list[dict[str, object]], Counter[str]]:
 
 
 async def send_twice(url: str, events: list[dict[str, object]]) -> list[Sender]:
-    """Each event twice, shuffled, in bodies of one to forty, over sixteen connections."""
+    """Send each event twice, shuffled, in bodies of one to forty, over sixteen connections."""
     chance = random.Random(3)
     queue = events * 2
     chance.shuffle(queue)
@@ -103,7 +103,7 @@ async def send_twice(url: str, events: list[dict[str, object]]) -> list[Sender]:
 
 
 async def audited(settings: Settings, url: str) -> dict[str, int]:
-    """The ranking as it stands in a store, which an audit finds true, and so does brute force."""
+    """The ranking in a store, which an audit and a brute-force check find correct."""
     store, keys = connect(url, settings), Keys(settings.key_prefix, "posts")
     try:
         report = await Auditor(store, "posts", settings.key_prefix, lambda *_: None).audit(repair=False)
@@ -115,29 +115,29 @@ async def audited(settings: Settings, url: str) -> dict[str, int]:
         await store.aclose()
 
 
-def told_in_all(senders: Iterable[Sender]) -> Counter[str]:
-    """What all senders were told together."""
-    return sum((sender.told for sender in senders), Counter[str]())
+def total_counts(senders: Iterable[Sender]) -> Counter[str]:
+    """The counts of all senders together."""
+    return sum((sender.counts for sender in senders), Counter[str]())
 
 
 @pytest.mark.timeout(120)
 async def test_ten_thousand_events_sent_twice_count_once(own_store: StoreProcess) -> None:
-    """Through a proxy that swallows a third of all answers: the sum is that of the events, and the audit is clean."""
+    """Through a proxy that drops a third of all answers, the total is that of the events, and the audit is clean."""
     settings = fresh_settings(own_store.url)
     events, totals = make_events()
     async with run_server(settings, [rolling_board()]) as server, lossy(server, 1 / 3, 5, answers_only=True) as proxy:
         senders = await send_twice(proxy.url, events)
         assert await audited(settings, own_store.url) == totals
-    told = told_in_all(senders)
-    assert told["accepted"] + told["duplicate"] == 2 * EVENTS
-    assert told["accepted"] <= EVENTS  # whose answers were lost are duplicates in the answer that came
+    counts = total_counts(senders)
+    assert counts["accepted"] + counts["duplicate"] == 2 * EVENTS
+    assert counts["accepted"] <= EVENTS  # the others were counted when their answers were lost
     assert proxy.lost_answers > 200
     assert sum(sender.tries for sender in senders) > proxy.lost_answers
 
 
 @pytest.mark.timeout(120)
-async def test_servers_and_their_store_lose_answers_too(own_store: StoreProcess, tmp_path: Path) -> None:
-    """Two servers behind swallowing proxies, the store behind another; what a server sends again it knows itself."""
+async def test_answers_lost_by_servers_and_the_store(own_store: StoreProcess, tmp_path: Path) -> None:
+    """Two servers behind lossy proxies, with a store behind another one. A server recognizes its own retries."""
     events, totals = make_events()
     async with AsyncExitStack() as stack:
         proxy = await stack.enter_async_context(lossy(own_store.url, 0.05, 1, tmp_path, answers_only=True))
@@ -147,19 +147,19 @@ async def test_servers_and_their_store_lose_answers_too(own_store: StoreProcess,
             server = await stack.enter_async_context(run_server(settings, [rolling_board()]))
             lossy_server = await stack.enter_async_context(lossy(server, 1 / 3, seed, answers_only=True))
             urls.append(lossy_server.url)
-        told: Counter[str] = Counter()
+        counts: Counter[str] = Counter()
         for senders in await asyncio.gather(*(send_twice(url, events) for url in urls)):
-            told += told_in_all(senders)
+            counts += total_counts(senders)
         assert await audited(settings, own_store.url) == totals
-    assert told["accepted"] + told["duplicate"] == 4 * EVENTS
+    assert counts["accepted"] + counts["duplicate"] == 4 * EVENTS
     assert proxy.lost_answers > 10
 
 
 @pytest.mark.timeout(120)
-async def test_events_without_ids_count_once_though_the_store_loses_answers(
+async def test_events_without_ids_count_once_if_the_store_loses_answers(
     own_store: StoreProcess, tmp_path: Path
 ) -> None:
-    """The server asks again by itself; and when it answers 503 `store_unavailable`, nothing was counted indeed."""
+    """The server retries. When it answers 503 `store_unavailable`, nothing was counted."""
     events, _ = make_events()
     totals: Counter[str] = Counter()
     for event in events:
@@ -168,7 +168,7 @@ async def test_events_without_ids_count_once_though_the_store_loses_answers(
     async with lossy(own_store.url, 0.05, 1, tmp_path, answers_only=True) as proxy:
         settings = fresh_settings(proxy.url, store_timeout=Duration(2), write_deadline=Duration(5))
         async with run_server(settings, [rolling_board()]) as url:
-            told = told_in_all(await send_twice(url, events))
+            counts = total_counts(await send_twice(url, events))
         assert await audited(settings, own_store.url) == totals
-    assert (told["accepted"], told["duplicate"], told["outcome_unknown"]) == (2 * EVENTS, 0, 0)
+    assert (counts["accepted"], counts["duplicate"], counts["outcome_unknown"]) == (2 * EVENTS, 0, 0)
     assert proxy.lost_answers > 10

@@ -1,4 +1,7 @@
-"""Faults on real servers: kills, freezes, lost answers, rotators at once. Each with the mistake that it must catch."""
+"""Faults on real servers: kills, freezes, lost answers, concurrent rotators.
+
+Each test has a bug that it must detect.
+"""
 
 import asyncio
 import random
@@ -33,7 +36,7 @@ FAST_BOARD = '[[board]]\nid = "posts"\nwindow = {rolling = "2s", slot = "1s"}\n'
 
 
 class NaiveScripts:
-    """Rotation as one would write it first: read the slot, subtract one by one, delete."""
+    """A naive rotation: read the slot, subtract members one by one, delete the slot."""
 
     def __init__(self) -> None:
         self.rotate = self
@@ -42,7 +45,7 @@ class NaiveScripts:
         self.expire_events, self.rotate_period = right.expire_events, right.rotate_period
 
     async def __call__(self, client: Any, keys: list[str], request: RotateRequest) -> list[bytes]:
-        """Take the place of the script `rotate`."""
+        """Take the place of the `rotate` script."""
         ranking, _, _, meta, slots, *_ = keys
         seconds, _ = await client.time()
         due = await client.zrangebyscore(slots, "-inf", f"({int(seconds) - 2}", start=0, num=1)
@@ -63,7 +66,7 @@ class NaiveScripts:
 
 
 async def drift_under_load(store: str, scripts: Scripts, seconds: float = 6.0) -> tuple[int, int]:
-    """Eight writers add while two processes rotate; how often the board was looked at, and found untrue."""
+    """Add with eight writers and rotate with two processes; returns the number of checks and of inconsistencies."""
     settings = fresh_settings(store, rotation_step=8, max_future=Duration(60))
     board = rolling_board("2s", "1s")
     client: Any = connect(store, settings)
@@ -85,37 +88,37 @@ async def drift_under_load(store: str, scripts: Scripts, seconds: float = 6.0) -
             wait = await ledger.rotator.rotate()
             await asyncio.sleep(0 if wait is None else min(wait, 0.02))
 
-    looked = untrue = 0
+    checks = inconsistent = 0
 
-    async def look() -> None:
-        nonlocal looked, untrue
+    async def check() -> None:
+        nonlocal checks, inconsistent
         while asyncio.get_running_loop().time() < end:
-            looked += 1
-            untrue += bool(await drifted(client, ledgers[0].state.keys))
+            checks += 1
+            inconsistent += bool(await drifted(client, ledgers[0].state.keys))
             await asyncio.sleep(0.01)
 
-    await asyncio.gather(*(write(ledger, seed) for seed, ledger in enumerate(ledgers)), rotate(), rotate(), look())
+    await asyncio.gather(*(write(ledger, seed) for seed, ledger in enumerate(ledgers)), rotate(), rotate(), check())
     await client.aclose()
-    return looked, untrue
+    return checks, inconsistent
 
 
 async def test_two_rotators_and_eight_writers_never_drift(any_store: str) -> None:
-    """The board is true at every instant of the run, not only at its end."""
-    looked, untrue = await drift_under_load(any_store, Scripts())
+    """The board is consistent at every instant, not only at the end."""
+    checks, inconsistent = await drift_under_load(any_store, Scripts())
 
-    assert looked > 50
-    assert untrue == 0
+    assert checks > 50
+    assert inconsistent == 0
 
 
-async def test_a_naive_rotation_is_caught(valkey_url: str) -> None:
-    """The test above fails for a rotation of separate steps."""
-    _, untrue = await drift_under_load(valkey_url, NaiveScripts())  # type: ignore[arg-type]
+async def test_a_naive_rotation_is_detected(valkey_url: str) -> None:
+    """The test above fails for a rotation in separate steps."""
+    _, inconsistent = await drift_under_load(valkey_url, NaiveScripts())  # type: ignore[arg-type]
 
-    assert untrue > 0
+    assert inconsistent > 0
 
 
 async def likes(url: str, acknowledged: Counter[str], stop: asyncio.Event, seed: int) -> None:
-    """Post single likes until stopped, and note what was acknowledged."""
+    """Post single likes until stopped, and record the acknowledged ones."""
     chance = random.Random(seed)
     async with httpx.AsyncClient(base_url=url, timeout=5) as client:
         while not stop.is_set():
@@ -127,8 +130,8 @@ async def likes(url: str, acknowledged: Counter[str], stop: asyncio.Event, seed:
 
 
 @pytest.mark.timeout(120)
-async def test_servers_rotate_and_take_posts_through_http(valkey_url: str, tmp_path: Path) -> None:
-    """Two server processes rotate a board of two seconds while eight producers post: true all along, then empty."""
+async def test_servers_rotate_under_load(valkey_url: str, tmp_path: Path) -> None:
+    """Two servers rotate a two-second board while eight producers post: it is always consistent, and finally empty."""
     boards = tmp_path / "boards.toml"
     boards.write_text(FAST_BOARD, encoding="utf-8")
     settings = fresh_settings(valkey_url, boards=boards, rotation_step=5)
@@ -140,11 +143,11 @@ async def test_servers_rotate_and_take_posts_through_http(valkey_url: str, tmp_p
     acknowledged: Counter[str] = Counter()
     stop = asyncio.Event()
     producing = [asyncio.create_task(likes(servers[seed % 2].url, acknowledged, stop, seed)) for seed in range(8)]
-    looked = 0
+    checks = 0
     end = asyncio.get_running_loop().time() + 6
     while asyncio.get_running_loop().time() < end:
         assert await drifted(client, keys) == []
-        looked += 1
+        checks += 1
         await asyncio.sleep(0.01)
     stop.set()
     await asyncio.gather(*producing)
@@ -152,9 +155,9 @@ async def test_servers_rotate_and_take_posts_through_http(valkey_url: str, tmp_p
     async def empty() -> bool:
         return int(await client.zcard(keys.ranking)) == 0
 
-    assert looked > 20
+    assert checks > 20
     assert acknowledged.total() > 100
-    await eventually(empty)  # due slots leave though nobody posts
+    await eventually(empty)  # expired slots are subtracted although nobody posts
     assert await drifted(client, keys) == []
     for server in servers:
         assert server.stop() == 0
@@ -162,8 +165,8 @@ async def test_servers_rotate_and_take_posts_through_http(valkey_url: str, tmp_p
 
 
 @pytest.mark.timeout(120)
-async def test_a_server_killed_in_the_middle_of_a_rotation(tmp_path: Path) -> None:
-    """`kill -9` between two steps leaves a true board; the next server finishes the slot, and nothing is lost."""
+async def test_a_server_killed_during_a_rotation(tmp_path: Path) -> None:
+    """`kill -9` between two steps leaves a consistent board. The next server finishes the slot, and nothing is lost."""
     boards = tmp_path / "boards.toml"
     boards.write_text(FAST_BOARD, encoding="utf-8")
     data = tmp_path / "d"
@@ -200,8 +203,8 @@ async def test_a_server_killed_in_the_middle_of_a_rotation(tmp_path: Path) -> No
     assert middle, "no kill hit the middle of a rotation"
 
 
-async def test_nothing_acknowledged_is_lost_when_the_store_is_killed(own_store: StoreProcess) -> None:
-    """Through five kills of the store every acknowledged like is there, and what is away is answered 503."""
+async def test_no_acknowledged_event_is_lost_when_the_store_is_killed(own_store: StoreProcess) -> None:
+    """Through five kills, every acknowledged like is kept, and others are answered with 503."""
     settings = fresh_settings(own_store.url, write_deadline=Duration(0.5), store_timeout=Duration(0.3))
     client: Any = connect(own_store.url, settings)
     acknowledged: Counter[str] = Counter()
@@ -226,8 +229,8 @@ async def test_nothing_acknowledged_is_lost_when_the_store_is_killed(own_store: 
     await client.aclose()
 
 
-async def test_a_store_that_is_away_is_answered_503_and_heals(own_store: StoreProcess) -> None:
-    """While the store is frozen POST says 503 with Retry-After in good time; afterwards everything works by itself."""
+async def test_an_unavailable_store_is_answered_with_503(own_store: StoreProcess) -> None:
+    """While the store is frozen, POST returns 503 with Retry-After in time. Afterwards everything works again."""
     settings = fresh_settings(own_store.url, write_deadline=Duration(1), store_timeout=Duration(0.4))
     async with (
         run_server(settings, [rolling_board()]) as url,
@@ -241,7 +244,7 @@ async def test_a_store_that_is_away_is_answered_503_and_heals(own_store: StorePr
             )  # fmt: skip
             assert [answer.status_code for answer in answers] == [503, 503, 503, 503, 200]
             assert all(int(answer.headers["Retry-After"]) >= 1 for answer in answers[:4])
-            assert answers[0].json()["code"] == "outcome_unknown"  # it may still run what it was sent
+            assert answers[0].json()["code"] == "outcome_unknown"  # the store may still execute it
             assert (await client.get("/healthz")).status_code == 200
 
         async def counts() -> bool:
@@ -253,7 +256,7 @@ async def test_a_store_that_is_away_is_answered_503_and_heals(own_store: StorePr
 
 @asynccontextmanager
 async def swallowing_proxy(store: Path, folder: Path, swallow: int) -> AsyncIterator[tuple[str, list[int]]]:
-    """A proxy before the store that forwards commands and drops the first answers to scripts, with the connection."""
+    """A proxy that forwards commands, and drops the first `swallow` answers to scripts with their connection."""
     swallowed = [0]
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -290,7 +293,7 @@ async def swallowing_proxy(store: Path, folder: Path, swallow: int) -> AsyncIter
 
 
 async def count_through_lost_answers(store: StoreProcess, folder: Path, scripts: Scripts) -> int:
-    """What one like counts when the answers to its first three attempts are lost."""
+    """The score of a single like when the answers to its first three attempts are lost."""
     settings = fresh_settings(store.url, write_deadline=Duration(5))
     ready: Any = connect(store.url, settings)
     opened = Ledger(ready, rolling_board(), settings, scripts)
@@ -310,12 +313,12 @@ async def count_through_lost_answers(store: StoreProcess, folder: Path, scripts:
 
 
 async def test_a_lost_answer_counts_once(own_store: StoreProcess, tmp_path: Path) -> None:
-    """The write path asks again until it knows, under the batch's own number."""
+    """The writer retries with the same batch number."""
     assert await count_through_lost_answers(own_store, tmp_path, Scripts()) == 1
 
 
-async def test_a_retry_without_a_number_is_caught(own_store: StoreProcess, tmp_path: Path) -> None:
-    """The test above fails for a script that does not look at the number."""
+async def test_a_retry_without_a_batch_number_is_detected(own_store: StoreProcess, tmp_path: Path) -> None:
+    """The test above fails for a script that ignores the number."""
     wrong = {
         "if sequence == request.sequence then": "if false then",
         "if sequence > request.sequence": "if false",
@@ -325,18 +328,18 @@ async def test_a_retry_without_a_number_is_caught(own_store: StoreProcess, tmp_p
     assert await count_through_lost_answers(own_store, tmp_path, Scripts(add=mutant)) == 4
 
 
-async def test_a_frozen_store_that_wakes_counts_no_batch_twice(own_store: StoreProcess) -> None:
-    """Attempts that were given up surface when the store wakes; each batch that was acknowledged counts once."""
+async def test_a_frozen_store_that_resumes_counts_no_batch_twice(own_store: StoreProcess) -> None:
+    """Abandoned attempts are executed when the store resumes. Each acknowledged batch counts once."""
     async with open_ledger(
         own_store.url, rolling_board(), store_timeout=Duration(0.1), write_deadline=Duration(5)
     ) as led:
         await led.writer.add([make_entry("a", 1, None)])
         with own_store.frozen():
             adding = asyncio.create_task(led.writer.add([make_entry("a", 1, None)]))
-            await asyncio.sleep(0.5)  # several attempts are waiting in the store's sockets
+            await asyncio.sleep(0.5)  # several attempts wait in the store's sockets
             assert not adding.done()
         await adding
-        later = await led.writer.add([make_entry("b", 1, None)])  # behind whatever surfaced
+        later = await led.writer.add([make_entry("b", 1, None)])  # after the abandoned attempts
 
         page = await led.reader.read(2)
         assert [(record.key, record.score) for record in page.records] == [("a", 2), ("b", 1)]

@@ -1,4 +1,4 @@
-"""The image and its composition: pinned by hash, closed by default, with no more rights than are needed."""
+"""The container image and its composition: pinned by hash, closed by default, and with minimal rights."""
 
 import os
 import re
@@ -27,14 +27,14 @@ UID: Final = 10001
 
 
 def pinned(name: str) -> dict[str, list[str]]:
-    """The packages of a file of requirements, `name==version`, with their hashes."""
+    """The packages of a requirements file, `name==version`, with their hashes."""
     text = (ROOT / "image" / name).read_text().replace("\\\n", " ")
     lines = [line.split() for line in text.splitlines() if not line.startswith("#")]
     return {line[0]: line[1:] for line in lines}
 
 
 def needed(name: str, extras: tuple[str, ...] = ()) -> Iterator[str]:
-    """A package that is installed, and all that it needs here, as `name==version`."""
+    """An installed package and everything that it needs here, as `name==version`."""
     found = distribution(name)
     if name != "live-board":
         yield f"{canonicalize_name(name)}=={found.version}"
@@ -49,8 +49,8 @@ def canonical(pins: dict[str, list[str]] | list[str]) -> set[str]:
     return {f"{canonicalize_name(pin.partition('==')[0])}=={pin.partition('==')[2]}" for pin in pins}
 
 
-def test_the_image_installs_exactly_what_the_tests_have_tried() -> None:
-    """What the server needs, all of it and nothing else, in the versions of constraints.txt."""
+def test_the_image_installs_exactly_the_tested_packages() -> None:
+    """Everything that the server needs and nothing else, in the versions of constraints.txt."""
     constraints = canonical((ROOT / "constraints.txt").read_text().split())
     assert canonical(pinned("requirements.txt")) <= constraints
     assert canonical(pinned("build.txt")) <= constraints
@@ -59,15 +59,15 @@ def test_the_image_installs_exactly_what_the_tests_have_tried() -> None:
 
 @pytest.mark.parametrize("name", ["requirements.txt", "build.txt"])
 def test_every_package_of_the_image_has_its_hashes(name: str) -> None:
-    """Of its one wheel, or of one for each architecture; an address is in none of the files."""
+    """Of one wheel, or one per architecture. The files contain no URL."""
     assert "/" not in (ROOT / "image" / name).read_text().replace("\\", "")
     for package, hashes in pinned(name).items():
         assert len(hashes) in {1, 2}, package
         assert all(re.fullmatch("--hash=sha256:[0-9a-f]{64}", value) for value in hashes)
 
 
-def test_the_image_is_built_of_nothing_else() -> None:
-    """Each call of pip checks hashes, or can reach no index; the process is no superuser."""
+def test_the_image_installs_nothing_else() -> None:
+    """Each call of pip checks hashes or has no index, and the process is not root."""
     calls = re.findall(r"pip install (.*?)(?:\n[A-Z]|&&)", DOCKERFILE.replace("\\\n", ""), re.DOTALL)
     assert len(calls) == 3
     assert all("--require-hashes" in call or "--no-index" in call for call in calls)
@@ -76,8 +76,8 @@ def test_the_image_is_built_of_nothing_else() -> None:
 
 
 @pytest.mark.parametrize("name", SERVICES)
-def test_a_service_has_no_right_that_it_does_not_need(name: str) -> None:
-    """Read-only but for its volume and /tmp, without capabilities, within limits; nothing runs as a superuser."""
+def test_a_service_has_minimal_rights(name: str) -> None:
+    """Read-only except for its volume and /tmp, without capabilities, with limits, and not as root."""
     service = SERVICES[name]
     assert service["read_only"] is True
     assert service["cap_drop"] == ["ALL"]
@@ -86,12 +86,12 @@ def test_a_service_has_no_right_that_it_does_not_need(name: str) -> None:
     assert service["tmpfs"] == ["/tmp"]  # noqa: S108 - in the container
     assert all(service[limit] for limit in ("mem_limit", "cpus", "pids_limit"))
     (volume,) = service["volumes"]
-    assert volume.partition(":")[0] in COMPOSE["volumes"], "data is on a volume, not in a folder of the host"
+    assert volume.partition(":")[0] in COMPOSE["volumes"], "data must be on a volume, not in a folder of the host"
     assert "build" in service or not service["user"].startswith("0")
 
 
-def test_the_composition_is_closed() -> None:
-    """Only this machine reaches the board, only the board reaches the store, and events need an API key."""
+def test_the_composition_is_closed_by_default() -> None:
+    """Only this machine can reach the board, only the board can reach the store, and events need an API key."""
     store, board = SERVICES["store"], SERVICES["board"]
     assert "ports" not in store
     assert store["networks"] == ["store"]
@@ -107,10 +107,10 @@ def test_the_composition_is_closed() -> None:
 
 @pytest.mark.skipif(
     os.getuid() != 0 or not (Path("/usr/bin/unshare").exists() and shutil.which("setpriv")),
-    reason="needs root, to give rights up as a container does",
+    reason="needs root to drop rights as a container does",
 )
-def test_it_runs_as_a_user_on_a_read_only_system() -> None:
-    """With nothing to write to but its data and a folder for temporary files, and no capability; two workers."""
+def test_it_runs_unprivileged_on_a_read_only_system() -> None:
+    """It can write only its data and temporary files, has no capabilities, and runs two workers."""
     with tempfile.TemporaryDirectory(prefix="live-") as name:
         folder = Path(name)
         folder.chmod(0o755)
@@ -137,7 +137,7 @@ def test_it_runs_as_a_user_on_a_read_only_system() -> None:
             assert server.wait(DEADLINE) == 0, (folder / "log").read_text()
 
 
-# The Python may be where nobody else may look, so it is mounted where everybody may.
+# The Python may be in a private folder, so it is mounted in an accessible one.
 CONFINED: Final = """
 mount --bind "$2" "$1/python"
 for part in data tmp; do mount --bind "$1/$part" "$1/$part"; done
@@ -157,7 +157,7 @@ exec setpriv --reuid 10001 --regid 10001 --clear-groups --no-new-privs --boundin
 
 
 def confined_environment(folder: Path) -> dict[str, str]:
-    """What the process in the image finds, but for the address: nobody else is to reach this one."""
+    """The environment of the process in the image, except that it listens only locally."""
     return {
         "PATH": os.environ["PATH"],
         "HOME": "/nowhere",
@@ -171,7 +171,7 @@ def confined_environment(folder: Path) -> dict[str, str]:
 
 
 def address(log: Path, server: "subprocess.Popen[bytes]") -> str:
-    """Wait for the address that the server prints."""
+    """Wait for the URL that the server prints."""
     end = time.monotonic() + DEADLINE
     while "Live Board is at " not in (text := log.read_text()):
         assert server.poll() is None, text

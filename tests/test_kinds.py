@@ -1,4 +1,4 @@
-"""Each kind of board from its text in the file to what people see of it: what adds up, and what is kept."""
+"""Each kind of board, from its definition to what people see: totals and best values."""
 
 import asyncio
 import random
@@ -18,7 +18,7 @@ START = datetime(2024, 2, 1, tzinfo=UTC)
 
 
 def at(seconds: float) -> str:
-    """A time as an event has it, so long after the start."""
+    """An event time, in seconds after the start."""
     return (START + timedelta(seconds=seconds)).isoformat()
 
 
@@ -42,7 +42,10 @@ ties = "key"
 
 
 async def test_statistics_over_a_moving_window(valkey_url: str) -> None:
-    """One event feeds windows of minutes, hours and days; each is its plain sum, page by page; zero is gone at once."""
+    """One event feeds windows of minutes, hours and days.
+
+    Each is the plain sum, page by page; zero scores disappear.
+    """
     chance = random.Random(1)
     windows = {"minutes": (600, 60), "hours": (86_400, 3600), "days": (7 * 86_400, 86_400)}
     sent: list[tuple[int, str, int]] = []
@@ -92,7 +95,7 @@ ties = "{ties}"
 
 @pytest.mark.parametrize(("operator", "order"), [("best", "desc"), ("best", "asc"), ("set", "desc")])
 async def test_top_500_by_best_value(valkey_url: str, operator: str, order: str) -> None:
-    """16 posters at once: never 501 records, never 499 once there are 500, and each with its own metadata."""
+    """With 16 producers there are never 501 records, and never fewer than 500 once full; each has its own metadata."""
     chance = random.Random(2)
     sent = [(f"k{chance.randrange(3000)}", chance.randint(-500, 2000)) for _ in range(6400)]
     bodies = [range(i, i + 40) for i in range(0, len(sent), 40)]
@@ -131,19 +134,19 @@ async def test_top_500_by_best_value(valkey_url: str, operator: str, order: str)
 
 
 def best(key: str, amount: int, number: int) -> dict[str, Any]:
-    """An event that tells its number with the record."""
+    """An event with its number in the metadata."""
     return {"key": key, "amount": amount, "metadata": {"event": number}}
 
 
 def metadata_of(raw: Any) -> dict[str, int]:
-    """Metadata, decoded."""
+    """Decoded metadata."""
     found: dict[str, int] = msgspec.json.decode(raw)
     return found
 
 
 @pytest.mark.parametrize("order", ["desc", "asc"])
 async def test_top_3_by_best_value_keeps_ties_by_rule(valkey_url: str, order: str) -> None:
-    """Who reached a score first, or last, is ahead and is kept; what is dropped goes with its metadata."""
+    """The member that reached a score first, or last, is ahead and is kept. A dropped record loses its metadata."""
     way = 1 if order == "desc" else -1
     for ties, kept in (("first", ["a", "b", "c"]), ("last", ["d", "c", "b"]), ("key", ["a", "b", "c"])):
         async with stage(valkey_url, BEST.format(operator="best", order=order, cap=3, ties=ties)) as boards:
@@ -153,7 +156,7 @@ async def test_top_3_by_best_value_keeps_ties_by_rule(valkey_url: str, order: st
             dropped = next(key for key in "abcd" if key not in kept)
             assert await boards.problem(f"/v1/boards/top/records/{dropped}") == (404, "record_not_found")
 
-            await boards.accept({"key": dropped, "amount": 9 * way})  # back, and without what it once had
+            await boards.accept({"key": dropped, "amount": 9 * way})  # it returns without its old metadata
             page = await boards.page("top")
             assert [bool(record.metadata) for record in page.records] == [False, True, True]
             await boards.accept({"key": dropped, "amount": 8 * way, "metadata": {"of": "worse"}})
@@ -162,7 +165,7 @@ async def test_top_3_by_best_value_keeps_ties_by_rule(valkey_url: str, order: st
 
 
 async def test_the_latest_value(valkey_url: str) -> None:
-    """`set` takes the value that came last, with its metadata, also the same value once more."""
+    """`set` keeps the last value with its metadata, even if the value is the same."""
     async with stage(valkey_url, BEST.format(operator="set", order="desc", cap=2, ties="first")) as boards:
         await boards.accept({"key": "a", "amount": 7, "metadata": {"event": 1}}, {"key": "b", "amount": 5})
         await boards.accept({"key": "a", "amount": 3, "metadata": {"event": 2}})
@@ -183,17 +186,17 @@ votes = { per_key = 1, per_actor = 4 }
 
 
 async def test_a_voting_contest(valkey_url: str) -> None:
-    """A voter counts four times, once for a contestant, however many requests come at once; a vote can be had back."""
+    """An actor has four votes, one per member, however many requests are concurrent. A vote can be taken back."""
     async with stage(valkey_url, CONTEST) as boards, boards.watching("contest") as viewer:
 
         async def vote(actor: str, key: str, amount: int = 1) -> str:
             codes = await boards.refused({"key": key, "actor": actor, "amount": amount})
             return codes[0] if codes else "counted"
 
-        said = Counter(await asyncio.gather(*(vote("eager", f"c{number}") for number in range(100))))
-        assert said == {"counted": 4, "quota_exceeded": 96}
-        said = Counter(await asyncio.gather(*(vote("fond", "c7") for _ in range(100))))
-        assert said == {"counted": 1, "quota_exceeded": 99}
+        results = Counter(await asyncio.gather(*(vote("eager", f"c{number}") for number in range(100))))
+        assert results == {"counted": 4, "quota_exceeded": 96}
+        results = Counter(await asyncio.gather(*(vote("fond", "c7") for _ in range(100))))
+        assert results == {"counted": 1, "quota_exceeded": 99}
         mine = [key for key, _ in await boards.rows("contest", limit=100)]
         page = await boards.page("contest", limit=10)
         assert (page.rank_count, page.total_score) == (len(mine), 5)
@@ -204,7 +207,7 @@ async def test_a_voting_contest(valkey_url: str) -> None:
         assert await vote("eager", "again") == "quota_exceeded"
         assert await boards.refused({"key": "c1"}) == ["actor_required"]
 
-        for number, key in enumerate(["x", "y", "y", "z", "z", "x"]):  # z has two votes before x has
+        for number, key in enumerate(["x", "y", "y", "z", "z", "x"]):  # z has two votes before x
             assert await vote(f"v{number}", key) == "counted"
         top = await boards.shown("contest")
         assert top[: 3 if dict(top).get("c7") != 2 else 4][-3:] == [("y", 2), ("z", 2), ("x", 2)]
@@ -219,7 +222,7 @@ async def test_a_voting_contest(valkey_url: str) -> None:
 
 
 async def test_a_contest_opens_and_closes(valkey_url: str) -> None:
-    """On either side of its hours no vote counts."""
+    """Votes before and after its hours are refused."""
     opens = datetime.now(UTC) + timedelta(seconds=4)
     text = ""
     for name, times in {
@@ -258,7 +261,7 @@ window = { sliding = "3s" }
 
 
 async def test_an_exact_sliding_window(valkey_url: str) -> None:
-    """To the millisecond: each event leaves by itself, an hour after it came."""
+    """To the millisecond: each event expires an hour after its time."""
     chance = random.Random(6)
     sent: list[tuple[float, str, int]] = []
     now = 0.0
@@ -281,8 +284,8 @@ async def test_an_exact_sliding_window(valkey_url: str) -> None:
         await sees(viewer, right)
 
 
-async def test_a_sliding_window_moves_with_nobody_reading(valkey_url: str) -> None:
-    """On the server's clock an event leaves when it is of age, and whoever watches is told."""
+async def test_a_sliding_window_moves_without_readers(valkey_url: str) -> None:
+    """On the server's clock, events expire on time, and viewers receive the change."""
     async with stage(valkey_url, SLIDING) as boards, boards.watching("seconds") as viewer:
         posted = time.monotonic()
         await boards.accept({"type": "brief", "key": "a", "amount": 3}, {"type": "brief", "key": "b"})

@@ -1,4 +1,4 @@
-"""Each kind of board from its text in the file to what people see of it: what is put together, ranked and looked up."""
+"""Each kind of board, from its definition to what people see: unions, ranks and lookups."""
 
 import random
 from collections import Counter
@@ -48,7 +48,7 @@ ties = "key"
 
 
 async def test_categories_and_unions(valkey_url: str) -> None:
-    """A union is the sum of its boards, a formula their weighted sum, seen live with the event that changed them."""
+    """A union is the weighted sum of its parts, and changes live with the event that changed them."""
     chance = random.Random(7)
     sold: Counter[str] = Counter()
     heat: Counter[str] = Counter()
@@ -60,13 +60,15 @@ async def test_categories_and_unions(valkey_url: str) -> None:
     ):
         for _ in range(20):
             sales = [(f"b{chance.randrange(8)}", chance.choice(["novel", "poem", "physics"])) for _ in range(9)]
-            said = [(f"p{chance.randrange(6)}", chance.choice(list(weights)), chance.randint(-1, 4)) for _ in range(9)]
+            actions = [
+                (f"p{chance.randrange(6)}", chance.choice(list(weights)), chance.randint(-1, 4)) for _ in range(9)
+            ]
             await boards.accept(
                 *({"key": key, "type": "sale", "category": category} for key, category in sales),
-                *({"key": key, "type": kind, "amount": amount} for key, kind, amount in said),
+                *({"key": key, "type": kind, "amount": amount} for key, kind, amount in actions),
             )
             sold.update(key for key, _ in sales)
-            for key, kind, amount in said:
+            for key, kind, amount in actions:
                 heat[key] += weights[kind] * amount
         books, warm = ranking(sold.items()), ranking((key, score) for key, score in heat.items() if score)
         assert await boards.shown("books") == books
@@ -97,7 +99,7 @@ score = [
 
 
 async def test_several_fields_in_one_score(valkey_url: str) -> None:
-    """The highest level first, then the fewest revives, then the shortest time; every answer tells the fields."""
+    """The highest level first, then the fewest revives, then the shortest time. Every answer has the fields."""
     chance = random.Random(8)
     best: dict[str, tuple[int, int, int]] = {}
     async with stage(valkey_url, FIELDS.replace("MOST", "86_400_000")) as boards, boards.watching("race") as viewer:
@@ -135,23 +137,23 @@ async def test_several_fields_in_one_score(valkey_url: str) -> None:
 
 
 def run_of(chance: random.Random) -> tuple[int, int, int]:
-    """A run, of which more is better: level, and less than none of revives and milliseconds."""
+    """A run as a tuple in which more is better: level, negative revives, negative milliseconds."""
     return chance.randrange(90, 100), -chance.randrange(3), -chance.randrange(10**7)
 
 
 def fields_of(run: tuple[int, int, int]) -> dict[str, int]:
-    """A run as the fields that are posted."""
+    """The posted fields of a run."""
     level, revives, milliseconds = run
     return {"level": level, "revives": -revives, "milliseconds": -milliseconds}
 
 
 def fielded(records: Iterable[Record]) -> list[tuple[str, object]]:
-    """Each key with the fields of its score."""
+    """Each member with the fields of its score."""
     return [(record.key, record.fields) for record in records]
 
 
-def test_fields_that_no_score_can_hold_are_refused() -> None:
-    """The mistake is told with the arithmetic: so many values, and so many that a score tells apart."""
+def test_fields_that_do_not_fit_into_a_score_are_refused() -> None:
+    """The message has the calculation and the limit."""
     with pytest.raises(SetupError, match=r"100 × 10 × 10000000000001 = 10000000000001000") as caught:  # noqa: RUF001
         parse_boards(FIELDS.replace("MOST", "10_000_000_000_000"))
     assert "more than the 2^53 = 9007199254740992" in str(caught.value)
@@ -160,7 +162,7 @@ def test_fields_that_no_score_can_hold_are_refused() -> None:
 @pytest.mark.parametrize("ties", get_args(Ties))
 @pytest.mark.parametrize("ranks", get_args(Ranks))
 async def test_ties_and_ranks(valkey_url: str, ties: Ties, ranks: Ranks) -> None:
-    """By every rule for ties and way to count ranks, the same over pages both ways, and while slots leave."""
+    """For each tie rule and kind of ranks, pages match in both directions, also while slots expire."""
     chance = random.Random(9)
     choices = f'clock = "event"\nties = "{ties}"\nranks = "{ranks}"\nwindow = {{ rolling = "3h", slot = "1h" }}\n'
     sent: list[tuple[int, str]] = []
@@ -189,7 +191,7 @@ async def test_ties_and_ranks(valkey_url: str, ties: Ties, ranks: Ranks) -> None
 
 
 def tied(sent: list[tuple[int, str]], now: int, ties: Ties) -> Rows:
-    """What a window of three hours holds: of equal scores, by the newest event of each."""
+    """The ranking of a three-hour window; ties are ordered by the newest event of each member."""
     counts = Counter(key for moment, key in sent if moment // 3600 >= now // 3600 - 3)
     newest = {key: number for number, (_, key) in enumerate(sent)}
     way = {"first": 1, "last": -1, "key": 0}[ties]
@@ -211,15 +213,15 @@ def ranked(rows: Rows, ranks: Ranks) -> list[tuple[str, int, int]]:
 
 
 def triple(record: Record) -> tuple[str, int, int]:
-    """Key, score and rank."""
+    """The key, score and rank of a record."""
     return record.key, record.score, record.rank
 
 
 PLACES = '[[board]]\nid = "week"\nties = "key"\n[[board]]\nid = "ever"\nwindow = "forever"\nties = "key"\n'
 
 
-async def test_ones_own_place(valkey_url: str) -> None:
-    """Around a key, several keys, the share that is behind, one key on several boards, around a score."""
+async def test_the_place_of_a_member(valkey_url: str) -> None:
+    """Neighbours, several members at once, percentile, one member on several boards, a page around a score."""
     scores = {f"k{number:03}": 1000 - 10 * (number // 2) for number in range(100)}  # pairs that tie
     rows = ranking(scores.items())
     async with stage(valkey_url, PLACES) as boards:

@@ -1,4 +1,4 @@
-"""Each kind of board from its text in the file to what people see of it: what the calendar cuts, and puts together."""
+"""Each kind of board, from its definition to what people see: calendar periods."""
 
 import random
 from collections import Counter
@@ -14,12 +14,12 @@ DAY = timedelta(days=1)
 
 
 def moment(text: str, zone: ZoneInfo = BERLIN) -> datetime:
-    """What the clocks of a zone show, as a moment."""
+    """The UTC time at which the clocks of a zone show `text`."""
     return datetime.fromisoformat(text).replace(tzinfo=zone).astimezone(UTC)
 
 
 def of_week(first: date) -> str:
-    """The name of the week that begins on a day: it is counted in the year of its fourth day."""
+    """The name of the week that begins on a day. It belongs to the year of its fourth day."""
     fourth = first + 3 * DAY
     return f"{fourth.year}-W{(fourth.timetuple().tm_yday + 6) // 7:02}"
 
@@ -37,7 +37,7 @@ KEEP = {"hours": 5, "days": 3, "weeks": 2, "sundays": 3, "months": 2, "quarters"
 
 
 def calendars() -> str:
-    """A board of each unit."""
+    """A board for each unit."""
     text = ""
     for board, keep in KEEP.items():
         window = f'calendar = "{board.removesuffix("s")}"'
@@ -49,7 +49,7 @@ def calendars() -> str:
 
 
 def names_before(board: str, now: datetime) -> Iterator[str]:
-    """The names of the periods at and before a moment, the newest first, found by going back in half hours."""
+    """The names of the periods at and before a time, newest first, found in steps of half an hour."""
     last = ""
     while True:
         name = NAMES[board](now.astimezone(BERLIN))
@@ -61,7 +61,7 @@ def names_before(board: str, now: datetime) -> Iterator[str]:
 STOPS = [
     "2020-10-25T23:59",  # the day with two hours from 2 to 3
     "2020-12-31T12:00",  # a week of 2020 that ends in 2021
-    "2021-01-03T23:00",  # its last day, where weeks begin on Monday; where they do on Sunday, the next has begun
+    "2021-01-03T23:00",  # its last day if weeks begin on Monday; the next week if they begin on Sunday
     "2021-01-04T00:00",
     "2021-03-28T23:59",  # the day without the hour from 2 to 3
     "2021-04-01T05:00",
@@ -69,7 +69,7 @@ STOPS = [
 
 
 async def test_calendar_boards(valkey_url: str) -> None:
-    """At many instants each period that is kept equals a plain count under its name, and what is older is gone."""
+    """At many times, each kept period matches a plain count under its name, and older ones are gone."""
     chance = random.Random(4)
     counts: dict[str, dict[str, Counter[str]]] = {board: {} for board in KEEP}
     now = moment("2020-10-20T00:00")
@@ -105,7 +105,7 @@ def names_of(board: str, now: datetime, count: int) -> list[str]:
 
 
 async def compare(boards: Stage, board: str, keep: int, now: datetime, counts: dict[str, Counter[str]]) -> None:
-    """Each period that is kept, by its name and the words for it, is what was counted in it."""
+    """Check each kept period, by its name and by its alias."""
     names = names_of(board, now, keep + 1)
     for number, name in enumerate(names):
         right = ranking(counts.get(name, Counter()).items())
@@ -116,7 +116,7 @@ async def compare(boards: Stage, board: str, keep: int, now: datetime, counts: d
 
 
 async def test_calendar_days_have_23_and_25_hours(valkey_url: str) -> None:
-    """A like an hour: 25 on the day on which New York puts its clocks back, 23 where it puts them forward."""
+    """With a like per hour: 25 on the day when New York sets its clocks back, 23 when it sets them forward."""
     text = 'clock = "event"\nwindow = { calendar = "day", timezone = "America/New_York" }\n'
     async with stage(valkey_url, f'[[board]]\nid = "days"\n{text}') as boards:
         zone = ZoneInfo("America/New_York")
@@ -131,8 +131,8 @@ async def test_calendar_days_have_23_and_25_hours(valkey_url: str) -> None:
             await boards.accept({"key": "a", "time": (start + timedelta(hours=hours)).isoformat(), "amount": -1})
 
 
-async def test_a_late_event_counts_in_its_period_within_grace(valkey_url: str) -> None:
-    """A day takes events for two hours more, in which it is no longer the current one; after that they are late."""
+async def test_a_late_event_counts_in_its_period_within_the_grace(valkey_url: str) -> None:
+    """A day accepts events for two more hours, while it is no longer the current one. After that they are late."""
     window = 'calendar = "day", timezone = "Europe/Berlin", grace = "2h", keep = 1'
     text = f'[[board]]\nid = "days"\nclock = "event"\nwindow = {{ {window} }}\n'
     async with stage(valkey_url, text) as boards, boards.watching("days") as viewer:
@@ -156,8 +156,8 @@ COMPOSED = {"days": "day", "threes": "day", "sevens": "day", "months": "month", 
 
 
 def composed() -> str:
-    """Days, and what can be made of them."""
-    late = ', grace = "1h"'  # as late as what is added up may be
+    """Daily boards, and boards made of days."""
+    late = ', grace = "1h"'  # the same grace for all
     more = {"days": f"{late}, keep = 400", "threes": ", last = 3", "sevens": ", last = 7"}
     text = ""
     for board, unit in COMPOSED.items():
@@ -167,7 +167,7 @@ def composed() -> str:
 
 
 async def test_days_add_up(valkey_url: str) -> None:
-    """The last 3 and 7 days, the month and the year are the sums of the days that they are made of."""
+    """The last 3 and 7 days, the month and the year are the sums of their days."""
     chance = random.Random(5)
     zone = ZoneInfo("America/New_York")
     now = datetime(2023, 10, 25, tzinfo=UTC)

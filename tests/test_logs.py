@@ -1,4 +1,4 @@
-"""Log lines that repeat are counted: the first at once, then one line a period, and one when it is over."""
+"""Repeated log lines are counted: the first is logged, then one line per period, and one at the end."""
 
 import asyncio
 import json
@@ -24,7 +24,7 @@ QUICK = 0.2
 
 
 class Lines(logging.Handler):
-    """Keeps what is logged."""
+    """Keeps log lines."""
 
     def __init__(self, period: float) -> None:
         super().__init__()
@@ -36,7 +36,7 @@ class Lines(logging.Handler):
         self.told.append(record.msg if isinstance(record.msg, dict) else {"event": record.getMessage()})
 
     def events(self, *fields: str) -> list[Any]:
-        """The texts, and some fields."""
+        """The texts, with some fields."""
         return [
             tuple(line.get(field) for field in ("event", *fields)) if fields else line["event"] for line in self.told
         ]
@@ -44,7 +44,7 @@ class Lines(logging.Handler):
 
 @pytest.fixture
 def lines(request: pytest.FixtureRequest) -> Iterator[Lines]:
-    """What reaches the handler; the period is a fifth of a second, or the parameter."""
+    """The handler's lines; the period is a fifth of a second, or the parameter."""
     handler = Lines(getattr(request, "param", QUICK))
     before = structlog.get_config()
     structlog.configure(
@@ -71,8 +71,8 @@ async def over(lines: Lines, text: str) -> None:
 
 
 @pytest.mark.parametrize("lines", [2.0], indirect=True)
-async def test_a_line_that_repeats_is_counted(lines: Lines) -> None:
-    """A thousand are three: the first, how many came again, and that it is over."""
+async def test_a_repeated_line_is_counted(lines: Lines) -> None:
+    """A thousand lines become three: the first, the number of repetitions, and the end."""
     log = structlog.get_logger()
     for number in range(1000):
         log.warning("the store is unavailable", reason=f"late by {number}")
@@ -83,8 +83,8 @@ async def test_a_line_that_repeats_is_counted(lines: Lines) -> None:
     ]  # fmt: skip
 
 
-async def test_a_line_that_goes_on_is_told_once_a_period(lines: Lines) -> None:
-    """However often it comes; the counts add up."""
+async def test_a_line_that_continues_is_logged_once_per_period(lines: Lines) -> None:
+    """However often it occurs; the counts add up."""
     log = structlog.get_logger()
     loop = asyncio.get_running_loop()
     end, said = loop.time() + 5 * QUICK, 0
@@ -100,7 +100,7 @@ async def test_a_line_that_goes_on_is_told_once_a_period(lines: Lines) -> None:
 
 @pytest.mark.parametrize("lines", [PERIOD], indirect=True)
 async def test_different_causes_are_different_lines(lines: Lines) -> None:
-    """By text, by board, and by where an exception comes from; what others log is counted too."""
+    """By text, by board, and by the origin of an exception. Lines of libraries are counted too."""
     log = structlog.get_logger()
 
     def fail(number: int) -> None:
@@ -115,7 +115,7 @@ async def test_different_causes_are_different_lines(lines: Lines) -> None:
             try:
                 fail(number)
             except ValueError as error:
-                log.error("failed", exc_info=error)  # noqa: TRY400 - as the code does
+                log.error("failed", exc_info=error)  # noqa: TRY400 - as in the code
         logging.getLogger("asyncio").error("Task exception was never retrieved\nfuture: %s", object())
         log.info("not a warning")
     assert lines.events("board")[:2] == [("lost", "a"), ("lost", "b")]
@@ -126,16 +126,16 @@ async def test_different_causes_are_different_lines(lines: Lines) -> None:
 
 
 @pytest.mark.parametrize("lines", [PERIOD], indirect=True)
-async def test_any_number_of_causes_is_bounded(lines: Lines) -> None:
-    """A flood of texts that are all different does not fill the memory."""
+async def test_the_number_of_causes_is_limited(lines: Lines) -> None:
+    """A flood of different texts does not fill the memory."""
     for number in range(5000):
         structlog.get_logger().warning(f"text {number}")
     assert len(lines.told) == 5000
     assert len(lines.repeats._causes) <= 1000
 
 
-def test_what_was_counted_is_told_at_the_end() -> None:
-    """A process that ends says how often its last lines came."""
+def test_counts_are_logged_at_the_end() -> None:
+    """A process that ends logs how often its last lines occurred."""
     program = (
         "import structlog; from live.logs import configure_logs; configure_logs('info')\n"
         "for _ in range(50): structlog.get_logger().warning('again')"
@@ -150,7 +150,7 @@ def test_what_was_counted_is_told_at_the_end() -> None:
 
 @pytest.mark.slow
 async def test_a_stall_of_the_store_is_a_few_lines(own_store: StoreProcess, tmp_path: Path) -> None:
-    """Thousands of refused requests log one line for each cause, and one when it is over."""
+    """Thousands of refused requests log one line per cause, and one at the end."""
     settings = fresh_settings(own_store.url, store_timeout=Duration(0.1), write_deadline=Duration(0.1))
     server = ServerProcess(settings, tmp_path)
     server.start()

@@ -1,4 +1,4 @@
-"""The one table of metrics: named alike, explained, and each of them fed."""
+"""The table of metrics: consistent names, descriptions, and values."""
 
 from pathlib import Path
 
@@ -12,8 +12,8 @@ SOURCES = [path for path in Path(metrics.__file__).parent.rglob("*.py") if path.
 
 
 @pytest.mark.parametrize("name", TABLE)
-def test_a_metric_is_named_like_its_variable_and_explained(name: str) -> None:
-    """All begin with live_, and say what they count."""
+def test_a_metric_has_a_name_and_a_description(name: str) -> None:
+    """The name begins with live_."""
     (family,) = TABLE[name].describe()
     assert family.name.startswith("live_")
     assert family.documentation[0].isupper() or family.documentation[0].isdigit()
@@ -21,32 +21,32 @@ def test_a_metric_is_named_like_its_variable_and_explained(name: str) -> None:
 
 
 def test_all_metrics_are_in_one_registry() -> None:
-    """What the process-wide registry of the library collects is not ours, and not served."""
+    """Metrics of the library's default registry are not served."""
     served = {family.name for family in metrics.REGISTRY.collect()}
     assert served == {family.name for metric in TABLE.values() for family in metric.describe()}
 
 
 @pytest.mark.parametrize("name", TABLE)
-def test_every_metric_is_fed(name: str) -> None:
-    """A metric that stays at zero for ever would be a lie."""
+def test_every_metric_is_updated(name: str) -> None:
+    """A metric that always stays at zero would mislead."""
     assert any(f"{name}." in path.read_text(encoding="utf-8") for path in SOURCES)
 
 
 @pytest.mark.parametrize("gauge", [metric for metric in TABLE.values() if isinstance(metric, Gauge)])
-def test_a_gauge_says_how_workers_are_put_together(gauge: Gauge) -> None:
-    """With several processes a gauge is a sum or a maximum of the living ones, not a row for each that ever was."""
+def test_a_gauge_defines_how_workers_are_combined(gauge: Gauge) -> None:
+    """With several processes it is a sum, maximum or minimum of the running ones."""
     assert gauge._multiprocess_mode in {"livesum", "livemax", "livemin"}
 
 
 @pytest.mark.parametrize("histogram", [metric for metric in TABLE.values() if isinstance(metric, Histogram)])
-def test_the_buckets_of_a_histogram_rise(histogram: Histogram) -> None:
-    """Each bucket is wider than the one before, and they end with everything."""
+def test_the_buckets_of_a_histogram_increase(histogram: Histogram) -> None:
+    """And end with infinity."""
     (family,) = histogram.collect()
     bounds = [float(sample.labels["le"]) for sample in family.samples if sample.name.endswith("_bucket")]
     assert bounds == sorted(set(bounds))
     assert bounds[-1] == float("inf")
 
 
-def test_every_metric_of_a_board_is_known_as_one() -> None:
-    """Its series go with the board."""
+def test_every_metric_of_a_board_is_removed_with_it() -> None:
+    """`BY_BOARD` contains all metrics with a board label."""
     assert {metric for metric in TABLE.values() if "board" in metric._labelnames} == set(metrics.BY_BOARD)

@@ -17,7 +17,7 @@ MUTANTS = {
     "a slot leaves too late": Mutant("rotate", ">= request.kept", ">= request.kept - 10"),
     "a negative score is dropped": Mutant("rotate", "elseif score ~= 0 then", "elseif score > 0 then"),
     "a slot is forgotten half drained": Mutant("rotate", "if call('EXISTS', slot) == 0", "if true"),
-    "a subtracted field stays": Mutant("rotate", "call('HDEL', slot, unpack(members))", "local _ = 0"),
+    "a subtracted field stays": Mutant("rotate", "then\n  call('HDEL', slot, unpack(members))", "then"),
     "a score of zero stays": Mutant("add", "if score == 0 then score = nil end", ""),
     "a slot is not listed": Mutant("add", "call('ZADD', slots, group.start, group.start)", "local _ = 0"),
     "a value is not bounded": Mutant("add", "if widest > most then", "if false then"),
