@@ -1,0 +1,104 @@
+"""The controls of the page: pause, find, theme, speed."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import httpx
+import pytest
+from playwright.async_api import Page
+
+from tests.harness.boards import rolling_board
+from tests.harness.browser import CHROMIUM, PATIENCE, browser, until_first, until_live
+from tests.harness.producer import post
+from tests.harness.server import run_server
+from tests.harness.settings import fresh_settings
+
+pytestmark = [
+    pytest.mark.browser,
+    pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed"),
+]
+
+
+@asynccontextmanager
+async def board_page(store: str) -> AsyncIterator[tuple[Page, str, httpx.AsyncClient]]:
+    """A page with no address open yet, the address of its board, and a producer."""
+    async with (
+        run_server(fresh_settings(store), [rolling_board()]) as url,
+        httpx.AsyncClient(base_url=url) as producer,
+        browser() as chromium,
+    ):
+        yield await chromium.new_page(), f"{url}/boards/posts", producer
+
+
+async def test_a_paused_page_stands_still_and_counts(valkey_url: str) -> None:
+    """The key p pauses and resumes; afterwards the page shows the latest."""
+    async with board_page(valkey_url) as (page, address, producer):
+        await post(producer, {"key": "a"})
+        await page.goto(address)
+        await until_live(page)
+        await page.keyboard.press("p")
+        for _ in range(3):
+            await post(producer, {"key": "b", "amount": 5})
+        await page.wait_for_function(
+            "() => document.getElementById('connection').textContent === 'Paused, 3 changes waiting'", timeout=PATIENCE
+        )
+        assert await page.get_attribute("#pause", "aria-pressed") == "true"
+        assert await page.locator("[data-key=b]").count() == 0
+        assert await page.text_content("#total-score") == "1"
+        await page.keyboard.press("p")
+        await until_first(page, "b")
+        await until_live(page)
+        assert await page.text_content("#total-score") == "16"
+
+
+async def test_a_name_is_found_by_keyboard(valkey_url: str) -> None:
+    """The page marks the rows that match; a member below them opens with its rank."""
+    async with board_page(valkey_url) as (page, address, producer):
+        await post(producer, *({"key": f"Member {number}", "amount": 100 - number} for number in range(60)))
+        await page.goto(address)
+        await until_live(page)
+        await page.keyboard.press("/")
+        await page.keyboard.type("member 49")
+        assert await page.eval_on_selector_all(".hit", "rows => rows.map(row => row.dataset.key)") == ["Member 49"]
+        assert await page.locator("[data-key='Member 49']").is_visible()
+        await page.fill("#find", "Member 59")
+        await page.press("#find", "Enter")
+        await page.wait_for_selector("#place", timeout=PATIENCE)
+        assert "rank 60" in (await page.text_content("#place") or "")
+
+
+async def test_a_theme_is_chosen_and_kept(valkey_url: str) -> None:
+    """The address and the next page keep it."""
+    async with board_page(valkey_url) as (page, address, _):
+        await page.emulate_media(color_scheme="light")
+        await page.goto(address)
+        await until_live(page)
+        ground = "getComputedStyle(document.body).backgroundColor"
+        light = await page.evaluate(ground)
+        await page.click("summary")
+        await page.select_option("#theme", "dark")
+        assert await page.evaluate(ground) != light
+        assert "theme=dark" in page.url
+        await page.goto(address)
+        await until_live(page)
+        assert await page.evaluate(ground) != light
+        assert (await page.evaluate("document.querySelector('#theme').value")) == "dark"
+
+
+async def test_the_speed_is_asked_of_the_server(valkey_url: str) -> None:
+    """The page opens another connection, without a gap."""
+    async with board_page(valkey_url) as (page, address, producer):
+        asked: list[str] = []
+        page.on("websocket", lambda socket: asked.append(socket.url))
+        await page.goto(address)
+        await until_live(page)
+        await page.click("summary")
+        await page.select_option("#speed", "1000")
+        async with asyncio.timeout(10):
+            while len(asked) < 2:
+                await page.wait_for_timeout(20)
+        assert "interval=1000ms" in asked[1]
+        assert await page.get_attribute("#connection", "data-state") == "live"
+        await post(producer, {"key": "a"})
+        await until_first(page, "a")

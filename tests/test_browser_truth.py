@@ -1,0 +1,83 @@
+"""The page never shows old data as live, whatever the network does."""
+
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import httpx
+import pytest
+from playwright.async_api import Page
+
+from tests.harness.boards import rolling_board
+from tests.harness.browser import CHROMIUM, PATIENCE, browser, until_first, until_live
+from tests.harness.front_proxy import FrontProxy, front_proxy
+from tests.harness.producer import post
+from tests.harness.server import run_server
+from tests.harness.settings import fresh_settings
+
+pytestmark = [
+    pytest.mark.browser,
+    pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed"),
+]
+
+
+@asynccontextmanager
+async def proxied(store: str) -> AsyncIterator[tuple[Page, FrontProxy, httpx.AsyncClient]]:
+    """A page without an address, a proxy before the server, and a producer that does not use the proxy."""
+    async with (
+        run_server(fresh_settings(store), [rolling_board()]) as url,
+        httpx.AsyncClient(base_url=url) as producer,
+        front_proxy(url) as proxy,
+        browser() as chromium,
+    ):
+        yield await chromium.new_page(), proxy, producer
+
+
+async def test_a_stalled_connection_is_shown_as_stale(valkey_url: str) -> None:
+    """The page shows the time of the last message, and continues by itself when the network does."""
+    async with proxied(valkey_url) as (page, proxy, producer):
+        await post(producer, {"key": "a"})
+        await page.goto(f"{proxy.url}/boards/posts")
+        await until_live(page)
+        proxy.stall()
+        stalled = time.monotonic()
+        await post(producer, {"key": "b", "amount": 5})
+        await page.wait_for_selector("#connection[data-state=stale]", timeout=30_000)
+        assert time.monotonic() - stalled < 30, "15 s on a machine that is not busy"
+        assert "Stale since" in (await page.text_content("#connection") or "")
+        assert await page.is_visible("#retry")
+        proxy.resume()
+        await until_first(page, "b")
+        await until_live(page)
+        assert not await page.is_visible("#retry")
+
+
+async def test_a_refused_websocket_is_replaced(valkey_url: str) -> None:
+    """The page uses the event stream instead, and remembers the choice over a reload."""
+    async with proxied(valkey_url) as (page, proxy, producer):
+        proxy.refuses_upgrades = True
+        asked: list[str] = []
+        page.on("request", lambda request: asked.append(request.url))
+        page.on("websocket", lambda socket: asked.append(socket.url))
+        await page.goto(f"{proxy.url}/boards/posts")
+        await until_live(page)
+        await post(producer, {"key": "a"})
+        await until_first(page, "a")
+        assert len([url for url in asked if "/live?" in url]) == 2
+        assert len([url for url in asked if "/stream?" in url]) == 1
+        asked.clear()
+        await page.reload()
+        await until_live(page)
+        assert [url for url in asked if "/live?" in url] == []
+
+
+async def test_without_websocket_and_stream_the_page_polls(valkey_url: str) -> None:
+    """Long-polling shows changes as well."""
+    async with proxied(valkey_url) as (page, proxy, producer):
+        proxy.refuses_upgrades = True
+        await page.route("**/stream?*", lambda route: route.abort())
+        await page.goto(f"{proxy.url}/boards/posts")
+        await until_live(page)
+        await post(producer, {"key": "a"})
+        await until_first(page, "a")
+        await page.wait_for_function("() => document.getElementById('viewers').textContent === '1'", timeout=PATIENCE)
