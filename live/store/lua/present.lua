@@ -8,24 +8,12 @@
 --         {'gone'} — there is no such board
 local request = cmsgpack.unpack(ARGV[1])
 local meta, viewers = KEYS[1], KEYS[2]
+--@include reports
 local process, count, ttl = request.process, request.count, request.ttl
 if redis.call('EXISTS', meta) == 0 then return {'gone'} end
 
-local time = redis.call('TIME')
-local now = tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000)
-local held, total, old = redis.call('HGETALL', viewers), count, {}
-for i = 1, #held, 2 do
-  if held[i] ~= process then
-    local number, at = string.match(held[i + 1], '^(%d+) (%d+)$')
-    if math.abs(now - tonumber(at)) < ttl then  -- a time far ahead is from before the clock was set back
-      total = total + tonumber(number)
-    else
-      old[#old + 1] = held[i]
-    end
-  end
-end
-if process == '' then return {'ok', total} end
-
+local now = milliseconds()
+local others, old = reported(viewers, process, ttl, now)
 if count > 0 then
   redis.call('HSET', viewers, process, string.format('%.0f %.0f', count, now))
   redis.call('PEXPIRE', viewers, ttl)
@@ -33,4 +21,4 @@ else
   old[#old + 1] = process
 end
 if #old > 0 then redis.call('HDEL', viewers, unpack(old)) end
-return {'ok', total}
+return {'ok', others + count}

@@ -19,17 +19,25 @@ from live.store.connection.scripts import Script
 
 
 class PresenceRequest(msgspec.Struct):
-    """Record how many viewers a process has; with an empty process, only count. A report is valid for `ttl` ms."""
+    """Record how many viewers a process has. A report is valid for `ttl` ms."""
 
     process: str
     count: int
     ttl: int
 
 
+class ViewersRequest(msgspec.Struct):
+    """Count the viewers. A report is valid for `ttl` ms."""
+
+    ttl: int
+
+
 PRESENT: Final = Script("present", PresenceRequest)
+VIEWERS: Final = Script("viewers", ViewersRequest)
 
 BEAT: Final = 5.0  # seconds from one report of a process to the next
 _TTL: Final = 3 * BEAT
+_TTL_MS: Final = round(_TTL * 1000)
 _BOARDS_A_CALL: Final = 64
 
 
@@ -74,13 +82,14 @@ class Presence:
         await self.report(dict.fromkeys(self._told, 0))
 
     async def count(self, board: str) -> int:
-        """How many viewers a board has in all processes. Writes nothing.
+        """How many viewers a board has in all processes. This works on a store that can't be written too.
 
         Raises:
             StoreUnavailableError: the store is unavailable.
         """
         async with store_errors():
-            return await self._call(board, "", 0) or 0
+            (total,) = await VIEWERS(self._client, [Keys(self._prefix, board).viewers], ViewersRequest(_TTL_MS))
+        return int(total)
 
     async def _tell(self, counts: Sequence[tuple[str, int]]) -> dict[str, int]:
         """Report some boards with one round trip. Returns the viewers of each board that exists."""
@@ -97,15 +106,10 @@ class Presence:
                 totals[board] = int(told[1])
         return totals
 
-    async def _call(self, board: str, process: str, count: int) -> int | None:
-        """Run the script; None when there is no such board."""
-        reply = await self._present(self._client, *self._question(board, process, count))
-        return int(reply[1]) if reply[0] == b"ok" else None
-
     def _question(self, board: str, process: str, count: int) -> tuple[list[str], PresenceRequest]:
         """The store keys and the request of the script."""
         keys = Keys(self._prefix, board)
-        return [keys.meta, keys.viewers], PresenceRequest(process, count, round(_TTL * 1000))
+        return [keys.meta, keys.viewers], PresenceRequest(process, count, _TTL_MS)
 
 
 def _pieces(counts: Sequence[tuple[str, int]]) -> Iterator[Sequence[tuple[str, int]]]:

@@ -1,0 +1,23 @@
+-- The reports of viewers: how many each process has, and when it said so.
+
+-- The viewers of all processes except `process`, and the processes that have not reported for `ttl` milliseconds: they
+-- have crashed. Needs `now`, the time in milliseconds.
+local function reported(viewers, process, ttl, now)
+  local held, total, old = redis.call('HGETALL', viewers), 0, {}
+  for i = 1, #held, 2 do
+    if held[i] ~= process then
+      local number, at = string.match(held[i + 1], '^(%d+) (%d+)$')
+      if math.abs(now - tonumber(at)) < ttl then  -- a time far ahead is from before the clock was set back
+        total = total + tonumber(number)
+      else
+        old[#old + 1] = held[i]
+      end
+    end
+  end
+  return total, old
+end
+
+local function milliseconds()
+  local time = redis.call('TIME')
+  return tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000)
+end
