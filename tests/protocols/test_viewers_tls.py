@@ -35,9 +35,9 @@ def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def watching(server: Served, certificate: Path, query: str = "") -> connect:
-    """A viewer that trusts the certificate."""
+    """A viewer that trusts the certificate. Its frames are not compressed, so that they fill its buffers."""
     trust = ssl.create_default_context(cafile=certificate)
-    return connect(server.url.replace("http", "ws") + WATCH + query, ssl=trust, max_queue=1)
+    return connect(server.url.replace("http", "ws") + WATCH + query, ssl=trust, max_queue=1, compression=None)
 
 
 async def follow(socket: ClientConnection, model: ModelViewer, offset: int) -> None:

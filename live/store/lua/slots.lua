@@ -8,12 +8,13 @@
 --         slot the values of the members; epoch is '' for no board
 --         {'replan', newest, now, latest} — the caller is wrong about the board's clock
 local request = cmsgpack.unpack(ARGV[1])
+local meta, hidden = KEYS[1], KEYS[2]
 --@include clock
 local members = request.members
-local state = redis.call('HMGET', KEYS[1], 'epoch', 'offset', 'newest', 'latest')
+local state = redis.call('HMGET', meta, 'epoch', 'offset', 'newest', 'latest')
 local newest = tonumber(state[3])
 if state[1] and not fits(request.clock, newest, nil) then return replan(newest, tonumber(state[4])) end
 
 local values = {}
 for i = 3, #KEYS do values[i - 2] = redis.call('HMGET', KEYS[i], unpack(members)) end
-return {state[1] or '', state[2] or '0', redis.call('HMGET', KEYS[2], unpack(members)), values}
+return {state[1] or '', state[2] or '0', redis.call('HMGET', hidden, unpack(members)), values}

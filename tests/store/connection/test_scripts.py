@@ -18,7 +18,7 @@ from live.boards.definition import read_board
 from live.domain.board import Board, Boards, Votes
 from live.domain.event import Extra, make_entry
 from live.domain.producer import Scope
-from live.domain.window import Forever, Periods, Sliding
+from live.domain.window import Forever, Periods, Rolling, Sliding
 from live.errors import EpochLostError
 from live.settings import Settings
 from live.store.board.audit import AUDIT, FIX_TOTALS, Auditor
@@ -26,6 +26,7 @@ from live.store.board.beginnings import DELETE_KEYS, EXPIRE, RENEW, UPDATE, rene
 from live.store.board.keys import Keys, SystemKeys, Table
 from live.store.board.ledger import Ledger
 from live.store.board.requests import rules_of
+from live.store.board.slots import read_slots
 from live.store.board.state import SCRIPTS
 from live.store.connection.client import Store, connect
 from live.store.connection.line import Word
@@ -33,7 +34,7 @@ from live.store.connection.scripts import Script, Text, text, texts
 from live.store.connection.sources import load
 from live.store.registry.definitions import DEFINE
 from live.store.registry.leases import GCRA, LeaseStore
-from live.store.registry.presence import PRESENT, Presence
+from live.store.registry.presence import PRESENT, VIEWERS, Presence
 from live.store.registry.producers import REGISTER, ProducerStore
 from live.store.registry.turn import HOLD, Turn
 from tests.harness.boards import rolling_board
@@ -45,7 +46,7 @@ FOLDER = Path(live.store.__file__).parent / "lua"
 SOURCES = {path.stem: path.read_text(encoding="utf-8") for path in sorted(FOLDER.glob("*.lua"))}
 PARTS = {path.stem: path.read_text(encoding="utf-8") for path in sorted((FOLDER / "lib").glob("*.lua"))}
 BEGINNINGS = (UPDATE, EXPIRE, DELETE_KEYS, RENEW, DEFINE)
-OTHERS = (AUDIT, FIX_TOTALS, REGISTER, GCRA, PRESENT, HOLD)
+OTHERS = (AUDIT, FIX_TOTALS, REGISTER, GCRA, PRESENT, VIEWERS, HOLD)
 USED = {script.name: script for script in (*msgspec.structs.astuple(SCRIPTS), *BEGINNINGS, *OTHERS)}
 HOUR = 3_600_000
 BOARDS = [
@@ -173,7 +174,7 @@ def test_a_script_is_its_file_with_the_parts_that_it_includes() -> None:
 
 FLAGS = {
     "#!lua": {"add", "create", "enter", "fix_totals", "gcra", "hold"},
-    "#!lua flags=no-writes": {"places", "read"},
+    "#!lua flags=no-writes": {"places", "read", "slots", "viewers"},
     # They free memory, an operator needs them to free some, or they write no more than a field in place of another.
     "#!lua flags=allow-oom": {
         *("audit", "define", "delete_keys", "expire", "expire_events", "hide", "open", "present", "register", "renew"),
@@ -272,6 +273,8 @@ async def drive(client: Store, ledger: Ledger, auditor: Auditor) -> None:
     await ledger.reader.read_score(1, 5)
     await ledger.reader.find("c", 1)
     await ledger.reader.places([("c", 1), ("none", 1)])
+    if isinstance(ledger.state.board.window, Rolling):
+        await read_slots(ledger.state, ["c", "none"], 5)
     await ledger.moderation.enter("e", b"{}")
     await ledger.moderation.withdraw("e")
     await ledger.moderation.hide("c", hidden=True)
