@@ -1,8 +1,9 @@
 // @ts-check
 /** The page of one board or several: each goes live from the records that it was rendered with. */
 import { Announcer } from "./announcer.js";
+import { say, setLanguage } from "./client/language.js";
 import { LiveBoard } from "./client/live-board.js";
-import { grouped, periodWords, placeWords, TableView } from "./client/view.js";
+import { grouped, nameWords, periodWords, placeWords, TableView } from "./client/view.js";
 import { StatusView } from "./status.js";
 import { startTools } from "./tools.js";
 
@@ -82,7 +83,9 @@ class BoardView {
   #tell({ records, around }) {
     const leader = records[0]?.key;
     if (this.#leader !== undefined && leader !== undefined && leader !== this.#leader) {
-      this.announcer.say(`${leader} takes first${around?.rank ? `; you are ${placeWords(around.rank, null)[0]}` : ""}`);
+      const name = nameWords(leader);
+      const place = around?.rank ? placeWords(around.rank, null)[0] : "";
+      this.announcer.say(place ? say("takes_first_and_you", { name, place }) : say("takes_first", { name }));
     }
     this.#leader = leader;
     const place = this.parts.place?.firstElementChild;
@@ -90,7 +93,7 @@ class BoardView {
     const [words] = placeWords(around.rank, null);
     if (place.textContent === words) return;
     clearTimeout(this.#rankTimer);
-    this.#rankTimer = setTimeout(() => this.announcer.say(`Your place: ${words}`), RANK_REST);
+    this.#rankTimer = setTimeout(() => this.announcer.say(say("place", { place: words })), RANK_REST);
   }
 }
 
@@ -102,6 +105,8 @@ function write(element, text) {
   if (element && element.textContent !== text) element.textContent = text;
 }
 
+const { lang } = document.documentElement;
+if (lang !== "en") setLanguage(lang, (await import(`./client/words/${lang}.js`)).default);
 const announcer = new Announcer(document.getElementById("announcer"));
 const sections = /** @type {NodeListOf<HTMLElement>} */ (document.querySelectorAll("section[data-board]"));
 startTools(Array.from(sections, (section) => new BoardView(section, announcer)));

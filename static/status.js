@@ -1,10 +1,8 @@
 // @ts-check
 /** Says how the connection of a board is, in words that stay true, and lets people connect now. */
+import { clock, reasonWords, say } from "./client/language.js";
 
 /** @typedef {import("./client/live-board.js").Snapshot} Snapshot */
-
-const TIME = new Intl.DateTimeFormat("en", { hour: "2-digit", minute: "2-digit", hourCycle: "h23" });
-const NUMBER = new Intl.NumberFormat("en");
 
 /**
  * The state of a board as a word for styles, and as a sentence.
@@ -16,24 +14,24 @@ const NUMBER = new Intl.NumberFormat("en");
  */
 export function stateWords({ state, waiting }, { frozen, closes }, now) {
   const { name, reason, since, retryAt } = state;
-  const why = reason && reason !== "nothing heard" ? `: ${reason}` : "";
+  const why = reason && reason !== "nothing heard" ? reasonWords(reason) : "";
   switch (name) {
     case "live":
-      if (frozen) return ["frozen", "Frozen"];
-      return closes <= now ? ["closed", "Voting closed"] : [name, "Live"];
+      if (frozen) return ["frozen", say("frozen")];
+      return closes <= now ? ["closed", say("closed")] : [name, say("live")];
     case "paused":
-      return [name, `Paused${waiting > 0 ? `, ${NUMBER.format(waiting)} changes waiting` : ""}`];
+      return [name, waiting > 0 ? say("waiting", { n: waiting }) : say("paused")];
     case "stale":
-      return [name, `Stale since ${TIME.format(since)}${why}`];
+      return [name, say(why ? "stale_because" : "stale", { time: clock(since), reason: why })];
     case "reconnecting":
-      if (retryAt === undefined) return [name, "Reconnecting"];
-      return [name, `Reconnecting in ${Math.max(1, Math.ceil((retryAt - now) / 1000))} s`];
+      if (retryAt === undefined) return [name, say("reconnecting")];
+      return [name, say("reconnecting_in", { n: Math.max(1, Math.ceil((retryAt - now) / 1000)) })];
     case "ended":
-      return [name, `Ended${why}`];
+      return [name, why ? say("ended_because", { reason: why }) : say("ended")];
     case "offline":
-      return [name, "Offline: no network"];
+      return [name, say("offline")];
     default:
-      return ["connecting", "Connecting"];
+      return ["connecting", say("connecting")];
   }
 }
 

@@ -110,7 +110,7 @@ async def test_it_goes_stale_and_heals(own_store: StoreProcess) -> None:
         await until_live(page)
         with own_store.frozen():
             await page.wait_for_selector("#connection[data-state=stale]", timeout=PATIENCE)
-            assert "store unreachable" in (await page.text_content("#connection") or "")
+            assert "the store is unreachable" in (await page.text_content("#connection") or "")
         await until_live(page)
         await post(producer, {"key": "b", "amount": 5})
         await until_first(page, "b")

@@ -8,6 +8,7 @@ import pytest
 
 from live.domain.board_file import parse_boards
 from live.domain.ranking import Record
+from live.web.language import languages
 from live.web.words import bar_width, gap_words, metadata_words, name_words
 from tests.harness.boards import rolling_board
 from tests.harness.browser import CHROMIUM, PATIENCE, board_in_browser, until_first, until_live
@@ -18,6 +19,7 @@ pytestmark = [
     pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed"),
 ]
 
+ENGLISH = languages()["en"]
 CLIMB = """
 [[board]]
 id = "climb"
@@ -122,8 +124,8 @@ async def test_the_script_names_members_as_the_server_does(valkey_url: str) -> N
         )
     records = [Record("", score, place) for place, score in enumerate(scores, 1)]
     assert shown == [
-        [name_words(name) for name in names],
-        [gap_words(record, above) for record, above in zip(records, [None, *records[:-1]], strict=True)],
+        [name_words(ENGLISH, name) for name in names],
+        [gap_words(ENGLISH, record, above) for record, above in zip(records, [None, *records[:-1]], strict=True)],
         [bar_width(score, scores[(place * 7) % len(scores)]) for place, score in enumerate(scores)],
     ]
 
@@ -138,16 +140,16 @@ async def test_the_period_turns(valkey_url: str) -> None:
 
         await post(producer, {"key": "a", "amount": 3, "time": "2025-11-12T12:00:00Z"})
         await until_first(page, "a")
-        assert await page.text_content("#period") == "week 2025-W46 in Asia/Shanghai"
+        assert await page.text_content("#period") == "week 46 of 2025 in Asia/Shanghai"
         await post(producer, {"key": "b", "time": "2025-11-16T16:00:00Z"})  # midnight in Shanghai
         await until_first(page, "b")
 
-        assert await page.text_content("#period") == "week 2025-W47 in Asia/Shanghai"
+        assert await page.text_content("#period") == "week 47 of 2025 in Asia/Shanghai"
         assert await page.eval_on_selector_all("#records tr", TEXTS) == [["1", "b", "1"]]
         assert await page.text_content("#total-score") == "1"
         await page.click("a[rel=prev]")
         await page.wait_for_selector("[data-key=a]", timeout=PATIENCE)
-        assert await page.text_content("#period") == "week 2025-W46 in Asia/Shanghai"
+        assert await page.text_content("#period") == "week 46 of 2025 in Asia/Shanghai"
         assert await page.locator("script").count() == 0
         await page.click("a[rel=up]")
         await until_live(page)

@@ -13,6 +13,7 @@ import httpx
 import pytest
 from playwright.async_api import Page, WebSocketRoute
 
+from live.web.language import languages
 from live.web.words import place_words
 from tests.harness.boards import rolling_board
 from tests.harness.browser import CHROMIUM, PATIENCE, board_in_browser, browser, rows, until_first, until_live
@@ -188,7 +189,7 @@ async def test_a_place_is_told_in_the_same_words(valkey_url: str) -> None:
         }""",
             places,
         )
-    assert said == [list(place_words(rank, gap)) for rank, gap in places]
+    assert said == [list(place_words(languages()["en"], rank, gap)) for rank, gap in places]
 
 
 LISTEN = """(path) => {

@@ -41,6 +41,7 @@ from live.web import pages
 from live.web.clients import Clients
 from live.web.cross_origin import CrossOrigin
 from live.web.problems import answer_problem
+from live.web.rendering import make_templates
 from live.web.routes import routes_of
 from live.web.security import SecurityHeaders
 from live.web.state import Live, live_of
@@ -124,7 +125,7 @@ def make_parts(settings: Settings, all_boards: Boards, clients: ClientResolver) 
         presence=presence,
         losses=losses,
         top_slots=TopSlots(),
-        templates=pages.make_templates(settings.root_path),
+        templates=make_templates(settings.root_path),
     )
 
 

@@ -12,7 +12,9 @@ from markupsafe import Markup, escape
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 
+from live.web.language import languages
 from live.web.openapi import openapi_document
+from live.web.rendering import texts
 from live.web.schemas import Json
 from live.web.state import live_of
 
@@ -93,7 +95,7 @@ async def show(request: Request) -> Response:
 @lru_cache(maxsize=1)
 def _render(templates: Environment) -> str:
     page = templates.get_template("docs.html")
-    return page.render(info=openapi_document()["info"], groups=groups(), schemas=schemas())
+    return page.render(**texts(languages()["en"]), info=openapi_document()["info"], groups=groups(), schemas=schemas())
 
 
 @cache

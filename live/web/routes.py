@@ -27,6 +27,7 @@ from live.web import (
     webhook,
 )
 from live.web.openapi import query_names
+from live.web.rendering import static_version
 from live.web.state import assets
 
 Endpoint: TypeAlias = Callable[[Request], Awaitable[Response]]
@@ -57,7 +58,7 @@ def _operations() -> list[BaseRoute]:
         Route("/asyncapi.json", documents.asyncapi),
         Route("/docs", reference.show),
         Mount("/client", _Shared(directory=assets("static") / "client"), name="client"),
-        Mount(f"/static/{pages.static_version()}", _Immutable(directory=assets("static")), name="static"),
+        Mount(f"/static/{static_version()}", _Immutable(directory=assets("static")), name="static"),
     ]
 
 

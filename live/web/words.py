@@ -1,4 +1,4 @@
-"""Numbers, times, members and metadata in words; `static/client/words.js` writes them the same way."""
+"""Times, members and metadata in words of a language; `static/client/words.js` writes them the same way."""
 
 import json
 import math
@@ -11,10 +11,13 @@ from typing import Final
 import msgspec
 from msgspec import UNSET, UnsetType
 
+from live.domain.calendar import Unit
 from live.domain.ranking import Record
 from live.domain.window import Periods, Rolling, Sliding, Window
+from live.web.language import Language, grouped
 
-_UNITS: Final = ((86400, "day"), (3600, "hour"), (60, "minute"), (1, "second"))
+_UNITS: Final = ((86400, "days"), (3600, "hours"), (60, "minutes"), (1, "seconds"))
+_PERIOD: Final = re.compile(r"([0-9]+)(?:-[WQ]?([0-9]+))?(?:-([0-9]+))?(?:T([0-9]+)([+-][0-9]+)?)?")
 _LONGEST_NAME: Final = 80  # characters
 _NAME_START: Final = 50
 _NAME_END: Final = 29
@@ -34,48 +37,65 @@ _members = msgspec.json.Decoder(dict[str, msgspec.Raw])
 MINUS: Final = "\u2212"
 
 
-def span(seconds: int) -> str:
+def span(language: Language, seconds: int) -> str:
     """A duration in words: `24 hours`, `90 seconds`."""
     for unit, name in _UNITS:
         if seconds % unit == 0 and (seconds // unit > 1 or unit in {1, 60, 3600}):
-            count = seconds // unit
-            return f"{count} {name}" if count == 1 else f"{count} {name}s"
+            return language.say(name, n=seconds // unit)
     raise AssertionError("every whole number is a multiple of one second")
 
 
-def window_words(window: Window, period: str | None = None) -> str:
-    """The time range of a board in words: `over the last 24 hours`, `week 2026-W47 in UTC`."""
+def window_words(language: Language, window: Window, period: str | None = None) -> str:
+    """The time range of a board in words: `over the last 24 hours`, `week 47 of 2026 in UTC`."""
     match window:
         case Rolling(length) | Sliding(length):
-            return f"over the last {span(length)}"
+            return language.say("over_the_last", span=span(language, length))
         case Periods(unit=unit, timezone=timezone, last=int(last)):
-            return f"over the last {last} {unit}s" + ("" if timezone == "UTC" else f" in {timezone}")
+            length_words = language.say(f"{unit}s", n=last)
+            if timezone == "UTC":
+                return language.say("over_the_last", span=length_words)
+            return language.say("over_the_last_in", span=length_words, zone=_zone(timezone))
         case Periods(unit=unit, timezone=timezone):
-            return f"by {unit} in {timezone}" if period is None else f"{unit} {period} in {timezone}"
+            if period is None:
+                return language.say(f"by_{unit}", zone=_zone(timezone))
+            return language.say("in_zone", period=period_words(language, unit, period), zone=_zone(timezone))
         case _:
-            return "of all time"
+            return language.say("of_all_time")
 
 
-def grouped(number: int | None) -> str:
-    """A number with thousands separators, as in the page's script. None is a dash."""
-    return "\u2013" if number is None else f"{number:,}"
+def period_words(language: Language, unit: Unit, name: str) -> str:
+    """A period of a calendar by its name: `2026-W47` is `week 47 of 2026`."""
+    match = _PERIOD.fullmatch(name)
+    if match is None:
+        raise ValueError(f"{name!r} is not the name of a period")
+    year, part, day, hour, offset = (group or "" for group in match.groups())
+    number = int(part or 1)
+    return language.say(
+        unit,
+        year=str(int(year)),
+        week=str(number),
+        quarter=str(number),
+        month=_month(language, number) if unit in {"hour", "day", "month"} else "",
+        day=str(int(day or 1)),
+        time=f"{hour}:00" + (f" {offset[:3]}:{offset[3:]}" if offset else ""),
+    )
 
 
-def name_words(key: str) -> str:
+def name_words(language: Language, key: str) -> str:
     """A member as its row shows it: cut in the middle if it is long, and named if nothing of it can be seen."""
     if all(unicodedata.category(letter) in _UNSEEN or letter in _INVISIBLE for letter in key):
-        return "\u27e8blank\u27e9"
+        return language.say("blank")
     return key if len(key) <= _LONGEST_NAME else f"{key[:_NAME_START]}\u2026{key[-_NAME_END:]}"
 
 
-def gap_words(record: Record, above: Record | None) -> str:
+def gap_words(language: Language, record: Record, above: Record | None) -> str:
     """How far a record is from the one above it; nothing for the first."""
     if above is None:
         return ""
     gap = record.score - above.score
     if gap == 0:
-        return "tied"
-    return f"{'+' if gap > 0 else MINUS}{grouped(abs(gap))} to {grouped(above.rank)}"
+        return language.say("tied")
+    return language.say("gap", gap=f"{'+' if gap > 0 else MINUS}{grouped(abs(gap))}", rank=above.rank)
 
 
 def bar_width(score: int, first: int) -> int:
@@ -83,13 +103,14 @@ def bar_width(score: int, first: int) -> int:
     return max(0, math.floor(100 * float(score) / first)) if first > 0 else 0
 
 
-def place_words(rank: int | None, gap: int | None) -> tuple[str, str]:
+def place_words(language: Language, rank: int | None, gap: int | None) -> tuple[str, str]:
     """A rank in words, in two parts: `rank 1,234`, and `, 5 behind the next`. None means not ranked."""
     if rank is None:
-        return "not ranked", ""
+        return language.say("not_ranked"), ""
+    place = language.say("rank", n=rank)
     if gap is None:
-        return f"rank {grouped(rank)}", ""
-    return f"rank {grouped(rank)}", f", {grouped(gap)} behind the next" if gap else ", tied with the next"
+        return place, ""
+    return place, language.say("behind", n=gap) if gap else language.say("tied_with_next")
 
 
 def moment(milliseconds: int) -> datetime:
@@ -97,9 +118,15 @@ def moment(milliseconds: int) -> datetime:
     return datetime.fromtimestamp(milliseconds / 1000, UTC)
 
 
-def moment_words(time: datetime) -> str:
+def moment_words(language: Language, time: datetime) -> str:
     """A time in words: `21 November 2026, 14:00 UTC`."""
-    return f"{time.day} {time:%B %Y, %H:%M:%S} UTC".replace(":00 UTC", " UTC")
+    return language.say(
+        "moment",
+        year=str(time.year),
+        month=_month(language, time.month),
+        day=str(time.day),
+        time=f"{time:%H:%M:%S}" if time.second else f"{time:%H:%M}",
+    )
 
 
 def metadata_words(metadata: msgspec.Raw | UnsetType) -> list[str]:
@@ -116,6 +143,14 @@ def metadata_words(metadata: msgspec.Raw | UnsetType) -> list[str]:
         if (value := _value_words(bytes(raw))) is not None
     ]
     return told if len(told) <= _MOST_MEMBERS else [*told[:_MOST_MEMBERS], "\u2026"]
+
+
+def _month(language: Language, number: int) -> str:
+    return language.say("month_names").split()[number - 1]
+
+
+def _zone(name: str) -> str:
+    return name.replace("_", " ")
 
 
 def _place(member: tuple[str, msgspec.Raw]) -> int:

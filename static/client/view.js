@@ -2,7 +2,7 @@
 /** Shows the records of a board in a table body: one draw for each frame, and rows that fly to their new places. */
 import { barWidth, gapWords, grouped, metadataWords, nameWords } from "./words.js";
 
-export { grouped, periodWords, placeWords } from "./words.js";
+export { grouped, nameWords, periodWords, placeWords } from "./words.js";
 
 /** @typedef {import("./state.js").BoardRecord} BoardRecord */
 

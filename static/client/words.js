@@ -1,5 +1,8 @@
 // @ts-check
-/** Numbers, periods and metadata as people read them; the server's `words.py` writes them alike. No DOM. */
+/** Gaps, periods and metadata as people read them; the server's `words.py` writes them alike. No DOM. */
+import { grouped, say } from "./language.js";
+
+export { grouped } from "./language.js";
 
 const LONGEST_NAME = 80;
 const NAME_START = 50;
@@ -8,16 +11,6 @@ const INVISIBLE = /^[\p{Cc}\p{Cf}\p{Z}\u034f\u115f\u1160\u17b4\u17b5\u2800\u3164
 const MOST_MEMBERS = 8;
 const MOST_NAME = 32;
 const MOST_VALUE = 40;
-const number = new Intl.NumberFormat("en");
-
-/**
- * A number with its thousands apart; none is a dash.
- *
- * @param {number | null} value
- */
-export function grouped(value) {
-  return value === null ? "–" : number.format(value);
-}
 
 /**
  * A member as its row shows it: cut in the middle if it is long, and named if nothing of it can be seen.
@@ -25,7 +18,7 @@ export function grouped(value) {
  * @param {string} key
  */
 export function nameWords(key) {
-  if (INVISIBLE.test(key)) return "⟨blank⟩";
+  if (INVISIBLE.test(key)) return say("blank");
   const points = key.length > LONGEST_NAME ? Array.from(key) : [];
   if (points.length <= LONGEST_NAME) return key;
   return `${points.slice(0, NAME_START).join("")}…${points.slice(-NAME_END).join("")}`;
@@ -40,8 +33,8 @@ export function nameWords(key) {
 export function gapWords(record, above) {
   if (!above) return "";
   const gap = record.score - above.score;
-  if (gap === 0) return "tied";
-  return `${gap > 0 ? "+" : "−"}${grouped(Math.abs(gap))} to ${grouped(above.rank)}`;
+  if (gap === 0) return say("tied");
+  return say("gap", { gap: `${gap > 0 ? "+" : "−"}${grouped(Math.abs(gap))}`, rank: above.rank });
 }
 
 /**
@@ -55,12 +48,21 @@ export function barWidth(score, first) {
 }
 
 /**
+ * A period of a calendar by its name: `2026-W47` is week 47 of 2026.
+ *
  * @param {string} unit
  * @param {string} name
  * @param {string} zone
  */
 export function periodWords(unit, name, zone) {
-  return `${unit} ${name} in ${zone}`;
+  const [, year, part = "", day = "", hour, offset = ""] =
+    /^(\d+)(?:-[WQ]?(\d+))?(?:-(\d+))?(?:T(\d+)([+-]\d+)?)?$/.exec(name) ?? [];
+  const number = String(Number(part));
+  const month = say("month_names").split(" ")[Number(part) - 1] ?? "";
+  const time = `${hour}:00${offset && ` ${offset.slice(0, 3)}:${offset.slice(3)}`}`;
+  const values = { year: String(Number(year)), week: number, quarter: number, month, day: String(Number(day)), time };
+  const period = say(/** @type {import("./language.js").Unit} */ (unit), values);
+  return say("in_zone", { period, zone: zone.replaceAll("_", " ") });
 }
 
 /**
@@ -71,9 +73,10 @@ export function periodWords(unit, name, zone) {
  * @returns {[string, string]}
  */
 export function placeWords(rank, gap) {
-  if (rank === null) return ["not ranked", ""];
-  if (gap === null) return [`rank ${grouped(rank)}`, ""];
-  return [`rank ${grouped(rank)}`, gap ? `, ${grouped(gap)} behind the next` : ", tied with the next"];
+  if (rank === null) return [say("not_ranked"), ""];
+  const place = say("rank", { n: rank });
+  if (gap === null) return [place, ""];
+  return [place, gap ? say("behind", { n: gap }) : say("tied_with_next")];
 }
 
 /**

@@ -17,9 +17,9 @@ test("the state of a connection is told in words", () => {
   assert.deepEqual(told({ name: "live" }), ["live", "Live"]);
   assert.deepEqual(told({ name: "paused" }), ["paused", "Paused"]);
   assert.deepEqual(told({ name: "paused" }, 1037), ["paused", "Paused, 1,037 changes waiting"]);
-  assert.deepEqual(told({ name: "ended", reason: "board deleted" }), ["ended", "Ended: board deleted"]);
+  assert.deepEqual(told({ name: "ended", reason: "board deleted" }), ["ended", "Ended: the board was deleted"]);
   assert.match(told({ name: "stale", reason: "nothing heard" })[1], /^Stale since \d\d:\d\d$/);
-  assert.match(told({ name: "stale", reason: "store unreachable" })[1], /^Stale since \d\d:\d\d: store unreachable$/);
+  assert.match(told({ name: "stale", reason: "store unreachable" })[1], /^Stale since \d\d:\d\d: the store is unreachable$/);
   assert.equal(told({ name: "offline" })[0], "offline");
 });
 
@@ -30,7 +30,7 @@ test("a countdown is true, and never zero", () => {
 });
 
 test("a board that takes no more events is not called live", () => {
-  assert.deepEqual(told({ name: "live" }, 0, { frozen: true, closes: Infinity }), ["frozen", "Frozen"]);
+  assert.deepEqual(told({ name: "live" }, 0, { frozen: true, closes: Infinity }), ["frozen", "Frozen: it takes no more events"]);
   assert.deepEqual(told({ name: "live" }, 0, { frozen: false, closes: NOW }), ["closed", "Voting closed"]);
   assert.deepEqual(told({ name: "live" }, 0, { frozen: false, closes: NOW + 1 }), ["live", "Live"]);
 });

@@ -2,7 +2,10 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { barWidth, gapWords, grouped, metadataWords, nameWords, placeWords } from "../../static/client/words.js";
+import { say, setLanguage } from "../../static/client/language.js";
+import chinese from "../../static/client/words/zh-Hans.js";
+import english from "../../static/client/words/en.js";
+import { barWidth, gapWords, grouped, metadataWords, nameWords, periodWords, placeWords } from "../../static/client/words.js";
 
 test("numbers are grouped, and a missing one is a dash", () => {
   assert.deepEqual([grouped(0), grouped(-1234567), grouped(null)], ["0", "-1,234,567", "–"]);
@@ -47,4 +50,27 @@ test("the gap to the record above is told with its sign", () => {
 
 test("a bar is as long as its share of the first", () => {
   assert.deepEqual([[5, 10], [10, 10], [-5, 10], [3, 0], [-2, -1]].map(([score, first]) => barWidth(score, first)), [50, 100, 0, 0, 0]);
+});
+
+test("a period is told by its name", () => {
+  const periods = [
+    ["hour", "2025-10-26T02+0100", "Europe/Berlin"], ["day", "2026-11-01", "America/New_York"], ["week", "2026-W07", "UTC"],
+    ["month", "2026-12", "UTC"], ["quarter", "2026-Q4", "UTC"], ["year", "0987", "UTC"],
+  ]; // prettier-ignore
+  assert.deepEqual(
+    periods.map(([unit, name, zone]) => periodWords(unit, name, zone)),
+    [
+      "26 October 2025, from 02:00 +01:00 for an hour in Europe/Berlin", "1 November 2026 in America/New York",
+      "week 7 of 2026 in UTC", "December 2026 in UTC", "quarter 4 of 2026 in UTC", "987 in UTC",
+    ],
+  ); // prettier-ignore
+});
+
+test("another language is spoken from when it is set", () => {
+  setLanguage("zh-Hans", chinese);
+  assert.deepEqual(placeWords(1200, 3), ["第 1,200 名", "，距上一名 3"]);
+  assert.equal(say("waiting", { n: 1 }), "已暂停，有 1 处变化待显示");
+  assert.equal(periodWords("month", "2026-12", "UTC"), "2026年12月（UTC）");
+  setLanguage("en", english);
+  assert.deepEqual([1, 2].map((n) => say("waiting", { n })), ["Paused, 1 change waiting", "Paused, 2 changes waiting"]);
 });

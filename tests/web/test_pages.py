@@ -13,6 +13,7 @@ from live.domain.board import Board
 from live.domain.board_file import BoardChoice, make_board
 from live.domain.window import Forever, Periods, Rolling, Sliding, Window
 from live.domain.window_choice import WindowChoice
+from live.web.language import languages
 from live.web.state import assets
 from live.web.words import span, window_words
 from tests.harness.boards import rolling_board
@@ -20,6 +21,7 @@ from tests.harness.producer import post
 from tests.harness.server import run_server
 from tests.harness.settings import fresh_settings
 
+ENGLISH = languages()["en"]
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
@@ -140,7 +142,7 @@ async def test_an_unknown_page_is_a_404_page(valkey_url: str) -> None:
 )
 def test_durations_are_shown_in_words(seconds: int, words: str) -> None:
     """In the largest unit that divides them; a day is shown as 24 hours."""
-    assert span(seconds) == words
+    assert span(ENGLISH, seconds) == words
 
 
 @pytest.mark.parametrize(
@@ -149,19 +151,19 @@ def test_durations_are_shown_in_words(seconds: int, words: str) -> None:
         (Rolling(86_400, 3600), None, "over the last 24 hours"),
         (Sliding(10_800), None, "over the last 3 hours"),
         (Periods(unit="day", last=7), None, "over the last 7 days"),
-        (Periods(unit="week", timezone="Asia/Shanghai"), "2026-W47", "week 2026-W47 in Asia/Shanghai"),
+        (Periods(unit="week", timezone="Asia/Shanghai"), "2026-W47", "week 47 of 2026 in Asia/Shanghai"),
         (Forever(), None, "of all time"),
     ],
 )
 async def test_a_window_is_shown_in_words(valkey_url: str, window: Window, period: str | None, words: str) -> None:
     """On the pages of a board of each kind, with the current period."""
-    assert window_words(window, period) == words
+    assert window_words(ENGLISH, window, period) == words
     board = Board(id="b", title="b", window=window, operator="best" if words == "of all time" else "incr")
     async with (
         run_server(fresh_settings(valkey_url), [board]) as url,
         httpx.AsyncClient(base_url=url) as client,
     ):
         html = (await client.get("/boards/b")).text
-        assert re.sub("2026-W47", "", words).split("  ")[0] in " ".join(html.split())
+        assert re.sub("week 47 of 2026 ", "", words) in " ".join(html.split()), "in whatever week it is now"
         assert (await client.get("/")).status_code == 200
         assert (await client.get("/embed/b")).status_code == 200

@@ -1,0 +1,92 @@
+"""The languages of the pages: one table of words for each, which the page's script shares."""
+
+from functools import cache
+from typing import Final
+
+import msgspec
+from markupsafe import Markup, escape
+
+from live.web.state import assets
+
+Said = str | dict[str, str]  # a sentence, or its forms for `one` and for any `other` number
+
+TAGS: Final = ("en", "zh-Hans")  # the first is the usual one
+
+_EXPORT: Final = "export default "
+
+
+class Language(msgspec.Struct, frozen=True):
+    """A language by its tag (BCP 47), with everything that a page says."""
+
+    tag: str
+    table: dict[str, Said]
+
+    def say(self, name: str, /, **values: str | int) -> str:
+        """A sentence as text. `n` chooses between the forms of a counted one; numbers are grouped."""
+        return self._said(name, values).format(**{hole: _shown(value) for hole, value in values.items()})
+
+    def markup(self, name: str, /, **values: str | int) -> Markup:
+        """A sentence as HTML. Values are escaped, unless they are HTML themselves."""
+        said = escape(self._said(name, values))
+        return said.format(**{hole: _shown(value) for hole, value in values.items()})
+
+    def _said(self, name: str, values: dict[str, str | int]) -> str:
+        said = self.table[name]
+        if isinstance(said, str):
+            return said
+        return said.get("one" if values["n"] == 1 else "other", said["other"])
+
+
+@cache
+def languages() -> dict[str, Language]:
+    """All languages by tag. What only the server says is beside the templates; the rest is in the page's script."""
+    return {tag: Language(tag, {**_shared(tag), **_of_server(tag)}) for tag in TAGS}
+
+
+def language_of(asked: str | None, accepted: str) -> Language:
+    """The language that the address asks for, or else the one that the browser prefers (`Accept-Language`)."""
+    offers = [(asked, 2.0)] if asked else []
+    for part in accepted.split(","):
+        tag, _, parameter = part.partition(";")
+        offers.append((tag.strip(), _quality(parameter)))
+    for tag, quality in sorted(offers, key=lambda offer: -offer[1]):
+        found = _by_primary().get(tag.lower().partition("-")[0])
+        if found is not None and quality > 0:
+            return languages()[found]
+    return languages()[TAGS[0]]
+
+
+def grouped(number: int | None) -> str:
+    """A number with thousands separators, as in the page's script. None is a dash."""
+    return "\u2013" if number is None else f"{number:,}"
+
+
+def _shown(value: str | int) -> str:
+    return grouped(value) if isinstance(value, int) else value
+
+
+@cache
+def _by_primary() -> dict[str, str]:
+    """The tags by the part before the first hyphen: any kind of Chinese is served in the one that there is."""
+    return {tag.partition("-")[0]: tag for tag in TAGS}
+
+
+def _quality(parameter: str) -> float:
+    name, _, value = parameter.strip().partition("=")
+    try:
+        return float(value) if name == "q" else 1.0
+    except ValueError:
+        return 0.0
+
+
+def _shared(tag: str) -> dict[str, Said]:
+    text = (assets("static") / "client" / "words" / f"{tag}.js").read_text(encoding="utf-8")
+    return _decode(text.partition(_EXPORT)[2].rstrip().removesuffix(";"))
+
+
+def _of_server(tag: str) -> dict[str, Said]:
+    return _decode((assets("templates") / "words" / f"{tag}.json").read_text(encoding="utf-8"))
+
+
+def _decode(text: str) -> dict[str, Said]:
+    return msgspec.json.decode(text, type=dict[str, Said])

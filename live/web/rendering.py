@@ -1,0 +1,109 @@
+"""Renders the templates: with their words in the language of the request, and the address of each static file."""
+
+import hashlib
+from collections.abc import Callable
+from functools import cache
+from http import HTTPStatus
+from typing import Final
+from urllib.parse import urlencode
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from starlette.requests import Request
+from starlette.responses import HTMLResponse
+
+from live.domain.board import Board
+from live.web import words
+from live.web.language import Language, grouped, language_of, languages
+from live.web.state import assets, live_of
+
+MOST_SIDES: Final = 6  # boards beside each other on a page
+
+_KEPT: Final = ("lang", "theme")  # what the links of a page keep of its query
+
+
+@cache
+def static_version() -> str:
+    """A hash of all static files. It is part of their URLs, so browsers can cache them without a time limit."""
+    digest = hashlib.sha256()
+    folder = assets("static")
+    for path in sorted(path for path in folder.rglob("*") if path.is_file()):
+        digest.update(str(path.relative_to(folder)).encode() + b"\0" + path.read_bytes())
+    return digest.hexdigest()[:12]
+
+
+def make_templates(root: str) -> Environment:
+    """The templates, with autoescaping. `root` is the root path of all links."""
+    environment = Environment(
+        loader=FileSystemLoader(assets("templates")),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.globals.update(
+        root=root,
+        address=lambda path: path,
+        static=lambda name: f"{root}/static/{static_version()}/{name}",
+        languages=languages(),
+        bar_width=words.bar_width,
+        gap_words=words.gap_words,
+        name_words=words.name_words,
+        moment_words=words.moment_words,
+        period_words=words.period_words,
+        window_words=words.window_words,
+    )
+    environment.filters.update(grouped=grouped, moment=words.moment, metadata=words.metadata_words, sides=sides)
+    return environment
+
+
+def sides(board: Board) -> str | None:
+    """The path of the page that shows a union beside its parts; None without parts, or with too many."""
+    return ",".join((board.id, *board.union)) if 0 < len(board.union) < MOST_SIDES else None
+
+
+def language_for(request: Request) -> Language:
+    """The language of the page that a request receives."""
+    return language_of(request.query_params.get("lang"), request.headers.get("accept-language", ""))
+
+
+def texts(language: Language) -> dict[str, object]:
+    """What a template needs to say something: `language`, and `say` for HTML."""
+    return {"language": language, "say": language.markup}
+
+
+def render(request: Request, template: str, status: int = HTTPStatus.OK, **values: object) -> HTMLResponse:
+    """A page in the language and the theme that the request asks for."""
+    language = language_for(request)
+    html = (
+        live_of(request)
+        .templates.get_template(template)
+        .render(
+            **texts(language),
+            address=_addresses(request),
+            in_language=lambda tag: "?" + urlencode({**request.query_params, "lang": tag}),
+            theme=_theme(request),
+            status=int(status),
+            **values,
+        )
+    )
+    headers = {"Cache-Control": "no-cache", "Content-Language": language.tag, "Vary": "Accept-Language"}
+    if status == HTTPStatus.SERVICE_UNAVAILABLE:
+        headers["Retry-After"] = "2"
+    return HTMLResponse(html, status, headers)
+
+
+def _theme(request: Request) -> str | None:
+    """The theme that the address asks for; None for that of the system."""
+    theme = request.query_params.get("theme")
+    return theme if theme in {"light", "dark"} else None
+
+
+def _addresses(request: Request) -> Callable[..., str]:
+    """Makes the address of a page of this server: with the language and the theme, if the request names them."""
+    kept = {name: request.query_params[name] for name in _KEPT if name in request.query_params}
+
+    def address(path: str, **query: str) -> str:
+        asked = urlencode({**query, **{name: value for name, value in kept.items() if name not in query}})
+        return f"{path}?{asked}" if asked else path
+
+    return address

@@ -1,0 +1,230 @@
+"""The languages of the pages: which one a request receives, and that everything is in the tables."""
+
+import re
+from collections.abc import AsyncIterator, Iterator
+from html import unescape
+from string import Formatter
+from typing import Any
+
+import httpx
+import pytest
+from jinja2 import Environment, nodes
+
+from live.domain.board_file import parse_boards
+from live.domain.calendar import EXAMPLES
+from live.errors import CLOSE_CODES, EpochLostError, ProblemError, StoreUnavailableError
+from live.fanout.channel import reason_of
+from live.web.language import TAGS, Said, language_of, languages
+from live.web.problems import as_problem
+from live.web.state import assets
+from live.web.words import moment, moment_words, period_words, place_words
+from tests.harness.producer import post
+from tests.harness.server import run_server
+from tests.harness.settings import fresh_settings
+
+ENGLISH, CHINESE = (languages()[tag] for tag in TAGS)
+TEMPLATES = sorted(path for path in assets("templates").glob("*.html") if path.name != "docs.html")
+SCRIPTS = sorted(path for path in assets("static").rglob("*.js") if path.parent.name != "words")
+BOARDS = """
+[[board]]
+id = "posts"
+title = "帖子"
+source = ["like"]
+[[board]]
+id = "notes"
+title = "笔记"
+source = ["note"]
+[[board]]
+id = "week"
+title = "周榜"
+window = {calendar = "week", timezone = "UTC"}
+clock = "event"
+[[board]]
+id = "vote"
+title = "投票"
+window = "forever"
+votes = {per_actor = 4, opens = 2026-01-01T00:00:00Z, closes = 2099-06-01T14:30:00Z, registered = true}
+[[board]]
+id = "union"
+title = "合榜"
+union = ["posts", "notes"]
+"""
+LETTERS = re.compile(r"[^\W\d_]{2,}")
+KNOWN = {"Live", "Board", "English", "JavaScript", "UTC"}  # names, the same in every language
+
+
+@pytest.fixture
+async def client(valkey_url: str) -> AsyncIterator[httpx.AsyncClient]:
+    """A client of a server with boards of several kinds, whose titles are Chinese."""
+    async with (
+        run_server(fresh_settings(valkey_url), parse_boards(BOARDS)) as url,
+        httpx.AsyncClient(base_url=url) as client,
+    ):
+        await post(client, {"key": "一", "board": "posts"}, {"key": "二", "amount": 5, "board": "posts"})
+        for day in ("12", "19"):
+            await post(client, {"board": "week", "key": "三", "time": f"2025-11-{day}T00:00:00Z"})
+        yield client
+
+
+def holes(said: Said) -> set[str]:
+    """What stands in braces in the forms of a sentence."""
+    forms = [said] if isinstance(said, str) else said.values()
+    return {hole for form in forms for _, hole, _, _ in Formatter().parse(form) if hole}
+
+
+@pytest.mark.parametrize("tag", TAGS[1:])
+def test_every_language_is_complete(tag: str) -> None:
+    """Each says the same as English, with the same values, and leaves nothing empty or in English."""
+    other = languages()[tag].table
+    assert list(other) == list(ENGLISH.table)
+    assert {name: holes(said) for name, said in other.items()} == {
+        name: holes(said) for name, said in ENGLISH.table.items()
+    }
+    same = {name for name, said in other.items() if said == ENGLISH.table[name]}
+    assert same == {"product"}
+    forms = [form for said in other.values() for form in ([said] if isinstance(said, str) else said.values())]
+    assert all(form.strip() for form in forms)
+    assert [type(said) for said in other.values()] == [type(said) for said in ENGLISH.table.values()]
+
+
+def test_no_name_is_in_both_halves_of_the_table() -> None:
+    """The half of the script and that of the server add up."""
+    for tag in TAGS:
+        halves = [assets("static") / "client" / "words" / f"{tag}.js", assets("templates") / "words" / f"{tag}.json"]
+        names = [re.findall(r'^  "([^"]+)":', half.read_text(encoding="utf-8"), re.MULTILINE) for half in halves]
+        assert sorted(names[0] + names[1]) == sorted(languages()[tag].table)
+
+
+@pytest.mark.parametrize(
+    ("asked", "accepted", "tag"),
+    [
+        (None, "", "en"), (None, "de, fr;q=0.5", "en"), (None, "zh-CN,zh;q=0.9,en;q=0.8", "zh-Hans"),
+        (None, "en-GB,zh;q=0.9", "en"), (None, "zh;q=0.1, en;q=0.2", "en"), (None, "zh;q=0, fr", "en"),
+        (None, "ZH-Hant-TW", "zh-Hans"), (None, "zh;q=x", "en"), (None, "fr, zh;q=0.3, *;q=0.1", "zh-Hans"),
+        ("zh", "en", "zh-Hans"), ("zh-Hans", "", "zh-Hans"), ("en", "zh", "en"), ("tlh", "zh", "zh-Hans"),
+        ("", "zh", "zh-Hans"), (None, "zh;q=nan, en", "en"),
+    ],
+)  # fmt: skip
+def test_the_address_decides_and_then_the_browser(asked: str | None, accepted: str, tag: str) -> None:
+    """What is not known is passed over; English if nothing is left."""
+    assert language_of(asked, accepted).tag == tag
+
+
+async def test_pages_say_their_language(client: httpx.AsyncClient) -> None:
+    """To browsers, to screen readers and to caches; links keep a language that the address names."""
+    response = await client.get("/boards/posts", headers={"Accept-Language": "zh"})
+    assert '<html lang="zh-Hans">' in response.text
+    assert response.headers["content-language"] == "zh-Hans"
+    assert response.headers["vary"] == "Accept-Language"
+    assert "2 个上榜" in re.sub("<[^>]+>", "", response.text)
+    asked = await client.get("/?lang=zh-Hans&theme=dark", headers={"Accept-Language": "en"})
+    assert asked.headers["content-language"] == "zh-Hans"
+    assert 'href="/boards/posts?lang=zh-Hans&amp;theme=dark"' in asked.text
+    week = await client.get("/boards/week?key=x&lang=zh")
+    assert 'href="?period=previous&amp;key=x&amp;lang=zh"' in week.text
+    assert 'href="?key=x&amp;lang=en" lang="en" hreflang="en"' in week.text
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/", "/boards/posts", "/boards/posts?key=%E4%B8%80", "/boards/posts?key=no", "/boards/week",
+        "/boards/week?period=previous", "/boards/vote", "/boards/union,posts,notes", "/embed/posts", "/boards/none",
+        "/none",
+    ],
+)  # fmt: skip
+async def test_a_chinese_page_is_all_chinese(client: httpx.AsyncClient, path: str) -> None:
+    """Its text, and the attributes that people hear or see; what is marked as English may be so."""
+    html = (await client.get(path, params={**httpx.URL(path).params, "lang": "zh-Hans"})).text
+    assert {word for text in seen(html) for word in re.findall(r"[A-Za-z]{2,}", text)} <= KNOWN
+
+
+def seen(html: str) -> Iterator[str]:
+    """The texts and the spoken attributes of a page, without those that are marked as English."""
+    html = re.sub(r'<(\w+)[^>]* lang="en"[^>]*>.*?</\1>', "", html, flags=re.DOTALL)
+    for attribute in ("alt", "aria-label", "placeholder", "title"):
+        yield from (unescape(value) for value in re.findall(rf' {attribute}="([^"]*)"', html))
+    yield unescape(re.sub("<[^>]+>", " ", html))
+
+
+@pytest.mark.parametrize("path", TEMPLATES, ids=lambda path: path.name)
+def test_templates_hold_no_words(path: Any) -> None:
+    """Outside of tags, and in attributes that are seen or heard, everything comes from the tables."""
+    tree = Environment(autoescape=True).parse(path.read_text(encoding="utf-8"))
+    html = "".join(
+        part.data if isinstance(part, nodes.TemplateData) else "\0"
+        for output in tree.find_all(nodes.Output)
+        for part in output.nodes
+    )
+    assert [word for text in seen(html) for word in LETTERS.findall(text)] == []
+    for output in tree.find_all(nodes.Output):
+        for part in output.nodes:
+            assert not LETTERS.search(part.value if isinstance(part, nodes.Const) else ""), part
+
+
+def test_words_in_a_template_are_noticed() -> None:
+    """The test above can fail."""
+    for html in ("<p>Hello</p>", '<p title="Hello">\0</p>', '<input placeholder="Find">'):
+        assert [word for text in seen(html) for word in LETTERS.findall(text)] != []
+
+
+PROSE = re.compile(r"[^\W\d_]{2,}[,:;]? +[^\W\d_]|^\W*[A-Z][a-z]+\W*$")  # two words, or a capitalised one
+NOT_SHOWN = {
+    "", "ease-out", "live-board theme", "Content-Type", "Retry-After", "If-None-Match", "Escape", "Enter",
+    "nothing heard", "no answer", "(prefers-reduced-motion: reduce)", "a message was missed",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("path", SCRIPTS, ids=lambda path: path.name)
+def test_scripts_hold_no_words(path: Any) -> None:
+    """No literal reads like a sentence or a label, other than names of the platform and reasons for programmers."""
+    assert [text for text in prose(path.read_text(encoding="utf-8")) if text not in NOT_SHOWN] == []
+
+
+def test_words_in_a_script_are_noticed() -> None:
+    """The test above can fail."""
+    assert list(prose('x = "Frozen"; y = `takes ${a} first`; // no "Such thing" here')) == ["Frozen", "takes  first"]
+    assert list(prose('/* "Not this" */ say("live"); z = "store unreachable"; throw new Error("not this")')) == [
+        "store unreachable"
+    ]
+
+
+def prose(script: str) -> Iterator[str]:
+    """The literals of a script that read like words for people, without those of errors."""
+    code = re.sub(r"/\*.*?\*/|(?<![:\\/\"])//[^\n]*", "", script, flags=re.DOTALL)
+    code = re.sub(r"new (?:Error|Gap)\([^\n]*|^import .*|^export .* from .*", "", code, flags=re.MULTILINE)
+    for literal in re.findall(r'"((?:[^"\\\n]|\\.)*)"|`((?:[^`\\]|\\.)*)`', code):
+        text = re.sub(r"\$\{[^}]*\}", "", "".join(literal))
+        if PROSE.search(text) and not re.search(r"^[#.\[]|\[[\w-]+|[#.]\w+|^\w+(?:, \w+)+$", text):
+            yield text
+
+
+def test_reasons_of_the_server_are_translated() -> None:
+    """Those of a stale board, and those of a socket that closes for good."""
+    stale = [reason_of(StoreUnavailableError("x")), reason_of(EpochLostError("x"))]
+    final = [close.reason for close in CLOSE_CODES.values() if not close.reconnect]
+    missing = {*stale, *final} - {name.removeprefix("reason: ") for name in ENGLISH.table}
+    assert missing == set()
+
+
+def test_problems_are_explained() -> None:
+    """What happened, why, and what to do next, for each problem that a page can have."""
+    codes = [name.removeprefix("problem: ") for name in ENGLISH.table if name.startswith("problem: ")]
+    assert {"board_not_found", "period_not_found", "parameter_invalid", "store_unavailable", "epoch_lost"} <= set(codes)
+    for language in languages().values():
+        assert all(f"{kind}: {code}" in language.table for code in codes for kind in ("why", "next"))
+    assert all(isinstance(as_problem(ProblemError(code, "x")), ProblemError) for code in codes)
+
+
+def test_periods_and_moments_are_dates() -> None:
+    """In the order of each language."""
+    told = {unit: period_words(ENGLISH, unit, name) for unit, name in EXAMPLES.items()}
+    assert told == {
+        "hour": "21 November 2026, from 14:00 for an hour", "day": "21 November 2026", "week": "week 47 of 2026",
+        "month": "November 2026", "quarter": "quarter 4 of 2026", "year": "2026",
+    }  # fmt: skip
+    assert [period_words(CHINESE, unit, name) for unit, name in EXAMPLES.items()] == [
+        "2026年11月21日 14:00 起的一小时", "2026年11月21日", "2026年第47周", "2026年11月", "2026年第4季度", "2026年",
+    ]  # fmt: skip
+    assert moment_words(CHINESE, moment(1_763_733_600_000)) == "2025年11月21日 14:00 UTC"
+    assert place_words(CHINESE, 1234, 5) == ("第 1,234 名", "\uff0c距上一名 5")
