@@ -21,6 +21,7 @@ from live.fanout.hub import Hub
 from live.ingest.committer import Committer
 from live.metrics import forget_board
 from live.settings import Settings
+from live.store.board.baseline import keep_baselines
 from live.store.board.beginnings import update
 from live.store.board.ledger import Ledger
 from live.store.board.rotation import rotate_forever
@@ -61,6 +62,7 @@ class BoardRegistry:
             self._group = tasks
             for board in self.ledgers:
                 self._start(board)
+            tasks.create_task(keep_baselines(lambda: [ledger.baseline for ledger in self.ledgers.values()]))
             while True:
                 try:
                     await self.look()

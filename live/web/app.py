@@ -29,6 +29,7 @@ from live.protocols.connection_limits import ConnectionLimits
 from live.protocols.http.parts import Parts
 from live.protocols.viewer_reaper import ViewerReaper
 from live.settings import Settings, load_settings
+from live.store.board.baseline import Baselines
 from live.store.board.keys import SystemKeys
 from live.store.board.slots import TopSlots
 from live.store.connection.client import connect
@@ -42,6 +43,7 @@ from live.web.clients import Clients
 from live.web.cross_origin import CrossOrigin
 from live.web.problems import answer_problem
 from live.web.rendering import make_templates
+from live.web.responses import EncodedBodies
 from live.web.routes import routes_of
 from live.web.security import SecurityHeaders
 from live.web.state import Live, live_of
@@ -125,6 +127,8 @@ def make_parts(settings: Settings, all_boards: Boards, clients: ClientResolver) 
         presence=presence,
         losses=losses,
         top_slots=TopSlots(),
+        baselines=Baselines(),
+        encoded=EncodedBodies(),
         templates=make_templates(settings.root_path),
     )
 

@@ -12,6 +12,7 @@ from live.domain.event import MAX_SCORE, Event
 from live.ingest.posting import Answer
 from live.ingest.replies import ProblemBody
 from live.web.audit_log import AuditLog
+from live.web.baseline import BaselineView
 from live.web.boards import BoardList, BoardPage
 from live.web.describing import (
     ASKING,
@@ -81,8 +82,8 @@ _SLOTS: Final = parameter(
 _KNOWN: Final = parameter("If-None-Match", "header", {"type": "string"}, "`ETag` of an earlier response.")
 _WATCHED: Final = [parameter(name, "query", *asked) for name, asked in WATCHED.items()]
 _STRUCTS: Final = (
-    Event, CloudEvent, Answer, BoardList, BoardPage, SlotList, RecordView, RecordList, Standing, AuditLog,
-    RunningChoice, Visibility, ProblemBody,
+    Event, CloudEvent, Answer, BoardList, BoardPage, SlotList, BaselineView, RecordView, RecordList, Standing,
+    AuditLog, RunningChoice, Visibility, ProblemBody,
 )  # fmt: skip
 
 
@@ -105,6 +106,7 @@ def openapi_document() -> Json:
             "/v1/records/{key}": {"get": _get_standing()},
             "/v1/boards/{board}/records/{key}/slots": {"get": _get_slots()},
             "/v1/boards/{board}/slots": {"get": _list_slots()},
+            "/v1/boards/{board}/baseline": {"get": _get_baseline()},
             "/v1/boards/{board}/live": {"get": _watch_board()},
             "/v1/boards/{board}/stream": {"get": _stream_board()},
             "/v1/trail": {"get": get_audit_log()},
@@ -188,6 +190,14 @@ def _get_slots() -> Json:
         "getSlots", "records", "Read the scores of one member by slot.",
         "The score of the member in each of the newest slots of the window, the oldest slot first.",
         document(SlotList), RECORD - {"period_not_found"}, OF_BOARD, OF_KEY, _SLOTS,
+    )  # fmt: skip
+
+
+def _get_baseline() -> Json:
+    return operation(
+        "getBaseline", "boards", "Read the ranks at the start of the hour.",
+        "The same for everyone. Compare them with the current ranks to see who moved.",
+        document(BaselineView), BOARD, OF_BOARD,
     )  # fmt: skip
 
 

@@ -1,7 +1,9 @@
 """JSON responses of the read routes, with an `ETag` where they show a board."""
 
+from collections.abc import Callable
 from http import HTTPStatus
 from typing import Final
+from weakref import WeakKeyDictionary
 
 import msgspec
 from starlette.requests import Request
@@ -25,6 +27,25 @@ def json_response(request: Request, body: object, page: Page | None) -> Response
         if tag in known or "*" in known:
             return unchanged(tag)
     return Response(msgspec.json.encode(body), headers=headers, media_type="application/json")
+
+
+class EncodedBodies:
+    """The JSON of structs that many requests share, each encoded once."""
+
+    def __init__(self) -> None:
+        self._bodies: WeakKeyDictionary[msgspec.Struct, bytes] = WeakKeyDictionary()
+
+    def of(self, shared: msgspec.Struct, view: Callable[[], object]) -> bytes:
+        """The encoded view of a struct. The struct must be compared by identity."""
+        body = self._bodies.get(shared)
+        if body is None:
+            body = self._bodies[shared] = msgspec.json.encode(view())
+        return body
+
+
+def encoded_response(body: bytes) -> Response:
+    """A response with JSON that is encoded already."""
+    return Response(body, headers=_REVALIDATED, media_type="application/json")
 
 
 def unchanged(tag: str) -> Response:

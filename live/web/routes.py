@@ -13,6 +13,7 @@ from live.network.parameters import require_known
 from live.settings import Settings
 from live.web import (
     audit_log,
+    baseline,
     boards,
     documents,
     events,
@@ -96,6 +97,7 @@ def _reads() -> list[BaseRoute]:
         _contract("/v1/boards", GET=boards.list_boards),
         _contract("/v1/boards/{board}/records", GET=records.list_records),
         _contract("/v1/boards/{board}/slots", GET=slots.list_slots),
+        _contract("/v1/boards/{board}/baseline", GET=baseline.get_baseline),
         _contract("/v1/records/{key:path}", GET=records.get_standing),
         WebSocketRoute("/v1/boards/{board}/live", live.watch_board),
         _contract("/v1/boards/{board}/stream", GET=stream.stream_board),

@@ -60,6 +60,8 @@ MEANINGS: Final[Mapping[str, str]] = {
     "Answer.duplicate": "Number of events that were not counted again, because their identity was known.",
     "Answer.offsets": "New offset of each board that changed, by id.",
     "Answer.rejected": "Refused events, by index.",
+    "BaselineView.ranks": "Rank of each of the first 1,000 members, by member.",
+    "BaselineView.since": "When the ranks were read, RFC 3339. Null if there is no baseline yet.",
     "BoardList.boards": "All boards, in the order of the boards file.",
     "BoardSummary.idle_ttl": "Seconds without use after which the board deletes itself. Null means never.",
     "BoardSummary.source": "Event types that feed the board.",

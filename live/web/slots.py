@@ -13,7 +13,7 @@ from live.domain.window import EVER, Slot
 from live.errors import ProblemError
 from live.network.parameters import whole_number
 from live.store.board.slots import TOP_SLOTS, SlotValues, read_slots
-from live.web.responses import json_response
+from live.web.responses import encoded_response, json_response
 from live.web.state import live_of
 
 DEFAULT_SLOTS: Final = TOP_SLOTS
@@ -55,7 +55,10 @@ async def list_slots(request: Request) -> Response:
     if not members:
         if limit > TOP_SLOTS:
             raise ProblemError("parameter_invalid", f"without `key`, `limit` must be from 1 to {TOP_SLOTS}")
-        return json_response(request, _list_of(board, await live.top_slots.of(ledger.reader), limit), None)
+        top = await live.top_slots.of(ledger.reader)
+        if limit == DEFAULT_SLOTS:
+            return encoded_response(live.encoded.of(top, lambda: _list_of(board, top, limit)))
+        return json_response(request, _list_of(board, top, limit), None)
     if len(members) > MAX_MEMBERS or len(members) * limit > _MAX_VALUES:
         raise ProblemError(
             "parameter_invalid", f"give `key` 1 to {MAX_MEMBERS} times, and at most {_MAX_VALUES // limit} times here"

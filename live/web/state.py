@@ -21,11 +21,13 @@ from live.ingest.intake import Intake
 from live.protocols.connection_limits import ConnectionLimits
 from live.protocols.viewer_reaper import ViewerReaper
 from live.settings import Settings
+from live.store.board.baseline import Baselines
 from live.store.board.ledger import Ledger
 from live.store.board.slots import TopSlots
 from live.store.connection.client import Store
 from live.store.connection.loss import LossWatch
 from live.store.registry.presence import Presence
+from live.web.responses import EncodedBodies
 
 _T = TypeVar("_T")
 
@@ -49,6 +51,8 @@ class Live(msgspec.Struct, frozen=True):
     presence: Presence
     losses: LossWatch
     top_slots: TopSlots
+    baselines: Baselines
+    encoded: EncodedBodies
     templates: Environment
 
     @property

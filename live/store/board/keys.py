@@ -50,6 +50,7 @@ class Keys:
         self.taken = f"{self._base}:taken"
         self.entrants = f"{self._base}:entrants"
         self.hidden = f"{self._base}:hidden"
+        self.baseline = f"{self._base}:baseline"
         self.viewers = f"{self._base}:viewers"
         self.gone = f"{self._base}:gone"
 
@@ -72,7 +73,8 @@ class Keys:
     @property
     def fixed(self) -> tuple[str, ...]:
         """Every store key that a board has once, except its state (`meta`, `gone`) and its list of slots."""
-        return *self._whole.all, self.writers, self.log, self.taken, self.entrants, self.hidden, self.viewers
+        once = (self.writers, self.log, self.taken, self.entrants, self.hidden, self.baseline, self.viewers)
+        return *self._whole.all, *once
 
     @property
     def slot_pattern(self) -> str:

@@ -5,6 +5,7 @@ The scripts keep the invariants I1 to I7; these classes call the scripts.
 
 from live.domain.board import Board
 from live.settings import Settings
+from live.store.board.baseline import BoardBaseline
 from live.store.board.moderation import BoardModeration
 from live.store.board.reader import BoardReader
 from live.store.board.rotator import BoardRotator
@@ -24,4 +25,5 @@ class Ledger:
         self.writer = BoardWriter(self.state)
         self.reader = BoardReader(self.state)
         self.rotator = BoardRotator(self.state)
+        self.baseline = BoardBaseline(self.state)
         self.moderation = BoardModeration(self.state)

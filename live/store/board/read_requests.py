@@ -64,6 +64,16 @@ class LookupRequest(msgspec.Struct, kw_only=True, omit_defaults=True):
     neighbours: list[int]
 
 
+class BaselineRequest(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """Keep the first `limit` records as the baseline, if one is due. The other fields are those of `ReadRequest`."""
+
+    epoch: str
+    clock: PlannedClock
+    suffix: str
+    view: View
+    limit: int
+
+
 class SlotsRequest(msgspec.Struct, kw_only=True, omit_defaults=True):
     """Read what members hold in slots. `clock` is the board's clock, by which the caller chose the slots."""
 

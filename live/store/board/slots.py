@@ -1,23 +1,22 @@
 """What members hold in each slot of a board's window: the data of sparklines and charts."""
 
-import asyncio
 import time
 from collections.abc import Callable, Sequence
 from typing import Final
-from weakref import WeakKeyDictionary
 
 import msgspec
 
 from live.domain.window import Slot, newest_slots
 from live.store.board.read_requests import SlotsRequest
 from live.store.board.reader import BoardReader
+from live.store.board.shared_reads import SharedReads
 from live.store.board.state import MOST_REPLANS, BoardState
 
 TOP_RECORDS: Final = 100
 TOP_SLOTS: Final = 25  # a window of a day has so many slots of an hour
 
 
-class SlotValues(msgspec.Struct, frozen=True):
+class SlotValues(msgspec.Struct, frozen=True, eq=False, weakref=True):
     """The values of members in slots, all read at one instant.
 
     Attributes:
@@ -41,7 +40,7 @@ class TopSlots:
 
     def __init__(self, now: Callable[[], float] = time.time) -> None:
         self._now = now
-        self._reads: WeakKeyDictionary[BoardReader, tuple[int | None, asyncio.Task[SlotValues]]] = WeakKeyDictionary()
+        self._reads: SharedReads[SlotValues] = SharedReads()
 
     async def of(self, reader: BoardReader) -> SlotValues:
         """The newest `TOP_SLOTS` slots of the first `TOP_RECORDS` records, as they were when the slot was new.
@@ -50,10 +49,7 @@ class TopSlots:
             StoreUnavailableError: the store is away.
             EpochLostError: the store lost the board.
         """
-        slot, last = self._newest(reader.state), self._reads.get(reader)
-        if last is None or last[0] != slot or _has_failed(last[1]):
-            last = self._reads[reader] = (slot, asyncio.create_task(_read_top(reader)))
-        return await asyncio.shield(last[1])  # a canceled request does not cancel the read for the others
+        return await self._reads.of(reader, self._newest(reader.state), lambda: _read_top(reader))
 
     def _newest(self, state: BoardState) -> int | None:
         """The start of the newest slot, as far as it is known without the store."""
@@ -97,10 +93,6 @@ async def _read_top(reader: BoardReader) -> SlotValues:
     if not members:
         return SlotValues(page.epoch, page.offset, (), (), ())
     return await read_slots(reader.state, members, TOP_SLOTS)
-
-
-def _has_failed(read: asyncio.Task[SlotValues]) -> bool:
-    return read.done() and (read.cancelled() or read.exception() is not None)
 
 
 def _number(text: bytes | None) -> int | None:

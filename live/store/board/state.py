@@ -14,7 +14,7 @@ from live.errors import EpochLostError, SetupError, StoreUnavailableError
 from live.settings import Settings
 from live.store.board.clock import Clock, planned_clock
 from live.store.board.keys import Keys, Table
-from live.store.board.read_requests import LookupRequest, ReadRequest, SlotsRequest
+from live.store.board.read_requests import BaselineRequest, LookupRequest, ReadRequest, SlotsRequest
 from live.store.board.requests import (
     AddRequest,
     CreateRequest,
@@ -50,6 +50,7 @@ class Scripts(msgspec.Struct, frozen=True):
     read: Script[ReadRequest] = Script("read", ReadRequest)
     places: Script[LookupRequest] = Script("places", LookupRequest)
     slots: Script[SlotsRequest] = Script("slots", SlotsRequest)
+    baseline: Script[BaselineRequest] = Script("baseline", BaselineRequest)
     rotate: Script[RotateRequest] = Script("rotate", RotateRequest)
     expire_events: Script[ExpireEventsRequest] = Script("expire_events", ExpireEventsRequest)
     rotate_period: Script[RotatePeriodRequest] = Script("rotate_period", RotatePeriodRequest)

@@ -22,7 +22,8 @@ _SAMPLES: Final = 500  # elements of a collection that are measured
 _KINDS: Final[Mapping[str, Kind]] = {
     "ranking": "member", "reached": "member", "levels": "member", "metadata": "member", "slot": "member",
     "entrants": "member", "log": "event", "seen": "event", "votes": "event",
-    "meta": "fixed", "slots": "fixed", "writers": "fixed", "viewers": "fixed",
+    "meta": "fixed", "slots": "fixed", "writers": "fixed", "baseline": "fixed",
+    "viewers": "fixed",
 }  # fmt: skip
 _COUNTING: Final = {"zset": "ZCARD", "set": "SCARD", "hash": "HLEN"}
 

@@ -66,6 +66,7 @@ class World:
             entries = [make_entry(f"k{i}", i, time, bytes([number, i] * 8)) for i in range(1, 4)]
             await ledger.writer.add([(*entry[:4], extra) for entry in entries])
         await ledger.moderation.hide("k2", hidden=True)
+        await ledger.baseline.keep()
         await Presence(self.client, self.settings.key_prefix).report({board.id: 1})
         await self.client.sadd(keys.seen(int(await self.client.hget(keys.meta, "bucket") or 0) - 3600), "old")
         return keys

@@ -14,7 +14,8 @@ def all_of(keys: Keys) -> list[str]:
     """Every store key of a board, and its channel."""
     return [
         *keys.table().all, *keys.table(0).all, *keys.table(-3600).all, keys.meta, keys.slots, keys.writers, keys.log,
-        keys.entrants, keys.hidden, keys.viewers, keys.gone, keys.slot(0), keys.slot(-3600), keys.seen(0), keys.channel,
+        keys.entrants, keys.hidden, keys.baseline, keys.viewers, keys.gone, keys.slot(0), keys.slot(-3600),
+        keys.seen(0), keys.channel,
     ]  # fmt: skip
 
 
@@ -34,6 +35,7 @@ def test_the_names_are_those_of_the_plan() -> None:
         "live:{posts}:log",
         "live:{posts}:entrants",
         "live:{posts}:hidden",
+        "live:{posts}:baseline",
         "live:{posts}:viewers",
         "live:{posts}:gone",
         "live:{posts}:slot:0",

@@ -1,0 +1,140 @@
+"""The baseline of a board: the ranking as it stood at the start of the hour, against which movement is measured.
+
+The store keeps one baseline for each board, so every viewer sees the same movement.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Final
+from weakref import WeakKeyDictionary
+
+import msgspec
+import structlog
+
+from live.domain.ranking import ranks_of
+from live.errors import EpochLostError, StoreUnavailableError
+from live.store.board.read_requests import BaselineRequest, view_of
+from live.store.board.shared_reads import SharedReads
+from live.store.board.state import MOST_REPLANS, BoardState
+
+log = structlog.get_logger()
+
+RECORDS: Final = 1000  # of a baseline
+
+_PAUSE: Final = 1.0  # seconds between two looks at all boards
+_RETRY: Final = 5.0
+_LONGEST_WAIT: Final = 60.0  # seconds; a new period needs a new baseline, and the store's clock can be set
+
+_decode: Final = msgspec.msgpack.Decoder(list[str]).decode
+
+
+class Baseline(msgspec.Struct, frozen=True, eq=False, weakref=True):
+    """The ranks of members at one instant.
+
+    Attributes:
+        epoch: the epoch of the board.
+        slot: the start of the period that was ranked, on a board with a ranking for each period.
+        time: when the ranking was kept, in milliseconds since 1970.
+        ranks: the ranks of its first members, by member.
+    """
+
+    epoch: str
+    slot: int | None
+    time: int
+    ranks: Mapping[str, int]
+
+
+class BoardBaseline:
+    """Keeps the baseline of one board in the store, and reads it."""
+
+    def __init__(self, state: BoardState) -> None:
+        self.state = state
+        self.time: int | None = None  # when the newest baseline was kept, as this process knows it; in milliseconds
+
+    async def keep(self) -> float:
+        """Keep a new baseline if one is due. Returns the seconds until the next one is due.
+
+        Raises:
+            StoreUnavailableError: the store is unavailable, or its memory is full.
+            EpochLostError: the store lost the board.
+        """
+        state = self.state
+        await state.open_to_write()
+        for _ in range(MOST_REPLANS):
+            clock = state.planned()
+            table = state.table(clock.current)
+            reply = await state.run(
+                state.scripts.baseline,
+                [table.ranking, table.levels, state.keys.meta, state.keys.baseline],
+                BaselineRequest(
+                    epoch=state.epoch or "", clock=clock, suffix=table.suffix, view=view_of(state.board), limit=RECORDS
+                ),
+            )
+            if reply[0] == b"ok":
+                self.time = int(reply[1])
+                return int(reply[2]) / 1000
+            state.hear(*reply[1:])
+        raise state.moved_too_often()
+
+    async def read(self) -> Baseline | None:
+        """The baseline in the store, without hidden members; None if there is none for the board's epoch.
+
+        Raises:
+            StoreUnavailableError: the store is unavailable.
+            EpochLostError: the store lost the board.
+        """
+        state = self.state
+        await state.open()
+        fields = await state.call("HMGET", state.keys.baseline, "epoch", "suffix", "time", "records")
+        if fields[0] is None or fields[0].decode() != state.epoch:
+            return None
+        epoch, suffix, kept_at, records = fields
+        rows = _decode(records)
+        members, scores = rows[::2], [int(float(score)) for score in rows[1::2]]
+        ranks = dict(zip(members, ranks_of(scores, 1, 0, state.board.ranks), strict=True))
+        for member, hidden in zip(members, await self._hidden(members), strict=True):
+            if hidden is not None:
+                del ranks[member]
+        return Baseline(epoch.decode(), int(suffix[1:]) if suffix else None, int(kept_at), ranks)
+
+    async def _hidden(self, members: Sequence[str]) -> Sequence[bytes | None]:
+        """For each member something if it is hidden, else None."""
+        if not members:
+            return ()
+        found: Sequence[bytes | None] = await self.state.call("HMGET", self.state.keys.hidden, *members)
+        return found
+
+
+class Baselines:
+    """The baseline of each board, read once for each new baseline and shared by all requests."""
+
+    def __init__(self) -> None:
+        self._reads: SharedReads[Baseline | None] = SharedReads()
+
+    async def of(self, board: BoardBaseline) -> Baseline | None:
+        """The newest baseline of a board; None if there is none yet.
+
+        Raises:
+            StoreUnavailableError: the store is unavailable.
+            EpochLostError: the store lost the board.
+        """
+        return await self._reads.of(board, board.time, board.read)
+
+
+async def keep_baselines(boards: Callable[[], Iterable[BoardBaseline]]) -> None:
+    """Keep the baselines of all boards, one after the other, until canceled.
+
+    `boards` returns the boards that run now. If the store is unavailable, a board is tried again a few seconds later.
+    """
+    due: WeakKeyDictionary[BoardBaseline, float] = WeakKeyDictionary()
+    while True:
+        for board in boards():
+            if time.monotonic() >= due.get(board, 0):
+                try:
+                    wait = await board.keep()
+                except (StoreUnavailableError, EpochLostError) as error:
+                    log.debug("no baseline is kept", board=board.state.board.id, reason=str(error))
+                    wait = _RETRY
+                due[board] = time.monotonic() + min(wait, _LONGEST_WAIT)
+        await asyncio.sleep(_PAUSE)

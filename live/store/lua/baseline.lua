@@ -1,0 +1,44 @@
+#!lua
+-- Keeps the first records of a ranking as the baseline against which movement is measured: once in each hour, and while
+-- the baseline is empty once in each minute. The board's position stays the same.
+-- KEYS[1] ranking — sorted set: name, score
+-- KEYS[2] levels — sorted set: each score in the ranking
+-- KEYS[3] meta — hash: the board's state
+-- KEYS[4] baseline — hash: epoch, suffix, time (ms) and count of the baseline, and its records, as packed by `cmsgpack`:
+--         {member, score, ...}
+-- Request: BaselineRequest
+-- Returns {'ok', time, wait} — the time of the baseline, and the time until the next one is due, both in milliseconds
+--         {'epoch', epoch} — the board has another epoch; '' for none
+--         {'replan', newest, now, latest} — the caller is wrong about the board's clock
+local request = cmsgpack.unpack(ARGV[1])
+local ranking, levels, meta, baseline = unpack(KEYS)
+--@include clock
+--@include order
+--@include page
+local MINUTE, HOUR = 60000, 3600000
+
+local state = redis.call('HMGET', meta, 'epoch', 'newest', 'latest')
+local newest = tonumber(state[2])
+if state[1] ~= request.epoch then return {'epoch', state[1] or ''} end
+if not fits(request.clock, newest, nil) then return replan(newest, tonumber(state[3])) end
+
+local function wait_of(count)
+  local span = count > 0 and HOUR or MINUTE
+  return span - now % span
+end
+
+local held = redis.call('HMGET', baseline, 'epoch', 'suffix', 'time', 'count')
+local taken, kept = tonumber(held[3]), tonumber(held[4] or 0)
+if held[1] == request.epoch and held[2] == request.suffix then
+  local span = kept > 0 and HOUR or MINUTE
+  if math.floor(taken / span) == math.floor(now / span) then return {'ok', digits(taken), digits(wait_of(kept))} end
+end
+
+local rows = rows_at(0, request.limit, redis.call('ZCARD', ranking))
+if view.tagged then
+  for i = 1, #rows, 2 do rows[i] = string.sub(rows[i], 9) end
+end
+local count = #rows / 2
+redis.call('HSET', baseline, 'epoch', request.epoch, 'suffix', request.suffix, 'time', digits(now), 'count', count,
+  'records', cmsgpack.pack(rows))
+return {'ok', digits(now), digits(wait_of(count))}

@@ -1,0 +1,50 @@
+"""The baseline of a board, against which movement is measured."""
+
+from collections.abc import Mapping
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+
+from live.domain.board import Board
+from live.domain.window import Periods
+from live.store.board.baseline import Baseline
+from live.web.responses import encoded_response, json_response
+from live.web.state import live_of
+from live.web.words import moment
+
+
+class BaselineView(msgspec.Struct, frozen=True):
+    """The ranks of members at the start of the hour.
+
+    `since` is the exact time, and null if there is no baseline yet. A member that is missing in `ranks` was not among
+    the first 1,000. `period` is the name of the period that was ranked, on calendar boards.
+    """
+
+    board: str
+    epoch: str
+    period: str | None
+    since: str | None
+    ranks: Mapping[str, int]
+
+
+async def get_baseline(request: Request) -> Response:
+    """Return the baseline of a board."""
+    live = live_of(request)
+    ledger = await live.use(request.path_params["board"])
+    baseline = await live.baselines.of(ledger.baseline)
+    board = ledger.state.board
+    if baseline is None:
+        return json_response(request, BaselineView(board.id, ledger.state.epoch or "", None, None, {}), None)
+    return encoded_response(live.encoded.of(baseline, lambda: _view_of(board, baseline)))
+
+
+def _view_of(board: Board, baseline: Baseline) -> BaselineView:
+    since = moment(baseline.time).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    return BaselineView(board.id, baseline.epoch, period_name(board, baseline.slot), since, baseline.ranks)
+
+
+def period_name(board: Board, slot: int | None) -> str | None:
+    """The name of the period that starts at `slot`, on a board with a ranking for each period."""
+    window = board.window
+    return window.calendar.at(slot).name if isinstance(window, Periods) and slot is not None else None

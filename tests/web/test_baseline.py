@@ -1,0 +1,60 @@
+"""`/baseline`: the ranks at the start of the hour, against which the page measures movement."""
+
+from datetime import UTC, datetime
+from typing import Any
+
+import httpx
+
+from live.domain.board import Board
+from live.domain.window import Periods
+from live.settings import Duration
+from live.store.board.keys import Keys
+from live.store.connection.client import connect
+from tests.harness.producer import post
+from tests.harness.server import server, serving
+from tests.harness.settings import fresh_settings
+from tests.harness.waiting import eventually
+
+
+async def baseline_of(client: httpx.AsyncClient) -> dict[str, Any]:
+    """The baseline once the server has kept one."""
+
+    async def kept() -> dict[str, Any] | None:
+        response = await client.get("/v1/boards/posts/baseline")
+        assert response.status_code == 200, response.text
+        found: dict[str, Any] = response.json()
+        return found if found["since"] else None
+
+    found: dict[str, Any] = await eventually(kept)
+    return found
+
+
+async def test_a_baseline_has_the_ranks_and_the_time(valkey_url: str) -> None:
+    """A server that finds records and no baseline keeps their ranks."""
+    settings = fresh_settings(valkey_url)
+    async with serving(settings) as client:
+        await post(client, {"key": "a", "amount": 2}, {"key": "b/c", "amount": 3})
+        page = (await client.get("/v1/boards/posts")).json()
+        assert (await baseline_of(client))["board"] == "posts"
+    store = connect(valkey_url, settings)
+    await store.call("x", "DEL", Keys(settings.key_prefix, "posts").baseline)
+    await store.aclose()
+    async with serving(settings) as client:
+        found = await baseline_of(client)
+        assert (found["epoch"], found["period"], found["ranks"]) == (page["epoch"], None, {"b/c": 1, "a": 2})
+        ago = datetime.now(UTC) - datetime.fromisoformat(found["since"])
+        assert abs(ago.total_seconds()) < 100
+
+
+async def test_the_period_is_named(valkey_url: str) -> None:
+    """So that a page does not compare ranks of two periods."""
+    board = Board(id="posts", title="p", window=Periods(unit="year"), source=frozenset({"like"}))
+    async with server(valkey_url, board) as client:
+        assert (await baseline_of(client))["period"] == (await client.get("/v1/boards/posts")).json()["period"]
+
+
+async def test_bad_requests_are_refused(valkey_url: str) -> None:
+    """An unknown board, and a parameter that does not exist."""
+    async with server(valkey_url, store_timeout=Duration(0.3)) as client:
+        assert (await client.get("/v1/boards/none/baseline")).json()["code"] == "board_not_found"
+        assert (await client.get("/v1/boards/posts/baseline?limit=3")).json()["code"] == "parameter_invalid"
