@@ -173,7 +173,7 @@ def test_a_script_is_its_file_with_the_parts_that_it_includes() -> None:
 
 
 FLAGS = {
-    "#!lua": {"add", "create", "enter", "fix_totals", "gcra", "hold"},
+    "#!lua": {"add", "baseline", "create", "enter", "fix_totals", "gcra", "hold"},
     "#!lua flags=no-writes": {"places", "read", "slots", "viewers"},
     # They free memory, an operator needs them to free some, or they write no more than a field in place of another.
     "#!lua flags=allow-oom": {
@@ -275,6 +275,7 @@ async def drive(client: Store, ledger: Ledger, auditor: Auditor) -> None:
     await ledger.reader.places([("c", 1), ("none", 1)])
     if isinstance(ledger.state.board.window, Rolling):
         await read_slots(ledger.state, ["c", "none"], 5)
+    await ledger.baseline.keep()
     await ledger.moderation.enter("e", b"{}")
     await ledger.moderation.withdraw("e")
     await ledger.moderation.hide("c", hidden=True)
