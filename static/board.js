@@ -1,9 +1,10 @@
 // @ts-check
 /** The page of one board or several: each goes live from the records that it was rendered with. */
 import { Announcer } from "./announcer.js";
-import { say, setLanguage } from "./client/language.js";
+import { say } from "./client/language.js";
 import { LiveBoard } from "./client/live-board.js";
 import { grouped, nameWords, periodWords, placeWords, TableView } from "./client/view.js";
+import { speakAsPage } from "./speech.js";
 import { StatusView } from "./status.js";
 import { startTools } from "./tools.js";
 
@@ -105,8 +106,7 @@ function write(element, text) {
   if (element && element.textContent !== text) element.textContent = text;
 }
 
-const { lang } = document.documentElement;
-if (lang !== "en") setLanguage(lang, (await import(`./client/words/${lang}.js`)).default);
+await speakAsPage();
 const announcer = new Announcer(document.getElementById("announcer"));
 const sections = /** @type {NodeListOf<HTMLElement>} */ (document.querySelectorAll("section[data-board]"));
 startTools(Array.from(sections, (section) => new BoardView(section, announcer)));

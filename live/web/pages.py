@@ -27,6 +27,7 @@ from live.web.words import period_words, place_words
 
 log = structlog.get_logger()
 
+_CARD_SIZE: Final = 3  # records on the list of boards
 _PAGE_SIZE: Final = 50
 _SIDE_SIZE: Final = 20  # records per board, if a page shows several
 
@@ -61,9 +62,9 @@ async def index(request: Request) -> Response:
     """Show the list of boards, each with its first records."""
     live = live_of(request)
     ledgers = live.ledgers.values()
-    pages = await asyncio.gather(*(_read(ledger, 3) for ledger in ledgers))
+    pages = await asyncio.gather(*(_read(ledger, _CARD_SIZE) for ledger in ledgers))
     boards = [(ledger.state.board, page) for ledger, page in zip(ledgers, pages, strict=True)]
-    return render(request, "index.html", boards=boards)
+    return render(request, "index.html", boards=boards, size=_CARD_SIZE)
 
 
 async def board_page(request: Request) -> Response:

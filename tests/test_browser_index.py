@@ -1,0 +1,88 @@
+"""The list of boards in a real browser."""
+
+import time
+from pathlib import Path
+
+import pytest
+
+from live.domain.board_file import parse_boards
+from tests.harness.boards import rolling_board
+from tests.harness.browser import CHROMIUM, PATIENCE, board_in_browser, browser
+from tests.harness.producer import post
+from tests.harness.server import ServerProcess
+from tests.harness.settings import fresh_settings
+from tests.harness.store import StoreProcess
+
+pytestmark = [
+    pytest.mark.browser,
+    pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed"),
+]
+
+SMALL = {"width": 320, "height": 500}
+CARD = "[data-board={}] .connection[data-state={}]"
+ROWS = """board => [...document.querySelectorAll(`[data-board=${board}] li`)].map(
+    row => [row.value, row.querySelector("bdi").textContent, row.querySelector(".value").textContent])"""
+CLIMB = '[[board]]\nid="climb"\nwindow="forever"\noperator="best"\nscore=[{field="levels", max=99}]'
+
+
+async def test_the_cards_move(valkey_url: str) -> None:
+    """Each by itself: records overtake each other, appear and leave, as the server renders them."""
+    boards = [rolling_board(board="posts"), *parse_boards(CLIMB)]
+    events = [{"key": key, "amount": amount, "board": "posts"} for key, amount in (("a", 3), ("b", 2), ("c", 1))]
+    async with board_in_browser(valkey_url, *events, board=boards, path="../") as (page, producer):
+        await page.wait_for_selector(CARD.format("posts", "live"), timeout=PATIENCE)
+        await page.wait_for_selector(CARD.format("climb", "live"), timeout=PATIENCE)
+        await page.evaluate("window.stays = document.querySelector('[data-key=b]')")
+        likes = ({"key": "b", "amount": 1200}, {"key": "<b>", "amount": 5})
+        await post(producer, *({**like, "board": "posts"} for like in likes))
+        await post(producer, {"key": "x", "board": "climb", "fields": {"levels": 7}})
+        await page.wait_for_selector("[data-board=climb] [data-key=x]", timeout=PATIENCE)
+        await page.wait_for_selector("[data-board=posts] [data-key='<b>']", timeout=PATIENCE)
+
+        assert await page.evaluate(ROWS, "posts") == [[1, "b", "1,202"], [2, "<b>", "5"], [3, "a", "3"]]
+        assert await page.evaluate(ROWS, "climb") == [[1, "x", "7"]]
+        assert await page.evaluate("stays === document.querySelector('[data-board=posts] li')"), "the row itself moves"
+        assert await page.text_content("[data-board=posts] [data-sum=rank-count]") == "4"
+        live = await page.inner_html("[data-board=climb] ol")
+        await page.reload()
+        assert "".join((await page.inner_html("[data-board=climb] ol")).split()) == "".join(live.split())
+
+
+async def test_a_card_says_when_it_is_stale(own_store: StoreProcess) -> None:
+    """And goes on by itself."""
+    async with board_in_browser(own_store.url, {"key": "a"}, path="../") as (page, _):
+        await page.wait_for_selector(CARD.format("posts", "live"), timeout=PATIENCE)
+        with own_store.frozen():
+            await page.wait_for_selector(CARD.format("posts", "stale"), timeout=PATIENCE)
+        await page.wait_for_selector(CARD.format("posts", "live"), timeout=PATIENCE)
+
+
+async def test_only_cards_in_sight_are_live(valkey_url: str) -> None:
+    """A card far below opens no connection until it is scrolled to; then the first one closes its own."""
+    boards = [rolling_board(board=f"b{number}") for number in range(40)]
+    async with board_in_browser(valkey_url, board=boards, path="../", viewport=SMALL) as (
+        page,
+        _,
+    ):
+        await page.wait_for_selector(CARD.format("b0", "live"), timeout=PATIENCE)
+        assert await page.locator(CARD.format("b39", "live")).count() == 0
+        await page.locator("[data-board=b39]").scroll_into_view_if_needed()
+        await page.wait_for_selector(CARD.format("b39", "live"), timeout=PATIENCE)
+        await page.wait_for_selector(CARD.format("b0", "still"), timeout=PATIENCE)
+        assert await page.text_content("[data-board=b0] .connection") == "As loaded"
+
+
+async def test_the_first_page_moves_within_three_seconds(valkey_url: str, tmp_path: Path) -> None:
+    """As `make run` serves it: the sample likes are seen soon after the page is opened."""
+    server = ServerProcess(fresh_settings(valkey_url, demo=True), tmp_path)
+    server.start()
+    async with browser() as chromium:
+        page = await (await chromium.new_context()).new_page()
+        await page.goto(server.url)
+        opened = time.monotonic()
+        await page.evaluate("""() => new Promise((resolve) => {
+            new MutationObserver(resolve).observe(
+                document.querySelector(".card ol"), { childList: true, characterData: true, subtree: true });
+        })""")
+        assert time.monotonic() - opened < 3
+    assert server.stop() == 0
