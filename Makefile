@@ -57,12 +57,12 @@ $(VENV)/bin/pip:
 
 $(VENV)/run: $(VENV)/bin/pip pyproject.toml constraints.txt
 	@echo "Installing what the board needs; this takes half a minute, once."
-	@$(RUN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable .
+	@$(RUN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[load]'
 	@touch $@
 
 $(VENV)/test: $(VENV)/bin/pip pyproject.toml constraints.txt tests/tools/requirements.txt tests/tools/package.json
 	@echo "Installing what the tests need; this takes a minute, once."
-	@$(RUN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[docs,test]'
+	@$(RUN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[docs,load,test]'
 	@sh tests/install-system.sh test
 	@sh tests/install-tools.sh $(RUN)/python
 	@touch $@ $(VENV)/run $(VENV)/docs

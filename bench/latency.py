@@ -2,6 +2,7 @@
 
 import asyncio
 import struct
+import time
 from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -17,8 +18,10 @@ from bench.processes import BenchError
 from bench.swarm import Delivery, Swarm, built, need_files, not_built, swarming
 from bench.table import Report, Row, Scale, median_ratio, medians, of_round
 from bench.watched import PATH, fill, settle
-from live.load.measure import Seen, quantiles, seen_after
+from live.load.latencies import quantiles
 from live.load.producers import Producers
+from live.load.schedule import Schedule
+from live.load.seen import Seen, times_to_seen
 from live.settings import Settings
 
 _BOARDS: Final = '[[board]]\nid = "posts"\n'
@@ -79,7 +82,9 @@ def _run(board: Board, swarm: Swarm, scale: Scale) -> _Run:
 
     async def like() -> Delivery:
         counting = asyncio.to_thread(swarm.measure, scale.load_seconds, [board.server, board.store])
-        sending = producers.run(_PRODUCERS, scale.likes_a_second, scale.load_seconds)
+        rate = float(scale.likes_a_second)
+        schedule = Schedule(first_rate=rate, last_rate=rate, seconds=scale.load_seconds)
+        sending = producers.run(_PRODUCERS, schedule, time.perf_counter())
         delivery, _ = await asyncio.gather(counting, sending)
         await asyncio.sleep(_AFTER)
         return delivery
@@ -110,14 +115,14 @@ def _sync_size(board: Board) -> int:
 
 def _figures(run: _Run, sync_size: int) -> _Round:
     producers, delivery = run.producers, run.delivery
-    received = quantiles(seen_after(producers.acknowledged, run.seen))
-    acknowledged = quantiles([like.at - like.sent for like in producers.acknowledged])
+    received = quantiles(times_to_seen(producers.acknowledged, run.seen, since_due=False))
+    acknowledged = quantiles([like.at - like.due for like in producers.acknowledged])
     if received is None or acknowledged is None:
         raise BenchError("no viewer saw a like")
-    converged = sum(1 for seen in run.seen if seen.offsets and seen.offsets[-1] >= producers.last_offset)
+    converged = sum(1 for seen in run.seen if seen.reached(producers.last_offset))
     return {
         "p50": received.p50, "p90": received.p90, "p99": received.p99, "max": received.max,
-        "acknowledged_p99": acknowledged.p99, "likes": producers.accepted, "failed": producers.failed,
+        "acknowledged_p99": acknowledged.p99, "likes": producers.counts.accepted, "failed": producers.counts.failed,
         "converged": converged, "frames_per_viewer_second": delivery.rate / delivery.viewers,
         "frame": delivery.payload, "sync": sync_size, "lost": delivery.lost,
         "bytes_per_viewer_second": delivery.payload_bytes / delivery.viewers / delivery.seconds,

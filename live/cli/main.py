@@ -8,16 +8,18 @@ from typing import Annotated
 
 import typer
 
-import live.load.run as load_test
 import live.replay.run as replaying
 from live import __version__
 from live.cli.boards import show_boards
 from live.cli.keys import keys
+from live.cli.load import load
 from live.cli.terminal import (
     BoardsOption,
     DataDirOption,
     JsonOption,
+    KeyOption,
     StoreOption,
+    UrlOption,
     clear_errors,
     out,
     print_json,
@@ -45,17 +47,9 @@ app = typer.Typer(
 )
 app.add_typer(keys)
 app.command(name="boards")(show_boards)
+app.command()(load)
 
 BoardOption = Annotated[str | None, typer.Option("--board", help="The board to check. Default: all boards.")]
-UrlOption = Annotated[str, typer.Option("--to", help="URL of the running server.")]
-KeyOption = Annotated[
-    str | None,
-    typer.Option(
-        "--key", envvar="LIVE_KEY", metavar="ID.SECRET",
-        help="The API key. Prefer LIVE_KEY: other users of this machine can see the command line.",
-    ),
-]  # fmt: skip
-
 AdminKeyOption = Annotated[
     bool | None,
     typer.Option(
@@ -168,47 +162,6 @@ def _print_outcome(outcome: replaying.Outcome) -> None:
         out.print(f"{count:,} rejected as {code}")
     for example in outcome.examples:
         out.print(f"  event {example['event']}: {example['detail']}", markup=False)
-
-
-@app.command()
-def load(  # noqa: PLR0913 - one parameter per flag
-    *,
-    to: UrlOption = "http://127.0.0.1:8000",
-    board: Annotated[str, typer.Option("--board", help="The board that receives the likes and is watched.")] = "posts",
-    producers: Annotated[int, typer.Option("--producers", min=1, max=1000, help="Connections that send.")] = 8,
-    viewers: Annotated[int, typer.Option("--viewers", min=0, max=20_000, help="Connections that watch.")] = 100,
-    rate: Annotated[float, typer.Option("--rate", min=0.1, max=100_000, help="Likes per second, in total.")] = 200,
-    duration: Annotated[str, typer.Option("--duration", help="How long to send, such as 30s.")] = "10s",
-    members: Annotated[
-        int, typer.Option("--members", min=1, help="Members that receive likes; a few receive most (Zipf).")
-    ] = 1000,
-    slo: Annotated[
-        str | None, typer.Option("--slo", help="An objective such as p99=250ms; exit 1 if it is missed.")
-    ] = None,
-    key: KeyOption = None,
-    as_json: JsonOption = False,
-) -> None:
-    """Load-test a running server with producers and viewers, and measure how long a like takes to become visible.
-
-    The objective is for the time from the acknowledgement of a like to the message that shows it.
-
-    Example: live load --producers 8 --viewers 200 --rate 500 --duration 20s --slo p99=250ms
-    """
-    with clear_errors():
-        check_variables()
-        options = load_test.make_options(
-            url=to, key=key, board=board, producers=producers, viewers=viewers, rate=rate,
-            duration=duration, members=members, slo=slo,
-        )  # fmt: skip
-        with progress_bar("Load-testing", quiet=as_json) as show:
-            report = asyncio.run(load_test.run(options, show))
-    if as_json:
-        print_json(report)
-    else:
-        for line in load_test.describe(report):
-            out.print(line)
-    if report.kept is False:
-        raise typer.Exit(1)
 
 
 @app.command()

@@ -29,6 +29,14 @@ BoardsOption = Annotated[Path | None, typer.Option("--boards", help=setting_help
 DataDirOption = Annotated[Path | None, typer.Option("--data-dir", help=setting_help("data_dir"))]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")]
 StoreOption = Annotated[str | None, typer.Option("--store", help=setting_help("store"))]
+UrlOption = Annotated[str, typer.Option("--to", help="URL of the running server.")]
+KeyOption = Annotated[
+    str | None,
+    typer.Option(
+        "--key", envvar="LIVE_KEY", metavar="ID.SECRET",
+        help="The API key. Prefer LIVE_KEY: other users of this machine can see the command line.",
+    ),
+]  # fmt: skip
 
 
 def fail(message: str) -> NoReturn:

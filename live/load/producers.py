@@ -1,80 +1,119 @@
-"""The sending side of the load test: keep-alive connections that send likes at a steady rate."""
+"""The sending side of the load test: connections that send each request when it is due."""
 
 import asyncio
 import random
 import time
+from collections.abc import Iterator
 from itertools import accumulate
 from typing import Final
+
+import msgspec
 
 from live.client.answers import Answer
 from live.client.errors import AccessRefusedError, RequestRefusedError
 from live.client.events import Event, encode_event
-from live.client.sender import Body, Sender, open_session
+from live.client.sender import Body, Sender, ndjson, open_session
 from live.errors import SetupError
-from live.load.measure import Acknowledged
+from live.load.schedule import Schedule
+from live.load.seen import Acknowledged
 
 _TIMEOUT: Final = 10.0
+_GRACE: Final = 1.0  # seconds after the end in which overdue requests are still sent
 _JSON: Final = {"Content-Type": "application/json"}
 
 
-class Producers:
-    """Producers that share a rate. Each one waits for its response before it sends again."""
+class Counts(msgspec.Struct):
+    """Likes by their outcome. `unsent` were due, but no connection was free to send them."""
 
-    def __init__(self, url: str, board: str, members: int, key: str | None = None) -> None:
+    sent: int = 0
+    accepted: int = 0
+    rejected: int = 0
+    failed: int = 0
+    unsent: int = 0
+
+
+class Producers:
+    """Connections that share a schedule.
+
+    The load is open-loop: a request is due at its time, however long the responses to earlier ones take. If all
+    connections wait for responses, the request is sent late. Its latency counts from the time when it was due. So a
+    server that stalls can't hide it by slowing down the sender (coordinated omission).
+    """
+
+    def __init__(self, url: str, board: str, members: int, key: str | None = None, *, seed: int = 7) -> None:
         self.acknowledged: list[Acknowledged] = []
-        self.sent = self.accepted = self.rejected = self.failed = 0
+        self.waited: list[float] = []  # seconds that each request which was never sent had waited at the end
+        self.counts = Counts()
         self.last_offset = 0
         self._url = url
         self._board = board
         self._key = key
         self._members = [f"post-{number}" for number in range(1, members + 1)]
         self._weights = list(accumulate(1 / rank for rank in range(1, members + 1)))
-        self._chance = random.Random(7)  # noqa: S311 - the same likes every time
+        self._chance = random.Random(seed)  # noqa: S311 - the same likes every time
 
-    async def run(self, producers: int, rate: float, seconds: float) -> None:
-        """Send `rate` likes per second, in total, for a number of seconds.
+    async def run(
+        self, connections: int, schedule: Schedule, started: float, *, process: int = 0, processes: int = 1
+    ) -> None:
+        """Send this process's share of a schedule that starts at a time of `time.perf_counter`.
 
         Raises:
             SetupError: the server requires an API key, or does not accept this one.
         """
-        async with open_session(self._key, connections=producers) as session:
+        due = schedule.share(process, processes)
+        end = started + schedule.seconds + _GRACE
+        async with open_session(self._key, connections=connections) as session:
             sender = Sender(session, self._url, self._key, timeout=_TIMEOUT)
-            started = time.perf_counter()
             try:
                 async with asyncio.TaskGroup() as tasks:
-                    for number in range(producers):
-                        first = started + number / rate
-                        tasks.create_task(self._produce(sender, first, producers / rate, started + seconds))
+                    for _ in range(connections):
+                        tasks.create_task(self._send_due(sender, schedule.batch, due, started, end))
             except* AccessRefusedError as group:
                 raise SetupError(str(group.exceptions[0])) from None
+        for offset in due:
+            self._skip(schedule.batch, end - started - offset)
 
-    async def _produce(self, sender: Sender, first: float, pause: float, end: float) -> None:
-        """Send likes at fixed times. A late like is sent at once, and missed likes are not sent later."""
-        due = first
-        while due < end:
+    async def _send_due(self, sender: Sender, batch: int, dues: Iterator[float], started: float, end: float) -> None:
+        """Send the next request that is due, again and again."""
+        for offset in dues:
+            due = started + offset
+            if time.perf_counter() > end:
+                self._skip(batch, end - due)
+                return
             await asyncio.sleep(max(0.0, due - time.perf_counter()))
-            await self._like(sender)
-            due = max(due + pause, time.perf_counter())
+            await self._send(sender, batch, due)
 
-    async def _like(self, sender: Sender) -> None:
-        member = self._chance.choices(self._members, cum_weights=self._weights)[0]
-        body = Body(encode_event(Event(member, board=self._board)), _JSON, 1, repeatable=True)
+    def _skip(self, batch: int, waited: float) -> None:
+        self.counts.unsent += batch
+        self.waited.append(waited)
+
+    async def _send(self, sender: Sender, batch: int, due: float) -> None:
+        body = self._body(batch)
+        self.counts.sent += batch
         sent = time.perf_counter()
-        self.sent += 1
         try:
             answer = await sender.attempt(body)
         except AccessRefusedError:
             raise
         except RequestRefusedError:
-            self.failed += 1
+            self.counts.failed += batch
             return
         at = time.perf_counter()
         if not isinstance(answer, Answer):
-            self.failed += 1
+            self.counts.failed += batch
             return
-        self.accepted += answer.accepted
-        self.rejected += 1 - answer.accepted
+        self.counts.accepted += answer.accepted
+        self.counts.rejected += batch - answer.accepted
         if answer.accepted:
             offset = answer.offsets[self._board]
             self.last_offset = max(self.last_offset, offset)
-            self.acknowledged.append(Acknowledged(offset, sent, at))
+            self.acknowledged.append(Acknowledged(offset, due, sent, at, answer.accepted))
+
+    def _body(self, batch: int) -> Body:
+        lines = [
+            encode_event(Event(member, board=self._board))
+            for member in self._chance.choices(self._members, cum_weights=self._weights, k=batch)
+        ]
+        if batch == 1:
+            return Body(lines[0], _JSON, 1, repeatable=True)
+        return ndjson(lines, repeatable=True)

@@ -1,87 +1,24 @@
-"""Runs a load test: viewers connect, producers send likes for a while, then both sides are compared."""
+"""Runs a load test: starts its processes, lets them connect, send and settle together, and compares their results."""
 
 import asyncio
+import sys
 import time
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
+from contextlib import asynccontextmanager
+from typing import Final, TypeVar
 
 import aiohttp
-import msgspec
 
-from live.client.target import parse_api_key, parse_url
-from live.domain.window import parse_duration
 from live.errors import SetupError
-from live.load.measure import Promise, Quantiles, parse_promise, quantiles, seen_after
-from live.load.producers import Producers
-from live.load.viewers import Viewers
+from live.load.messages import Connected, Failed, Message, Result, Sent, Settle, Start, Task, encode, receive
+from live.load.options import Options
+from live.load.report import Report, make_report
 
-_SETTLE = 3.0  # seconds for the last messages to arrive
+_SETTLE: Final = 3.0  # seconds for the last messages to arrive
+_LEAD: Final = 0.2  # seconds from the signal to start until the first like is due
 
 Progress = Callable[[float, float], None]
-
-
-class Options(msgspec.Struct, frozen=True, kw_only=True):
-    """The load to generate, for how many seconds, and the API key, if the server requires one."""
-
-    url: str
-    board: str
-    producers: int
-    viewers: int
-    rate: float
-    duration: float
-    members: int
-    promise: Promise | None
-    key: str | None = None
-
-
-class Report(msgspec.Struct, frozen=True, kw_only=True):
-    """The measurements of a load test, with times in milliseconds.
-
-    `acknowledged` is the time from sending a like to its durable response. `received` is the time from that response to
-    the message that shows the like to a viewer (0 if the message came first). `converged` is the number of viewers that
-    have seen the last acknowledged like.
-    """
-
-    producers: int
-    viewers: int
-    seconds: float
-    sent: int
-    accepted: int
-    rejected: int
-    failed: int
-    likes_per_second: float
-    acknowledged: Quantiles | None
-    received: Quantiles | None
-    converged: int
-    frames: int
-    bytes_per_viewer_second: float
-    promise: str | None
-    kept: bool | None
-
-
-def make_options(  # noqa: PLR0913 - one for each flag
-    *,
-    url: str,
-    board: str,
-    producers: int,
-    viewers: int,
-    rate: float,
-    duration: str,
-    members: int,
-    slo: str | None,
-    key: str | None = None,
-) -> Options:
-    """Build the options from flags.
-
-    Raises:
-        SetupError: the URL, the API key, the duration or the objective is malformed.
-    """
-    try:
-        return Options(
-            url=parse_url(url), key=parse_api_key(key), board=board, producers=producers, viewers=viewers, rate=rate,
-            duration=parse_duration(duration), members=members, promise=parse_promise(slo) if slo else None,
-        )  # fmt: skip
-    except ValueError as error:
-        raise SetupError(str(error)) from None
+_Expected = TypeVar("_Expected", bound=Message)
 
 
 async def run(options: Options, progress: Progress) -> Report:
@@ -91,43 +28,94 @@ async def run(options: Options, progress: Progress) -> Report:
         SetupError: the server can't be reached, has no such board, or does not allow the producers to send.
     """
     await _check_board(options)
-    viewers = Viewers(options.url, options.board)
-    producers = Producers(options.url, options.board, options.members, options.key)
-    try:
-        await viewers.connect(options.viewers)
-        started = time.perf_counter()
-        sending = asyncio.create_task(producers.run(options.producers, options.rate, options.duration))
+    async with _children(options) as children:
+        await _all(child.expect(Connected) for child in children)
+        started = time.perf_counter() + _LEAD
+        for child in children:
+            child.say(Start(started))
+        sending = asyncio.create_task(_all(child.expect(Sent) for child in children))
         while not sending.done():
-            progress(min(time.perf_counter() - started, options.duration), options.duration)
+            progress(min(max(0.0, time.perf_counter() - started), options.schedule.seconds), options.schedule.seconds)
             await asyncio.wait({sending}, timeout=0.2)
-        await sending
-        seconds = time.perf_counter() - started
-        await viewers.await_offset(producers.last_offset, _SETTLE)
+        last_offset = max(sent.last_offset for sent in await sending)
+        for child in children:
+            child.say(Settle(last_offset, _SETTLE))
+        results = await _all(child.expect(Result) for child in children)
+    return make_report(options, results, started, last_offset)
+
+
+class _Child:
+    """One process of the test."""
+
+    def __init__(self, process: asyncio.subprocess.Process) -> None:
+        assert process.stdin is not None  # noqa: S101 - both are pipes
+        assert process.stdout is not None  # noqa: S101
+        self.process = process
+        self._input = process.stdin
+        self._output = process.stdout
+
+    def say(self, message: Message) -> None:
+        """Send a message."""
+        self._input.write(encode(message))
+
+    async def expect(self, kind: type[_Expected]) -> _Expected:
+        """The next message.
+
+        Raises:
+            SetupError: the process can't go on.
+        """
+        message = await receive(self._output)
+        if isinstance(message, kind):
+            return message
+        if isinstance(message, Failed):
+            raise SetupError(message.problem)
+        raise SetupError("a process of the load test ended unexpectedly; its error is above")
+
+
+@asynccontextmanager
+async def _children(options: Options) -> AsyncIterator[list[_Child]]:
+    """The processes of the test, each with its task; they are ended afterwards."""
+    children: list[_Child] = []
+    try:
+        for number in range(options.processes):
+            process = await asyncio.create_subprocess_exec(
+                sys.executable, "-m", "live.load.worker",
+                stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE,
+            )  # fmt: skip
+            children.append(_Child(process))
+            children[-1].say(_task(options, number))
+        yield children
     finally:
-        await viewers.close()
-    return _report(options, producers, viewers, seconds)
+        for child in children:
+            if child.process.returncode is None:
+                child.process.terminate()
+        for child in children:
+            await child.process.communicate()
 
 
-def describe(report: Report) -> list[str]:
-    """The report as lines for people."""
-    counted = (
-        f"{report.accepted:,} of {report.sent:,} likes counted in {report.seconds:.1f} s "
-        f"({report.likes_per_second:,.0f} per second), {report.rejected:,} rejected, {report.failed:,} failed"
-    )
-    seen = (
-        f"{report.converged:,} of {report.viewers:,} viewers saw the last one; {report.frames:,} messages, "
-        f"{report.bytes_per_viewer_second:,.0f} bytes per viewer and second"
-    )
-    lines = [counted, seen]
-    for name, values in (("sent to acknowledged", report.acknowledged), ("acknowledged to seen", report.received)):
-        if values is not None:
-            lines.append(
-                f"{name}: p50 {values.p50:.1f} ms, p90 {values.p90:.1f} ms, p99 {values.p99:.1f} ms, "
-                f"max {values.max:.1f} ms"
-            )
-    if report.promise is not None:
-        lines.append(f"objective {report.promise}: {'met' if report.kept else 'MISSED'}")
-    return lines
+def _task(options: Options, process: int) -> Task:
+    def share(total: int) -> int:
+        return total // options.processes + (process < total % options.processes)
+
+    return Task(
+        url=options.url, board=options.board, key=options.key, members=options.members, schedule=options.schedule,
+        connections=share(options.producers), websocket=share(options.viewers), sse=share(options.sse_viewers),
+        process=process, processes=options.processes,
+    )  # fmt: skip
+
+
+async def _all(waiting: Iterable[Coroutine[object, object, _Expected]]) -> list[_Expected]:
+    """Wait for all, and raise the first error at once.
+
+    Raises:
+        SetupError: a process can't go on.
+    """
+    try:
+        async with asyncio.TaskGroup() as tasks:
+            found = [tasks.create_task(each) for each in waiting]
+    except* SetupError as group:
+        raise group.exceptions[0] from None
+    return [task.result() for task in found]
 
 
 async def _check_board(options: Options) -> None:
@@ -140,31 +128,3 @@ async def _check_board(options: Options) -> None:
                 raise SetupError(f"{response.url} returned {response.status}: {(await response.text())[:300]}")
     except (aiohttp.ClientError, TimeoutError) as error:
         raise SetupError(f"can't reach {options.url}: {error!r}. Is `live serve` running?") from None
-
-
-def _report(options: Options, producers: Producers, viewers: Viewers, seconds: float) -> Report:
-    acknowledged = quantiles([ack.at - ack.sent for ack in producers.acknowledged])
-    received = quantiles(seen_after(producers.acknowledged, viewers.seen))
-    promise = options.promise
-    kept = None
-    if promise is not None:
-        # A test in which no viewer saw anything does not meet its objective.
-        kept = received is not None and getattr(received, promise.quantile) <= promise.milliseconds
-        kept = kept and producers.failed == 0 and viewers.converged(producers.last_offset) == options.viewers
-    return Report(
-        producers=options.producers,
-        viewers=options.viewers,
-        seconds=round(seconds, 3),
-        sent=producers.sent,
-        accepted=producers.accepted,
-        rejected=producers.rejected,
-        failed=producers.failed,
-        likes_per_second=round(producers.accepted / seconds, 1),
-        acknowledged=acknowledged,
-        received=received,
-        converged=viewers.converged(producers.last_offset),
-        frames=viewers.frames,
-        bytes_per_viewer_second=round(viewers.bytes / max(1, options.viewers) / seconds, 1),
-        promise=None if promise is None else promise.text,
-        kept=kept,
-    )

@@ -1,17 +1,22 @@
-"""The watching side of the load test: WebSockets that record when each message arrives."""
+"""The watching side of the load test: connections that record when each message arrives."""
 
 import asyncio
 import time
+from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack
+from typing import Final
+from urllib.parse import quote
 
+import aiohttp
 import msgspec
-from websockets.asyncio.client import ClientConnection
 from websockets.exceptions import ConnectionClosed, WebSocketException
 
 from live.client.watching import live_url, open_viewer
 from live.errors import SetupError
-from live.load.measure import Seen
+from live.load.seen import Seen
 
-_AT_ONCE = 100  # concurrent handshakes
+_AT_ONCE: Final = 100  # concurrent handshakes
+_OK: Final = 200
 
 
 class _Head(msgspec.Struct):
@@ -20,62 +25,95 @@ class _Head(msgspec.Struct):
     offset: int | None = None
 
 
+_Note = Callable[[bytes], None]
+_Watch = Callable[[_Note], Awaitable[None]]
+
+
 class Viewers:
-    """Open connections that watch one board."""
+    """Open connections that watch one board, over WebSockets or server-sent events."""
 
     def __init__(self, url: str, board: str) -> None:
-        self._url = live_url(url, board)
-        self.seen: list[Seen] = []
+        self.websocket: list[Seen] = []
+        self.sse: list[Seen] = []
         self.frames = self.bytes = 0
-        self._connections: list[ClientConnection] = []
+        self._live = live_url(url, board)
+        self._stream = f"{url}/v1/boards/{quote(board, safe='')}/stream"
+        self._open = AsyncExitStack()
         self._watching: list[asyncio.Task[None]] = []
 
-    async def connect(self, viewers: int) -> None:
+    @property
+    def seen(self) -> list[Seen]:
+        """What all viewers saw."""
+        return [*self.websocket, *self.sse]
+
+    async def connect(self, websocket: int, sse: int = 0) -> None:
         """Open the connections, and wait until each has received its first message.
 
         Raises:
             SetupError: the server refuses one.
         """
+        connector = aiohttp.TCPConnector(limit=0)
+        session = aiohttp.ClientSession(connector=connector, timeout=aiohttp.ClientTimeout(total=None))
+        await self._open.enter_async_context(session)
         gate = asyncio.Semaphore(_AT_ONCE)
         try:
             async with asyncio.TaskGroup() as tasks:
-                for _ in range(viewers):
-                    tasks.create_task(self._open(gate))
-        except* (OSError, WebSocketException, TimeoutError) as group:
-            raise SetupError(f"a viewer could not connect to {self._url}: {group.exceptions[0]!r}") from None
+                for _ in range(websocket):
+                    tasks.create_task(self._start(gate, self.websocket, self._watch_websocket))
+                for _ in range(sse):
+                    tasks.create_task(self._start(gate, self.sse, lambda note: self._watch_events(session, note)))
+        except* (OSError, WebSocketException, aiohttp.ClientError, TimeoutError) as group:
+            raise SetupError(f"a viewer could not connect to {self._live}: {group.exceptions[0]!r}") from None
 
     async def await_offset(self, offset: int, patience: float) -> None:
         """Wait until every viewer has seen an offset, for at most `patience` seconds."""
         deadline = time.perf_counter() + patience
-        while self.converged(offset) < len(self.seen) and time.perf_counter() < deadline:  # noqa: ASYNC110 - cold
+        while not all(seen.reached(offset) for seen in self.seen) and time.perf_counter() < deadline:  # noqa: ASYNC110 - cold
             await asyncio.sleep(0.02)
-
-    def converged(self, offset: int) -> int:
-        """The number of viewers that have seen an offset."""
-        return sum(1 for seen in self.seen if seen.offsets and seen.offsets[-1] >= offset)
 
     async def close(self) -> None:
         """Close all connections."""
         for watching in self._watching:
             watching.cancel()
         await asyncio.gather(*self._watching, return_exceptions=True)
-        await asyncio.gather(*(connection.close() for connection in self._connections), return_exceptions=True)
+        await self._open.aclose()
 
-    async def _open(self, gate: asyncio.Semaphore) -> None:
+    async def _start(self, gate: asyncio.Semaphore, all_seen: list[Seen], watch: _Watch) -> None:
+        """Start one viewer, and wait for its first message."""
+        seen = Seen([], [])
+        all_seen.append(seen)
+        first = asyncio.Event()
+
+        def note(message: bytes) -> None:
+            self._note(seen, message)
+            first.set()
+
         async with gate:
-            connection = await open_viewer(self._url, ping_interval=None)
-            self._connections.append(connection)
-            seen = Seen([], [])
-            self.seen.append(seen)
-            self._note(seen, await connection.recv(decode=False))
-        self._watching.append(asyncio.create_task(self._watch(connection, seen)))
+            watching = asyncio.create_task(_until_cut(watch(note)))
+            self._watching.append(watching)
+            waiting = asyncio.create_task(first.wait())
+            await asyncio.wait({watching, waiting}, return_when=asyncio.FIRST_COMPLETED)
+            waiting.cancel()
+            if watching.done():
+                await watching
+                raise ConnectionError("the server closed the connection before the first message")
 
-    async def _watch(self, connection: ClientConnection, seen: Seen) -> None:
-        try:
+    async def _watch_websocket(self, note: _Note) -> None:
+        async with await open_viewer(self._live, ping_interval=None) as connection:
             while True:
-                self._note(seen, await connection.recv(decode=False))
-        except ConnectionClosed:
-            return  # it did not converge, and the report says so
+                note(await connection.recv(decode=False))
+
+    async def _watch_events(self, session: aiohttp.ClientSession, note: _Note) -> None:
+        async with session.get(self._stream) as response:
+            if response.status != _OK:
+                raise ConnectionError(f"{self._stream} returned {response.status}: {(await response.text())[:300]}")
+            received = b""
+            async for data in response.content.iter_any():
+                *events, received = (received + data).split(b"\n\n")
+                for event in events:
+                    _, found, message = event.partition(b"\ndata: ")
+                    if found:
+                        note(message)
 
     def _note(self, seen: Seen, message: bytes) -> None:
         now = time.perf_counter()
@@ -83,5 +121,12 @@ class Viewers:
         self.bytes += len(message)
         offset = msgspec.json.decode(message, type=_Head).offset
         if offset is not None:
-            seen.offsets.append(offset)
-            seen.times.append(now)
+            seen.add(offset, now)
+
+
+async def _until_cut(watching: Awaitable[None]) -> None:
+    """Watch until the server closes the connection. The viewer does not converge then, and the report says so."""
+    try:
+        await watching
+    except (ConnectionClosed, aiohttp.ClientPayloadError, aiohttp.ServerDisconnectedError):
+        return

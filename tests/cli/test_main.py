@@ -184,7 +184,8 @@ def test_all_mistakes_in_a_boards_file_are_reported(folder: Path) -> None:
         (["replay", "x", "--to", "ftp://h"], "'ftp://h' is not a URL such as http://127.0.0.1:8000"),
         (["replay", "x", "--key", "sesame"], "the API key is not of the form ID.SECRET, as"),
         (["load", "--key", ""], "the API key is not of the form ID.SECRET, as"),
-        (["load", "--slo", "p98=1s"], "--slo 'p98=1s': expected p50, p90, p99 or max and a duration, like p99=250ms"),
+        (["load", "--slo", "p98=1s"], "--slo 'p98=1s': expected acknowledged or seen, one of p50, p90, p99,"),
+        (["load", "--rate", "fast"], "--rate 'fast': expected likes per second, like 500, or a ramp, like 100..2000"),
         (["load", "--duration", "10"], "'10' is not a duration; "),
     ],
 )  # fmt: skip

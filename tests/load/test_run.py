@@ -1,6 +1,7 @@
 """The load test against a real server: it counts what the server counted, and its exit status tells the result."""
 
 import asyncio
+import io
 import os
 import subprocess
 import sys
@@ -10,16 +11,25 @@ from typing import Any
 import httpx
 import msgspec
 import pytest
+from rich.console import Console
 
 from live.domain.producer import Scope
 from live.errors import SetupError
-from live.load.run import Options, Report, describe, make_options, run
+from live.load import latencies
+from live.load.options import Options, make_options, parse_rate
+from live.load.report import Report, show
+from live.load.run import run
+from live.load.schedule import Schedule
+from live.load.seen import Acknowledged
 from live.load.viewers import Viewers
 from live.store.connection.client import connect
 from live.store.registry.producers import ProducerStore
 from tests.harness.boards import rolling_board
+from tests.harness.mutation import must_be_caught
 from tests.harness.server import run_server
 from tests.harness.settings import fresh_settings
+from tests.harness.store import StoreProcess
+from tests.harness.waiting import eventually
 
 
 @pytest.fixture
@@ -35,10 +45,9 @@ def options(url: str, **changes: Any) -> Options:
         "board": "posts",
         "producers": 4,
         "viewers": 10,
-        "rate": 100.0,
+        "rate": "100",
         "duration": "500ms",
         "members": 20,
-        "slo": None,
     }
     return make_options(url=url, **{**values, **changes})
 
@@ -48,44 +57,139 @@ async def load(url: str, **changes: Any) -> Report:
     return await run(options(url, **changes), lambda *_: None)
 
 
+def text_of(report: Report) -> str:
+    """The report as a terminal shows it."""
+    console = Console(width=160, record=True, file=io.StringIO())
+    console.print(show(report))
+    return console.export_text()
+
+
+async def loaded_with_a_freeze(store: StoreProcess, patch: pytest.MonkeyPatch | None = None) -> Report:
+    """Run a load during which the store is frozen for 1.5 s. With `patch`, times count from when a request was sent."""
+    async with run_server(fresh_settings(store.url), [rolling_board()]) as url:
+        if patch is not None:
+            patch.setattr(Acknowledged, "due", property(lambda self: self.sent))
+        loading = asyncio.create_task(load(url, rate="100", duration="4s", producers=4, viewers=2))
+        await until_counted(url, 50)
+        with store.frozen():
+            await asyncio.sleep(1.5)
+        return await loading
+
+
+async def until_counted(url: str, likes: int) -> None:
+    """Wait until a board has counted some likes."""
+    async with httpx.AsyncClient(base_url=url) as client:
+
+        async def counted() -> bool:
+            return bool((await client.get("/v1/boards/posts")).json()["total_score"] >= likes)
+
+        await eventually(counted, 30)
+
+
+def assert_freeze_shows(report: Report) -> None:
+    """About a third of the likes were due while the store was frozen, and waited for 0.75 s on average."""
+    assert report.acknowledged is not None
+    assert report.seen is not None
+    assert report.acknowledged.max >= 1400
+    assert report.acknowledged.p99 >= 1200
+    assert report.acknowledged.p90 >= 800
+    assert report.seen.p90 >= 800
+
+
+def test_rates_and_ramps_are_parsed() -> None:
+    """In likes per second."""
+    assert parse_rate("500") == (500, 500)
+    assert parse_rate("0..2000.5") == (0, 2000.5)
+    assert options("http://h", rate="10..20", duration="2s", batch=3).schedule == Schedule(
+        first_rate=10, last_rate=20, seconds=2, batch=3
+    )
+
+
 def test_a_server_below_a_path_is_watched_there() -> None:
     """Likes are sent there too."""
-    assert Viewers("http://h:1/live", "posts")._url == "ws://h:1/live/v1/boards/posts/live"
-    assert Viewers("https://h", "posts")._url == "wss://h/v1/boards/posts/live"
+    assert Viewers("http://h:1/live", "posts")._live == "ws://h:1/live/v1/boards/posts/live"
+    assert Viewers("https://h", "posts")._live == "wss://h/v1/boards/posts/live"
 
 
 async def test_a_report_counts_what_the_server_counted(url: str) -> None:
     """It accounts for every like, every viewer saw the last one, and the board holds the same sum."""
-    report = await load(url)
+    report = await load(url, sse_viewers=3)
     async with httpx.AsyncClient() as client:
         page = (await client.get(f"{url}/v1/boards/posts?limit=100")).json()
-    assert report.accepted == report.sent == page["total_score"] > 0
+    assert report.accepted == report.sent == page["total_score"]
+    assert report.sent + report.unsent == report.requested == 50
     assert (report.rejected, report.failed) == (0, 0)
-    assert report.converged == report.viewers == 10
-    assert report.frames >= 10 * 2
+    assert report.converged == report.viewers + report.sse_viewers == 13
+    assert report.frames >= 13 * 2
     assert page["rank_count"] <= 20
-    assert (report.promise, report.kept) == (None, None)
     assert report.acknowledged is not None
-    assert report.received is not None
-    assert 0 <= report.received.p50 <= report.received.p90 <= report.received.p99 <= report.received.max
+    assert report.seen is not None
+    assert report.seen_sse is not None
+    assert report.acknowledged.count == 50
+    assert (report.seen.count, report.seen_sse.count) == (report.sent * 10, report.sent * 3)
 
 
-async def test_a_rate_is_not_exceeded(url: str) -> None:
-    """The producers share it. Each may send one more at the very end."""
-    report = await load(url, rate=40.0, producers=8, duration="1s")
-    assert 0 < report.sent <= 40 + 8
+async def test_processes_and_batches_share_the_load(url: str) -> None:
+    """Likes, connections and viewers are divided, and every one is counted once."""
+    report = await load(url, processes=3, batch=10, rate="600", producers=5, viewers=4, sse_viewers=2)
+    async with httpx.AsyncClient() as client:
+        page = (await client.get(f"{url}/v1/boards/posts?limit=1")).json()
+    assert report.accepted == report.sent == page["total_score"]
+    assert report.sent + report.unsent == report.requested == 300
+    assert report.converged == 6
+    assert report.acknowledged is not None
+    assert report.acknowledged.count == 30
 
 
-async def test_a_load_without_viewers_keeps_no_promise(url: str) -> None:
-    """There are no messages to report, so no promise about them is kept."""
-    report = await load(url, viewers=0, slo="max=1d")
-    assert (report.received, report.frames, report.kept) == (None, 0, False)
+async def test_a_ramp_is_reported_in_steps(url: str) -> None:
+    """With the rate that was requested and the rate that was counted."""
+    report = await load(url, rate="0..200", duration="1s")
+    assert report.accepted == report.sent > 0
+    assert [step.requested_rate for step in report.steps] == [10, 30, 50, 70, 90, 110, 130, 150, 170, 190]
+    assert "requested" in text_of(report)
 
 
-async def test_a_promise_is_kept_or_missed(url: str) -> None:
-    """By the time from the acknowledgement of a like to the frame that shows it."""
-    assert (await load(url, slo="max=1d")).kept is True
-    assert (await load(url, slo="max=0ms", rate=400.0)).kept is False
+async def test_a_load_without_viewers_has_no_times_to_seen(url: str) -> None:
+    """An objective about them is missed; one about acknowledgements can be met."""
+    report = await load(url, viewers=0, slo=["max=1d", "acknowledged:max=1d"])
+    assert (report.seen, report.frames) == (None, 0)
+    assert [objective.met for objective in report.objectives] == [False, True]
+
+
+async def test_an_objective_is_met_or_missed(url: str) -> None:
+    """By the time from when a like was due until it is durable or visible."""
+    met = await load(url, slo=["max=1d", "acknowledged:max=1d"])
+    assert [objective.met for objective in met.objectives] == [True, True]
+    missed = await load(url, slo=["acknowledged:p50=0ms", "seen:p50=0ms"])
+    assert [objective.met for objective in missed.objectives] == [False, False]
+    assert not missed.passed
+
+
+async def test_a_rate_that_is_not_reached_fails(url: str) -> None:
+    """Likes that were due and never sent count with the time that they waited."""
+    report = await load(url, rate="200000", duration="500ms", producers=1, viewers=0)
+    assert report.reached < 0.95
+    assert not report.passed
+    assert report.unsent > 0
+    assert report.sent + report.unsent == report.requested == 100_000
+    assert report.acknowledged is not None
+    assert report.acknowledged.p50 > 500, "likes that were never sent waited until the end"
+    assert "of the requested rate" in text_of(report)
+
+
+@pytest.mark.fault
+async def test_a_frozen_store_shows_with_its_whole_length(own_store: StoreProcess) -> None:
+    """Although only a few requests were waiting for it: all that were due in that time count."""
+    report = await loaded_with_a_freeze(own_store)
+    assert_freeze_shows(report)
+
+
+@pytest.mark.mutant
+async def test_latency_since_sending_hides_a_freeze(own_store: StoreProcess, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The check of the frozen store fails if times count from when a request was sent."""
+    with must_be_caught("coordinated omission"):
+        report = await loaded_with_a_freeze(own_store, monkeypatch)
+        assert_freeze_shows(report)
 
 
 async def test_a_load_that_the_server_refuses_ends_with_its_answer(valkey_url: str) -> None:
@@ -113,39 +217,61 @@ async def test_a_load_that_cannot_start_says_why(url: str, changes: dict[str, st
 
 
 @pytest.mark.parametrize(
-    "changes", [{"url": "ftp://h"}, {"url": "http://"}, {"duration": "10"}, {"slo": "p99"}, {"slo": "p99=fast"}]
+    "changes",
+    [
+        {"url": "ftp://h"},
+        {"url": "http://"},
+        {"duration": "10"},
+        {"duration": "0s"},
+        {"slo": ["p99"]},
+        {"slo": ["p99=fast"]},
+        {"rate": "fast"},
+        {"rate": "0"},
+        {"rate": "1.."},
+        {"rate": "1..99999999999"},
+    ],
 )
-def test_malformed_flags_are_refused(changes: dict[str, str]) -> None:
+def test_malformed_flags_are_refused(changes: dict[str, Any]) -> None:
     """Before anything is sent."""
     with pytest.raises(SetupError):
         options(**{"url": "http://h", **changes})
 
 
-async def test_a_report_has_a_line_for_each_result(url: str) -> None:
-    """What was counted, what was seen, how long both took, and whether the objective was met."""
-    lines = describe(await load(url, slo="p99=1d"))
-    assert [line.split(":")[0] for line in lines[2:]] == [
-        "sent to acknowledged",
-        "acknowledged to seen",
-        "objective p99=1d",
-    ]
-    assert "likes counted in" in lines[0]
-    assert "10 of 10 viewers saw the last one" in lines[1]
-    assert lines[-1] == "objective p99=1d: met"
+def test_without_the_extra_the_command_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The server runs without it."""
+    monkeypatch.setattr(latencies, "HdrHistogram", None)
+    with pytest.raises(SetupError, match=r"pip install 'live-board\[load\]'"):
+        options("http://h")
 
 
-@pytest.mark.parametrize(("slo", "status"), [("p99=2s", 0), ("p99=0.001ms", 1)])
-async def test_the_exit_status_tells_whether_the_promise_was_kept(url: str, slo: str, status: int) -> None:
-    """0 if it was, 1 if it was missed; with --json the command prints one object."""
-    command = [sys.executable, "-m", "live", "load", "--to", url, "--rate", "300", "--viewers", "20", "--slo", slo]
+async def test_a_report_has_a_row_for_each_time(url: str) -> None:
+    """And says whether the objective was met."""
+    text = text_of(await load(url, sse_viewers=1, slo=["p99=1d"]))
+    for expected in (
+        "of 50 likes counted",
+        "11 of 11 viewers saw the last one",
+        "since due, until",
+        "sent",
+        "acknowledged",
+        "seen (WebSocket)",
+        "seen (SSE)",
+        "objective p99=1d: met",
+    ):
+        assert expected in text
+
+
+@pytest.mark.parametrize(("slo", "met"), [("p99=60s", True), ("p99=0.001ms", False)])
+async def test_the_exit_status_tells_whether_the_load_test_passed(url: str, slo: str, met: bool) -> None:  # noqa: FBT001
+    """0 if it did, 1 if not; with --json the command prints one object."""
+    command = [sys.executable, "-m", "live", "load", "--to", url, "--rate", "50", "--viewers", "20", "--slo", slo]
     ended = await asyncio.create_subprocess_exec(
         *command, "--duration", "1s", "--json", stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=os.environ
     )
     output, errors = await ended.communicate()
-    assert (ended.returncode, errors) == (status, b"")
     report = msgspec.json.decode(output, type=Report)
-    assert (report.promise, report.kept) == (slo, status == 0)
-    assert report.accepted == report.sent > 100
+    assert (ended.returncode, errors) == (0 if report.passed else 1, b"")
+    assert [(objective.text, objective.met) for objective in report.objectives] == [(slo, met)]
+    assert report.accepted == report.sent > 0
 
 
 @pytest.mark.parametrize("given", ["none", "wrong", "right"])
@@ -161,6 +287,7 @@ async def test_producers_send_an_api_key_and_viewers_need_none(valkey_url: str, 
     async with run_server(settings, [rolling_board()]) as address:
         ended = await asyncio.create_subprocess_exec(
             sys.executable, "-m", "live", "load", "--to", address, "--duration", "1s", "--viewers", "5", "--json",
+            "--rate", "50",
             stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment,
         )  # fmt: skip
         output, errors = await ended.communicate()
