@@ -3,6 +3,7 @@
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any, Final
 
+from live.domain.calendar import EXAMPLES
 from live.errors import PROBLEMS
 from live.ingest.replies import ProblemBody
 from live.web.schemas import Json, listed, reference
@@ -135,3 +136,7 @@ COUNT: Final[Json] = {"type": "integer", "minimum": 1, "default": 100}
 OF_BOARD: Final = parameter("board", "path", {"type": "string"}, "Id of a board.")
 OF_KEY: Final = parameter("key", "path", {"type": "string"}, "The member, percent-encoded.")
 SOCKET: Final = done(101, "The connection is now a WebSocket.")
+PERIOD: Final = parameter(
+    "period", "query", {"type": "string", "default": "current", "examples": ["previous", *EXAMPLES.values()]},
+    "The period, on calendar boards.",
+)  # fmt: skip

@@ -6,7 +6,6 @@ from typing import Final
 
 from live import __version__
 from live.boards.definition import RunningChoice
-from live.domain.calendar import EXAMPLES
 from live.domain.cloudevent import CloudEvent
 from live.domain.event import MAX_SCORE, Event
 from live.ingest.posting import Answer
@@ -21,6 +20,7 @@ from live.web.describing import (
     OF_BOARD,
     OF_KEY,
     PAGE,
+    PERIOD,
     RECORD,
     RECORDS,
     SOCKET,
@@ -36,6 +36,7 @@ from live.web.describing import (
 )
 from live.web.openapi_admin import board_changes, get_audit_log, record_changes
 from live.web.openapi_events import greet_webhook, post_events, send_events
+from live.web.openapi_pages import page_operations
 from live.web.records import RecordList, RecordView, Standing, Visibility
 from live.web.schemas import Json, contract_components
 from live.web.slots import DEFAULT_SLOTS, MAX_MEMBERS, MAX_SLOTS, SlotList
@@ -71,10 +72,6 @@ WATCHED: Final[Mapping[str, tuple[Json, str]]] = {
     ),
 }
 
-_PERIOD: Final = parameter(
-    "period", "query", {"type": "string", "default": "current", "examples": ["previous", *EXAMPLES.values()]},
-    "The period, on calendar boards.",
-)  # fmt: skip
 _SLOTS: Final = parameter(
     "limit", "query", {"type": "integer", "minimum": 1, "maximum": MAX_SLOTS, "default": DEFAULT_SLOTS},
     "Number of slots.",
@@ -110,7 +107,7 @@ def openapi_document() -> Json:
             "/v1/boards/{board}/live": {"get": _watch_board()},
             "/v1/boards/{board}/stream": {"get": _stream_board()},
             "/v1/trail": {"get": get_audit_log()},
-            **_pages(),
+            **page_operations(),
             **_operations(),
         },
         "components": {
@@ -150,7 +147,7 @@ def _get_board() -> Json:
         parameter("start", "query", begin, "Number of records to skip. Use a cursor to continue exactly."),
         parameter("cursor", "query", {"type": "string"}, "`next_cursor` or `prev_cursor` of an earlier page."),
         parameter("score", "query", exact, "Return the page around the place that this score has or would have."),
-        _PERIOD, _KNOWN,
+        PERIOD, _KNOWN,
         parameter("wait", "query", {"type": "string", "examples": ["30s"]},
                   "Wait until the top differs from `If-None-Match`, up to this time. At most 60s."),
     )  # fmt: skip
@@ -161,7 +158,7 @@ def _list_records() -> Json:
     keys = {**parameter("key", "query", several, "Repeat it for each member."), "required": True}
     return operation(
         "listRecords", "records", "Read the records of several members.",
-        "Members that are not on the board are omitted.", document(RecordList), RECORDS, OF_BOARD, keys, _PERIOD,
+        "Members that are not on the board are omitted.", document(RecordList), RECORDS, OF_BOARD, keys, PERIOD,
     )  # fmt: skip
 
 
@@ -170,7 +167,7 @@ def _get_record() -> Json:
     return operation(
         "getRecord", "records", "Read one record with its neighbours.",
         "Its score and rank, and the gap to the next rank.", tagged(RecordView), RECORD, OF_BOARD, OF_KEY,
-        parameter("around", "query", around, "Number of neighbours on each side."), _PERIOD, _KNOWN,
+        parameter("around", "query", around, "Number of neighbours on each side."), PERIOD, _KNOWN,
     )  # fmt: skip
 
 
@@ -223,25 +220,6 @@ def _stream_board() -> Json:
         text("text/event-stream", "A stream that ends when the board is deleted or the server shuts down."), WATCHING,
         OF_BOARD, *_WATCHED, last,
     )  # fmt: skip
-
-
-def _pages() -> Json:
-    """The pages for people."""
-    several = parameter("board", "path", {"type": "string"}, "Ids of up to six boards, comma-separated.")
-    key = parameter("key", "query", {"type": "string"}, "A member whose rank is shown.")
-    page = text("text/html", "A page.")
-    index = operation(
-        "showIndex", "pages", "Show all boards.", "Each board with its first records.", page, (), is_page=True
-    )
-    board = operation(
-        "showBoard", "pages", "Show a board, or several side by side.", "The page updates live.",
-        page, RECORDS, several, _PERIOD, key, is_page=True,
-    )  # fmt: skip
-    embedded = operation(
-        "embedBoard", "pages", "Show a board in a frame of another page.", "The same page without header and footer.",
-        page, RECORDS, several, _PERIOD, key, is_page=True,
-    )  # fmt: skip
-    return {"/": {"get": index}, "/boards/{board}": {"get": board}, "/embed/{board}": {"get": embedded}}
 
 
 def _operations() -> Json:

@@ -23,6 +23,7 @@ from live.web.problems import as_problem
 from live.web.rendering import MOST_SIDES, language_for, render
 from live.web.security import EMBED_POLICY
 from live.web.state import Live, live_of
+from live.web.surfaces import Surface, embed_of, overlay_of, page_of
 from live.web.words import period_words, place_words
 
 log = structlog.get_logger()
@@ -69,14 +70,17 @@ async def index(request: Request) -> Response:
 
 async def board_page(request: Request) -> Response:
     """Show one board, or several side by side. The script continues from the rendered records."""
-    return await _boards(request, "base.html")
+    return await _boards(request, page_of(request.query_params))
 
 
 async def embedded_board(request: Request) -> Response:
     """Show the same page without header and footer, for a frame on another page."""
-    response = await _boards(request, "embed.html")
-    response.headers["Content-Security-Policy"] = EMBED_POLICY
-    return response
+    return _framed(await _boards(request, embed_of(request.query_params)))
+
+
+async def overlay(request: Request) -> Response:
+    """Show only the rows, on a transparent ground, for video software."""
+    return _framed(await _boards(request, overlay_of(request.query_params, live_of(request).settings.max_live_limit)))
 
 
 def problem_page(request: Request, error: Exception) -> Response:
@@ -88,7 +92,12 @@ def problem_page(request: Request, error: Exception) -> Response:
     return render(request, "problem.html", status, code=code, detail=problem.detail)
 
 
-async def _boards(request: Request, layout: str) -> Response:
+def _framed(response: Response) -> Response:
+    response.headers["Content-Security-Policy"] = EMBED_POLICY
+    return response
+
+
+async def _boards(request: Request, surface: Surface) -> Response:
     live = live_of(request)
     ids = request.path_params["board"].split(",")
     if len(ids) > MOST_SIDES or len(set(ids)) < len(ids):
@@ -100,11 +109,11 @@ async def _boards(request: Request, layout: str) -> Response:
         with suppress(StoreUnavailableError, EpochLostError):
             await ledger.state.use()
     most = live.settings.max_live_limit
-    usual = min(_PAGE_SIZE if len(ids) == 1 else _SIDE_SIZE, most)
+    usual = min(surface.size or (_PAGE_SIZE if len(ids) == 1 else _SIDE_SIZE), most)
     size = whole_number(request.query_params, "limit", usual, 1, most)
     shown = await asyncio.gather(*(_show(request, ledger, size) for ledger in ledgers))
     status = HTTPStatus.OK if all(one.page for one in shown) else HTTPStatus.SERVICE_UNAVAILABLE
-    return render(request, "board.html", status, shown=shown, layout=layout)
+    return render(request, "board.html", status, shown=shown, surface=surface)
 
 
 async def _show(request: Request, ledger: Ledger, size: int) -> Shown:

@@ -15,6 +15,7 @@ from live.domain.board import Board
 from live.web import words
 from live.web.language import Language, grouped, language_of, languages
 from live.web.state import assets, live_of
+from live.web.surfaces import Surface
 
 MOST_SIDES: Final = 6  # boards beside each other on a page
 
@@ -83,7 +84,7 @@ def render(request: Request, template: str, status: int = HTTPStatus.OK, **value
             in_language=lambda tag: "?" + urlencode({**request.query_params, "lang": tag}),
             theme=_theme(request),
             status=int(status),
-            **values,
+            **{"surface": Surface(), **values},
         )
     )
     headers = {"Cache-Control": "no-cache", "Content-Language": language.tag, "Vary": "Accept-Language"}

@@ -105,6 +105,7 @@ def _reads() -> list[BaseRoute]:
         Route("/", pages.index),
         Route("/boards/{board}", pages.board_page),
         Route("/embed/{board}", pages.embedded_board),
+        Route("/overlay/{board}", pages.overlay),
     ]
 
 

@@ -1,0 +1,57 @@
+"""The pages for people, as operations of `/openapi.json`."""
+
+from typing import Final
+
+from live.web.describing import PERIOD, RECORDS, operation, parameter, text
+from live.web.schemas import Json
+
+
+def page_operations() -> Json:
+    """The pages for people."""
+    several = parameter("board", "path", {"type": "string"}, "Ids of up to six boards, comma-separated.")
+    key = parameter("key", "query", {"type": "string"}, "A member whose rank is shown.")
+    wall = _choice("display", "A display on a wall: ten records, readable across a room.", "wall")
+    page = text("text/html", "A page.")
+    index = operation(
+        "showIndex",
+        "pages",
+        "Show all boards.",
+        "Each board with its first records, live.",
+        page,
+        (),
+        *_LOOK,
+        is_page=True,
+    )
+    board = operation(
+        "showBoard", "pages", "Show a board, or several side by side.", "The page updates live.",
+        page, RECORDS, several, PERIOD, key, wall, *_LOOK, is_page=True,
+    )  # fmt: skip
+    embedded = operation(
+        "embedBoard", "pages", "Show a board in a frame of another page.",
+        "The same page without header, footer and controls. It sends its height to the page around it, as a message "
+        '`{"type": "live-board:height", "height": 480}`.',
+        page, RECORDS, several, PERIOD, key, *_LOOK,
+        _choice("bg", "The background of the page around the frame shows through.", "transparent"), is_page=True,
+    )  # fmt: skip
+    overlay = operation(
+        "overlayBoard", "pages", "Show only the rows, on a transparent ground, for video software.",
+        "Without controls. It says when it is not live.", page, RECORDS, several, PERIOD, key, *_LOOK,
+        parameter("rows", "query", {"type": "integer", "minimum": 1, "default": 8}, "The number of records."),
+        parameter("scale", "query", {"type": "number", "minimum": 0.5, "maximum": 5}, "Multiplies all sizes."),
+        is_page=True,
+    )  # fmt: skip
+    return {
+        "/": {"get": index}, "/boards/{board}": {"get": board}, "/embed/{board}": {"get": embedded},
+        "/overlay/{board}": {"get": overlay},
+    }  # fmt: skip
+
+
+def _choice(name: str, meaning: str, *values: str) -> Json:
+    """A query parameter with few values."""
+    return parameter(name, "query", {"type": "string", "enum": list(values)}, meaning)
+
+
+_LOOK: Final = (
+    _choice("lang", "The language. By default that of `Accept-Language`.", "en", "zh-Hans"),
+    _choice("theme", "The theme. By default that of the system.", "light", "dark"),
+)

@@ -1,0 +1,67 @@
+"""Where a board is shown: its page, a display on a wall, a frame of another page, or over a video stream."""
+
+import re
+from collections.abc import Mapping
+from typing import Final, Literal
+
+import msgspec
+
+from live.errors import ProblemError
+from live.network.parameters import whole_number
+
+_SCALE: Final = re.compile(r"[0-9](?:\.[0-9]{1,2})?")
+_LEAST_SCALE: Final = 0.5
+_MOST_SCALE: Final = 5
+_WALL_SIZE: Final = 10
+_OVERLAY_SIZE: Final = 8
+
+
+class Surface(msgspec.Struct, frozen=True, kw_only=True):
+    """How a board is shown. `size` is the number of records; None leaves it to the page. `scale` multiplies all sizes.
+
+    A surface other than `page` has no header, no footer and no controls.
+    """
+
+    name: Literal["page", "wall", "embed", "overlay"] = "page"
+    size: int | None = None
+    scale: str = "1"
+    transparent: bool = False
+    theme: str | None = None
+
+
+def page_of(query: Mapping[str, str]) -> Surface:
+    """The page of a board, or with `?display=wall` the display on a wall.
+
+    Raises:
+        ProblemError: `parameter_invalid`.
+    """
+    display = query.get("display", "page")
+    if display not in {"page", "wall"}:
+        raise ProblemError("parameter_invalid", "`display` must be wall, or left out")
+    return Surface() if display == "page" else Surface(name="wall", size=_WALL_SIZE)
+
+
+def embed_of(query: Mapping[str, str]) -> Surface:
+    """A frame on another page; with `?bg=transparent`, the background of that page shows through.
+
+    Raises:
+        ProblemError: `parameter_invalid`.
+    """
+    background = query.get("bg", "page")
+    if background not in {"page", "transparent"}:
+        raise ProblemError("parameter_invalid", "`bg` must be transparent, or left out")
+    return Surface(name="embed", transparent=background == "transparent")
+
+
+def overlay_of(query: Mapping[str, str], most: int) -> Surface:
+    """An overlay for video: `?rows=8&theme=dark&scale=1.2`. `most` is the maximum number of rows.
+
+    Raises:
+        ProblemError: `parameter_invalid`.
+    """
+    scale = query.get("scale", "1")
+    if not _SCALE.fullmatch(scale) or not _LEAST_SCALE <= float(scale) <= _MOST_SCALE:
+        raise ProblemError("parameter_invalid", f"`scale` must be a number from {_LEAST_SCALE} to {_MOST_SCALE}")
+    rows = whole_number(query, "rows", min(_OVERLAY_SIZE, most), 1, most)
+    theme = "light" if query.get("theme") == "light" else "dark"
+    return Surface(name="overlay", size=rows, scale=scale, transparent=True, theme=theme)

@@ -1,0 +1,60 @@
+"""The addresses of the surfaces of a board, as a client without JavaScript receives them."""
+
+from collections.abc import AsyncIterator
+
+import httpx
+import pytest
+
+from tests.harness.boards import rolling_board
+from tests.harness.producer import post
+from tests.harness.server import run_server
+from tests.harness.settings import fresh_settings
+
+
+@pytest.fixture
+async def client(valkey_url: str) -> AsyncIterator[httpx.AsyncClient]:
+    """A client of a server with a board that has twenty records."""
+    async with (
+        run_server(fresh_settings(valkey_url), [rolling_board()]) as url,
+        httpx.AsyncClient(base_url=url) as client,
+    ):
+        await post(client, *({"key": f"k{number}", "amount": 30 - number} for number in range(20)))
+        yield client
+
+
+@pytest.mark.parametrize(
+    ("path", "rows"),
+    [
+        ("/boards/posts", 20), ("/boards/posts?display=wall", 10), ("/boards/posts?display=wall&limit=3", 3),
+        ("/overlay/posts", 8), ("/overlay/posts?rows=2", 2), ("/embed/posts", 20), ("/embed/posts?limit=4", 4),
+    ],
+)  # fmt: skip
+async def test_each_surface_has_its_number_of_rows(client: httpx.AsyncClient, path: str, rows: int) -> None:
+    """Or the one that the address asks for; only the page has a header, a footer and controls."""
+    html = (await client.get(path)).text
+    assert html.count("<tr data-key=") == rows
+    is_page = path == "/boards/posts"
+    assert ("<header" in html, "<footer" in html, 'id="tools"' in html) == (is_page,) * 3
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "/overlay/posts?rows=0", "/overlay/posts?rows=x", "/overlay/posts?rows=100000", "/overlay/posts?scale=0",
+        "/overlay/posts?scale=9", "/overlay/posts?scale=1e1", "/overlay/posts?scale=%22", "/embed/posts?bg=red",
+        "/boards/posts?display=phone",
+    ],
+)  # fmt: skip
+async def test_mistakes_in_an_address_are_explained(client: httpx.AsyncClient, query: str) -> None:
+    """On a problem page, which names the parameter."""
+    response = await client.get(query)
+    assert response.status_code == 400
+    assert f"`{query.partition('?')[2].partition('=')[0]}` must be" in response.text
+
+
+async def test_only_embed_and_overlay_may_be_framed(client: httpx.AsyncClient) -> None:
+    """The wall display is a page of its own."""
+    for path, may in (("/embed/posts", True), ("/overlay/posts", True), ("/boards/posts?display=wall", False)):
+        policy = (await client.get(path)).headers["content-security-policy"]
+        assert ("frame-ancestors *" in policy) is may
+        assert " style=" not in (await client.get(path)).text
