@@ -5,11 +5,12 @@ from collections.abc import Iterator
 from itertools import islice
 from typing import Final
 
-from bench.plans import Frames, Pairs, Plan
+from bench.plans import Frames, Gets, Pairs, Plan
 from bench.requests import make_handshake
 
 _LINES_A_PAIR: Final = 3  # `:n` from HINCRBY; `$length` and the score from ZINCRBY
 _OK: Final = b"HTTP/1.1 200"
+_UNCHANGED: Final = b"HTTP/1.1 304"
 _END_OF_HEAD: Final = b"\r\n\r\n"
 _TEXT: Final = 0x81  # first byte of a complete text frame
 _PING: Final = 0x89
@@ -94,28 +95,37 @@ class Connection(asyncio.Protocol):
 class HttpConnection(Connection):
     """HTTP with keep-alive."""
 
-    _size = 0  # bytes of the last answer
-    _body = 0  # offset of its body
+    def __init__(self, plan: Plan) -> None:
+        super().__init__(plan)
+        self._size = 0  # bytes of the last answer
+        self._body = 0  # offset of its body
+        is_known = isinstance(plan.content, Gets) and plan.content.etag
+        self._status = _UNCHANGED if is_known else _OK
 
     def take_answers(self) -> int:
-        """Remove an answer, whose size is in its content-length.
+        """Remove an answer, whose size is in its content-length; a 304 has no body.
 
         An answer as long as the last one is not parsed: the less work the driver does, the less it disturbs the
         measurement.
         """
         received = self.received
-        if len(received) == self._size and received.startswith(_OK) and received.startswith(self.expected, self._body):
+        if (
+            len(received) == self._size
+            and received.startswith(self._status)
+            and received.startswith(self.expected, self._body)
+        ):
             self.received = b""
             return 1
         end = self.received.find(_END_OF_HEAD) + len(_END_OF_HEAD)
         if end < len(_END_OF_HEAD):
             return 0
         head = self.received[:end].lower()
-        if not head.startswith(b"http/1.1 200"):
-            raise WrongAnswerError("not 200")
-        length = head.index(b"content-length: ") + 16
-        if len(self.received) < end + int(head[length : head.index(b"\r\n", length)]):
-            return 0
+        if not self.received.startswith(self._status):
+            raise WrongAnswerError(f"not {self._status!r}")
+        if self._status == _OK:
+            length = head.index(b"content-length: ") + 16
+            if len(self.received) < end + int(head[length : head.index(b"\r\n", length)]):
+                return 0
         if not self.received.startswith(self.expected, end):
             raise WrongAnswerError(f"not {self.expected!r}")
         self._size, self._body = len(self.received), end

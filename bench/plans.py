@@ -43,9 +43,10 @@ class Frames(Content, frozen=True, kw_only=True, tag="frames"):
 
 
 class Gets(Content, frozen=True, kw_only=True, tag="gets"):
-    """GET of one path."""
+    """GET of one path. With an `etag`, the answer must be 304."""
 
     path: str
+    etag: str = ""
 
 
 class Pairs(Content, frozen=True, kw_only=True, tag="pairs"):

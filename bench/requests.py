@@ -19,8 +19,9 @@ def make_requests(plan: Plan) -> list[bytes]:
     """All requests of a plan, starting with those of the warm-up."""
     wanted = plan.load.warmup + plan.load.requests
     match plan.content:
-        case Gets(path=path):
-            return [f"GET {path} HTTP/1.1\r\nHost: {plan.address}\r\n\r\n".encode()] * wanted
+        case Gets(path=path, etag=etag):
+            known = f"If-None-Match: {etag}\r\n" if etag else ""
+            return [f"GET {path} HTTP/1.1\r\nHost: {plan.address}\r\n{known}\r\n".encode()] * wanted
         case Posts(events=events, keys=keys, ids=ids, says="like"):
             return [_post(plan, _likes(names, ids=ids)) for names in _bodies(keys, wanted, events)]
         case Posts(events=events, keys=keys, says=says):

@@ -6,8 +6,9 @@ place relative to the unchanged ones, so its new rank follows from theirs and is
 """
 
 from bisect import bisect_left
-from collections.abc import Iterable, Sequence
-from typing import Literal
+from collections.abc import Hashable, Iterable, Sequence
+from functools import cached_property
+from typing import Any, Literal
 
 import msgspec
 from msgspec import UNSET, UnsetType
@@ -30,7 +31,7 @@ class Record(msgspec.Struct, frozen=True):
     position: int | UnsetType = UNSET
 
 
-class Page(msgspec.Struct, frozen=True, kw_only=True):
+class Page(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     """Consecutive records of a board, and the position of the board, read at one instant.
 
     `start` is the number of records ahead of the first one. `total_score` (None if scores are not amounts) and
@@ -49,6 +50,11 @@ class Page(msgspec.Struct, frozen=True, kw_only=True):
     slot: int | None = None
     period: str | None = None
 
+    @cached_property
+    def made(self) -> dict[Hashable, Any]:
+        """What was made of this page, such as its JSON, for everyone who shares it."""
+        return {}
+
     @property
     def first(self) -> tuple[int, bytes] | None:
         """The score of the first record, and its name in the ranking."""
@@ -60,10 +66,14 @@ class Page(msgspec.Struct, frozen=True, kw_only=True):
         return (self.records[-1].score, self.names[-1]) if self.names else None
 
     def top(self, size: int) -> "Page":
-        """The page with at most the first `size` records."""
+        """The page with at most the first `size` records, the same object each time."""
         if len(self.records) <= size:
             return self
-        return msgspec.structs.replace(self, records=self.records[:size], names=self.names[:size])
+        top: Page | None = self.made.get(("top", size))
+        if top is None:
+            top = msgspec.structs.replace(self, records=self.records[:size], names=self.names[:size])
+            self.made["top", size] = top
+        return top
 
 
 def ranks_of(scores: Sequence[int], first: int, start: int, ranks: Ranks) -> list[int]:

@@ -27,17 +27,28 @@ SECURITY_HEADERS: Final = (
 
 
 class Reply(msgspec.Struct, frozen=True):
-    """An answer; `extra` are header fields in addition to the `fixed_headers`."""
+    """An answer; `extra` are header fields in addition to the `fixed_headers`. `cache` is its `Cache-Control`.
+
+    A 304 has no media type and no body.
+    """
 
     status: int
     media_type: bytes
     body: bytes
     extra: Headers = ()
+    cache: bytes = b"no-store"
+
+    @property
+    def fixed_headers(self) -> Headers:
+        """The header fields that do not depend on the body. Names are in lower case, as ASGI requires."""
+        kind = ((b"content-type", self.media_type),) if self.media_type else ()
+        return ((b"cache-control", self.cache), *kind)
 
     @property
     def headers(self) -> list[tuple[bytes, bytes]]:
-        """All header fields, the length last; names in lower case, as ASGI requires."""
-        return [*fixed_headers(self.media_type), *self.extra, (b"content-length", b"%d" % len(self.body))]
+        """All header fields, the length last."""
+        length = ((b"content-length", b"%d" % len(self.body)),) if self.media_type else ()
+        return [*self.fixed_headers, *self.extra, *length]
 
 
 class ProblemBody(msgspec.Struct, frozen=True):
@@ -51,11 +62,6 @@ class ProblemBody(msgspec.Struct, frozen=True):
     status: int
     code: str
     detail: str
-
-
-def fixed_headers(media_type: bytes) -> Headers:
-    """The header fields of all replies of a media type, without the length."""
-    return ((b"cache-control", b"no-store"), (b"content-type", media_type))
 
 
 def json_reply(body: bytes) -> Reply:

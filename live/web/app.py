@@ -31,6 +31,7 @@ from live.protocols.viewer_reaper import ViewerReaper
 from live.settings import Settings, load_settings
 from live.store.board.baseline import Baselines
 from live.store.board.keys import SystemKeys
+from live.store.board.shared_pages import SharedPages
 from live.store.board.slots import TopSlots
 from live.store.connection.client import connect
 from live.store.connection.loss import LossWatch
@@ -41,6 +42,7 @@ from live.system.processes import end_with_parent, relax_collector
 from live.web import pages
 from live.web.clients import Clients
 from live.web.cross_origin import CrossOrigin
+from live.web.fast_reads import FastReads
 from live.web.problems import answer_problem
 from live.web.rendering import make_templates
 from live.web.responses import EncodedBodies
@@ -126,6 +128,7 @@ def make_parts(settings: Settings, all_boards: Boards, clients: ClientResolver) 
         reaper=ViewerReaper(hub, settings.slow_timeout),
         presence=presence,
         losses=losses,
+        reads=SharedPages(presence),
         top_slots=TopSlots(),
         baselines=Baselines(),
         encoded=EncodedBodies(),
@@ -143,6 +146,7 @@ def _connection_parts(parts: Live, clients: ClientResolver) -> Parts:
         intake=parts.intake,
         limits=parts.limits,
         reaper=parts.reaper,
+        reads=FastReads(parts, clients),
     )
 
 

@@ -35,7 +35,7 @@ async def get_baseline(request: Request) -> Response:
     baseline = await live.baselines.of(ledger.baseline)
     board = ledger.state.board
     if baseline is None:
-        return json_response(request, BaselineView(board.id, ledger.state.epoch or "", None, None, {}), None)
+        return json_response(BaselineView(board.id, ledger.state.epoch or "", None, None, {}))
     return encoded_response(live.encoded.of(baseline, lambda: _view_of(board, baseline)))
 
 

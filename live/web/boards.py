@@ -1,7 +1,6 @@
 """The boards: list them; read, create, change and delete one."""
 
-import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from http import HTTPStatus
 from typing import Any, Final
 
@@ -12,10 +11,13 @@ from starlette.responses import Response
 from live.domain.board import Board, ClockKind, Operator, SortOrder, Ties
 from live.domain.ranking import Page, Ranks, Record
 from live.errors import ProblemError, StoreUnavailableError
+from live.ingest.replies import Reply
 from live.store.board.ledger import Ledger
+from live.store.board.reader import Reading, Selection
 from live.web.admins import admin_of, read_body, read_object
-from live.web.paging import cursors_around, read_page
-from live.web.responses import NOT_STORED, json_response, unchanged
+from live.web.paging import cursors_around, selection_of
+from live.web.problems import as_response
+from live.web.responses import NOT_STORED, json_response, page_reply, unchanged
 from live.web.state import Live, live_of
 from live.web.waiting import Wait
 
@@ -71,21 +73,40 @@ class BoardPage(msgspec.Struct, frozen=True):
 async def list_boards(request: Request) -> Response:
     """Return the definitions of all boards."""
     summaries = [_summary_of(board) for board in live_of(request).boards.by_id.values()]
-    return json_response(request, BoardList(summaries), None)
+    return json_response(BoardList(summaries))
 
 
 async def get_board(request: Request) -> Response:
     """Return one page of a board."""
-    live = live_of(request)
+    live, query = live_of(request), request.query_params
+    known = request.headers.get("if-none-match", "")
+    if "wait" not in query:
+        return as_response(await reply_of_board(live, request.path_params["board"], query, known))
     ledger = await live.use(request.path_params["board"])
-    wait = Wait.parse(request, live.settings) if "wait" in request.query_params else None
-    if wait is not None and wait.tag:
-        return await _get_changed(request, live, ledger, wait)
-    reading = (
-        read_page(request, ledger, live.settings.max_limit) if wait is None else ledger.reader.read(wait.asked.size)
-    )
-    page, viewers = await asyncio.gather(reading, live.presence.count(ledger.state.board.id))
-    return json_response(request, _board_page(ledger.state.board, page, viewers), page)
+    wait = Wait.parse(request, live.settings)
+    if wait.tag:
+        return as_response(await _changed(request, live, ledger, wait))
+    top = await live.reads.watch(ledger.reader, Selection("rank", 0, "", wait.asked.size))
+    return as_response(reply_with_page(known, *top))
+
+
+async def reply_of_board(live: Live, board: str, query: Mapping[str, str], known: str) -> Reply:
+    """The reply to a request for one page of a board. `known` is its `If-None-Match`.
+
+    Raises:
+        ProblemError: the board does not exist, or a parameter is not valid.
+        StoreUnavailableError: the store is unavailable.
+        EpochLostError: the store lost the board.
+    """
+    ledger = await live.use(board)
+    selection = await selection_of(query, ledger, live.reads, live.settings.max_limit)
+    return reply_with_page(known, *await live.reads.watch(ledger.reader, selection))
+
+
+def reply_with_page(known: str, reading: Reading, viewers: int) -> Reply:
+    """The reply with a page that was read. `known` is the `If-None-Match` of the request."""
+    board, page = reading
+    return page_reply(known, page, "board", lambda: _board_page(board, page, viewers), viewers)
 
 
 async def put_board(request: Request) -> Response:
@@ -113,7 +134,7 @@ async def delete_board(request: Request) -> Response:
     return Response(status_code=HTTPStatus.NO_CONTENT, headers=NOT_STORED)
 
 
-async def _get_changed(request: Request, live: Live, ledger: Ledger, wait: Wait) -> Response:
+async def _changed(request: Request, live: Live, ledger: Ledger, wait: Wait) -> Reply:
     """The top of a board once it differs from the state that the client has, or 304 when the wait is over."""
     board = ledger.state.board
     page = await wait.page(request, live, board.id)
@@ -124,7 +145,7 @@ async def _get_changed(request: Request, live: Live, ledger: Ledger, wait: Wait)
     viewers = None if channel is None else channel.announcements.viewer_count
     if viewers is None:
         viewers = await live.presence.count(board.id)
-    return json_response(request, _board_page(board, page, viewers), page)
+    return reply_with_page(request.headers.get("if-none-match", ""), Reading(board, page), viewers)
 
 
 def _board_page(board: Board, page: Page, viewers: int) -> BoardPage:

@@ -1,19 +1,28 @@
 """Lets pages of the allowed origins read the API."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Final
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from live.ingest.replies import Headers as Fields
+
 _READING: Final = ("GET", "HEAD")
-_EXPOSED: Final = "ETag, Retry-After"
+_EXPOSED: Final = b"ETag, Retry-After"
 _PREFLIGHT: Final = {
     "Access-Control-Allow-Methods": "GET, HEAD",
     "Access-Control-Allow-Headers": "If-None-Match, Last-Event-ID",
     "Access-Control-Max-Age": "600",
 }
+
+
+def permissions(origin: str, allowed: Collection[str]) -> Fields:
+    """The header fields that let a page of an allowed origin read a response."""
+    if origin not in allowed:
+        return ()
+    return ((b"access-control-allow-origin", origin.encode()), (b"access-control-expose-headers", _EXPOSED))
 
 
 class CrossOrigin:
@@ -43,9 +52,7 @@ class CrossOrigin:
             if message["type"] == "http.response.start":
                 answered = MutableHeaders(scope=message)
                 answered.add_vary_header("Origin")
-                if is_allowed:
-                    answered["Access-Control-Allow-Origin"] = origin
-                    answered["Access-Control-Expose-Headers"] = _EXPOSED
+                message["headers"].extend(permissions(origin, self._allowed))
             await send(message)
 
         if scope["method"] == "OPTIONS" and is_allowed:

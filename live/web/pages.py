@@ -135,7 +135,7 @@ async def _show(request: Request, ledger: Ledger, size: int) -> Shown:
         links = _links_from_current(language, ledger.state.board, page)
     else:
         try:
-            start = await period_of(request, ledger)
+            start = await period_of(request.query_params, ledger, live_of(request).reads)
             page = await ledger.reader.read(size, period=start)
             links = _links_from(language, ledger.state.board, page, await ledger.reader.current())
         except (StoreUnavailableError, EpochLostError) as error:

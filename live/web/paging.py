@@ -2,17 +2,19 @@
 
 import base64
 import binascii
+from collections.abc import Mapping
 from typing import Annotated, Final, Literal
 
 import msgspec
 from msgspec import Meta
-from starlette.requests import Request
 
 from live.domain.event import MAX_KEY_BYTES, MAX_SCORE
 from live.domain.ranking import Page
 from live.errors import ProblemError
 from live.network.parameters import whole_number
 from live.store.board.ledger import Ledger
+from live.store.board.reader import Selection
+from live.store.board.shared_pages import SharedPages
 from live.web.periods import period_of, period_of_cursor
 
 DEFAULT_LIMIT: Final = 100
@@ -62,28 +64,46 @@ def cursors_around(page: Page) -> tuple[str | None, str | None]:
     return following, previous
 
 
-async def read_page(request: Request, ledger: Ledger, max_limit: int) -> Page:
-    """Read the page of a board that a request selects.
+def plain_selection(query: Mapping[str, str], max_limit: int) -> Selection | None:
+    """The page that the parameters of a request select, on the current period; None if they name a period.
+
+    Raises:
+        ProblemError: a parameter is out of range.
+    """
+    cursor = _cursor_in(query)
+    if query.get("period", "current") != "current" if cursor is None else cursor.period is not None:
+        return None
+    return _selection(query, cursor, max_limit)
+
+
+async def selection_of(query: Mapping[str, str], ledger: Ledger, reads: SharedPages, max_limit: int) -> Selection:
+    """The page of a board that the parameters of a request select.
 
     Raises:
         ProblemError: a parameter is out of range, or the period is not kept.
         StoreUnavailableError: the store is unavailable.
         EpochLostError: the store lost the board.
     """
-    limit = whole_number(request.query_params, "limit", min(DEFAULT_LIMIT, max_limit), 1, max_limit)
-    text, around = request.query_params.get("cursor"), request.query_params.get("score")
-    if text is not None:
-        cursor = decode_cursor(text)
-        period = await period_of_cursor(ledger, cursor.period)
-        position = (cursor.score, cursor.name)
-        if cursor.direction == "after":
-            return await ledger.reader.read(limit, period=period, after=position)
-        return await ledger.reader.read(limit, period=period, before=position)
-    period = await period_of(request, ledger)
-    if around is not None:
-        return await ledger.reader.read_score(_score(around), limit, period=period)
-    start = whole_number(request.query_params, "start", 0, 0, _MAX_START)
-    return await ledger.reader.read(limit, start=start, period=period)
+    cursor = _cursor_in(query)
+    selection = _selection(query, cursor, max_limit)
+    if cursor is None:
+        return selection._replace(period=await period_of(query, ledger, reads))
+    return selection._replace(period=await period_of_cursor(cursor.period, ledger, reads))
+
+
+def _cursor_in(query: Mapping[str, str]) -> Cursor | None:
+    text = query.get("cursor")
+    return None if text is None else decode_cursor(text)
+
+
+def _selection(query: Mapping[str, str], cursor: Cursor | None, max_limit: int) -> Selection:
+    limit = whole_number(query, "limit", min(DEFAULT_LIMIT, max_limit), 1, max_limit)
+    if cursor is not None:
+        return Selection(cursor.direction, cursor.score, cursor.name, limit)
+    score = query.get("score")
+    if score is not None:
+        return Selection("score", _score(score), "", limit)
+    return Selection("rank", whole_number(query, "start", 0, 0, _MAX_START), "", limit)
 
 
 def _score(text: str) -> int:

@@ -1,14 +1,15 @@
 """The parameter `period` (`current`, `previous`, `2026-W47`): the period of a calendar board that a request selects."""
 
-from starlette.requests import Request
+from collections.abc import Mapping
 
 from live.domain.calendar import FIRST, LAST
 from live.domain.window import Periods
 from live.errors import ProblemError
 from live.store.board.ledger import Ledger
+from live.store.board.shared_pages import SharedPages
 
 
-async def period_of(request: Request, ledger: Ledger) -> int | None:
+async def period_of(query: Mapping[str, str], ledger: Ledger, reads: SharedPages) -> int | None:
     """The start of the period that a request selects; None for the current one, and on boards without periods.
 
     Raises:
@@ -16,7 +17,7 @@ async def period_of(request: Request, ledger: Ledger) -> int | None:
         StoreUnavailableError: the store is unavailable.
         EpochLostError: the store lost the board.
     """
-    name = request.query_params.get("period", "current")
+    name = query.get("period", "current")
     if name == "current":
         return None
     window = ledger.state.board.window
@@ -24,7 +25,7 @@ async def period_of(request: Request, ledger: Ledger) -> int | None:
         raise ProblemError(
             "parameter_invalid", f"`period`: board {ledger.state.board.id} does not have a ranking for each period"
         )
-    newest = await _newest(ledger)
+    newest = await _newest(ledger, reads)
     try:
         period = (
             window.calendar.before(window.calendar.at(newest)) if name == "previous" else window.calendar.parse(name)
@@ -34,7 +35,7 @@ async def period_of(request: Request, ledger: Ledger) -> int | None:
     return _kept(window, newest, period.start)
 
 
-async def period_of_cursor(ledger: Ledger, start: int | None) -> int | None:
+async def period_of_cursor(start: int | None, ledger: Ledger, reads: SharedPages) -> int | None:
     """The start of the period in a cursor, if that period is valid and still kept.
 
     Raises:
@@ -54,11 +55,11 @@ async def period_of_cursor(ledger: Ledger, start: int | None) -> int | None:
         raise ProblemError(
             "cursor_invalid", f"the period in the cursor is not a period of board {ledger.state.board.id}"
         )
-    return _kept(window, await _newest(ledger), start)
+    return _kept(window, await _newest(ledger, reads), start)
 
 
-async def _newest(ledger: Ledger) -> int:
-    newest = await ledger.reader.current()
+async def _newest(ledger: Ledger, reads: SharedPages) -> int:
+    newest = await reads.newest(ledger.reader)
     if newest is None:
         raise ProblemError("period_not_found", "the board has no events yet")
     return newest

@@ -1,6 +1,6 @@
 """The records of a board: read them, register or withdraw a contestant, hide or show a record."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from http import HTTPStatus
 from typing import Final
 
@@ -9,15 +9,19 @@ from msgspec import UNSET, UnsetType
 from starlette.requests import Request
 from starlette.responses import Response
 
+from live.domain.board import Board
 from live.domain.event import Event, event_fault, key_fault
 from live.domain.ranking import Page, Record, neighbourhood
 from live.errors import ProblemError
+from live.ingest.replies import Reply
 from live.network.parameters import whole_number
 from live.store.board.ledger import Ledger
+from live.store.board.reader import Reading, Selection
 from live.web.admins import admin_of, read_body, read_object
 from live.web.periods import period_of
-from live.web.responses import NOT_STORED, json_response
-from live.web.state import live_of
+from live.web.problems import as_response
+from live.web.responses import NOT_STORED, json_response, page_reply
+from live.web.state import Live, live_of
 
 _MAX_AROUND: Final = 100
 _MAX_MEMBERS: Final = 100
@@ -68,36 +72,71 @@ class Visibility(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 async def list_records(request: Request) -> Response:
     """Return the records of several members (`?key=a&key=b`), all read at one instant."""
-    ledger = await live_of(request).use(request.path_params["board"])
+    live = live_of(request)
+    ledger = await live.use(request.path_params["board"])
     members = request.query_params.getlist("key")
     if not 0 < len(members) <= _MAX_MEMBERS:
         raise ProblemError("parameter_invalid", f"give `key` 1 to {_MAX_MEMBERS} times")
-    period = await period_of(request, ledger)
+    period = await period_of(request.query_params, ledger, live.reads)
     pages = await ledger.reader.find_all(members, 1, period=period)
     found = zip(members, pages, strict=True)
-    records = [_ranked(ledger, page, member, 0) for member, page in found if page is not None]
-    return json_response(
-        request, RecordList(ledger.state.board.id, records[0].period if records else None, records), None
-    )
+    records = [_ranked(ledger.state.board, page, member, 0) for member, page in found if page is not None]
+    return json_response(RecordList(ledger.state.board.id, records[0].period if records else None, records))
 
 
 async def get_standing(request: Request) -> Response:
     """Return the record of one member on every board that it is on."""
     member = request.path_params["key"]
-    found = await live_of(request).over_boards(lambda ledger: _find(ledger, member, 0, None))
-    return json_response(request, Standing(member, [view for view, _ in filter(None, found)]), None)
+    found = await live_of(request).over_boards(lambda ledger: _find(ledger, member))
+    return json_response(Standing(member, list(filter(None, found))))
 
 
 async def get_record(request: Request) -> Response:
     """Return one record of a board with its neighbours."""
-    ledger = await live_of(request).use(request.path_params["board"])
-    around = whole_number(request.query_params, "around", 0, 0, _MAX_AROUND)
-    period = await period_of(request, ledger)
-    member = request.path_params["key"]
-    found = await _find(ledger, member, around, period) or await _find_contestant(ledger, member, period)
+    board, member = request.path_params["board"], request.path_params["key"]
+    known = request.headers.get("if-none-match", "")
+    return as_response(await reply_of_record(live_of(request), board, member, request.query_params, known))
+
+
+async def reply_of_record(live: Live, board: str, member: str, query: Mapping[str, str], known: str) -> Reply:
+    """The reply to a request for one record. `known` is its `If-None-Match`.
+
+    Raises:
+        ProblemError: the board or the record does not exist, or a parameter is not valid.
+        StoreUnavailableError: the store is unavailable.
+        EpochLostError: the store lost the board.
+    """
+    ledger = await live.use(board)
+    around = around_of(query)
+    period = await period_of(query, ledger, live.reads)
+    reading = await live.reads.read(ledger.reader, nearby(member, around, period))
+    if reading.page.records:
+        return reply_with_record(known, reading, member, around)
+    found = await _find_contestant(ledger, member, period)
     if found is None:
         raise ProblemError("record_not_found", "a member is on the board while its score is not zero")
-    return json_response(request, *found)
+    view, first = found
+    return page_reply(known, first, "contestant", lambda: view)
+
+
+def around_of(query: Mapping[str, str]) -> int:
+    """How many neighbours a request asks for on each side.
+
+    Raises:
+        ProblemError: `parameter_invalid`.
+    """
+    return whole_number(query, "around", 0, 0, _MAX_AROUND)
+
+
+def nearby(member: str, around: int, period: int | None) -> Selection:
+    """What to read for a record: its gap needs the record above."""
+    return Selection("around", max(around, 1), member, 0, period)
+
+
+def reply_with_record(known: str, reading: Reading, member: str, around: int) -> Reply:
+    """The reply with a record that was read with its neighbours. `known` is the `If-None-Match` of the request."""
+    board, page = reading
+    return page_reply(known, page, ("record", around), lambda: _ranked(board, page, member, around))
 
 
 async def put_record(request: Request) -> Response:
@@ -150,10 +189,10 @@ def _require_contest(ledger: Ledger) -> None:
         raise ProblemError("board_open_to_all", "only a board with `votes` registers members")
 
 
-async def _find(ledger: Ledger, member: str, around: int, period: int | None) -> tuple[RecordView, Page] | None:
-    """The record of a member, and the page that it was read from; None if it has none."""
-    page = await ledger.reader.find(member, max(around, 1), period=period)  # the gap needs the record above
-    return None if page is None else (_ranked(ledger, page, member, around), page)
+async def _find(ledger: Ledger, member: str) -> RecordView | None:
+    """The record of a member on its board; None if it has none."""
+    page = await ledger.reader.find(member, 1)
+    return None if page is None else _ranked(ledger.state.board, page, member, 0)
 
 
 async def _find_contestant(ledger: Ledger, member: str, period: int | None) -> tuple[RecordView, Page] | None:
@@ -164,19 +203,19 @@ async def _find_contestant(ledger: Ledger, member: str, period: int | None) -> t
     page = await ledger.reader.read(1, period=period)
     last = await ledger.reader.read(1, start=max(0, page.rank_count - 1), period=period)
     own = Record(key=member, score=0, rank=0, metadata=msgspec.Raw(metadata))
-    return _view(ledger, page, own, gap=last.records[0].score if last.records else None), page
+    return _view(ledger.state.board, page, own, gap=last.records[0].score if last.records else None), page
 
 
-def _ranked(ledger: Ledger, page: Page, member: str, around: int) -> RecordView:
+def _ranked(board: Board, page: Page, member: str, around: int) -> RecordView:
     """The record of a member, from a page that has at least the record above it."""
     own, gap, records = neighbourhood(page.records, member, around)
     ahead = page.start + page.records.index(own)
     percentile = 100.0 if page.rank_count == 1 else 100 * (page.rank_count - ahead - 1) / (page.rank_count - 1)
-    return _view(ledger, page, own, gap=gap, rank=own.rank, percentile=round(percentile, 2), records=records)
+    return _view(board, page, own, gap=gap, rank=own.rank, percentile=round(percentile, 2), records=records)
 
 
 def _view(
-    ledger: Ledger,
+    board: Board,
     page: Page,
     own: Record,
     *,
@@ -186,7 +225,7 @@ def _view(
     records: Sequence[Record] = (),
 ) -> RecordView:
     return RecordView(
-        board=ledger.state.board.id,
+        board=board.id,
         epoch=page.epoch,
         offset=page.offset,
         period=page.period,

@@ -1,32 +1,31 @@
-"""JSON responses of the read routes, with an `ETag` where they show a board."""
+"""Replies of the read routes as JSON, with an `ETag` where they show a board."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from http import HTTPStatus
 from typing import Final
 from weakref import WeakKeyDictionary
 
 import msgspec
-from starlette.requests import Request
 from starlette.responses import Response
 
 from live.domain.ranking import Page
+from live.ingest.replies import Reply
+from live.web.problems import as_response
 
 NOT_STORED: Final = {"Cache-Control": "no-store"}  # for responses that only the sender of the request may see
 
-_REVALIDATED: Final = {"Cache-Control": "no-cache"}
+_REVALIDATED: Final = b"no-cache"  # clients may keep the response, but must ask whether it has changed
+_JSON: Final = b"application/json"
 
 
-def json_response(request: Request, body: object, page: Page | None) -> Response:
-    """A JSON response; with a `page`, it has an `ETag`, and it is a 304 if `If-None-Match` names that tag."""
-    headers = dict(_REVALIDATED)
-    if page is not None:
-        period = "" if page.slot is None else f":{page.slot}"  # a period ends without a change in the store
-        tag = f'"{page.epoch}:{page.offset}{period}"'  # a tag belongs to one URL, so the position is enough
-        headers["ETag"] = tag
-        known = {part.strip().removeprefix("W/") for part in request.headers.get("if-none-match", "").split(",")}
-        if tag in known or "*" in known:
-            return unchanged(tag)
-    return Response(msgspec.json.encode(body), headers=headers, media_type="application/json")
+def json_response(body: object) -> Response:
+    """A JSON response without a tag."""
+    return encoded_response(msgspec.json.encode(body))
+
+
+def encoded_response(body: bytes) -> Response:
+    """The same with JSON that is encoded already."""
+    return as_response(Reply(HTTPStatus.OK, _JSON, body, cache=_REVALIDATED))
 
 
 class EncodedBodies:
@@ -43,11 +42,34 @@ class EncodedBodies:
         return body
 
 
-def encoded_response(body: bytes) -> Response:
-    """A response with JSON that is encoded already."""
-    return Response(body, headers=_REVALIDATED, media_type="application/json")
+def page_reply(known: str, page: Page, kind: Hashable, body: Callable[[], object], version: object = None) -> Reply:
+    """The JSON reply made from a page. It has an `ETag`, and is a 304 if `known`, an `If-None-Match`, names that tag.
+
+    The page keeps one reply of each kind, which all its readers share until `version` differs.
+    """
+    made = page.made
+    tag: str = made.get("tag") or made.setdefault("tag", _tag_of(page))
+    if known and _names(known, tag):
+        unmodified: Reply = made.get("unchanged") or made.setdefault("unchanged", unchanged(tag))
+        return unmodified
+    kept: tuple[object, Reply] | None = made.get(kind)
+    if kept is None or kept[0] != version:
+        data = msgspec.json.encode(body())
+        kept = made[kind] = version, Reply(HTTPStatus.OK, _JSON, data, ((b"etag", tag.encode()),), _REVALIDATED)
+    return kept[1]
 
 
-def unchanged(tag: str) -> Response:
-    """The 304 response to a client that has the state of `tag`."""
-    return Response(status_code=HTTPStatus.NOT_MODIFIED, headers={**_REVALIDATED, "ETag": tag})
+def unchanged(tag: str) -> Reply:
+    """The 304 reply to a client that has the state of `tag`."""
+    return Reply(HTTPStatus.NOT_MODIFIED, b"", b"", ((b"etag", tag.encode()),), _REVALIDATED)
+
+
+def _tag_of(page: Page) -> str:
+    """A tag belongs to one URL, so the position is enough; but a period ends without a change in the store."""
+    period = "" if page.slot is None else f":{page.slot}"
+    return f'"{page.epoch}:{page.offset}{period}"'
+
+
+def _names(known: str, tag: str) -> bool:
+    tags = {part.strip().removeprefix("W/") for part in known.split(",")}
+    return tag in tags or "*" in tags

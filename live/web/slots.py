@@ -58,12 +58,12 @@ async def list_slots(request: Request) -> Response:
         top = await live.top_slots.of(ledger.reader)
         if limit == DEFAULT_SLOTS:
             return encoded_response(live.encoded.of(top, lambda: _list_of(board, top, limit)))
-        return json_response(request, _list_of(board, top, limit), None)
+        return json_response(_list_of(board, top, limit))
     if len(members) > MAX_MEMBERS or len(members) * limit > _MAX_VALUES:
         raise ProblemError(
             "parameter_invalid", f"give `key` 1 to {MAX_MEMBERS} times, and at most {_MAX_VALUES // limit} times here"
         )
-    return json_response(request, _list_of(board, await read_slots(ledger.state, members, limit), limit), None)
+    return json_response(_list_of(board, await read_slots(ledger.state, members, limit), limit))
 
 
 async def get_slots(request: Request) -> Response:
@@ -73,7 +73,7 @@ async def get_slots(request: Request) -> Response:
     found = await read_slots(ledger.state, [request.path_params["key"]], limit)
     if not found.values or not any(value is not None for value in found.values[0] or ()):
         raise ProblemError("record_not_found", f"the member has no events in the newest {limit} slots of the window")
-    return json_response(request, _list_of(ledger.state.board, found, limit), None)
+    return json_response(_list_of(ledger.state.board, found, limit))
 
 
 def _list_of(board: Board, found: SlotValues, limit: int) -> SlotList:

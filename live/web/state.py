@@ -23,6 +23,7 @@ from live.protocols.viewer_reaper import ViewerReaper
 from live.settings import Settings
 from live.store.board.baseline import Baselines
 from live.store.board.ledger import Ledger
+from live.store.board.shared_pages import SharedPages
 from live.store.board.slots import TopSlots
 from live.store.connection.client import Store
 from live.store.connection.loss import LossWatch
@@ -50,6 +51,7 @@ class Live(msgspec.Struct, frozen=True):
     reaper: ViewerReaper
     presence: Presence
     losses: LossWatch
+    reads: SharedPages
     top_slots: TopSlots
     baselines: Baselines
     encoded: EncodedBodies

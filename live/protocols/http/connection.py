@@ -1,8 +1,8 @@
 """One HTTP connection: connects the parts that read requests, queue them, answer them and end the connection.
 
-`RequestReader` reads the requests and `Pipeline` holds them in order. `POST /v1/events` takes the short path
-(`hot_post`); every other request goes to the ASGI application (`app_requests`). Both give the same answers, byte for
-byte. A request for a WebSocket takes the connection over (`upgrade`).
+`RequestReader` reads the requests and `Pipeline` holds them in order. `POST /v1/events` takes a short path
+(`hot_post`), and so do plain reads (`hot_get`); every other request goes to the ASGI application (`app_requests`). All
+give the same answers, byte for byte. A request for a WebSocket takes the connection over (`upgrade`).
 """
 
 import asyncio
@@ -20,6 +20,7 @@ from live.protocols.connection_limits import SMALL, Place, too_many_connections
 from live.protocols.http.app_requests import AppRequest
 from live.protocols.http.closing import close_gently
 from live.protocols.http.flow import Flow
+from live.protocols.http.hot_get import Get
 from live.protocols.http.hot_post import Post, is_short
 from live.protocols.http.peer import Peer, held_by_kernel
 from live.protocols.http.pipeline import Pipeline, Refusal
@@ -176,6 +177,11 @@ class HttpProtocol(asyncio.Protocol):
             if not head.has_body:
                 self._request_complete()
                 post.end()
+        elif head.method == b"GET" and not head.has_body and (read := shared.reads.find(head, self.peer)) is not None:
+            get = Get(self, read, keep_alive=keep_alive)
+            if pipeline.add(get, has_body=False):
+                get.begin()
+            self._request_complete()
         else:
             request = AppRequest(self, self._app, head, self._client_of(head), self._app_state.copy())
             request.keep_alive = keep_alive

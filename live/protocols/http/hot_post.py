@@ -3,13 +3,14 @@
 import asyncio
 from collections.abc import Sequence
 from functools import partial
-from typing import Final, Protocol, cast
+from typing import Final, cast
 
 from live.domain.event import Entry
 from live.ingest.bodies import too_large
 from live.ingest.committer import Committed
 from live.ingest.intake import Head
 from live.ingest.replies import Reply, problem_reply
+from live.protocols.http.hot_get import Answering
 from live.protocols.http.peer import Peer
 from live.protocols.http.requests import RequestHead
 from live.protocols.http.shared import Shared
@@ -17,13 +18,6 @@ from live.settings import Settings
 
 _PATH: Final = b"/v1/events"
 _NOT_JUDGED: Final = cast("Head", None)
-
-
-class Answering(Protocol):
-    """The connection of an exchange; it sends replies in the order of their requests."""
-
-    def send_replies(self) -> None:
-        """Send every reply that is due."""
 
 
 class Post:

@@ -7,6 +7,7 @@ from live.auth.client import ClientResolver
 from live.auth.rate_limiter import RateLimiter
 from live.ingest.intake import Intake
 from live.protocols.connection_limits import ConnectionLimits
+from live.protocols.http.hot_get import Reads
 from live.protocols.viewer_reaper import ViewerReaper
 from live.settings import Settings
 
@@ -21,3 +22,4 @@ class Parts(NamedTuple):
     intake: Intake
     limits: ConnectionLimits
     reaper: ViewerReaper
+    reads: Reads

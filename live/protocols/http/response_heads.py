@@ -6,7 +6,7 @@ from typing import Final
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE
 from uvicorn.server import ServerState
 
-from live.ingest.replies import POLICY_HEADER, SECURITY_HEADERS, Reply, fixed_headers
+from live.ingest.replies import POLICY_HEADER, SECURITY_HEADERS, Reply
 
 
 class ResponseHeads:
@@ -15,7 +15,7 @@ class ResponseHeads:
     def __init__(self, state: ServerState) -> None:
         self._state = state
         self._default: list[tuple[bytes, bytes]] = []
-        self._known: dict[tuple[int, bytes], bytes] = {}
+        self._known: dict[tuple[int, bytes, bytes], bytes] = {}
         self._last_reply: Reply | None = None
         self._last_bytes = b""
 
@@ -32,11 +32,14 @@ class ResponseHeads:
         return self._last_bytes
 
     def _make(self, reply: Reply, end: bytes) -> bytes:
-        fixed = self._known.get((reply.status, reply.media_type))
+        kind = (reply.status, reply.media_type, reply.cache)
+        fixed = self._known.get(kind)
         if fixed is None:
-            fields = _lines((*self._default, *fixed_headers(reply.media_type)))
-            fixed = self._known[reply.status, reply.media_type] = STATUS_LINE[reply.status] + fields
+            fields = _lines((*self._default, *reply.fixed_headers))
+            fixed = self._known[kind] = STATUS_LINE[reply.status] + fields
         extra = _lines(reply.extra) if reply.extra else b""
+        if not reply.media_type:
+            return fixed + extra + end
         return b"%b%bcontent-length: %d\r\n%b%b" % (fixed, extra, len(reply.body), end, reply.body)
 
 

@@ -9,6 +9,7 @@ from live.auth.rate_limiter import RateLimiter
 from live.ingest.intake import Intake
 from live.protocols.connection_limits import ConnectionLimits
 from live.protocols.http.head_cache import HeadCache
+from live.protocols.http.hot_get import Reads
 from live.protocols.http.parts import Parts
 from live.protocols.http.response_heads import ResponseHeads
 from live.protocols.http.upgrade import Upgrades
@@ -26,6 +27,7 @@ class Shared(NamedTuple):
     heads: ResponseHeads
     head_cache: HeadCache
     upgrades: Upgrades
+    reads: Reads
     root_path: bytes
 
     @classmethod
@@ -42,6 +44,7 @@ class Shared(NamedTuple):
             heads=ResponseHeads(server_state),
             head_cache=HeadCache(parts.intake, parts.authenticator, parts.clients),
             upgrades=Upgrades(parts, server_state),
+            reads=parts.reads,
             root_path=parts.settings.root_path.encode(),
         )
         return shared

@@ -43,6 +43,7 @@ class ReadRequest(msgspec.Struct, kw_only=True, omit_defaults=True):
         name: `after`, `before`: together with `number` a position, whose record need not exist any more; `around`: a
             member.
         limit: the most records to read; `around` does not use it.
+        epoch, offset: the position that the caller has read already. If the board is still there, nothing is read.
     """
 
     clock: PlannedClock | None = None
@@ -52,6 +53,8 @@ class ReadRequest(msgspec.Struct, kw_only=True, omit_defaults=True):
     number: int
     name: Text
     limit: int
+    epoch: str | None = None
+    offset: int | None = None
 
 
 class LookupRequest(msgspec.Struct, kw_only=True, omit_defaults=True):

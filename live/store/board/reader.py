@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Final, Literal, TypeVar
+from typing import Any, Final, Literal, NamedTuple, TypeVar
 
 import msgspec
 
@@ -18,11 +18,32 @@ from live.store.connection.scripts import Script, text
 
 _MOST_WORK: Final = 1500  # records in one call, which blocks the store for a millisecond or two
 _WORK: Final = 20  # to find a member costs as much as to read so many records
+_UNCHANGED: Final = 2  # words of the reply if the board is at the known position
 _AT_ONCE: Final = 2  # calls in flight, so that the store need not wait for us; more would delay other clients
 
 Mode = Literal["rank", "after", "before", "around", "score"]
 Wanted = tuple[str, int]  # a member, and how many neighbours on each side
 _R = TypeVar("_R", bound=msgspec.Struct)
+
+
+class Selection(NamedTuple):
+    """Consecutive records of a ranking; `mode`, `number`, `name` and `limit` are those of `ReadRequest`.
+
+    `period` is the start of a period, on a board with a ranking for each period; None for the current one.
+    """
+
+    mode: Mode
+    number: int
+    name: str | bytes
+    limit: int
+    period: int | None = None
+
+
+class Reading(NamedTuple):
+    """A page, and the definition of the board by which it was read."""
+
+    board: Board
+    page: Page
 
 
 class Question(msgspec.Struct, frozen=True):
@@ -46,8 +67,9 @@ class Question(msgspec.Struct, frozen=True):
     suffix: str
     view: View
 
-    def read(self, mode: Mode, number: int, name: str | bytes, limit: int) -> ReadRequest:
-        """A request for consecutive records."""
+    def read(self, selection: Selection, known: Page | None = None) -> ReadRequest:
+        """A request for consecutive records, unless the board is still at the position of a page."""
+        mode, number, name, limit, _ = selection
         return ReadRequest(
             clock=self.clock,
             suffix=self.suffix,
@@ -56,7 +78,13 @@ class Question(msgspec.Struct, frozen=True):
             number=number,
             name=name if isinstance(name, str) else text(name),
             limit=limit,
+            epoch=None if known is None else known.epoch,
+            offset=None if known is None else known.offset,
         )
+
+    def fits(self, held: Reading) -> bool:
+        """Whether an earlier reading has the definition and the period of this question."""
+        return held.board is self.board and held.page.slot == (self.slot if self.board.window.tables else None)
 
     def look_up(self, wanted: Sequence[Wanted]) -> LookupRequest:
         """A request for the records of members."""
@@ -112,10 +140,10 @@ class BoardReader:
             EpochLostError: the store lost the board.
         """
         if after is not None:
-            return await self._read("after", after[0], after[1], limit, period)
+            return await self._page(Selection("after", *after, limit, period))
         if before is not None:
-            return await self._read("before", before[0], before[1], limit, period)
-        return await self._read("rank", start, "", limit, period)
+            return await self._page(Selection("before", *before, limit, period))
+        return await self._page(Selection("rank", start, "", limit, period))
 
     async def find(self, member: str, around: int, *, period: int | None = None) -> Page | None:
         """Read a member's record with `around` neighbours on each side; None when the member is not on the board.
@@ -124,7 +152,7 @@ class BoardReader:
             StoreUnavailableError: the store is unavailable.
             EpochLostError: the store lost the board.
         """
-        page = await self._read("around", around, member, 0, period)
+        page = await self._page(Selection("around", around, member, 0, period))
         return page if page.records else None
 
     async def read_score(self, score: int, limit: int, *, period: int | None = None) -> Page:
@@ -134,7 +162,7 @@ class BoardReader:
             StoreUnavailableError: the store is unavailable.
             EpochLostError: the store lost the board.
         """
-        return await self._read("score", score, "", limit, period)
+        return await self._page(Selection("score", score, "", limit, period))
 
     async def current(self) -> int | None:
         """The start of the newest period; None before the first event of an event clock.
@@ -221,12 +249,24 @@ class BoardReader:
         state.see(reply[1], known)
         return True
 
-    async def _read(self, mode: Mode, number: int, name: str | bytes, limit: int, period: int | None) -> Page:
-        def request(question: Question) -> ReadRequest:
-            return question.read(mode, number, name, limit)
+    async def select(self, selection: Selection, held: Reading | None = None) -> Reading:
+        """Read a selection. Returns `held`, an earlier reading of it, if the board is still at that position.
 
-        reply, question = await self._ask(self.state.scripts.read, request, period)
-        return page_of(reply, question.board, question.slot)
+        Raises:
+            StoreUnavailableError: the store is unavailable.
+            EpochLostError: the store lost the board.
+        """
+
+        def request(question: Question) -> ReadRequest:
+            return question.read(selection, held.page if held is not None and question.fits(held) else None)
+
+        reply, question = await self._ask(self.state.scripts.read, request, selection.period)
+        if held is not None and len(reply) == _UNCHANGED:
+            return held
+        return Reading(question.board, page_of(reply, question.board, question.slot))
+
+    async def _page(self, selection: Selection) -> Page:
+        return (await self.select(selection)).page
 
     async def _places(self, wanted: Sequence[Wanted], period: int | None = None) -> list[Spot]:
         """The records of members, read in one call."""
@@ -273,7 +313,7 @@ async def read_tops(client: Store, wanted: Sequence[tuple[BoardReader, int]]) ->
     commands = [
         (
             board.state.keys.meta,
-            board.state.scripts.read.command(question.keys, question.read("rank", 0, "", size)),
+            board.state.scripts.read.command(question.keys, question.read(Selection("rank", 0, "", size))),
         )
         for (board, size), question in zip(wanted, questions, strict=True)
     ]

@@ -9,6 +9,7 @@
 -- Returns {epoch, offset, rank_count, total, start, rank, {name, score, ...}, {JSON, ...}, described} — epoch is '' for
 --         no board; total is a number, or a number, '+' and another one in units of 2^40; start is '' when the member
 --         is not on the board; rank belongs to the first record; described is the number of members with metadata
+--         {epoch, offset} — the board is at the position that the caller knows
 --         {'replan', newest, now, latest} — the caller is wrong about the board's clock
 local request = cmsgpack.unpack(ARGV[1])
 local ranking, reached, levels, meta, metadata = unpack(KEYS)
@@ -18,6 +19,7 @@ local ranking, reached, levels, meta, metadata = unpack(KEYS)
 --@include standing
 local head, refusal = stand()
 if refusal then return refusal end
+if request.epoch == head.epoch and request.offset == tonumber(head.offset) then return {head.epoch, head.offset} end
 local mode, limit, count = request.mode, request.limit, head.count
 local registered = view.described and redis.call('HLEN', metadata) or 0
 local reply = {head.epoch, head.offset, digits(count), head.total, '', '', {}, {}, registered}

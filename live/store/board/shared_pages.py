@@ -1,0 +1,153 @@
+"""Reads that concurrent requests share, and that are skipped while a board stays at the same position."""
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Hashable
+from functools import partial
+from typing import Any, Final, NamedTuple, TypeAlias
+
+from live.store.board.reader import BoardReader, Reading, Selection
+from live.store.registry.presence import Presence
+
+_MOST_RECORDS: Final = 50_000  # in all readings that are held; about 20 MB
+_FIRST: Final = Selection("rank", 0, "", 1)
+_WATCHED: Final = "watched"
+_COST: Final = 20  # a reading without records costs as much memory as so many records
+
+Call: TypeAlias = Callable[[], Awaitable[Any]]
+Told: TypeAlias = Callable[[Any], None]
+
+
+class SharedCalls:
+    """Calls that concurrent callers share.
+
+    A call answers only the callers that came before it began, so each of them sees everything that it knew of then.
+    While a call is in progress, newcomers wait for the next one, which they share.
+    """
+
+    def __init__(self) -> None:
+        self._waiting: dict[Hashable, list[Told]] = {}  # for the next call
+        self._calling: dict[Hashable, asyncio.Task[None]] = {}
+
+    def join(self, key: Hashable, call: Call, told: Told) -> None:
+        """Pass the result, or the error, of the next call with a key to `told`, which must not raise."""
+        self._waiting.setdefault(key, []).append(told)
+        if key not in self._calling:
+            self._calling[key] = asyncio.create_task(self._run(key, call))
+
+    async def call(self, key: Hashable, call: Call) -> Any:  # noqa: ANN401 - whatever `call` returns
+        """The result of the next call with a key. Raises as `call`."""
+        future = asyncio.get_running_loop().create_future()
+        self.join(key, call, partial(_settle, future))
+        return await future
+
+    async def _run(self, key: Hashable, call: Call) -> None:
+        """Call until no caller waits."""
+        try:
+            while key in self._waiting:
+                await asyncio.sleep(0)  # requests that have already arrived share the call too
+                callers = self._waiting.pop(key)
+                result: Any
+                try:
+                    result = await call()
+                except Exception as error:  # noqa: BLE001 - every caller learns of it
+                    result = error
+                for told in callers:
+                    told(result)
+        finally:
+            del self._calling[key]
+
+
+def _settle(future: asyncio.Future[Any], result: Any) -> None:  # noqa: ANN401 - any result
+    if future.done():
+        return  # the caller has left
+    if isinstance(result, Exception):
+        future.set_exception(result)
+    else:
+        future.set_result(result)
+
+
+class Watched(NamedTuple):
+    """A reading, and the number of viewers that the board had in all processes."""
+
+    reading: Reading
+    viewers: int
+
+
+class SharedPages:
+    """The reads of all boards of a process. It holds the last reading of each selection, within a limit."""
+
+    def __init__(self, presence: Presence) -> None:
+        self._presence = presence
+        self._calls = SharedCalls()
+        self._held: OrderedDict[tuple[BoardReader, Selection], Reading] = OrderedDict()
+        self._size = 0
+
+    async def read(self, reader: BoardReader, selection: Selection) -> Reading:
+        """Read a selection, as `BoardReader.select`. The page is the same object while the board does not change.
+
+        Raises:
+            StoreUnavailableError: the store is unavailable.
+            EpochLostError: the store lost the board.
+        """
+        reading: Reading = await self._calls.call((reader, selection), partial(self._select, reader, selection))
+        return reading
+
+    async def watch(self, reader: BoardReader, selection: Selection) -> Watched:
+        """Read a selection, and the number of viewers of the board.
+
+        Raises:
+            StoreUnavailableError: the store is unavailable.
+            EpochLostError: the store lost the board.
+        """
+        watched: Watched = await self._calls.call(
+            (reader, selection, _WATCHED), partial(self._watch, reader, selection)
+        )
+        return watched
+
+    def watch_soon(
+        self, reader: BoardReader, selection: Selection, told: Callable[[Watched | Exception], None]
+    ) -> None:
+        """The same without a task for each caller: pass the result, or the error, to `told`."""
+        self._calls.join((reader, selection, _WATCHED), partial(self._watch, reader, selection), told)
+
+    def read_soon(self, reader: BoardReader, selection: Selection, told: Callable[[Reading | Exception], None]) -> None:
+        """As `watch_soon`, without the viewers."""
+        self._calls.join((reader, selection), partial(self._select, reader, selection), told)
+
+    async def newest(self, reader: BoardReader) -> int | None:
+        """The start of the newest period; None before the first event of an event clock.
+
+        Raises:
+            StoreUnavailableError: the store is unavailable.
+            EpochLostError: the store lost the board.
+        """
+        return (await self.read(reader, _FIRST)).page.slot
+
+    async def _watch(self, reader: BoardReader, selection: Selection) -> Watched:
+        reading, viewers = await asyncio.gather(
+            self._select(reader, selection), self._presence.count(reader.state.board.id)
+        )
+        return Watched(reading, viewers)
+
+    async def _select(self, reader: BoardReader, selection: Selection) -> Reading:
+        key = (reader, selection)
+        held = self._held.get(key)
+        await reader.state.use()
+        reading = await reader.select(selection, held)
+        if self._held.get(key) is not reading:
+            self._hold(key, reading)
+        self._held.move_to_end(key)
+        return reading
+
+    def _hold(self, key: tuple[BoardReader, Selection], reading: Reading) -> None:
+        """Hold a reading instead of the last one, and drop what was not used for longest."""
+        before = self._held.pop(key, None)
+        self._size += _size_of(reading) - (0 if before is None else _size_of(before))
+        self._held[key] = reading
+        while self._size > _MOST_RECORDS:
+            self._size -= _size_of(self._held.popitem(last=False)[1])
+
+
+def _size_of(reading: Reading) -> int:
+    return _COST + len(reading.page.records)

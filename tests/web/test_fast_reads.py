@@ -1,0 +1,252 @@
+"""Plain reads take a short path: it gives the same answers as the routes, byte for byte."""
+
+import asyncio
+import random
+import re
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any, NamedTuple
+
+import httpx
+import pytest
+import pytest_asyncio
+
+from live.domain.board_file import parse_boards
+from live.metrics import REGISTRY
+from live.web.fast_reads import FastReads
+from tests.harness.mutation import must_be_caught, replaced
+from tests.harness.producer import post
+from tests.harness.server import run_server
+from tests.harness.settings import fresh_settings
+from tests.harness.store import StoreProcess
+from tests.harness.wire import CLOSE, connected, request
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+BOARDS = """
+[[board]]
+id = "posts"
+[[board]]
+id = "dense"
+ranks = "dense"
+source = ["score"]
+[[board]]
+id = "weeks"
+source = ["visit"]
+clock = "event"
+window = { calendar = "week", keep = 3 }
+[[board]]
+id = "contest"
+source = ["vote"]
+window = "forever"
+votes = { per_key = 1, per_actor = 4, registered = true }
+[[board]]
+id = "empty"
+source = ["nothing"]
+"""
+FRIEND = "https://friend.example"
+IDS = ["posts", "dense", "weeks", "contest", "empty", "none", "po%73ts", "POSTS", "", "a%2Fb", "%ff", "posts%00"]
+PATHS = [
+    "", "/", "/records", "/records/", "/records/a", "/records/none", "/records/%61", "/records/a%2Fslots",
+    "/records/a/slots", "/records/x/slots/", "/records/Ada", "/records/Bo", "/records/%C3%A4", "/records/%ff",
+    "/records/a/b", "/records//", "//records/a", "/slots", "/live", "/stream/x", "/nothing", "/recordsa",
+]  # fmt: skip
+QUERIES = [
+    "", "limit=1", "limit=3", "limit=1000", "limit=0", "limit=1001", "limit=x", "limit=", "limit", "limit=%31",
+    "%6cimit=2",     "limit=1&limit=2", "start=2", "start=2&limit=2", "start=-1", "start=1e3", "score=2",
+    "score=-2&limit=3", "score=x",
+    "period=current", "period=previous", "period=2026-W02", "period=2026-W03&limit=1", "period=1999-W01", "period=x",
+    "cursor=x", "cursor=", "around=0", "around=2", "around=101", "around=x", "key=a", "wait=1ms", "wait=0", "wait=x",
+    "wait=1ms&start=1", "lmit=1", "&", "limit=2&", "a=b&c=d", "limit=+5", "around=1&period=previous", "epoch=1",
+]  # fmt: skip
+FIELDS: list[tuple[tuple[str, str], ...]] = [
+    (), (), (),
+    (("If-None-Match", "*"),),
+    (("If-None-Match", "none"), ("If-None-Match", "*")),
+    (("If-None-Match", ""),),
+    (("If-None-Match", 'W/"x", *'),),
+    (("Origin", FRIEND),),
+    (("Origin", "https://evil.example"),),
+    (("Origin", FRIEND), ("Origin", "https://evil.example")),
+    (("X-Forwarded-For", "1.2.3.4"),),
+    (("X-Forwarded-For", "1.2.3.4"), ("Forwarded", "for=1.2.3.4")),
+    (("Accept-Encoding", "gzip"),),
+    (("Content-Length", "0"),),
+    (("Authorization", "Bearer x.y"),),
+]  # fmt: skip
+
+
+class Both(NamedTuple):
+    """A server with the short path and one without, on the same boards."""
+
+    ours: str
+    plain: str
+
+    async def same(self, *sent: bytes) -> bytes:
+        """What both answer to requests of which the last one ends the connection."""
+        ours, plain = [await answered(url, b"".join(sent)) for url in self]
+        assert ours == plain
+        return ours
+
+
+async def answered(url: str, sent: bytes) -> bytes:
+    """Everything until the server closes, without dates, and with the header fields in order."""
+    async with connected(url) as wire:
+        await wire.send(sent)
+        text = await wire.rest()
+    return re.sub(rb"(HTTP/1\.1 \d\d\d[^\r]*\r\n)((?:[\w-]+: [^\r]*\r\n)*)", _in_order, text)
+
+
+def _in_order(head: re.Match[bytes]) -> bytes:
+    return head[1] + b"".join(sorted(head[2].splitlines(keepends=True)))
+
+
+async def fill(client: httpx.AsyncClient) -> None:
+    """Events on every board."""
+    await post(client, *({"key": key, "amount": place} for place, key in enumerate("zyxaéb", 1)))
+    await post(client, *({"key": key, "type": "score", "amount": 3, "metadata": {"x": 1}} for key in "abc"))
+    days = ("2026-01-05", "2026-01-12", "2026-01-13")
+    await post(client, *({"key": key, "type": "visit", "time": f"{day}T12:00:00Z"} for day in days for key in "ab"))
+    for name in ("Ada", "Bo"):
+        assert (await client.put(f"/v1/boards/contest/records/{name}", json={"song": name})).status_code == 201
+    await post(client, {"key": "Ada", "type": "vote", "actor": "me"})
+
+
+@asynccontextmanager
+async def both_servers(store: str, **changes: Any) -> AsyncIterator[Both]:
+    """Both servers, filled."""
+    settings = fresh_settings(store, anonymous_admin=True, **changes)
+    boards = parse_boards(BOARDS)
+    async with (
+        run_server(settings, boards) as ours,
+        run_server(settings, boards, plain=True) as plain,
+        httpx.AsyncClient(base_url=ours) as client,
+    ):
+        await fill(client)
+        yield Both(ours, plain)
+
+
+@pytest_asyncio.fixture(loop_scope="module", scope="module", params=[(), (FRIEND,)], ids=["own", "friend"])
+async def both(request: pytest.FixtureRequest, valkey_url: str) -> AsyncIterator[Both]:
+    """Without, and with, an allowed origin."""
+    async with both_servers(valkey_url, allowed_origins=request.param) as servers:
+        yield servers
+
+
+def read(target: str, *fields: tuple[str, str], method: str = "GET") -> bytes:
+    """A read that ends its connection."""
+    return request(method, target, *fields, CLOSE)
+
+
+@pytest.mark.parametrize("query", QUERIES)
+async def test_both_paths_answer_every_query_alike(both: Both, query: str) -> None:
+    """On every kind of board, for a page and for a record."""
+    for board in ("posts", "dense", "weeks", "contest", "empty", "none"):
+        for path in ("", "/records/a", "/records/Bo"):
+            await both.same(read(f"/v1/boards/{board}{path}?{query}"))
+
+
+@pytest.mark.parametrize("path", PATHS)
+async def test_both_paths_answer_every_target_alike(both: Both, path: str) -> None:
+    """Also those that look like a board or a record and are none."""
+    for board in IDS:
+        await both.same(read(f"/v1/boards/{board}{path}"))
+    await both.same(read(f"http://x/v1/boards/posts{path}?limit=2"))
+    await both.same(read(f"/v1/%62oards/posts{path}"))
+
+
+@pytest.mark.parametrize("fields", FIELDS)
+async def test_both_paths_answer_all_header_fields_alike(both: Both, fields: tuple[tuple[str, str], ...]) -> None:
+    """Conditional requests, origins, proxies, and hosts that are not ours."""
+    for target in ("posts", "weeks?period=previous", "none", "posts/records/a"):
+        for method in ("GET", "HEAD", "POST", "OPTIONS"):
+            sent = read(f"/v1/boards/{target}", *fields, method=method)
+            await both.same(sent)
+            await both.same(sent.replace(b"Host: x", b"Host: evil.example"))
+
+
+@pytest.mark.parametrize("seed", range(20))
+async def test_both_paths_answer_pipelined_requests_alike(both: Both, seed: int) -> None:
+    """Of any kind, and again and again, so that remembered heads change nothing."""
+    chosen = random.Random(seed)
+    sent = []
+    for _ in range(40):
+        target = f"/v1/boards/{chosen.choice(IDS[:7])}{chosen.choice(PATHS)}?{chosen.choice(QUERIES)}"
+        sent.append(request("GET", target, *chosen.choice(FIELDS)))
+    for _ in range(2):
+        await both.same(*sent, read("/v1/boards/posts"))
+
+
+async def test_both_paths_walk_a_board_alike(both: Both) -> None:
+    """With the cursors and the tags of each other."""
+    for board in ("posts", "weeks?period=previous", "dense"):
+        url: str | None = f"/v1/boards/{board}{'&' if '?' in board else '?'}limit=1"
+        while url is not None:
+            answer = await both.same(read(url))
+            tag = re.search(rb"etag: (.*)\r", answer)
+            assert tag is not None
+            known = ("If-None-Match", tag[1].decode())
+            assert b" 304 " in await both.same(read(url, known))
+            assert b" 304 " in await both.same(read(url, ("If-None-Match", f'"x", W/{tag[1].decode()}')))
+            following = re.search(rb'"next_cursor":"(.*?)"', answer)
+            url = f"/v1/boards/{board.partition('?')[0]}?limit=1&cursor={following[1].decode()}" if following else None
+
+
+async def test_a_pipelined_read_sees_the_event_before_it(both: Both) -> None:
+    """The read begins when the earlier requests are answered."""
+    for url in both:
+        async with connected(url) as wire:
+            for number in range(1, 20):
+                body = b'{"key":"pipelined","type":"score","amount":1}'
+                sent = request("POST", "/v1/events", ("Content-Type", "application/json"),
+                               ("Content-Length", str(len(body))), body=body)  # fmt: skip
+                await wire.send(sent + request("GET", "/v1/boards/dense/records/pipelined"))
+                answer = (await wire.answers(2))[1]
+                expected = number + (19 if url == both.plain else 0)
+                assert b'"score":%d,' % expected in answer
+
+
+async def test_refused_reads_are_counted_once(both: Both) -> None:
+    """In the same metric."""
+
+    def counted() -> float:
+        return REGISTRY.get_sample_value("live_problems_total", {"code": "record_not_found"}) or 0
+
+    for url in both:
+        before = counted()
+        assert b" 404 " in await answered(url, read("/v1/boards/posts/records/none"))
+        assert counted() == before + 1
+
+
+async def test_both_paths_answer_without_a_store_alike(own_store: StoreProcess) -> None:
+    """503, and pages again once it is back."""
+    async with both_servers(own_store.url) as both:
+        own_store.kill()
+        targets = ("/v1/boards/posts", "/v1/boards/posts/records/a", "/v1/boards/weeks?period=previous")
+        for target in targets:
+            assert b" 503 " in await both.same(read(target))
+        own_store.start()
+        for target in targets:
+            assert b" 200 " in await both.same(read(target))
+
+
+async def test_the_short_path_is_taken(both: Both) -> None:
+    """A mutant of it answers plain reads wrongly, and these tests notice."""
+    right = FastReads._permitted
+
+    def wrong(self: FastReads, plain: Any, reply: Any) -> Any:
+        answer = right(self, plain, reply)
+        return type(answer)(answer.status, answer.media_type, answer.body, answer.extra, b"max-age=1")
+
+    with replaced(FastReads, "_permitted", wrong):
+        for target in ("/v1/boards/posts?limit=3", "/v1/boards/posts/records/a", "/v1/boards/weeks?period=previous"):
+            with must_be_caught(target):
+                await both.same(read(target))
+
+
+async def test_many_clients_read_at_once(both: Both) -> None:
+    """Each gets an answer of its own kind."""
+    async with httpx.AsyncClient(base_url=both.ours) as client:
+        pages = await asyncio.gather(*(client.get(f"/v1/boards/posts?limit={1 + number % 5}") for number in range(60)))
+        for number, page in enumerate(pages):
+            assert len(page.json()["records"]) == 1 + number % 5
