@@ -7,6 +7,7 @@ import { grouped, nameWords, periodWords, placeWords, TableView } from "./client
 import { speakAsPage } from "./speech.js";
 import { StatusView } from "./status.js";
 import { startTools } from "./tools.js";
+import { Trends } from "./trends.js";
 
 const RANK_REST = 5_000; // milliseconds that one's own rank has to stay before it is told
 
@@ -20,7 +21,7 @@ class BoardView {
    * @param {Announcer} announcer
    */
   constructor(section, announcer) {
-    const { board = "", root = "", limit, place, tail = "" } = section.dataset;
+    const { board = "", root = "", limit, place, records, tail = "" } = section.dataset;
     const part = (/** @type {string} */ name) => document.getElementById(name + tail);
     this.announcer = announcer;
     this.parts = {
@@ -36,8 +37,12 @@ class BoardView {
       fields,
       bars: "bars" in table.dataset,
       gaps: !this.packed,
+      trends: "trends" in table.dataset,
+      own: place,
+      link: records && ((key) => recordAddress(records, key)),
       onDraw: () => this.#showSums(),
     });
+    this.trends = new Trends(this.board, this.table, `${root}v1/boards/${board}`, part("since"));
     const status = /** @type {HTMLElement} */ (part("connection"));
     this.status = new StatusView(this.board, section, {
       status,
@@ -46,6 +51,7 @@ class BoardView {
     });
     this.board.on("state", () => this.status.show());
     this.board.on("change", (snapshot) => {
+      this.trends.compare();
       if (snapshot.epoch !== null) this.table.show(snapshot.records);
       if (this.board.paused) this.status.show();
       else this.#tell(snapshot);
@@ -96,6 +102,17 @@ class BoardView {
     clearTimeout(this.#rankTimer);
     this.#rankTimer = setTimeout(() => this.announcer.say(say("place", { place: words })), RANK_REST);
   }
+}
+
+/**
+ * The address of the page of a record; none for members that a browser would take for a part of the path.
+ *
+ * @param {string} records the address of the pages of all records
+ * @param {string} key
+ */
+function recordAddress(records, key) {
+  const [path, query] = records.split("?");
+  return key === "." || key === ".." ? null : path + encodeURIComponent(key) + (query ? `?${query}` : "");
 }
 
 /**

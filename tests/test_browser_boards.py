@@ -2,6 +2,7 @@
 
 import json
 import random
+import re
 
 import msgspec
 import pytest
@@ -9,7 +10,7 @@ import pytest
 from live.domain.board_file import parse_boards
 from live.domain.ranking import Record
 from live.web.language import languages
-from live.web.words import bar_width, gap_words, metadata_words, name_words
+from live.web.words import bar_width, gap_words, metadata_words, move_words, name_words, short, trend_points
 from tests.harness.boards import rolling_board
 from tests.harness.browser import CHROMIUM, PATIENCE, board_in_browser, until_first, until_live
 from tests.harness.producer import post
@@ -73,7 +74,8 @@ async def test_fields_and_metadata_move(valkey_url: str) -> None:
 
 
 def page_words(html: str) -> str:
-    """Markup without what only the script leaves in it, and without space between the rows."""
+    """Markup without what only the script leaves in it, what a baseline adds, and space between the rows."""
+    html = re.sub(r' data-moved?="[^"]*"', "", html)
     return "".join(html.replace(' style=""', "").replace(' style="z-index: 1;"', "").split())
 
 
@@ -105,7 +107,7 @@ async def test_the_script_says_metadata_as_the_server_does(valkey_url: str) -> N
 
 
 async def test_the_script_names_members_as_the_server_does(valkey_url: str) -> None:
-    """Names, gaps and bars, over random members and scores."""
+    """Names, gaps, bars, movement and sparklines, over random members and scores."""
     chance = random.Random(4)
     letters = [" ", "\u200d", "\u3164", "\u2800", "\u0301", "\U0001fae8", "😀", "a", "ש", "\u00ad", "\ue000", "\u034f"]
     names = ["".join(chance.choices(letters, k=chance.choice([1, 2, 5, 79, 80, 81, 200]))) for _ in range(300)]
@@ -114,11 +116,15 @@ async def test_the_script_names_members_as_the_server_does(valkey_url: str) -> N
         shown = await page.evaluate(
             """async ([names, scores]) => {
             const own = document.querySelector('script[type=module]').src;
-            const { barWidth, gapWords, nameWords } = await import(own.replace('board', 'client/words'));
+            const words = await import(own.replace('board', 'client/words'));
+            const { barWidth, gapWords, moveWords, nameWords, short, trendPoints } = words;
             const records = scores.map((score, i) => ({ score, rank: i + 1 }));
             return [names.map((name) => nameWords(name)),
                     records.map((record, i) => gapWords(record, records[i - 1])),
-                    scores.map((score, i) => barWidth(score, scores[(i * 7) % scores.length]))];
+                    scores.map((score, i) => barWidth(score, scores[(i * 7) % scores.length])),
+                    scores.map((score) => short(score)),
+                    scores.map((_, i) => moveWords(1 + (i * 7) % 50, i % 9 ? 1 + (i * 5) % 50 : undefined)),
+                    scores.map((_, i) => trendPoints(scores.slice(i, i + i % 30).map((n) => (n % 5 ? n : null))))];
         }""",
             [names, scores],
         )
@@ -127,6 +133,9 @@ async def test_the_script_names_members_as_the_server_does(valkey_url: str) -> N
         [name_words(ENGLISH, name) for name in names],
         [gap_words(ENGLISH, record, above) for record, above in zip(records, [None, *records[:-1]], strict=True)],
         [bar_width(score, scores[(place * 7) % len(scores)]) for place, score in enumerate(scores)],
+        [short(ENGLISH, score) for score in scores],
+        [list(move_words(ENGLISH, 1 + i * 7 % 50, 1 + i * 5 % 50 if i % 9 else None)) for i in range(len(scores))],
+        [trend_points([n if n % 5 else None for n in scores[i : i + i % 30]]) for i in range(len(scores))],
     ]
 
 

@@ -45,7 +45,7 @@ from live.web.cross_origin import CrossOrigin
 from live.web.fast_reads import FastReads
 from live.web.problems import answer_problem
 from live.web.rendering import make_templates
-from live.web.responses import EncodedBodies
+from live.web.responses import Derived
 from live.web.routes import routes_of
 from live.web.security import SecurityHeaders
 from live.web.state import Live, live_of
@@ -131,7 +131,8 @@ def make_parts(settings: Settings, all_boards: Boards, clients: ClientResolver) 
         reads=SharedPages(presence),
         top_slots=TopSlots(),
         baselines=Baselines(),
-        encoded=EncodedBodies(),
+        encoded=Derived(),
+        trend_lines=Derived(),
         templates=make_templates(settings.root_path),
     )
 

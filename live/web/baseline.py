@@ -36,7 +36,7 @@ async def get_baseline(request: Request) -> Response:
     board = ledger.state.board
     if baseline is None:
         return json_response(BaselineView(board.id, ledger.state.epoch or "", None, None, {}))
-    return encoded_response(live.encoded.of(baseline, lambda: _view_of(board, baseline)))
+    return encoded_response(live.encoded.of(baseline, lambda: msgspec.json.encode(_view_of(board, baseline))))
 
 
 def _view_of(board: Board, baseline: Baseline) -> BaselineView:

@@ -24,6 +24,7 @@ from live.web.rendering import MOST_SIDES, language_for, render
 from live.web.security import EMBED_POLICY
 from live.web.state import Live, live_of
 from live.web.surfaces import Surface, embed_of, overlay_of, page_of
+from live.web.trends import NO_TRENDS, Trends, trends_of
 from live.web.words import period_words, place_words
 
 log = structlog.get_logger()
@@ -57,6 +58,7 @@ class Shown(msgspec.Struct, frozen=True, kw_only=True):
     viewers: int | None
     key: str | None = None
     place: tuple[str, str] | None = None
+    trends: Trends = NO_TRENDS
 
 
 async def index(request: Request) -> Response:
@@ -154,6 +156,7 @@ async def _show(request: Request, ledger: Ledger, size: int) -> Shown:
         viewers=viewers,
         key=key,
         place=place,
+        trends=NO_TRENDS if period else await trends_of(live_of(request), ledger, page),
     )
 
 

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from functools import cache
 from http import HTTPStatus
 from typing import Final
-from urllib.parse import urlencode
+from urllib.parse import quote, urlencode
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from starlette.requests import Request
@@ -19,6 +19,7 @@ from live.web.surfaces import Surface
 
 MOST_SIDES: Final = 6  # boards beside each other on a page
 
+_PLAIN: Final = "!'()*"  # what ECMAScript's `encodeURIComponent` does not encode either
 _KEPT: Final = ("lang", "theme")  # what the links of a page keep of its query
 
 
@@ -44,9 +45,15 @@ def make_templates(root: str) -> Environment:
     environment.globals.update(
         root=root,
         address=lambda path: path,
+        record_path=record_path,
         static=lambda name: f"{root}/static/{static_version()}/{name}",
         languages=languages(),
         bar_width=words.bar_width,
+        clock_words=words.clock_words,
+        move_words=words.move_words,
+        score_fit=words.score_fit,
+        short=words.short,
+        trend_words=words.trend_words,
         gap_words=words.gap_words,
         name_words=words.name_words,
         moment_words=words.moment_words,
@@ -60,6 +67,11 @@ def make_templates(root: str) -> Environment:
 def sides(board: Board) -> str | None:
     """The path of the page that shows a union beside its parts; None without parts, or with too many."""
     return ",".join((board.id, *board.union)) if 0 < len(board.union) < MOST_SIDES else None
+
+
+def record_path(board: str, member: str) -> str | None:
+    """The path of the page of a record. None for members that a browser would take for a part of the path."""
+    return None if member in {".", ".."} else f"/boards/{board}/records/{quote(member, safe=_PLAIN)}"
 
 
 def language_for(request: Request) -> Language:

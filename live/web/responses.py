@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Hashable
 from http import HTTPStatus
-from typing import Final
+from typing import Final, Generic, TypeVar
 from weakref import WeakKeyDictionary
 
 import msgspec
@@ -13,6 +13,8 @@ from live.ingest.replies import Reply
 from live.web.problems import as_response
 
 NOT_STORED: Final = {"Cache-Control": "no-store"}  # for responses that only the sender of the request may see
+
+_T = TypeVar("_T")
 
 _REVALIDATED: Final = b"no-cache"  # clients may keep the response, but must ask whether it has changed
 _JSON: Final = b"application/json"
@@ -28,18 +30,18 @@ def encoded_response(body: bytes) -> Response:
     return as_response(Reply(HTTPStatus.OK, _JSON, body, cache=_REVALIDATED))
 
 
-class EncodedBodies:
-    """The JSON of structs that many requests share, each encoded once."""
+class Derived(Generic[_T]):
+    """What follows from structs that many requests share, made once for each struct."""
 
     def __init__(self) -> None:
-        self._bodies: WeakKeyDictionary[msgspec.Struct, bytes] = WeakKeyDictionary()
+        self._made: WeakKeyDictionary[msgspec.Struct, _T] = WeakKeyDictionary()
 
-    def of(self, shared: msgspec.Struct, view: Callable[[], object]) -> bytes:
-        """The encoded view of a struct. The struct must be compared by identity."""
-        body = self._bodies.get(shared)
-        if body is None:
-            body = self._bodies[shared] = msgspec.json.encode(view())
-        return body
+    def of(self, shared: msgspec.Struct, make: Callable[[], _T]) -> _T:
+        """What `make` made of a struct, now or before. The struct must be compared by identity."""
+        made = self._made.get(shared)
+        if made is None:
+            made = self._made[shared] = make()
+        return made
 
 
 def page_reply(known: str, page: Page, kind: Hashable, body: Callable[[], object], version: object = None) -> Reply:

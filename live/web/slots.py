@@ -57,7 +57,7 @@ async def list_slots(request: Request) -> Response:
             raise ProblemError("parameter_invalid", f"without `key`, `limit` must be from 1 to {TOP_SLOTS}")
         top = await live.top_slots.of(ledger.reader)
         if limit == DEFAULT_SLOTS:
-            return encoded_response(live.encoded.of(top, lambda: _list_of(board, top, limit)))
+            return encoded_response(live.encoded.of(top, lambda: msgspec.json.encode(_list_of(board, top, limit))))
         return json_response(_list_of(board, top, limit))
     if len(members) > MAX_MEMBERS or len(members) * limit > _MAX_VALUES:
         raise ProblemError(

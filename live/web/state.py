@@ -28,7 +28,7 @@ from live.store.board.slots import TopSlots
 from live.store.connection.client import Store
 from live.store.connection.loss import LossWatch
 from live.store.registry.presence import Presence
-from live.web.responses import EncodedBodies
+from live.web.responses import Derived
 
 _T = TypeVar("_T")
 
@@ -54,7 +54,8 @@ class Live(msgspec.Struct, frozen=True):
     reads: SharedPages
     top_slots: TopSlots
     baselines: Baselines
-    encoded: EncodedBodies
+    encoded: Derived[bytes]
+    trend_lines: Derived[Mapping[str, str]]
     templates: Environment
 
     @property

@@ -4,6 +4,7 @@ import json
 import math
 import re
 import unicodedata
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Final
@@ -26,6 +27,10 @@ _INVISIBLE: Final = frozenset("\u034f\u115f\u1160\u17b4\u17b5\u2800\u3164\uffa0"
 _MOST_MEMBERS: Final = 8
 _MOST_NAME: Final = 32
 _MOST_VALUE: Final = 40
+_LONG_GAP: Final = 10**6
+_LARGE: Final = 10**7  # a score from which on it is shortened where there is little room
+_HUGE: Final = 10**9  # … and everywhere
+_LEAST_POINTS: Final = 2
 _LEAST_PLAIN: Final = 1e-6  # in between, ECMAScript writes numbers without an exponent
 _MOST_PLAIN: Final = 1e21
 _INDEX: Final = re.compile(r"0|[1-9][0-9]{0,9}")
@@ -50,8 +55,8 @@ def window_words(language: Language, window: Window, period: str | None = None) 
     match window:
         case Rolling(length) | Sliding(length):
             return language.say("over_the_last", span=span(language, length))
-        case Periods(unit=unit, timezone=timezone, last=int(last)):
-            length_words = language.say(f"{unit}s", n=last)
+        case Periods(timezone=timezone, last=int()):
+            length_words = trend_words(language, window)
             if timezone == "UTC":
                 return language.say("over_the_last", span=length_words)
             return language.say("over_the_last_in", span=length_words, zone=_zone(timezone))
@@ -61,6 +66,17 @@ def window_words(language: Language, window: Window, period: str | None = None) 
             return language.say("in_zone", period=period_words(language, unit, period), zone=_zone(timezone))
         case _:
             return language.say("of_all_time")
+
+
+def trend_words(language: Language, window: Window) -> str:
+    """The length of a window with one ranking over several slots, `24 hours`; empty for other windows."""
+    match window:
+        case Rolling(length):
+            return span(language, length)
+        case Periods(unit=unit, last=int(last)):
+            return language.say(f"{unit}s", n=last)
+        case _:
+            return ""
 
 
 def period_words(language: Language, unit: Unit, name: str) -> str:
@@ -95,7 +111,56 @@ def gap_words(language: Language, record: Record, above: Record | None) -> str:
     gap = record.score - above.score
     if gap == 0:
         return language.say("tied")
-    return language.say("gap", gap=f"{'+' if gap > 0 else MINUS}{grouped(abs(gap))}", rank=above.rank)
+    digits = grouped(abs(gap)) if abs(gap) < _LONG_GAP else short(language, abs(gap))
+    return language.say("gap", gap=f"{'+' if gap > 0 else MINUS}{digits}", rank=above.rank)
+
+
+def short(language: Language, number: int) -> str:
+    """The first three digits of a large number and its unit, `9.00 Qd`; nothing is rounded up."""
+    digits = str(abs(number))
+    units = [unit.split("=") for unit in language.say("units").split(",")]
+    zeros, name = next(((int(z), name) for z, name in reversed(units) if int(z) < len(digits)), (0, ""))
+    whole = digits[: len(digits) - zeros]
+    part = digits[len(whole) : 3]
+    return f"{'-' if number < 0 else ''}{whole}{f'.{part}' if part and name else ''}{name}"
+
+
+def score_fit(score: int) -> str:
+    """Where a score may not fit: `tight` places, everywhere (`short`), or nowhere."""
+    return "" if abs(score) < _LARGE else "tight" if abs(score) < _HUGE else "short"
+
+
+def move_words(language: Language, rank: int, before: int | None) -> tuple[str, str]:
+    """How a member moved since the baseline, to see and to hear. `before` is None if the baseline does not have it."""
+    if before is None:
+        return language.say("new").upper(), language.say("new")
+    if before == rank:
+        return "", ""
+    if before > rank:
+        return f"\u25b2{grouped(before - rank)}", language.say("up", n=before - rank)
+    return f"\u25bc{grouped(rank - before)}", language.say("down", n=rank - before)
+
+
+def trend_points(values: Sequence[int | None]) -> str:
+    """The points of a sparkline, 100 wide and 20 high, from the values of the slots that have ended.
+
+    None is a slot without a value. The points are empty if they have no shape.
+    """
+    known = [value for value in values if value is not None]
+    low = min(0, *known) if known else 0
+    height = max(0, *known) - low if known else 0
+    if len(known) < _LEAST_POINTS or height == 0:
+        return ""
+    return " ".join(
+        f"{scaled(place, len(values) - 1, 100)},{19 - scaled(value - low, height, 18)}"
+        for place, value in enumerate(values)
+        if value is not None
+    )
+
+
+def scaled(part: int, whole: int, size: int) -> int:
+    """A part of a whole, on a scale."""
+    return math.floor(size * float(part) / whole + 0.5)
 
 
 def bar_width(score: int, first: int) -> int:
@@ -116,6 +181,11 @@ def place_words(language: Language, rank: int | None, gap: int | None) -> tuple[
 def moment(milliseconds: int) -> datetime:
     """A time, from milliseconds since 1970."""
     return datetime.fromtimestamp(milliseconds / 1000, UTC)
+
+
+def clock_words(milliseconds: int) -> str:
+    """A time of the day: `14:00 UTC`."""
+    return f"{moment(milliseconds):%H:%M} UTC"
 
 
 def moment_words(language: Language, time: datetime) -> str:

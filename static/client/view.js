@@ -1,6 +1,6 @@
 // @ts-check
 /** Shows the records of a board in a table body: one draw for each frame, and rows that fly to their new places. */
-import { barWidth, gapWords, grouped, metadataWords, nameWords } from "./words.js";
+import { barWidth, gapWords, grouped, metadataWords, moveWords, nameWords, short } from "./words.js";
 
 export { grouped, nameWords, periodWords, placeWords } from "./words.js";
 
@@ -14,6 +14,8 @@ const QUIET = 5000; // milliseconds without a heavy draw after which the beat is
 const HEAVY = 8; // milliseconds that a draw may take
 const BEATS = [0, 150, 400]; // milliseconds between two draws
 const CALM_BEAT = 1000; // … with reduced motion
+const LARGE = 1e7; // a score from which on it is shortened where there is little room
+const HUGE = 1e9; // … and everywhere
 const SVG = "http://www.w3.org/2000/svg";
 const calm = matchMedia("(prefers-reduced-motion: reduce)");
 
@@ -26,6 +28,8 @@ class Row {
   /** @type {string[]} the texts of rank, values and gap */
   texts = [];
   width = -1;
+  /** @type {unknown} the ranks that its movement was told against */
+  told = undefined;
   /** @type {BoardRecord["metadata"] | null} */
   metadata = null;
 
@@ -34,11 +38,14 @@ class Row {
     this.element = element;
     this.name = element.cells[1];
     this.bar = this.name.querySelector("rect");
+    this.line = this.name.querySelector("polyline");
+    this.trend = this.line?.getAttribute("points") ?? "";
     const values = [...element.cells].slice(2);
     this.parts = [element.cells[0], ...values].map((cell) => cell.firstChild ?? cell.appendChild(new Text()));
     this.texts = this.parts.map((part) => part.nodeValue ?? "");
     this.score = values[0];
     this.gap = this.score.dataset.gap ?? "";
+    this.isShort = "short" in this.score.dataset || "tight" in this.score.dataset;
   }
 
   /** Where it is now, in pixels from its place. */
@@ -64,12 +71,65 @@ class Row {
   /**
    * @param {number} part
    * @param {string} text
+   * @returns {boolean} whether it was another text
    */
   write(part, text) {
-    if (this.texts[part] !== text) this.parts[part].nodeValue = this.texts[part] = text;
+    if (this.texts[part] === text) return false;
+    this.parts[part].nodeValue = this.texts[part] = text;
+    return true;
+  }
+
+  /**
+   * Write the score, and where it may not fit also a short form of it.
+   *
+   * @param {number} score
+   */
+  writeScore(score) {
+    const size = Math.abs(score);
+    if (!this.write(1, grouped(score)) || (size < LARGE && !this.isShort)) return;
+    const { dataset } = this.score;
+    delete dataset.short;
+    delete dataset.tight;
+    this.isShort = size >= LARGE;
+    if (this.isShort) dataset[size < HUGE ? "tight" : "short"] = short(score);
+    if (this.isShort) this.score.title = this.texts[1];
+    else this.score.removeAttribute("title");
+  }
+
+  /** @param {string} gap */
+  writeGap(gap) {
+    this.gap = gap;
+    if (gap) this.score.dataset.gap = gap;
+    else delete this.score.dataset.gap;
+  }
+
+  /**
+   * Write how far the member has moved.
+   *
+   * @param {number} rank
+   * @param {number | undefined} before
+   */
+  writeMove(rank, before) {
+    const [seen, heard] = moveWords(rank, before);
+    const { dataset } = this.element.cells[0];
+    if ((dataset.move ?? "") === seen) return;
+    if (seen) [dataset.move, dataset.moved] = [seen, heard];
+    else this.clearMove();
+  }
+
+  clearMove() {
+    const { dataset } = this.element.cells[0];
+    delete dataset.move;
+    delete dataset.moved;
   }
 }
 
+/**
+ * @typedef {{columns: number, bars: boolean, trends: boolean, own?: string, link?: ((key: string) => string | null) | ""}} Shape
+ * @typedef {{fields?: string[], gaps?: boolean, onDraw?: () => void} & Partial<Shape>} Options
+ *   `fields`: the columns, if they are not the score; `onDraw` is called with each draw; `link` returns the address of a
+ *   member's page; `own` is the member whose row stands out
+ */
 export class TableView {
   /** @type {Map<string, Row>} */
   #rows = new Map();
@@ -84,16 +144,19 @@ export class TableView {
   #beat = 0;
   #heavyAt = -Infinity;
   #glows = 0;
+  /** @type {Map<string, number> | null | undefined} ranks to compare with; null: there are none; undefined: unknown yet */
+  #before;
+  /** @type {Map<string, string> | undefined} points of sparklines */
+  #trends;
 
   /**
    * @param {HTMLTableSectionElement} body as the server renders it, or empty
-   * @param {{fields?: string[], bars?: boolean, gaps?: boolean, onDraw?: () => void}} [options]
-   *   `fields`: the columns, if they are not the score; `onDraw` is called with each draw
+   * @param {Options} [options]
    */
-  constructor(body, { fields = [], bars = false, gaps = false, onDraw = () => {} } = {}) {
+  constructor(body, { fields = [], bars = false, gaps = false, trends = false, link, own, onDraw = () => {} } = {}) {
     this.body = body;
     this.fields = fields;
-    this.bars = bars;
+    this.shape = { columns: fields.length || 1, bars, trends, link, own };
     this.gaps = gaps;
     this.onDraw = onDraw;
     for (const [index, element] of [...body.rows].entries()) {
@@ -118,6 +181,33 @@ export class TableView {
   show(records) {
     this.#records = records;
     this.#ask();
+  }
+
+  /**
+   * Show how records have moved since they had these ranks.
+   *
+   * @param {Map<string, number> | null} before
+   */
+  compare(before) {
+    if (before === this.#before) return;
+    this.#before = before;
+    this.#refresh();
+  }
+
+  /**
+   * Show a sparkline in each row that has one.
+   *
+   * @param {Map<string, string>} trends their points
+   */
+  setTrends(trends) {
+    this.#trends = trends;
+    this.#refresh();
+  }
+
+  /** Write all rows with the next draw. */
+  #refresh() {
+    this.#restedAt = -Infinity;
+    if (this.#records.length) this.#ask();
   }
 
   /** Draw with the next frame, or when the beat allows it; never while the page is hidden. */
@@ -189,7 +279,7 @@ export class TableView {
   #rowOf({ key }) {
     let row = this.#rows.get(key);
     if (!row) {
-      row = new Row(newRow(key, this.fields.length || 1, this.bars));
+      row = new Row(newRow(key, this.shape));
       this.#rows.set(key, row);
     }
     return row;
@@ -225,15 +315,22 @@ export class TableView {
    * @param {number} index
    */
   #write(row, record, index) {
-    row.write(0, grouped(record.rank));
+    const before = this.#before;
+    if (row.write(0, grouped(record.rank)) || row.told !== before) {
+      if (before) row.writeMove(record.rank, before.get(record.key));
+      else if (before === null) row.clearMove();
+      row.told = before;
+    }
+    const trend = this.#trends?.get(record.key) ?? row.trend;
+    if (row.trend !== trend) row.line?.setAttribute("points", (row.trend = trend));
     if (row.metadata !== record.metadata) {
       describe(row.name, metadataWords(record.metadata));
       row.metadata = record.metadata;
     }
     if (this.fields.length) this.fields.forEach((field, i) => row.write(i + 1, grouped(record.fields?.[field] ?? null)));
-    else row.write(1, grouped(record.score));
+    else row.writeScore(record.score);
     const gap = this.gaps ? gapWords(record, this.#records[index - 1]) : "";
-    if (row.gap !== gap) row.score.dataset.gap = row.gap = gap;
+    if (row.gap !== gap) row.writeGap(gap);
     const width = barWidth(record.score, this.#records[0].score);
     if (row.bar && row.width !== width) row.bar.setAttribute("width", String((row.width = width)));
   }
@@ -282,33 +379,53 @@ function move(parent, element, before) {
 
 /**
  * @param {string} key
- * @param {number} columns after the name
- * @param {boolean} bars
+ * @param {Shape} shape
  */
-function newRow(key, columns, bars) {
+function newRow(key, { columns, bars, trends, link, own }) {
   const row = document.createElement("tr");
   row.dataset.key = key;
+  if (key === own) row.className = "me";
   const name = document.createElement("th");
   name.scope = "row";
-  if (bars) name.append(newBar());
+  if (bars) name.append(drawing("bar", "0 0 100 1", "rect", { width: 0, height: 1 }));
+  if (trends) name.append(drawing("trend", "0 0 100 20", "polyline", { points: "" }));
   const shown = nameWords(key);
   const text = isolated(shown);
   if (shown !== key) text.title = key;
+  const address = link && link(key);
+  if (address) {
+    const anchor = document.createElement("a");
+    anchor.href = address;
+    anchor.append(...text.childNodes);
+    text.append(anchor);
+  }
   name.append(text);
   row.append(cell("rank"), name, ...Array.from({ length: columns }, () => cell("score")));
   return row;
 }
 
-function newBar() {
-  const bar = document.createElementNS(SVG, "svg");
-  for (const [name, value] of [["class", "bar"], ["viewBox", "0 0 100 1"], ["preserveAspectRatio", "none"], ["aria-hidden", "true"]]) {
-    bar.setAttribute(name, value);
-  } // prettier-ignore
-  const filled = document.createElementNS(SVG, "rect");
-  filled.setAttribute("width", "0");
-  filled.setAttribute("height", "1");
-  bar.append(filled);
-  return bar;
+/**
+ * A decoration that is stretched to its box.
+ *
+ * @param {string} kind
+ * @param {string} box
+ * @param {string} shape
+ * @param {Object<string, string | number>} attributes of the shape
+ */
+function drawing(kind, box, shape, attributes) {
+  const whole = element("svg", { class: kind, viewBox: box, preserveAspectRatio: "none", "aria-hidden": "true" });
+  whole.append(element(shape, attributes));
+  return whole;
+}
+
+/**
+ * @param {string} name
+ * @param {Object<string, string | number>} attributes
+ */
+function element(name, attributes) {
+  const made = document.createElementNS(SVG, name);
+  for (const [attribute, value] of Object.entries(attributes)) made.setAttribute(attribute, String(value));
+  return made;
 }
 
 /**

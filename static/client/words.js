@@ -11,6 +11,7 @@ const INVISIBLE = /^[\p{Cc}\p{Cf}\p{Z}\u034f\u115f\u1160\u17b4\u17b5\u2800\u3164
 const MOST_MEMBERS = 8;
 const MOST_NAME = 32;
 const MOST_VALUE = 40;
+const LONG_GAP = 1e6;
 
 /**
  * A member as its row shows it: cut in the middle if it is long, and named if nothing of it can be seen.
@@ -34,7 +35,62 @@ export function gapWords(record, above) {
   if (!above) return "";
   const gap = record.score - above.score;
   if (gap === 0) return say("tied");
-  return say("gap", { gap: `${gap > 0 ? "+" : "−"}${grouped(Math.abs(gap))}`, rank: above.rank });
+  const digits = Math.abs(gap);
+  return say("gap", { gap: `${gap > 0 ? "+" : "−"}${digits < LONG_GAP ? grouped(digits) : short(digits)}`, rank: above.rank });
+}
+
+/**
+ * The first three digits of a large number and its unit; nothing is rounded up.
+ *
+ * @param {number} value a whole number
+ */
+export function short(value) {
+  const digits = String(Math.abs(value));
+  const units = say("units").split(",").reverse().map((unit) => unit.split("="));
+  const [zeros, name] = units.find(([zeros]) => Number(zeros) < digits.length) ?? ["0", ""];
+  const whole = digits.slice(0, digits.length - Number(zeros));
+  const part = digits.slice(whole.length, Math.max(whole.length, 3));
+  return `${value < 0 ? "-" : ""}${whole}${part && name ? `.${part}` : ""}${name}`;
+}
+
+/**
+ * How a member moved since the baseline, to see and to hear; nothing for one that has the same rank.
+ *
+ * @param {number} rank
+ * @param {number | undefined} before none for a member that the baseline does not have
+ * @returns {[string, string]}
+ */
+export function moveWords(rank, before) {
+  if (before === undefined) return [say("new").toUpperCase(), say("new")];
+  const n = before - rank;
+  if (n === 0) return ["", ""];
+  return n > 0 ? [`▲${grouped(n)}`, say("up", { n })] : [`▼${grouped(-n)}`, say("down", { n: -n })];
+}
+
+/**
+ * The points of a sparkline, 100 wide and 20 high, from the values of the slots that have ended; nothing if they have no
+ * shape.
+ *
+ * @param {(number | null)[]} values null for a slot without a value
+ */
+export function trendPoints(values) {
+  const known = values.filter((value) => value !== null);
+  const low = Math.min(0, ...known);
+  const height = Math.max(0, ...known) - low;
+  if (known.length < 2 || height === 0) return "";
+  return values
+    .map((value, i) => (value === null ? "" : `${scaled(i, values.length - 1, 100)},${19 - scaled(value - low, height, 18)}`))
+    .filter(Boolean)
+    .join(" ");
+}
+
+/**
+ * @param {number} part
+ * @param {number} whole
+ * @param {number} size
+ */
+function scaled(part, whole, size) {
+  return Math.floor((size * part) / whole + 0.5);
 }
 
 /**

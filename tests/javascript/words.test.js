@@ -5,7 +5,9 @@ import { test } from "node:test";
 import { say, setLanguage } from "../../static/client/language.js";
 import chinese from "../../static/client/words/zh-Hans.js";
 import english from "../../static/client/words/en.js";
-import { barWidth, gapWords, grouped, metadataWords, nameWords, periodWords, placeWords } from "../../static/client/words.js";
+import {
+  barWidth, gapWords, grouped, metadataWords, moveWords, nameWords, periodWords, placeWords, short, trendPoints,
+} from "../../static/client/words.js"; // prettier-ignore
 
 test("numbers are grouped, and a missing one is a dash", () => {
   assert.deepEqual([grouped(0), grouped(-1234567), grouped(null)], ["0", "-1,234,567", "–"]);
@@ -50,6 +52,26 @@ test("the gap to the record above is told with its sign", () => {
 
 test("a bar is as long as its share of the first", () => {
   assert.deepEqual([[5, 10], [10, 10], [-5, 10], [3, 0], [-2, -1]].map(([score, first]) => barWidth(score, first)), [50, 100, 0, 0, 0]);
+});
+
+test("a large number keeps three digits, and is never rounded up", () => {
+  const numbers = [2 ** 53 - 1, 123456789012, -9876543210, 987654321, 99999999, 1000000, 999999, 0];
+  assert.deepEqual(numbers.map(short), ["9.00 Qd", "123 B", "-9.87 B", "987 M", "99.9 M", "1.00 M", "999999", "0"]);
+  assert.equal(gapWords({ score: 5 }, { score: 9007199254740991, rank: 1 }), "−9.00 Qd to 1");
+});
+
+test("movement is told against the rank before, to see and to hear", () => {
+  assert.deepEqual(moveWords(3, 7), ["▲4", "up 4"]);
+  assert.deepEqual(moveWords(1007, 3), ["▼1,004", "down 1,004"]);
+  assert.deepEqual(moveWords(3, 3), ["", ""]);
+  assert.deepEqual(moveWords(3, undefined), ["NEW", "new"]);
+});
+
+test("a sparkline has a point for each slot with a value, from zero to the highest", () => {
+  assert.equal(trendPoints([0, 5, 10]), "0,19 50,10 100,1");
+  assert.equal(trendPoints([4, null, 2]), "0,1 100,10");
+  assert.equal(trendPoints([-10, 0, 10]), "0,19 50,10 100,1");
+  assert.deepEqual([[], [3], [null, 3], [0, 0], [null, null]].map(trendPoints), ["", "", "", "", ""]);
 });
 
 test("a period is told by its name", () => {

@@ -1,0 +1,62 @@
+"""What changes seldom on a page of a board: the ranks that movement is measured against, and the sparklines."""
+
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import Final
+
+import msgspec
+
+from live.domain.ranking import Page
+from live.domain.window import Periods, Rolling, Window
+from live.errors import EpochLostError, StoreUnavailableError
+from live.store.board.baseline import Baseline
+from live.store.board.ledger import Ledger
+from live.store.board.slots import SlotValues
+from live.web.state import Live
+from live.web.words import trend_points
+
+
+class Trends(msgspec.Struct, frozen=True):
+    """What the rows of a board show beside their scores.
+
+    `before` has the ranks in the baseline, and `since` is its time in milliseconds; both are None where ranks cannot be
+    compared. `lines` has the points of the sparklines by member.
+    """
+
+    before: Mapping[str, int] | None = None
+    since: int | None = None
+    lines: Mapping[str, str] = {}
+
+
+NO_TRENDS: Final = Trends()
+
+
+def has_trends(window: Window) -> bool:
+    """Whether the scores of a board add up several slots, so that a row has a sparkline."""
+    return isinstance(window, Rolling) or (isinstance(window, Periods) and not window.tables)
+
+
+async def trends_of(live: Live, ledger: Ledger, page: Page | None) -> Trends:
+    """The trends for a page. While the store is unavailable there are none."""
+    baseline: Baseline | None = None
+    slots: SlotValues | None = None
+    with suppress(StoreUnavailableError, EpochLostError):
+        baseline = await live.baselines.of(ledger.baseline)
+        if has_trends(ledger.state.board.window):
+            slots = await live.top_slots.of(ledger.reader)
+    empty = 0 if ledger.state.board.operator == "incr" else None
+    lines = {} if slots is None else live.trend_lines.of(slots, lambda: _lines_of(slots, empty))
+    if page is None or baseline is None or not baseline.ranks:
+        return Trends(lines=lines)
+    if (baseline.epoch, baseline.slot) != (page.epoch, page.slot):
+        return Trends(lines=lines)
+    return Trends(baseline.ranks, baseline.time, lines)
+
+
+def _lines_of(slots: SlotValues, empty: int | None) -> dict[str, str]:
+    """The sparklines, without the slot that is still open. `empty` is the value of a slot without events."""
+    return {
+        member: trend_points([empty if value is None else value for value in values[:-1]])
+        for member, values in zip(slots.members, slots.values, strict=True)
+        if values is not None
+    }

@@ -1,0 +1,116 @@
+// @ts-check
+/** What changes seldom: the ranks that movement is measured against, and the sparklines. */
+import { clock, say } from "./client/language.js";
+import { trendPoints } from "./client/words.js";
+
+/**
+ * @typedef {{epoch: string, period: string | null, since: string | null, ranks: Object<string, number>}} Baseline
+ * @typedef {{slots: {start: string | null, end: string | null}[],
+ *            records: {key: string, scores: (number | null)[]}[]}} Slots
+ */
+
+const MINUTE = 60_000;
+const HOUR = 60 * MINUTE;
+const SPREAD = 5_000; // milliseconds over which pages ask
+const SOON = 5_000; // the shortest pause between two requests
+
+/**
+ * Milliseconds until the next baseline: at the next full hour, or a minute later if that is not there yet.
+ *
+ * @param {Baseline} baseline
+ * @param {number} now
+ */
+export function baselinePause({ since, ranks }, now) {
+  const isOfThisHour = since !== null && Math.floor(Date.parse(since) / HOUR) >= Math.floor(now / HOUR);
+  return isOfThisHour && Object.keys(ranks).length > 0 ? HOUR - (now % HOUR) : MINUTE;
+}
+
+/**
+ * Milliseconds until the next slot: when the newest one ends. On an event clock nobody knows; then after a slot's length.
+ *
+ * @param {Slots} slots
+ * @param {number} now
+ */
+export function slotsPause({ slots }, now) {
+  const { start, end } = slots.at(-1) ?? { start: null, end: null };
+  if (!start || !end) return HOUR;
+  const [from, to] = [Date.parse(start), Date.parse(end)];
+  return Math.max(SOON, Math.min(HOUR, to > now ? to - now : Math.min(MINUTE, to - from)));
+}
+
+/** Asks again and again, each time after a pause that follows from the last answer; never while the page is hidden. */
+class Poll {
+  /**
+   * @param {string} address
+   * @param {(answer: any) => number} take returns the pause in milliseconds
+   */
+  constructor(address, take) {
+    this.address = address;
+    this.take = take;
+    this.#wait(0);
+  }
+
+  /** @param {number} pause */
+  #wait(pause) {
+    setTimeout(() => void this.#ask(), pause + Math.random() * SPREAD);
+  }
+
+  async #ask() {
+    if (document.hidden) return this.#wait(SOON);
+    let pause = MINUTE;
+    try {
+      const response = await fetch(this.address);
+      if (response.status === 404) return; // the board was deleted
+      if (response.ok) pause = this.take(await response.json());
+    } catch {
+      // the network is away: the connection of the board says it
+    }
+    this.#wait(pause);
+  }
+}
+
+export class Trends {
+  /** @type {Baseline | null} */
+  #baseline = null;
+  /** @type {Map<string, number>} */
+  #ranks = new Map();
+
+  /**
+   * @param {import("./client/live-board.js").LiveBoard} board
+   * @param {import("./client/view.js").TableView} table
+   * @param {string} address of the board in the API
+   * @param {HTMLElement | null} since says against what movement is measured
+   */
+  constructor(board, table, address, since) {
+    this.board = board;
+    this.table = table;
+    this.since = since;
+    new Poll(`${address}/baseline`, (baseline) => this.#takeBaseline(baseline));
+    if (table.shape.trends) new Poll(`${address}/slots`, (slots) => this.#takeSlots(slots));
+  }
+
+  /** Compare with the baseline as long as it is of the same board and period. */
+  compare() {
+    const [baseline, { epoch, period }] = [this.#baseline, this.board.snapshot];
+    if (!baseline || epoch === null) return;
+    const fits = this.#ranks.size > 0 && baseline.epoch === epoch && baseline.period === (period ?? null);
+    this.table.compare(fits ? this.#ranks : null);
+    if (!this.since) return;
+    this.since.hidden = !fits;
+    if (baseline.since) this.since.textContent = say("since", { time: clock(Date.parse(baseline.since)) });
+  }
+
+  /** @param {Baseline} baseline */
+  #takeBaseline(baseline) {
+    this.#baseline = baseline;
+    this.#ranks = new Map(Object.entries(baseline.ranks));
+    this.compare();
+    return baselinePause(baseline, Date.now());
+  }
+
+  /** @param {Slots} slots */
+  #takeSlots(slots) {
+    this.table.setTrends(new Map(slots.records.map(({ key, scores }) => [key, trendPoints(scores.slice(0, -1))])));
+    return slotsPause(slots, Date.now());
+  }
+}

@@ -1,0 +1,56 @@
+// @ts-check
+import assert from "node:assert/strict";
+import { test } from "node:test";
+
+import { baselinePause, slotsPause } from "../../static/trends.js";
+
+const MINUTE = 60_000;
+const HOUR = 60 * MINUTE;
+const NINE = Date.parse("2026-11-22T09:00:00Z");
+
+/**
+ * @param {number | null} time
+ * @param {Object<string, number>} ranks
+ */
+const baseline = (time, ranks = { a: 1 }) => ({
+  epoch: "e",
+  period: null,
+  since: time === null ? null : new Date(time).toISOString(),
+  ranks,
+});
+
+/**
+ * @param {number} start
+ * @param {number} end
+ */
+const slots = (start, end) => ({
+  slots: [{ start: new Date(start).toISOString(), end: new Date(end).toISOString() }],
+  records: [],
+});
+
+test("the next baseline is asked for at the next full hour", () => {
+  assert.equal(baselinePause(baseline(NINE + 400), NINE + 20 * MINUTE), 40 * MINUTE);
+});
+
+test("a baseline that is late, missing or empty is asked for again after a minute", () => {
+  for (const one of [baseline(NINE - 1), baseline(null), baseline(NINE, {})]) {
+    assert.equal(baselinePause(one, NINE + 1), MINUTE);
+  }
+});
+
+test("a viewer whose clock is behind waits for its own hour", () => {
+  assert.equal(baselinePause(baseline(NINE), NINE - 5 * MINUTE), 5 * MINUTE);
+});
+
+test("the next slots are asked for when the newest one ends, but not too often", () => {
+  assert.equal(slotsPause(slots(NINE, NINE + HOUR), NINE + 50 * MINUTE), 10 * MINUTE);
+  assert.equal(slotsPause(slots(NINE, NINE + 24 * HOUR), NINE), HOUR);
+  assert.equal(slotsPause(slots(NINE, NINE + 1000), NINE), 5_000);
+});
+
+test("on an event clock the slots are asked for again after the length of one", () => {
+  assert.equal(slotsPause(slots(NINE, NINE + HOUR), NINE + 9 * HOUR), MINUTE);
+  assert.equal(slotsPause(slots(NINE, NINE + 10_000), NINE + 9 * HOUR), 10_000);
+  assert.equal(slotsPause({ slots: [{ start: null, end: null }], records: [] }, NINE), HOUR);
+  assert.equal(slotsPause({ slots: [], records: [] }, NINE), HOUR);
+});

@@ -1,0 +1,168 @@
+"""The rows of the page in a real Chromium: movement, sparklines, and members and scores of any kind."""
+
+import re
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+from unicodedata import normalize
+from urllib.parse import quote
+
+import httpx
+import pytest
+from playwright.async_api import Page
+
+from live.boards.definition import read_board
+from live.domain.board import Board
+from live.settings import Settings
+from live.store.board.keys import Keys
+from live.store.connection.client import connect
+from tests.harness.boards import rolling_board
+from tests.harness.browser import CHROMIUM, PATIENCE, browser, until_first, until_live
+from tests.harness.producer import post
+from tests.harness.server import serving
+from tests.harness.settings import fresh_settings
+
+pytestmark = [
+    pytest.mark.browser,
+    pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed"),
+]
+
+MOVES = "rows => rows.map(row => [row.dataset.key, row.cells[0].dataset.move ?? ''])"
+NASTY = [
+    "\u200d", "\u3164", "  ", "A" * 600, normalize("NFC", "x\u0351\u036b\u0343\u036a\u0302" * 80), "שלום עולם " * 20,
+    "<b>" * 9,    "👩‍👩‍👧‍👦", "汉字" * 90, "..", "a/b?c#d", "W" * 30,
+]  # fmt: skip
+
+
+@asynccontextmanager
+async def page_of(url: str, **context: Any) -> AsyncIterator[Page]:
+    """The page at an address, once it is live."""
+    async with browser() as chromium:
+        page = await (await chromium.new_context(**context)).new_page()
+        await page.goto(url)
+        await until_live(page)
+        yield page
+
+
+async def forget_baseline(settings: Settings) -> None:
+    """Let the next server keep a baseline at once."""
+    store = connect(settings.store, settings)
+    await store.call("x", "DEL", Keys(settings.key_prefix, "posts").baseline)
+    await store.aclose()
+
+
+@asynccontextmanager
+async def with_baseline(
+    store: str, *events: dict[str, Any], board: Board | None = None
+) -> AsyncIterator[httpx.AsyncClient]:
+    """A server whose board has a baseline with the records of these events."""
+    settings, boards = fresh_settings(store), [board or rolling_board()]
+    async with serving(settings, *boards) as client:
+        answer = await post(client, *events)
+        assert answer["accepted"] == len(events), answer
+    await forget_baseline(settings)
+    async with serving(settings, *boards) as client:
+        while not (await client.get("/v1/boards/posts/baseline")).json()["ranks"]:
+            pass
+        yield client
+
+
+async def test_movement_is_told_against_the_baseline(valkey_url: str) -> None:
+    """The server renders it, the script goes on with it, and it is read aloud in words."""
+    events = [{"key": key, "amount": amount} for key, amount in (("a", 40), ("b", 30), ("c", 20), ("d", 10))]
+    async with with_baseline(valkey_url, *events) as client:
+        await post(client, {"key": "c", "amount": 15})
+        html = (await client.get("/boards/posts")).text
+        assert re.findall(r'data-move="([^"]*)" data-moved="([^"]*)"', html) == [("▲1", "up 1"), ("▼1", "down 1")]
+        assert re.search(r"▲▼ since \d\d:\d\d UTC", html)
+        async with page_of(f"{client.base_url}/boards/posts") as page:
+            assert await page.eval_on_selector_all("#records tr", MOVES) == [
+                ["a", ""], ["c", "▲1"], ["b", "▼1"], ["d", ""],
+            ]  # fmt: skip
+            await page.wait_for_function("() => !document.getElementById('since').textContent.includes('UTC')")
+            await post(client, {"key": "e", "amount": 99}, {"key": "d", "amount": 90})
+            await until_first(page, "d")
+            assert await page.eval_on_selector_all("#records tr", MOVES) == [
+                ["d", "▲3"], ["e", "NEW"], ["a", "▼2"], ["c", "▼1"], ["b", "▼3"],
+            ]  # fmt: skip
+            heard = await page.locator("#records tr td.rank").all()
+            assert [(await cell.aria_snapshot()).split('"')[1] for cell in heard[:3]] == ["1 up 3", "2 new", "3 down 2"]
+
+
+async def test_sparklines_are_those_of_the_slots(valkey_url: str) -> None:
+    """Rendered by the server; a row that enters receives its own with the next slot, or on load."""
+    board = rolling_board("3h", "1h", clock="event")
+    times = [f"2026-11-20T{hour}:30:00Z" for hour in ("09", "10", "11", "12")]
+    settings = fresh_settings(valkey_url)
+    async with serving(settings, board) as client:
+        await post(client, *({"key": "a", "amount": 2 * i, "time": time} for i, time in enumerate(times, 1)))
+        html = (await client.get("/boards/posts")).text
+        assert re.findall(r'<polyline points="([^"]*)"', html) == ["0,13 50,7 100,1"]
+        assert 'data-trend="3 hours"' in html
+        async with page_of(f"{client.base_url}/boards/posts") as page:
+            await page.wait_for_function(
+                "() => document.querySelector('#records polyline').getAttribute('points') === '0,13 50,7 100,1'",
+                timeout=PATIENCE,
+            )
+            assert await page.is_visible("#records .trend")
+            await page.set_viewport_size({"width": 400, "height": 800})
+            assert not await page.is_visible("#records .trend")
+
+
+@pytest.mark.parametrize("width", [320, 1280])
+async def test_rows_have_one_height_whatever_they_hold(valkey_url: str, width: int) -> None:
+    """And nothing leaves its row, or makes the page wider than the screen."""
+    board = read_board("posts", {"operator": "set", "window": "forever"})
+    scores = (
+        [2**53 - 1 - number for number in range(4)] + [10**number for number in (12, 9, 8, 7, 6, 3, 1)] + [-(2**53)]
+    )
+    events = [{"key": key, "amount": max(score, 1 - 2**53)} for key, score in zip(NASTY, scores, strict=True)]
+    async with with_baseline(valkey_url, *events, board=board) as client:
+        context = {"viewport": {"width": width, "height": 900}}
+        async with page_of(f"{client.base_url}/boards/posts", **context) as page:
+            heights = await page.eval_on_selector_all("#records tr", "rows => rows.map(row => row.offsetHeight)")
+            assert len(heights) == len(NASTY)
+            assert len(set(heights[:3])) == len(set(heights[3:])) == 1
+            assert await page.evaluate("document.documentElement.scrollWidth") <= width
+            cut = await page.eval_on_selector_all(
+                "#records td.score", "cells => cells.filter(cell => cell.scrollWidth > cell.clientWidth).length"
+            )
+            assert cut == 0
+            names = await page.eval_on_selector_all("#records th bdi", "names => names.map(name => name.textContent)")
+            assert names[:3] == ["⟨blank⟩"] * 3
+            seen = await page.eval_on_selector_all(
+                "#records td.score", "cells => cells.map(cell => getComputedStyle(cell, '::before').content)"
+            )
+            assert seen[0].startswith('"9.00 Qd"')
+            assert seen[5].startswith('"1.00 B"')
+            assert seen[6].startswith('"100 M"') == (width == 320)
+            assert await page.get_attribute("#records td.score", "title") == "9,007,199,254,740,991"
+
+
+async def test_names_link_to_their_records(valkey_url: str) -> None:
+    """In rows of the server and of the script, except for names that no path can hold; the language stays."""
+    keys = ["a/b?c#d", "..", "é!'()*~", "100%"]
+    settings = fresh_settings(valkey_url)
+    async with serving(settings) as client:
+        await post(client, *({"key": key, "amount": 9 - place} for place, key in enumerate(keys)))
+        async with page_of(f"{client.base_url}/boards/posts?lang=zh") as page:
+            await post(client, {"key": "new/one", "amount": 99})
+            await until_first(page, "new/one")
+            links = await page.eval_on_selector_all(
+                "#records th", "names => names.map(name => name.querySelector('a')?.getAttribute('href') ?? null)"
+            )
+        quoted = [None if key == ".." else quote(key, safe="!'()*") for key in ["new/one", *keys]]
+        assert links == [name and f"/boards/posts/records/{name}?lang=zh" for name in quoted]
+        assert "<a href" not in (await client.get("/embed/posts")).text.partition("<tbody")[2].partition("</tbody")[0]
+
+
+async def test_ones_own_row_stands_out(valkey_url: str) -> None:
+    """Also when it enters the page later."""
+    async with serving(fresh_settings(valkey_url)) as client:
+        await post(client, {"key": "a", "amount": 2})
+        async with page_of(f"{client.base_url}/boards/posts?key=me") as page:
+            assert await page.locator("#records tr.me").count() == 0
+            await post(client, {"key": "me", "amount": 9})
+            await until_first(page, "me")
+            assert await page.get_attribute("#records tr.me", "data-key") == "me"
+        assert '<tr data-key="me" class="me">' in (await client.get("/boards/posts?key=me")).text
