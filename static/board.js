@@ -126,4 +126,4 @@ function write(element, text) {
 await speakAsPage();
 const announcer = new Announcer(document.getElementById("announcer"));
 const sections = /** @type {NodeListOf<HTMLElement>} */ (document.querySelectorAll("section[data-board]"));
-startTools(Array.from(sections, (section) => new BoardView(section, announcer)));
+startTools(Array.from(sections, (section) => new BoardView(section, announcer)), announcer.say);

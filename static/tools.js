@@ -1,5 +1,6 @@
 // @ts-check
 /** The controls of a board's page: pause, find, speed, theme. */
+import { say } from "./client/language.js";
 import { currentTheme, setTheme } from "./theme.js";
 
 /** @typedef {{board: import("./client/live-board.js").LiveBoard, table: import("./client/view.js").TableView}} Shown */
@@ -10,12 +11,16 @@ import { currentTheme, setTheme } from "./theme.js";
  */
 const find = (selector) => document.querySelector(selector);
 
-/** @param {Shown[]} shown */
-export function startTools(shown) {
+/**
+ * @param {Shown[]} shown
+ * @param {(text: string) => void} announce
+ */
+export function startTools(shown, announce) {
   const tools = find("#tools");
   if (!tools) return;
   startPause(shown);
   startFind(shown);
+  startShare(announce);
   find("#speed").addEventListener("change", (/** @type {any} */ { target }) => {
     for (const { board } of shown) board.interval = target.value === "auto" ? "auto" : Number(target.value);
   });
@@ -72,6 +77,24 @@ function startFind(shown) {
     event.preventDefault();
     field.focus();
   });
+}
+
+/** @param {(text: string) => void} announce */
+function startShare(announce) {
+  for (const button of document.querySelectorAll("[data-copy]")) {
+    const field = find(`#${/** @type {HTMLElement} */ (button).dataset.copy}`);
+    const told = (/** @type {string} */ text) => announce((button.textContent = text));
+    button.addEventListener("click", async () => {
+      getSelection()?.selectAllChildren(field);
+      field.select?.();
+      try {
+        await navigator.clipboard.writeText(field.value ?? field.textContent);
+        told(say("copied"));
+      } catch {
+        told(say("not_copied")); // no permission, or not over HTTPS: the text is selected
+      }
+    });
+  }
 }
 
 /** @param {KeyboardEvent} event */

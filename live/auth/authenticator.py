@@ -129,6 +129,10 @@ class Authenticator:
         producer.require(verb)
         return producer
 
+    def needs_key(self, client: Client) -> bool:
+        """Whether a client can post only with an API key."""
+        return not self._anonymous_may("post", client)
+
     def _anonymous_may(self, verb: Verb, client: Client) -> bool:
         required = self._key_required or self._witness.facts.keys_required
         if not (self._settings.open or (self._version is not None and not required)):

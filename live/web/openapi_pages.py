@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from live.web.describing import PERIOD, RECORDS, operation, parameter, text
+from live.web.describing import BOARD, COUNT, OF_BOARD, PERIOD, RECORDS, operation, parameter, text
 from live.web.schemas import Json
 
 
@@ -42,8 +42,23 @@ def page_operations() -> Json:
     )  # fmt: skip
     return {
         "/": {"get": index}, "/boards/{board}": {"get": board}, "/embed/{board}": {"get": embedded},
-        "/overlay/{board}": {"get": overlay},
+        "/overlay/{board}": {"get": overlay}, **_downloads(),
     }  # fmt: skip
+
+
+def _downloads() -> Json:
+    picture = text("image/svg+xml", "The QR code.")
+    code = operation(
+        "getQrCode", "pages", "Show the address of a board as a QR code.", "The address of `/boards/{board}`.",
+        picture, BOARD, OF_BOARD, is_page=True,
+    )  # fmt: skip
+    table = operation(
+        "downloadRecords", "pages", "Download the first records of a board as CSV.",
+        "In UTF-8, for spreadsheets. A member that a spreadsheet would run as a formula begins with an apostrophe.",
+        text("text/csv", "The records."), RECORDS, OF_BOARD, PERIOD,
+        parameter("limit", "query", COUNT, "The number of records."), is_page=True,
+    )  # fmt: skip
+    return {"/boards/{board}/qr.svg": {"get": code}, "/boards/{board}/records.csv": {"get": table}}
 
 
 def _choice(name: str, meaning: str, *values: str) -> Json:

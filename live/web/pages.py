@@ -2,6 +2,7 @@
 
 import asyncio
 from contextlib import suppress
+from datetime import UTC, datetime
 from http import HTTPStatus
 from typing import Final
 
@@ -17,11 +18,14 @@ from live.domain.window import Periods
 from live.errors import PROBLEMS, EpochLostError, ProblemError, StoreUnavailableError
 from live.network.parameters import whole_number
 from live.store.board.ledger import Ledger
+from live.web.clients import client_of
+from live.web.first_event import curl_of
 from live.web.language import Language
 from live.web.periods import period_of
 from live.web.problems import as_problem
 from live.web.rendering import MOST_SIDES, language_for, render
 from live.web.security import EMBED_POLICY
+from live.web.sharing import site_of
 from live.web.state import Live, live_of
 from live.web.surfaces import Surface, embed_of, overlay_of, page_of
 from live.web.trends import NO_TRENDS, Trends, trends_of
@@ -115,7 +119,9 @@ async def _boards(request: Request, surface: Surface) -> Response:
     size = whole_number(request.query_params, "limit", usual, 1, most)
     shown = await asyncio.gather(*(_show(request, ledger, size) for ledger in ledgers))
     status = HTTPStatus.OK if all(one.page for one in shown) else HTTPStatus.SERVICE_UNAVAILABLE
-    return render(request, "board.html", status, shown=shown, surface=surface)
+    curl = _curl(request, shown[0].board) if len(shown) == 1 else None
+    site, most = site_of(request), live.settings.max_limit
+    return render(request, "board.html", status, shown=shown, surface=surface, site=site, most=most, curl=curl)
 
 
 async def _show(request: Request, ledger: Ledger, size: int) -> Shown:
@@ -158,6 +164,15 @@ async def _show(request: Request, ledger: Ledger, size: int) -> Shown:
         place=place,
         trends=NO_TRENDS if period else await trends_of(live_of(request), ledger, page),
     )
+
+
+def _curl(request: Request, board: Board) -> str | None:
+    """The command that posts a first event to a board, as the client can run it; None if it can't."""
+    live, now = live_of(request), datetime.now(UTC).isoformat(timespec="seconds")
+    if live.settings.role == "viewers":
+        return None
+    needs_key = live.authenticator.needs_key(client_of(request))
+    return curl_of(live.boards.by_id, board, site_of(request), now, needs_key=needs_key)
 
 
 async def _place(language: Language, ledger: Ledger, key: str, period: int | None) -> tuple[str, str]:

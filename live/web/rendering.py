@@ -14,6 +14,7 @@ from starlette.responses import HTMLResponse
 from live.domain.board import Board
 from live.web import words
 from live.web.language import Language, grouped, language_of, languages
+from live.web.sharing import frame_of
 from live.web.state import assets, live_of
 from live.web.surfaces import Surface
 
@@ -48,6 +49,7 @@ def make_templates(root: str) -> Environment:
         record_path=record_path,
         static=lambda name: f"{root}/static/{static_version()}/{name}",
         languages=languages(),
+        frame_of=frame_of,
         bar_width=words.bar_width,
         clock_words=words.clock_words,
         move_words=words.move_words,

@@ -23,6 +23,7 @@ from live.web import (
     producers,
     records,
     reference,
+    sharing,
     slots,
     stream,
     webhook,
@@ -104,6 +105,8 @@ def _reads() -> list[BaseRoute]:
         _contract("/v1/boards/{board}/live", GET=live.refuse_plain),
         Route("/", pages.index),
         Route("/boards/{board}", pages.board_page),
+        Route("/boards/{board}/qr.svg", sharing.qr_code),
+        Route("/boards/{board}/records.csv", sharing.records_csv),
         Route("/embed/{board}", pages.embedded_board),
         Route("/overlay/{board}", pages.overlay),
     ]

@@ -33,6 +33,8 @@ export default {
   "behind": ", {n} behind the next",
   "tied_with_next": ", tied with the next",
   "place": "Your place: {place}",
+  "copied": "Copied",
+  "not_copied": "Select the text and copy it",
   "takes_first": "{name} takes first",
   "takes_first_and_you": "{name} takes first; you are {place}",
   "month_names": "January February March April May June July August September October November December",

@@ -37,6 +37,8 @@ export default {
   "behind": "，距上一名 {n}",
   "tied_with_next": "，与上一名并列",
   "place": "你的名次：{place}",
+  "copied": "已复制",
+  "not_copied": "请选中文字并复制",
   "takes_first": "{name} 升至第一",
   "takes_first_and_you": "{name} 升至第一；你是{place}",
   "month_names": "1 2 3 4 5 6 7 8 9 10 11 12",

@@ -1,0 +1,40 @@
+"""The panel that shares a board, and the command that starts an empty one, in a real browser."""
+
+import pytest
+
+from tests.harness.browser import CHROMIUM, PATIENCE, board_in_browser, until_live
+
+pytestmark = [
+    pytest.mark.browser,
+    pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed"),
+]
+
+
+async def test_a_link_and_a_snippet_are_copied(valkey_url: str) -> None:
+    """By the keyboard alone; the button says so, and so does the page to those who do not see it."""
+    async with board_in_browser(
+        valkey_url, {"key": "a"}, permissions=["clipboard-read", "clipboard-write"], locale="zh-CN"
+    ) as (page, _):
+        await until_live(page)
+        await page.focus(".share summary")
+        await page.keyboard.press("Enter")
+        await page.wait_for_function("() => document.querySelector('.share img').naturalWidth > 0", timeout=PATIENCE)
+        for name in ("link", "snippet"):
+            await page.focus(f"[data-copy={name}]")
+            await page.keyboard.press("Enter")
+            await page.wait_for_selector(f"[data-copy={name}] >> text=已复制", timeout=PATIENCE)
+            copied = await page.evaluate("navigator.clipboard.readText()")
+            assert copied == await page.input_value(f"#{name}")
+            assert "/posts" in copied
+        await page.wait_for_selector("#announcer >> text=已复制", state="attached", timeout=PATIENCE)
+
+
+async def test_without_permission_the_text_is_selected(valkey_url: str) -> None:
+    """And the button says what to do."""
+    async with board_in_browser(valkey_url, path="posts") as (page, _):
+        await until_live(page)
+        await page.evaluate("() => void (navigator.clipboard.writeText = () => Promise.reject(new Error('no')))")
+        await page.click("[data-copy=curl]")
+        await page.wait_for_selector("[data-copy=curl] >> text=Select the text", timeout=PATIENCE)
+        selected = await page.evaluate("getSelection().toString()")
+        assert selected.strip() == await page.inner_text("#curl")

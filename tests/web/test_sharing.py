@@ -1,0 +1,136 @@
+"""What people take along from a board, and how they start an empty one."""
+
+import asyncio
+import csv
+import io
+import re
+import shlex
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from html import unescape
+
+import httpx
+import pytest
+
+from live.domain.board_file import parse_boards
+from tests.harness.producer import post
+from tests.harness.producers import with_keys
+from tests.harness.server import run_server
+from tests.harness.settings import fresh_settings
+
+BOARDS = """
+[[board]]
+id = "posts"
+title = 'Most "liked" <b>'
+source = ["like"]
+[[board]]
+id = "notes"
+source = ["note"]
+[[board]]
+id = "climb"
+source = ["climb"]
+window = "forever"
+operator = "best"
+score = [{field = "levels", max = 99}, {field = "seconds", order = "asc", max = 5000}]
+[[board]]
+id = "week"
+source = ["week"]
+window = {calendar = "week", timezone = "Asia/Shanghai"}
+clock = "event"
+[[board]]
+id = "vote"
+window = "forever"
+source = ["vote"]
+votes = {per_actor = 4}
+[[board]]
+id = "cakes"
+window = "forever"
+source = ["cake"]
+votes = {registered = true}
+[[board]]
+id = "all"
+union = ["posts", "notes"]
+"""
+
+
+@asynccontextmanager
+async def server(store: str) -> AsyncIterator[httpx.AsyncClient]:
+    """A server with boards of several kinds, without records."""
+    async with (
+        run_server(fresh_settings(store, anonymous_admin=True), parse_boards(BOARDS)) as url,
+        httpx.AsyncClient(base_url=url) as client,
+    ):
+        yield client
+
+
+@pytest.mark.parametrize("board", ["posts", "climb", "week", "vote", "all"])
+async def test_an_empty_board_shows_the_command_that_starts_it(valkey_url: str, board: str) -> None:
+    """It runs as it stands, and its event is then the first record; with records there is no command in sight."""
+    async with server(valkey_url) as client:
+        html = (await client.get(f"/boards/{board}")).text
+        command = unescape(re.findall(r'<pre id="curl"[^>]*>(.*?)</pre>', html)[0])
+        words = shlex.split(command)
+        assert words[:2] == ["curl", f"{client.base_url}/v1/events"]
+        curl = await asyncio.create_subprocess_exec(
+            words[0], "--silent", "--fail", "--noproxy", "*", *words[1:], stdout=asyncio.subprocess.PIPE
+        )
+        output, _ = await curl.communicate()
+        assert (curl.returncode, b'"rejected":[]' in output) == (0, True), output
+        html = (await client.get(f"/boards/{board}")).text
+        assert re.findall('<tr data-key="(.*?)">', html) == ["Ada"]
+        assert '<div id="empty" class="note" hidden>' in html
+
+
+async def test_a_board_that_no_event_can_start_shows_no_command(valkey_url: str) -> None:
+    """One that registers its members first, one that is frozen, and a frame."""
+    async with server(valkey_url) as client:
+        await client.put("/v1/boards/cold", json={"source": ["cold"], "frozen": True})
+        for path in ("/boards/cakes", "/boards/cold", "/embed/posts", "/boards/posts,notes"):
+            response = await client.get(path)
+            assert (response.status_code, "curl" in response.text) == (200, False)
+
+
+async def test_the_command_has_an_api_key_where_one_is_needed(valkey_url: str) -> None:
+    """As a place to fill in."""
+    async with with_keys(valkey_url, plain=True) as (url, _, _), httpx.AsyncClient(base_url=url) as client:
+        assert "Authorization: Bearer &lt;id&gt;.&lt;secret&gt;" in (await client.get("/boards/posts")).text
+
+
+async def test_records_are_downloaded_as_csv(valkey_url: str) -> None:
+    """In order, with each field of a score; nothing in it is a formula."""
+    keys = ["=HYPERLINK(1)", '"quoted", with comma', "-1", "@x", "+y", "名字", "a\\b"]
+    async with server(valkey_url) as client:
+        likes = [{"board": "posts", "key": key, "amount": 90 - place} for place, key in enumerate(keys)]
+        await post(client, *likes, {"board": "climb", "key": "Ada", "fields": {"levels": 7, "seconds": 12}})
+        response = await client.get("/boards/posts/records.csv")
+        assert response.headers["content-type"] == "text/csv; charset=utf-8"
+        assert response.headers["content-disposition"] == 'attachment; filename="posts.csv"'
+        rows = list(csv.reader(io.StringIO(response.content.decode("utf-8-sig"))))
+        assert rows[0] == ["rank", "member", "score"]
+        members = ["'=HYPERLINK(1)", '"quoted", with comma', "'-1", "'@x", "'+y", "名字", "a\\b"]
+        assert rows[1:] == [[str(place + 1), member, str(90 - place)] for place, member in enumerate(members)]
+        climb = (await client.get("/boards/climb/records.csv")).content.decode("utf-8-sig")
+        assert climb == "rank,member,levels,seconds\r\n1,Ada,7,12\r\n"
+        assert (await client.get("/boards/posts/records.csv?limit=2")).text.count("\n") == 3
+        for path, status in (("posts/records.csv?limit=0", 400), ("none/records.csv", 404), ("none/qr.svg", 404)):
+            assert (await client.get(f"/boards/{path}")).status_code == status
+
+
+async def test_a_board_can_be_shared(valkey_url: str) -> None:
+    """Its address, a frame whose title is escaped twice, and links that work."""
+    async with server(valkey_url) as client:
+        html = (await client.get("/boards/posts")).text
+        assert f'id="link" readonly value="{client.base_url}/boards/posts"' in html
+        snippet = unescape(re.findall(r'<textarea id="snippet"[^>]*>(.*?)</textarea>', html)[0])
+        assert snippet == (
+            f'<iframe src="{client.base_url}/embed/posts" title="Most &#34;liked&#34; &lt;b&gt;" width="100%" '
+            'height="640" loading="lazy"></iframe>'
+        )
+        panel = html.partition('class="share"')[2].partition("</details>")[0]
+        links = [unescape(link) for link in re.findall(r'(?:href|src)="([^"]+)"', panel)]
+        assert len(links) == 5
+        assert {(await client.get(link)).status_code for link in links} == {200}
+        picture = await client.get("/boards/posts/qr.svg")
+        assert picture.headers["content-type"] == "image/svg+xml"
+        assert picture.text.startswith("<svg")
+        assert not re.search(r"<script| on\w+=|style=", picture.text)
