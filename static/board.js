@@ -4,6 +4,7 @@ import { Announcer } from "./announcer.js";
 import { say } from "./client/language.js";
 import { LiveBoard } from "./client/live-board.js";
 import { grouped, nameWords, periodWords, placeWords, TableView } from "./client/view.js";
+import { recordAddress, write } from "./page.js";
 import { speakAsPage } from "./speech.js";
 import { StatusView } from "./status.js";
 import { startTools } from "./tools.js";
@@ -102,25 +103,6 @@ class BoardView {
     clearTimeout(this.#rankTimer);
     this.#rankTimer = setTimeout(() => this.announcer.say(say("place", { place: words })), RANK_REST);
   }
-}
-
-/**
- * The address of the page of a record; none for members that a browser would take for a part of the path.
- *
- * @param {string} records the address of the pages of all records
- * @param {string} key
- */
-function recordAddress(records, key) {
-  const [path, query] = records.split("?");
-  return key === "." || key === ".." ? null : path + encodeURIComponent(key) + (query ? `?${query}` : "");
-}
-
-/**
- * @param {Element | null} element
- * @param {string} text
- */
-function write(element, text) {
-  if (element && element.textContent !== text) element.textContent = text;
 }
 
 await speakAsPage();

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from live.web.describing import BOARD, COUNT, OF_BOARD, PERIOD, RECORDS, operation, parameter, text
+from live.web.describing import BOARD, COUNT, OF_BOARD, OF_KEY, PERIOD, RECORD, RECORDS, operation, parameter, text
 from live.web.schemas import Json
 
 
@@ -42,7 +42,8 @@ def page_operations() -> Json:
     )  # fmt: skip
     return {
         "/": {"get": index}, "/boards/{board}": {"get": board}, "/embed/{board}": {"get": embedded},
-        "/overlay/{board}": {"get": overlay}, **_downloads(),
+        "/overlay/{board}": {"get": overlay}, "/boards/{board}/records/{key}": {"get": _show_record(page)},
+        **_downloads(),
     }  # fmt: skip
 
 
@@ -59,6 +60,14 @@ def _downloads() -> Json:
         parameter("limit", "query", COUNT, "The number of records."), is_page=True,
     )  # fmt: skip
     return {"/boards/{board}/qr.svg": {"get": code}, "/boards/{board}/records.csv": {"get": table}}
+
+
+def _show_record(page: Json) -> Json:
+    return operation(
+        "showRecord", "pages", "Show one record.",
+        "Its score in each slot of the window, its rank and its neighbours. The page updates live.",
+        page, RECORD - {"period_not_found"}, OF_BOARD, OF_KEY, *_LOOK, is_page=True,
+    )  # fmt: skip
 
 
 def _choice(name: str, meaning: str, *values: str) -> Json:

@@ -21,6 +21,7 @@ from live.web import (
     operations,
     pages,
     producers,
+    record_page,
     records,
     reference,
     sharing,
@@ -107,6 +108,7 @@ def _reads() -> list[BaseRoute]:
         Route("/boards/{board}", pages.board_page),
         Route("/boards/{board}/qr.svg", sharing.qr_code),
         Route("/boards/{board}/records.csv", sharing.records_csv),
+        Route("/boards/{board}/records/{key:path}", record_page.record_page),
         Route("/embed/{board}", pages.embedded_board),
         Route("/overlay/{board}", pages.overlay),
     ]

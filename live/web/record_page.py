@@ -1,0 +1,123 @@
+"""The page of one record: its score in each slot of the window, its rank, and its neighbours."""
+
+import asyncio
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Final
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+
+from live.domain.board import Board
+from live.domain.event import key_fault
+from live.domain.ranking import Page
+from live.domain.window import EVER, Periods
+from live.errors import ProblemError
+from live.store.board.slots import SlotValues, read_slots
+from live.web.language import Language, grouped
+from live.web.rendering import language_for, render
+from live.web.state import live_of
+from live.web.trends import trends_of
+from live.web.words import moment, moment_words, name_words, period_words, window_words
+
+NEIGHBOURS: Final = 5  # on each side
+MOST_SLOTS: Final = 200
+
+_LEAST_SLOTS: Final = 2
+
+
+class Bar(msgspec.Struct, frozen=True):
+    """The score in one slot. `y` and `height` are on a scale of 100, from the top.
+
+    `start` is None for a period, which has a name instead of a time.
+    """
+
+    start: datetime | None
+    name: str
+    score: str
+    y: str
+    height: str
+    is_open: bool
+
+
+class Chart(msgspec.Struct, frozen=True):
+    """The scores in the slots of the window, the oldest first. `highest` is the highest one."""
+
+    title: str
+    highest: str
+    bars: Sequence[Bar]
+
+
+async def record_page(request: Request) -> Response:
+    """Show one record. The script keeps its rank, score and neighbours live."""
+    live = live_of(request)
+    ledger = await live.use(request.path_params["board"])
+    board, member, language = ledger.state.board, request.path_params["key"], language_for(request)
+    if key_fault(member) is not None:
+        raise ProblemError("record_not_found", "no member can have this name")
+    page, slots = await asyncio.gather(
+        ledger.reader.find(member, NEIGHBOURS), read_slots(ledger.state, [member], MOST_SLOTS)
+    )
+    if page is None:
+        raise ProblemError("record_not_found", "a member is on the board while its score is not zero")
+    place = next(place for place, record in enumerate(page.records) if record.key == member)
+    return render(
+        request,
+        "record.html",
+        board=board,
+        page=page,
+        record=page.records[place],
+        name=name_words(language, member),
+        ahead=_distance(page, place, -1),
+        behind=_distance(page, place, 1),
+        around=NEIGHBOURS,
+        chart=chart_of(language, board, slots),
+        trends=await trends_of(live, ledger, page),
+    )
+
+
+def chart_of(language: Language, board: Board, slots: SlotValues) -> Chart | None:
+    """The chart of the first member; None for a window of one slot."""
+    values = slots.values[0] if slots.values else None
+    if values is None or len(slots.slots) < _LEAST_SLOTS or EVER in slots.slots:
+        return None
+    empty = 0 if board.operator == "incr" else None
+    scores = [empty if value is None else value for value in values]
+    known = [score for score in scores if score is not None]
+    top, low = max(0, *known, 0), min(0, *known, 0)
+    scale = 100 / ((top - low) or 1)
+    bars = [
+        Bar(
+            None if _is_named(board) else moment(slot.start * 1000),
+            _name_of(language, board, slot.start),
+            grouped(score),
+            f"{(top - max(0, score or 0)) * scale:.2f}",
+            f"{abs(score or 0) * scale:.2f}",
+            place == len(scores) - 1,
+        )
+        for place, (slot, score) in enumerate(zip(slots.slots, scores, strict=True))
+    ]
+    is_cut = len(bars) == MOST_SLOTS
+    window = window_words(language, board.window)
+    title = language.say("chart_newest", n=MOST_SLOTS) if is_cut else language.say("chart", window=window)
+    return Chart(title, grouped(max(known, default=None)), bars)
+
+
+def _is_named(board: Board) -> bool:
+    return isinstance(board.window, Periods)
+
+
+def _name_of(language: Language, board: Board, start: int) -> str:
+    window = board.window
+    if isinstance(window, Periods):
+        return period_words(language, window.unit, window.calendar.at(start).name)
+    return moment_words(language, moment(start * 1000))
+
+
+def _distance(page: Page, place: int, step: int) -> int | None:
+    """The points between a record and the one before or after it; None if there is none."""
+    other = place + step
+    if not 0 <= other < len(page.records):
+        return None
+    return abs(page.records[other].score - page.records[place].score)

@@ -1,0 +1,94 @@
+// @ts-check
+/** The page of one record: rank, score and neighbours live, and the chart anew while the score changes. */
+import { Announcer } from "./announcer.js";
+import { say } from "./client/language.js";
+import { LiveBoard } from "./client/live-board.js";
+import { grouped, placeWords, TableView } from "./client/view.js";
+import { recordAddress, write } from "./page.js";
+import { speakAsPage } from "./speech.js";
+import { StatusView } from "./status.js";
+import { Trends } from "./trends.js";
+
+const RANK_REST = 5_000; // milliseconds that the rank has to stay before it is told
+const CHART_REST = 20_000; // milliseconds between two charts
+const CHART_AGE = 600_000; // … if the score is the same
+
+await speakAsPage();
+const section = /** @type {HTMLElement} */ (document.getElementById("record"));
+const { board: id = "", root = "", key = "", around: neighbours, records = "" } = section.dataset;
+/** @param {string} name */
+const part = (name) => /** @type {HTMLElement} */ (document.getElementById(name));
+const announcer = new Announcer(part("announcer"));
+const values = section.querySelectorAll(".value");
+
+const body = /** @type {HTMLTableSectionElement} */ (part("records"));
+const fields = [...section.querySelectorAll("th[data-field]")].map((cell) => /** @type {HTMLElement} */ (cell).dataset.field ?? "");
+const board = new LiveBoard(location.origin + root, id, { limit: 1, key, around: Number(neighbours) });
+const table = new TableView(body, {
+  fields,
+  gaps: fields.length === 0,
+  own: key,
+  link: (member) => recordAddress(records, member),
+  onDraw: showFigures,
+});
+const trends = new Trends(board, table, `${root}v1/boards/${id}`, part("since"));
+const status = new StatusView(board, section, { status: part("connection"), retry: part("retry"), say: announcer.say });
+let rankTimer = 0;
+let told = Number(part("rank").textContent?.replace(/\D/g, ""));
+
+function showFigures() {
+  const { around } = board.snapshot;
+  if (!around) return;
+  const at = around.records.findIndex((record) => record.key === key);
+  const own = around.records[at];
+  write(part("rank"), own ? grouped(around.rank) : say("not_ranked"));
+  write(part("rank-count"), grouped(around.rank_count));
+  if (fields.length) return fields.forEach((field, i) => write(values[i], grouped(own?.fields?.[field] ?? null)));
+  write(values[0], grouped(around.score));
+  write(part("ahead"), grouped(distance(own, around.records[at - 1])));
+  write(part("behind"), grouped(distance(own, around.records[at + 1])));
+}
+
+/**
+ * @param {{score: number} | undefined} one
+ * @param {{score: number} | undefined} other
+ */
+function distance(one, other) {
+  return one && other ? Math.abs(one.score - other.score) : null;
+}
+
+board.on("state", () => status.show());
+board.on("change", ({ around }) => {
+  trends.compare();
+  if (!around) return;
+  table.show(around.records);
+  clearTimeout(rankTimer);
+  const { rank } = around;
+  if (rank === null || rank === told) return;
+  rankTimer = setTimeout(() => {
+    told = rank;
+    announcer.say(placeWords(rank, null)[0]);
+  }, RANK_REST);
+});
+board.start();
+
+let drawnAt = Date.now();
+
+/** The server draws the chart: ask it for another one if there is something new, and nobody is using this one. */
+async function redraw() {
+  const chart = document.getElementById("chart");
+  const isSame = chart?.dataset.score === String(board.snapshot.around?.score) && Date.now() - drawnAt < CHART_AGE;
+  if (!chart || document.hidden || isSame || chart.contains(document.activeElement)) return;
+  drawnAt = Date.now();
+  const response = await fetch(location.href);
+  if (!response.ok) return;
+  const made = new DOMParser().parseFromString(await response.text(), "text/html").getElementById("chart");
+  if (!made) return;
+  const isOpen = chart.querySelector("details")?.open ?? false;
+  const details = made.querySelector("details");
+  if (details) details.open = isOpen;
+  chart.replaceWith(made);
+  await speakAsPage();
+}
+
+setInterval(() => void redraw().catch(() => {}), CHART_REST * (1 + Math.random() / 2));

@@ -1,0 +1,60 @@
+"""The page of a record in a real Chromium."""
+
+import pytest
+
+from tests.harness.boards import rolling_board
+from tests.harness.browser import CHROMIUM, PATIENCE, board_in_browser, until_live
+from tests.harness.producer import post
+
+pytestmark = [
+    pytest.mark.browser,
+    pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed"),
+]
+
+
+async def test_figures_and_neighbours_are_live(valkey_url: str) -> None:
+    """Rank, score, both gaps and the neighbours change together."""
+    events = [{"key": f"k{number}", "amount": 10 * number} for number in range(1, 20)]
+    async with board_in_browser(valkey_url, *events, path="posts/records/k9") as (page, producer):
+        await until_live(page)
+        assert await page.inner_text("#rank") == "11"
+        await post(producer, {"key": "k9", "amount": 15})
+        await page.wait_for_function("() => document.getElementById('rank').textContent === '10'", timeout=PATIENCE)
+        assert await page.inner_text(".value") == "105"
+        assert (await page.inner_text("#ahead"), await page.inner_text("#behind")) == ("5", "5")
+        shown = await page.eval_on_selector_all("#records tr", "rows => rows.map(row => row.dataset.key)")
+        assert shown == [f"k{number}" for number in (15, 14, 13, 12, 11, 9, 10, 8, 7, 6, 5)]
+        assert await page.get_attribute("#records tr.me", "data-key") == "k9"
+        await post(producer, {"key": "k9", "amount": -105})
+        await page.wait_for_function(
+            "() => document.getElementById('rank').textContent === 'not ranked'", timeout=PATIENCE
+        )
+
+
+async def test_the_chart_follows_the_score(valkey_url: str) -> None:
+    """The server draws it again, and an open table stays open."""
+    async with board_in_browser(
+        valkey_url, {"key": "a", "amount": 5}, board=rolling_board(), path="posts/records/a"
+    ) as (page, producer):
+        await until_live(page)
+        await page.click("#chart summary")
+        await page.evaluate("() => document.activeElement.blur()")
+        assert await page.inner_text("#chart tbody td") == "5"
+        await post(producer, {"key": "a", "amount": 7})
+        await page.wait_for_function(
+            "() => document.querySelector('#chart tbody td').textContent === '12'", timeout=4 * PATIENCE
+        )
+        assert await page.is_visible("#chart tbody td")
+
+
+@pytest.mark.parametrize("width", [320, 1280])
+async def test_the_page_fits_the_screen(valkey_url: str, width: int) -> None:
+    """Whatever the member is called."""
+    key = "W" * 300
+    async with board_in_browser(
+        valkey_url, {"key": key, "amount": 10**9}, path=f"posts/records/{key}", viewport={"width": width, "height": 800}
+    ) as (page, _):
+        await until_live(page)
+        await page.click("#chart summary")
+        assert await page.evaluate("() => document.documentElement.scrollWidth") <= width
+        assert await page.title() == f"{'W' * 50}…{'W' * 29} · posts · Live Board"
