@@ -42,7 +42,8 @@ class Board:
     def __init__(self, stack: ExitStack, boards: str = PLAIN, *, summed: bool = True) -> None:
         self.store = stack.enter_context(running_store())
         self.key = add_api_key(self.store)
-        self.server = stack.enter_context(live_server(self.store, _file(stack, boards)))
+        self._file = _file(stack, boards)
+        self.server = stack.enter_context(live_server(self.store, self._file))
         self._summed = summed
         self.acknowledged = 0
         self._await_ready()
@@ -52,6 +53,10 @@ class Board:
     def processes(self) -> dict[str, Server]:
         """Every process that an event passes through."""
         return {"server": self.server, "store": self.store}
+
+    def second_server(self, stack: ExitStack) -> Server:
+        """Another server on the same store."""
+        return stack.enter_context(live_server(self.store, self._file))
 
     def send(self, content: Posts | Frames, load: Load) -> dict[str, float]:
         """Send events; returns the microseconds of CPU per event, in the server and in the store.

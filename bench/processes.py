@@ -153,10 +153,11 @@ def _await_address(process: subprocess.Popen[bytes], log: Path) -> str:
         time.sleep(0.02)
 
 
-def drive(plan: Plan, counted: Mapping[str, Server]) -> dict[str, float]:
+def drive(plan: Plan, counted: Mapping[str, Server], steady: Mapping[str, float] | None = None) -> dict[str, float]:
     """Carry out a plan in a driver process; returns the CPU seconds that each counted server used.
 
-    Measured from the moment that the driver is connected and warm until the last answer is complete.
+    Measured from the moment that the driver is connected and warm until the last answer is complete. `steady` is the
+    CPU time that servers use per second without the plan, which is subtracted.
     """
     process = start_module("bench.driver", stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     assert process.stdin is not None  # noqa: S101 - both are pipes
@@ -164,18 +165,23 @@ def drive(plan: Plan, counted: Mapping[str, Server]) -> dict[str, float]:
     try:
         _command(process, msgspec.json.encode(plan), b"ready\n")
         before = {name: cpu_seconds(server.pid) for name, server in counted.items()}
+        started = time.perf_counter()
         _command(process, b"go", b"done\n")
-        return {name: cpu_seconds(server.pid) - before[name] for name, server in counted.items()}
+        used = {name: cpu_seconds(server.pid) - before[name] for name, server in counted.items()}
+        elapsed = time.perf_counter() - started
+        return {name: seconds - (steady or {}).get(name, 0) * elapsed for name, seconds in used.items()}
     finally:
         process.stdin.close()
         stop(process)
         process.stdout.close()
 
 
-def microseconds(plan: Plan, counted: Mapping[str, Server]) -> dict[str, float]:
-    """Carry out a plan; returns microseconds of CPU per event, by counted server."""
+def microseconds(
+    plan: Plan, counted: Mapping[str, Server], steady: Mapping[str, float] | None = None
+) -> dict[str, float]:
+    """Carry out a plan; returns microseconds of CPU per event, by counted server. `steady` is as in `drive`."""
     events = plan.load.requests * plan.content.events
-    return {name: seconds / events * 1e6 for name, seconds in drive(plan, counted).items()}
+    return {name: seconds / events * 1e6 for name, seconds in drive(plan, counted, steady).items()}
 
 
 def used_memory(store: Server) -> int:

@@ -27,7 +27,7 @@ class Scale(msgspec.Struct, frozen=True, kw_only=True):
     growth_bodies: int = 100
     growth_members: tuple[int, int] = (10_000, 1_000_000)
     ids: int = 200_000
-    read_requests: int = 6_000
+    read_requests: int = 20_000
     keys: int = 100_000
     members: int = 1_000_000
     idle_seconds: float = 6.0

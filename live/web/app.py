@@ -66,7 +66,7 @@ def make_app(settings: Settings, all_boards: Boards) -> ASGIApp:
         work = asyncio.create_task(_work(parts))
         work.add_done_callback(_report)
         try:
-            yield {"parts": _connection_parts(parts, clients)}
+            yield {"parts": _connection_parts(parts, clients, app)}
         finally:
             work.cancel()
             with suppress(asyncio.CancelledError):
@@ -137,7 +137,7 @@ def make_parts(settings: Settings, all_boards: Boards, clients: ClientResolver) 
     )
 
 
-def _connection_parts(parts: Live, clients: ClientResolver) -> Parts:
+def _connection_parts(parts: Live, clients: ClientResolver, app: Starlette) -> Parts:
     """The parts that the HTTP and WebSocket protocols need."""
     return Parts(
         settings=parts.settings,
@@ -147,7 +147,7 @@ def _connection_parts(parts: Live, clients: ClientResolver) -> Parts:
         intake=parts.intake,
         limits=parts.limits,
         reaper=parts.reaper,
-        reads=FastReads(parts, clients),
+        reads=FastReads(parts, clients, app),
     )
 
 

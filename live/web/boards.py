@@ -103,10 +103,10 @@ async def reply_of_board(live: Live, board: str, query: Mapping[str, str], known
     return reply_with_page(known, *await live.reads.watch(ledger.reader, selection))
 
 
-def reply_with_page(known: str, reading: Reading, viewers: int) -> Reply:
+def reply_with_page(known: str, reading: Reading, viewers: int | None) -> Reply:
     """The reply with a page that was read. `known` is the `If-None-Match` of the request."""
     board, page = reading
-    return page_reply(known, page, "board", lambda: _board_page(board, page, viewers), viewers)
+    return page_reply(known, page, "board", lambda: _board_page(board, page, viewers or 0), viewers)
 
 
 async def put_board(request: Request) -> Response:

@@ -1,4 +1,4 @@
-"""The short path of the read routes: plain requests for a page of a board, or for a record, without ASGI.
+"""The short path of the read routes: plain requests for a board, as JSON or HTML, or for a record, without ASGI.
 
 Everything else goes to the routes. Both give the same replies.
 """
@@ -10,25 +10,32 @@ from typing import Final, NamedTuple
 from urllib.parse import unquote
 
 import msgspec
+from starlette.applications import Starlette
 from starlette.datastructures import QueryParams
+from starlette.requests import Request
 
-from live.auth.client import ClientResolver
+from live.auth.client import EXTENSION, Client, ClientResolver
 from live.errors import EpochLostError, ProblemError
 from live.ingest.replies import Reply, problem_reply
 from live.network.parameters import require_known
 from live.protocols.http.hot_get import Read
 from live.protocols.http.peer import Peer
 from live.protocols.http.requests import RequestHead
-from live.store.board.reader import Reading, Selection
+from live.store.board.reader import Selection
 from live.store.board.shared_pages import Watched
 from live.web.boards import reply_of_board, reply_with_page
 from live.web.cross_origin import permissions
+from live.web.kept_pages import asked_of, kept_reply
 from live.web.openapi import query_names
+from live.web.pages import page_size, problem_page, reply_with_boards
 from live.web.paging import plain_selection
+from live.web.problems import reply_of
 from live.web.records import around_of, nearby, reply_of_record, reply_with_record
 from live.web.state import Live
+from live.web.surfaces import page_of
 
-_PREFIX: Final = "/v1/boards/"
+_BOARDS: Final = "/v1/boards/"
+_PAGES: Final = "/boards/"
 _BOARD: Final = "/v1/boards/{board}"
 _RECORD: Final = "/v1/boards/{board}/records/{key}"
 _VARY: Final = (b"vary", b"Origin")
@@ -41,25 +48,26 @@ _Answer = Callable[[Reply], None]
 class _Plain(NamedTuple):
     """A request that the short path takes.
 
-    `selection` is what it reads: a page, or the record of `member` with `around` neighbours. `known` is its
-    `If-None-Match`. `work` makes the reply in any case, with a task of its own.
+    `selection` is what it reads, with the number of viewers if it is `counted`. `show` makes the reply of that, or
+    returns None if that takes more. Then, and without a selection or after an error, `work` makes the reply. `origin`
+    is None if no other origin may read the reply.
     """
 
     board: str
-    member: str
-    around: int
+    origin: str | None
     selection: Selection | None
-    origin: str
-    known: str
-    work: Callable[[], Awaitable[Reply]]
+    counted: bool
+    show: Callable[[Watched], Reply | None]
+    work: Callable[[Watched | Exception | None], Awaitable[Reply]]
 
 
 class FastReads:
     """Finds plain reads, and answers them. It remembers heads, because clients send the same ones again and again."""
 
-    def __init__(self, live: Live, clients: ClientResolver) -> None:
+    def __init__(self, live: Live, clients: ClientResolver, app: Starlette) -> None:
         self._live = live
         self._clients = clients
+        self._app = app
         self._allowed = frozenset(live.settings.allowed_origins)
         self._found: dict[tuple[bytes, Peer], _Plain | None] = {}
         self._tasks: set[asyncio.Task[None]] = set()
@@ -82,76 +90,124 @@ class FastReads:
     def _parse(self, head: RequestHead, peer: Peer) -> _Plain | None:
         raw_path, _, text = head.target.partition(b"?")
         path = unquote(raw_path.decode())
-        if not path.startswith(_PREFIX) or self._live.settings.role == "ingest":
+        if self._live.settings.role == "ingest" or sum(name == b"origin" for name, _ in head.fields) > 1:
             return None
-        board, slash, rest = path.removeprefix(_PREFIX).partition("/")
-        records, _, member = rest.partition("/")
-        if slash and (records != "records" or not member or raw_path.endswith(b"/slots")):
-            return None
-        query, around = QueryParams(text), 0
-        known = next((value for name, value in head.fields if name == b"if-none-match"), b"").decode("latin-1")
-        selection: Selection | None
-        work: Callable[[], Awaitable[Reply]]
         try:
             client = self._clients.resolve(peer.address, head.fields, tls=peer.tls)
-            require_known(query, query_names(_RECORD if slash else _BOARD, "GET"))
-            if slash:
-                around = around_of(query)
-                selection = nearby(member, around, None) if query.get("period", "current") == "current" else None
-                work = partial(reply_of_record, self._live, board, member, query, known)
-            else:
-                selection = plain_selection(query, self._live.settings.max_limit)
-                work = partial(reply_of_board, self._live, board, query, known)
+            if path.startswith(_PAGES):
+                return self._parse_page(head, client, path.removeprefix(_PAGES), text)
+            if not path.startswith(_BOARDS) or raw_path.endswith(b"/slots"):
+                return None
+            board, slash, rest = path.removeprefix(_BOARDS).partition("/")
+            query, known, origin = QueryParams(text), _first(head, b"if-none-match"), client.origin or ""
+            if not slash:
+                return self._parse_board(board, query, known, origin)
+            records, _, member = rest.partition("/")
+            return self._parse_record(board, member, query, known, origin) if records == "records" and member else None
         except ProblemError:
             return None
-        if "wait" in query or sum(name == b"origin" for name, _ in head.fields) > 1:
+
+    def _parse_board(self, board: str, query: QueryParams, known: str, origin: str) -> _Plain | None:
+        require_known(query, query_names(_BOARD, "GET"))
+        if "wait" in query:
             return None
-        return _Plain(board, member, around, selection, client.origin or "", known, work)
+
+        async def work(found: Watched | Exception | None) -> Reply:
+            if isinstance(found, Exception):
+                raise found
+            return await reply_of_board(self._live, board, query, known)
+
+        selection = plain_selection(query, self._live.settings.max_limit)
+        return _Plain(
+            board, origin, selection, counted=True, show=lambda found: reply_with_page(known, *found), work=work
+        )
+
+    def _parse_record(self, board: str, member: str, query: QueryParams, known: str, origin: str) -> _Plain:
+        require_known(query, query_names(_RECORD, "GET"))
+        around = around_of(query)
+
+        def show(found: Watched) -> Reply | None:
+            has_record = found.reading.page.records  # a contestant without votes has none
+            return reply_with_record(known, found.reading, member, around) if has_record else None
+
+        async def work(found: Watched | Exception | None) -> Reply:
+            if isinstance(found, Exception):
+                raise found
+            return await reply_of_record(self._live, board, member, query, known)
+
+        selection = nearby(member, around, None) if query.get("period", "current") == "current" else None
+        return _Plain(board, origin, selection, counted=False, show=show, work=work)
+
+    def _parse_page(self, head: RequestHead, client: Client, board: str, text: bytes) -> _Plain | None:
+        query = QueryParams(text)
+        if "key" in query or query.get("period", "current") != "current":
+            return None
+        surface = page_of(query)
+        size = page_size(query, surface, 1, self._live.settings.max_live_limit)
+        request = Request({
+            "type": "http", "app": self._app, "scheme": client.scheme, "server": None, "path": f"{_PAGES}{board}",
+            "path_params": {"board": board}, "query_string": text, "headers": list(head.fields),
+            "extensions": {EXTENSION: client},
+        })  # fmt: skip
+        asked = asked_of(request, surface)
+
+        def show(found: Watched) -> Reply | None:
+            now = asked._replace(needs_key=self._live.authenticator.needs_key(client))
+            return kept_reply(found.reading.page, now, found.viewers)
+
+        async def work(found: Watched | Exception | None) -> Reply:
+            try:
+                return await reply_with_boards(request, found)
+            except Exception as error:  # noqa: BLE001 - `problem_page` logs unexpected errors
+                return reply_of(problem_page(request, error))
+
+        return _Plain(board, None, Selection("rank", 0, "", size), counted=True, show=show, work=work)
 
     def _begin(self, plain: _Plain, answer: _Answer) -> None:
         ledger = self._live.ledgers.get(plain.board)
         if plain.selection is None or ledger is None:
-            self._spawn(self._work(plain, answer))
-        elif plain.member:
-            self._live.reads.read_soon(ledger.reader, plain.selection, partial(self._show_record, plain, answer))
+            self._spawn(plain, answer, None)
         else:
-            self._live.reads.watch_soon(ledger.reader, plain.selection, partial(self._show_page, plain, answer))
+            told = partial(self._show, plain, answer)
+            self._live.reads.watch_soon(ledger.reader, plain.selection, told, counted=plain.counted)
 
-    def _show_page(self, plain: _Plain, answer: _Answer, found: Watched | Exception) -> None:
-        if isinstance(found, Exception):
-            self._spawn(self._refuse(plain, answer, found))
-        else:
-            answer(self._permitted(plain, reply_with_page(plain.known, *found)))
-
-    def _show_record(self, plain: _Plain, answer: _Answer, found: Reading | Exception) -> None:
-        if isinstance(found, Exception):
-            self._spawn(self._refuse(plain, answer, found))
-        elif found.page.records:
-            answer(self._permitted(plain, reply_with_record(plain.known, found, plain.member, plain.around)))
-        else:
-            self._spawn(self._work(plain, answer))  # it may be a contestant without votes
-
-    async def _work(self, plain: _Plain, answer: _Answer) -> None:
-        try:
-            reply = await plain.work()
-        except Exception as error:  # noqa: BLE001 - `problem_reply` logs unexpected errors
-            await self._refuse(plain, answer, error)
+    def _show(self, plain: _Plain, answer: _Answer, found: Watched | Exception) -> None:
+        """Answer with what was read."""
+        reply = None if isinstance(found, Exception) else plain.show(found)
+        if reply is None:
+            self._spawn(plain, answer, found)
         else:
             answer(self._permitted(plain, reply))
 
-    async def _refuse(self, plain: _Plain, answer: _Answer, error: Exception) -> None:
+    def _spawn(self, plain: _Plain, answer: _Answer, found: Watched | Exception | None) -> None:
+        task = asyncio.create_task(self._work(plain, answer, found))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _work(self, plain: _Plain, answer: _Answer, found: Watched | Exception | None) -> None:
+        try:
+            reply = await plain.work(found)
+        except Exception as error:  # noqa: BLE001 - `problem_reply` logs unexpected errors
+            reply = problem_reply(await self._explained(plain, error))
+        answer(self._permitted(plain, reply))
+
+    async def _explained(self, plain: _Plain, error: Exception) -> Exception:
         if isinstance(error, EpochLostError):
-            error = await self._live.registry.explain(plain.board, error)
-        answer(self._permitted(plain, problem_reply(error)))
+            return await self._live.registry.explain(plain.board, error)
+        return error
 
     def _permitted(self, plain: _Plain, reply: Reply) -> Reply:
         """A reply with the header fields for other origins, where some are allowed."""
-        if not self._allowed:
+        if not self._allowed or plain.origin is None:
             return reply
         extra = (*reply.extra, _VARY, *permissions(plain.origin, self._allowed))
         return msgspec.structs.replace(reply, extra=extra)
 
-    def _spawn(self, work: Awaitable[None]) -> None:
-        task = asyncio.ensure_future(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+
+def _page_of(known: str, found: Watched) -> Reply:
+    return reply_with_page(known, *found)
+
+
+def _first(head: RequestHead, wanted: bytes) -> str:
+    """The first value of a header field."""
+    return next((value for name, value in head.fields if name == wanted), b"").decode("latin-1")

@@ -1,6 +1,7 @@
 """The HTML pages. The server renders them with their records, so they are readable without JavaScript."""
 
 import asyncio
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from http import HTTPStatus
@@ -16,13 +17,17 @@ from live.domain.event import key_fault
 from live.domain.ranking import Page
 from live.domain.window import Periods
 from live.errors import PROBLEMS, EpochLostError, ProblemError, StoreUnavailableError
+from live.ingest.replies import Reply
 from live.network.parameters import whole_number
 from live.store.board.ledger import Ledger
+from live.store.board.reader import Selection
+from live.store.board.shared_pages import Watched
 from live.web.clients import client_of
 from live.web.first_event import curl_of
+from live.web.kept_pages import asked_of, keep, kept_reply
 from live.web.language import Language
 from live.web.periods import period_of
-from live.web.problems import as_problem
+from live.web.problems import as_problem, as_response, reply_of
 from live.web.rendering import MOST_SIDES, language_for, render
 from live.web.security import EMBED_POLICY
 from live.web.sharing import site_of
@@ -76,17 +81,37 @@ async def index(request: Request) -> Response:
 
 async def board_page(request: Request) -> Response:
     """Show one board, or several side by side. The script continues from the rendered records."""
-    return await _boards(request, page_of(request.query_params))
+    return as_response(await reply_with_boards(request))
+
+
+async def reply_with_boards(request: Request, top: Watched | Exception | None = None) -> Reply:
+    """The reply with one board, or several. `top` is what was read of a single one already, or the error.
+
+    Raises:
+        ProblemError: a board does not exist, or a parameter is not valid.
+    """
+    return await _boards(request, page_of(request.query_params), top)
+
+
+def page_size(query: Mapping[str, str], surface: Surface, boards: int, most: int) -> int:
+    """How many records of each board a page shows.
+
+    Raises:
+        ProblemError: `parameter_invalid`.
+    """
+    usual = min(surface.size or (_PAGE_SIZE if boards == 1 else _SIDE_SIZE), most)
+    return whole_number(query, "limit", usual, 1, most)
 
 
 async def embedded_board(request: Request) -> Response:
     """Show the same page without header and footer, for a frame on another page."""
-    return _framed(await _boards(request, embed_of(request.query_params)))
+    return _framed(as_response(await _boards(request, embed_of(request.query_params))))
 
 
 async def overlay(request: Request) -> Response:
     """Show only the rows, on a transparent ground, for video software."""
-    return _framed(await _boards(request, overlay_of(request.query_params, live_of(request).settings.max_live_limit)))
+    surface = overlay_of(request.query_params, live_of(request).settings.max_live_limit)
+    return _framed(as_response(await _boards(request, surface)))
 
 
 def problem_page(request: Request, error: Exception) -> Response:
@@ -103,7 +128,7 @@ def _framed(response: Response) -> Response:
     return response
 
 
-async def _boards(request: Request, surface: Surface) -> Response:
+async def _boards(request: Request, surface: Surface, top: Watched | Exception | None = None) -> Reply:
     live = live_of(request)
     ids = request.path_params["board"].split(",")
     if len(ids) > MOST_SIDES or len(set(ids)) < len(ids):
@@ -114,17 +139,25 @@ async def _boards(request: Request, surface: Surface) -> Response:
     for ledger in ledgers:
         with suppress(StoreUnavailableError, EpochLostError):
             await ledger.state.use()
-    most = live.settings.max_live_limit
-    usual = min(surface.size or (_PAGE_SIZE if len(ids) == 1 else _SIDE_SIZE), most)
-    size = whole_number(request.query_params, "limit", usual, 1, most)
-    shown = await asyncio.gather(*(_show(request, ledger, size) for ledger in ledgers))
+    size = page_size(request.query_params, surface, len(ids), live.settings.max_live_limit)
+    shown = await asyncio.gather(*(_show(request, ledger, size, top) for ledger in ledgers))
+    if len(shown) > 1 or shown[0].page is None or {"key", "period"} & request.query_params.keys():
+        return _drawn(request, surface, shown)
+    page, viewers, asked = shown[0].page, shown[0].viewers, asked_of(request, surface)
+    reply = kept_reply(page, asked, viewers)
+    return keep(page, asked, viewers, _drawn(request, surface, shown)) if reply is None else reply
+
+
+def _drawn(request: Request, surface: Surface, shown: Sequence[Shown]) -> Reply:
     status = HTTPStatus.OK if all(one.page for one in shown) else HTTPStatus.SERVICE_UNAVAILABLE
     curl = _curl(request, shown[0].board) if len(shown) == 1 else None
-    site, most = site_of(request), live.settings.max_limit
-    return render(request, "board.html", status, shown=shown, surface=surface, site=site, most=most, curl=curl)
+    site, most = site_of(request), live_of(request).settings.max_limit
+    return reply_of(
+        render(request, "board.html", status, shown=shown, surface=surface, site=site, most=most, curl=curl)
+    )
 
 
-async def _show(request: Request, ledger: Ledger, size: int) -> Shown:
+async def _show(request: Request, ledger: Ledger, size: int, top: Watched | Exception | None) -> Shown:
     """A board as the request selects it.
 
     Raises:
@@ -139,7 +172,7 @@ async def _show(request: Request, ledger: Ledger, size: int) -> Shown:
     with suppress(StoreUnavailableError, EpochLostError):  # reported below
         await ledger.state.use()
     if name == "current":
-        page, viewers = await asyncio.gather(_read(ledger, size), _count(live_of(request), ledger.state.board))
+        page, viewers = await _top(live_of(request), ledger, size, top)
         links = _links_from_current(language, ledger.state.board, page)
     else:
         try:
@@ -225,11 +258,22 @@ async def _read(ledger: Ledger, limit: int) -> Page | None:
         return None
 
 
-async def _count(live: Live, board: Board) -> int | None:
-    """The number of viewers of a board, or None while the store is unavailable."""
-    with suppress(StoreUnavailableError):
-        return await live.presence.count(board.id)
-    return None
+async def _top(
+    live: Live, ledger: Ledger, size: int, found: Watched | Exception | None
+) -> tuple[Page | None, int | None]:
+    """The top of a board with its viewers, unless it was found already.
+
+    They are None while the store is unavailable: the page is then marked as stale.
+    """
+    if found is None:
+        try:
+            found = await live.reads.watch(ledger.reader, Selection("rank", 0, "", size))
+        except (StoreUnavailableError, EpochLostError) as error:
+            found = error
+    if isinstance(found, Exception):
+        _note(ledger, found)
+        return None, None
+    return found.reading.page, found.viewers
 
 
 def _note(ledger: Ledger, error: Exception) -> None:

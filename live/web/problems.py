@@ -33,6 +33,14 @@ def as_response(reply: replies.Reply) -> Response:
     return response
 
 
+def reply_of(response: Response) -> replies.Reply:
+    """A Starlette response with a body as a reply."""
+    fields = dict(response.raw_headers)
+    cache, media_type = fields.pop(b"cache-control"), fields.pop(b"content-type")
+    del fields[b"content-length"]
+    return replies.Reply(response.status_code, media_type, bytes(response.body), tuple(fields.items()), cache)
+
+
 def upgrade_required() -> Response:
     """The response to a request for a WebSocket route that is not a WebSocket handshake."""
     response = problem_response(ProblemError("upgrade_required", "connect with a WebSocket client"))

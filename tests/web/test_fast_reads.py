@@ -155,12 +155,21 @@ async def test_both_paths_answer_every_target_alike(both: Both, path: str) -> No
     await both.same(read(f"/v1/%62oards/posts{path}"))
 
 
+@pytest.mark.parametrize("query", [*QUERIES, "lang=zh", "lang=en&theme=dark", "display=wall", "display=x", "theme=<b>"])
+async def test_both_paths_show_the_same_pages(both: Both, query: str) -> None:
+    """In each language, again and again."""
+    for board in ("posts", "weeks", "contest", "empty", "none", "posts,dense", "po%73ts"):
+        for accepted in ("", "zh-CN", "fr, zh;q=0.5"):
+            for _ in range(2):
+                await both.same(read(f"/boards/{board}?{query}", ("Accept-Language", accepted)))
+
+
 @pytest.mark.parametrize("fields", FIELDS)
 async def test_both_paths_answer_all_header_fields_alike(both: Both, fields: tuple[tuple[str, str], ...]) -> None:
     """Conditional requests, origins, proxies, and hosts that are not ours."""
-    for target in ("posts", "weeks?period=previous", "none", "posts/records/a"):
+    for target in ("v1/boards/posts", "v1/boards/weeks?period=previous", "v1/boards/none", "boards/posts", "boards/x"):
         for method in ("GET", "HEAD", "POST", "OPTIONS"):
-            sent = read(f"/v1/boards/{target}", *fields, method=method)
+            sent = read(f"/{target}", *fields, method=method)
             await both.same(sent)
             await both.same(sent.replace(b"Host: x", b"Host: evil.example"))
 
@@ -222,6 +231,8 @@ async def test_both_paths_answer_without_a_store_alike(own_store: StoreProcess) 
     """503, and pages again once it is back."""
     async with both_servers(own_store.url) as both:
         own_store.kill()
+        for target in ("/boards/posts", "/boards/weeks?period=previous", "/v1/boards/none"):
+            await both.same(read(target))
         targets = ("/v1/boards/posts", "/v1/boards/posts/records/a", "/v1/boards/weeks?period=previous")
         for target in targets:
             assert b" 503 " in await both.same(read(target))
@@ -239,9 +250,14 @@ async def test_the_short_path_is_taken(both: Both) -> None:
         return type(answer)(answer.status, answer.media_type, answer.body, answer.extra, b"max-age=1")
 
     with replaced(FastReads, "_permitted", wrong):
-        for target in ("/v1/boards/posts?limit=3", "/v1/boards/posts/records/a", "/v1/boards/weeks?period=previous"):
+        for target in (
+            "v1/boards/posts?limit=3",
+            "v1/boards/posts/records/a",
+            "v1/boards/weeks?period=previous",
+            "boards/dense",
+        ):
             with must_be_caught(target):
-                await both.same(read(target))
+                await both.same(read(f"/{target}"))
 
 
 async def test_many_clients_read_at_once(both: Both) -> None:

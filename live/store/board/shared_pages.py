@@ -11,7 +11,6 @@ from live.store.registry.presence import Presence
 
 _MOST_RECORDS: Final = 50_000  # in all readings that are held; about 20 MB
 _FIRST: Final = Selection("rank", 0, "", 1)
-_WATCHED: Final = "watched"
 _COST: Final = 20  # a reading without records costs as much memory as so many records
 
 Call: TypeAlias = Callable[[], Awaitable[Any]]
@@ -68,10 +67,10 @@ def _settle(future: asyncio.Future[Any], result: Any) -> None:  # noqa: ANN401 -
 
 
 class Watched(NamedTuple):
-    """A reading, and the number of viewers that the board had in all processes."""
+    """A reading, and the number of viewers that the board had in all processes, if they were counted."""
 
     reading: Reading
-    viewers: int
+    viewers: int | None
 
 
 class SharedPages:
@@ -90,30 +89,24 @@ class SharedPages:
             StoreUnavailableError: the store is unavailable.
             EpochLostError: the store lost the board.
         """
-        reading: Reading = await self._calls.call((reader, selection), partial(self._select, reader, selection))
-        return reading
+        return (await self.watch(reader, selection, counted=False)).reading
 
-    async def watch(self, reader: BoardReader, selection: Selection) -> Watched:
-        """Read a selection, and the number of viewers of the board.
+    async def watch(self, reader: BoardReader, selection: Selection, *, counted: bool = True) -> Watched:
+        """Read a selection, and count the viewers of the board.
 
         Raises:
             StoreUnavailableError: the store is unavailable.
             EpochLostError: the store lost the board.
         """
-        watched: Watched = await self._calls.call(
-            (reader, selection, _WATCHED), partial(self._watch, reader, selection)
-        )
+        key, call = self._call(reader, selection, counted=counted)
+        watched: Watched = await self._calls.call(key, call)
         return watched
 
     def watch_soon(
-        self, reader: BoardReader, selection: Selection, told: Callable[[Watched | Exception], None]
+        self, reader: BoardReader, selection: Selection, told: Callable[[Watched | Exception], None], *, counted: bool
     ) -> None:
-        """The same without a task for each caller: pass the result, or the error, to `told`."""
-        self._calls.join((reader, selection, _WATCHED), partial(self._watch, reader, selection), told)
-
-    def read_soon(self, reader: BoardReader, selection: Selection, told: Callable[[Reading | Exception], None]) -> None:
-        """As `watch_soon`, without the viewers."""
-        self._calls.join((reader, selection), partial(self._select, reader, selection), told)
+        """As `watch`, without a task for each caller: pass the result, or the error, to `told`."""
+        self._calls.join(*self._call(reader, selection, counted=counted), told)
 
     async def newest(self, reader: BoardReader) -> int | None:
         """The start of the newest period; None before the first event of an event clock.
@@ -124,7 +117,13 @@ class SharedPages:
         """
         return (await self.read(reader, _FIRST)).page.slot
 
-    async def _watch(self, reader: BoardReader, selection: Selection) -> Watched:
+    def _call(self, reader: BoardReader, selection: Selection, *, counted: bool) -> tuple[Hashable, Call]:
+        """The key of a shared call, and the call."""
+        return (reader, selection, counted), partial(self._read, reader, selection, counted=counted)
+
+    async def _read(self, reader: BoardReader, selection: Selection, *, counted: bool) -> Watched:
+        if not counted:
+            return Watched(await self._select(reader, selection), None)
         reading, viewers = await asyncio.gather(
             self._select(reader, selection), self._presence.count(reader.state.board.id)
         )

@@ -1,0 +1,61 @@
+"""The HTML of a single board: requests that ask alike share it while the board does not change."""
+
+import time
+from typing import Final, NamedTuple
+
+from starlette.requests import Request
+
+from live.domain.ranking import Page
+from live.ingest.replies import Reply
+from live.web.clients import client_of
+from live.web.rendering import language_for
+from live.web.sharing import site_of
+from live.web.state import live_of
+from live.web.surfaces import Surface
+
+_MOST: Final = 8  # replies made from one page, in languages and themes
+_SERVES: Final = 1.0  # seconds: the trends on a page change with the time, without a change of the board
+
+
+class Asked(NamedTuple):
+    """What the HTML depends on besides the board and its viewers."""
+
+    surface: Surface
+    language: str
+    query: bytes
+    site: str
+    needs_key: bool
+
+
+class _Kept(NamedTuple):
+    """A reply that shows a number of viewers. It serves until a time, in seconds of the monotonic clock."""
+
+    reply: Reply
+    viewers: int | None
+    until: float
+
+
+def asked_of(request: Request, surface: Surface) -> Asked:
+    """What a request for a single board asks for."""
+    needs_key = live_of(request).authenticator.needs_key(client_of(request))
+    return Asked(surface, language_for(request).tag, request.scope["query_string"], site_of(request), needs_key)
+
+
+def kept_reply(page: Page, asked: Asked, viewers: int | None) -> Reply | None:
+    """The reply that was made from a page up to a second ago, with the same number of viewers, if there is one."""
+    kept = _kept(page).get(asked)
+    return kept.reply if kept is not None and kept.viewers == viewers and time.monotonic() < kept.until else None
+
+
+def keep(page: Page, asked: Asked, viewers: int | None, reply: Reply) -> Reply:
+    """Keep a reply that was made from a page, and return it."""
+    kept = _kept(page)
+    if len(kept) >= _MOST:
+        del kept[next(iter(kept))]
+    kept[asked] = _Kept(reply, viewers, time.monotonic() + _SERVES)
+    return reply
+
+
+def _kept(page: Page) -> dict[Asked, _Kept]:
+    replies: dict[Asked, _Kept] = page.made.setdefault("html", {})
+    return replies
