@@ -2,13 +2,34 @@
 
 import gc
 import os
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Final
 
 import pytest
 from hypothesis import HealthCheck, settings
 
 from tests.harness.store import REDIS_SERVER, StoreProcess, valkey
+
+_MEMORY: Final = Path("/dev/shm")  # noqa: S108 - only as the parent of folders with random names
+_ENOUGH: Final = 4 << 30  # bytes
+
+
+def _keep_files_in_memory() -> None:
+    """Put temporary files, and with them the stores, on a file system in memory if there is room.
+
+    Every acknowledged event waits for fsync. On a shared disk, a stall of seconds could fail any test.
+    """
+    if "TMPDIR" in os.environ or not _MEMORY.is_dir():
+        return
+    room = os.statvfs(_MEMORY)
+    if not room.f_flag & os.ST_NOEXEC and room.f_bavail * room.f_frsize > _ENOUGH:
+        os.environ["TMPDIR"] = str(_MEMORY)  # for the processes of the tests too
+        tempfile.tempdir = None
+
+
+_keep_files_in_memory()  # before pytest chooses its folder
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -4,9 +4,12 @@ import random
 from collections import Counter
 from collections.abc import Callable, Iterator
 from datetime import UTC, date, datetime, timedelta
+from html import unescape
 from typing import Any
 from zoneinfo import ZoneInfo
 
+from live.web.language import languages
+from live.web.words import period_words
 from tests.harness.stage import Rows, Stage, ranking, sees, stage
 
 BERLIN = ZoneInfo("Europe/Berlin")
@@ -93,7 +96,9 @@ async def test_calendar_boards(valkey_url: str) -> None:
         for board, keep in KEEP.items():
             current, *_ = names_of(board, now, 1)
             assert await boards.shown(board) == ranking(counts[board][current].items())
-            assert current in (await boards.get(f"/boards/{board}")).decode()
+            unit: Any = "week" if board == "sundays" else board.removesuffix("s")
+            page = unescape((await boards.get(f"/boards/{board}")).decode())
+            assert period_words(languages()["en"], unit, current) in page
             assert await boards.problem(f"/v1/boards/{board}", period="2020-13-45") == (400, "parameter_invalid")
             *_, gone = names_of(board, now, keep + 2)
             assert await boards.problem(f"/v1/boards/{board}", period=gone) == (404, "period_not_found")
