@@ -32,6 +32,7 @@ from live.web import (
 from live.web.openapi import query_names
 from live.web.rendering import static_version
 from live.web.state import assets
+from live.web.static import PageFiles
 
 Endpoint: TypeAlias = Callable[[Request], Awaitable[Response]]
 
@@ -61,7 +62,7 @@ def _operations() -> list[BaseRoute]:
         Route("/asyncapi.json", documents.asyncapi),
         Route("/docs", reference.show),
         Mount("/client", _Shared(directory=assets("static") / "client"), name="client"),
-        Mount(f"/static/{static_version()}", _Immutable(directory=assets("static")), name="static"),
+        Mount(f"/static/{static_version()}", PageFiles(directory=assets("static")), name="static"),
     ]
 
 
@@ -143,13 +144,4 @@ class _Shared(StaticFiles):
         response = super().file_response(*arguments, **named)  # type: ignore[arg-type]
         response.headers["Cache-Control"] = "no-cache"
         response.headers["Access-Control-Allow-Origin"] = "*"
-        return response
-
-
-class _Immutable(StaticFiles):
-    """Static files under a path that contains their version, so browsers never need to revalidate them."""
-
-    def file_response(self, *arguments: object, **named: object) -> Response:
-        response = super().file_response(*arguments, **named)  # type: ignore[arg-type]
-        response.headers["Cache-Control"] = "public, max-age=31536000, immutable"
         return response

@@ -1,0 +1,128 @@
+"""The static files as pages receive them: few, small and compressed."""
+
+import gzip
+import re
+import shutil
+import subprocess
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import httpx
+import pytest
+
+from live.web.bundle import bundle, style
+from live.web.state import assets
+from tests.harness.boards import rolling_board
+from tests.harness.server import run_server
+from tests.harness.settings import fresh_settings
+
+NODE = shutil.which("node")
+MOST_RAW = 56 * 1024
+MOST_COMPRESSED = 19 * 1024
+MODULES = {
+    "entry.js": """import one from "./in/one.js";
+import { two } from "./in/one.js";
+import { three as drei } from "./in/three.js";
+import "./side.js";
+export const done = 1;
+console.log(JSON.stringify([one, two(), drei, done, globalThis.side]));
+""",
+    "side.js": "globalThis.side = 5; // a comment\n",
+    "in/one.js": """/** A comment. */
+import { three } from "./three.js";
+export { three } from "./three.js";
+export default { "a": "// no comment", "b": `x  y ${three}` };
+export function two() {
+  return three + /\\/\\*/.source;
+}
+""",
+    "in/three.js": """export const three = 3;
+export class Unused {
+  #x = 1;
+  get x() { return this.#x; }
+}
+""",
+}
+
+
+@pytest.fixture
+async def client(valkey_url: str) -> AsyncIterator[httpx.AsyncClient]:
+    """A client of a server with one board."""
+    async with run_server(fresh_settings(valkey_url), [rolling_board()]) as url, httpx.AsyncClient(base_url=url) as own:
+        yield own
+
+
+async def test_a_page_needs_few_and_small_files(client: httpx.AsyncClient) -> None:
+    """At most six requests with the page itself, and bounded script and style, plain and compressed."""
+    for path in ("/", "/boards/posts", "/boards/posts?lang=zh", "/overlay/posts"):
+        html = (await client.get(path)).text
+        files = set(re.findall(r'(?:href|src)="(/static/[^"]+)"', html))
+        more = 1 if "lang=zh" in path else 0  # the words of the language
+        assert 1 + len(files) + more <= 6
+        code = [await client.get(file, headers={"Accept-Encoding": "gzip"}) for file in files if "icon" not in file]
+        if more:
+            script = next(file for file in files if file.endswith("board.js"))
+            code.append(await client.get(script.replace("board.js", "client/words/zh-Hans.js")))
+        assert all(response.status_code == 200 for response in code)
+        assert sum(len(response.content) for response in code) <= MOST_RAW
+        assert sum(len(gzip.compress(response.content)) for response in code) <= MOST_COMPRESSED
+        assert not [
+            response.url for response in code if re.search(rb"^import |@ts-check", response.content, re.MULTILINE)
+        ]
+
+
+async def test_files_are_compressed_for_those_who_take_it(client: httpx.AsyncClient) -> None:
+    """The same bytes otherwise; caches keep both apart."""
+    html = (await client.get("/boards/posts")).text
+    for file in re.findall(r'(?:href|src)="(/static/[^"]+)"', html):
+        plain = await client.get(file, headers={"Accept-Encoding": "identity"})
+        async with client.stream("GET", file, headers={"Accept-Encoding": "br, gzip"}) as packed:
+            body = b"".join([piece async for piece in packed.aiter_raw()])
+        assert "content-encoding" not in plain.headers
+        assert packed.headers["content-encoding"] == "gzip"
+        assert packed.headers["vary"] == plain.headers["vary"] == "Accept-Encoding"
+        assert gzip.decompress(body) == plain.content
+        assert len(body) < len(plain.content) or len(plain.content) < 300
+
+
+@pytest.mark.parametrize("name", ["../pyproject.toml", "%2e%2e/pyproject.toml", "client", "client/", "none.js", "x"])
+async def test_nothing_else_is_served(client: httpx.AsyncClient, name: str) -> None:
+    """Neither folders, nor what is outside, nor what is missing."""
+    style_sheet = re.findall(r'href="(/static/[^"]+)board.css"', (await client.get("/")).text)[0]
+    assert (await client.get(style_sheet + name)).status_code == 404
+
+
+@pytest.mark.skipif(NODE is None, reason="Node.js is not installed")
+def test_a_bundle_does_what_its_modules_do(tmp_path: Path) -> None:
+    """Each module runs once and before those that import it; comments go, and texts that look like comments stay."""
+    made = bundle("entry.js", MODULES.__getitem__)
+    assert "comment. " not in made
+    assert made.count("three=3") == 1
+    (tmp_path / "made.mjs").write_text(made)
+    done = subprocess.run([str(NODE), tmp_path / "made.mjs"], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout == '[{"a":"// no comment","b":"x  y 3"},"3\\\\/\\\\*",3,1,5]\n'
+
+
+@pytest.mark.skipif(NODE is None, reason="Node.js is not installed")
+@pytest.mark.parametrize("name", ["board.js", "cards.js"])
+def test_the_scripts_of_the_pages_are_valid(name: str, tmp_path: Path) -> None:
+    """Nothing is left to import but the words of another language."""
+    made = bundle(name, lambda path: (assets("static") / path).read_text(encoding="utf-8"))
+    (tmp_path / "made.mjs").write_text(made)
+    done = subprocess.run([str(NODE), "--check", tmp_path / "made.mjs"], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert re.findall(r"\bimport\b.{0,10}", made) == ["import(`./client"]
+    assert not re.search(r"\bexport\b", made)
+
+
+def test_an_unknown_form_of_import_is_refused() -> None:
+    """Instead of a script that fails in the browser."""
+    with pytest.raises(ValueError, match="import all from"):
+        bundle("x.js", lambda _: 'import all from "./y.js", 5;\n')
+
+
+def test_a_style_sheet_loses_comments_and_keeps_its_rules() -> None:
+    """Spaces that mean something stay."""
+    made = style("x.css", lambda _: "/* gone */\na :is(b) > c {\n  width: calc(1px + 2em);\n}\n")
+    assert made == "a :is(b)>c{width:calc(1px + 2em)}"
