@@ -14,7 +14,9 @@ from starlette.types import Scope
 from live.web.bundle import Read, bundle, script, style
 from live.web.state import assets
 
-_ENTRIES: Final = frozenset({"board.js", "cards.js"})  # scripts that are served together with all that they import
+_ENTRIES: Final = frozenset(
+    {"board.js", "cards.js", "record.js"}
+)  # scripts that are served together with all that they import
 _TYPES: Final = {".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml"}
 _FOREVER: Final = "public, max-age=31536000, immutable"
 

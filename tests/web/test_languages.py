@@ -142,7 +142,7 @@ async def test_a_chinese_page_is_all_chinese(client: httpx.AsyncClient, path: st
 def seen(html: str) -> Iterator[str]:
     """The texts and the spoken attributes of a page, without those that are marked as English."""
     html = re.sub(r'<(\w+)[^>]* lang="en"[^>]*>.*?</\1>', "", html, flags=re.DOTALL)
-    html = re.sub(r"<(pre|textarea)[^>]*>.*?</\1>", "", html, flags=re.DOTALL)  # code
+    html = re.sub(r"<(pre|textarea|code)[^>]*>.*?</\1>", "", html, flags=re.DOTALL)  # code
     for attribute in ("alt", "aria-label", "placeholder", "title"):
         yield from (unescape(value) for value in re.findall(rf' {attribute}="([^"]*)"', html))
     yield unescape(re.sub("<[^>]+>", " ", html))

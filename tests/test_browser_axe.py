@@ -1,0 +1,166 @@
+"""No page, state, theme or language has a fault that axe-core finds, and nothing is lost in other ways of seeing."""
+
+import asyncio
+import re
+from pathlib import Path
+from typing import Any, Final, Literal
+
+import pytest
+from playwright.async_api import Page
+
+from live.domain.board_file import parse_boards
+from tests.harness.browser import CHROMIUM, PATIENCE, board_in_browser, until_live
+from tests.harness.producer import post
+from tests.harness.store import StoreProcess
+
+AXE: Final = Path(__file__).parents[1] / ".tools" / "node_modules" / "axe-core" / "axe.min.js"
+pytestmark = [
+    pytest.mark.browser,
+    pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed"),
+    pytest.mark.skipif(not AXE.exists(), reason="axe-core is not installed"),
+]
+
+BOARDS = """
+[[board]]
+id = "posts"
+title = "Most liked"
+[[board]]
+id = "climb"
+source = ["climb"]
+window = "forever"
+operator = "best"
+score = [{field = "levels", max = 99}, {field = "seconds", order = "asc", max = 5000}]
+[[board]]
+id = "vote"
+source = ["vote"]
+window = "forever"
+votes = {per_actor = 4, opens = 2026-01-01T00:00:00Z, closes = 2026-01-02T00:00:00Z}
+[[board]]
+id = "week"
+source = ["week"]
+window = {calendar = "week", timezone = "Asia/Shanghai"}
+"""
+EVENTS: list[dict[str, Any]] = [
+    *({"board": "posts", "key": f"Member {number}", "amount": 90 - number} for number in range(12)),
+    {"board": "climb", "key": "Ada", "fields": {"levels": 7, "seconds": 12}, "metadata": {"team": "red"}},
+    {"board": "week", "key": "שלום"},
+]
+SCHEMES: Final[tuple[Literal["light", "dark"], ...]] = ("light", "dark")
+PATHS = (
+    "../", "posts", "posts?key=Member%202", "climb", "vote", "week", "posts,climb", "posts?display=wall",
+    "../embed/posts", "../overlay/posts", "none", "posts?period=x", "../docs",
+)  # fmt: skip
+
+
+async def faults(page: Page) -> list[str]:
+    """What axe-core finds on a page, with the first place of each."""
+    await page.wait_for_function("() => document.getAnimations().length === 0", timeout=PATIENCE)
+    found: list[dict[str, Any]] = await page.evaluate("async () => (await axe.run()).violations")
+    return [f"{one['id']}: {one['nodes'][0]['html']} {one['nodes'][0]['failureSummary']}" for one in found]
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("theme", ["light", "dark"])
+async def test_every_page_is_accessible(valkey_url: str, theme: str) -> None:
+    """In each language, with its panels open."""
+    async with board_in_browser(valkey_url, *EVENTS, board=parse_boards(BOARDS), bypass_csp=True) as (own, _):
+        page = await own.context.new_page()
+        await page.add_init_script(AXE.read_text(encoding="utf-8"))
+        for path in PATHS:
+            for lang in ("en", "zh-Hans"):
+                mark = "&" if "?" in path else "?"
+                await page.goto(own.url.replace("/posts", f"/{path}{mark}theme={theme}&lang={lang}"))
+                if await page.locator("#connection").count() and path != "vote":
+                    await page.wait_for_selector("#connection[data-state=live]", state="attached", timeout=PATIENCE)
+                for place in range(await page.locator(".tools summary").count()):
+                    await page.locator(".tools summary").nth(place).click()
+                assert await faults(page) == [], (path, lang)
+
+
+async def test_every_state_is_accessible(own_store: StoreProcess) -> None:
+    """Paused, stale, empty and offline."""
+    async with board_in_browser(own_store.url, board=parse_boards(BOARDS), bypass_csp=True) as (page, producer):
+        await until_live(page)
+        await page.evaluate(AXE.read_text(encoding="utf-8"))
+        for scheme in SCHEMES:
+            await page.emulate_media(color_scheme=scheme)
+            assert await faults(page) == [], "empty"
+        await post(producer, *(event for event in EVENTS if event["board"] == "posts"))
+        await page.wait_for_selector("#records tr", timeout=PATIENCE)
+        await page.keyboard.press("p")
+        await page.wait_for_selector("#connection[data-state=paused]", timeout=PATIENCE)
+        assert await faults(page) == [], "paused"
+        await page.keyboard.press("p")
+        with own_store.frozen():
+            await page.wait_for_selector("#connection[data-state=stale]", timeout=PATIENCE)
+            for scheme in SCHEMES:
+                await page.emulate_media(color_scheme=scheme)
+                assert await faults(page) == [], "stale"
+        await until_live(page)
+        await page.evaluate("() => void dispatchEvent(new Event('offline'))")
+        await page.wait_for_selector("#connection[data-state=offline]", timeout=PATIENCE)
+        assert await faults(page) == [], "offline"
+
+
+async def test_a_fault_would_be_found(valkey_url: str) -> None:
+    """The tests above can fail."""
+    async with board_in_browser(valkey_url, bypass_csp=True) as (page, _):
+        await until_live(page)
+        await page.evaluate(AXE.read_text(encoding="utf-8"))
+        await page.evaluate("() => document.body.append(document.createElement('input'))")
+        assert "label" in [fault.partition(":")[0] for fault in await faults(page)]
+
+
+async def test_few_announcements_under_load(valkey_url: str) -> None:
+    """Though the leader and the own rank change all the time: at most one in ten seconds."""
+    async with board_in_browser(valkey_url, {"key": "a"}, {"key": "b"}, path="posts?key=a") as (page, producer):
+        await until_live(page)
+        await page.evaluate("""() => {
+            window.heard = [];
+            new MutationObserver(() => heard.push(announcer.textContent)).observe(
+                announcer, { childList: true, characterData: true, subtree: true });
+        }""")
+        loop = asyncio.get_running_loop()
+        end = loop.time() + 21
+        turn = 0
+        while loop.time() < end:
+            turn += 1
+            await post(producer, {"key": "ab"[turn % 2], "amount": 2 * turn}, {"key": f"c{turn % 30}"})
+            await asyncio.sleep(0.1)
+        heard = await page.evaluate("heard")
+        assert 1 <= len(heard) <= 3, heard
+
+
+async def test_nothing_is_lost_at_four_times_the_size(valkey_url: str) -> None:
+    """A window of 1,280 pixels at 400 %: nothing is wider than the window, and each control can be used."""
+    small: Any = {"width": 320, "height": 256}
+    async with board_in_browser(valkey_url, *EVENTS, board=parse_boards(BOARDS), viewport=small) as (page, _):
+        address = page.url
+        for path in ("posts", "climb", "vote", "../"):
+            await page.goto(address.replace("/posts", f"/{path}"))
+            assert await page.evaluate("document.documentElement.scrollWidth <= innerWidth"), path
+        await page.goto(address)
+        await until_live(page)
+        for place in range(2):
+            await page.locator(".tools summary").nth(place).click()
+            box = await page.locator(".tools details > div:visible").first.bounding_box()
+            assert box is not None
+            assert box["x"] >= 0
+            assert box["x"] + box["width"] <= 320
+            await page.locator(".tools summary").nth(place).click()
+
+
+async def test_print_and_forced_colours(valkey_url: str) -> None:
+    """On paper: black on white without controls, with the address. With forced colours: rows keep their edges."""
+    async with board_in_browser(valkey_url, *EVENTS, board=parse_boards(BOARDS), color_scheme="dark") as (page, _):
+        await until_live(page)
+        await page.emulate_media(media="print")
+        look = "getComputedStyle(document.querySelector('tbody td')).{}"
+        assert await page.evaluate(look.format("color")) == "rgb(0, 0, 0)"
+        assert await page.evaluate(look.format("backgroundColor")) == "rgb(255, 255, 255)"
+        assert await page.locator(".tools, footer nav, .state button").locator("visible=true").count() == 0
+        await page.evaluate("() => void dispatchEvent(new Event('beforeprint'))")
+        assert re.search(r"/boards/posts · .*20\d\d.*:\d\d", await page.inner_text("#printed"))
+        await page.emulate_media(media="screen", forced_colors="active")
+        assert not await page.locator(".bar").first.is_visible()
+        assert await page.evaluate(look.format("borderBottomStyle")) == "solid"
