@@ -3,7 +3,7 @@ VENV := .venv
 PYTHON ?= python3
 RUN := $(VENV)/bin
 
-.PHONY: help run test test-fast coverage attack check bench docs format pin clean
+.PHONY: help run test test-fast coverage attack check bench pictures docs format pin clean
 
 run: $(VENV)/run  ## start a server with sample likes
 	@$(RUN)/live serve --demo --admin-key
@@ -36,6 +36,9 @@ check: $(VENV)/test  ## check style and types
 bench: $(VENV)/test  ## print the benchmarks as one table
 	@sh tests/install-system.sh bench
 	$(RUN)/python -m bench
+
+pictures: $(VENV)/test  ## make the pictures of the documentation again
+	$(RUN)/python -m tests.pictures
 
 docs: $(VENV)/docs  ## build the documentation as a site
 	$(RUN)/zensical build --strict --clean

@@ -166,3 +166,13 @@ def test_the_readme_explains_what_is_public() -> None:
     assert "can read every board" in public
     assert "`/metrics`" in public
     assert "docs/security.md" in public
+
+
+def test_pictures_are_small_and_used() -> None:
+    """`make pictures` makes them; each is in the documentation, and none is missing."""
+    pictures = {
+        path.name: path.stat().st_size for path in (ROOT / "docs").iterdir() if path.suffix in {".png", ".webp"}
+    }
+    shown = {name for text in DOCS.values() for name in re.findall(r"[\w-]+\.(?:png|webp)", text)}
+    assert shown == set(pictures)
+    assert max(pictures.values()) <= 64 * 1024
