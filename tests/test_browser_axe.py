@@ -49,6 +49,7 @@ SCHEMES: Final[tuple[Literal["light", "dark"], ...]] = ("light", "dark")
 PATHS = (
     "../", "posts", "posts?key=Member%202", "climb", "vote", "week", "posts,climb", "posts?display=wall",
     "../embed/posts", "../overlay/posts", "none", "posts?period=x", "../docs",
+    "posts/records/Member%202", "climb/records/Ada", "week/records/%D7%A9%D7%9C%D7%95%D7%9D",
 )  # fmt: skip
 
 
@@ -72,8 +73,8 @@ async def test_every_page_is_accessible(valkey_url: str, theme: str) -> None:
                 await page.goto(own.url.replace("/posts", f"/{path}{mark}theme={theme}&lang={lang}"))
                 if await page.locator("#connection").count() and path != "vote":
                     await page.wait_for_selector("#connection[data-state=live]", state="attached", timeout=PATIENCE)
-                for place in range(await page.locator(".tools summary").count()):
-                    await page.locator(".tools summary").nth(place).click()
+                for place in range(await page.locator(":is(.tools, .chart) summary").count()):
+                    await page.locator(":is(.tools, .chart) summary").nth(place).click()
                 assert await faults(page) == [], (path, lang)
 
 
