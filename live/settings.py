@@ -163,6 +163,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     rotation_step: Annotated[int, _said("members of a slot to subtract per script call", ge=1, le=2000)] = 128
 
     conflation_interval: Annotated[Duration, _said("minimum time between two messages to a viewer")] = Duration(0.1)
+    totals_interval: Annotated[
+        Duration,
+        _said("minimum time between two messages to a viewer when only totals changed, not its top"),
+    ] = Duration(1)
     max_limit: Annotated[int, _said("maximum records per page of a board", ge=1, le=3000)] = 1000
     max_live_limit: Annotated[int, _said("maximum records that a viewer may watch", ge=1, le=3000)] = 100
     history_size: Annotated[int, _said("snapshots kept per board so that reconnecting viewers can resume", ge=0)] = 100

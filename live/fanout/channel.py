@@ -40,7 +40,9 @@ class Channel:
         self.ended: int | None = None
         self.position: tuple[str, int] | None = None
         self._schedule = schedule
-        self._variants = Variants(reader.state.board, settings.conflation_interval, settings.history_size)
+        self._variants = Variants(
+            reader.state.board, settings.conflation_interval, settings.history_size, settings.totals_interval
+        )
         self._viewers: set[Viewer] = set()
         self._lookups = RankLookups()
         self._reads = 0
@@ -222,8 +224,10 @@ class Channel:
         self.position = (page.epoch, page.offset)
         self._variants.keep(page)
         self.announcements.set_stale(None)
+        now = self._schedule.now()
         for variant in tick.variants:
-            variant.advance(page, tick.number)
+            if not variant.hold(page, now):
+                variant.advance(page, tick.number)
 
     def _forget(self) -> None:
         """Forget everything that was read: every viewer receives a sync."""
@@ -233,7 +237,8 @@ class Channel:
     def _mark(self, variant: Variant) -> None:
         """Read a variant at its next tick, or at once if it has no page yet."""
         now = self._schedule.now()
-        if variant.due is None:
+        if variant.due is None or variant.totals.are_held:
+            variant.totals.are_held = False
             variant.due = now if variant.is_empty else self._schedule.after(now, variant.interval)
         if self._tick is None:
             self._schedule.add(variant.due, self)

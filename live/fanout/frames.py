@@ -39,7 +39,8 @@ class Update(msgspec.Struct, frozen=True, tag="update", tag_field="type"):
 
     Remove the members in `removed` and in `changed` from your list. Then insert each record of `changed`, in the given
     order, at its `position`, or at its `rank` if it has no position. The other ranks follow from the places in the
-    list.
+    list. If nothing in the top changed, an update has only new totals, and comes at most once per
+    `LIVE_TOTALS_INTERVAL`.
     """
 
     epoch: str

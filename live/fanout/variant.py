@@ -20,6 +20,32 @@ class Loose(Protocol):
         """Check whether there is something to send."""
 
 
+class Totals:
+    """When totals alone were sent, and may be sent again.
+
+    `interval` is the minimum time in between. `sent_at` is when the page was taken that viewers have. Both are in
+    milliseconds; `sent_at` is of the loop's clock. `are_held` says that the next read only serves to send totals.
+    """
+
+    __slots__ = ("are_held", "interval", "sent_at")
+
+    def __init__(self, interval: int) -> None:
+        self.interval = interval
+        self.sent_at = 0
+        self.are_held = False
+
+
+class _Frames:
+    """The frames made from the current page: the whole top, the update, and the updates for reconnecting viewers."""
+
+    __slots__ = ("recoveries", "sync", "update")
+
+    def __init__(self) -> None:
+        self.sync: Frame | None = None
+        self.update: Frame | None = None
+        self.recoveries: dict[int, Frame] = {}
+
+
 class Variant:
     """The top `size` of a board. `advance` sets a newer page, and `next_frame` brings a viewer up to date.
 
@@ -28,12 +54,16 @@ class Variant:
     epoch) receives the whole top. So no viewer has a backlog, and a slow viewer skips states.
     """
 
-    def __init__(self, board: str, size: int, interval: int, history: History, ranks: Ranks = "ordinal") -> None:
+    def __init__(
+        self, board: str, size: int, interval: int, history: History, ranks: Ranks = "ordinal", totals_interval: int = 0
+    ) -> None:
+        """With `totals_interval`, the minimum time in milliseconds between two updates of totals alone."""
         self.size = size
         self.interval = interval  # milliseconds
         self.viewers = 0
         # Time of the next read, in milliseconds of the loop's clock; None if it is up to date.
         self.due: int | None = None
+        self.totals = Totals(totals_interval)
         self.cohorts: list[Cohort] = []
         self.loose: set[Loose] = set()  # viewers that are in no cohort
         self._board = board
@@ -42,9 +72,7 @@ class Variant:
         self._read = 0
         self._old: Page | None = None
         self._page: Page | None = None
-        self._sync: Frame | None = None
-        self._update: Frame | None = None
-        self._recoveries: dict[int, Frame] = {}
+        self._frames = _Frames()
 
     def forget(self, ranks: Ranks) -> None:
         """Send the whole top to every viewer, because the board was redefined or has a new epoch."""
@@ -80,6 +108,26 @@ class Variant:
             elif len(cohort) < len(other):
                 kept[cohort.position.state()] = cohort  # the one with more room
         self.cohorts = [cohort for cohort in self.cohorts if cohort]
+
+    def hold(self, page: Page, now: int) -> bool:
+        """Whether to send nothing of a page yet: nothing in the top changed, and totals were sent a moment ago.
+
+        The page must then not be given to `advance`, because viewers stay at the position of the current one. The
+        variant is due when the totals may be sent, or when the board changes again.
+        """
+        held = self._page
+        if held is not None and held.epoch == page.epoch and held.offset >= page.offset:
+            return False
+        release = self.totals.sent_at + self.totals.interval
+        if held is not None and self._has_same_top(held, page) and now < release:
+            self.due, self.totals.are_held = -(-release // self.interval) * self.interval, True  # a common instant
+            return True
+        self.totals.sent_at = now
+        return False
+
+    def _has_same_top(self, held: Page, page: Page) -> bool:
+        same_board = (held.epoch, held.period) == (page.epoch, page.period)
+        return same_board and held.records[: self.size] == page.records[: self.size]
 
     def advance(self, page: Page, read: int = 1) -> None:
         """Set the page of the read with this number, unless the current page is as new."""
@@ -122,20 +170,20 @@ class Variant:
         old = self._old
         if old is None or not old.epoch == page.epoch == position.epoch or old.offset != position.offset:
             return None
-        if self._update is None:
-            self._update = self._smaller(update_frame(old, page, self.size), page)
-        return self._update
+        if self._frames.update is None:
+            self._frames.update = self._smaller(update_frame(old, page, self.size), page)
+        return self._frames.update
 
     def _recovery(self, position: Position, page: Page) -> Frame | None:
         """The changes that a reconnecting viewer missed, if the history still has them."""
         known = self._history.find(position.epoch, position.offset, self.size)
         if known is None or position.epoch != page.epoch or position.offset > page.offset:
             return None
-        frame = self._recoveries.get(position.offset)
+        frame = self._frames.recoveries.get(position.offset)
         if frame is None:
             update = update_frame(known, page, self.size, recovered=True)
             frame = self._smaller(update, page, recovered=True)
-            self._recoveries[position.offset] = frame
+            self._frames.recoveries[position.offset] = frame
         return frame
 
     def _smaller(self, update: Frame, page: Page, *, recovered: bool = False) -> Frame:
@@ -148,10 +196,9 @@ class Variant:
         return sync_frame(self._board, page, self.size, self._ranks, recovered=True) if recovered else whole
 
     def _whole(self, page: Page) -> Frame:
-        if self._sync is None:
-            self._sync = sync_frame(self._board, page, self.size, self._ranks)
-        return self._sync
+        if self._frames.sync is None:
+            self._frames.sync = sync_frame(self._board, page, self.size, self._ranks)
+        return self._frames.sync
 
     def _drop_frames(self) -> None:
-        self._sync = self._update = None
-        self._recoveries = {}
+        self._frames = _Frames()

@@ -12,10 +12,11 @@ from live.fanout.variant import Variant
 class Variants:
     """The variants that have viewers, and the history of pages that they share."""
 
-    def __init__(self, board: Board, default_interval: float, history_size: int) -> None:
-        """Serve a board. `default_interval` is in seconds; it applies to boards without an interval of their own."""
+    def __init__(self, board: Board, default_interval: float, history_size: int, totals_interval: float) -> None:
+        """Serve a board. Intervals are in seconds; the default applies to boards without an interval of their own."""
         self._board = board
         self._default = default_interval
+        self._totals_interval = round(totals_interval * 1000)
         self._interval = _interval_of(board, default_interval)
         self._history = History(history_size)
         self._variants: dict[tuple[int, int], Variant] = {}
@@ -43,7 +44,9 @@ class Variants:
         variant = self.find(asked)
         if variant is None:
             interval = asked.pace(self._interval)
-            variant = Variant(self._board.id, asked.size, interval, self._history, self._board.ranks)
+            variant = Variant(
+                self._board.id, asked.size, interval, self._history, self._board.ranks, self._totals_interval
+            )
             self._variants[asked.size, interval] = variant
         return variant
 
@@ -55,7 +58,7 @@ class Variants:
         """Take the variants that are due. They are then no longer due, until something marks them again."""
         taken = [variant for variant in self if variant.due is not None and variant.due <= now]
         for variant in taken:
-            variant.due = None
+            variant.due, variant.totals.are_held = None, False
         return taken
 
     def keep(self, page: Page) -> None:

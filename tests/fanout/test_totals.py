@@ -1,0 +1,173 @@
+"""Totals alone: when nothing in the top of a viewer changed, new totals are sent at most once per interval."""
+
+import asyncio
+import random
+import time
+from collections.abc import Callable
+
+import pytest
+
+from live.domain.event import make_entry
+from live.domain.ranking import Page, Record
+from live.fanout.history import History
+from live.fanout.position import Position
+from live.fanout.variant import Variant
+from live.settings import Duration
+from tests.fanout.test_hub import follow, running_hub, top
+from tests.harness.mutation import must_be_caught, replaced
+from tests.harness.viewer import ModelViewer
+
+SIZE = 3
+TOTALS = 1000  # milliseconds
+TICK = 100
+
+
+class Simulation:
+    """A variant on ticks of a simulated clock. The board changes often, and its top seldom.
+
+    Viewers take every frame at once. Some reconnect from another process, which may have sent newer totals.
+    """
+
+    def __init__(self, seed: int) -> None:
+        self.chance = random.Random(seed)
+        self.variant = Variant("posts", SIZE, TICK, History(50), totals_interval=TOTALS)
+        self.page = Page(epoch="e", offset=0, rank_count=9, total_score=0, start=0, records=self._records())
+        self.now = 10 * TOTALS
+        self.reads = 0
+        self.viewers: list[tuple[Position, ModelViewer]] = []
+        self.sent_alone: list[int] = []  # when the first viewer received totals alone
+
+    def run(self, ticks: int) -> None:
+        """Random ticks, and then quiet ones until totals are due."""
+        self._read()
+        self._join(Position())
+        for _ in range(ticks):
+            self.now += TICK
+            is_changed = self.chance.random() < 0.7
+            if is_changed:
+                self._change()
+            if self.chance.random() < 0.1:
+                self._join(Position("e", self.page.offset, self.reads) if self.chance.random() < 0.5 else Position())
+                is_changed = True  # a viewer that joins causes a read
+            self._tick(is_changed=is_changed)
+        for _ in range(TOTALS // TICK + 1):
+            self.now += TICK
+            self._tick(is_changed=False)
+        for _, model in self.viewers:
+            assert (model.offset, model.total_score) == (self.page.offset, self.page.offset), "totals never arrived"
+
+    def _change(self) -> None:
+        offset = self.page.offset + self.chance.randint(1, 3)
+        records = self._records() if self.chance.random() < 0.1 else self.page.records
+        self.page = Page(epoch="e", offset=offset, rank_count=9, total_score=offset, start=0, records=records)
+
+    def _records(self) -> tuple[Record, ...]:
+        return tuple(Record(f"k{rank}", self.chance.randint(0, 999), rank) for rank in range(1, 6))
+
+    def _read(self) -> None:
+        self.reads += 1
+        self.variant.due = None
+        if not self.variant.hold(self.page, self.now):
+            self.variant.advance(self.page, self.reads)
+
+    def _join(self, position: Position) -> None:
+        model = ModelViewer()
+        if position.epoch is not None:  # the other process has sent this state
+            model.epoch, model.offset, model.records = "e", position.offset, list(self.page.records[:SIZE])
+            model.total_score = position.offset
+        self.viewers.append((position, model))
+
+    def _tick(self, *, is_changed: bool) -> None:
+        if is_changed or (self.variant.due is not None and self.variant.due <= self.now):
+            self._read()
+        first = self.viewers[0][1]
+        records, offset = first.records, first.offset
+        for position, model in self.viewers:
+            before = model.offset
+            while (frame := self.variant.next_frame(position)) is not None:
+                model.receive(frame.text)
+            assert model.offset >= before, "a viewer went back"
+            assert model.records == list(self.page.records[:SIZE]), "a change of the top was held back"
+        if records == first.records and offset != first.offset and records:
+            assert not self.sent_alone or self.now - self.sent_alone[-1] >= TOTALS, "totals came too soon"
+            self.sent_alone.append(self.now)
+
+
+@pytest.mark.parametrize("seed", range(50))
+def test_totals_wait_and_records_do_not(seed: int) -> None:
+    """In random schedules: every change of the top is sent at its tick, and totals alone follow once per interval."""
+    simulation = Simulation(seed)
+    simulation.run(200)
+    assert simulation.sent_alone
+
+
+def _always(_self: Variant, _page: Page, _now: int) -> bool:
+    return False
+
+
+def _whatever_changed(self: Variant, page: Page, now: int) -> bool:
+    if self._page is not None and page.offset > self._page.offset and now < self.totals.sent_at + TOTALS:
+        self.due = self.totals.sent_at + TOTALS
+        return True
+    self.totals.sent_at = now
+    return False
+
+
+def _for_good(self: Variant, page: Page, _now: int) -> bool:
+    return self._page is not None and self._has_same_top(self._page, page)
+
+
+def _as_if_taken(self: Variant, page: Page, now: int) -> bool:
+    self._read += 1000  # positions of viewers that return are then compared with the older page
+    return _right(self, page, now)
+
+
+_right = Variant.hold
+MUTANTS: dict[str, Callable[[Variant, Page, int], bool]] = {
+    "totals are never held back": _always,
+    "changes of the top are held back": _whatever_changed,
+    "totals are held back for good": _for_good,
+    "a page that is held back counts as the newest": _as_if_taken,
+}
+
+
+@pytest.mark.parametrize("mistake", MUTANTS)
+def test_a_wrong_hold_is_caught(mistake: str) -> None:
+    """Each mutant of `Variant.hold` has one mistake."""
+    with must_be_caught(mistake), replaced(Variant, "hold", MUTANTS[mistake]):
+        for seed in range(20):
+            Simulation(seed).run(200)
+
+
+async def test_a_viewer_of_a_busy_board_receives_few_frames(valkey_url: str) -> None:
+    """Likes below the top change the totals many times; its offset is right in the end."""
+    changes = {"conflation_interval": Duration(0.02), "totals_interval": Duration(0.5)}
+    async with running_hub(valkey_url, **changes) as (hub, ledger):
+        await ledger.writer.add([make_entry("first", 1000, None)])
+        model = ModelViewer()
+        with hub.watch("posts", top(1)) as viewer:
+            await follow(viewer, model, 1)
+            started = time.monotonic()
+            for number in range(60):
+                added = await ledger.writer.add([make_entry(f"k{number}", 1, None)])
+                await asyncio.sleep(0.01)
+            await follow(viewer, model, added.offset or 0)
+            most = (time.monotonic() - started) / 0.5 + 1
+            assert 0 < model.updates <= most
+            assert (model.rank_count, model.total_score) == (61, 1060)
+
+
+async def test_a_change_of_the_top_does_not_wait(valkey_url: str) -> None:
+    """Even if totals wait for a minute; the update follows from the older offset."""
+    changes = {"conflation_interval": Duration(0.02), "totals_interval": Duration(60)}
+    async with running_hub(valkey_url, **changes) as (hub, ledger):
+        await ledger.writer.add([make_entry("first", 1000, None)])
+        model = ModelViewer()
+        with hub.watch("posts", top(1)) as viewer:
+            await follow(viewer, model, 1)
+            for number in range(10):
+                await ledger.writer.add([make_entry(f"k{number}", 1, None)])
+            added = await ledger.writer.add([make_entry("first", 1, None)])
+            await follow(viewer, model, added.offset or 0)
+            assert model.records[0].score == 1001
+            assert model.updates <= 2
