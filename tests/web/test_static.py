@@ -126,3 +126,12 @@ def test_a_style_sheet_loses_comments_and_keeps_its_rules() -> None:
     """Spaces that mean something stay."""
     made = style("x.css", lambda _: "/* gone */\na :is(b) > c {\n  width: calc(1px + 2em);\n}\n")
     assert made == "a :is(b)>c{width:calc(1px + 2em)}"
+
+
+@pytest.mark.parametrize("path", sorted(assets("static").glob("*.css")), ids=lambda path: path.name)
+def test_descendants_stay_descendants(path: Path) -> None:
+    """The space before `:is` has a meaning, and inside of `@container` it would be lost: write `>` there."""
+    before_pseudo_class = re.compile(r"[^\s>+~,{};(]\s:(?:is|not|has|where)\(")
+    text = re.sub(r"/\*.*?\*/", "", path.read_text(encoding="utf-8"), flags=re.DOTALL)
+    made = style(path.name, lambda _: text)
+    assert len(before_pseudo_class.findall(made)) == len(before_pseudo_class.findall(text))
