@@ -1,12 +1,16 @@
-"""Sample likes, so that newcomers see a board move."""
+"""Sample likes, so that newcomers see a board with a history that moves."""
 
 import asyncio
+import math
 import random
+import time
+from hashlib import blake2b
 from typing import Final
 
-from live.domain.event import make_entry
+from live.domain.event import Entry, make_entry
 from live.errors import EpochLostError, ProblemError, StoreUnavailableError
 from live.ingest.committer import Committer
+from live.store.board.reader import BoardReader
 from live.store.registry.turn import Turn
 
 POSTS: Final = (
@@ -24,13 +28,17 @@ _PAUSE: Final = 0.15  # seconds between two rounds
 _WAIT: Final = 1.0  # seconds between two checks whether another process still sends them
 _RECONSIDER: Final = 40  # rounds after which another post becomes a favourite
 _UNLIKE: Final = 0.06  # probability that a recent like is taken back
+_HOURS: Final = 24  # of history
+_LIKES: Final = 60  # an hour and post, on average
 
 
-async def send_likes(committer: Committer, turn: Turn) -> None:
+async def send_likes(reader: BoardReader, committer: Committer, turn: Turn) -> None:
     """Send a few likes per second while it is this process's turn.
 
-    Favourites change, so that records overtake each other, and some likes are taken back.
+    An empty board first gets the likes of a day. Favourites change, so that records overtake each other, and some likes
+    are taken back.
     """
+    await _send_history(reader, committer)
     chance = random.Random()  # noqa: S311 - sample data, not a secret
     weights = [1 / rank for rank in range(1, len(POSTS) + 1)]
     chance.shuffle(weights)
@@ -53,6 +61,31 @@ async def send_likes(committer: Committer, turn: Turn) -> None:
         except (StoreUnavailableError, EpochLostError, ProblemError):
             last = None  # not counted, so there is nothing to take back
         await asyncio.sleep(_PAUSE)
+
+
+async def _send_history(reader: BoardReader, committer: Committer) -> None:
+    """Give an empty board a day of likes. They have identities, so several processes that do this count them once."""
+    try:
+        if not (await reader.read(1)).rank_count:
+            await committer.commit(make_history(time.time()))
+    except (StoreUnavailableError, EpochLostError, ProblemError):
+        return  # the likes that follow fill the board as well
+
+
+def make_history(now: float) -> list[Entry]:
+    """Likes for each post and past hour: posts have their own popularity and their own time of the day."""
+    entries = []
+    for post in POSTS:
+        chance = random.Random(post)  # noqa: S311 - the same in every process
+        popularity, best = chance.uniform(0.9, 1.1), chance.uniform(0, 24)
+        for hours in range(1, _HOURS + 1):
+            at = math.floor(now / 3600) - hours
+            wave = 1 + 0.8 * math.cos((at % 24 - best) / 24 * math.tau)
+            identity = blake2b(f"demo {post} {at}".encode(), digest_size=16).digest()
+            noise = random.Random(f"{post} {at}").uniform(0.7, 1.3)  # noqa: S311
+            amount = max(1, round(_LIKES * popularity * wave * noise))
+            entries.append(make_entry(post, amount, at * 3_600_000 + 1_800_000, identity))
+    return entries
 
 
 async def _is_ours(turn: Turn) -> bool:

@@ -66,7 +66,11 @@ class BoardView {
     const { parts } = this;
     if (around) this.#showPlace(around);
     if (epoch === null) return;
-    if (viewers !== null) write(parts.viewers, grouped(Math.max(1, viewers))); // at least this page
+    if (viewers !== null) {
+      write(parts.viewers, grouped(Math.max(1, viewers))); // at least this page
+      const count = parts.viewers?.parentElement;
+      if (count) count.hidden = false;
+    }
     write(parts.rankCount, grouped(rankCount));
     write(parts.totalScore, grouped(totalScore));
     if (parts.empty) parts.empty.hidden = records.length > 0;

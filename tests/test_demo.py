@@ -3,14 +3,44 @@
 import asyncio
 import os
 import signal
+import time
+from datetime import datetime
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
+import httpx
+
+from live.demo import POSTS, make_history
 from live.store.board.keys import Keys
 from live.store.connection.client import connect
-from tests.harness.server import ServerProcess
+from tests.harness.boards import rolling_board
+from tests.harness.server import ServerProcess, run_server
 from tests.harness.settings import fresh_settings
 from tests.harness.waiting import eventually
+
+
+async def test_an_empty_board_begins_with_a_day_of_likes(valkey_url: str) -> None:
+    """Each post has likes in each past hour of the window, once, although several processes send them."""
+    async with (
+        run_server(fresh_settings(valkey_url, demo=True, workers=1), [rolling_board()]) as url,
+        httpx.AsyncClient(base_url=url) as client,
+    ):
+
+        async def full() -> Any:
+            found = (await client.get(f"/v1/boards/posts/records/{quote(POSTS[0])}/slots")).json()
+            scores = [score for record in found.get("records", ()) for score in record["scores"]]
+            return (found["slots"], scores) if sum(map(bool, scores)) >= 23 else None
+
+        slots, scores = await eventually(full, 30)
+    sent = {at: amount for post, amount, at, *_ in make_history(time.time()) if post == POSTS[0] and at is not None}
+    counted = {
+        round(datetime.fromisoformat(slot["start"]).timestamp() * 1000) + 1_800_000: value
+        for slot, value in zip(slots, scores, strict=True)
+    }
+    past = sorted(sent.keys() & counted.keys())[:-1]  # the last one may be the hour of the likes that follow
+    assert len(past) >= 22
+    assert {at: sent[at] for at in past} == {at: counted[at] for at in past}
 
 
 async def test_one_of_all_workers_generates_likes(valkey_url: str, tmp_path: Path) -> None:

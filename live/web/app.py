@@ -168,9 +168,9 @@ async def _work(parts: Live) -> None:
 def _start_demo(parts: Live, tasks: asyncio.TaskGroup) -> None:
     """Send sample likes to the first board with the server's clock, in one of all processes."""
     turn = Turn(parts.client, SystemKeys(parts.settings.key_prefix).demo)
-    for committer in parts.registry.committers.values():
+    for name, committer in parts.registry.committers.items():
         if committer.state.board.clock == "server":
-            tasks.create_task(send_likes(committer, turn))
+            tasks.create_task(send_likes(parts.registry.ledgers[name].reader, committer, turn))
             return
     log.warning("the demo needs a board with the server's clock, and there is none")
 

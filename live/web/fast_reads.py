@@ -204,10 +204,6 @@ class FastReads:
         return msgspec.structs.replace(reply, extra=extra)
 
 
-def _page_of(known: str, found: Watched) -> Reply:
-    return reply_with_page(known, *found)
-
-
 def _first(head: RequestHead, wanted: bytes) -> str:
     """The first value of a header field."""
     return next((value for name, value in head.fields if name == wanted), b"").decode("latin-1")
