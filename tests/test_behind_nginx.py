@@ -24,7 +24,7 @@ from tests.harness.sse import streaming
 from tests.harness.viewer import ModelViewer
 from tests.harness.waiting import eventually
 
-pytestmark = pytest.mark.skipif(NGINX is None, reason="nginx is not installed")
+pytestmark = [pytest.mark.slow, pytest.mark.skipif(NGINX is None, reason="nginx is not installed")]
 
 ROOT = "/live"
 _LOCATION = "location %s {\n        proxy_pass http://live_board%s;"

@@ -10,6 +10,7 @@ from typing import Any
 from urllib.parse import quote
 
 import httpx
+import pytest
 
 from live.demo import POSTS, make_history
 from live.store.board.keys import Keys
@@ -20,6 +21,7 @@ from tests.harness.settings import fresh_settings
 from tests.harness.waiting import eventually
 
 
+@pytest.mark.slow
 async def test_an_empty_board_begins_with_a_day_of_likes(valkey_url: str) -> None:
     """Each post has likes in each past hour of the window, once, although several processes send them."""
     async with (
@@ -43,6 +45,7 @@ async def test_an_empty_board_begins_with_a_day_of_likes(valkey_url: str) -> Non
     assert {at: sent[at] for at in past} == {at: counted[at] for at in past}
 
 
+@pytest.mark.slow
 async def test_one_of_all_workers_generates_likes(valkey_url: str, tmp_path: Path) -> None:
     """Of three workers and a second server; when that worker is killed, another one takes over."""
     settings = fresh_settings(valkey_url, workers=3, demo=True)

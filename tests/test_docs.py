@@ -168,6 +168,7 @@ def test_the_readme_explains_what_is_public() -> None:
     assert "docs/security.md" in public
 
 
+@pytest.mark.slow
 def test_pictures_are_small_and_used() -> None:
     """`make pictures` makes them; each is in the documentation, and none is missing."""
     pictures = {

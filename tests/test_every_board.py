@@ -334,6 +334,7 @@ class BoardMachine(StoreMachine):
         return record if ordered else record[1:]
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_every_board_matches_the_reference(volatile_store: StoreProcess) -> None:
     """Random boards and random schedules."""

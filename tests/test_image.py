@@ -105,6 +105,7 @@ def test_the_composition_is_closed_by_default() -> None:
     )  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(
     os.getuid() != 0 or not (Path("/usr/bin/unshare").exists() and shutil.which("setpriv")),
     reason="needs root to drop rights as a container does",

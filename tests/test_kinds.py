@@ -14,6 +14,8 @@ from live.store.board.keys import Keys
 from tests.harness.stage import Rows, Stage, ranking, rows_of, sees, stage, until
 from tests.harness.waiting import eventually
 
+pytestmark = pytest.mark.slow
+
 START = datetime(2024, 2, 1, tzinfo=UTC)
 
 

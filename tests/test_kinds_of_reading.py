@@ -15,6 +15,8 @@ from tests.harness.stage import Rows, ranking, rows_of, sees, stage
 from tests.harness.waiting import eventually
 from tests.test_kinds import at
 
+pytestmark = pytest.mark.slow
+
 CATEGORIES = """
 [[board]]
 id = "fiction"
@@ -159,6 +161,7 @@ def test_fields_that_do_not_fit_into_a_score_are_refused() -> None:
     assert "more than the 2^53 = 9007199254740992" in str(caught.value)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ties", get_args(Ties))
 @pytest.mark.parametrize("ranks", get_args(Ranks))
 async def test_ties_and_ranks(valkey_url: str, ties: Ties, ranks: Ranks) -> None:
@@ -220,6 +223,7 @@ def triple(record: Record) -> tuple[str, int, int]:
 PLACES = '[[board]]\nid = "week"\nties = "key"\n[[board]]\nid = "ever"\nwindow = "forever"\nties = "key"\n'
 
 
+@pytest.mark.slow
 async def test_the_place_of_a_member(valkey_url: str) -> None:
     """Neighbours, several members at once, percentile, one member on several boards, a page around a score."""
     scores = {f"k{number:03}": 1000 - 10 * (number // 2) for number in range(100)}  # pairs that tie

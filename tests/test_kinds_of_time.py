@@ -8,9 +8,13 @@ from html import unescape
 from typing import Any
 from zoneinfo import ZoneInfo
 
+import pytest
+
 from live.web.language import languages
 from live.web.words import period_words
 from tests.harness.stage import Rows, Stage, ranking, sees, stage
+
+pytestmark = pytest.mark.slow
 
 BERLIN = ZoneInfo("Europe/Berlin")
 DAY = timedelta(days=1)
@@ -71,6 +75,7 @@ STOPS = [
 ]
 
 
+@pytest.mark.slow
 async def test_calendar_boards(valkey_url: str) -> None:
     """At many times, each kept period matches a plain count under its name, and older ones are gone."""
     chance = random.Random(4)
@@ -171,6 +176,7 @@ def composed() -> str:
     return text
 
 
+@pytest.mark.slow
 async def test_days_add_up(valkey_url: str) -> None:
     """The last 3 and 7 days, the month and the year are the sums of their days."""
     chance = random.Random(5)

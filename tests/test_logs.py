@@ -70,6 +70,7 @@ async def over(lines: Lines, text: str) -> None:
     await eventually(told)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("lines", [2.0], indirect=True)
 async def test_a_repeated_line_is_counted(lines: Lines) -> None:
     """A thousand lines become three: the first, the number of repetitions, and the end."""
@@ -83,6 +84,7 @@ async def test_a_repeated_line_is_counted(lines: Lines) -> None:
     ]  # fmt: skip
 
 
+@pytest.mark.slow
 async def test_a_line_that_continues_is_logged_once_per_period(lines: Lines) -> None:
     """However often it occurs; the counts add up."""
     log = structlog.get_logger()

@@ -14,6 +14,8 @@ from live import __version__
 from tests.harness.server import ServerProcess
 from tests.harness.settings import fresh_settings
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parent.parent
 
 

@@ -39,6 +39,7 @@ MUTANTS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("clock", ["server", "event"])
 @pytest.mark.parametrize("kind", ["valkey", "redis"])

@@ -22,7 +22,10 @@ from tests.harness.real_input import REAL_INPUT, load, seconds
 from tests.harness.server import ServerProcess, run_server
 from tests.harness.settings import fresh_settings
 
-pytestmark = pytest.mark.skipif(not REAL_INPUT.exists(), reason="the real input is not beside this checkout")
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(not REAL_INPUT.exists(), reason="the real input is not beside this checkout"),
+]
 
 HOUR = 3600
 BOARDS = '[[board]]\nid = "site"\nsource = ["request"]\nclock = "event"\nties = "key"\n'

@@ -12,6 +12,7 @@ from tests.harness.real_input import REAL_INPUT, load, seconds
 from tests.harness.stage import Rows, Stage, ranking, rows_of, stage
 
 pytestmark = [
+    pytest.mark.slow,
     pytest.mark.skipif(not REAL_INPUT.exists(), reason="the real input is not beside this checkout"),
     pytest.mark.timeout(120),
 ]

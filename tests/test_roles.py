@@ -12,6 +12,8 @@ from tests.harness.server import run_server
 from tests.harness.settings import fresh_settings
 from tests.harness.viewer import ModelViewer
 
+pytestmark = pytest.mark.slow
+
 
 async def test_one_process_takes_events_and_another_shows_them(valkey_url: str) -> None:
     """What is posted to the one is seen at the other, live too."""

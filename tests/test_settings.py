@@ -207,6 +207,7 @@ def values(name: str) -> st.SearchStrategy[Any]:
     return TEXTS.get(name, st.from_regex(r"[a-z0-9]{1,9}", fullmatch=True))
 
 
+@pytest.mark.slow
 @given(st.fixed_dictionaries({name: values(name) for name in FIELDS}))
 def test_a_worker_gets_the_same_settings(values: dict[str, Any]) -> None:
     """What goes to a worker process through its environment comes out as it went in."""

@@ -34,6 +34,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "build" / "site"
 
 
+@pytest.mark.slow
 def test_every_page_is_in_the_site_and_in_its_navigation(site: Path) -> None:
     """A page that is missing there would never be found."""
     assert sorted(path.stem for path in site.glob("*.html")) == sorted([*PAGES, "404"])

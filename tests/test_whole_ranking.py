@@ -13,6 +13,7 @@ from live.web.boards import BoardPage
 from tests.harness.stage import Stage, stage, until
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ties", get_args(Ties))
 async def test_the_whole_ranking(valkey_url: str, ties: Ties) -> None:
     """A walk over 20,000 records that change meanwhile meets each that stands still exactly once, forth and back."""

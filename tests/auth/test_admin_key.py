@@ -69,6 +69,7 @@ def settings(valkey_url: str, tmp_path: Path) -> Settings:
     return fresh_settings(valkey_url, data_dir=tmp_path / "data")
 
 
+@pytest.mark.slow
 def test_the_key_that_is_printed_makes_a_board(settings: Settings, tmp_path: Path) -> None:
     """Both commands work as they are pasted; the key is the same at every start, and only its owner reads it."""
     with printing(settings, tmp_path, "--admin-key") as text:
@@ -84,6 +85,7 @@ def test_the_key_that_is_printed_makes_a_board(settings: Settings, tmp_path: Pat
         assert KEY.findall(text) == [key]
 
 
+@pytest.mark.slow
 def test_it_is_printed_on_a_terminal_only(settings: Settings, tmp_path: Path) -> None:
     """Unless it is asked for, or asked not to be: a secret does not belong in a log."""
     with printing(settings, tmp_path) as text:

@@ -108,6 +108,7 @@ async def test_open_to_all_a_given_key_has_to_be_right(any_store: str) -> None:
         assert answer(made.authenticators[0], header + b"x") == "credentials_invalid"
 
 
+@pytest.mark.slow
 async def test_a_revoked_key_is_refused_everywhere_within_five_seconds(any_store: str) -> None:
     """Two processes; and a new one is known as soon. Whoever remembers an answer is told to ask again."""
     async with door(any_store, authenticators=2) as made:

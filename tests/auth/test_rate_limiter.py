@@ -135,6 +135,7 @@ async def test_who_goes_away_while_waiting_holds_nobody_up(valkey_url: str) -> N
         assert [type(result) for result in results] == [asyncio.CancelledError, type(None), type(None), ProblemError]
 
 
+@pytest.mark.slow
 async def test_two_processes_at_full_speed(any_store: str) -> None:
     """On the real clock: a second of flooding from both lets through the burst and what the rate brings."""
     rate, burst = 2000, 300
@@ -164,6 +165,7 @@ async def test_two_processes_at_full_speed(any_store: str) -> None:
     assert 0.7 * rate <= admitted <= burst + rate * passed + 1
 
 
+@pytest.mark.slow
 async def test_the_key_expires_by_itself(any_store: str) -> None:
     """As soon as the producer has all of its burst again."""
     async with process(any_store) as rate_limiter:

@@ -112,6 +112,7 @@ async def never_further_ahead(
         assert any(admitted)
 
 
+@pytest.mark.slow
 @quick
 @given(limits, jumping)
 def test_a_clock_that_is_set_harms_nobody(valkey_url: str, limit: tuple[float, int], run: list[Step | Jump]) -> None:
@@ -141,6 +142,7 @@ async def test_a_value_of_an_earlier_version_is_no_debt(any_store: str) -> None:
         assert await simulation.send(0, producer)
 
 
+@pytest.mark.slow
 @quick
 @given(limits, steps)
 def test_two_processes_never_admit_too_many(valkey_url: str, limit: tuple[float, int], run: list[Step]) -> None:
@@ -148,6 +150,7 @@ def test_two_processes_never_admit_too_many(valkey_url: str, limit: tuple[float,
     asyncio.run(never_too_many(valkey_url, limit, run))
 
 
+@pytest.mark.slow
 @quick
 @given(limits, bodies)
 def test_one_process_does_as_the_model_does(valkey_url: str, limit: tuple[float, int], run: list[Step]) -> None:
@@ -171,6 +174,7 @@ def test_a_wrong_script_is_caught(valkey_url: str, name: str) -> None:
         run()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("share", [0.0, 0.1, 0.5])
 @pytest.mark.parametrize(("rate", "burst"), [(1000.0, 500), (50.0, 20), (7.0, 14)])
 async def test_who_stays_below_the_rate_is_never_refused(

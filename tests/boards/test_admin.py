@@ -70,6 +70,7 @@ async def house(store: str) -> AsyncIterator[House]:
         await client.aclose()
 
 
+@pytest.mark.slow
 async def test_a_deleted_board_leaves_nothing(any_store: str) -> None:
     """Thousands of store keys of every kind are deleted in steps. A board with a longer id keeps its keys."""
     async with house(any_store) as made:
@@ -93,6 +94,7 @@ async def test_a_deleted_board_leaves_nothing(any_store: str) -> None:
         assert await made.owned() == []
 
 
+@pytest.mark.slow
 async def test_of_concurrent_puts_one_creates_the_board(any_store: str) -> None:
     """The others change it, the last one's choices win, and there is a single board."""
     async with house(any_store) as made:
@@ -110,6 +112,7 @@ async def test_of_concurrent_puts_one_creates_the_board(any_store: str) -> None:
         await ledger.state.open()
 
 
+@pytest.mark.slow
 async def test_concurrent_puts_and_deletes_leave_a_complete_board_or_none(any_store: str) -> None:
     """In any order, the store finally holds a definition with its data, or nothing."""
     async with house(any_store) as made:

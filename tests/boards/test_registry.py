@@ -195,6 +195,7 @@ async def test_an_unfinished_change_is_finished(any_store: str) -> None:
         assert (await made.registry.committers["b"].commit([make_entry("a")])).refused == {0: "frozen"}
 
 
+@pytest.mark.slow
 async def test_an_unavailable_store_changes_nothing(own_store: StoreProcess) -> None:
     """The boards stay as they are. Changes apply when the store is back."""
     async with process(fresh_settings(own_store.url, store_timeout=Duration(0.3))) as made:

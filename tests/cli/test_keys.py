@@ -24,6 +24,8 @@ from tests.harness.boards import open_ledger, rolling_board
 from tests.harness.server import ServerProcess
 from tests.harness.settings import fresh_settings, make_client
 
+pytestmark = pytest.mark.slow
+
 BARE = {name: value for name, value in os.environ.items() if not name.startswith("LIVE_")} | {"COLUMNS": "160"}
 
 

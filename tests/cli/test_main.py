@@ -27,6 +27,8 @@ from tests.harness.server import ServerProcess
 from tests.harness.settings import fresh_settings
 from tests.harness.store import valkey
 
+pytestmark = pytest.mark.slow
+
 BARE = {name: value for name, value in os.environ.items() if not name.startswith("LIVE_")} | {"COLUMNS": "100"}
 
 

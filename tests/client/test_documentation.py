@@ -20,6 +20,7 @@ EXAMPLES: Final = re.findall(r"^```python\n(.*?)^```$", PAGE, re.DOTALL | re.MUL
 PRINTS: Final = ["2 counted, 0 rejected", "5000 counted", "5000 counted", "1 post 0 1000"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("example", "prints"), list(zip(EXAMPLES, PRINTS, strict=True)))
 async def test_an_example_runs(valkey_url: str, example: str, prints: str) -> None:
     """Against a real server, in a process of its own, with warnings as errors."""

@@ -45,6 +45,7 @@ async def test_an_answer_says_what_became_of_each_event(valkey_url: str) -> None
         assert await scores(url) == {"a": 5}
 
 
+@pytest.mark.slow
 async def test_a_lost_answer_is_had_again(valkey_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Requests and answers are lost at random; each answer says what was counted, as if nothing had been lost."""
     monkeypatch.setattr(sender, "_LONGEST_PAUSE", 0.02)
@@ -62,6 +63,7 @@ async def test_a_lost_answer_is_had_again(valkey_url: str, monkeypatch: pytest.M
         assert await scores(url) == sums(events)
 
 
+@pytest.mark.slow
 async def test_a_rate_limit_is_obeyed(valkey_url: str) -> None:
     """However short the patience is: on 429 the server is not away."""
     settings = fresh_settings(valkey_url, rate=2, burst=2)
@@ -73,6 +75,7 @@ async def test_a_rate_limit_is_obeyed(valkey_url: str) -> None:
         assert await scores(url) == {"a": 4}
 
 
+@pytest.mark.slow
 async def test_a_server_that_is_away_is_waited_for(valkey_url: str, tmp_path: Path) -> None:
     """For as long as the patience lasts."""
     server = ServerProcess(fresh_settings(valkey_url, port=free_port()), tmp_path)
@@ -90,6 +93,7 @@ async def test_a_server_that_is_away_is_waited_for(valkey_url: str, tmp_path: Pa
     assert server.stop() == 0
 
 
+@pytest.mark.slow
 async def test_a_store_that_froze_with_events_in_hand_counts_them_once(own_store: StoreProcess) -> None:
     """The server answers that it doesn't know; the answer after that is the right one."""
     settings = fresh_settings(own_store.url, write_deadline=Duration(0.3), store_timeout=Duration(0.2))

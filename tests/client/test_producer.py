@@ -80,6 +80,7 @@ async def test_a_single_event_does_not_wait_for_others(url: str) -> None:
     assert await scores(url) == {"a": 1, "b": 2}
 
 
+@pytest.mark.slow
 async def test_each_event_counts_once_through_a_line_that_loses_at_random(
     url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -145,6 +146,7 @@ async def test_each_event_counts_once_though_server_and_store_are_killed(
     assert server.stop() == 0
 
 
+@pytest.mark.slow
 async def test_a_rate_limit_is_obeyed(valkey_url: str) -> None:
     """For as long as the server asks, whatever the patience is."""
     settings = fresh_settings(valkey_url, rate=1000, burst=1000)
@@ -193,6 +195,7 @@ async def send_all(producer: Producer, events: list[Event]) -> None:
             await producer.send(event)
 
 
+@pytest.mark.slow
 async def test_a_producer_that_fails_gives_back_what_is_unsent(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Sent by another one with their ids, the events count once, though the first may have been counted already."""
     monkeypatch.setattr(sender, "_TIMEOUT", 0.5)
@@ -264,6 +267,7 @@ def produce(url: str, events: list[Event], threads: int) -> Totals:
     return producer.totals
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("threads", [1, 4])
 async def test_threads_send_events_once(url: str, monkeypatch: pytest.MonkeyPatch, threads: int) -> None:
     """Through a line that loses at random."""
@@ -275,6 +279,7 @@ async def test_threads_send_events_once(url: str, monkeypatch: pytest.MonkeyPatc
     assert await scores(url) == sums(events)
 
 
+@pytest.mark.slow
 async def test_a_thread_keeps_the_order(valkey_url: str) -> None:
     """On a board that keeps the last amount, the last one sent stays."""
     boards = [make_board(BoardChoice(id="last", source=("like",), operator="set", window="forever"))]

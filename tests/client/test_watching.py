@@ -82,6 +82,7 @@ async def watcher(url: str, board: str = "posts", limit: int = 50) -> AsyncItera
         seen.task.result()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ranks", ["ordinal", "dense", "competition"])
 async def test_a_watcher_yields_the_ordered_top(valkey_url: str, ranks: str) -> None:
     """Over random events, equal to the API's page, with ties by every rule."""
@@ -143,6 +144,7 @@ async def test_a_watcher_that_returns_is_told_what_it_missed(valkey_url: str) ->
         assert follower._address() == f"ws{url[4:]}/v1/boards/posts/live?limit=3&{position}"
 
 
+@pytest.mark.slow
 async def test_a_server_that_restarts_is_found_again(valkey_url: str, tmp_path: Path) -> None:
     """After the pause that it asked for in its last message, and with the events that came meanwhile."""
     server = ServerProcess(fresh_settings(valkey_url, port=free_port()), tmp_path)
@@ -178,6 +180,7 @@ async def test_the_pause_that_the_server_asks_for_is_kept(valkey_url: str) -> No
             await anext(hasty.watch("posts"))
 
 
+@pytest.mark.slow
 async def test_what_ends_a_watch_is_raised(valkey_url: str) -> None:
     """No such board, a board that is deleted, a server that is away for too long; nothing is tried for ever."""
     settings = fresh_settings(valkey_url, anonymous_admin=True)

@@ -107,6 +107,7 @@ def assert_dates_around(middle: int, unit: Unit, zone: ZoneInfo) -> None:
         assert Calendar(unit, zone).at(seconds).name == name_of(unit, latest)
 
 
+@pytest.mark.slow
 @given(st.sampled_from(UNITS[1:]), zones, st.data())
 def test_periods_match_dates(unit: Unit, name: str, data: st.DataObject) -> None:
     """Also at changes of the clocks."""
@@ -141,6 +142,7 @@ def test_noon_is_in_the_period_of_its_date(unit: Unit, name: str, data: st.DataO
     assert Calendar(unit, zone).at(noon).name == name_of(unit, local(noon, zone).date())
 
 
+@pytest.mark.slow
 @given(zones, st.data())
 def test_hours_match_the_clock(name: str, data: st.DataObject) -> None:
     """Each begins at a full hour and ends at the next, except at a change of the clocks."""

@@ -310,6 +310,7 @@ def test_the_cost_of_repeated_names_is_linear() -> None:
     assert large < 9 * small
 
 
+@pytest.mark.slow
 @settings(max_examples=300)
 @given(
     st.binary(max_size=60)

@@ -84,6 +84,7 @@ def as_line(text: str) -> bytes:
     return text.replace("\r", " ").replace("\n", " ").encode()
 
 
+@pytest.mark.slow
 @given(st.data(), st.lists(events, min_size=1, max_size=4))
 def test_valid_json_is_decoded_exactly(data: st.DataObject, many: list[Fields]) -> None:
     """With any whitespace, order and escapes: alone, in an array and as NDJSON."""
@@ -95,6 +96,7 @@ def test_valid_json_is_decoded_exactly(data: st.DataObject, many: list[Fields]) 
     assert parts(decode_json(texts[0].encode(), 1)) == ([(0, expected[0])], [])
 
 
+@pytest.mark.slow
 @given(st.data(), events)
 def test_a_repeated_field_is_refused(data: st.DataObject, fields: Fields) -> None:
     """Any field, at any position, in any spelling, with equal or different values."""
@@ -129,6 +131,7 @@ def test_no_spelling_hides_a_repeated_field(text: str) -> None:
     assert rejection.code == "field_duplicate"
 
 
+@pytest.mark.slow
 @settings(max_examples=500)
 @given(st.binary(max_size=60) | st.text(max_size=40).map(str.encode) | st.from_regex(rb'[\[{"key:a,1}\]\s]{1,30}'))
 def test_any_bytes_give_a_body_or_a_problem(data: bytes) -> None:
@@ -140,6 +143,7 @@ def test_any_bytes_give_a_body_or_a_problem(data: bytes) -> None:
             assert sorted(indexes) == list(range(len(indexes)))
 
 
+@pytest.mark.slow
 @given(st.lists(st.recursive(st.none() | st.booleans() | st.floats() | st.text(), st.lists), max_size=6))
 def test_an_array_is_decoded_if_and_only_if_it_is_json(values: list[Any]) -> None:
     """If the standard library accepts it in strict mode, its elements are refused one by one, otherwise the body."""

@@ -55,6 +55,7 @@ def test_a_score_is_a_number_in_mixed_radix() -> None:
     assert GAME.unpack(1_000_001) == {"levels": 1, "revives": 99, "time": 9_998}
 
 
+@pytest.mark.slow
 @given(st.data())
 def test_packed_values_can_be_unpacked(data: st.DataObject) -> None:
     """In the order of the fields; a double can hold the score."""
@@ -67,6 +68,7 @@ def test_packed_values_can_be_unpacked(data: st.DataObject) -> None:
     assert list(packing.unpack(score)) == [field.name for field in packing.fields]
 
 
+@pytest.mark.slow
 @given(st.data())
 def test_unpacked_scores_can_be_packed(data: st.DataObject) -> None:
     """Every score in the range has values: none is wasted."""
@@ -75,6 +77,7 @@ def test_unpacked_scores_can_be_packed(data: st.DataObject) -> None:
     assert packing.pack(packing.unpack(score)) == score
 
 
+@pytest.mark.slow
 @given(st.data())
 def test_scores_compare_like_their_fields(data: st.DataObject) -> None:
     """One field after another, each in its direction."""
@@ -88,6 +91,7 @@ def test_scores_compare_like_their_fields(data: st.DataObject) -> None:
     assert (score == other_score) == (one == other)
 
 
+@pytest.mark.slow
 @given(packings(most_values=1000))
 def test_all_values_give_all_scores(packing: Packing) -> None:
     """From worst to best they are 0, 1, 2 and so on."""

@@ -17,6 +17,8 @@ from tests.harness.producer import post
 from tests.harness.server import run_server
 from tests.harness.settings import fresh_settings
 
+pytestmark = pytest.mark.slow
+
 
 async def until(viewer: ClientConnection, kind: str) -> dict[str, Any]:
     """The next message of a type."""

@@ -211,6 +211,7 @@ def test_errors_with_short_writes_are_detected() -> None:
     assert len(received_by(DropsTheRest)) < len(LARGE.wire)
 
 
+@pytest.mark.slow
 def test_errors_with_file_descriptors_are_detected() -> None:
     """A cohort that keeps a closed descriptor writes to the next connection that uses it."""
     for kind, foreign in [(Cohort, b""), (KeepsTheGone, SMALL.wire)]:

@@ -23,6 +23,8 @@ from tests.harness.settings import fresh_settings
 from tests.harness.viewer import ModelViewer
 from tests.harness.waiting import eventually
 
+pytestmark = pytest.mark.slow
+
 
 class Clocked:
     """A viewer that records when its frames arrive."""
@@ -71,6 +73,7 @@ async def reached(viewers: list[Clocked], offset: int) -> None:
     await eventually(have_reached)
 
 
+@pytest.mark.slow
 async def test_a_viewer_receives_at_most_one_frame_per_interval(valkey_url: str) -> None:
     """Its own interval, or the slower one that it asked for, however fast the board changes.
 
@@ -94,6 +97,7 @@ async def test_a_viewer_receives_at_most_one_frame_per_interval(valkey_url: str)
         assert slow.model.records == quick.model.records
 
 
+@pytest.mark.slow
 async def test_a_board_can_have_its_own_interval(valkey_url: str) -> None:
     """Slower or faster than the server's."""
     board = msgspec.structs.replace(rolling_board(), conflation=250)
@@ -108,6 +112,7 @@ async def test_a_board_can_have_its_own_interval(valkey_url: str) -> None:
         assert len(viewer.times) <= (viewer.times[-1] - viewer.times[0]) / 0.25 + 2
 
 
+@pytest.mark.slow
 async def test_a_change_arrives_within_an_interval(valkey_url: str) -> None:
     """Plus the time to send it, for a single change and for one among many."""
     async with (
@@ -144,6 +149,7 @@ async def test_concurrent_viewers_share_a_read(valkey_url: str) -> None:
         assert count <= 10
 
 
+@pytest.mark.slow
 async def test_a_quiet_board_is_not_read(valkey_url: str) -> None:
     """With viewers, but without changes."""
     async with server(

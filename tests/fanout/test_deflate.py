@@ -185,6 +185,7 @@ def small_cohorts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(variant, "MOST", 6)
 
 
+@pytest.mark.slow
 def test_compressed_viewers_read_what_plain_viewers_read(valkey_url: str) -> None:
     """Whoever joins, leaves, is slow, asks for a rank or comes back, in whatever order."""
     assert sum(compare(seed, valkey_url) for seed in range(RUNS)) > 20 * RUNS
@@ -241,6 +242,7 @@ def test_a_message_that_does_not_shrink_is_sent_plain() -> None:
         assert frame.deflated(Frame("update", b"x" * 500)) is frame.wire
 
 
+@pytest.mark.slow
 def test_a_frame_does_not_keep_the_frames_before_it() -> None:
     """Each is compressed with the one before it; that must not hold all of them in memory."""
     last, first = None, None

@@ -85,6 +85,7 @@ def test_any_key_can_be_sent(key: str) -> None:
     assert viewer.records == [Record(key, 1, 1)]
 
 
+@pytest.mark.slow
 @given(st.lists(scores, min_size=1, max_size=5), st.integers(1, 9))
 def test_a_viewer_that_applies_every_message_holds_the_top(boards: list[dict[str, int]], size: int) -> None:
     """Any sequence of boards at any size, with scores up to the limits."""
@@ -122,6 +123,7 @@ rankings = st.lists(
 )
 
 
+@pytest.mark.slow
 @given(rankings, st.integers(1, 9), st.sampled_from(get_args(Ranks)))
 def test_a_viewer_holds_the_top_in_each_kind_of_ranks(
     boards: list[list[tuple[str, int]]], size: int, ranks: Ranks

@@ -1,5 +1,6 @@
 """The last pages of a board: which positions can be recovered, and for how long."""
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -67,6 +68,7 @@ def test_a_page_serves_only_viewers_of_its_size() -> None:
     assert known(history, size=100) == [2]
 
 
+@pytest.mark.slow
 @given(st.integers(0, 4), st.lists(st.tuples(st.sampled_from("ef"), st.integers(0, 8)), max_size=30))
 def test_a_history_never_exceeds_its_size_or_returns_a_wrong_page(size: int, steps: list[tuple[str, int]]) -> None:
     """For any sequence of pages."""

@@ -85,6 +85,7 @@ async def test_many_changes_share_a_frame(valkey_url: str) -> None:
         assert model.records[0].score == 200
 
 
+@pytest.mark.slow
 async def test_a_slow_viewer_skips_to_the_latest(valkey_url: str) -> None:
     """A viewer that did not ask for a while receives one sync instead of a backlog."""
     async with running_hub(valkey_url, conflation_interval=Duration(0.01)) as (hub, ledger):
@@ -228,6 +229,7 @@ async def test_a_board_with_a_new_interval_keeps_its_viewers(valkey_url: str) ->
                     await follow(viewer, ModelViewer(), added.offset or 0)
 
 
+@pytest.mark.slow
 async def test_changes_without_viewers_do_not_count_as_lag(valkey_url: str) -> None:
     """Changes before the first viewer were sent to nobody, so they are neither late nor conflated."""
     names = ("live_conflated_total", "live_send_lag_seconds_sum")
@@ -245,6 +247,7 @@ async def test_changes_without_viewers_do_not_count_as_lag(valkey_url: str) -> N
         assert after[1] - before[1] < 0.4
 
 
+@pytest.mark.slow
 async def test_each_board_is_read_once_after_a_cut(valkey_url: str) -> None:
     """A new connection reads each board once. Every viewer receives what it missed, and nothing is conflated."""
     async with running_hub(valkey_url, conflation_interval=Duration(0.05)) as (hub, ledger), AsyncExitStack() as stack:

@@ -288,6 +288,7 @@ async def test_lookups_do_not_delay_records(valkey_url: str, monkeypatch: pytest
             assert calls == 2
 
 
+@pytest.mark.slow
 async def test_a_failed_read_is_retried(valkey_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """New and old viewers receive their ranks when the store answers again."""
     async with running_hub(valkey_url, **FAST) as (hub, ledger):

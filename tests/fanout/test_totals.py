@@ -139,6 +139,7 @@ def test_a_wrong_hold_is_caught(mistake: str) -> None:
             Simulation(seed).run(200)
 
 
+@pytest.mark.slow
 async def test_a_viewer_of_a_busy_board_receives_few_frames(valkey_url: str) -> None:
     """Likes below the top change the totals many times; its offset is right in the end."""
     changes = {"conflation_interval": Duration(0.02), "totals_interval": Duration(0.5)}

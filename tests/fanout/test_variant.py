@@ -1,5 +1,6 @@
 """A variant: the frame that brings each viewer to the board's offset."""
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -130,6 +131,7 @@ steps = st.lists(
 )
 
 
+@pytest.mark.slow
 @given(steps, st.integers(1, 4))
 def test_a_viewer_that_asks_at_any_time_holds_the_top(schedule: list[dict[str, int] | int | str], size: int) -> None:
     """Viewers come and ask at any time, on a board that changes at any time."""

@@ -183,6 +183,7 @@ async def test_a_declared_length_over_the_limit_is_refused_immediately(client: h
     await writer.wait_closed()
 
 
+@pytest.mark.slow
 async def test_a_gzip_bomb_is_refused(valkey_url: str) -> None:
     """200 MB of zeros in 200 KB need no more memory than the limit allows."""
     packer = zlib.compressobj(wbits=31)
@@ -200,6 +201,7 @@ async def test_a_gzip_bomb_is_refused(valkey_url: str) -> None:
     assert peak - before < 6 * settings.max_body
 
 
+@pytest.mark.slow
 async def test_the_cost_of_gzip_members_is_linear() -> None:
     """Empty members are valid; four times as many take four times as long, not sixteen times."""
 

@@ -66,6 +66,7 @@ async def test_an_id_is_the_same_on_every_path(valkey_url: str, way: str) -> Non
                 assert (await send(client, event, second)).json()["duplicate"] == 1
 
 
+@pytest.mark.slow
 async def test_plain_likes_of_one_batch_get_their_own_answers(valkey_url: str) -> None:
     """Accepted, duplicate and refused ones share a batch."""
     async with serving(fresh_settings(valkey_url), POSTS) as client:
@@ -99,6 +100,7 @@ async def test_a_plain_like_for_several_boards_or_none(valkey_url: str) -> None:
         assert [refusal["code"] for refusal in answers[2]["rejected"]] == ["board_forbidden"]
 
 
+@pytest.mark.slow
 async def test_too_many_waiting_events_are_refused_with_retry_after(own_store: StoreProcess) -> None:
     """When the queue is full, the next event is refused and not counted."""
     settings = fresh_settings(

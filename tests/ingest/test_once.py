@@ -57,6 +57,7 @@ async def store(settings: Settings) -> AsyncIterator[Store]:
     await store.aclose()
 
 
+@pytest.mark.slow
 async def test_the_same_body_gets_the_same_answer(settings: Settings) -> None:
     """Byte for byte: from the same process, from another one, and after a restart. The body is counted once."""
     async with serving(settings) as first, serving(settings) as second:
@@ -80,6 +81,7 @@ async def test_refusals_are_part_of_the_answer(settings: Settings) -> None:
             assert answers[0] == answers[1]
 
 
+@pytest.mark.slow
 async def test_twenty_concurrent_requests_count_once(settings: Settings) -> None:
     """On two servers, with and without event ids: all get the same bytes."""
     body = b'[{"key":"a"},{"key":"b","id":"1"},{"key":"c"}]'
@@ -203,6 +205,7 @@ async def test_the_compressed_body_is_compared(settings: Settings) -> None:
         assert answers[0].json()["accepted"] == 1
 
 
+@pytest.mark.slow
 async def test_an_unavailable_board_is_fed_on_a_retry(settings: Settings, store: Store) -> None:
     """Only a complete answer is stored."""
     writers = Keys(settings.key_prefix, "news").writers
@@ -219,6 +222,7 @@ async def test_an_unavailable_board_is_fed_on_a_retry(settings: Settings, store:
         assert await scores(client) == await scores(client, "news") == {"a": 2, "b": 2}
 
 
+@pytest.mark.slow
 async def test_an_unavailable_store_does_not_use_up_the_idempotency_key(own_store: StoreProcess) -> None:
     """The answer is 503, and the same request counts once when the store is back."""
     settings = fresh_settings(own_store.url, store_timeout=Duration(0.3), write_deadline=Duration(0.5))
@@ -248,6 +252,7 @@ async def test_a_long_answer_is_stored_compressed(settings: Settings, store: Sto
     assert (await store.memory_usage(name) or 0) < 7000
 
 
+@pytest.mark.slow
 async def test_a_stored_answer_counts_towards_the_rate(valkey_url: str) -> None:
     """Refusals with different details take more memory, and are charged for it."""
     settings = fresh_settings(valkey_url, rate=1, burst=1100)

@@ -102,6 +102,7 @@ def test_careless_identities_are_caught(make: type[Identities]) -> None:
     assert find(pairs, lambda pair: confused(make, *pair))
 
 
+@pytest.mark.slow
 async def test_an_id_counts_once_over_bodies_and_restarts(valkey_url: str) -> None:
     """In one body, in the next, on another server, and after a restart, whatever else the event says."""
     settings = fresh_settings(valkey_url)
@@ -156,6 +157,7 @@ async def test_a_refused_event_does_not_use_up_its_id(valkey_url: str) -> None:
         assert told(await post(client, *good)) == (0, 3, [])
 
 
+@pytest.mark.slow
 async def test_a_forbidden_board_does_not_use_up_an_id(valkey_url: str) -> None:
     """The event counts once the producer may post to the board."""
     settings = fresh_settings(valkey_url)
@@ -180,6 +182,7 @@ async def test_a_late_retry_of_a_counted_event_is_a_duplicate(valkey_url: str) -
         assert told(await post(client, new, old, {**old, "id": "2"})) == (1, 1, [(2, "late")])
 
 
+@pytest.mark.slow
 async def test_an_event_that_one_board_missed_counts_there_on_a_retry(valkey_url: str) -> None:
     """The retry counts on the board that was unavailable, and not on the one that counted it before."""
     settings = fresh_settings(valkey_url)
@@ -234,6 +237,7 @@ async def test_refused_and_duplicate_events_are_in_the_metrics(valkey_url: str) 
         assert [after - earlier for after, earlier in zip(figures(), before, strict=True)] == [2, 1, 1, 2]
 
 
+@pytest.mark.slow
 async def test_a_body_may_have_as_many_ids_as_events(valkey_url: str) -> None:
     """Three thousand ids in one body are all new, then all duplicates; four concurrent bodies count once."""
     async with serving(fresh_settings(valkey_url, max_events=3000, batch_size=3000)) as client:

@@ -124,6 +124,7 @@ async def test_invalid_fields_are_refused_by_index(valkey_url: str, fields: str)
         assert refused[0][1] in {"fields_invalid", "event_invalid", "field_duplicate"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("metadata", "code"),
     [

@@ -105,6 +105,7 @@ def unit() -> float:
     return time.thread_time() - started
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", WORST)
 def test_no_step_of_any_body_takes_long(name: str) -> None:
     """Compared with a piece of work on the same machine at the same time. The minimum of several runs counts."""
@@ -118,6 +119,7 @@ def test_no_step_of_any_body_takes_long(name: str) -> None:
     assert ratio < 8, f"a step took {ratio:.1f} units"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "body", [gzip.compress(b"") * 50_000, gzip.compress(b" " * MIB), gzip.compress(b"a" * 99) * 9000]
 )
@@ -171,6 +173,7 @@ async def test_rejected_elements_are_charged(valkey_url: str) -> None:
         assert codes[-1] == 429
 
 
+@pytest.mark.slow
 async def test_other_tasks_run_while_a_body_is_decoded(valkey_url: str) -> None:
     """The loop runs many times during a body of many steps, and the body is answered."""
     async with serving(fresh_settings(valkey_url)) as client:

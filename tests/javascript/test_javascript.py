@@ -16,6 +16,8 @@ from tests.harness.boards import rolling_board
 from tests.harness.server import run_server
 from tests.harness.settings import fresh_settings
 
+pytestmark = pytest.mark.slow
+
 ROOT: Final = Path(__file__).parents[2]
 TSC: Final = ROOT / ".tools" / "node_modules" / ".bin" / "tsc"
 NODE: Final = shutil.which("node")

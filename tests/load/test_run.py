@@ -31,6 +31,8 @@ from tests.harness.settings import fresh_settings
 from tests.harness.store import StoreProcess
 from tests.harness.waiting import eventually
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 async def url(valkey_url: str) -> AsyncIterator[str]:

@@ -1,5 +1,7 @@
 """When viewers saw the acknowledged likes."""
 
+import pytest
+
 from live.load.seen import Acknowledged, Seen, times_to_seen
 
 
@@ -30,6 +32,7 @@ def test_a_like_that_was_never_seen_is_omitted() -> None:
     assert times_to_seen(given, []) == []
 
 
+@pytest.mark.slow
 def test_very_many_pairs_are_sampled_evenly() -> None:
     """Memory stays bounded, and the sample has every viewer and both early and late likes."""
     given = likes(*((number, number / 1000, number / 1000) for number in range(2000)))

@@ -83,6 +83,7 @@ LONG_HEADS: Final = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", LONG_HEADS)
 async def test_a_long_head_is_refused(url: str, name: str) -> None:
     """The answer is 431 and the connection ends. Earlier requests are answered, later bytes are ignored."""
@@ -161,6 +162,7 @@ async def test_a_huge_message_does_not_fill_the_memory(server: ServerProcess) ->
     assert memory(server) - before < MOST_GROWTH
 
 
+@pytest.mark.slow
 async def test_empty_fragments_do_not_fill_the_memory(server: ServerProcess) -> None:
     """A message may have any number of them, and is still complete at its end."""
     before = memory(server)
@@ -175,6 +177,7 @@ async def test_empty_fragments_do_not_fill_the_memory(server: ServerProcess) -> 
         assert b'"accepted":1,' in received[1]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "piece",
     [HEALTH, post(b"{" + b" " * 500), post(b"{" + b" " * 500, target="/v1/%65vents"), HEALTH + post(b"{")],
@@ -209,6 +212,7 @@ async def worst_of(wire: Wire, count: int) -> float:
     return statistics.quantiles(took, n=100)[98]
 
 
+@pytest.mark.slow
 async def test_idle_connections_do_not_slow_down_a_producer(server: ServerProcess) -> None:
     """Five hundred connections: some sent nothing, some a complete request, some half a request."""
     async with connected(server.url) as producer:

@@ -19,6 +19,8 @@ from tests.harness.waiting import eventually
 from tests.harness.wire import CHUNKED, Wire, ask, chunks, connected, likes, post, request, statuses
 from tests.protocols.cases import ONE
 
+pytestmark = pytest.mark.slow
+
 TIMES: dict[str, Any] = {"request_timeout": Duration(0.6), "idle_timeout": Duration(0.6)}
 HEALTH = request("GET", "/healthz")
 EXPECT = ("Expect", "100-continue")

@@ -130,6 +130,7 @@ async def test_answers_do_not_depend_on_how_requests_are_split(both: Both, seed:
     assert without_offsets(ours) == without_offsets(plain)
 
 
+@pytest.mark.slow
 async def test_pipelined_posts_are_all_counted(both: Both) -> None:
     """A thousand pipelined POSTs of one like are each answered and counted."""
     for url in both:
@@ -158,6 +159,7 @@ async def test_requests_before_invalid_bytes_are_answered(both: Both, last: str)
         assert [b"\r\nconnection: close\r\n" in answer for answer in found[:-1]] == [False] * count + [True]
 
 
+@pytest.mark.slow
 async def test_both_protocols_count_the_same_metrics(valkey_url: str) -> None:
     """The same requests on both servers give the same counts of events, refusals and problems."""
     async with both_servers(valkey_url, max_body=MAX_BODY, max_events=10) as servers:
@@ -183,6 +185,7 @@ def counts() -> dict[tuple[str, str], float]:
     }
 
 
+@pytest.mark.slow
 async def test_both_protocols_check_api_keys_alike(valkey_url: str) -> None:
     """No API key, invalid ones, one without the scope and one without the board; checked before the body."""
     expected = []
@@ -202,6 +205,7 @@ async def test_both_protocols_check_api_keys_alike(valkey_url: str) -> None:
     assert [b"board_forbidden" in answer for answer in expected[0][9:12]] == [True, True, False]
 
 
+@pytest.mark.slow
 @WAYS
 async def test_a_revoked_api_key_is_refused_on_an_open_connection(valkey_url: str, *, plain: bool) -> None:
     """Within five seconds, even if the head is cached."""
@@ -232,6 +236,7 @@ async def test_one_connection_serves_several_producers(valkey_url: str) -> None:
                 assert statuses([await wire.answer()]) == [status]
 
 
+@pytest.mark.slow
 async def test_both_protocols_apply_rates_alike(valkey_url: str) -> None:
     """The answer is 429 with the same header fields, before the body is checked."""
     async with both_servers(valkey_url, rate=1, burst=1) as servers:
@@ -264,6 +269,7 @@ async def test_trailers_are_ignored(both: Both) -> None:
         assert statuses(await ask(both.ours, sent.replace(b"/v1/events", target))) == [415, 200]
 
 
+@pytest.mark.slow
 async def test_a_large_body_is_refused_on_every_path(valkey_url: str) -> None:
     """Including requests whose rate is checked in the store, and requests with a cached head."""
     for rate in (0, 1_000_000):
@@ -277,6 +283,7 @@ async def test_a_large_body_is_refused_on_every_path(valkey_url: str) -> None:
             assert await total(servers.ours) == 4
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rate", [0, 1000])
 async def test_both_protocols_report_an_unavailable_store_alike(own_store: StoreProcess, rate: int) -> None:
     """The answer is 503 with Retry-After, and the connection stays open."""
@@ -297,6 +304,7 @@ async def test_both_protocols_report_an_unavailable_store_alike(own_store: Store
         assert b"\r\nretry-after: 2\r\n" in ours[0]
 
 
+@pytest.mark.slow
 @WAYS
 @pytest.mark.parametrize("ahead", [1, 3])
 async def test_a_stopping_server_answers_requests_in_progress(
@@ -323,6 +331,7 @@ async def test_a_stopping_server_answers_requests_in_progress(
     assert len(answers) == ahead
 
 
+@pytest.mark.slow
 @WAYS
 async def test_a_client_that_disconnects_harms_nobody(own_store: StoreProcess, *, plain: bool) -> None:
     """Incomplete requests are not counted and complete ones are. No error is counted."""

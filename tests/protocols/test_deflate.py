@@ -70,6 +70,7 @@ async def compare(server: Served, path: str) -> None:
         assert deflated.records == plain.records
 
 
+@pytest.mark.slow
 @on_uvloop
 async def test_the_websockets_library_reads_the_same_with_and_without(valkey_url: str) -> None:
     """Through 30 updates, each of which refers to the one before it."""
@@ -78,6 +79,7 @@ async def test_the_websockets_library_reads_the_same_with_and_without(valkey_url
         await compare(server, f"{WATCH}?limit=20")
 
 
+@pytest.mark.slow
 @on_uvloop
 async def test_frames_are_compressed_with_the_message_before(valkey_url: str) -> None:
     """A client with one window for all messages reads them; a client that forgets the window can't."""

@@ -2,6 +2,8 @@
 
 from contextlib import AsyncExitStack
 
+import pytest
+
 from live.settings import Duration
 from tests.harness.server import server
 from tests.harness.wire import connected, request, statuses
@@ -26,6 +28,7 @@ async def test_a_stream_takes_no_producer_place(valkey_url: str) -> None:
                 assert statuses([await producer.answer()]) == [200]
 
 
+@pytest.mark.slow
 async def test_a_connection_takes_a_place_after_its_stream(valkey_url: str) -> None:
     """The idle timeout applies to it again."""
     async with server(valkey_url, max_connections=1, idle_timeout=Duration(0.5)) as client:
@@ -40,6 +43,7 @@ async def test_a_connection_takes_a_place_after_its_stream(valkey_url: str) -> N
                 assert await other.rest() == b""  # after its idle timeout
 
 
+@pytest.mark.slow
 async def test_a_connection_after_its_stream_closes_no_other(valkey_url: str) -> None:
     """If no place is free, it is closed itself, rather than an idle one."""
     async with server(valkey_url, max_connections=2, anonymous_admin=True) as client:

@@ -107,6 +107,7 @@ ENDS = {
 }  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ENDS)
 @on_uvloop
 async def test_each_end_of_a_socket_has_its_code(server: Served, name: str) -> None:
@@ -119,6 +120,7 @@ async def test_each_end_of_a_socket_has_its_code(server: Served, name: str) -> N
     await expect_no_viewers(server)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ENDS)
 @on_uvloop
 async def test_the_close_code_does_not_depend_on_how_bytes_are_split(ours: Served, name: str) -> None:
@@ -153,6 +155,7 @@ async def test_a_library_client_can_close(server: Served) -> None:
     await expect_no_viewers(server)
 
 
+@pytest.mark.slow
 @on_uvloop
 async def test_a_viewer_that_does_not_answer_a_close_is_disconnected(
     ours: Served, monkeypatch: pytest.MonkeyPatch
@@ -208,6 +211,7 @@ async def test_viewers_that_answer_no_pings_are_disconnected(ours: Served) -> No
     await expect_no_viewers(ours)
 
 
+@pytest.mark.slow
 @on_uvloop
 async def test_a_library_client_answers_pings(ours: Served) -> None:
     """In every round."""

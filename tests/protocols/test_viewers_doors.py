@@ -17,6 +17,8 @@ from tests.harness.viewer import ModelViewer
 from tests.harness.watching import WATCH, Served, apply_next, follow, long, on_uvloop, served, until, watch
 from tests.harness.wire import Wire, connected, request
 
+pytestmark = pytest.mark.slow
+
 WAYS = pytest.mark.parametrize("plain", [False, True], ids=["ours", "plain"])
 VERSION_12 = (*HANDSHAKE[:2], ("Sec-WebSocket-Version", "12"), HANDSHAKE[3])
 
@@ -158,6 +160,7 @@ async def test_500_viewers_come_and_go(valkey_url: str, *, plain: bool) -> None:
         await expect_empty(server)
 
 
+@pytest.mark.slow
 @on_uvloop
 async def test_reused_file_descriptors_receive_no_foreign_frames(valkey_url: str) -> None:
     """Viewers disconnect without a close while others connect: every message must follow from the previous one."""

@@ -72,6 +72,7 @@ def held(viewer: ViewerSocket) -> tuple[int, int]:
     return viewer._transport.get_write_buffer_size(), int.from_bytes(ioctl(fd, termios.TIOCOUTQ, bytes(4)), "little")
 
 
+@pytest.mark.slow
 @WAYS
 @on_uvloop
 async def test_frames_larger_than_the_buffers_arrive_complete(valkey_url: str, *, plain: bool) -> None:
@@ -95,6 +96,7 @@ async def expect_converged_small(server: Served, socket: RawSocket, model: Model
     assert msgspec.to_builtins(model.records) == (await top(server))[:3]
 
 
+@pytest.mark.slow
 @on_uvloop
 async def test_a_viewer_that_does_not_read_has_a_bounded_cost(valkey_url: str) -> None:
     """However much changes.
@@ -119,6 +121,7 @@ async def test_a_viewer_that_does_not_read_has_a_bounded_cost(valkey_url: str) -
             assert model.records[:2] == quick.records[:2]
 
 
+@pytest.mark.slow
 @on_uvloop
 async def test_a_viewer_without_progress_is_disconnected(valkey_url: str) -> None:
     """With code 3008. Others are not affected."""
@@ -134,6 +137,7 @@ async def test_a_viewer_without_progress_is_disconnected(valkey_url: str) -> Non
             assert model.syncs == 1
 
 
+@pytest.mark.slow
 @on_uvloop
 async def test_a_slow_viewer_receives_the_close_code(valkey_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """After the frame that was in progress it receives only the close frame."""
@@ -149,6 +153,7 @@ async def test_a_slow_viewer_receives_the_close_code(valkey_url: str, monkeypatc
             assert await socket.closed() == 3008
 
 
+@pytest.mark.slow
 @on_uvloop
 async def test_a_viewer_with_some_progress_stays_connected(valkey_url: str) -> None:
     """Even if data waits for longer than `slow_timeout`."""
@@ -306,6 +311,7 @@ async def test_a_stopping_server_refuses_viewers(valkey_url: str, *, plain: bool
         await until(lambda: server.watching == 0)
 
 
+@pytest.mark.slow
 @WAYS
 @on_uvloop
 async def test_viewers_of_a_deleted_board_are_disconnected(valkey_url: str, *, plain: bool) -> None:

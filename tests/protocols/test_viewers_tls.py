@@ -17,7 +17,7 @@ from tests.harness.viewer import ModelViewer
 from tests.harness.watching import WATCH, Served, on_uvloop, served, until
 
 OPENSSL = shutil.which("openssl") or ""
-pytestmark = pytest.mark.skipif(not OPENSSL, reason="openssl is not installed")
+pytestmark = [pytest.mark.slow, pytest.mark.skipif(not OPENSSL, reason="openssl is not installed")]
 
 
 @pytest.fixture(scope="module")

@@ -141,6 +141,7 @@ BROKEN = {
 }  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", BROKEN)
 async def test_what_is_against_the_rules_closes_the_socket(url: str, name: str) -> None:
     """With the code of RFC 6455."""

@@ -20,6 +20,8 @@ from tests.harness.waiting import eventually
 from tests.harness.wire import ask, connected, likes, request
 from tests.protocols.producing import ONE, WAYS, at, told, total
 
+pytestmark = pytest.mark.slow
+
 
 @WAYS
 async def test_a_revoked_api_key_ends_the_socket(valkey_url: str, *, plain: bool) -> None:

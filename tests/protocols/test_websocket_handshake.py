@@ -10,6 +10,8 @@ from tests.harness.raw_socket import PATH, raw_socket, text
 from tests.harness.wire import connected, request, statuses
 from tests.protocols.producing import ONE, at, told
 
+pytestmark = pytest.mark.slow
+
 
 async def test_the_handshake_is_refused_as_http(valkey_url: str) -> None:
     """401 without a good key, 403 to another site's page, 400 to what is no handshake, with the same documents."""

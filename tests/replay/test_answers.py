@@ -74,6 +74,7 @@ async def test_a_batch_that_is_refused_is_not_sent_again(tmp_path: Path, status:
             await send(path, url)
 
 
+@pytest.mark.slow
 async def test_retry_after_is_obeyed(tmp_path: Path) -> None:
     """In seconds or as a date. A 503 that asks for more than the patience ends the replay."""
     path = write(tmp_path / "e.ndjson", many(3))

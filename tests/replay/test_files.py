@@ -85,6 +85,7 @@ async def test_a_line_that_is_not_an_event_is_rejected(tmp_path: Path, url: str,
     assert (outcome.accepted, outcome.rejected) == (2, {"event_invalid": 3, "field_duplicate": 1})
 
 
+@pytest.mark.slow
 async def test_an_unreadable_file_is_reported(tmp_path: Path, url: str) -> None:
     """A missing file, a folder, invalid or truncated gzip, invalid UTF-8."""
     packed = gzip.compress(os.urandom(5000).hex().encode())

@@ -21,6 +21,8 @@ from tests.harness.server import run_server
 from tests.harness.settings import fresh_settings
 from tests.replay.support import many, noted, scores, send, sums, write
 
+pytestmark = pytest.mark.slow
+
 SECRET = "do-not-show-this-to-anybody"  # noqa: S105
 
 

@@ -36,6 +36,7 @@ def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sender, "_LONGEST_PAUSE", 0.1)
 
 
+@pytest.mark.slow
 async def test_a_file_counts_once_over_a_lossy_connection(tmp_path: Path, url: str) -> None:
     """Requests and answers are lost, of events with and without ids of their own."""
     events: list[Event] = many(30_000)
@@ -54,6 +55,7 @@ async def test_a_file_counts_once_over_a_lossy_connection(tmp_path: Path, url: s
     assert noted(Options(path=path, url=proxy.url)) is None
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(180)
 async def test_a_file_counts_once_if_the_command_is_killed_repeatedly(valkey_url: str, tmp_path: Path) -> None:
     """`kill -9` after a batch was counted and before its answer, or anywhere else. The audit agrees."""
@@ -100,6 +102,7 @@ async def first_batch_of(proxy: LossyProxy, chance: random.Random) -> None:
     await proxy.went_silent.wait()
 
 
+@pytest.mark.slow
 async def test_events_in_doubt_count_once_in_other_batches(valkey_url: str, tmp_path: Path) -> None:
     """A batch in doubt is sent again in smaller ones: an id belongs to an event, not to a batch."""
     events: list[Event] = [
@@ -124,6 +127,7 @@ async def cut_off(proxy: LossyProxy, options: Options) -> None:
     await asyncio.gather(cut, return_exceptions=True)
 
 
+@pytest.mark.slow
 async def test_an_answer_that_never_arrives_is_lost(tmp_path: Path, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The batch is sent again after a timeout. If the patience ends, the replay stops, and the next one continues."""
     monkeypatch.setattr(sender, "_TIMEOUT", 0.5)
@@ -144,6 +148,7 @@ async def test_an_answer_that_never_arrives_is_lost(tmp_path: Path, url: str, mo
     assert await scores(url) == sums([*many(1500), *many(1500)])
 
 
+@pytest.mark.slow
 async def test_a_store_that_freezes_counts_the_current_batch_once(own_store: StoreProcess, tmp_path: Path) -> None:
     """The server does not know whether it counted; the batch is sent again until it does."""
     path = write(tmp_path / "e.ndjson", many(2500))
@@ -160,6 +165,7 @@ async def test_a_store_that_freezes_counts_the_current_batch_once(own_store: Sto
         assert await scores(url) == sums(many(2500))
 
 
+@pytest.mark.slow
 async def test_without_ids_an_unknown_outcome_stops_the_replay(own_store: StoreProcess, tmp_path: Path) -> None:
     """A frozen store may count the batch when it wakes, so the batch is not sent again."""
     path = write(tmp_path / "e.ndjson", many(2500))
@@ -193,6 +199,7 @@ async def test_another_producer_does_not_continue_in_doubt(url: str, tmp_path: P
         assert (await send(path, proxy.url)).duplicate == 1000
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(60)
 async def test_a_429_is_obeyed(valkey_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It does not use up the patience, however long it lasts."""
@@ -220,6 +227,7 @@ def test_an_event_gets_an_id_unless_it_has_one(event: bytes, sent: bytes) -> Non
     assert with_id(event, b"replay:" + RUN, 41) == sent.replace(b"%b", RUN)
 
 
+@pytest.mark.slow
 async def test_an_interrupt_while_the_server_is_away_saves_the_doubt(tmp_path: Path, url: str) -> None:
     """It takes effect between two attempts, and the next run sends the batch again."""
     path = write(tmp_path / "e.ndjson", many(1500))

@@ -51,6 +51,7 @@ async def test_progress_is_reported(tmp_path: Path, url: str) -> None:
     assert told[-1][0] == told[-1][1] == path.stat().st_size
 
 
+@pytest.mark.slow
 async def test_a_replay_keeps_the_pace_of_its_events(tmp_path: Path, url: str) -> None:
     """At twice the pace a gap of half a second takes a quarter; at `max` even a gap of hours takes no time."""
 
@@ -89,6 +90,7 @@ async def test_progress_belongs_to_a_file_a_server_and_a_board(tmp_path: Path, u
     assert note_path(Options(path=path, url=url)) != note
 
 
+@pytest.mark.slow
 async def test_a_killed_replay_continues(valkey_url: str, tmp_path: Path) -> None:
     """The server is stopped in between, and each event counts once."""
     events: list[Event] = [{**event, "time": "2015-05-17T10:00:00Z"} for event in many(2000)]
@@ -120,6 +122,7 @@ async def test_a_killed_replay_continues(valkey_url: str, tmp_path: Path) -> Non
     assert server.stop() == 0
 
 
+@pytest.mark.slow
 async def test_a_replay_waits_for_a_server_that_is_away(valkey_url: str, tmp_path: Path) -> None:
     """A restart of the server costs time but no event."""
     path = write(tmp_path / "e.ndjson", many(3500))
@@ -138,6 +141,7 @@ async def test_a_replay_waits_for_a_server_that_is_away(valkey_url: str, tmp_pat
     assert server.stop() == 0
 
 
+@pytest.mark.slow
 async def test_a_replay_waits_for_a_store_that_is_away(own_store: StoreProcess, tmp_path: Path) -> None:
     """While the server says that nothing was counted."""
     path = write(tmp_path / "e.ndjson", many(10))
@@ -206,6 +210,7 @@ async def test_a_waiting_replay_can_be_interrupted(url: str, tmp_path: Path) -> 
     assert (await send(path, url, board="log")).accepted == 1
 
 
+@pytest.mark.slow
 async def test_a_replay_that_did_not_start_leaves_nothing(tmp_path: Path, url: str, state_folder: Path) -> None:
     """Neither for a folder nor if the server refuses the first batch."""
     (tmp_path / "bad").write_bytes(b'{"key":"\xff"}\n')

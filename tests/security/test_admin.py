@@ -64,6 +64,7 @@ async def test_boards_can_not_be_changed_without_an_api_key(valkey_url: str, *, 
         assert "`live keys add ID --verbs admin`" in refusal.json()["detail"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("plain", [False, True])
 async def test_an_operator_may_allow_anonymous_changes_from_this_machine(valkey_url: str, *, plain: bool) -> None:
     """Through a local name and without a proxy. Pages of other origins are still refused."""
@@ -79,6 +80,7 @@ async def test_an_operator_may_allow_anonymous_changes_from_this_machine(valkey_
         assert [status // 100 for status in await statuses(client)] == [2] * len(CHANGES)
 
 
+@pytest.mark.slow
 async def test_only_a_producers_api_key_makes_keys_mandatory_for_posting(valkey_url: str) -> None:
     """An admin key does not. Once a producer has a key, anonymous requests are refused, including changes."""
     settings = fresh_settings(valkey_url, anonymous_admin=True)
@@ -104,6 +106,7 @@ async def test_only_a_producers_api_key_makes_keys_mandatory_for_posting(valkey_
     await store.aclose()
 
 
+@pytest.mark.slow
 async def test_an_operator_chooses_the_role_that_changes_boards(valkey_url: str) -> None:
     """By default not the public one. A process of another role does not have these routes."""
     settings = fresh_settings(valkey_url, anonymous_admin=True)

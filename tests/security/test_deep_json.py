@@ -11,7 +11,7 @@ from websockets.asyncio.client import connect
 from live.domain.board_file import parse_boards
 from tests.harness.server import server
 
-pytestmark = pytest.mark.security
+pytestmark = [pytest.mark.slow, pytest.mark.security]
 
 BOARDS = """
 [[board]]

@@ -19,7 +19,7 @@ from tests.harness.settings import fresh_settings
 from tests.harness.waiting import eventually
 from tests.harness.wire import JSON, Wire, connected, post, request, statuses
 
-pytestmark = pytest.mark.security
+pytestmark = [pytest.mark.slow, pytest.mark.security]
 
 ONE = b'{"key":"a"}'
 HEALTH = request("GET", "/healthz")

@@ -25,6 +25,7 @@ window = { rolling = "4s", slot = "1s" }
 """
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(120)
 async def test_a_full_store_recovers(tmp_path: Path) -> None:
     """Slots expire and boards can be deleted although no event can be counted. Then events count again."""

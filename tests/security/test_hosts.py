@@ -123,6 +123,7 @@ async def test_two_origins_are_refused(url: str) -> None:
     assert await ask(url, "post", ("localhost",), *twice[::-1]) == 403
 
 
+@pytest.mark.slow
 async def test_the_host_of_an_absolute_target_counts(valkey_url: str) -> None:
     """It replaces the Host field (RFC 9112, section 3.2.2). Browsers never send such a target to a server."""
     async with run_server(fresh_settings(valkey_url), [rolling_board()]) as url:

@@ -128,6 +128,7 @@ async def test_other_users_can_read_nothing(folder: Path) -> None:
         store.stop()
 
 
+@pytest.mark.slow
 def test_a_lock_held_by_another_user_does_not_block(folder: Path) -> None:
     """The lock may have been opened while the directory was open; afterwards it never blocks."""
     data = folder / "d"
@@ -205,6 +206,7 @@ def test_unrelated_files_are_not_changed(folder: Path) -> None:
     assert folder.stat().st_mode & 0o777 == 0o700
 
 
+@pytest.mark.slow
 def test_a_server_with_an_external_store_closes_its_directory(folder: Path, valkey_url: str) -> None:
     """It keeps its knowledge of the store there."""
     settings = fresh_settings(valkey_url, data_dir=folder / "d")

@@ -148,6 +148,7 @@ async def test_the_host_is_checked_behind_a_proxy(
         assert (await client.post("/v1/events", json=EVENT, headers=foreign)).status_code == 403
 
 
+@pytest.mark.slow
 async def test_conflicting_forwarded_fields_are_refused(valkey_url: str, tmp_path: Path) -> None:
     """If the proxy passes on one of two fields, the server can't know which is the proxy's and believes neither."""
     leaving = (('proxy_set_header Forwarded         "";', ""),)

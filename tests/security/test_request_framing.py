@@ -12,7 +12,7 @@ from live.errors import ProblemError
 from live.protocols.http.requests import MAX_HEAD, Piece, RequestHead, RequestReader
 from tests.harness.wire import chunks
 
-pytestmark = pytest.mark.security
+pytestmark = [pytest.mark.slow, pytest.mark.security]
 
 STREAMS: Final = 100_000  # in `make test`, in four parts
 PARTS: Final = 4

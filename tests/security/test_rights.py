@@ -54,6 +54,7 @@ async def house(store: str, sources: tuple[str, ...] | None = ("vote",)) -> Asyn
         yield House(http, keys)
 
 
+@pytest.mark.slow
 async def test_reading_an_event_type_needs_a_right(valkey_url: str) -> None:
     """By default an admin of some boards may read none, with `sources` only these, and with `*` all."""
     refused, made, changed = (403, "scope_forbidden"), (201, ""), (200, "")
@@ -120,6 +121,7 @@ async def test_a_board_adds_no_refusals_to_answers_for_others(valkey_url: str) -
         assert await at.post("shop", like) == (1, 0, [])
 
 
+@pytest.mark.slow
 async def test_an_api_key_can_limit_amounts(valkey_url: str) -> None:
     """Below the board's limit, and only where amounts are added up. An event that counted before is a duplicate."""
     settings = fresh_settings(valkey_url)

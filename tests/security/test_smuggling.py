@@ -24,7 +24,7 @@ from tests.harness.server import ServerProcess, run_server
 from tests.harness.settings import fresh_settings
 from tests.harness.wire import ask, chunks, connected, post, request, statuses
 
-pytestmark = pytest.mark.security
+pytestmark = [pytest.mark.slow, pytest.mark.security]
 
 ONE: Final = b'{"key":"a"}'
 HEALTH: Final = request("GET", "/healthz")

@@ -209,6 +209,7 @@ async def drive(stage: Stage, changes: int) -> None:
     await stage.post({"key": first, "amount": 5})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("plain", [False, True])
 async def test_two_hundred_viewers_of_fifty_keys(
     valkey_url: str, monkeypatch: pytest.MonkeyPatch, *, plain: bool
@@ -237,6 +238,7 @@ async def test_two_hundred_viewers_of_fifty_keys(
                 assert response.json()["records"] == seen["records"]
 
 
+@pytest.mark.slow
 async def test_missing_updates_of_neighbours_are_detected(valkey_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The test above fails if viewers only receive changes of their own member."""
     take = RankLookup.take
@@ -275,6 +277,7 @@ async def test_an_invalid_member_is_refused(valkey_url: str, query: str, *, plai
         assert (answer.status_code, answer.json()["code"]) == (400, "parameter_invalid")
 
 
+@pytest.mark.slow
 async def test_any_string_can_be_a_key(valkey_url: str) -> None:
     """A member that is not on the board is reported when it enters and when it leaves."""
     key = "é&key=b /€\U0001f600"

@@ -4,6 +4,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 import httpx
+import pytest
 
 from live.domain.board import Board
 from live.domain.window import Periods
@@ -14,6 +15,8 @@ from tests.harness.producer import post
 from tests.harness.server import server, serving
 from tests.harness.settings import fresh_settings
 from tests.harness.waiting import eventually
+
+pytestmark = pytest.mark.slow
 
 
 async def baseline_of(client: httpx.AsyncClient) -> dict[str, Any]:

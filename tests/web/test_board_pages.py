@@ -194,6 +194,7 @@ async def test_unknown_periods_and_boards_are_refused_with_a_page(valkey_url: st
         assert (response.status_code, response.headers["content-type"]) == (status, "text/html; charset=utf-8")
 
 
+@pytest.mark.slow
 async def test_a_contest_has_its_own_words(valkey_url: str) -> None:
     """Contestants and votes, and when voting opens and closes."""
     votes = ({"board": "cakes", "key": key, "actor": actor} for key, actor in ("ax", "ay", "bx"))
@@ -207,6 +208,7 @@ async def test_a_contest_has_its_own_words(valkey_url: str) -> None:
         assert "Contestants 2 · votes 3" in re.sub("<[^>]*>", "", (await client.get("/")).text)
 
 
+@pytest.mark.slow
 async def test_a_contest_of_registered_members_counts_them(valkey_url: str) -> None:
     """All contestants, and those with votes."""
     contest = CONTEST.replace("per_actor = 4", "per_actor = 4, registered = true")
@@ -278,6 +280,7 @@ async def test_a_union_of_too_many_boards_is_not_linked(valkey_url: str) -> None
         assert (await client.get(f"/boards/{','.join(parts)}")).status_code == 200
 
 
+@pytest.mark.slow
 async def test_pages_are_served_while_the_store_is_unavailable(own_store: StoreProcess) -> None:
     """Marked as stale, with Retry-After."""
     async with server(own_store.url, WEEK + CONTEST, {"board": "week", **WEEKS[0]}) as client:
@@ -289,6 +292,7 @@ async def test_pages_are_served_while_the_store_is_unavailable(own_store: StoreP
         assert (await client.get("/")).status_code == 200
 
 
+@pytest.mark.slow
 async def test_tables_are_accessible(valkey_url: str) -> None:
     """With a caption, headings with scope, and a status; without inline styles or scripts."""
     async with server(valkey_url, WEEK + CLIMB + CONTEST) as client:

@@ -21,6 +21,8 @@ from tests.harness.server import run_server
 from tests.harness.settings import fresh_settings
 from tests.harness.waiting import eventually
 
+pytestmark = pytest.mark.slow
+
 KISS: Final[dict[str, Any]] = {"title": "Kisses", "source": ["kiss"], "window": "forever"}
 PATH: Final = "/v1/boards/fresh"
 

@@ -146,6 +146,7 @@ async def test_an_invalid_body_is_refused(client: httpx.AsyncClient) -> None:
     assert (response.status_code, response.json()["code"]) == (413, "too_many_events")
 
 
+@pytest.mark.slow
 async def test_an_idempotency_key_covers_the_event_in_binary_mode(client: httpx.AsyncClient) -> None:
     """Two events with the same data are different requests: the second one is refused."""
     first, second = (to_binary_event(event("covered", id=number)) for number in ("c1", "c2"))

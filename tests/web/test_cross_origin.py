@@ -82,6 +82,7 @@ async def test_nothing_else_is_permitted(valkey_url: str, path: str, asked: dict
         assert "access-control-allow-methods" not in answer.headers
 
 
+@pytest.mark.slow
 async def test_the_client_can_be_imported_from_any_origin(valkey_url: str) -> None:
     """From a stable path, with types."""
     async with server(valkey_url) as client:

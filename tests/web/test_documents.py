@@ -134,6 +134,7 @@ def test_openapi_describes_everything_it_names() -> None:
         assert all(field["description"] for field in schema.get("properties", {}).values())
 
 
+@pytest.mark.slow
 async def test_an_unknown_parameter_is_refused(valkey_url: str) -> None:
     """On every route of the contract and with any method; the detail suggests the nearest name. Pages ignore it."""
     async with (
@@ -170,6 +171,7 @@ def test_an_unknown_parameter_without_a_similar_one_lists_all() -> None:
     assert len(caught.value.detail) < 150
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["sync", "update"])
 async def test_asyncapi_describes_the_messages(valkey_url: str, kind: str) -> None:
     """A captured message has exactly the fields that the document describes."""

@@ -98,6 +98,7 @@ async def test_one_boards_refusal_does_not_stop_the_others(valkey_url: str) -> N
         ]
 
 
+@pytest.mark.slow
 async def test_an_event_with_a_time_is_added_to_its_slot(valkey_url: str) -> None:
     """A like of three seconds ago leaves a four-second board before a current one."""
     async with server(valkey_url, rolling_board("4s", "1s")) as client:
@@ -131,6 +132,7 @@ async def test_times_are_compared_across_offsets(valkey_url: str) -> None:
     await client_store.aclose()
 
 
+@pytest.mark.slow
 async def test_concurrent_requests_share_a_script_call(valkey_url: str) -> None:
     """Two hundred requests take far fewer script calls, and each is counted exactly."""
     chance = random.Random(2)
@@ -162,6 +164,7 @@ async def test_every_answer_has_only_its_own_events(valkey_url: str) -> None:
         assert (await client.get("/v1/boards/posts")).json()["total_score"] == 120
 
 
+@pytest.mark.slow
 async def test_too_many_waiting_events_are_overload(own_store: StoreProcess) -> None:
     """While the store is frozen, a limited number of events waits; others are refused immediately with Retry-After."""
     async with server(own_store.url, max_waiting=5, store_timeout=Duration(5), write_deadline=Duration(8)) as client:
@@ -182,6 +185,7 @@ async def test_too_many_waiting_events_are_overload(own_store: StoreProcess) -> 
         assert counted >= 5
 
 
+@pytest.mark.slow
 async def test_an_unavailable_store_rejects_all_waiting_requests(own_store: StoreProcess) -> None:
     """Requests behind a failed batch are answered with it, not a deadline later each."""
     body = [{"key": f"k{number}"} for number in range(1000)]
@@ -205,6 +209,7 @@ async def test_an_unavailable_store_rejects_all_waiting_requests(own_store: Stor
         assert total <= 2 + 1000 * codes["outcome_unknown"]
 
 
+@pytest.mark.slow
 async def test_an_unknown_outcome_takes_precedence_over_a_refusal(own_store: StoreProcess) -> None:
     """If one board's queue is full and another's answer is lost, the answer is outcome_unknown."""
     boards = [board("full", "like", "only"), board("sent", "like")]
@@ -241,6 +246,7 @@ async def test_a_lost_board_does_not_affect_others(valkey_url: str) -> None:
     await store.aclose()
 
 
+@pytest.mark.slow
 async def test_a_store_that_forbids_notices_counts_nothing(own_store: StoreProcess) -> None:
     """With a user without rights on channels, every POST is refused, none is counted, and the server keeps running."""
     store: Any = connect(own_store.url, fresh_settings(own_store.url))

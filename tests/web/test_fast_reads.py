@@ -169,6 +169,7 @@ async def test_both_paths_answer_every_target_alike(both: Both, path: str) -> No
     await both.same(read(f"/v1/%62oards/posts{path}"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("query", [*QUERIES, "lang=zh", "lang=en&theme=dark", "display=wall", "display=x", "theme=<b>"])
 async def test_both_paths_show_the_same_pages(both: Both, query: str) -> None:
     """In each language, again and again."""
@@ -241,6 +242,7 @@ async def test_refused_reads_are_counted_once(both: Both) -> None:
         assert counted() == before + 1
 
 
+@pytest.mark.slow
 async def test_both_paths_answer_without_a_store_alike(own_store: StoreProcess) -> None:
     """503, and pages again once it is back."""
     async with both_servers(own_store.url) as both:

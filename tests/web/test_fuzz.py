@@ -32,6 +32,8 @@ from tests.harness.server import ServerProcess
 from tests.harness.settings import fresh_settings
 from tests.harness.waiting import DEADLINE
 
+pytestmark = pytest.mark.slow
+
 BODIES, AT_ONCE = 10_000, 10
 
 Headers = list[tuple[bytes, bytes]]

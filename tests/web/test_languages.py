@@ -110,6 +110,7 @@ def test_the_address_decides_and_then_the_browser(asked: str | None, accepted: s
     assert language_of(asked, accepted).tag == tag
 
 
+@pytest.mark.slow
 async def test_pages_say_their_language(client: httpx.AsyncClient) -> None:
     """To browsers, to screen readers and to caches; links keep a language that the address names."""
     response = await client.get("/boards/posts", headers={"Accept-Language": "zh"})
@@ -125,6 +126,7 @@ async def test_pages_say_their_language(client: httpx.AsyncClient) -> None:
     assert 'href="?key=x&amp;lang=en" lang="en" hreflang="en"' in week.text
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "path",
     [

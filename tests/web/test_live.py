@@ -78,6 +78,7 @@ async def agree(client: httpx.AsyncClient, watchers: list[Watcher]) -> None:
         await eventually(same)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize("interval", [0.005, 0.1])
 async def test_a_viewer_that_only_applies_messages_holds_the_top(valkey_url: str, seed: int, interval: float) -> None:
@@ -104,6 +105,7 @@ def random_likes(chance: random.Random) -> list[dict[str, Any]]:
     return [{"key": f"k{chance.randrange(12)}", "amount": chance.randint(-2, 3)} for _ in range(chance.randint(1, 6))]
 
 
+@pytest.mark.slow
 async def test_viewers_follow_a_rotating_board(valkey_url: str) -> None:
     """On a board of two seconds, every message follows from the previous one, and finally the board is empty."""
     chance = random.Random(1)
@@ -124,6 +126,7 @@ async def test_viewers_follow_a_rotating_board(valkey_url: str) -> None:
             await watcher.close()
 
 
+@pytest.mark.slow
 async def test_two_processes_show_the_same_board(valkey_url: str) -> None:
     """Viewers of one server see what is posted to the other."""
     settings = fresh_settings(valkey_url, conflation_interval=Duration(0.01))
@@ -228,6 +231,7 @@ KINDS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("board", KINDS.values(), ids=KINDS)
 async def test_viewers_of_every_kind_of_board_hold_its_top(valkey_url: str, board: Board) -> None:
     """Scores that become equal in any order, records that leave, a new period, metadata: all by messages alone."""
@@ -272,6 +276,7 @@ async def drain(socket: ClientConnection) -> None:
         await socket.recv()
 
 
+@pytest.mark.slow
 async def test_a_stopping_server_closes_viewers(valkey_url: str) -> None:
     """With code 3001, after a jittered `retry_after`."""
     settings = fresh_settings(valkey_url)

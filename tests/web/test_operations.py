@@ -21,6 +21,8 @@ from tests.harness.settings import fresh_settings
 from tests.harness.store import StoreProcess, valkey
 from tests.harness.waiting import eventually
 
+pytestmark = pytest.mark.slow
+
 
 async def test_health_is_about_the_process_and_readiness_about_the_store(own_store: StoreProcess) -> None:
     """Without a store the process is healthy but not ready; when the store is back, it is ready."""
@@ -35,6 +37,7 @@ async def test_health_is_about_the_process_and_readiness_about_the_store(own_sto
         await until_ready(client)
 
 
+@pytest.mark.slow
 async def test_a_lost_board_is_not_ready(own_store: StoreProcess) -> None:
     """A store without the board's data is not taken for an empty one: nothing is counted, and the page is stale."""
     settings = fresh_settings(own_store.url)
@@ -136,6 +139,7 @@ async def test_readiness_is_cheap(own_store: StoreProcess) -> None:
     await store.aclose()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("workers", [1, 2])
 async def test_metrics_of_deleted_boards_are_removed(valkey_url: str, tmp_path: Path, workers: int) -> None:
     """A hundred created and deleted boards leave no series, in one process and in several."""
@@ -182,6 +186,7 @@ async def series(client: httpx.AsyncClient) -> set[str]:
     return {line.rpartition(" ")[0] for line in text.splitlines() if "board=" in line}
 
 
+@pytest.mark.slow
 async def test_a_full_disk_is_not_ready(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A store that keeps running without disk space refuses writes; with space again, the server is ready."""
     # A limit on the file size stands for a full disk; without this change, its signal would end the store.

@@ -112,6 +112,7 @@ async def test_static_files_are_cached_as_immutable(valkey_url: str) -> None:
         assert (await client.get(old)).status_code == 404
 
 
+@pytest.mark.slow
 async def test_nothing_comes_from_another_host(valkey_url: str) -> None:
     """No page and no static file refers to another host."""
     async with server(valkey_url) as client:
@@ -145,6 +146,7 @@ def test_durations_are_shown_in_words(seconds: int, words: str) -> None:
     assert span(ENGLISH, seconds) == words
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("window", "period", "words"),
     [

@@ -28,6 +28,7 @@ def figures(html: str) -> dict[str, str]:
     return {name: re.sub("<[^>]+>", "", value) for name, value in found}
 
 
+@pytest.mark.slow
 async def test_a_record_has_figures_a_chart_and_neighbours(valkey_url: str) -> None:
     """The chart has a bar for each slot, and the table the same scores, the newest first."""
     async with server(valkey_url, rolling_board("3h", "1h", clock="event")) as client:
@@ -53,6 +54,7 @@ async def test_a_record_has_figures_a_chart_and_neighbours(valkey_url: str) -> N
         assert '<a href="/boards/posts/records/k14">' in html
 
 
+@pytest.mark.slow
 async def test_everything_on_the_page_is_escaped(valkey_url: str) -> None:
     """A member is always text."""
     key = "</title><script>alert('1')</script>{{7*7}}&amp;"

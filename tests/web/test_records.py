@@ -152,6 +152,7 @@ async def test_a_registered_member_without_votes_has_no_rank(valkey_url: str) ->
     assert (bob["score"], bob["rank"], bob["metadata"]) == (2, 1, {})
 
 
+@pytest.mark.slow
 async def test_many_keys_are_read_at_one_instant(valkey_url: str, tmp_path: Path) -> None:
     """While another process writes, 99 records have the same offset, in the requested order."""
     keys = [f"k{number}" for number in range(99)]

@@ -211,6 +211,7 @@ async def test_a_client_without_an_origin_passes() -> None:
     make_client(host="a.example").require_origin()
 
 
+@pytest.mark.slow
 async def test_only_live_routes_accept_websockets(client: httpx.AsyncClient) -> None:
     """Elsewhere, the request is answered as if it did not ask for one."""
     base = str(client.base_url).replace("http", "ws").rstrip("/") + "/"

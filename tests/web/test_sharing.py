@@ -18,6 +18,8 @@ from tests.harness.producers import with_keys
 from tests.harness.server import run_server
 from tests.harness.settings import fresh_settings
 
+pytestmark = pytest.mark.slow
+
 BOARDS = """
 [[board]]
 id = "posts"
@@ -116,6 +118,7 @@ async def test_records_are_downloaded_as_csv(valkey_url: str) -> None:
             assert (await client.get(f"/boards/{path}")).status_code == status
 
 
+@pytest.mark.slow
 async def test_a_board_can_be_shared(valkey_url: str) -> None:
     """Its address, a frame whose title is escaped twice, and links that work."""
     async with server(valkey_url) as client:

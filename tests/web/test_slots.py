@@ -92,6 +92,7 @@ async def test_boards_that_do_not_add_amounts_have_no_value_for_slots_without_ev
         assert (await get(client, "records/a/slots"))["records"] == [{"key": "a", "scores": [7, None, 9]}]
 
 
+@pytest.mark.slow
 async def test_a_window_without_slots_is_one_slot_without_times(valkey_url: str) -> None:
     """All time, or a sliding window."""
     board = Board(id="posts", title="p", window=Forever(), source=frozenset({"like"}))

@@ -52,6 +52,7 @@ async def client(valkey_url: str) -> AsyncIterator[httpx.AsyncClient]:
         yield own
 
 
+@pytest.mark.slow
 async def test_a_page_needs_few_and_small_files(client: httpx.AsyncClient) -> None:
     """At most six requests with the page itself, and bounded script and style, plain and compressed."""
     for path in ("/", "/boards/posts", "/boards/posts?lang=zh", "/overlay/posts"):

@@ -28,6 +28,7 @@ from tests.web.test_live import agree, random_likes, watch
 QUICK: dict[str, Any] = {"conflation_interval": Duration(0.01)}
 
 
+@pytest.mark.slow
 async def test_a_stream_sends_what_a_socket_sends(valkey_url: str) -> None:
     """Over random likes, both reach the top of the board, by a sync and updates that follow from it."""
     chance = random.Random(3)
@@ -64,6 +65,7 @@ async def test_the_form_of_a_stream(valkey_url: str) -> None:
         assert event["id"] == f"{event.message['epoch']}:1"
 
 
+@pytest.mark.slow
 async def test_a_reconnecting_client_receives_what_it_missed(valkey_url: str) -> None:
     """By the id of its last event, or by the query for clients that keep the position. The id takes precedence."""
     async with server(valkey_url, **QUICK) as client:
@@ -86,6 +88,7 @@ async def test_a_reconnecting_client_receives_what_it_missed(valkey_url: str) ->
                     assert back.model.records == other.model.records
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "last",
     ["", "x", ":", ":1", "1", "x:", "x:-1", "x:1.5", "x:1", "x:99999999999999999999", f"{'e' * 65}:1"],
@@ -100,6 +103,7 @@ async def test_a_client_with_an_invalid_position_receives_the_top(valkey_url: st
             assert stream.model.offset == 1
 
 
+@pytest.mark.slow
 async def test_a_quiet_stream_sends_alive_messages(valkey_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """So that neither the client nor a proxy takes the stream for dead."""
     monkeypatch.setattr(channel, "SILENCE", 0.05)
@@ -175,6 +179,7 @@ async def test_more_viewers_than_the_limit_are_refused(valkey_url: str, limit: s
 STREAM = request("GET", "/v1/boards/posts/stream")
 
 
+@pytest.mark.slow
 async def test_a_slow_reader_has_no_backlog(valkey_url: str) -> None:
     """One that reads nothing for a while receives what was in flight, and then the latest."""
     async with server(valkey_url, **QUICK) as client, connected(str(client.base_url), window=4096) as wire:
@@ -197,6 +202,7 @@ def large(number: int) -> list[dict[str, Any]]:
     return [{"key": f"{key:02}{'x' * 1000}", "amount": 1 + (key * number) % 7} for key in range(20)]
 
 
+@pytest.mark.slow
 async def test_a_client_without_progress_is_disconnected(valkey_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """After `slow_timeout`. The kernel would do the same, and waits longer here."""
     patient = partial(msgspec.structs.replace, slow_timeout=Duration(15))
@@ -231,6 +237,7 @@ async def test_a_deleted_board_ends_its_streams(valkey_url: str) -> None:
         assert (await client.get("/v1/boards/june/stream")).status_code == 404
 
 
+@pytest.mark.slow
 async def test_a_stopping_server_ends_its_streams(valkey_url: str, tmp_path: Path) -> None:
     """On SIGTERM each receives a jittered `retry`, and the process ends in time although one viewer reads nothing."""
     process = ServerProcess(fresh_settings(valkey_url), tmp_path)
@@ -261,6 +268,7 @@ async def test_a_stopping_server_ends_its_streams(valkey_url: str, tmp_path: Pat
         assert await stopping == 0
 
 
+@pytest.mark.slow
 async def test_streams_work_on_any_server(valkey_url: str) -> None:
     """Without our own protocol everything is the same, except that the server manages its connections."""
     async with (

@@ -10,6 +10,8 @@ from tests.harness.producer import post
 from tests.harness.server import run_server
 from tests.harness.settings import fresh_settings
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 async def client(valkey_url: str) -> AsyncIterator[httpx.AsyncClient]:
@@ -52,6 +54,7 @@ async def test_mistakes_in_an_address_are_explained(client: httpx.AsyncClient, q
     assert f"`{query.partition('?')[2].partition('=')[0]}` must be" in response.text
 
 
+@pytest.mark.slow
 async def test_only_embed_and_overlay_may_be_framed(client: httpx.AsyncClient) -> None:
     """The wall display is a page of its own."""
     for path, may in (("/embed/posts", True), ("/overlay/posts", True), ("/boards/posts?display=wall", False)):

@@ -18,6 +18,8 @@ from tests.harness.server import run_server
 from tests.harness.settings import fresh_settings
 from tests.harness.store import StoreProcess
 
+pytestmark = pytest.mark.slow
+
 
 @asynccontextmanager
 async def server(store: str, *boards: str) -> AsyncIterator[tuple[httpx.AsyncClient, Presence, Presence]]:

@@ -53,6 +53,7 @@ async def test_news_is_answered_immediately(valkey_url: str) -> None:
         assert (await ask(client, "*")).status_code == 304
 
 
+@pytest.mark.slow
 async def test_a_change_ends_a_wait(valkey_url: str) -> None:
     """The answer is the new top, with the tag for the next wait. A waiting client is a viewer."""
     async with server(valkey_url, {"key": "a"}, **QUICK) as client:
@@ -69,6 +70,7 @@ async def test_a_change_ends_a_wait(valkey_url: str) -> None:
             await eventually(watched(0))
 
 
+@pytest.mark.slow
 async def test_a_wait_without_a_change_is_304(valkey_url: str) -> None:
     """With the client's tag."""
     async with server(valkey_url, {"key": "a"}, **QUICK) as client:
@@ -80,6 +82,7 @@ async def test_a_wait_without_a_change_is_304(valkey_url: str) -> None:
         assert clock() - began >= 0.3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "query",
     [
@@ -96,6 +99,7 @@ async def test_an_invalid_wait_is_refused(valkey_url: str, query: str) -> None:
         assert (await ask(client, board="/v1/boards/none")).status_code == 404
 
 
+@pytest.mark.slow
 async def test_waiting_clients_share_reads(valkey_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """However many they are: reads when they arrive, and one when the board changes."""
     reads = 0
@@ -135,6 +139,7 @@ async def test_each_client_gets_its_own_limit(valkey_url: str) -> None:
             assert walked == whole
 
 
+@pytest.mark.slow
 async def test_tags_and_event_ids_are_the_same_position(valkey_url: str) -> None:
     """A tag can be used to resume a stream, and vice versa."""
     async with server(valkey_url, {"key": "a"}, **QUICK) as client:
@@ -151,6 +156,7 @@ async def test_tags_and_event_ids_are_the_same_position(valkey_url: str) -> None
                 assert back.model.recovered
 
 
+@pytest.mark.slow
 async def test_a_period_is_part_of_the_tag(valkey_url: str) -> None:
     """The tag of a board with periods names the period, so the next period is news."""
     async with server(valkey_url, at(5, "a"), boards=[hours()], **QUICK) as client:
@@ -179,6 +185,7 @@ async def test_a_waiting_client_is_a_viewer(valkey_url: str) -> None:
         assert (await waiting).status_code == 200
 
 
+@pytest.mark.slow
 async def test_a_waiting_client_takes_no_producer_place(valkey_url: str) -> None:
     """It takes a place again with its answer, and the idle timeout applies."""
     async with server(valkey_url, max_connections=2, idle_timeout=Duration(1), **QUICK) as client:
@@ -242,6 +249,7 @@ async def test_a_stopping_server_ends_waits(valkey_url: str) -> None:
     assert int(stopped.headers["retry-after"]) >= 1
 
 
+@pytest.mark.slow
 async def test_an_unavailable_store_ends_waits(own_store: StoreProcess) -> None:
     """With the same problem as a page without `wait`, not with 304."""
     async with server(own_store.url, {"key": "a"}, store_timeout=Duration(0.3), **QUICK) as client:

@@ -93,6 +93,7 @@ async def test_two_senders_are_granted_nothing(client: httpx.AsyncClient) -> Non
     assert not GRANTED & set((await ask(client, *names)).headers)
 
 
+@pytest.mark.slow
 async def test_a_callback_is_never_called(client: httpx.AsyncClient) -> None:
     """The server answers immediately and does not connect to the given address."""
     calls: list[object] = []

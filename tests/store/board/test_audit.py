@@ -292,6 +292,7 @@ async def run_command(bench: Bench, *flags: str) -> tuple[int, str]:
     return ended.returncode, ended.stdout
 
 
+@pytest.mark.slow
 async def test_the_command_tells_of_drift_by_its_status(bench: Bench) -> None:
     """0 when nothing is wrong, 1 when something is or was, with the members that differ."""
     assert await run_command(bench) == (0, "posts: no drift; 3 members in 2 slots\n")
@@ -310,6 +311,7 @@ async def test_the_command_tells_of_drift_by_its_status(bench: Bench) -> None:
     assert (await run_command(bench))[0] == 0
 
 
+@pytest.mark.slow
 async def test_the_command_prints_one_object_for_programs(bench: Bench) -> None:
     """The whole report, and whether everything is clean."""
     await bench.client.zincrby(bench.keys.ranking, 1, "a")

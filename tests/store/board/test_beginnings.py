@@ -102,6 +102,7 @@ async def test_amendments_go_by_their_revision(any_store: str) -> None:
         assert (await ledger.writer.add([make_entry("b", 1, None, bytes(16))])).offset == 3
 
 
+@pytest.mark.slow
 async def test_a_board_leaves_when_it_was_not_used(any_store: str) -> None:
     """The reply tells how long to wait until then. An expired board does not come back."""
     async with life(any_store) as made:
@@ -119,6 +120,7 @@ async def test_a_board_leaves_when_it_was_not_used(any_store: str) -> None:
             await made.ledger().writer.add([make_entry("a")])
 
 
+@pytest.mark.slow
 async def test_a_use_at_the_last_moment_keeps_it(any_store: str) -> None:
     """Use and expiry never overlap: no event and no use is recorded on a board that has expired."""
     for number in range(20):

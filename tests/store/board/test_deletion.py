@@ -93,6 +93,7 @@ def near(board: str) -> list[str]:
     return [name for name in sorted(found) if BOARD_ID.fullmatch(name)]
 
 
+@pytest.mark.slow
 @settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(board=IDS, kind=st.integers(0, len(KINDS) - 1))
 @example(board="boards", kind=0)

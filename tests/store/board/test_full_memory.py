@@ -117,6 +117,7 @@ async def old_and_new(client: Any, settings: Settings, board: Board, scripts: Sc
     return ledger
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("board", CHANGING, ids=lambda board: board.id)
 async def test_what_leaves_the_window_is_let_go(store: StoreProcess, board: Board) -> None:
     """Slots, events and periods leave in steps as always. The board is right, and its memory is free."""
@@ -175,6 +176,7 @@ async def test_a_new_process_reads_and_rotates(store: StoreProcess) -> None:
             await Ledger(client, CHANGING[1], settings).state.open()
 
 
+@pytest.mark.slow
 async def test_an_operator_can_act(store: StoreProcess) -> None:
     """Hide and show a record, withdraw a member, freeze, delete and expire boards, revoke an API key."""
     async with client_of(store) as (client, settings):
@@ -227,6 +229,7 @@ async def test_a_board_in_use_is_not_taken_for_idle(store: StoreProcess) -> None
             await Ledger(client, board, settings, born=made.epoch).state.use()
 
 
+@pytest.mark.slow
 async def test_a_server_gets_well_by_itself(store: StoreProcess) -> None:
     """While memory is full, it is not ready and refuses events. When enough has left the window, it recovers."""
     settings = fresh_settings(store.url)
@@ -253,6 +256,7 @@ async def test_a_server_gets_well_by_itself(store: StoreProcess) -> None:
     await admin.aclose()
 
 
+@pytest.mark.slow
 async def test_a_server_starts_on_a_full_store(store: StoreProcess, tmp_path: Path) -> None:
     """It shows the boards and rotates, and is not ready. With room again, it is ready."""
     boards = tmp_path / "boards.toml"

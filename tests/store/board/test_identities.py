@@ -153,6 +153,7 @@ async def test_a_late_event_is_looked_for_in_the_newest_bucket(valkey_url: str) 
         assert (await idle.writer.add([like(1, at=9 * HOUR)])).refused == {0: "duplicate"}
 
 
+@pytest.mark.slow
 async def test_an_identity_is_known_for_the_dedupe_window(any_store: str) -> None:
     """It is known during the whole window, however busy the board. After two more windows its bucket is gone."""
     async with open_ledger(any_store, rolling_board(), dedupe_window=Duration(1)) as ledger:
@@ -266,6 +267,7 @@ async def fill(ledger: Ledger, count: int) -> None:
         await ledger.writer.add(batch)
 
 
+@pytest.mark.slow
 async def test_an_identity_takes_at_most_100_bytes(any_store: str) -> None:
     """The store's own figure for a hundred thousand identities, at a size at which its table has just grown."""
     async with open_ledger(any_store, rolling_board()) as ledger:

@@ -319,6 +319,7 @@ async def test_a_board_that_slept_catches_up(any_store: str) -> None:
         assert slots == [ledger.state.keys.slot(T0 + 7 * 24 * HOUR).encode()]
 
 
+@pytest.mark.slow
 async def test_a_slot_leaves_by_the_stores_clock(any_store: str) -> None:
     """On the server clock a due slot leaves without any event. Until then the ledger tells how long to wait."""
     async with open_ledger(any_store, rolling_board("2s", "1s")) as ledger:

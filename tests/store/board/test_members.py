@@ -86,6 +86,7 @@ async def test_voters_and_entrants_are_bounded_too(valkey_url: str) -> None:
         assert await ledger.moderation.enter("c", b"{}")
 
 
+@pytest.mark.slow
 @settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
 @given(
     st.integers(1, 4),

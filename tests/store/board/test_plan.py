@@ -352,6 +352,7 @@ WINDOWS = [SERVER.window, Periods(unit="day", grace=HOUR), Periods(unit="hour", 
 BOARDS = [msgspec.structs.replace(board, window=window) for board in (SERVER, EVENT) for window in WINDOWS]
 
 
+@pytest.mark.slow
 @given(batches, st.none() | st.integers(-10, 10), st.none() | st.integers(-(10**8), 10**8), st.sampled_from(BOARDS))
 def test_a_batch_is_planned_as_its_entries_one_by_one(
     entries: list[Entry], hour: int | None, newest: int | None, board: Board

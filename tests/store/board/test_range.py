@@ -107,6 +107,7 @@ WINDOWS: Final = {
 few = settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
 
 
+@pytest.mark.slow
 @few
 @given(
     st.sampled_from(sorted(WINDOWS)),

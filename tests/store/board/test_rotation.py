@@ -5,6 +5,8 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
+import pytest
+
 from live.domain.board import Board
 from live.domain.event import make_entry
 from live.domain.window import Sliding
@@ -21,6 +23,8 @@ from tests.harness.settings import fresh_settings
 from tests.harness.store import StoreProcess
 from tests.harness.tasks import stop
 from tests.harness.waiting import eventually
+
+pytestmark = pytest.mark.slow
 
 HOUR = 3600
 EVENT = rolling_board(clock="event")

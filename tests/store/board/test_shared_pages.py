@@ -203,6 +203,7 @@ def test_a_page_of_an_old_definition_is_caught(valkey_url: str) -> None:
         asyncio.run(nothing_held_is_old(valkey_url))
 
 
+@pytest.mark.slow
 async def test_a_page_stays_the_same_object_while_the_board_does_not_change(valkey_url: str) -> None:
     """So that what was made of it serves again. The held pages have a limit."""
     async with open_ledger(valkey_url, rolling_board()) as ledger:

@@ -42,6 +42,7 @@ def load(kind: str, members: range) -> Sequence[Entry]:
     return entries
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 async def test_what_a_load_takes_is_reckoned_within_a_tenth(any_store: str, kind: str) -> None:
     """From a quarter of it, by members; a board of each kind."""

@@ -166,6 +166,7 @@ async def test_a_store_that_is_busy_with_a_script_is_away(own_store: StoreProces
     await other.aclose()
 
 
+@pytest.mark.slow
 async def test_a_cancellation_is_never_lost(valkey_url: str) -> None:
     """A cancelled task ends, wherever it is in a call. Otherwise a process under load would not stop."""
     client = connect(valkey_url, fresh_settings(valkey_url))

@@ -214,6 +214,7 @@ async def a_process_that_is_held_up(store: StoreProcess, _folder: Path) -> None:
 SCENARIOS = [one_late_reply, a_slow_store, a_finished_call, a_process_that_is_held_up]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.__name__)
 def test_a_reply_in_time_is_never_lost(
     run: Callable[[Coroutine[Any, Any, None]], None],
@@ -235,6 +236,7 @@ class Impatient(Line):
             self.abort()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scenario", [one_late_reply, a_slow_store], ids=lambda scenario: scenario.__name__)
 def test_a_line_that_loses_replies_is_caught(
     monkeypatch: pytest.MonkeyPatch,
@@ -264,6 +266,7 @@ async def test_a_frozen_store_fails_calls_in_time(own_store: StoreProcess) -> No
         assert await connections(other) == before
 
 
+@pytest.mark.slow
 async def test_a_silent_store_is_given_up(own_store: StoreProcess) -> None:
     """A failed peer stays silent: the connection is dropped, and the next call opens another."""
     async with connected(own_store.url, PATIENCE) as client, connected(own_store.url) as other:

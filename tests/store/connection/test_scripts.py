@@ -427,6 +427,7 @@ def test_a_header_is_read_whole() -> None:
     )
 
 
+@pytest.mark.slow
 async def test_a_store_that_was_started_again_is_sent_each_script_once(own_store: StoreProcess) -> None:
     """Not by each of the many boards that one event may be for."""
     settings = fresh_settings(own_store.url)

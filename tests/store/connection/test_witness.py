@@ -57,6 +57,7 @@ def test_a_loss_that_one_process_finds_stops_all(tmp_path: Path) -> None:
         assert process.facts.keys_required or process is one
 
 
+@pytest.mark.slow
 def test_a_frozen_process_holds_up_nobody(tmp_path: Path) -> None:
     """A change counts in this process at once, and in the others as soon as the file can be written."""
     one, two = witness(tmp_path), witness(tmp_path)
@@ -148,6 +149,7 @@ def work(folder: Path, number: int) -> None:
         mine.note(f"b{number}", "e", turn)
 
 
+@pytest.mark.slow
 def test_many_processes_write_at_once(tmp_path: Path) -> None:
     """Nothing that a process records is lost."""
     context = multiprocessing.get_context("spawn")

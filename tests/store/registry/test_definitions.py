@@ -71,6 +71,7 @@ async def test_what_can_not_be_read_is_said(any_store: str) -> None:
             await store.load()
 
 
+@pytest.mark.slow
 async def test_a_lost_answer_may_have_changed_something(own_store: StoreProcess) -> None:
     """Without a reply, the outcome is unknown. A store that cannot be reached has done nothing."""
     async with definitions(own_store.url) as (store, _):

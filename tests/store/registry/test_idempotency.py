@@ -81,6 +81,7 @@ async def test_an_answer_is_kept_for_the_dedupe_window(client: Store) -> None:
         assert 995 < await client.ttl(name) <= 1000
 
 
+@pytest.mark.slow
 async def test_then_it_is_gone(client: Store) -> None:
     """The key is free for another body."""
     mine = answers(client, dedupe_window=Duration(0.2))
@@ -93,6 +94,7 @@ async def test_then_it_is_gone(client: Store) -> None:
     assert await mine.begin("shop", "k", OTHER) is None
 
 
+@pytest.mark.slow
 async def test_a_store_that_is_away_says_what_may_have_been_counted(own_store: StoreProcess) -> None:
     """Before the body is counted, nothing has happened. To store its response comes after."""
     client = connect(own_store.url, fresh_settings("", store_timeout=Duration(0.2)))

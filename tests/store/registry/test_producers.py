@@ -64,6 +64,7 @@ async def test_a_producer_is_kept_without_its_secret(any_store: str) -> None:
         assert secret.encode()[:10] not in held
 
 
+@pytest.mark.slow
 async def test_every_change_changes_the_version(any_store: str) -> None:
     """Also the first version in a store that has lost everything."""
     async with producer_store(any_store) as (producers, client):
@@ -132,6 +133,7 @@ async def test_a_script_that_does_not_compare_is_caught(valkey_url: str) -> None
         assert sum(isinstance(result, SetupError) for result in results) != 10
 
 
+@pytest.mark.slow
 async def test_two_processes_add_at_once(any_store: str) -> None:
     """Every producer of both processes is there, and the shared one has both secrets."""
     settings = fresh_settings(any_store)

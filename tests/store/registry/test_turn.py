@@ -12,6 +12,7 @@ from tests.harness.store import StoreProcess
 from tests.harness.waiting import eventually
 
 
+@pytest.mark.slow
 async def test_one_process_has_its_turn(any_store: str) -> None:
     """The first process keeps it by asking. When it stops asking, another process gets it for good."""
     settings = fresh_settings(any_store)
