@@ -38,8 +38,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_xdist_auto_num_workers() -> int:
-    """Two workers for each core, because many tests mostly wait for servers."""
-    return 2 * (os.cpu_count() or 1)
+    """One worker more than cores, because many tests mostly wait for servers."""
+    return (os.cpu_count() or 1) + 1
 
 
 # A test may run on a busy machine: none asserts an absolute time.
