@@ -1,6 +1,7 @@
 """The readiness check: whether this process can count and show boards."""
 
 import asyncio
+from collections.abc import Sequence
 from typing import Final
 
 from live.boards.registry import BoardRegistry
@@ -14,7 +15,7 @@ _EXPIRY: Final = 60_000  # milliseconds
 
 
 class Readiness:
-    """Checks the store once for all concurrent requests. A check costs one write and a few reads."""
+    """Checks the store once for all concurrent requests. A check is one packet: a write, and a few small reads."""
 
     def __init__(self, client: Store, prefix: str, registry: BoardRegistry) -> None:
         self._client = client
@@ -39,19 +40,38 @@ class Readiness:
 
     async def _require(self) -> None:
         try:
-            async with store_errors():
-                await self._client.call(self._key, "SET", self._key, 1, "PX", _EXPIRY)
             ledgers = list(self._registry.ledgers.values())
             first = self._next if self._next < len(ledgers) else 0
             self._next = first + _BOARDS
-            await asyncio.gather(*(self._require_board(ledger) for ledger in ledgers[first : self._next]))
+            await self._require_boards(ledgers[first : self._next])
         finally:
             self._check = None
 
-    async def _require_board(self, ledger: Ledger) -> None:
-        try:
-            await ledger.state.confirm()
-        except EpochLostError as error:
-            meant = await self._registry.explain(ledger.state.board.id, error)
-            if not isinstance(meant, ProblemError):  # it was just deleted
-                raise meant from None
+    async def _require_boards(self, ledgers: Sequence[Ledger]) -> None:
+        for ledger in ledgers:
+            try:
+                await ledger.state.open()  # no call for a board that is open
+            except EpochLostError as error:
+                await self._explain(ledger, error)
+        metas = [ledger.state.keys.meta for ledger in ledgers]
+        async with store_errors():
+            replies = await self._client.calls(
+                [
+                    (self._key, ("SET", self._key, 1, "PX", _EXPIRY)),
+                    *((meta, ("HGET", meta, "epoch")) for meta in metas),
+                ]
+            )
+            for reply in replies:
+                if isinstance(reply, Exception):
+                    raise reply
+        for ledger, epoch in zip(ledgers, replies[1:], strict=True):
+            try:
+                ledger.state.require_epoch(epoch)
+            except EpochLostError as error:
+                await self._explain(ledger, error)
+
+    async def _explain(self, ledger: Ledger, error: EpochLostError) -> None:
+        """Raise the error of a board, unless somebody has just deleted the board."""
+        meant = await self._registry.explain(ledger.state.board.id, error)
+        if not isinstance(meant, ProblemError):
+            raise meant from None

@@ -4,6 +4,7 @@ import asyncio
 import re
 import resource
 import subprocess
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ import pytest
 from live.settings import Duration
 from live.store.board.keys import Keys
 from live.store.connection.client import connect
+from live.store.connection.line import SharedLine
 from tests.harness.boards import rolling_board
 from tests.harness.producer import post
 from tests.harness.server import ServerProcess, run_server, until_ready
@@ -116,7 +118,18 @@ async def test_a_replica_is_not_ready(own_store: StoreProcess) -> None:
     await store.aclose()
 
 
-async def test_readiness_is_cheap(own_store: StoreProcess) -> None:
+def noting(calls: Callable[..., Awaitable[Any]], sent: list[int]) -> Callable[..., Awaitable[Any]]:
+    """The calls of a line, which note how many commands are in a packet with the write of a readiness check."""
+
+    async def noted(line: SharedLine, commands: Sequence[tuple[Any, ...]]) -> Any:
+        if commands[0][0] == "SET":
+            sent.append(len(commands))
+        return await calls(line, commands)
+
+    return noted
+
+
+async def test_readiness_is_cheap(own_store: StoreProcess, monkeypatch: pytest.MonkeyPatch) -> None:
     """With many boards a check makes few calls, concurrent checks share one, and every board has its turn."""
     boards = [rolling_board(board=f"b{number}") for number in range(100)]
     settings = fresh_settings(own_store.url, rotation_interval=Duration(60))
@@ -133,6 +146,11 @@ async def test_readiness_is_cheap(own_store: StoreProcess) -> None:
         answers = await asyncio.gather(*(client.get("/readyz") for _ in range(50)))
         assert {answer.status_code for answer in answers} == {200}
         assert await calls() - before < 50 * 10  # reading every board for each check would take 5,000
+        sent: list[int] = []
+        monkeypatch.setattr(SharedLine, "calls", noting(SharedLine.calls, sent))
+        assert (await client.get("/readyz")).status_code == 200
+        assert sent == [17], "one packet: a write, and the epochs of 16 boards"
+        monkeypatch.undo()
         await store.delete(Keys(settings.key_prefix, "b77").meta)
         statuses = [(await client.get("/readyz")).status_code for _ in range(7)]
         assert statuses[-1] == 503  # from its turn on, because the loss stops everything

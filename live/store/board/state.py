@@ -229,16 +229,12 @@ class BoardState:
         gone = await self.call("HGET", self.keys.gone, "epoch")
         return (gone or b"").decode() == (self.epoch or self.born)
 
-    async def confirm(self) -> None:
-        """Check that the store still holds the board that was opened. Writes nothing to an open board.
+    def require_epoch(self, epoch: bytes | None) -> None:
+        """Check the epoch that the store holds for the board that was opened; None if it holds none.
 
         Raises:
-            SetupError: as `open`.
-            StoreUnavailableError: the store is unavailable.
             EpochLostError: the store lost the board.
         """
-        await self.open()
-        epoch = await self.call("HGET", self.keys.meta, "epoch")
         if epoch is None or epoch.decode() != self.epoch:
             raise self.lost(epoch or b"")
 

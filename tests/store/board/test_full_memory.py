@@ -170,7 +170,8 @@ async def test_a_new_process_reads_and_rotates(store: StoreProcess) -> None:
         assert (await ledger.reader.read(9)).rank_count == 1
         assert await ledger.reader.find("new", 1) is not None
         assert len(await ledger.reader.places([("new", 1), ("none", 1)])) == 2
-        await ledger.state.confirm()
+        epoch: Any = await client.hget(ledger.state.keys.meta, "epoch")
+        ledger.state.require_epoch(epoch)
         assert await Presence(client, settings.key_prefix).count("rolling") == 0
         with pytest.raises(StoreUnavailableError, match="maxmemory"):
             await Ledger(client, CHANGING[1], settings).state.open()
