@@ -32,6 +32,12 @@ async def ask(client: httpx.AsyncClient, tag: str = "", query: str = "wait=30s",
     return await client.get(f"{board}?{query}", headers={"If-None-Match": tag} if tag else {}, timeout=PATIENCE)
 
 
+@pytest.fixture(autouse=True)
+def _no_viewers_of_other_tests() -> None:
+    """Forget what servers of earlier tests in this process have counted."""
+    VIEWERS.clear()
+
+
 def watched(count: int, board: str = "posts") -> Callable[[], Any]:
     """Whether a board has `count` viewers."""
 
