@@ -17,7 +17,7 @@ from live.web.state import live_of
 
 _FORMULA: Final = ("=", "+", "-", "@", "\t", "\r")  # what spreadsheets take for the start of a formula
 _MARK: Final = "\ufeff"  # tells spreadsheets that the text is UTF-8
-_NOT_STORED: Final = {"Cache-Control": "no-cache"}
+_REVALIDATED: Final = {"Cache-Control": "no-cache"}
 
 
 def site_of(request: Request) -> str:
@@ -40,7 +40,7 @@ async def qr_code(request: Request) -> Response:
     code = segno.make(f"{site_of(request)}/boards/{board.id}", error="m", micro=False)
     picture = io.BytesIO()
     code.save(picture, kind="svg", xmldecl=False, dark="#000", light="#fff", border=4)
-    return Response(picture.getvalue(), headers=_NOT_STORED, media_type="image/svg+xml")
+    return Response(picture.getvalue(), headers=_REVALIDATED, media_type="image/svg+xml")
 
 
 async def records_csv(request: Request) -> Response:
@@ -52,7 +52,7 @@ async def records_csv(request: Request) -> Response:
     page = await ledger.reader.read(size, period=await period_of(request.query_params, ledger, live.reads))
     board = ledger.state.board
     name = "-".join(part for part in (board.id, page.period) if part)
-    headers = {**_NOT_STORED, "Content-Disposition": f'attachment; filename="{name}.csv"'}
+    headers = {**_REVALIDATED, "Content-Disposition": f'attachment; filename="{name}.csv"'}
     return Response(_table(board, page), headers=headers, media_type="text/csv")
 
 

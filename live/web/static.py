@@ -1,6 +1,7 @@
 """Serves the static files of the pages: small, compressed, and cached for as long as browsers like."""
 
 import gzip
+import re
 from functools import cache
 from pathlib import PurePosixPath
 from typing import Final
@@ -14,10 +15,9 @@ from starlette.types import Scope
 from live.web.bundle import Read, bundle, script, style
 from live.web.state import assets
 
-_ENTRIES: Final = frozenset(
-    {"board.js", "cards.js", "record.js"}
-)  # scripts that are served together with all that they import
+_ENTRIES: Final = frozenset({"board.js", "cards.js", "record.js"})  # served together with all that they import
 _TYPES: Final = {".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml"}
+_REFUSED: Final = re.compile(r"\s*q=0(?:\.0*)?\s*")
 _FOREVER: Final = "public, max-age=31536000, immutable"
 
 
@@ -30,12 +30,21 @@ class PageFiles(StaticFiles):
         if PurePosixPath(name).suffix not in _TYPES or not self.lookup_path(path)[1]:
             raise HTTPException(404)
         plain, compressed = _contents(name)
-        takes = "gzip" in Headers(scope=scope).get("accept-encoding", "")
+        takes = _takes_gzip(Headers(scope=scope).get("accept-encoding", ""))
         headers = {"Cache-Control": _FOREVER, "Vary": "Accept-Encoding"}
         if takes:
             headers["Content-Encoding"] = "gzip"
         media_type = _TYPES[PurePosixPath(name).suffix]
         return Response(compressed if takes else plain, headers=headers, media_type=media_type)
+
+
+def _takes_gzip(accepted: str) -> bool:
+    """Whether an `Accept-Encoding` names gzip, without refusing it by `q=0`."""
+    for part in accepted.split(","):
+        coding, _, quality = part.partition(";")
+        if coding.strip().lower() == "gzip":
+            return _REFUSED.fullmatch(quality) is None
+    return False
 
 
 @cache

@@ -77,6 +77,8 @@ async def test_files_are_compressed_for_those_who_take_it(client: httpx.AsyncCli
     html = (await client.get("/boards/posts")).text
     for file in re.findall(r'(?:href|src)="(/static/[^"]+)"', html):
         plain = await client.get(file, headers={"Accept-Encoding": "identity"})
+        refused = await client.get(file, headers={"Accept-Encoding": "br, gzip;q=0"})
+        assert "content-encoding" not in refused.headers
         async with client.stream("GET", file, headers={"Accept-Encoding": "br, gzip"}) as packed:
             body = b"".join([piece async for piece in packed.aiter_raw()])
         assert "content-encoding" not in plain.headers
