@@ -1,23 +1,19 @@
 """Messages to viewers, encoded once for all of them: as JSON, as a WebSocket frame, and as a server-sent event."""
 
-import zlib
 from collections.abc import Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Final, Literal
-from weakref import WeakKeyDictionary
 
 import msgspec
 from msgspec import UNSET, UnsetType
 from websockets import frames as websocket
 
 from live.domain.ranking import Page, Ranks, Record, diff
+from live.fanout.deflate import FLUSHED, Shared, deflate
 
 _LEAST_RECORD: Final = len(b'{"key":"a","score":0,"rank":1},')  # bytes of the shortest possible record
 _LEAST_DEFLATED: Final = 128  # bytes of a message that is worth compressing
-_LEVEL: Final = 6
-_WINDOW: Final = -15  # a window of 32 KiB, and no header
 _RSV1: Final = 0x40  # the bit that marks a compressed message
-_FLUSHED: Final = b"\x00\x00\xff\xff"  # the end of a flush, which RFC 7692, section 7.2.1, leaves out
 
 
 class Sync(msgspec.Struct, frozen=True, tag="sync", tag_field="type"):
@@ -99,8 +95,6 @@ class Frame:
         self.type = kind
         self.payload = payload
         self.id = identity
-        self._deflated: WeakKeyDictionary[Frame, bytes] = WeakKeyDictionary()  # by history; weak, or it never ended
-        self._alone: bytes | None = None
 
     @property
     def text(self) -> str:
@@ -123,30 +117,34 @@ class Frame:
                 compressed with it as the dictionary: references count backwards from the end of what a receiver has
                 decompressed, so it does not matter what a receiver has besides.
         """
-        if history is None:
-            if self._alone is None:
-                self._alone = self._deflate(b"")
-            return self._alone
-        found = self._deflated.get(history)
-        if found is None:
-            found = self._deflated[history] = self._deflate(history.payload)
-        return found
+        return self.message.after(None if history is None else history.message)
 
-    def _deflate(self, dictionary: bytes) -> bytes:
-        if len(self.payload) < _LEAST_DEFLATED:
-            return self.wire
-        compressor = zlib.compressobj(_LEVEL, zlib.DEFLATED, _WINDOW, zdict=dictionary)
-        data = compressor.compress(self.payload) + compressor.flush(zlib.Z_SYNC_FLUSH)
-        if len(data) - len(_FLUSHED) >= len(self.payload):
-            return self.wire
-        wire = websocket.Frame(websocket.Opcode.TEXT, data[: -len(_FLUSHED)]).serialize(mask=False)
-        return bytes((wire[0] | _RSV1,)) + wire[1:]
+    @cached_property
+    def message(self) -> Shared:
+        """The message as compressed WebSocket frames."""
+        return Shared(self.payload, partial(_compressed, self.wire))
 
     @cached_property
     def event(self) -> bytes:
         """The message as a server-sent event. The payload is one line, because JSON strings escape line breaks."""
         position = f"id: {self.id}\n" if self.id else ""
         return f"{position}event: {self.type}\ndata: ".encode() + self.payload + b"\n\n"
+
+    @cached_property
+    def shared_event(self) -> Shared:
+        """The server-sent event as compressed blocks."""
+        return Shared(self.event)
+
+
+def _compressed(wire: bytes, payload: bytes, dictionary: bytes) -> bytes:
+    """A payload as a compressed WebSocket frame, or `wire`, the plain one, if that is not larger."""
+    if len(payload) < _LEAST_DEFLATED:
+        return wire
+    data = deflate(payload, dictionary).removesuffix(FLUSHED)  # RFC 7692, section 7.2.1
+    if len(data) >= len(payload):
+        return wire
+    compressed = websocket.Frame(websocket.Opcode.TEXT, data).serialize(mask=False)
+    return bytes((compressed[0] | _RSV1,)) + compressed[1:]
 
 
 ALIVE: Final = Frame("alive", _encode(Alive()))

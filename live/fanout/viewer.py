@@ -103,7 +103,6 @@ class PullViewer(Viewer):
                 raise ChannelEndedError(self.channel.ended)
             frame = self.due_frame()
             if frame is not None:
-                count_frames(frame, 1, len(frame.payload))
                 return frame
             self._woken.clear()
             await self._woken.wait()

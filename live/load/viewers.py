@@ -104,7 +104,7 @@ class Viewers:
                 note(await connection.recv(decode=False))
 
     async def _watch_events(self, session: aiohttp.ClientSession, note: _Note) -> None:
-        async with session.get(self._stream) as response:
+        async with session.get(self._stream, headers={"Accept-Encoding": "identity"}) as response:
             if response.status != _OK:
                 raise ConnectionError(f"{self._stream} returned {response.status}: {(await response.text())[:300]}")
             received = b""

@@ -12,7 +12,7 @@ from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from live.errors import BAD_REQUEST, CLOSE_CODES, ProblemError
 from live.fanout.subscription import Subscription
-from live.fanout.viewer import ChannelEndedError, PullViewer
+from live.fanout.viewer import ChannelEndedError, PullViewer, count_frames
 from live.metrics import SLOW_VIEWERS
 from live.web.clients import client_of
 from live.web.problems import problem_response, upgrade_required
@@ -60,6 +60,7 @@ async def _send(websocket: WebSocket, viewer: PullViewer, slow_timeout: float) -
         try:
             async with asyncio.timeout(slow_timeout):
                 await websocket.send_text(frame.text)
+            count_frames(frame, 1, len(frame.payload))
         except TimeoutError:
             # No close frame would get through either. The kernel drops the connection (TCP_USER_TIMEOUT, see serve).
             SLOW_VIEWERS.inc()

@@ -1,7 +1,6 @@
 """Serves the static files of the pages: small, compressed, and cached for as long as browsers like."""
 
 import gzip
-import re
 from functools import cache
 from pathlib import PurePosixPath
 from typing import Final
@@ -12,12 +11,12 @@ from starlette.responses import Response
 from starlette.staticfiles import StaticFiles
 from starlette.types import Scope
 
+from live.network.encodings import takes_gzip
 from live.web.bundle import Read, bundle, script, style
 from live.web.state import assets
 
 _ENTRIES: Final = frozenset({"board.js", "cards.js", "record.js"})  # served together with all that they import
 _TYPES: Final = {".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml"}
-_REFUSED: Final = re.compile(r"\s*q=0(?:\.0*)?\s*")
 _FOREVER: Final = "public, max-age=31536000, immutable"
 
 
@@ -30,21 +29,12 @@ class PageFiles(StaticFiles):
         if PurePosixPath(name).suffix not in _TYPES or not self.lookup_path(path)[1]:
             raise HTTPException(404)
         plain, compressed = _contents(name)
-        takes = _takes_gzip(Headers(scope=scope).get("accept-encoding", ""))
+        takes = takes_gzip(Headers(scope=scope).getlist("accept-encoding"))
         headers = {"Cache-Control": _FOREVER, "Vary": "Accept-Encoding"}
         if takes:
             headers["Content-Encoding"] = "gzip"
         media_type = _TYPES[PurePosixPath(name).suffix]
         return Response(compressed if takes else plain, headers=headers, media_type=media_type)
-
-
-def _takes_gzip(accepted: str) -> bool:
-    """Whether an `Accept-Encoding` names gzip, without refusing it by `q=0`."""
-    for part in accepted.split(","):
-        coding, _, quality = part.partition(";")
-        if coding.strip().lower() == "gzip":
-            return _REFUSED.fullmatch(quality) is None
-    return False
 
 
 @cache

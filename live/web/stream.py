@@ -1,4 +1,7 @@
-"""GET /v1/boards/{board}/stream: the messages of the live route as server-sent events."""
+"""GET /v1/boards/{board}/stream: the messages of the live route as server-sent events.
+
+To clients that take gzip, the events are sent as one gzip stream. All streams share its blocks.
+"""
 
 import asyncio
 from typing import Final
@@ -10,13 +13,15 @@ from starlette.types import Receive, Scope, Send
 from live.errors import CLOSE_CODES, LEAVING
 from live.fanout.frames import status_frame
 from live.fanout.subscription import Subscription
-from live.fanout.viewer import ChannelEndedError, PullViewer
+from live.fanout.viewer import ChannelEndedError, PullViewer, count_frames
 from live.metrics import SLOW_VIEWERS
+from live.network.encodings import takes_gzip
 from live.web.clients import client_of
+from live.web.event_bodies import GzipEvents, PlainEvents
 from live.web.state import Live, live_of
 from live.web.watching import lend, unless_left, until_left
 
-_HEADERS: Final = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
+_HEADERS: Final = {"Cache-Control": "no-store", "Vary": "Accept-Encoding", "X-Accel-Buffering": "no"}
 
 
 async def stream_board(request: Request) -> Response:
@@ -25,7 +30,8 @@ async def stream_board(request: Request) -> Response:
     client.require_origin(live.settings.allowed_origins)
     board = live.board(request.path_params["board"])
     asked = Subscription.parse(request.query_params, live.settings).since(request.headers.get("last-event-id", ""))
-    return EventStream(live, board.id, asked, client.address)
+    body = GzipEvents() if takes_gzip(request.headers.getlist("accept-encoding")) else PlainEvents()
+    return EventStream(live, board.id, asked, client.address, body)
 
 
 class EventStream(Response):
@@ -33,13 +39,16 @@ class EventStream(Response):
 
     media_type = "text/event-stream"
 
-    def __init__(self, live: Live, board: str, asked: Subscription, address: str) -> None:
+    def __init__(self, live: Live, board: str, asked: Subscription, address: str, body: PlainEvents) -> None:
         super().__init__(headers=_HEADERS)
+        if body.encoding is not None:
+            self.headers["content-encoding"] = body.encoding
         del self.headers["content-length"]
         self._live = live
         self._board = board
         self._asked = asked
         self._address = address
+        self._body = body
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send the events. A viewer that exceeds a limit is refused like any other."""
@@ -56,13 +65,17 @@ class EventStream(Response):
 
     async def _send_events(self, viewer: PullViewer, send: Send) -> bool:
         """Send events, each after the client took the last one. Returns False if that takes too long."""
-        data = _retry(self._live.reaper.retry_after())  # jittered, in case all streams are cut at once
+        data = self._body.begin(
+            _retry(self._live.reaper.retry_after())
+        )  # jittered, in case all streams are cut at once
         try:
             while True:
                 await self._put(send, data)
-                data = (await viewer.next_frame()).event
+                frame = await viewer.next_frame()
+                data = self._body.encode(frame)
+                count_frames(frame, 1, len(data))
         except ChannelEndedError as end:
-            await send({"type": "http.response.body", "body": self._last_words(end.code)})
+            await send({"type": "http.response.body", "body": self._body.finish(self._last_words(end.code))})
         except TimeoutError:
             return False
         return True

@@ -15,13 +15,15 @@ from live.domain.board import Board
 from live.domain.ranking import Page, Record
 from live.fanout import variant
 from live.fanout.channel import Channel
+from live.fanout.deflate import GzipStream, Shared
 from live.fanout.frames import Around, Frame, around_frame
 from live.fanout.position import Position
 from live.fanout.schedule import Schedule
 from live.fanout.subscription import Subscription
-from live.fanout.viewer import PushViewer
+from live.fanout.viewer import PullViewer, PushViewer
 from live.store.board.ledger import Ledger
 from live.store.connection.client import connect
+from live.web.event_bodies import GzipEvents, PlainEvents
 from tests.harness.mutation import must_be_caught, replaced
 from tests.harness.settings import fresh_settings
 
@@ -88,14 +90,71 @@ class Pair:
             channel.leave(viewer)
 
 
+class StreamReader(PullViewer):
+    """A viewer of an event stream that reads what is due at once, or lets it wait, as RFC 1952 says."""
+
+    def __init__(self, channel: Channel, asked: Subscription, body: PlainEvents) -> None:
+        super().__init__(channel, *channel.place_of(asked))
+        self.waiting = False
+        self.messages: list[bytes] = []
+        self.compressed = 0
+        self._body = body
+        self._window = zlib.decompressobj(31) if body.encoding else None
+        self._read(body.begin(b"retry: 1\n\n"))
+
+    def wake(self) -> None:
+        while not self.waiting and (frame := self.due_frame()) is not None:
+            self._read(self._body.encode(frame))
+
+    def finish(self) -> None:
+        """End the stream: its checksum must be right."""
+        self._read(self._body.finish(b"data: end\n\n"))
+        assert self._window is None or self._window.eof
+
+    def _read(self, data: bytes) -> None:
+        if self._window is None:
+            self.messages.append(data)
+            return
+        try:
+            text = self._window.decompress(data)
+        except zlib.error as error:
+            raise AssertionError(f"the client can't decompress a stream: {error}") from None
+        self.messages.append(text)
+        self.compressed += len(data) < len(text)
+
+
+class StreamPair:
+    """Two readers of streams to which the same happens: one takes gzip, the other does not."""
+
+    def __init__(self, channel: Channel, asked: Subscription) -> None:
+        self.asked = asked
+        self.viewers = self.clients = (
+            StreamReader(channel, asked, GzipEvents()),
+            StreamReader(channel, asked, PlainEvents()),
+        )
+        for viewer in self.viewers:
+            channel.enter(viewer)
+
+    def set_waiting(self, *, waiting: bool) -> None:
+        for viewer in self.viewers:
+            viewer.waiting = waiting
+            viewer.wake()
+
+    def leave(self, channel: Channel) -> None:
+        for viewer in self.viewers:
+            viewer.finish()
+            channel.leave(viewer)
+
+
 class Run:
     """A channel with viewers, and a board that changes at random."""
 
-    def __init__(self, channel: Channel, chance: random.Random) -> None:
+    def __init__(self, channel: Channel, chance: random.Random, pair: type[Pair | StreamPair] = Pair) -> None:
         self.channel = channel
+        self.pair = pair
         self.chance = chance
-        self.here: list[Pair] = []
-        self.all: list[Pair] = []
+        self.here: list[Pair | StreamPair] = []
+        self.all: list[Pair | StreamPair] = []
         self.scores = {member: chance.randrange(1, 100) for member in MEMBERS}
         self.offset = 0
 
@@ -111,7 +170,7 @@ class Run:
         asked = Subscription(size=self.chance.choice((5, 20)), key=key)
         if self.chance.random() < 0.3:  # one that reconnects
             asked = msgspec.structs.replace(asked, epoch="e", offset=self.chance.randrange(self.offset + 1))
-        self.here.append(Pair(self.channel, asked))
+        self.here.append(self.pair(self.channel, asked))
         self.all.append(self.here[-1])
 
     def leave(self) -> None:
@@ -158,23 +217,21 @@ class Run:
         await self.channel.finish(tick, page)
 
 
-def compare(seed: int, store: str) -> int:
+def compare(seed: int, store: str, pair: type[Pair | StreamPair] = Pair) -> int:
     """Run one schedule; returns the number of compressed frames."""
 
     async def run() -> int:
         settings = fresh_settings(store)
         channel = Channel(Ledger(connect(store, settings), BOARD, settings).reader, settings, Schedule(lambda *_: None))
-        course = Run(channel, random.Random(seed))
+        course = Run(channel, random.Random(seed), pair)
         for _ in range(STEPS):
             await course.step()
-        for pair in course.here:
-            pair.set_waiting(waiting=False)
-        for pair in course.all:
-            deflated, plain = pair.clients
+        for here in course.here:
+            here.set_waiting(waiting=False)
+            here.leave(channel)
+        for deflated, plain in (each.clients for each in course.all):
             assert deflated.messages == plain.messages
-        for pair in course.here:
-            pair.leave(channel)
-        return sum(pair.clients[0].compressed for pair in course.all)
+        return sum(each.clients[0].compressed for each in course.all)
 
     return asyncio.run(run())
 
@@ -186,9 +243,10 @@ def small_cohorts(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.slow
-def test_compressed_viewers_read_what_plain_viewers_read(valkey_url: str) -> None:
-    """Whoever joins, leaves, is slow, asks for a rank or comes back, in whatever order."""
-    assert sum(compare(seed, valkey_url) for seed in range(RUNS)) > 20 * RUNS
+@pytest.mark.parametrize("pair", [Pair, StreamPair])
+def test_compressed_viewers_read_what_plain_viewers_read(valkey_url: str, pair: type[Pair | StreamPair]) -> None:
+    """Whoever joins, leaves, is slow, asks for a rank or reconnects, in whatever order."""
+    assert sum(compare(seed, valkey_url, pair) for seed in range(RUNS)) > 20 * RUNS
 
 
 def _any_history(self: Position) -> tuple[object, ...]:
@@ -209,6 +267,46 @@ def test_history_that_a_member_did_not_receive_is_noticed(
     with replaced(Position, name, mutant), must_be_caught(name):
         for seed in range(RUNS):
             compare(seed, valkey_url)
+
+
+def _own_is_history(self: GzipStream, text: bytes) -> bytes:
+    history = self._history
+    data = RIGHT_OWN(self, text)
+    self._history = history
+    return data
+
+
+def _never_new(self: GzipStream, text: Shared) -> bytes:
+    data = RIGHT_SHARED(self, text)
+    self._history = NEVER_SENT
+    return data
+
+
+RIGHT_OWN, RIGHT_SHARED = GzipStream.own, GzipStream.shared
+NEVER_SENT: Final = Shared(b'"rank":'.join(b"%d,https://example.org/posts/" % number for number in range(99)))
+
+
+@pytest.mark.parametrize(("name", "mutant"), [("own", _own_is_history), ("shared", _never_new)])
+def test_history_that_a_stream_did_not_send_last_is_noticed(
+    valkey_url: str, name: str, mutant: Callable[..., object]
+) -> None:
+    """A text before the rank that one viewer asked for, or one that no stream sent."""
+    with replaced(GzipStream, name, mutant), must_be_caught(name):
+        for seed in range(RUNS):
+            compare(seed, valkey_url, StreamPair)
+
+
+def test_a_text_is_compressed_for_a_bounded_number_of_histories() -> None:
+    """Slow viewers have one each; more of them cost no more work."""
+    text, made = Shared(b"0123456789" * 50), []
+    histories = [Shared(b"%d" % number * 50) for number in range(100)]
+    for history in histories:
+        data = text.after(history)
+        reader = zlib.decompressobj(-15, zdict=history.text)
+        assert reader.decompress(data) == text.text
+        made.append(data)
+    assert made[50:] == [text.after(None)] * 50
+    assert made[:3] == [text.after(history) for history in histories[:3]]
 
 
 def test_cohorts_that_come_to_the_same_state_become_one(valkey_url: str) -> None:

@@ -50,7 +50,7 @@ async def test_a_friend_may_read(valkey_url: str, path: str) -> None:
         for other in ({"Origin": "https://evil.example"}, {}):
             answer = await client.get(path, headers=other)
             assert PERMISSION not in answer.headers
-            assert answer.headers["vary"] == "Origin"
+            assert "Origin" in answer.headers["vary"].split(", ")
 
 
 async def test_a_friend_may_send_conditional_requests(valkey_url: str) -> None:
