@@ -1,6 +1,6 @@
 // @ts-check
 /** Speaks to screen readers through one live region: the latest news, and never more often than every ten seconds. */
-const REST = 10_000;
+const SPEECH_REST = 10_000;
 
 export class Announcer {
   #spokeAt = -Infinity;
@@ -16,7 +16,7 @@ export class Announcer {
   say = (text) => {
     this.#next = text;
     clearTimeout(this.#timer);
-    const pause = this.#spokeAt + REST - performance.now();
+    const pause = this.#spokeAt + SPEECH_REST - performance.now();
     if (pause <= 0) this.#speak();
     else this.#timer = setTimeout(() => this.#speak(), pause);
   };

@@ -5,9 +5,9 @@ import { say } from "./client/language.js";
 import { LiveBoard } from "./client/live-board.js";
 import { grouped, nameWords, periodWords, placeWords, TableView } from "./client/view.js";
 import { recordAddress, write } from "./page.js";
-import { speakAsPage } from "./speech.js";
+import { showLocalTimes } from "./times.js";
 import { StatusView } from "./status.js";
-import { startTools } from "./tools.js";
+import { startTheme } from "./theme.js";
 import { Trends } from "./trends.js";
 
 const RANK_REST = 5_000; // milliseconds that one's own rank has to stay before it is told
@@ -109,7 +109,11 @@ class BoardView {
   }
 }
 
-await speakAsPage();
+showLocalTimes();
 const announcer = new Announcer(document.getElementById("announcer"));
 const sections = /** @type {NodeListOf<HTMLElement>} */ (document.querySelectorAll("section[data-board]"));
-startTools(Array.from(sections, (section) => new BoardView(section, announcer)), announcer.say);
+const shown = Array.from(sections, (section) => new BoardView(section, announcer));
+if (document.getElementById("tools")) {
+  startTheme(/** @type {HTMLSelectElement} */ (document.getElementById("theme")));
+  void import("./tools.js").then(({ startTools }) => startTools(shown, announcer.say, say));
+}

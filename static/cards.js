@@ -1,6 +1,6 @@
 // @ts-check
 /** The list of boards: each card that can be seen shows the first records of its board, live. */
-import { speakAsPage } from "./speech.js";
+import { showLocalTimes } from "./times.js";
 import { grouped } from "./client/language.js";
 import { LiveBoard } from "./client/live-board.js";
 import { nameWords } from "./client/words.js";
@@ -98,7 +98,7 @@ function write(element, text) {
   if (element && element.textContent !== text) element.textContent = text;
 }
 
-await speakAsPage();
+showLocalTimes();
 const cards = new Map([...document.querySelectorAll("[data-board]")].map((card) => [card, new Card(/** @type {any} */ (card))]));
 const seen = new Set();
 const observer = new IntersectionObserver((entries) => {

@@ -5,7 +5,7 @@ import { say } from "./client/language.js";
 import { LiveBoard } from "./client/live-board.js";
 import { grouped, placeWords, TableView } from "./client/view.js";
 import { recordAddress, write } from "./page.js";
-import { speakAsPage } from "./speech.js";
+import { showLocalTimes } from "./times.js";
 import { StatusView } from "./status.js";
 import { Trends } from "./trends.js";
 
@@ -13,7 +13,7 @@ const RANK_REST = 5_000; // milliseconds that the rank has to stay before it is 
 const CHART_REST = 20_000; // milliseconds between two charts
 const CHART_AGE = 600_000; // … if the score is the same
 
-await speakAsPage();
+showLocalTimes();
 const section = /** @type {HTMLElement} */ (document.getElementById("record"));
 const { board: id = "", root = "", key = "", around: neighbours, records = "" } = section.dataset;
 /** @param {string} name */
@@ -88,7 +88,7 @@ async function redraw() {
   const details = made.querySelector("details");
   if (details) details.open = isOpen;
   chart.replaceWith(made);
-  await speakAsPage();
+  showLocalTimes();
 }
 
 setInterval(() => void redraw().catch(() => {}), CHART_REST * (1 + Math.random() / 2));

@@ -2,12 +2,14 @@
 /** Light, dark, or as the system has it: from the address, or else as it was chosen last. */
 const KEY = "live-board theme";
 
-export function currentTheme() {
-  return document.documentElement.dataset.theme ?? "auto";
+/** @param {HTMLSelectElement} select */
+export function startTheme(select) {
+  select.value = document.documentElement.dataset.theme ?? "auto";
+  select.addEventListener("change", () => setTheme(select.value));
 }
 
 /** @param {string} theme */
-export function setTheme(theme) {
+function setTheme(theme) {
   show(theme);
   const url = new URL(location.href);
   if (theme === "auto") url.searchParams.delete("theme");

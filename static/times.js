@@ -1,11 +1,7 @@
 // @ts-check
-/** Speaks the language of the page, and tells its times in the viewer's zone. */
-import { setLanguage } from "./client/language.js";
-
-export async function speakAsPage() {
-  const { lang } = document.documentElement;
-  if (lang !== "en") setLanguage(lang, (await import(`./client/words/${lang}.js`)).default);
-  const format = new Intl.DateTimeFormat(lang, { dateStyle: "long", timeStyle: "short" });
+/** Shows times in the viewer's zone. */
+export function showLocalTimes() {
+  const format = new Intl.DateTimeFormat(document.documentElement.lang, { dateStyle: "long", timeStyle: "short" });
   for (const time of /** @type {NodeListOf<HTMLTimeElement>} */ (document.querySelectorAll("time[datetime]"))) {
     time.title = time.textContent;
     time.textContent = format.format(new Date(time.dateTime));

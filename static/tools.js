@@ -1,7 +1,5 @@
 // @ts-check
-/** The controls of a board's page: pause, find, speed, theme. */
-import { say } from "./client/language.js";
-import { currentTheme, setTheme } from "./theme.js";
+/** The controls of a board's page: pause, find, speed, share. Pages without controls do not load them. */
 
 /** @typedef {{board: import("./client/live-board.js").LiveBoard, table: import("./client/view.js").TableView}} Shown */
 
@@ -14,20 +12,16 @@ const find = (selector) => document.querySelector(selector);
 /**
  * @param {Shown[]} shown
  * @param {(text: string) => void} announce
+ * @param {typeof import("./client/language.js").say} say
  */
-export function startTools(shown, announce) {
-  const tools = find("#tools");
-  if (!tools) return;
+export function startTools(shown, announce, say) {
   startPause(shown);
   startFind(shown);
-  startShare(announce);
+  startShare(announce, say);
   find("#speed").addEventListener("change", (/** @type {any} */ { target }) => {
     for (const { board } of shown) board.interval = target.value === "auto" ? "auto" : Number(target.value);
   });
-  const theme = find("#theme");
-  theme.value = currentTheme();
-  theme.addEventListener("change", () => setTheme(theme.value));
-  tools.hidden = false;
+  find("#tools").hidden = false;
 }
 
 /** @param {Shown[]} shown */
@@ -79,8 +73,11 @@ function startFind(shown) {
   });
 }
 
-/** @param {(text: string) => void} announce */
-function startShare(announce) {
+/**
+ * @param {(text: string) => void} announce
+ * @param {typeof import("./client/language.js").say} say
+ */
+function startShare(announce, say) {
   for (const button of document.querySelectorAll("[data-copy]")) {
     const field = find(`#${/** @type {HTMLElement} */ (button).dataset.copy}`);
     const told = (/** @type {string} */ text) => announce((button.textContent = text));

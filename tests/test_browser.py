@@ -139,7 +139,7 @@ async def test_the_backoff_has_full_jitter(valkey_url: str) -> None:
     async with board_in_browser(valkey_url) as (page, _):
         pauses = await page.evaluate("""async () => {
             const own = document.querySelector('script[type=module]').src;
-            const { Backoff } = await import(own.replace('board', 'client/backoff'));
+            const { Backoff } = await import(own.replace('en/board', 'client/backoff'));
             const all = (random) => { const b = new Backoff({ base: 100, cap: 1000, random });
                                       return Array.from({ length: 6 }, () => b.next()); };
             const once = new Backoff({ base: 100, cap: 1000, random: () => 1 });
@@ -177,7 +177,7 @@ async def test_the_script_applies_messages_as_the_server_does(valkey_url: str, r
         shown = await page.evaluate(
             """async ([messages, ranks]) => {
             const own = document.querySelector('script[type=module]').src;
-            const { applied } = await import(own.replace('board', 'client/state'));
+            const { applied } = await import(own.replace('en/board', 'client/state'));
             const nothing = { epoch: "e", offset: 0, rank_count: 0, total_score: 0, records: [], ranks };
             let board = applied(null, { type: "sync", ...nothing });
             const tops = messages.map((message) => (board = applied(board, message)).records);

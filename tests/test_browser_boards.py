@@ -97,7 +97,7 @@ async def test_the_script_says_metadata_as_the_server_does(valkey_url: str) -> N
         shown = await page.evaluate(
             """async (said) => {
             const own = document.querySelector('script[type=module]').src;
-            const { metadataWords } = await import(own.replace('board', 'client/words'));
+            const { metadataWords } = await import(own.replace('en/board', 'client/words'));
             return said.map((text) => metadataWords(JSON.parse(text)));
         }""",
             said,
@@ -116,7 +116,7 @@ async def test_the_script_names_members_as_the_server_does(valkey_url: str) -> N
         shown = await page.evaluate(
             """async ([names, scores]) => {
             const own = document.querySelector('script[type=module]').src;
-            const words = await import(own.replace('board', 'client/words'));
+            const words = await import(own.replace('en/board', 'client/words'));
             const { barWidth, gapWords, moveWords, nameWords, short, trendPoints } = words;
             const records = scores.map((score, i) => ({ score, rank: i + 1 }));
             return [names.map((name) => nameWords(name)),

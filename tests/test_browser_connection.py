@@ -113,7 +113,7 @@ async def test_a_little_jitter_is_on_top_of_what_the_server_says(valkey_url: str
     async with board_in_browser(valkey_url) as (page, _):
         pauses = await page.evaluate("""async () => {
             const own = document.querySelector('script[type=module]').src;
-            const { Backoff } = await import(own.replace('board', 'client/backoff'));
+            const { Backoff } = await import(own.replace('en/board', 'client/backoff'));
             const after = (random) => new Backoff({ random }).after(3);
             return [after(() => 0), after(() => 0.5), after(() => 1)];
         }""")
@@ -184,7 +184,7 @@ async def test_a_place_is_told_in_the_same_words(valkey_url: str) -> None:
         said = await page.evaluate(
             """async (places) => {
             const own = document.querySelector('script[type=module]').src;
-            const { placeWords } = await import(own.replace('board', 'client/words'));
+            const { placeWords } = await import(own.replace('en/board', 'client/words'));
             return places.map(([rank, gap]) => placeWords(rank, gap));
         }""",
             places,

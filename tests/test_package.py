@@ -11,6 +11,7 @@ import httpx
 import pytest
 
 from live import __version__
+from live.web.static import ENTRIES
 from tests.harness.server import ServerProcess
 from tests.harness.settings import fresh_settings
 
@@ -59,9 +60,9 @@ def test_it_serves_its_page_from_an_empty_environment(wheel: Path, valkey_url: s
     with httpx.Client(base_url=server.url) as client:
         page = client.get("/boards/posts")
         files = re.findall(r'(?:href|src)="(/static/[^"]+)"', page.text)
-        script = next(file for file in files if file.endswith("board.js"))
+        script = next(file for file in files if file.endswith("en/board.js"))
         scripts = [path.relative_to(ROOT / "static").as_posix() for path in (ROOT / "static").rglob("*.js")]
-        files += [script.replace("board.js", name) for name in scripts]
+        files += [script.replace("en/board.js", name) for name in (*scripts, *ENTRIES)]
         assert page.status_code == 200
         assert {client.get(file).status_code for file in files} == {200}
         assert client.post("/v1/events", json={"key": "a"}).json()["accepted"] == 1

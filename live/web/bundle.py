@@ -1,80 +1,112 @@
 """Makes one small file of a script and everything that it imports, so that a page needs few requests.
 
-The modules become functions in the order of their imports. The scripts in `static` use only the forms of `import` and
+The modules are joined in the order of their imports, as if they were one. So a name at the top level of one module must
+not be declared in another one, and imports can't rename. The scripts in `static` use only the forms of `import` and
 `export` that are known here; a test runs the result.
 """
 
 import posixpath
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Final
 
-from rcssmin import cssmin
-from rjsmin import jsmin
+try:
+    from minify import string as _minify
+except ImportError:  # there is no wheel for macOS on ARM: the files stay as they are
 
-_IMPORT: Final = re.compile(r'^import (?:(\w+)|\{([^}]*)\}) from "([^"]+)";\n|^import "([^"]+)";\n', re.MULTILINE)
-_LEFT: Final = re.compile(r"^import\b(?!\().*", re.MULTILINE)
-_REEXPORT: Final = re.compile(r'^export \{([^}]*)\} from "([^"]+)";\n', re.MULTILINE)
-_EXPORT: Final = re.compile(r"^export (default |(?:async )?(?:function|class|const|let) (\w+))", re.MULTILINE)
-_ENTRY_EXPORT: Final = re.compile(r"^export ", re.MULTILINE)
+    def _minify(_: str, text: str) -> str:
+        return text
+
+
+_IMPORT: Final = re.compile(r'^(?:import|export) (?:\{([^}]*)\} from )?"([^"]+)";\n', re.MULTILINE)
+_EXPORT: Final = re.compile(r"^export (?=(?:async )?(?:function|class|const|let) (\w+))", re.MULTILINE)
+_LEFT: Final = re.compile(r"^(?:import\b(?!\()|export\b).*", re.MULTILINE)
+_DROPPED: Final = re.compile(r"\bvoid \(.*")  # the minifier forgets that what is in these parentheses has effects
+_DECLARED: Final = re.compile(r"^(?:async )?(?:function\*?|class|const|let) (\w+)", re.MULTILINE)
 
 Read = Callable[[str], str]
 
 
-def bundle(name: str, read: Read) -> str:
-    """A script with its imports as one module, without comments. `read` gives the text of a file by its path."""
-    parts: dict[str, str] = {}
-    entry = _without_imports(name, read, parts)
-    return str(jsmin("".join(parts.values()) + _ENTRY_EXPORT.sub("", entry)))
+def bundle(name: str, read: Read, apart: Collection[str] = ()) -> str:
+    """A script with its imports as one module. `read` gives the text of a file by its path.
+
+    What it imports from a module in `apart` stays an import.
+
+    Raises:
+        ValueError: the modules can't be joined.
+    """
+    joined = _Joined(read, apart)
+    exported = joined.add(name)
+    names = ",".join(exported)
+    inner = "".join(joined.texts.values()) + (f"return{{{names}}}" if names else "")
+    head = "".join(f'import {{{names}}} from "{path}";\n' for path, names in joined.left(name).items())
+    whole = f"(()=>{{{inner}\n}})();"
+    return script(head + (f"export const {{{names}}}={whole}" if names else whole))
 
 
-def script(name: str, read: Read) -> str:
-    """A script without comments, which still imports others."""
-    return str(jsmin(read(name)))
+def script(text: str) -> str:
+    """A script without comments and with short names for what is local.
+
+    Raises:
+        ValueError: the minifier would change what the script does.
+    """
+    if dropped := _DROPPED.search(text):
+        raise ValueError(f"can't minify {dropped[0]!r}")
+    return str(_minify("application/javascript", text))
 
 
-def style(name: str, read: Read) -> str:
+def style(text: str) -> str:
     """A style sheet without comments and spaces."""
-    return str(cssmin(read(name)))
+    return str(_minify("text/css", text))
 
 
-def _without_imports(name: str, read: Read, parts: dict[str, str]) -> str:
-    """The text of a module that takes what it imports from `parts`; the modules that it imports are added there."""
+class _Joined:
+    """The texts of modules without `import` and `export`, in the order of their imports."""
 
-    def take(match: re.Match[str]) -> str:
-        default, names, path, bare = match.groups()
-        module = _add(posixpath.join(posixpath.dirname(name), path or bare), read, parts)
-        if bare:
+    def __init__(self, read: Read, apart: Collection[str]) -> None:
+        self.texts: dict[str, str] = {}
+        self._read = read
+        self._apart = frozenset(apart)
+        self._owners: dict[str, str] = {}  # the module that declares a name
+        self._exports: dict[str, list[str]] = {}
+        self._left: dict[str, list[str]] = {}
+
+    def add(self, path: str) -> list[str]:
+        """Add a module and its imports, and return what it exports."""
+        if path in self._exports:
+            return self._exports[path]
+        exported = self._exports[path] = []
+
+        def take(match: re.Match[str]) -> str:
+            names = [name.strip() for name in (match[1] or "").split(",") if name.strip()]
+            self._import(path, names, match[2])
+            if match[0].startswith("export"):
+                exported.extend(names)
             return ""
-        return f"const {{{f'default: {default}' if default else names.replace(' as ', ': ')}}} = {module};\n"
 
-    text = _IMPORT.sub(take, read(name))
-    if left := _LEFT.search(text):
-        raise ValueError(f"{name}: can't bundle {left[0]!r}")
-    return text
+        def keep(match: re.Match[str]) -> str:
+            exported.append(match[1])
+            return ""
 
+        text = _EXPORT.sub(keep, _IMPORT.sub(take, self._read(path)))
+        if left := _LEFT.search(text):
+            raise ValueError(f"{path}: can't bundle {left[0]!r}")
+        for name in _DECLARED.findall(text):
+            if (owner := self._owners.setdefault(name, path)) != path:
+                raise ValueError(f"{path}: `{name}` is also declared in {owner}")
+        self.texts[path] = text
+        return exported
 
-def _add(path: str, read: Read, parts: dict[str, str]) -> str:
-    """Add a module to `parts`, unless it is there; gives the name of its exports."""
-    path = posixpath.normpath(path)
-    module = "_" + re.sub(r"\W", "_", path)
-    if path in parts:
-        return module
-    text = _without_imports(path, read, parts)
-    exported: list[str] = []
+    def _import(self, path: str, names: list[str], source: str) -> None:
+        module = posixpath.normpath(posixpath.join(posixpath.dirname(path), source))
+        if module in self._apart:
+            held = self._left.setdefault(module, [])
+            held.extend(name for name in names if name not in held)
+            return
+        if missing := set(names) - set(self.add(module)):
+            raise ValueError(f"{path}: {module} does not export {', '.join(sorted(missing))}")
 
-    def pass_on(match: re.Match[str]) -> str:
-        other = _add(posixpath.join(posixpath.dirname(path), match[2]), read, parts)
-        exported.extend(f"{one.strip()}: {other}.{one.strip()}" for one in match[1].split(","))
-        return ""
-
-    def keep(match: re.Match[str]) -> str:
-        if match[2] is None:
-            exported.append("default: _default")
-            return "const _default = "
-        exported.append(match[2])
-        return match[1]
-
-    text = _EXPORT.sub(keep, _REEXPORT.sub(pass_on, text))
-    parts[path] = f"const {module} = (() => {{\n{text}\nreturn {{ {', '.join(exported)} }};\n}})();\n"
-    return module
+    def left(self, name: str) -> dict[str, str]:
+        """What stays imported: the names by the path from the module `name`."""
+        folder = posixpath.dirname(name) or "."
+        return {f"./{posixpath.relpath(path, folder)}": ",".join(names) for path, names in self._left.items()}

@@ -12,7 +12,7 @@ Said = str | dict[str, str]  # a sentence, or its forms for `one` and for any `o
 
 TAGS: Final = ("en", "zh-Hans")  # the first is the usual one
 
-_EXPORT: Final = "export default "
+_EXPORT: Final = "export const words = "
 
 
 class Language(msgspec.Struct, frozen=True):

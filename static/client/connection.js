@@ -117,7 +117,9 @@ export class Connection {
     /** @type {Attempt} */
     const attempt = { close: () => clearTimeout(timer), heard: false, current: false };
     const isOn = () => attempt === this.#link || attempt === this.#trial;
-    const closed = (/** @type {End} */ end) => void (isOn() && this.#closed(attempt, end));
+    const closed = (/** @type {End} */ end) => {
+      if (isOn()) this.#closed(attempt, end);
+    };
     const timer = setTimeout(() => closed({ reason: "no answer" }), this.choice.timeout);
     const opened = () => {
       clearTimeout(timer);

@@ -1,23 +1,22 @@
 // @ts-check
-/** The language in which boards speak: English, until a page sets another. */
-import english from "./words/en.js";
+/** The language in which boards speak: English, or the one that the script of a page was made for, until it sets another. */
+import { tag, words } from "./words/en.js";
 
 /**
  * @typedef {{one?: string, other: string}} Counted what is said of one, and of any other number
  * @typedef {"hour" | "day" | "week" | "month" | "quarter" | "year"} Unit of a calendar
- * @typedef {{[name in keyof typeof english]: (typeof english)[name] extends string ? string : Counted}} Table
+ * @typedef {{[name in keyof typeof words]: (typeof words)[name] extends string ? string : Counted}} Table
  */
 
 /** @type {Table} */
-let table = english;
-let numbers = new Intl.NumberFormat("en");
-let plurals = new Intl.PluralRules("en");
-let times = timesOf("en");
-
-/** @param {string} tag */
-function timesOf(tag) {
-  return new Intl.DateTimeFormat(tag, { hour: "2-digit", minute: "2-digit", hourCycle: "h23" });
-}
+let dictionary;
+/** @type {Intl.NumberFormat} */
+let numbers;
+/** @type {Intl.PluralRules} */
+let plurals;
+/** @type {Intl.DateTimeFormat} */
+let times;
+setLanguage(tag, words);
 
 /**
  * Speak another language from now on.
@@ -26,10 +25,10 @@ function timesOf(tag) {
  * @param {Table} words
  */
 export function setLanguage(tag, words) {
-  table = words;
+  dictionary = words;
   numbers = new Intl.NumberFormat(tag);
   plurals = new Intl.PluralRules(tag);
-  times = timesOf(tag);
+  times = new Intl.DateTimeFormat(tag, { hour: "2-digit", minute: "2-digit", hourCycle: "h23" });
 }
 
 /**
@@ -57,7 +56,7 @@ export function clock(time) {
  * @param {Object<string, string | number>} [values] what stands in braces; numbers are grouped
  */
 export function say(name, values = {}) {
-  const said = table[name];
+  const said = dictionary[name];
   const text = typeof said === "string" ? said : (plurals.select(Number(values.n)) === "one" && said.one) || said.other;
   return text.replace(/\{(\w+)\}/g, (_, hole) => {
     const value = values[hole];
@@ -72,5 +71,5 @@ export function say(name, values = {}) {
  */
 export function reasonWords(reason) {
   const name = /** @type {keyof Table} */ (`reason: ${reason}`);
-  return name in table ? say(name) : reason;
+  return name in dictionary ? say(name) : reason;
 }

@@ -12,6 +12,8 @@ import msgspec
 import pytest
 
 from live.domain.ranking import Ranks, Record, diff, with_ranks
+from live.web.bundle import bundle
+from live.web.static import read
 from tests.harness.boards import rolling_board
 from tests.harness.server import run_server
 from tests.harness.settings import fresh_settings
@@ -62,6 +64,15 @@ def test_the_logic_is_correct(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
     assert f"# pass {len(TESTS)}\n" in done.stdout, done.stdout
     assert "# fail 0\n" in done.stdout
+
+
+@pytest.mark.skipif(NODE is None, reason="Node.js is not installed")
+def test_the_client_works_as_it_is_served(tmp_path: Path) -> None:
+    """The tests of the client pass with its bundle, so the minifier changes nothing."""
+    tests = copied(tmp_path)
+    (tmp_path / "static" / "client" / "live-board.js").write_text(bundle("client/live-board.js", read))
+    done = subprocess.run([str(NODE), "--test", tests / "client.test.js"], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 @pytest.mark.skipif(NODE is None, reason="Node.js is not installed")

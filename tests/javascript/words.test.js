@@ -3,8 +3,8 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 
 import { say, setLanguage } from "../../static/client/language.js";
-import chinese from "../../static/client/words/zh-Hans.js";
-import english from "../../static/client/words/en.js";
+import { words as chinese } from "../../static/client/words/zh-Hans.js";
+import { words as english } from "../../static/client/words/en.js";
 import {
   barWidth, gapWords, grouped, metadataWords, moveWords, nameWords, periodWords, placeWords, short, trendPoints,
 } from "../../static/client/words.js"; // prettier-ignore

@@ -15,6 +15,7 @@ from live.domain.window import Forever, Periods, Rolling, Sliding, Window
 from live.domain.window_choice import WindowChoice
 from live.web.language import languages
 from live.web.state import assets
+from live.web.static import ENTRIES
 from live.web.words import span, window_words
 from tests.harness.boards import rolling_board
 from tests.harness.producer import post
@@ -102,7 +103,7 @@ async def test_static_files_are_cached_as_immutable(valkey_url: str) -> None:
     """A page names its files by version; other versions are not served."""
     async with server(valkey_url) as client:
         files = re.findall(r'(?:href|src)="(/static/[^"]+)"', (await client.get("/boards/posts")).text)
-        assert {file.rsplit("/", 1)[1] for file in files} == {"icon.svg", "board.css", "board.js"}
+        assert {file.rsplit("/", 1)[1] for file in files} == {"icon.svg", "board.css", "board.js", "tools.js"}
         for file in files:
             response = await client.get(file)
             assert response.status_code == 200
@@ -117,13 +118,15 @@ async def test_nothing_comes_from_another_host(valkey_url: str) -> None:
     """No page and no static file refers to another host."""
     async with server(valkey_url) as client:
         page = (await client.get("/boards/posts")).text.replace(str(client.base_url), "")
-        script = re.findall(r'src="(/static/[^"]+board\.js)"', page)[0]
+        folder = re.findall(r'src="(/static/[^"]+)en/board\.js"', page)[0]
         texts = [page, (await client.get("/")).text]
         names = [
             "board.css",
             *(path.relative_to(assets("static")).as_posix() for path in assets("static").rglob("*.js")),
         ]
-        texts += [(await client.get(script.replace("board.js", name))).text for name in names]
+        files = [await client.get(folder + name) for name in (*names, *ENTRIES)]
+        assert {file.status_code for file in files} == {200}
+        texts += [file.text for file in files]
         assert not [text for text in texts if re.search(r"https?://(?!www\.w3\.org)", text)]
 
 

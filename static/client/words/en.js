@@ -1,6 +1,8 @@
 // @ts-check
 /** What a board says, in English. The server reads this table too: what is exported is JSON. */
-export default {
+export const tag = "en";
+
+export const words = {
   "live": "Live",
   "frozen": "Frozen: it takes no more events",
   "closed": "Voting closed",

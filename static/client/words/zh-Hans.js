@@ -1,10 +1,9 @@
 // @ts-check
-/**
- * What a board says, in simplified Chinese.
- *
- * @type {import("../language.js").Table}
- */
-export default {
+/** What a board says, in simplified Chinese. */
+export const tag = "zh-Hans";
+
+/** @type {import("../language.js").Table} */
+export const words = {
   "live": "实时",
   "frozen": "已冻结：不再接受新事件",
   "closed": "投票已结束",
