@@ -6,13 +6,14 @@ place relative to the unchanged ones, so its new rank follows from theirs and is
 """
 
 from bisect import bisect_left
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from functools import cached_property
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import msgspec
 from msgspec import UNSET, UnsetType
 
+_T = TypeVar("_T")
 Ranks = Literal["ordinal", "dense", "competition"]
 
 
@@ -29,6 +30,33 @@ class Record(msgspec.Struct, frozen=True):
     fields: dict[str, int] | UnsetType = UNSET
     metadata: msgspec.Raw | UnsetType = UNSET
     position: int | UnsetType = UNSET
+
+
+class Made:
+    """What was made of a page, such as its JSON, for everyone who shares it.
+
+    `size` is how many bytes that takes. `on_growth`, if set, is called with each change of it.
+    """
+
+    __slots__ = ("_things", "on_growth", "size")
+
+    def __init__(self) -> None:
+        self.size = 0
+        self.on_growth: Callable[[int], None] | None = None
+        self._things: dict[Hashable, tuple[Any, int]] = {}
+
+    def get(self, kind: Hashable) -> Any:  # noqa: ANN401 - whatever was kept
+        """What was kept of a kind, or None."""
+        return self._things.get(kind, (None, 0))[0]
+
+    def keep(self, kind: Hashable, thing: _T, size: int = 0) -> _T:
+        """Keep a thing of a size in bytes, instead of the last one of its kind, and return it."""
+        growth = size - self._things.get(kind, (None, 0))[1]
+        self._things[kind] = thing, size
+        self.size += growth
+        if growth and self.on_growth is not None:
+            self.on_growth(growth)
+        return thing
 
 
 class Page(msgspec.Struct, frozen=True, kw_only=True, dict=True):
@@ -51,9 +79,9 @@ class Page(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     period: str | None = None
 
     @cached_property
-    def made(self) -> dict[Hashable, Any]:
-        """What was made of this page, such as its JSON, for everyone who shares it."""
-        return {}
+    def made(self) -> Made:
+        """What was made of this page."""
+        return Made()
 
     @property
     def first(self) -> tuple[int, bytes] | None:
@@ -72,7 +100,7 @@ class Page(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         top: Page | None = self.made.get(("top", size))
         if top is None:
             top = msgspec.structs.replace(self, records=self.records[:size], names=self.names[:size])
-            self.made["top", size] = top
+            self.made.keep(("top", size), top)
         return top
 
 

@@ -9,7 +9,7 @@ from starlette.responses import Response
 from live.domain.board import Board
 from live.domain.window import Periods
 from live.store.board.baseline import Baseline
-from live.web.responses import encoded_response, json_response
+from live.web.responses import json_response, kept_json, negotiated
 from live.web.state import live_of
 from live.web.words import moment
 
@@ -36,7 +36,7 @@ async def get_baseline(request: Request) -> Response:
     board = ledger.state.board
     if baseline is None:
         return json_response(BaselineView(board.id, ledger.state.epoch or "", None, None, {}))
-    return encoded_response(live.encoded.of(baseline, lambda: msgspec.json.encode(_view_of(board, baseline))))
+    return negotiated(request, live.encoded.of(baseline, lambda: kept_json(_view_of(board, baseline))))
 
 
 def _view_of(board: Board, baseline: Baseline) -> BaselineView:

@@ -16,8 +16,7 @@ from live.store.board.ledger import Ledger
 from live.store.board.reader import Reading, Selection
 from live.web.admins import admin_of, read_body, read_object
 from live.web.paging import cursors_around, selection_of
-from live.web.problems import as_response
-from live.web.responses import NOT_STORED, json_response, page_reply, unchanged
+from live.web.responses import NOT_STORED, json_response, negotiated, page_reply, unchanged
 from live.web.state import Live, live_of
 from live.web.waiting import Wait
 
@@ -81,13 +80,13 @@ async def get_board(request: Request) -> Response:
     live, query = live_of(request), request.query_params
     known = request.headers.get("if-none-match", "")
     if "wait" not in query:
-        return as_response(await reply_of_board(live, request.path_params["board"], query, known))
+        return negotiated(request, await reply_of_board(live, request.path_params["board"], query, known))
     ledger = await live.use(request.path_params["board"])
     wait = Wait.parse(request, live.settings)
     if wait.tag:
-        return as_response(await _changed(request, live, ledger, wait))
+        return negotiated(request, await _changed(request, live, ledger, wait))
     top = await live.reads.watch(ledger.reader, Selection("rank", 0, "", wait.asked.size))
-    return as_response(reply_with_page(known, *top))
+    return negotiated(request, reply_with_page(known, *top))
 
 
 async def reply_of_board(live: Live, board: str, query: Mapping[str, str], known: str) -> Reply:

@@ -1,25 +1,32 @@
 """`/openapi.json` and `/asyncapi.json`: the contract for programs."""
 
-from typing import Any
+from functools import cache
 
-import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
+from live.ingest.replies import Reply
 from live.web.asyncapi import asyncapi_document
 from live.web.openapi import openapi_document
+from live.web.responses import kept_json, negotiated
 from live.web.state import live_of
 
 
 async def openapi(request: Request) -> Response:
     """The HTTP contract as OpenAPI 3.1."""
-    return _document({**openapi_document(), "servers": [{"url": live_of(request).settings.root_path or "/"}]})
+    return negotiated(request, _openapi(live_of(request).settings.root_path or "/"))
 
 
-async def asyncapi(_request: Request) -> Response:
+async def asyncapi(request: Request) -> Response:
     """The messages of the WebSockets as AsyncAPI 3.0."""
-    return _document(asyncapi_document())
+    return negotiated(request, _asyncapi())
 
 
-def _document(document: dict[str, Any]) -> Response:
-    return Response(msgspec.json.encode(document), headers={"Cache-Control": "no-cache"}, media_type="application/json")
+@cache
+def _openapi(root: str) -> Reply:
+    return kept_json({**openapi_document(), "servers": [{"url": root}]})
+
+
+@cache
+def _asyncapi() -> Reply:
+    return kept_json(asyncapi_document())

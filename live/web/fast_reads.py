@@ -17,6 +17,7 @@ from starlette.requests import Request
 from live.auth.client import EXTENSION, Client, ClientResolver
 from live.errors import EpochLostError, ProblemError
 from live.ingest.replies import Reply, problem_reply
+from live.network.encodings import takes_gzip
 from live.network.parameters import require_known
 from live.protocols.http.hot_get import Read
 from live.protocols.http.peer import Peer
@@ -38,7 +39,7 @@ _BOARDS: Final = "/v1/boards/"
 _PAGES: Final = "/boards/"
 _BOARD: Final = "/v1/boards/{board}"
 _RECORD: Final = "/v1/boards/{board}/records/{key}"
-_VARY: Final = (b"vary", b"Origin")
+_VARY: Final = b"vary"
 _MOST_KNOWN: Final = 1024
 _LARGEST_KNOWN: Final = 2048  # bytes of a head
 
@@ -50,15 +51,16 @@ class _Plain(NamedTuple):
 
     `selection` is what it reads, with the number of viewers if it is `counted`. `show` makes the reply of that, or
     returns None if that takes more. Then, and without a selection or after an error, `work` makes the reply. `origin`
-    is None if no other origin may read the reply.
+    is None if no other origin may read the reply. `gzip` says whether the client takes compressed replies.
     """
 
     board: str
-    origin: str | None
     selection: Selection | None
     counted: bool
     show: Callable[[Watched], Reply | None]
     work: Callable[[Watched | Exception | None], Awaitable[Reply]]
+    origin: str | None = None
+    gzip: bool = False
 
 
 class FastReads:
@@ -79,6 +81,8 @@ class FastReads:
             plain = self._found[key]
         else:
             plain = self._parse(head, peer)
+            if plain is not None:
+                plain = plain._replace(gzip=takes_gzip(_all(head, b"accept-encoding")))
             if len(head.raw) <= _LARGEST_KNOWN:
                 if len(self._found) >= _MOST_KNOWN:
                     del self._found[next(iter(self._found))]
@@ -99,15 +103,19 @@ class FastReads:
             if not path.startswith(_BOARDS) or raw_path.endswith(b"/slots"):
                 return None
             board, slash, rest = path.removeprefix(_BOARDS).partition("/")
-            query, known, origin = QueryParams(text), _first(head, b"if-none-match"), client.origin or ""
-            if not slash:
-                return self._parse_board(board, query, known, origin)
+            query, known = QueryParams(text), next(iter(_all(head, b"if-none-match")), "")
             records, _, member = rest.partition("/")
-            return self._parse_record(board, member, query, known, origin) if records == "records" and member else None
+            if not slash:
+                plain = self._parse_board(board, query, known)
+            elif records == "records" and member:
+                plain = self._parse_record(board, member, query, known)
+            else:
+                return None
+            return None if plain is None else plain._replace(origin=client.origin or "")
         except ProblemError:
             return None
 
-    def _parse_board(self, board: str, query: QueryParams, known: str, origin: str) -> _Plain | None:
+    def _parse_board(self, board: str, query: QueryParams, known: str) -> _Plain | None:
         require_known(query, query_names(_BOARD, "GET"))
         if "wait" in query:
             return None
@@ -118,11 +126,9 @@ class FastReads:
             return await reply_of_board(self._live, board, query, known)
 
         selection = plain_selection(query, self._live.settings.max_limit)
-        return _Plain(
-            board, origin, selection, counted=True, show=lambda found: reply_with_page(known, *found), work=work
-        )
+        return _Plain(board, selection, counted=True, show=lambda found: reply_with_page(known, *found), work=work)
 
-    def _parse_record(self, board: str, member: str, query: QueryParams, known: str, origin: str) -> _Plain:
+    def _parse_record(self, board: str, member: str, query: QueryParams, known: str) -> _Plain:
         require_known(query, query_names(_RECORD, "GET"))
         around = around_of(query)
 
@@ -136,7 +142,7 @@ class FastReads:
             return await reply_of_record(self._live, board, member, query, known)
 
         selection = nearby(member, around, None) if query.get("period", "current") == "current" else None
-        return _Plain(board, origin, selection, counted=False, show=show, work=work)
+        return _Plain(board, selection, counted=False, show=show, work=work)
 
     def _parse_page(self, head: RequestHead, client: Client, board: str, text: bytes) -> _Plain | None:
         query = QueryParams(text)
@@ -161,7 +167,7 @@ class FastReads:
             except Exception as error:  # noqa: BLE001 - `problem_page` logs unexpected errors
                 return reply_of(problem_page(request, error))
 
-        return _Plain(board, None, Selection("rank", 0, "", size), counted=True, show=show, work=work)
+        return _Plain(board, Selection("rank", 0, "", size), counted=True, show=show, work=work)
 
     def _begin(self, plain: _Plain, answer: _Answer) -> None:
         ledger = self._live.ledgers.get(plain.board)
@@ -177,7 +183,7 @@ class FastReads:
         if reply is None:
             self._spawn(plain, answer, found)
         else:
-            answer(self._permitted(plain, reply))
+            answer(self._completed(plain, reply))
 
     def _spawn(self, plain: _Plain, answer: _Answer, found: Watched | Exception | None) -> None:
         task = asyncio.create_task(self._work(plain, answer, found))
@@ -189,21 +195,25 @@ class FastReads:
             reply = await plain.work(found)
         except Exception as error:  # noqa: BLE001 - `problem_reply` logs unexpected errors
             reply = problem_reply(await self._explained(plain, error))
-        answer(self._permitted(plain, reply))
+        answer(self._completed(plain, reply))
 
     async def _explained(self, plain: _Plain, error: Exception) -> Exception:
         if isinstance(error, EpochLostError):
             return await self._live.registry.explain(plain.board, error)
         return error
 
-    def _permitted(self, plain: _Plain, reply: Reply) -> Reply:
-        """A reply with the header fields for other origins, where some are allowed."""
+    def _completed(self, plain: _Plain, reply: Reply) -> Reply:
+        """A reply as the client takes it, with the header fields for other origins where some are allowed."""
+        if plain.gzip:
+            reply = reply.gzipped
         if not self._allowed or plain.origin is None:
             return reply
-        extra = (*reply.extra, _VARY, *permissions(plain.origin, self._allowed))
+        varies = b", ".join([*(value for name, value in reply.extra if name == _VARY), b"Origin"])
+        others = (field for field in reply.extra if field[0] != _VARY)
+        extra = (*others, (_VARY, varies), *permissions(plain.origin, self._allowed))
         return msgspec.structs.replace(reply, extra=extra)
 
 
-def _first(head: RequestHead, wanted: bytes) -> str:
-    """The first value of a header field."""
-    return next((value for name, value in head.fields if name == wanted), b"").decode("latin-1")
+def _all(head: RequestHead, wanted: bytes) -> list[str]:
+    """The values of a header field."""
+    return [value.decode("latin-1") for name, value in head.fields if name == wanted]

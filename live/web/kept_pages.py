@@ -13,6 +13,7 @@ from live.web.sharing import site_of
 from live.web.state import live_of
 from live.web.surfaces import Surface
 
+_HTML: Final = "html"
 _MOST: Final = 8  # replies made from one page, in languages and themes
 _SERVES: Final = 1.0  # seconds: the trends on a page change with the time, without a change of the board
 
@@ -53,9 +54,10 @@ def keep(page: Page, asked: Asked, viewers: int | None, reply: Reply) -> Reply:
     if len(kept) >= _MOST:
         del kept[next(iter(kept))]
     kept[asked] = _Kept(reply, viewers, time.monotonic() + _SERVES)
+    page.made.keep(_HTML, kept, sum(one.reply.most_memory for one in kept.values()))
     return reply
 
 
 def _kept(page: Page) -> dict[Asked, _Kept]:
-    replies: dict[Asked, _Kept] = page.made.setdefault("html", {})
+    replies: dict[Asked, _Kept] = page.made.get(_HTML) or {}
     return replies

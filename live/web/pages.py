@@ -27,8 +27,9 @@ from live.web.first_event import curl_of
 from live.web.kept_pages import asked_of, keep, kept_reply
 from live.web.language import Language
 from live.web.periods import period_of
-from live.web.problems import as_problem, as_response, reply_of
+from live.web.problems import as_problem, reply_of
 from live.web.rendering import MOST_SIDES, language_for, render
+from live.web.responses import negotiated
 from live.web.security import EMBED_POLICY
 from live.web.sharing import site_of
 from live.web.state import Live, live_of
@@ -76,12 +77,12 @@ async def index(request: Request) -> Response:
     ledgers = live.ledgers.values()
     pages = await asyncio.gather(*(_read(ledger, _CARD_SIZE) for ledger in ledgers))
     boards = [(ledger.state.board, page) for ledger, page in zip(ledgers, pages, strict=True)]
-    return render(request, "index.html", boards=boards, size=_CARD_SIZE)
+    return negotiated(request, reply_of(render(request, "index.html", boards=boards, size=_CARD_SIZE)))
 
 
 async def board_page(request: Request) -> Response:
     """Show one board, or several side by side. The script continues from the rendered records."""
-    return as_response(await reply_with_boards(request))
+    return negotiated(request, await reply_with_boards(request))
 
 
 async def reply_with_boards(request: Request, top: Watched | Exception | None = None) -> Reply:
@@ -105,13 +106,13 @@ def page_size(query: Mapping[str, str], surface: Surface, boards: int, most: int
 
 async def embedded_board(request: Request) -> Response:
     """Show the same page without header and footer, for a frame on another page."""
-    return _framed(as_response(await _boards(request, embed_of(request.query_params))))
+    return _framed(negotiated(request, await _boards(request, embed_of(request.query_params))))
 
 
 async def overlay(request: Request) -> Response:
     """Show only the rows, on a transparent ground, for video software."""
     surface = overlay_of(request.query_params, live_of(request).settings.max_live_limit)
-    return _framed(as_response(await _boards(request, surface)))
+    return _framed(negotiated(request, await _boards(request, surface)))
 
 
 def problem_page(request: Request, error: Exception) -> Response:

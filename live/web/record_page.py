@@ -16,7 +16,9 @@ from live.domain.window import EVER, Periods
 from live.errors import ProblemError
 from live.store.board.slots import SlotValues, read_slots
 from live.web.language import Language, grouped
+from live.web.problems import reply_of
 from live.web.rendering import language_for, render
+from live.web.responses import negotiated
 from live.web.state import live_of
 from live.web.trends import trends_of
 from live.web.words import moment, moment_words, name_words, period_words, window_words
@@ -62,7 +64,7 @@ async def record_page(request: Request) -> Response:
     if page is None:
         raise ProblemError("record_not_found", "a member is on the board while its score is not zero")
     place = next(place for place, record in enumerate(page.records) if record.key == member)
-    return render(
+    page_of_record = render(
         request,
         "record.html",
         board=board,
@@ -75,6 +77,7 @@ async def record_page(request: Request) -> Response:
         chart=chart_of(language, board, slots),
         trends=await trends_of(live, ledger, page),
     )
+    return negotiated(request, reply_of(page_of_record))
 
 
 def chart_of(language: Language, board: Board, slots: SlotValues) -> Chart | None:

@@ -19,8 +19,7 @@ from live.store.board.ledger import Ledger
 from live.store.board.reader import Reading, Selection
 from live.web.admins import admin_of, read_body, read_object
 from live.web.periods import period_of
-from live.web.problems import as_response
-from live.web.responses import NOT_STORED, json_response, page_reply
+from live.web.responses import NOT_STORED, json_response, negotiated, page_reply
 from live.web.state import Live, live_of
 
 _MAX_AROUND: Final = 100
@@ -95,7 +94,7 @@ async def get_record(request: Request) -> Response:
     """Return one record of a board with its neighbours."""
     board, member = request.path_params["board"], request.path_params["key"]
     known = request.headers.get("if-none-match", "")
-    return as_response(await reply_of_record(live_of(request), board, member, request.query_params, known))
+    return negotiated(request, await reply_of_record(live_of(request), board, member, request.query_params, known))
 
 
 async def reply_of_record(live: Live, board: str, member: str, query: Mapping[str, str], known: str) -> Reply:

@@ -20,6 +20,7 @@ from live.web.surfaces import Surface
 
 MOST_SIDES: Final = 6  # boards beside each other on a page
 
+_VARY: Final = "Accept-Language, Accept-Encoding"
 _PLAIN: Final = "!'()*"  # what ECMAScript's `encodeURIComponent` does not encode either
 _KEPT: Final = ("lang", "theme")  # what the links of a page keep of its query
 
@@ -101,7 +102,7 @@ def render(request: Request, template: str, status: int = HTTPStatus.OK, **value
             **{"surface": Surface(), **values},
         )
     )
-    headers = {"Cache-Control": "no-cache", "Content-Language": language.tag, "Vary": "Accept-Language"}
+    headers = {"Cache-Control": "no-cache", "Content-Language": language.tag, "Vary": _VARY}
     if status == HTTPStatus.SERVICE_UNAVAILABLE:
         headers["Retry-After"] = "2"
     return HTMLResponse(html, status, headers)

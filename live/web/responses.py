@@ -6,10 +6,12 @@ from typing import Final, Generic, TypeVar
 from weakref import WeakKeyDictionary
 
 import msgspec
+from starlette.requests import Request
 from starlette.responses import Response
 
 from live.domain.ranking import Page
-from live.ingest.replies import Reply
+from live.ingest.replies import Headers, Reply
+from live.network.encodings import takes_gzip
 from live.web.problems import as_response
 
 NOT_STORED: Final = {"Cache-Control": "no-store"}  # for responses that only the sender of the request may see
@@ -18,16 +20,25 @@ _T = TypeVar("_T")
 
 _REVALIDATED: Final = b"no-cache"  # clients may keep the response, but must ask whether it has changed
 _JSON: Final = b"application/json"
+_VARY: Final = (b"vary", b"Accept-Encoding")
+
+
+def negotiated(request: Request, reply: Reply) -> Response:
+    """A reply as a response, compressed if the client takes that.
+
+    The reply should be kept, because it is compressed only once.
+    """
+    return as_response(reply.gzipped if takes_gzip(request.headers.getlist("accept-encoding")) else reply)
 
 
 def json_response(body: object) -> Response:
-    """A JSON response without a tag."""
-    return encoded_response(msgspec.json.encode(body))
+    """A JSON response without a tag, made for one request."""
+    return as_response(Reply(HTTPStatus.OK, _JSON, msgspec.json.encode(body), cache=_REVALIDATED))
 
 
-def encoded_response(body: bytes) -> Response:
-    """The same with JSON that is encoded already."""
-    return as_response(Reply(HTTPStatus.OK, _JSON, body, cache=_REVALIDATED))
+def kept_json(body: object) -> Reply:
+    """A JSON reply without a tag that many requests share."""
+    return Reply(HTTPStatus.OK, _JSON, msgspec.json.encode(body), (_VARY,), _REVALIDATED)
 
 
 class Derived(Generic[_T]):
@@ -50,20 +61,26 @@ def page_reply(known: str, page: Page, kind: Hashable, body: Callable[[], object
     The page keeps one reply of each kind, which all its readers share until `version` differs.
     """
     made = page.made
-    tag: str = made.get("tag") or made.setdefault("tag", _tag_of(page))
-    if known and _names(known, tag):
-        unmodified: Reply = made.get("unchanged") or made.setdefault("unchanged", unchanged(tag))
+    tag: str = made.get("tag") or made.keep("tag", _tag_of(page))
+    named = _named(known, tag) if known else None
+    if named is not None:
+        unmodified: Reply = made.get(named) or made.keep(named, unchanged(named))
         return unmodified
     kept: tuple[object, Reply] | None = made.get(kind)
     if kept is None or kept[0] != version:
         data = msgspec.json.encode(body())
-        kept = made[kind] = version, Reply(HTTPStatus.OK, _JSON, data, ((b"etag", tag.encode()),), _REVALIDATED)
+        reply = Reply(HTTPStatus.OK, _JSON, data, _tagged(tag), _REVALIDATED)
+        kept = made.keep(kind, (version, reply), reply.most_memory)
     return kept[1]
 
 
 def unchanged(tag: str) -> Reply:
-    """The 304 reply to a client that has the state of `tag`."""
-    return Reply(HTTPStatus.NOT_MODIFIED, b"", b"", ((b"etag", tag.encode()),), _REVALIDATED)
+    """The 304 reply to a client that has the state of `tag`, a tag as the client sent it."""
+    return Reply(HTTPStatus.NOT_MODIFIED, b"", b"", _tagged(tag), _REVALIDATED)
+
+
+def _tagged(tag: str) -> Headers:
+    return ((b"etag", tag.encode()), _VARY)
 
 
 def _tag_of(page: Page) -> str:
@@ -72,6 +89,10 @@ def _tag_of(page: Page) -> str:
     return f'"{page.epoch}:{page.offset}{period}"'
 
 
-def _names(known: str, tag: str) -> bool:
-    tags = {part.strip().removeprefix("W/") for part in known.split(",")}
-    return tag in tags or "*" in tags
+def _named(known: str, tag: str) -> str | None:
+    """A tag as an `If-None-Match` names it: `*` names it strongly. None if it does not."""
+    tags = {part.strip() for part in known.split(",")}
+    if tag in tags or "*" in tags:
+        return tag
+    weak = f"W/{tag}"
+    return weak if weak in tags else None

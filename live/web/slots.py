@@ -13,7 +13,7 @@ from live.domain.window import EVER, Slot
 from live.errors import ProblemError
 from live.network.parameters import whole_number
 from live.store.board.slots import TOP_SLOTS, SlotValues, read_slots
-from live.web.responses import encoded_response, json_response
+from live.web.responses import json_response, kept_json, negotiated
 from live.web.state import live_of
 
 DEFAULT_SLOTS: Final = TOP_SLOTS
@@ -57,7 +57,7 @@ async def list_slots(request: Request) -> Response:
             raise ProblemError("parameter_invalid", f"without `key`, `limit` must be from 1 to {TOP_SLOTS}")
         top = await live.top_slots.of(ledger.reader)
         if limit == DEFAULT_SLOTS:
-            return encoded_response(live.encoded.of(top, lambda: msgspec.json.encode(_list_of(board, top, limit))))
+            return negotiated(request, live.encoded.of(top, lambda: kept_json(_list_of(board, top, limit))))
         return json_response(_list_of(board, top, limit))
     if len(members) > MAX_MEMBERS or len(members) * limit > _MAX_VALUES:
         raise ProblemError(

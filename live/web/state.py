@@ -18,6 +18,7 @@ from live.domain.board import Board, Boards
 from live.errors import EpochLostError, ProblemError
 from live.fanout.hub import Hub
 from live.ingest.intake import Intake
+from live.ingest.replies import Reply
 from live.protocols.connection_limits import ConnectionLimits
 from live.protocols.viewer_reaper import ViewerReaper
 from live.settings import Settings
@@ -54,7 +55,7 @@ class Live(msgspec.Struct, frozen=True):
     reads: SharedPages
     top_slots: TopSlots
     baselines: Baselines
-    encoded: Derived[bytes]
+    encoded: Derived[Reply]
     trend_lines: Derived[Mapping[str, str]]
     templates: Environment
 

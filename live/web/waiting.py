@@ -46,8 +46,8 @@ class Wait(msgspec.Struct, frozen=True):
                 raise ProblemError("parameter_invalid", f"`wait` can't be combined with `{name}`")
         asked, known = Subscription(size=whole_number(query, "limit", min(DEFAULT_LIMIT, most), 1, most)), ""
         for part in request.headers.get("if-none-match", "").split(","):
-            tag = part.strip().removeprefix("W/")
-            since = asked.since(tag.strip('"'))
+            tag = part.strip()
+            since = asked.since(tag.removeprefix("W/").strip('"'))
             if since is not asked:
                 asked, known = since, tag
         return cls(_seconds(query["wait"]), asked, known)

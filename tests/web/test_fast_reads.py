@@ -1,6 +1,7 @@
 """Plain reads take a short path: it gives the same answers as the routes, byte for byte."""
 
 import asyncio
+import gzip
 import random
 import re
 from collections.abc import AsyncIterator
@@ -42,11 +43,16 @@ source = ["vote"]
 window = "forever"
 votes = { per_key = 1, per_actor = 4, registered = true }
 [[board]]
+id = "large"
+source = ["shelf"]
+[[board]]
 id = "empty"
 source = ["nothing"]
 """
 FRIEND = "https://friend.example"
-IDS = ["posts", "dense", "weeks", "contest", "empty", "none", "po%73ts", "POSTS", "", "a%2Fb", "%ff", "posts%00"]
+IDS = [
+    "posts", "large", "dense", "weeks", "contest", "empty", "none", "po%73ts", "POSTS", "", "a%2Fb", "%ff", "posts%00",
+]  # fmt: skip
 PATHS = [
     "", "/", "/records", "/records/", "/records/a", "/records/none", "/records/%61", "/records/a%2Fslots",
     "/records/a/slots", "/records/x/slots/", "/records/Ada", "/records/Bo", "/records/%C3%A4", "/records/%ff",
@@ -72,6 +78,11 @@ FIELDS: list[tuple[tuple[str, str], ...]] = [
     (("X-Forwarded-For", "1.2.3.4"),),
     (("X-Forwarded-For", "1.2.3.4"), ("Forwarded", "for=1.2.3.4")),
     (("Accept-Encoding", "gzip"),),
+    (("Accept-Encoding", "br, GZIP;q=0.5"),),
+    (("Accept-Encoding", "gzip;q=0, *"),),
+    (("Accept-Encoding", "br"), ("Accept-Encoding", "gzip")),
+    (("Accept-Encoding", "gzip"), ("Origin", FRIEND)),
+    (("Accept-Encoding", "gzip"), ("If-None-Match", "*")),
     (("Content-Length", "0"),),
     (("Authorization", "Bearer x.y"),),
 ]  # fmt: skip
@@ -119,6 +130,7 @@ async def fill(client: httpx.AsyncClient) -> None:
     """Events on every board."""
     await post(client, *({"key": key, "amount": place} for place, key in enumerate("zyxaéb", 1)))
     await post(client, *({"key": key, "type": "score", "amount": 3, "metadata": {"x": 1}} for key in "abc"))
+    await post(client, *({"key": f"book-{number}", "type": "shelf", "amount": number} for number in range(1, 60)))
     days = ("2026-01-05", "2026-01-12", "2026-01-13")
     await post(client, *({"key": key, "type": "visit", "time": f"{day}T12:00:00Z"} for day in days for key in "ab"))
     for name in ("Ada", "Bo"):
@@ -182,7 +194,10 @@ async def test_both_paths_show_the_same_pages(both: Both, query: str) -> None:
 @pytest.mark.parametrize("fields", FIELDS)
 async def test_both_paths_answer_all_header_fields_alike(both: Both, fields: tuple[tuple[str, str], ...]) -> None:
     """Conditional requests, origins, proxies, and hosts that are not ours."""
-    for target in ("v1/boards/posts", "v1/boards/weeks?period=previous", "v1/boards/none", "boards/posts", "boards/x"):
+    for target in (
+        "v1/boards/posts", "v1/boards/large", "v1/boards/large/records/book-1?around=50", "v1/boards/none",
+        "v1/boards/weeks?period=previous", "boards/posts", "boards/x",
+    ):  # fmt: skip
         for method in ("GET", "HEAD", "POST", "OPTIONS"):
             sent = read(f"/{target}", *fields, method=method)
             await both.same_soon(sent)
@@ -195,7 +210,7 @@ async def test_both_paths_answer_pipelined_requests_alike(both: Both, seed: int)
     chosen = random.Random(seed)
     sent = []
     for _ in range(40):
-        target = f"/v1/boards/{chosen.choice(IDS[:7])}{chosen.choice(PATHS)}?{chosen.choice(QUERIES)}"
+        target = f"/v1/boards/{chosen.choice(IDS[:8])}{chosen.choice(PATHS)}?{chosen.choice(QUERIES)}"
         sent.append(request("GET", target, *chosen.choice(FIELDS)))
     for _ in range(2):
         await both.same(*sent, read("/v1/boards/posts"))
@@ -214,6 +229,40 @@ async def test_both_paths_walk_a_board_alike(both: Both) -> None:
             assert b" 304 " in await both.same(read(url, ("If-None-Match", f'"x", W/{tag[1].decode()}')))
             following = re.search(rb'"next_cursor":"(.*?)"', answer)
             url = f"/v1/boards/{board.partition('?')[0]}?limit=1&cursor={following[1].decode()}" if following else None
+
+
+@pytest.mark.parametrize("target", ["/v1/boards/large", "/v1/boards/large/records/book-1?around=50", "/boards/large"])
+async def test_both_paths_compress_alike(both: Both, target: str) -> None:
+    """Also again, when the compressed form is kept. What is in it is what other clients receive."""
+    for _ in range(2):
+        plain = await both.same(read(target))
+        packed = await both.same(read(target, ("Accept-Encoding", "gzip")))
+        (head, body), (plain_head, plain_body) = (answer.split(b"\r\n\r\n", 1) for answer in (packed, plain))
+        assert gzip.decompress(body) == plain_body
+        assert len(body) < len(plain_body) / 2
+        assert b"content-encoding: gzip\r\n" in head
+        assert b"content-encoding" not in plain_head
+        assert b"content-length: %d\r\n" % len(body) in head
+        for each in (head, plain_head):
+            assert re.search(rb"^vary: (?:.*, )?Accept-Encoding", each, re.MULTILINE)
+
+
+async def test_each_form_of_a_page_has_a_tag_that_names_both(both: Both) -> None:
+    """A weak one for the compressed form. A 304 repeats the tag in the form that the client has."""
+    target, gzipped = "/v1/boards/large", ("Accept-Encoding", "gzip")
+    tags = []
+    for fields in ((), (gzipped,)):
+        found = re.search(rb"etag: (.*)\r", await both.same(read(target, *fields)))
+        assert found is not None
+        tags.append(found[1].decode())
+    assert tags[1] == f"W/{tags[0]}"
+    for fields in ((), (gzipped,)):
+        for tag in tags:
+            for query in ("", "?wait=1ms"):
+                answer = await both.same(read(target + query, *fields, ("If-None-Match", tag)))
+                assert answer.startswith(b"HTTP/1.1 304 ")
+                assert f"\netag: {tag}\r\n".encode() in answer
+                assert b"\nvary: Accept-Encoding" in answer
 
 
 async def test_a_pipelined_read_sees_the_event_before_it(both: Both) -> None:
@@ -259,13 +308,13 @@ async def test_both_paths_answer_without_a_store_alike(own_store: StoreProcess) 
 
 async def test_the_short_path_is_taken(both: Both) -> None:
     """A mutant of it answers plain reads wrongly, and these tests notice."""
-    right = FastReads._permitted
+    right = FastReads._completed
 
     def wrong(self: FastReads, plain: Any, reply: Any) -> Any:
         answer = right(self, plain, reply)
         return type(answer)(answer.status, answer.media_type, answer.body, answer.extra, b"max-age=1")
 
-    with replaced(FastReads, "_permitted", wrong):
+    with replaced(FastReads, "_completed", wrong):
         for target in (
             "v1/boards/posts?limit=3",
             "v1/boards/posts/records/a",

@@ -116,7 +116,7 @@ async def test_pages_say_their_language(client: httpx.AsyncClient) -> None:
     response = await client.get("/boards/posts", headers={"Accept-Language": "zh"})
     assert '<html lang="zh-Hans">' in response.text
     assert response.headers["content-language"] == "zh-Hans"
-    assert response.headers["vary"] == "Accept-Language"
+    assert response.headers["vary"] == "Accept-Language, Accept-Encoding"
     assert "2 个上榜" in re.sub("<[^>]+>", "", response.text)
     asked = await client.get("/?lang=zh-Hans&theme=dark", headers={"Accept-Language": "en"})
     assert asked.headers["content-language"] == "zh-Hans"

@@ -9,9 +9,10 @@ from typing import Any, Final, NamedTuple, TypeAlias
 from live.store.board.reader import BoardReader, Reading, Selection
 from live.store.registry.presence import Presence
 
-_MOST_RECORDS: Final = 50_000  # in all readings that are held; about 20 MB
+_MOST_MEMORY: Final = 20_000_000  # bytes of all readings that are held, with what was made of them
+_RECORD: Final = 400  # bytes, approximately
 _FIRST: Final = Selection("rank", 0, "", 1)
-_COST: Final = 20  # a reading without records costs as much memory as so many records
+_READING: Final = 8000  # bytes of a reading without records
 
 Call: TypeAlias = Callable[[], Awaitable[Any]]
 Told: TypeAlias = Callable[[Any], None]
@@ -74,7 +75,7 @@ class Watched(NamedTuple):
 
 
 class SharedPages:
-    """The reads of all boards of a process. It holds the last reading of each selection, within a limit."""
+    """The reads of all boards of a process. It holds the last reading of each selection, within a limit of memory."""
 
     def __init__(self, presence: Presence) -> None:
         self._presence = presence
@@ -141,12 +142,22 @@ class SharedPages:
 
     def _hold(self, key: tuple[BoardReader, Selection], reading: Reading) -> None:
         """Hold a reading instead of the last one, and drop what was not used for longest."""
-        before = self._held.pop(key, None)
-        self._size += _size_of(reading) - (0 if before is None else _size_of(before))
+        self._drop(self._held.pop(key, None))
         self._held[key] = reading
-        while self._size > _MOST_RECORDS:
-            self._size -= _size_of(self._held.popitem(last=False)[1])
+        reading.page.made.on_growth = self._grow
+        self._grow(_size_of(reading))
+
+    def _grow(self, size: int) -> None:
+        self._size += size
+        while self._size > _MOST_MEMORY and self._held:
+            self._drop(self._held.popitem(last=False)[1])
+
+    def _drop(self, reading: Reading | None) -> None:
+        if reading is not None:
+            reading.page.made.on_growth = None
+            self._size -= _size_of(reading)
 
 
 def _size_of(reading: Reading) -> int:
-    return _COST + len(reading.page.records)
+    page = reading.page
+    return _READING + _RECORD * len(page.records) + page.made.size

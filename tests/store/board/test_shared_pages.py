@@ -11,6 +11,7 @@ import pytest
 from live.domain.board import Board
 from live.domain.event import make_entry
 from live.domain.ranking import Page
+from live.store.board import shared_pages
 from live.store.board.ledger import Ledger
 from live.store.board.reader import Question, Reading, Selection
 from live.store.board.shared_pages import SharedCalls, SharedPages
@@ -217,4 +218,24 @@ async def test_a_page_stays_the_same_object_while_the_board_does_not_change(valk
         for start in range(3000):
             await reads.read(ledger.reader, Selection("rank", start, "", 1))
         assert len(reads._held) < 2700
-        assert reads._size == sum(20 + len(reading.page.records) for reading in reads._held.values())
+        assert reads._size == sum(8000 + 400 * len(reading.page.records) for reading in reads._held.values())
+
+
+async def test_held_pages_stay_within_their_memory(valkey_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With everything that was made of them, at any time. What was dropped counts no more."""
+    most = 400_000
+    monkeypatch.setattr(shared_pages, "_MOST_MEMORY", most)
+    async with open_ledger(valkey_url, rolling_board()) as ledger:
+        await ledger.writer.add([make_entry(f"k{number}", 1, None) for number in range(30)])
+        reads, chosen, dropped = shared(ledger), random.Random(3), 0
+        pages: list[Page] = []
+        for step in range(300):
+            selection = Selection("rank", chosen.randrange(20), "", chosen.randrange(1, 30))
+            pages.append((await reads.read(ledger.reader, selection)).page)
+            chosen.choice(pages[-20:]).made.keep(chosen.randrange(4), step, chosen.randrange(40_000))
+            held = [reading.page for reading in reads._held.values()]
+            memory = sum(8000 + 400 * len(page.records) + page.made.size for page in held)
+            assert memory == reads._size <= most
+            dropped += pages[-1] is not pages[0] and pages[0] not in held
+        assert len(held) > 3
+        assert dropped
