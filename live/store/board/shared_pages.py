@@ -11,6 +11,8 @@ from live.store.registry.presence import Presence
 
 _MOST_MEMORY: Final = 20_000_000  # bytes of all readings that are held, with what was made of them
 _RECORD: Final = 400  # bytes, approximately
+_CROWD: Final = 8  # callers of one call
+_PACE: Final = 0.004  # seconds between two calls for a crowd
 _FIRST: Final = Selection("rank", 0, "", 1)
 _READING: Final = 8000  # bytes of a reading without records
 
@@ -22,7 +24,9 @@ class SharedCalls:
     """Calls that concurrent callers share.
 
     A call answers only the callers that came before it began, so each of them sees everything that it knew of then.
-    While a call is in progress, newcomers wait for the next one, which they share.
+    While a call is in progress, newcomers wait for the next one, which they share. Where many callers share a call, the
+    next one begins `_PACE` after it at the earliest, so that it is shared by many too: a crowd that reads a board that
+    changes all the time costs a bounded number of calls. A caller alone never waits for that.
     """
 
     def __init__(self) -> None:
@@ -43,10 +47,11 @@ class SharedCalls:
 
     async def _run(self, key: Hashable, call: Call) -> None:
         """Call until no caller waits."""
+        loop = asyncio.get_running_loop()
         try:
             while key in self._waiting:
                 await asyncio.sleep(0)  # requests that have already arrived share the call too
-                callers = self._waiting.pop(key)
+                callers, began = self._waiting.pop(key), loop.time()
                 result: Any
                 try:
                     result = await call()
@@ -54,6 +59,8 @@ class SharedCalls:
                     result = error
                 for told in callers:
                     told(result)
+                if len(callers) >= _CROWD:
+                    await asyncio.sleep(max(0, began + _PACE - loop.time()))
         finally:
             del self._calling[key]
 

@@ -3,6 +3,7 @@
 import asyncio
 import random
 from collections.abc import Callable, Hashable
+from itertools import pairwise
 from typing import Any
 
 import msgspec
@@ -110,6 +111,29 @@ async def test_concurrent_readers_share_calls() -> None:
     assert count == 1
     gate.set()
     assert [await first, *await asyncio.gather(*others)] == [1, *[2] * 50]
+
+
+async def test_a_crowd_shares_a_bounded_number_of_calls(monkeypatch: pytest.MonkeyPatch) -> None:
+    """After a call for many, the next one begins later, and serves everyone who came. One alone does not wait."""
+    calls, begun = SharedCalls(), list[float]()
+    loop = asyncio.get_running_loop()
+
+    async def call() -> None:
+        begun.append(loop.time())
+
+    async def client() -> None:
+        for _ in range(5):
+            await calls.call("a", call)
+            await asyncio.sleep(0.001 * random.random())
+
+    monkeypatch.setattr(shared_pages, "_PACE", 60)
+    for _ in range(50):
+        await calls.call("a", call)
+    monkeypatch.setattr(shared_pages, "_PACE", 0.05)
+    begun.clear()
+    await asyncio.gather(*(client() for _ in range(2 * shared_pages._CROWD)))
+    assert len(begun) <= 10
+    assert all(later - earlier > 0.04 for earlier, later in pairwise(begun[:5]))
 
 
 async def test_a_failed_call_fails_its_callers_only() -> None:
