@@ -14,6 +14,7 @@ from typing import Any, Final, TypeAlias, TypeVar
 
 import msgspec
 
+from live.boards.all_boards import AllBoards
 from live.boards.definition import DefinitionError, forbidden, merge, read_board
 from live.domain.board import Board, Boards
 from live.domain.producer import Producer
@@ -24,6 +25,7 @@ from live.store.board.beginnings import create, delete_keys, expire, update
 from live.store.board.keys import Keys
 from live.store.board.state import quiet
 from live.store.connection.client import Store
+from live.store.registry.definition_cache import DefinitionCache
 from live.store.registry.definitions import Definition, Definitions, DefinitionStore, What
 
 # Seconds after which an unfinished creation counts as abandoned; longer than any call to the store can take.
@@ -44,7 +46,7 @@ class BoardAdmin:
         self._prefix = settings.key_prefix
         self._in_file = in_file
         self._most = settings.max_boards
-        self._read: dict[str, tuple[Definition, Board]] = {}  # the board of each definition
+        self._known = DefinitionCache(self.definitions)
 
     async def put(self, board: str, choices: dict[str, Any], who: str, maker: Producer | None = None) -> bool:
         """Create a board, or replace its choices. `maker` must have rights to everything that the board reads.
@@ -120,6 +122,14 @@ class BoardAdmin:
                 await self.delete(board, "server", what="expired", epoch=epoch)
         return wait
 
+    async def defined(self, board: str) -> Definition | None:
+        """The definition of a board, or None.
+
+        Raises:
+            StoreUnavailableError: the store is unavailable.
+        """
+        return (await self._known.load()).boards.get(board)
+
     async def finish(self, board: str, left: Definition, version: str | None = None) -> None:
         """Delete what a board owned, and then its definition `left`; `version` is the current one, if it is known.
 
@@ -128,7 +138,7 @@ class BoardAdmin:
         """
         await delete_keys(self._client, Keys(self._prefix, board), left.epoch)
         while version is None or await self.definitions.keep(version, board, None, None) is None:
-            found = await self.definitions.load()
+            found = await self._known.load()
             if found.boards.get(board) != left:
                 return
             version = found.version
@@ -155,29 +165,14 @@ class BoardAdmin:
 
     async def _settled(self, board: str) -> tuple[Definitions, Definition | None]:
         """All definitions, and that of one board. Unfinished work of other processes on the board is finished first."""
-        found = await self.definitions.load()
+        found = await self._known.load()
         held = found.boards.get(board)
         if held is None or held.state == "live":
             return found, held
         if held.state == "leaving" or found.now - held.since > ABANDONED:
             await self.finish(board, held, found.version)
-            found = await self.definitions.load()
+            found = await self._known.load()
         return found, found.boards.get(board)
-
-    def _all(self, found: Definitions) -> dict[str, Board]:
-        """All boards: those of the boards file, and the run-time boards."""
-        boards = dict(self._in_file.by_id)
-        read: dict[str, tuple[Definition, Board]] = {}
-        for name, definition in found.boards.items():
-            held = self._read.get(name)
-            if definition.state == "live":
-                with suppress(DefinitionError):  # created by a later version of the server
-                    if held is None or held[0] is not definition:
-                        held = (definition, read_board(name, definition.choices))
-                    read[name] = held
-                    boards.setdefault(name, held[1])
-        self._read = read
-        return boards
 
     def _require_room(self, found: Definitions) -> None:
         """Check that one more board is allowed. Boards in creation count too.
@@ -185,7 +180,8 @@ class BoardAdmin:
         Raises:
             ProblemError: `too_many_boards`.
         """
-        count = len(self._in_file.by_id.keys() | found.boards.keys())
+        in_file = self._in_file.by_id.keys()
+        count = len(in_file) + len(found.boards) - len(in_file & found.boards.keys())
         if count >= self._most:
             detail = f"there are {count} boards, and the setting max_boards allows {self._most}: delete one first"
             raise ProblemError("too_many_boards", detail)
@@ -210,7 +206,7 @@ class BoardAdmin:
             return False
         while (other := await create(self._client, keys, made, reserved.epoch)) is not None:
             epoch, at_run_time = other
-            if (await self.definitions.load()).boards.get(board) != reserved:
+            if (await self._known.load()).boards.get(board) != reserved:
                 return False
             if not at_run_time:
                 await self.finish(board, reserved)
@@ -220,7 +216,7 @@ class BoardAdmin:
             await delete_keys(self._client, keys, epoch)
         live = msgspec.structs.replace(reserved, state="live")
         while await self.definitions.keep(version, board, live, (who, "created", choices)) is None:
-            found = await self.definitions.load()
+            found = await self._known.load()
             if found.boards.get(board) != reserved:
                 await delete_keys(self._client, keys, reserved.epoch)
                 return False
@@ -266,8 +262,7 @@ class BoardAdmin:
             made = read_board(board, choices)
         except DefinitionError as error:
             raise ProblemError("board_invalid", str(error)) from None
-        others = self._all(found)
-        others[board] = made
+        others = AllBoards(self._in_file, found, made)
         parts = set(made.union) - set(old.union if old else ())
         mistakes = list(part_mistakes(made, parts, others, {}))
         mistakes += [

@@ -1,9 +1,9 @@
 """A board: its window, operator, sort order, ties, ranks and clock, and the events that feed it."""
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from typing import Final, Literal
+from typing import Final, Literal, NamedTuple
 
 import msgspec
 
@@ -163,30 +163,91 @@ DEFAULT_BOARD: Final = Board(id="posts", title="Most liked", source=frozenset({"
 
 
 class Boards:
-    """The boards of a server by id, and which of them an event feeds."""
+    """The boards of a server by id, and which of them an event feeds. Nothing in it changes."""
 
-    def __init__(self, boards: Iterable[Board], severed: AbstractSet[tuple[str, str]] = frozenset()) -> None:
-        """Take the boards. `severed` are pairs of a union and a part that it no longer adds up."""
-        self.by_id: Mapping[str, Board] = {board.id: board for board in boards}
-        self._by_type: dict[str, list[Board]] = {}
-        self._unions: dict[str, list[Board]] = {}
-        for board in self.by_id.values():
-            for event_type in board.source:
-                self._by_type.setdefault(event_type, []).append(board)
-            for part in board.union:
-                if (board.id, part) not in severed:
-                    self._unions.setdefault(part, []).append(board)
+    def __init__(
+        self,
+        boards: Iterable[Board],
+        severed: AbstractSet[tuple[str, str]] = frozenset(),
+        index: "_Index | None" = None,
+    ) -> None:
+        """Take boards. `severed` are pairs of a union and a part that it no longer adds up.
+
+        With `index`, `boards` are new or changed ones, besides those of the index.
+        """
+        self._index = (index or _Index({}, {}, {})).added(boards)
+        self._parts: dict[str, list[Board]] = {}
+        for union in self._index.unions.values():
+            for part in union.union:
+                if (union.id, part) not in severed:
+                    self._parts.setdefault(part, []).append(union)
+
+    @property
+    def by_id(self) -> Mapping[str, Board]:
+        """All boards by id."""
+        return self._index.by_id
+
+    def changed(self, boards: Iterable[Board], gone: Iterable[str], severed: AbstractSet[tuple[str, str]]) -> "Boards":
+        """These boards with new or changed ones, and without those that are `gone`."""
+        return Boards(boards, severed, self._index.removed(gone))
 
     def fed_by(self, event_type: str, category: str | None) -> list[Board]:
         """The boards that take events of this type and category."""
-        boards = self._by_type.get(event_type, ())
+        boards = self._index.feeds.get(event_type, {}).values()
         return [board for board in boards if not board.categories or category in board.categories]
 
     def with_unions(self, boards: Sequence[Board]) -> list[tuple[Board, int]]:
         """Some boards and the unions that add them up, each with its weight."""
         weights: dict[str, int] = {}
-        if self._unions:
+        if self._parts:
             for board in boards:
-                for union in self._unions.get(board.id, ()):
+                for union in self._parts.get(board.id, ()):
                     weights[union.id] = weights.get(union.id, 0) + union.union[board.id]
         return [(board, 1) for board in boards] + [(self.by_id[union], weight) for union, weight in weights.items()]
+
+
+class _Index(NamedTuple):
+    """Boards by id, by the types of event that they take, and those that are unions.
+
+    Nothing in it changes. A copy shares the feeds that stay the same.
+    """
+
+    by_id: dict[str, Board]
+    feeds: dict[str, dict[str, Board]]
+    unions: dict[str, Board]
+
+    def removed(self, names: Iterable[str]) -> "_Index":
+        """The index without some boards."""
+        by_id, unions, left = dict(self.by_id), dict(self.unions), set[tuple[str, str]]()
+        for name in names:
+            unions.pop(name, None)
+            left |= {(event_type, name) for event_type in by_id.pop(name).source}
+        return _Index(by_id, self._feeds_without(left), unions)
+
+    def added(self, boards: Iterable[Board]) -> "_Index":
+        """The index with new or changed boards."""
+        by_id, unions, left = dict(self.by_id), dict(self.unions), set[tuple[str, str]]()
+        fed: dict[str, dict[str, Board]] = {}
+        for board in boards:
+            if board.id in by_id:
+                left |= {(event_type, board.id) for event_type in by_id[board.id].source - board.source}
+            for event_type in board.source:
+                fed.setdefault(event_type, {})[board.id] = board
+            unions.pop(board.id, None)
+            if board.union:
+                unions[board.id] = board
+            by_id[board.id] = board
+        feeds = self._feeds_without(left)
+        feeds.update({event_type: feeds.get(event_type, {}) | more for event_type, more in fed.items()})
+        return _Index(by_id, feeds, unions)
+
+    def _feeds_without(self, left: Collection[tuple[str, str]]) -> dict[str, dict[str, Board]]:
+        """The feeds without some boards, each a type and an id."""
+        feeds = dict(self.feeds)
+        for event_type in {event_type for event_type, _ in left}:
+            feeds[event_type] = {
+                name: board for name, board in feeds[event_type].items() if (event_type, name) not in left
+            }
+            if not feeds[event_type]:
+                del feeds[event_type]
+        return feeds

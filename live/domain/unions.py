@@ -23,7 +23,6 @@ def part_mistakes(
     board: Board, parts: Collection[str], boards: Mapping[str, Board], unsure: Mapping[str, frozenset[str]]
 ) -> Iterator[str]:
     """Mistakes between a union and some of its parts. `unsure` is as in `union_mistakes`."""
-    known = {*boards, *unsure} - {"", board.id}
     for part in board.union:
         if part not in parts:
             continue
@@ -31,6 +30,7 @@ def part_mistakes(
         unknown_choices = unsure.get(part, frozenset()) | unsure.get(board.id, frozenset())
         if fed is None:
             if part not in unsure:
+                known = {*boards, *unsure} - {"", board.id}
                 yield f"board {board.id!r}: its union: {unknown('board', part, known)}"
         elif fed.union:
             yield f"board {board.id!r}: its union names {part!r}, which is a union itself; name its boards instead"

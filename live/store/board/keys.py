@@ -87,10 +87,12 @@ class SystemKeys:
 
     def __init__(self, prefix: str) -> None:
         self.definitions = f"{prefix}:{{:boards}}:definitions"
+        self.changes = f"{prefix}:{{:boards}}:changes"
         self.trail = f"{prefix}:{{:boards}}:trail"
         self.store = f"{prefix}:{{:boards}}:store"
         self.format = f"{prefix}:{{:boards}}:format"
         self.producers = f"{prefix}:{{:producers}}"
+        self.processes = f"{prefix}:{{:processes}}"
         self.ready = f"{prefix}:{{:ready}}"
         self.demo = f"{prefix}:{{:demo}}"
         self.moved = tuple((f"{prefix}:{old}", f"{prefix}:{new}") for old, new in _MOVED)

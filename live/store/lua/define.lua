@@ -4,12 +4,13 @@
 -- KEYS[1] definitions — hash: board, its definition as JSON; the field ':version' grows with every change
 -- KEYS[2] trail — stream: the audit log
 -- KEYS[3] store — string: the identity of the store
+-- KEYS[4] changes — list: "version board" of each of the last changes, newest first
 -- Request: DefineRequest
 -- Returns {'ok', version}
 --         {'moved'} — a definition has changed
 --         {'lost', identity} — this is another store, or an empty one
 local request = cmsgpack.unpack(ARGV[1])
-local definitions, trail, store = unpack(KEYS)
+local definitions, trail, store, changes = unpack(KEYS)
 
 local held = redis.call('GET', store) or ''
 if request.identity ~= '' and held ~= request.identity then return {'lost', held} end
@@ -27,4 +28,6 @@ if request.definition == '' then
 else
   redis.call('HSET', definitions, request.board, request.definition)
 end
+redis.call('LPUSH', changes, version .. ' ' .. request.board)
+redis.call('LTRIM', changes, 0, request.changes - 1)
 return {'ok', version}

@@ -24,6 +24,7 @@ class DefineRequest(msgspec.Struct, kw_only=True):
         what: what was done; empty for no entry in the audit log.
         choices: the choices of the change, as JSON.
         identity: the identity of the store that the caller knows; empty for any.
+        changes: how many of the last changes to list.
     """
 
     version: str
@@ -34,11 +35,20 @@ class DefineRequest(msgspec.Struct, kw_only=True):
     what: str
     choices: Text
     identity: str
+    changes: int
+
+
+class ChangesRequest(msgspec.Struct):
+    """Read what has changed since a version that the caller has read; 0 for none."""
+
+    version: int
 
 
 DEFINE: Final = Script("define", DefineRequest)
+CHANGES: Final = Script("changes", ChangesRequest)
 
 _MAX_ENTRIES: Final = 10_000
+_MAX_CHANGES: Final = 1000  # some 60 KB; a process that missed more reads all definitions
 
 What = Literal["created", "changed", "frozen", "thawed", "deleted", "expired"]
 
@@ -73,6 +83,19 @@ class Definitions(msgspec.Struct, frozen=True):
     now: int
 
 
+class Changes(msgspec.Struct, frozen=True):
+    """What has changed since an earlier version.
+
+    `boards` holds the new definition of each board, None where it was deleted. With `is_whole` it holds every
+    definition, and all other boards were deleted. `version` and `now` are as in `Definitions`.
+    """
+
+    version: str
+    boards: Mapping[str, Definition | None]
+    now: int
+    is_whole: bool
+
+
 class AuditEntry(msgspec.Struct, frozen=True):
     """One change of a board.
 
@@ -91,7 +114,7 @@ class DefinitionStore:
 
     def __init__(self, client: Store, prefix: str, define: Script[DefineRequest] = DEFINE) -> None:
         names = SystemKeys(prefix)
-        self.key = names.definitions
+        self.key, self._changes_key = names.definitions, names.changes
         self._hash = VersionedHash(client, "definitions", self.key)
         self._audit_key, self._store_key = names.trail, names.store
         self._decoded: dict[str, tuple[bytes, Definition]] = {}  # what was read last: few of many boards change
@@ -113,17 +136,39 @@ class DefinitionStore:
             StoreUnavailableError: the store is unavailable, or holds a definition that can't be read.
         """
         version, found, now = await self._hash.load()
-        return Definitions(version, self._decode(found), now)
-
-    def _decode(self, found: Mapping[str, bytes]) -> dict[str, Definition]:
-        """Decode definitions. One that did not change since the last read is the same object as then."""
         known, self._decoded = self._decoded, {}
-        for board, content in found.items():
-            held = known.get(board)
-            if held is None or held[0] != content:
-                held = (content, decode_entry(content, Definition, f"the definition of board {board!r}"))
-            self._decoded[board] = held
-        return {board: definition for board, (_, definition) in self._decoded.items()}
+        return Definitions(version, {board: self._decode(board, text, known) for board, text in found.items()}, now)
+
+    async def changes(self, since: str | None) -> Changes:
+        """Read what has changed since a version; with None, or after a gap, all definitions.
+
+        Raises:
+            StoreUnavailableError: as `load`.
+        """
+        if since is not None:
+            known = self._hash.known()
+            async with store_errors():
+                request = ChangesRequest(int(since or 0))
+                reply = await CHANGES(self._client, [self.key, self._changes_key], request)
+            if reply[0] == b"ok":
+                _, version, now, *found = reply
+                boards: dict[str, Definition | None] = {}
+                for name, content in zip(found[::2], found[1::2], strict=True):
+                    board = name.decode()
+                    boards[board] = self._decode(board, content, self._decoded) if content else None
+                    if not content:
+                        self._decoded.pop(board, None)
+                return Changes(self._hash.seen(version, known), boards, int(now), is_whole=False)
+        whole = await self.load()
+        return Changes(whole.version, whole.boards, whole.now, is_whole=True)
+
+    def _decode(self, board: str, content: bytes, known: Mapping[str, tuple[bytes, Definition]]) -> Definition:
+        """Decode a definition. One that did not change since the last read is the same object as then."""
+        held = known.get(board)
+        if held is None or held[0] != content:
+            held = (content, decode_entry(content, Definition, f"the definition of board {board!r}"))
+        self._decoded[board] = held
+        return held[1]
 
     async def keep(
         self, version: str, board: str, definition: Definition | None, audit: tuple[str, What, dict[str, Any]] | None
@@ -151,10 +196,13 @@ class DefinitionStore:
             what=what,
             choices=text(msgspec.json.encode(choices)),
             identity=witness.facts.store,
+            changes=_MAX_CHANGES,
         )
         try:
             async with store_errors():
-                reply = await self._define(self._client, [self.key, self._audit_key, self._store_key], request)
+                reply = await self._define(
+                    self._client, [self.key, self._audit_key, self._store_key, self._changes_key], request
+                )
         except StoreUnavailableError as error:
             witness.require_whole()
             raise StoreUnavailableError(str(error), unknown=may_have_run(error.__cause__)) from error

@@ -27,10 +27,10 @@ class VersionedHash:
         Raises:
             StoreUnavailableError: the store is unavailable.
         """
-        known = self._known()
+        known = self.known()
         async with store_errors():
             found = await self._client.call(self._key, "HGET", self._key, _VERSION)
-        return self._seen(found or b"", known)
+        return self.seen(found or b"", known)
 
     async def load(self) -> tuple[str, Mapping[str, bytes], int]:
         """Read the version, all entries sorted by id, and the time of the store in seconds since 1970, in one call.
@@ -38,7 +38,7 @@ class VersionedHash:
         Raises:
             StoreUnavailableError: the store is unavailable.
         """
-        known = self._known()
+        known = self.known()
         async with store_errors():
             replies = await self._client.calls([(self._key, ("HGETALL", self._key)), (self._key, ("TIME",))])
             for reply in replies:
@@ -46,15 +46,16 @@ class VersionedHash:
                     raise reply
         fields, (now, _) = replies
         found = {name.decode(): text for name, text in zip(fields[::2], fields[1::2], strict=True)}
-        version = self._seen(found.pop(_VERSION, b""), known)
+        version = self.seen(found.pop(_VERSION, b""), known)
         return version, dict(sorted(found.items())), int(now)
 
-    def _known(self) -> int:
+    def known(self) -> int:
         """The last known version. Take it before you ask the store: another process may raise it meanwhile."""
         known: int = getattr(self._client.witness.facts, self._kind)
         return known
 
-    def _seen(self, version: bytes, known: int) -> str:
+    def seen(self, version: bytes, known: int) -> str:
+        """Compare a version with the one that was known before, and remember it."""
         self._client.witness.see_version(self._kind, version.decode(), known)
         return version.decode()
 

@@ -7,6 +7,7 @@ import pytest
 
 from live.errors import StoreUnavailableError
 from live.store.connection.client import Store, connect
+from live.store.registry.definition_cache import DefinitionCache
 from live.store.registry.definitions import Definition, DefinitionStore
 from tests.harness.settings import fresh_settings
 from tests.harness.store import StoreProcess
@@ -85,3 +86,64 @@ async def test_a_lost_answer_may_have_changed_something(own_store: StoreProcess)
         with pytest.raises(StoreUnavailableError) as away:
             await store.keep("", "a", ONE, None)
         assert not away.value.unknown
+
+
+async def test_only_what_has_changed_is_read(any_store: str) -> None:
+    """Each changed board once, as it is now; None where it was deleted."""
+    async with definitions(any_store) as (store, _):
+        version: str | None = ""
+        for board in ("a", "b", "c"):
+            version = await store.keep(version or "", board, ONE, None)
+        since = await store.changes(None)
+        assert (since.version, since.boards, since.is_whole) == (version, {"a": ONE, "b": ONE, "c": ONE}, True)
+        assert (await store.changes(version)).boards == {}
+        two = Definition(epoch="2", choices={})
+        for board, definition in (("a", two), ("b", ONE), ("a", ONE), ("b", None), ("a", two)):
+            version = await store.keep(version or "", board, definition, None)
+        found = await store.changes(since.version)
+        assert (found.version, found.boards, found.is_whole) == (version, {"a": two, "b": None}, False)
+        assert (await store.load()).boards == {"a": two, "c": ONE}
+
+
+@pytest.mark.parametrize("lost", ["some", "all", "newest", "unknown"])
+async def test_after_a_gap_all_definitions_are_read(any_store: str, lost: str) -> None:
+    """Changes that are not listed any more, or that a server without the list has made, and an unknown version."""
+    async with definitions(any_store) as (store, client):
+        changes = store.key.replace("definitions", "changes")
+        version = await store.keep("", "a", ONE, None)
+        since = "12345" if lost == "unknown" else version
+        for board in ("b", "c", "d"):
+            version = await store.keep(version or "", board, ONE, None)
+        if lost in ("some", "all"):
+            await client.ltrim(changes, 0, 1 if lost == "some" else -9)
+        if lost == "newest":
+            await client.hincrby(store.key, ":version")
+        found = await store.changes(since)
+        assert found.is_whole
+        assert found.boards.keys() == {"a", "b", "c", "d"}
+
+
+async def test_the_list_of_changes_is_bounded(any_store: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many changes there were."""
+    monkeypatch.setattr("live.store.registry.definitions._MAX_CHANGES", 5)
+    async with definitions(any_store) as (store, client):
+        versions = [await store.keep("", "a", ONE, None)]
+        for _ in range(20):
+            versions.append(await store.keep(versions[-1] or "", "a", ONE, None))
+        assert await client.llen(store.key.replace("definitions", "changes")) == 5
+        assert not (await store.changes(versions[-6])).is_whole
+        assert (await store.changes(versions[-7])).is_whole
+
+
+async def test_a_cache_follows_every_change(any_store: str) -> None:
+    """It holds what a full read finds, after any number of changes, and after a gap."""
+    async with definitions(any_store) as (store, client):
+        cache = DefinitionCache(store)
+        for number in range(40):
+            held = await cache.load()
+            board = f"b{number * 7 % 5}"
+            assert await store.keep(held.version, board, None if board in held.boards else ONE, None)
+            if number % 10 == 9:
+                await client.delete(store.key.replace("definitions", "changes"))
+            if number % 3 == 0:
+                assert dict((await cache.load()).boards) == dict((await store.load()).boards)
