@@ -17,7 +17,7 @@ from bench.table import Report, Row, Scale, median_ratio, medians, of_round, qua
 from live.domain.board_file import BoardChoice, make_board
 from live.domain.event import make_entry
 from live.settings import load_settings
-from live.store.board.rotation import rotate_forever
+from live.store.board.rotation import Rotation
 from live.store.board.rotator import BoardRotator
 from live.store.board.state import SCRIPTS, BoardState
 from live.store.board.writer import BoardWriter
@@ -125,7 +125,9 @@ async def _fill(writer: BoardWriter, members: int, report: Report) -> None:
 
 
 async def _drain(rotator: TimedRotator, interval: float) -> None:
-    rotating = asyncio.create_task(rotate_forever([rotator], interval))
+    rotation = Rotation(interval)
+    rotation.add(rotator)
+    rotating = asyncio.create_task(rotation.run())
     drained = asyncio.create_task(rotator.drained.wait())
     try:
         async with asyncio.timeout(_DEADLINE):

@@ -5,7 +5,6 @@ readers need no lock.
 """
 
 import asyncio
-import time
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from typing import Final
@@ -15,30 +14,28 @@ import structlog
 
 from live.boards.admin import BoardAdmin
 from live.boards.definition import DefinitionError, read_board
+from live.boards.work import BoardWork
 from live.domain.board import Board, Boards
 from live.errors import EpochLostError, ProblemError, SetupError, StoreUnavailableError
 from live.fanout.hub import Hub
 from live.ingest.committer import Committer
 from live.metrics import forget_board
 from live.settings import Settings
-from live.store.board.baseline import keep_baselines
 from live.store.board.beginnings import update
 from live.store.board.ledger import Ledger
-from live.store.board.rotation import rotate_forever
 from live.store.connection.client import Store
 from live.store.registry.definitions import Definition
 
 log = structlog.get_logger()
 
 _PAUSE: Final = 1.0  # seconds between two checks of the store
-_LONGEST_WAIT: Final = 60.0  # seconds between two checks whether a board is used, because `idle_ttl` can change
+_AT_ONCE: Final = 256  # boards that are opened at the same time
 
 
 class BoardRegistry:
     """The boards that run in this process. It calls `tell` with the boards and their committers after every change."""
 
     def __init__(self, client: Store, settings: Settings, in_file: Boards, hub: Hub, board_admin: BoardAdmin) -> None:
-        self.boards = in_file
         self.ledgers: Mapping[str, Ledger] = {}
         self.committers: dict[str, Committer] = {}
         self.tell: Callable[[Boards, dict[str, Committer]], None] = lambda _boards, _committers: None
@@ -48,25 +45,23 @@ class BoardRegistry:
         self._hub = hub
         self._board_admin = board_admin
         self._made: dict[str, Definition] = {}
+        self._skipped: dict[str, Definition] = {}  # defined boards that can't run: the next change tries them again
+        self._unions: set[str] = set()  # the unions of the store
         self._version: str | None = None  # None: never read
         self._looking = asyncio.Lock()
-        self._group: asyncio.TaskGroup | None = None
-        self._rotating: dict[str, asyncio.Task[None]] = {}
-        self._idle_until: dict[str, float] = {}  # the earliest time at which an unused board can expire, by our clock
+        self._work = BoardWork(client, settings, hub, board_admin)
+        self.boards = Boards(())
         self._replace((), [Ledger(client, board, settings) for board in in_file.by_id.values()])
 
     async def run(self) -> None:
         """Run every board and follow the definitions, until cancelled."""
         is_away = False
         async with asyncio.TaskGroup() as tasks:
-            self._group = tasks
-            for board in self.ledgers:
-                self._start(board)
-            tasks.create_task(keep_baselines(lambda: [ledger.baseline for ledger in self.ledgers.values()]))
+            tasks.create_task(self._work.run())
             while True:
                 try:
                     await self.look()
-                    await self._expire()
+                    await self._work.expire()
                 except (StoreUnavailableError, EpochLostError) as error:
                     if not is_away:
                         log.warning("can't read the definitions of boards", reason=str(error))
@@ -85,30 +80,24 @@ class BoardRegistry:
             definitions = self._board_admin.definitions
             if not has_changed and self._version is not None and await definitions.version() == self._version:
                 return
-            found = await definitions.load()
+            changes = await definitions.changes(self._version)
             if self._is_lost():  # nobody deleted the missing boards: they stay and refuse requests
                 return
-            made = dict(found.boards)
-            for name in made.keys() & self._in_file.by_id.keys():
-                log.warning("ignoring a run-time board: the boards file defines its id", board=name)
-                del made[name]
-            await self._take_over(made)
+            found: dict[str, Definition | None] = dict(self._skipped)
+            if changes.is_whole:
+                found = dict.fromkeys(self._made | self._skipped)
+            await self._take_over(found | dict(changes.boards))
             if self._is_lost():
                 return
-            self._version = found.version
+            self._version = changes.version
 
-    async def _expire(self) -> None:
-        """Record that boards with viewers are in use, and delete unused ones."""
-        for name, definition in list(self._made.items()):
-            ledger = self.ledgers[name]
-            if ledger.state.board.idle_ttl is None or ledger.state.born != definition.epoch:
-                continue
-            if self._hub.channels[name].viewers:
-                with suppress(EpochLostError):
-                    await ledger.state.use()
-            elif time.monotonic() >= self._idle_until.get(name, 0):
-                wait = await self._board_admin.expire(name, definition.epoch, ledger.state.board.idle_ttl)
-                self._idle_until[name] = time.monotonic() + min(_LONGEST_WAIT, wait or 0)
+    async def leave(self) -> None:
+        """Let the other processes know that this one ends.
+
+        Raises:
+            StoreUnavailableError: the store is unavailable; the others notice after a few seconds.
+        """
+        await self._work.leave()
 
     async def explain(self, board: str, error: EpochLostError) -> Exception:
         """The error to report if the store does not have a board: it may have been deleted a moment ago."""
@@ -120,42 +109,67 @@ class BoardRegistry:
                 ledger.state.lose(error)
         return error if board in self.boards.by_id else ProblemError("board_not_found", f"board {board} was deleted")
 
-    async def _take_over(self, found: Mapping[str, Definition]) -> None:
-        """Run the boards that are defined now and those of the file, and stop all others."""
-        wanted = {board: made for board, made in found.items() if made.state == "live"}
-        gone = [board for board, made in self._made.items() if board not in wanted]
-        made: dict[str, Definition] = {}
+    async def _take_over(self, found: Mapping[str, Definition | None]) -> None:
+        """Run boards as they are defined now. Stop those without a live definition (None: without any)."""
+        gone = [name for name, definition in found.items() if name in self._made and not _is_live(definition)]
+        wanted: dict[str, Definition] = {}
+        for name, definition in found.items():
+            if definition is None or not _is_live(definition) or self._made.get(name) == definition:
+                continue
+            if name in self._in_file.by_id:
+                log.warning("ignoring a run-time board: the boards file defines its id", board=name)
+            else:
+                wanted[name] = definition
         fresh: list[Ledger] = []
         changed: list[Board] = []
-        for name, definition in wanted.items():
-            held = self._made.get(name)
-            if held == definition:
-                continue
-            try:
-                board = msgspec.structs.replace(read_board(name, definition.choices), owner=definition.owner)
-                ledger = Ledger(self._client, board, self._settings, born=definition.epoch)
-                await ledger.state.open()
-                # The process that changed it may have died before this step.
-                if board.frozen or definition.revision > 1:
-                    await update(
-                        self._client, ledger.state.keys, definition.epoch, definition.revision, frozen=board.frozen
-                    )
-            except (DefinitionError, SetupError, EpochLostError) as error:
-                if isinstance(error, EpochLostError):
-                    await self._explain_missing(ledger, definition, error)
-                log.warning("can't run a board that is defined", board=name, reason=str(error))
-                continue
-            if held is None or held.epoch != definition.epoch:
+        opened = await self._opened(wanted)
+        for name, ledger in opened.items():
+            held, self._made[name] = self._made.get(name), wanted[name]
+            if held is None or held.epoch != wanted[name].epoch:
                 fresh.append(ledger)
             else:
-                changed.append(board)
-            made[name] = definition
-        self._made |= made
+                changed.append(ledger.state.board)
+        self._skipped = {name: definition for name, definition in wanted.items() if name not in opened}
         for name in gone:
             del self._made[name]
-            self._idle_until.pop(name, None)
         if gone or fresh or changed:
             self._replace(gone, fresh, changed)
+
+    async def _opened(self, wanted: Mapping[str, Definition]) -> dict[str, Ledger]:
+        """The ledgers of defined boards, some opened at a time. A board that can't run is left out.
+
+        Raises:
+            StoreUnavailableError: the store is unavailable.
+        """
+        opened: dict[str, Ledger] = {}
+        items = list(wanted.items())
+        for first in range(0, len(items), _AT_ONCE):
+            piece = items[first : first + _AT_ONCE]
+            ledgers = await asyncio.gather(*(self._open(*item) for item in piece), return_exceptions=True)
+            for (name, _), ledger in zip(piece, ledgers, strict=True):
+                if isinstance(ledger, BaseException):
+                    raise ledger
+                if ledger is not None:
+                    opened[name] = ledger
+        return opened
+
+    async def _open(self, name: str, definition: Definition) -> Ledger | None:
+        """The ledger of a defined board, or None if the board can't run."""
+        try:
+            board = msgspec.structs.replace(read_board(name, definition.choices), owner=definition.owner)
+            ledger = Ledger(self._client, board, self._settings, born=definition.epoch)
+            await ledger.state.open()
+            # The process that changed it may have died before this step.
+            if board.frozen or definition.revision > 1:
+                await update(
+                    self._client, ledger.state.keys, definition.epoch, definition.revision, frozen=board.frozen
+                )
+        except (DefinitionError, SetupError, EpochLostError) as error:
+            if isinstance(error, EpochLostError):
+                await self._explain_missing(ledger, definition, error)
+            log.warning("can't run a board that is defined", board=name, reason=str(error))
+            return None
+        return ledger
 
     def _is_lost(self) -> bool:
         """Whether the store lost data."""
@@ -166,60 +180,58 @@ class BoardRegistry:
         name, idle_ttl = ledger.state.board.id, ledger.state.board.idle_ttl
         if idle_ttl is not None and await ledger.state.has_left():
             await self._board_admin.expire(name, definition.epoch, idle_ttl)
-        elif (await self._board_admin.definitions.load()).boards.get(name) == definition:
+        elif await self._board_admin.defined(name) == definition:
             ledger.state.lose(error)
 
-    def _severed(self, boards: Mapping[str, Board]) -> set[tuple[str, str]]:
+    def _severed(self) -> set[tuple[str, str]]:
         """Pairs of a union and a part that was deleted.
 
         A later board with the id of the part does not count for the union.
         """
         return {
             (name, part)
-            for name, definition in self._made.items()
-            for part, epoch in definition.parts.items()
-            if part not in boards or epoch != (self._made[part].epoch if part in self._made else "")
+            for name in self._unions
+            for part, epoch in self._made[name].parts.items()
+            if (part not in self._made and part not in self._in_file.by_id)
+            or epoch != (self._made[part].epoch if part in self._made else "")
         }
 
     def _replace(self, gone: Iterable[str], fresh: Iterable[Ledger], changed: Iterable[Board] = ()) -> None:
         """Replace the running boards in one step."""
         ledgers, committers = dict(self.ledgers), dict(self.committers)
-        boards = dict(self.boards.by_id)
+        boards = [*(ledger.state.board for ledger in fresh), *changed]
         for name in gone:
-            del ledgers[name], boards[name]
-            self._stop(name, committers.pop(name))
+            self._work.stop(ledgers.pop(name))
+            del committers[name]
             self._hub.remove(name)
+            self._unions.discard(name)
             forget_board(name)
         for board in changed:
-            boards[board.id] = ledgers[board.id].state.board = board
-            ledgers[board.id].state.sooner.set()  # wakes the rotation, because fewer periods may be kept now
+            ledgers[board.id].state.board = board
+            self._work.refresh(ledgers[board.id])
             self._hub.add(ledgers[board.id].reader)
         started = []
         for ledger in fresh:
             name = ledger.state.board.id
-            if name in committers:
-                self._stop(name, committers[name])
-            boards[name], ledgers[name] = ledger.state.board, ledger
+            if name in ledgers:
+                self._work.stop(ledgers[name])
+            ledgers[name] = ledger
             committers[name] = Committer(
                 ledger.writer, ledger.rotator, self._settings, self.look if ledger.state.born else None
             )
             self._hub.add(ledger.reader)
-            started.append(name)
-        self.boards = Boards(boards.values(), self._severed(boards))
+            started.append(ledger)
+        for board in boards:
+            if board.id in self._made and self._made[board.id].parts:
+                self._unions.add(board.id)
+            else:
+                self._unions.discard(board.id)
+        self.boards = self.boards.changed(boards, gone, self._severed())
         self.ledgers, self.committers = ledgers, committers
-        for name in started:
-            self._start(name)
+        for ledger in started:
+            self._work.start(ledger, committers[ledger.state.board.id])
         self.tell(self.boards, self.committers)
 
-    def _start(self, board: str) -> None:
-        """Start the committer and the rotation of a board, once the registry runs."""
-        if self._group is not None:
-            self._group.create_task(self.committers[board].run())
-            rotation = rotate_forever([self.ledgers[board].rotator], self._settings.rotation_interval)
-            self._rotating[board] = self._group.create_task(rotation)
 
-    def _stop(self, board: str, committer: Committer) -> None:
-        """Stop the committer and the rotation of a board. Events that are not committed yet are refused."""
-        committer.retire()
-        if board in self._rotating:
-            self._rotating.pop(board).cancel()
+def _is_live(definition: Definition | None) -> bool:
+    return definition is not None and definition.state == "live"

@@ -73,6 +73,7 @@ def make_app(settings: Settings, all_boards: Boards) -> ASGIApp:
                 await work
             with suppress(StoreUnavailableError):
                 await parts.presence.leave()
+                await parts.registry.leave()
             await parts.rate_limiter.close()
             await parts.client.aclose()
 

@@ -3,11 +3,12 @@
 The store keeps one baseline for each board, so every viewer sees the same movement.
 """
 
-import asyncio
+import math
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from functools import partial
 from typing import Final
-from weakref import WeakKeyDictionary
 
 import msgspec
 import structlog
@@ -17,14 +18,16 @@ from live.errors import EpochLostError, StoreUnavailableError
 from live.store.board.read_requests import BaselineRequest, view_of
 from live.store.board.shared_reads import SharedReads
 from live.store.board.state import MOST_REPLANS, BoardState
+from live.store.timetable import Timetable
 
 log = structlog.get_logger()
 
 RECORDS: Final = 1000  # of a baseline
 
-_PAUSE: Final = 1.0  # seconds between two looks at all boards
 _RETRY: Final = 5.0
-_LONGEST_WAIT: Final = 60.0  # seconds; a new period needs a new baseline, and the store's clock can be set
+_MINUTE: Final = 60.0
+_LONGEST_WAIT: Final = 60.0  # seconds after which a process that shows a baseline asks for a newer one
+_EMPTY_WAIT: Final = 3600.0  # seconds between two looks at a board without records and events
 
 _decode: Final = msgspec.msgpack.Decoder(list[str]).decode
 
@@ -51,6 +54,9 @@ class BoardBaseline:
     def __init__(self, state: BoardState) -> None:
         self.state = state
         self.time: int | None = None  # when the newest baseline was kept, as this process knows it; in milliseconds
+        self.is_empty = True  # whether it has no records
+        self.due = -math.inf  # when the next one is due, in seconds of the monotonic clock
+        self.looked_at = -math.inf  # when this process last asked, by the same clock
 
     async def keep(self) -> float:
         """Keep a new baseline if one is due. Returns the seconds until the next one is due.
@@ -72,8 +78,11 @@ class BoardBaseline:
                 ),
             )
             if reply[0] == b"ok":
-                self.time = int(reply[1])
-                return int(reply[2]) / 1000
+                self.time, self.is_empty = int(reply[1]), not reply[3]
+                self.looked_at = time.monotonic()
+                wait = int(reply[2]) / 1000
+                self.due = self.looked_at + wait
+                return wait
             state.hear(*reply[1:])
         raise state.moved_too_often()
 
@@ -119,22 +128,58 @@ class Baselines:
             StoreUnavailableError: the store is unavailable.
             EpochLostError: the store lost the board.
         """
+        if time.monotonic() >= board.looked_at + _LONGEST_WAIT:  # another process may have kept one
+            board.looked_at = time.monotonic()  # first, so that other requests need not
+            with suppress(StoreUnavailableError, EpochLostError):  # the read reports it
+                await board.keep()
         return await self._reads.of(board, board.time, board.read)
 
 
-async def keep_baselines(boards: Callable[[], Iterable[BoardBaseline]]) -> None:
-    """Keep the baselines of all boards, one after the other, until canceled.
+class BaselineKeeper:
+    """Keeps the baselines of all boards of a process, one after the other.
 
-    `boards` returns the boards that run now. If the store is unavailable, a board is tried again a few seconds later.
+    A board without records is looked at again when an event arrives in this process.
     """
-    due: WeakKeyDictionary[BoardBaseline, float] = WeakKeyDictionary()
-    while True:
-        for board in boards():
-            if time.monotonic() >= due.get(board, 0):
-                try:
-                    wait = await board.keep()
-                except (StoreUnavailableError, EpochLostError) as error:
-                    log.debug("no baseline is kept", board=board.state.board.id, reason=str(error))
-                    wait = _RETRY
-                due[board] = time.monotonic() + min(wait, _LONGEST_WAIT)
-        await asyncio.sleep(_PAUSE)
+
+    def __init__(self) -> None:
+        self._boards: set[BoardBaseline] = set()
+        self._timetable: Timetable[BoardBaseline] = Timetable()
+
+    def add(self, board: BoardBaseline) -> None:
+        """Keep the baselines of a board from now on."""
+        self._boards.add(board)
+        board.state.on_added = partial(self._expect, board)
+        self._timetable.set(board, time.monotonic())
+
+    def remove(self, board: BoardBaseline) -> None:
+        """Stop keeping the baselines of a board, if it is there."""
+        self._boards.discard(board)
+        self._timetable.remove(board)
+
+    def look_again(self) -> None:
+        """Look at all boards, because a clock was set, or because another process can't any more."""
+        for board in self._boards:
+            self._timetable.bring_forward(board, time.monotonic())
+
+    async def run(self) -> None:
+        """Keep baselines until cancelled. If the store is unavailable, a board is tried again a few seconds later."""
+        while True:
+            board = self._timetable.take()
+            if board is None:
+                await self._timetable.wait()
+                continue
+            try:
+                wait = await board.keep()
+                if board.is_empty:
+                    wait = _EMPTY_WAIT
+            except (StoreUnavailableError, EpochLostError) as error:
+                log.debug("no baseline is kept", board=board.state.board.id, reason=str(error))
+                wait = _RETRY
+            if board in self._boards:
+                self._timetable.set(board, time.monotonic() + wait)
+
+    def _expect(self, board: BoardBaseline, moved: bool) -> None:  # noqa: FBT001 - a callback
+        """Look at a board at the next full minute, if it had no records, or if a period may have begun."""
+        if board.is_empty or moved:
+            late = max(0, time.monotonic() - board.due)
+            self._timetable.bring_forward(board, board.due + math.ceil(late / _MINUTE) * _MINUTE)

@@ -1,14 +1,18 @@
-"""The rotation task: subtracts slots that have left the window, one bounded step at a time, in every process.
+"""Rotation: subtracts slots that have left the window, one bounded step at a time, for all boards of a process.
 
-Each step returns when the next slot is due, and the task sleeps until then. An event that is old, or that moves the
-board's clock, may make something due sooner: it wakes the task in the process that added the event. Each process also
-checks again after `rotation_interval`, because that process may have stopped, or the store's clock may have been set.
+Each step returns when the next slot is due, and the board sleeps until then. An event that is old, or that moves the
+board's clock, may make something due sooner: it wakes the board in the process that added the event.
+
+Of several processes, one owns a board. The others look at it a little after it is due, in case that process does not.
+So ownership only saves work: any number of processes may rotate a board at once. When a process ends, or the clock of
+the store is set, `look_again` makes the others look at all boards that they own.
 """
 
 import asyncio
+import math
 import time
-from collections.abc import Iterable
-from contextlib import suppress
+from collections.abc import Callable
+from functools import partial
 from typing import Final
 
 import structlog
@@ -16,11 +20,15 @@ import structlog
 from live.errors import EpochLostError, StoreUnavailableError
 from live.metrics import ROTATION_FAILURES, ROTATION_LAG, ROTATION_SECONDS
 from live.store.board.rotator import BoardRotator
+from live.store.timetable import Timetable
 
 log = structlog.get_logger()
 
 _CATCH_UP_BUDGET: Final = 1.0
 _PAUSE: Final = 1.0  # seconds between two checks of a board that keeps changing, and after a failure
+_LONGEST_PAUSE: Final = 3600.0  # seconds between two checks of a board to which nothing happened
+FALLBACK: Final = 2.0  # seconds after which a process looks at a board of another process that was due
+_AT_ONCE: Final = 64  # steps in flight, so that a thousand due boards do not block the store
 
 
 async def step(rotator: BoardRotator) -> float | None:
@@ -41,38 +49,111 @@ async def catch_up(rotator: BoardRotator) -> None:
         pass
 
 
-async def rotate_forever(rotators: Iterable[BoardRotator], interval: float) -> None:
-    """Rotate every board whenever one of its slots is due, until cancelled; look at least every `interval` seconds."""
-    async with asyncio.TaskGroup() as tasks:
-        for rotator in rotators:
-            tasks.create_task(_rotate_board(rotator, interval))
+class _Turn:
+    """What a process knows about the rotation of one board. Times are in seconds of the monotonic clock.
+
+    Attributes:
+        rotator: rotates the board.
+        due: when there was, or will be, something to do; the start, until a step says otherwise.
+        looked_at: when the last step ended.
+        is_busy: whether something happened to the board here since a step found nothing to do.
+        lag: the metric.
+    """
+
+    __slots__ = ("due", "is_busy", "lag", "looked_at", "rotator")
+
+    def __init__(self, rotator: BoardRotator) -> None:
+        self.rotator = rotator
+        self.due = time.monotonic()
+        self.looked_at = -math.inf
+        self.is_busy = False
+        self.lag = ROTATION_LAG.labels(rotator.state.board.id)
 
 
-async def _rotate_board(rotator: BoardRotator, interval: float) -> None:
-    lag = ROTATION_LAG.labels(rotator.state.board.id)
-    due = time.perf_counter()  # when there was, or will be, something to do; now, until a step says otherwise
-    while True:
-        started = time.perf_counter()
-        rotator.state.sooner.clear()
+class Rotation:
+    """The rotation of all boards of a process."""
+
+    def __init__(self, interval: float, owns: Callable[[str], bool] = lambda _: True) -> None:
+        """Rotate the boards that this process `owns` first.
+
+        A board to which something happened is looked at again after `interval` seconds at the latest.
+        """
+        self._interval = interval
+        self._owns = owns
+        self._turns: dict[BoardRotator, _Turn] = {}
+        self._timetable: Timetable[_Turn] = Timetable()
+        self._steps = asyncio.Semaphore(_AT_ONCE)
+
+    def add(self, rotator: BoardRotator) -> None:
+        """Rotate a board from now on."""
+        turn = self._turns[rotator] = _Turn(rotator)
+        rotator.state.on_sooner = partial(self._expect, turn)
+        self._timetable.set(turn, turn.due)
+
+    def remove(self, rotator: BoardRotator) -> None:
+        """Stop rotating a board, if it is there. A step in flight ends by itself."""
+        turn = self._turns.pop(rotator, None)
+        if turn is not None:
+            self._timetable.remove(turn)
+
+    def look_again(self) -> None:
+        """Look at all boards that this process owns, because what is known of them may be out of date."""
+        now = time.monotonic()
+        for turn in self._turns.values():
+            if turn in self._timetable:
+                self._timetable.bring_forward(turn, now)
+            else:
+                turn.is_busy = True  # a step is in flight
+
+    async def run(self) -> None:
+        """Rotate every board whenever one of its slots is due, until cancelled."""
+        async with asyncio.TaskGroup() as tasks:
+            while True:
+                await self._steps.acquire()
+                tasks.create_task(self._rotate(await self._next()))
+
+    async def _next(self) -> _Turn:
+        """The next board to look at, when it is due."""
+        while True:
+            turn = self._timetable.take()
+            if turn is None:
+                await self._timetable.wait()
+            elif turn.is_busy or self._owns(turn.rotator.state.board.id) or time.monotonic() >= turn.due + FALLBACK:
+                return turn
+            else:
+                self._timetable.set(turn, turn.due + FALLBACK)
+
+    def _expect(self, turn: _Turn) -> None:
+        """Something may be due sooner than a step said. The pause limits a busy board to one look a second."""
+        turn.is_busy = True
+        self._timetable.bring_forward(turn, max(time.monotonic(), turn.looked_at + _PAUSE))
+
+    async def _rotate(self, turn: _Turn) -> None:
+        """Do one step, and note when to do the next one."""
+        started = time.monotonic()
+        was_busy, turn.is_busy = turn.is_busy, False
         try:
-            wait = await step(rotator)
-            due = min(due, started) if wait is None else time.perf_counter() + wait
+            wait = await step(turn.rotator)
         except (StoreUnavailableError, EpochLostError) as error:
             ROTATION_FAILURES.inc()
-            log.debug("rotation waits", board=rotator.state.board.id, reason=str(error))
-            wait = _PAUSE
-        lag.set(max(0, time.perf_counter() - due))
-        if wait is None:
-            # Leave the store at least half of its time, so that writers are not delayed between two steps.
-            await asyncio.sleep(time.perf_counter() - started)
+            log.debug("rotation waits", board=turn.rotator.state.board.id, reason=str(error))
+            turn.is_busy, pause = True, _PAUSE
         else:
-            await _rest(rotator, min(wait, interval))
+            pause = self._pause(turn, started, wait, was_busy=was_busy)
+        finally:
+            self._steps.release()
+        turn.looked_at = time.monotonic()
+        if turn.rotator in self._turns:
+            turn.lag.set(max(0, turn.looked_at - turn.due))
+            self._timetable.set(turn, turn.looked_at + pause)
 
-
-async def _rest(rotator: BoardRotator, seconds: float) -> None:
-    """Sleep, but wake for what may be due sooner. The pause limits a busy board to one check a second."""
-    pause = min(seconds, _PAUSE)
-    await asyncio.sleep(pause)
-    with suppress(TimeoutError):
-        async with asyncio.timeout(seconds - pause):
-            await rotator.state.sooner.wait()
+    def _pause(self, turn: _Turn, started: float, wait: float | None, *, was_busy: bool) -> float:
+        """Seconds until the next step; `wait` is as returned by the last one."""
+        now = time.monotonic()
+        if wait is None:
+            turn.due, turn.is_busy = min(turn.due, started), True
+            return now - started  # leaves the store half of its time, so that writers are not delayed
+        turn.due = now + wait
+        if turn.is_busy:  # something happened during the step
+            return min(wait, _PAUSE)
+        return min(wait, self._interval if was_busy else _LONGEST_PAUSE)

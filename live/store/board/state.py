@@ -1,10 +1,9 @@
 """The state of one board as one process knows it: its epoch, its clock, and the calls to its scripts."""
 
-import asyncio
 import math
 import secrets
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final, TypeVar
 
 import msgspec
@@ -83,7 +82,10 @@ class BoardState:
         self.keys = Keys(settings.key_prefix, board.id)
         self.epoch: str | None = None
         self.clock = Clock(None, 0)
-        self.sooner = asyncio.Event()  # something may be due sooner than the rotation expects
+        # Called when something may be due sooner than rotation expects.
+        self.on_sooner: Callable[[], None] = _nothing
+        # Called after a batch, with whether it moved the board's clock.
+        self.on_added: Callable[[bool], None] = _nothing
         self.secret = b""  # the key of the digests of voters
         self.span = 0  # seconds that a bucket of identities covers
         self.bucket = 0  # the start of the newest bucket, as last read from the store
@@ -254,6 +256,10 @@ class BoardState:
         except StoreUnavailableError:
             self._noted = before
             raise
+
+
+def _nothing(*_: object) -> None:
+    """Nobody has to be told."""
 
 
 def _check_shape(board: Board, held: str, secret: bytes) -> None:

@@ -64,7 +64,8 @@ class BoardWriter:
             offset, refused, widest = await self._apply(entries)
             moved = (state.clock.newest, state.clock.latest) != stood
             if moved or isinstance(state.board.window, Sliding):  # a new event may leave before all others
-                state.sooner.set()
+                state.on_sooner()
+            state.on_added(moved)
             return Added(offset, refused, moved, widest)
 
     async def _apply(self, entries: Sequence[Entry]) -> tuple[int | None, dict[int, str], int]:

@@ -7,7 +7,8 @@
 -- KEYS[4] baseline — hash: epoch, suffix, time (ms) and count of the baseline, and its records, as packed by `cmsgpack`:
 --         {member, score, ...}
 -- Request: BaselineRequest
--- Returns {'ok', time, wait} — the time of the baseline, and the time until the next one is due, both in milliseconds
+-- Returns {'ok', time, wait, count} — the time of the baseline, the time until the next one is due, both in
+--         milliseconds, and the number of its records
 --         {'epoch', epoch} — the board has another epoch; '' for none
 --         {'replan', newest, now, latest} — the caller is wrong about the board's clock
 local request = cmsgpack.unpack(ARGV[1])
@@ -23,15 +24,17 @@ if state[1] ~= request.epoch then return {'epoch', state[1] or ''} end
 if not fits(request.clock, newest, nil) then return replan(newest, tonumber(state[3])) end
 
 local function wait_of(count)
-  local span = count > 0 and HOUR or MINUTE
-  return span - now % span
+  local span, plan = count > 0 and HOUR or MINUTE, request.clock
+  local wait = span - now % span
+  if request.suffix ~= '' and plan.till then wait = math.min(wait, plan.till - now) end  -- a new period begins then
+  return digits(wait)
 end
 
 local held = redis.call('HMGET', baseline, 'epoch', 'suffix', 'time', 'count')
 local taken, kept = tonumber(held[3]), tonumber(held[4] or 0)
 if held[1] == request.epoch and held[2] == request.suffix then
   local span = kept > 0 and HOUR or MINUTE
-  if math.floor(taken / span) == math.floor(now / span) then return {'ok', digits(taken), digits(wait_of(kept))} end
+  if math.floor(taken / span) == math.floor(now / span) then return {'ok', digits(taken), wait_of(kept), kept} end
 end
 
 local rows = rows_at(0, request.limit, redis.call('ZCARD', ranking))
@@ -41,4 +44,4 @@ end
 local count = #rows / 2
 redis.call('HSET', baseline, 'epoch', request.epoch, 'suffix', request.suffix, 'time', digits(now), 'count', count,
   'records', cmsgpack.pack(rows))
-return {'ok', digits(now), digits(wait_of(count))}
+return {'ok', digits(now), wait_of(count), count}

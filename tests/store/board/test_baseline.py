@@ -11,7 +11,7 @@ from live.boards.definition import read_board
 from live.domain.board import Board
 from live.domain.event import make_entry
 from live.errors import EpochLostError, StoreUnavailableError
-from live.store.board.baseline import Baseline, Baselines, BoardBaseline, keep_baselines
+from live.store.board.baseline import Baseline, BaselineKeeper, Baselines, BoardBaseline
 from live.store.board.beginnings import renew
 from live.store.board.ledger import Ledger
 from live.store.board.state import SCRIPTS
@@ -196,12 +196,13 @@ async def test_baselines_go_on_after_the_store_comes_back(
     own_store: StoreProcess, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """And a full memory stops nothing else."""
-    monkeypatch.setattr("live.store.board.baseline._PAUSE", 0.01)
     monkeypatch.setattr("live.store.board.baseline._RETRY", 0.01)
     async with open_ledger(own_store.url, rolling_board()) as ledger:
         await ledger.writer.add([make_entry("a", 1)])
         await ledger.state.call("CONFIG", "SET", "maxmemory", "1")
-        keeping = asyncio.create_task(keep_baselines(lambda: [ledger.baseline]))
+        keeper = BaselineKeeper()
+        keeper.add(ledger.baseline)
+        keeping = asyncio.create_task(keeper.run())
         with pytest.raises(StoreUnavailableError):
             await BoardBaseline(ledger.state).keep()
         await ledger.rotator.rotate()

@@ -1,8 +1,9 @@
 """The rotation task: every board's due slots leave by themselves, whatever happens to the store."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any
 
 import pytest
@@ -13,12 +14,14 @@ from live.domain.window import Sliding
 from live.metrics import REGISTRY
 from live.settings import Duration, Settings
 from live.store.board.ledger import Ledger
-from live.store.board.rotation import catch_up, rotate_forever, step
+from live.store.board.rotation import FALLBACK, Rotation, catch_up, step
+from live.store.board.rotator import BoardRotator
 from live.store.board.state import SCRIPTS
 from live.store.connection.client import connect
 from tests.harness.boards import rolling_board
 from tests.harness.clock import set_clock, with_clock
 from tests.harness.invariants import drifted
+from tests.harness.mutation import must_be_caught
 from tests.harness.settings import fresh_settings
 from tests.harness.store import StoreProcess
 from tests.harness.tasks import stop
@@ -35,18 +38,25 @@ async def ledgers(store: str, *boards: Board, **changes: object) -> AsyncIterato
     """Ledgers on boards of the same process."""
     settings: Settings = fresh_settings(store, **changes)
     client = connect(store, settings)
-    yield [Ledger(client, board, settings) for board in boards]
-    await client.aclose()
+    try:
+        yield [Ledger(client, board, settings) for board in boards]
+    finally:
+        await client.aclose()
 
 
 @asynccontextmanager
-async def rotating(*boards: Ledger, interval: float = 0.05) -> AsyncIterator[None]:
+async def rotating(
+    *boards: Ledger, interval: float = 0.05, owns: Callable[[str], bool] = lambda _: True
+) -> AsyncIterator[None]:
     """Rotate while in the context."""
-    rotation = asyncio.create_task(rotate_forever([board.rotator for board in boards], interval))
+    rotation = Rotation(interval, owns)
+    for board in boards:
+        rotation.add(board.rotator)
+    task = asyncio.create_task(rotation.run())
     try:
         yield
     finally:
-        await stop(rotation)
+        await stop(task)
 
 
 def sample(name: str, **labels: str) -> float:
@@ -252,3 +262,88 @@ async def test_a_clock_that_is_set_ahead_is_noticed_with_the_next_event(any_stor
 
         await eventually(left)
     await client.aclose()
+
+
+async def leaves_without_its_owner(store: str, deadline: float) -> None:
+    """A slot leaves although the process that owns the board was killed, and the others have not missed it yet."""
+    async with ledgers(store, rolling_board("1s", "1s")) as (survivor,):
+        killed = Ledger(survivor.state.client, survivor.state.board, survivor.state.settings)
+        async with rotating(survivor, interval=600, owns=lambda _: False):
+            await killed.writer.add([make_entry("a", 1, None)])
+            assert not await is_empty(killed)
+            await eventually(lambda: is_empty(killed), deadline)
+        assert await drifted(survivor.state.client, survivor.state.keys) == []
+
+
+async def test_another_process_takes_over_from_an_owner_that_was_killed(any_store: str) -> None:
+    """A few seconds after the slot is due."""
+    await leaves_without_its_owner(any_store, 2 + FALLBACK + 3)
+
+
+async def test_a_rotation_without_fallback_is_detected(valkey_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The mutant leaves a board to its owner, whatever happens."""
+    monkeypatch.setattr("live.store.board.rotation.FALLBACK", float("inf"))
+    with must_be_caught("no fallback"):
+        await leaves_without_its_owner(valkey_url, 2 + FALLBACK + 1)
+
+
+async def test_what_only_a_killed_process_knew_is_found(any_store: str) -> None:
+    """An event that is due soon was added by a process that ended before it left. The others look at all boards."""
+    board = Board(id="hot", title="hot", window=Sliding(HOUR))
+    async with ledgers(any_store, board) as (survivor,):
+        killed = Ledger(survivor.state.client, board, survivor.state.settings)
+        rotation = Rotation(600)
+        rotation.add(survivor.rotator)
+        before = sample("live_rotation_step_seconds_count")
+        task = asyncio.create_task(rotation.run())
+
+        async def looked_at() -> bool:
+            return sample("live_rotation_step_seconds_count") > before
+
+        await eventually(looked_at)
+        client: Any = killed.state.client
+        seconds, micros = await client.time()
+        due = seconds * 1000 + micros // 1000 + 500
+        await killed.writer.add([make_entry("old", 1, due - HOUR * 1000)])
+
+        async def is_due() -> bool:
+            seconds, micros = await client.time()
+            return bool(seconds * 1000 + micros // 1000 > due + 200)
+
+        await eventually(is_due)
+        assert not await is_empty(killed)
+        rotation.look_again()
+        await eventually(lambda: is_empty(killed))
+        await stop(task)
+
+
+async def test_processes_do_not_repeat_the_work_of_each_other(valkey_url: str) -> None:
+    """Of four processes with the same boards, each steps when its own are due, and looks once at the others."""
+    boards = [rolling_board(board=f"b{number}") for number in range(100)]
+
+    def steps() -> float:
+        return sample("live_rotation_step_seconds_count") - before
+
+    async def looked(times: int) -> None:
+        async def is_done() -> bool:
+            return steps() >= times * len(boards)
+
+        await eventually(is_done)
+
+    async with ledgers(valkey_url, *boards) as opened:
+        before = sample("live_rotation_step_seconds_count")
+        rotations = [Rotation(600, partial(_is_owner, number)) for number in range(4)]
+        for rotation in rotations:
+            for ledger in opened:
+                rotation.add(BoardRotator(ledger.state))
+        tasks = [asyncio.create_task(rotation.run()) for rotation in rotations]
+        await looked(1)
+        assert steps() == len(boards)
+        await looked(4)
+        await asyncio.sleep(1.5)
+        assert steps() == 4 * len(boards)
+        await stop(*tasks)
+
+
+def _is_owner(number: int, board: str) -> bool:
+    return int(board[1:]) % 4 == number

@@ -32,9 +32,10 @@ from live.store.connection.client import Store, connect
 from live.store.connection.line import Word
 from live.store.connection.scripts import Script, Text, text, texts
 from live.store.connection.sources import load
-from live.store.registry.definitions import DEFINE
+from live.store.registry.definitions import CHANGES, DEFINE
 from live.store.registry.leases import GCRA, LeaseStore
 from live.store.registry.presence import PRESENT, VIEWERS, Presence
+from live.store.registry.processes import BEAT, Processes
 from live.store.registry.producers import REGISTER, ProducerStore
 from live.store.registry.turn import HOLD, Turn
 from tests.harness.boards import rolling_board
@@ -45,8 +46,8 @@ from tests.store.connection.headers import Header, parse_header
 FOLDER = Path(live.store.__file__).parent / "lua"
 SOURCES = {path.stem: path.read_text(encoding="utf-8") for path in sorted(FOLDER.glob("*.lua"))}
 PARTS = {path.stem: path.read_text(encoding="utf-8") for path in sorted((FOLDER / "lib").glob("*.lua"))}
-BEGINNINGS = (UPDATE, EXPIRE, DELETE_KEYS, RENEW, DEFINE)
-OTHERS = (AUDIT, FIX_TOTALS, REGISTER, GCRA, PRESENT, VIEWERS, HOLD)
+BEGINNINGS = (UPDATE, EXPIRE, DELETE_KEYS, RENEW, DEFINE, CHANGES)
+OTHERS = (AUDIT, BEAT, FIX_TOTALS, REGISTER, GCRA, PRESENT, VIEWERS, HOLD)
 USED = {script.name: script for script in (*msgspec.structs.astuple(SCRIPTS), *BEGINNINGS, *OTHERS)}
 HOUR = 3_600_000
 BOARDS = [
@@ -174,10 +175,22 @@ def test_a_script_is_its_file_with_the_parts_that_it_includes() -> None:
 
 FLAGS = {
     "#!lua": {"add", "baseline", "create", "enter", "fix_totals", "gcra", "hold"},
-    "#!lua flags=no-writes": {"places", "read", "slots", "viewers"},
+    "#!lua flags=no-writes": {"changes", "places", "read", "slots", "viewers"},
     # They free memory, an operator needs them to free some, or they write no more than a field in place of another.
     "#!lua flags=allow-oom": {
-        *("audit", "define", "delete_keys", "expire", "expire_events", "hide", "open", "present", "register", "renew"),
+        *(
+            "audit",
+            "beat",
+            "define",
+            "delete_keys",
+            "expire",
+            "expire_events",
+            "hide",
+            "open",
+            "present",
+            "register",
+            "renew",
+        ),
         *("rotate", "rotate_period", "touch", "update", "withdraw"),
     },
 }
@@ -237,8 +250,10 @@ async def test_callers_send_what_the_headers_document(valkey_url: str, noted: li
         await watch(Presence(client, settings.key_prefix))
         await live_and_leave(client, settings)
         await Turn(client, SystemKeys(settings.key_prefix).demo).ask()
+        await Processes(client, settings.key_prefix).beat()
 
-    known = [{":producers"}, {"rate:shop"}, {":boards"}, {":demo"}, {"brief"}, *({board.id} for board in BOARDS)]
+    known = [{name} for name in (":producers", "rate:shop", ":boards", ":demo", ":processes", "brief")]
+    known += [{board.id} for board in BOARDS]
     for script, keys, request in noted:
         header = parse_header(script.source)
         assert type(request) is script.request

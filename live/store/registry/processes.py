@@ -1,0 +1,80 @@
+"""The live processes under one prefix of store keys, which share the work on boards.
+
+Each process says every two seconds that it is alive. From the list of the others it finds out by itself which boards it
+owns (rendezvous hashing), so the processes mostly agree, and a process that ends moves only its own boards. Ownership
+saves work. Nothing that has to be right depends on it.
+"""
+
+import hashlib
+import secrets
+import time
+from typing import Final
+
+import msgspec
+
+from live.store.board.keys import SystemKeys
+from live.store.connection.client import Store, store_errors
+from live.store.connection.scripts import Script
+
+
+class BeatRequest(msgspec.Struct):
+    """Record that a process is alive, for `ttl` ms."""
+
+    process: str
+    ttl: int
+
+
+BEAT: Final = Script("beat", BeatRequest)
+
+INTERVAL: Final = 2.0  # seconds from one beat to the next
+_TTL_MS: Final = 6_000
+_JUMP: Final = 2.0  # seconds between two clocks that have not been set
+
+
+class Processes:
+    """This process and the others."""
+
+    def __init__(self, client: Store, prefix: str) -> None:
+        self._client = client
+        self._key = SystemKeys(prefix).processes
+        self._own = secrets.token_hex(8)
+        self._all: frozenset[str] = frozenset({self._own})
+        self._shift: float | None = None  # the store's clock against the monotonic clock of this machine
+
+    async def beat(self) -> bool:
+        """Say that this process is alive, and learn which others are.
+
+        Returns:
+            Whether to look at all boards: a process has ended, with what only it knew, or a clock was set.
+
+        Raises:
+            StoreUnavailableError: the store is unavailable.
+        """
+        before = time.monotonic()
+        async with store_errors():
+            now, *processes = await BEAT(self._client, [self._key], BeatRequest(self._own, _TTL_MS))
+        took = time.monotonic() - before
+        known, self._all = self._all, frozenset(process.decode() for process in processes)
+        shift = int(now) / 1000 - before
+        was_set = self._shift is not None and abs(shift - self._shift) > _JUMP + took
+        self._shift = shift
+        return was_set or not known <= self._all
+
+    def owns(self, board: str) -> bool:
+        """Whether this process owns a board."""
+        if len(self._all) == 1:
+            return True
+        return self._own == max(self._all, key=lambda process: _weight(process, board))
+
+    async def leave(self) -> None:
+        """Say that this process ends.
+
+        Raises:
+            StoreUnavailableError: the store is unavailable; the others notice after a few seconds.
+        """
+        async with store_errors():
+            await self._client.call(self._key, "HDEL", self._key, self._own)
+
+
+def _weight(process: str, board: str) -> bytes:
+    return hashlib.blake2b(f"{process} {board}".encode(), digest_size=8).digest()

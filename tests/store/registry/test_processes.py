@@ -1,0 +1,60 @@
+"""The processes that share the work: each board has one owner, and what a process leaves is taken over."""
+
+import asyncio
+from collections import Counter
+
+import pytest
+
+from live.store.board.keys import SystemKeys
+from live.store.connection.client import connect
+from live.store.registry.processes import Processes
+from tests.harness.settings import fresh_settings
+from tests.harness.waiting import eventually
+
+BOARDS = [f"board-{number}" for number in range(400)]
+
+
+def owners(processes: list[Processes]) -> list[int]:
+    """The number of the process that owns each board."""
+    found = []
+    for board in BOARDS:
+        (owner,) = [number for number, process in enumerate(processes) if process.owns(board)]
+        found.append(owner)
+    return found
+
+
+async def test_each_board_has_one_owner(any_store: str) -> None:
+    """The boards are spread. When a process ends, only its boards move, and the others hear of it once."""
+    settings = fresh_settings(any_store)
+    client = connect(any_store, settings)
+    processes = [Processes(client, settings.key_prefix) for _ in range(4)]
+    assert all(process.owns(board) for process in processes for board in BOARDS), "alone before the first beat"
+    for _ in range(2):
+        assert not any(await asyncio.gather(*(process.beat() for process in processes)))
+    before = owners(processes)
+    assert min(Counter(before).values()) > len(BOARDS) / 8
+    await processes.pop().leave()
+    assert all(await asyncio.gather(*(process.beat() for process in processes)))
+    assert not any(await asyncio.gather(*(process.beat() for process in processes)))
+    after = owners(processes)
+    assert [new for old, new in zip(before, after, strict=True) if old != 3] == [old for old in before if old != 3]
+    await client.aclose()
+
+
+async def test_a_process_that_is_silent_has_ended(any_store: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its record is dropped by the next beat of another one, and the last record expires."""
+    monkeypatch.setattr("live.store.registry.processes._TTL_MS", 200)
+    settings = fresh_settings(any_store)
+    client = connect(any_store, settings)
+    silent, other = Processes(client, settings.key_prefix), Processes(client, settings.key_prefix)
+    await silent.beat()
+    await other.beat()
+    assert not all(other.owns(board) for board in BOARDS)
+    await eventually(other.beat)
+    assert all(other.owns(board) for board in BOARDS)
+
+    async def is_gone() -> bool:
+        return not await client.exists(SystemKeys(settings.key_prefix).processes)
+
+    await eventually(is_gone)
+    await client.aclose()
