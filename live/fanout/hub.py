@@ -1,6 +1,7 @@
 """The hub of one process: it hears which boards changed, and lets their channels update the viewers."""
 
 import asyncio
+import math
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -26,6 +27,7 @@ log = structlog.get_logger()
 
 _CHECK_INTERVAL: Final = 0.5  # seconds
 _BOARDS_A_CALL: Final = 64
+_LINGER: Final = 30.0  # seconds for which a process receives the notices of a board after the last viewer left
 _KEEP_ALIVE_INTERVAL: Final = 1.0  # seconds between two checks for viewers that received nothing for a while
 
 
@@ -39,6 +41,8 @@ class Hub:
         self._settings = settings
         self._presence = presence
         self._notices = Channels({})
+        # The boards whose notices this process receives, each with since when it has no viewer (infinite: it has some).
+        self._heard: dict[str, float] = {}
         self._schedule: Schedule[Channel] = Schedule(self._tick)
         self._addresses: Counter[str] = Counter()
         self._draining = False
@@ -55,19 +59,17 @@ class Hub:
             self.channels[board].renew(reader)
             return
         self.channels[board] = Channel(reader, self._settings, self._schedule)
-        self._notices.add(reader.state.keys.channel, board)
 
     def remove(self, board: str) -> None:
         """Remove a deleted board and disconnect its viewers."""
-        channel = self.channels.pop(board)
-        self._notices.remove(channel.reader.state.keys.channel)
-        channel.end(BOARD_GONE)
+        self._stop_hearing(board)
+        self.channels.pop(board).end(BOARD_GONE)
 
     def drain(self) -> None:
         """Disconnect all viewers and accept no more, because the process stops."""
         if not self._draining:
             self._draining = True
-            for channel in self.channels.values():
+            for channel in self._watched():
                 channel.end(LEAVING)
 
     # Viewers
@@ -81,7 +83,7 @@ class Hub:
         """
         channel = self.admit(board, asked, address)
         reader = PullViewer(channel, *channel.place_of(asked))
-        self._enter(reader, address)
+        self._enter(reader, channel, address)
         try:
             yield reader
         finally:
@@ -93,7 +95,7 @@ class Hub:
         Call `leave` when it is gone.
         """
         viewer = PushViewer(channel, *channel.place_of(asked), sink)
-        self._enter(viewer, address)
+        self._enter(viewer, channel, address)
         return viewer
 
     def leave(self, viewer: Viewer, address: str) -> None:
@@ -127,10 +129,31 @@ class Hub:
         channel.require_room(asked)
         return channel
 
-    def _enter(self, viewer: Viewer, address: str) -> None:
+    def _enter(self, viewer: Viewer, channel: Channel, address: str) -> None:
         self.viewers += 1
         self._addresses[address] += 1
-        viewer.channel.enter(viewer)
+        self._hear_board(channel)
+        channel.enter(viewer)
+
+    def _hear_board(self, channel: Channel) -> None:
+        """Receive the notices of a board.
+
+        Its viewer gets a first read at once. The confirmation of the store is a gap, and causes another read: so no
+        change between the first read and the first notice is missed.
+        """
+        board = channel.reader.state.board.id
+        if board not in self._heard:
+            self._heard[board] = math.inf
+            self._notices.add(channel.reader.state.keys.channel, board)
+
+    def _stop_hearing(self, board: str) -> None:
+        """Receive no more notices of a board."""
+        if self._heard.pop(board, None) is not None:
+            self._notices.remove(self.channels[board].reader.state.keys.channel)
+
+    def _watched(self) -> list[Channel]:
+        """The channels with viewers, and some whose viewers have just left."""
+        return [self.channels[board] for board in self._heard]
 
     # Work
 
@@ -171,41 +194,49 @@ class Hub:
                     self.channels[board].changed()
                 case Gap(None):
                     STORE_STALE.set(0)
-                    for channel in self.channels.values():
+                    for channel in self._watched():
                         channel.look_again()
                 case Gap(board) if board in self.channels:
                     self.channels[board].look_again()
                 case Away(reason):
                     STORE_STALE.set(1)
                     log.warning("the store is unavailable", reason=reason)
-                    for channel in self.channels.values():
+                    for channel in self._watched():
                         channel.set_stale(reason_of(StoreUnavailableError(reason)))
 
     async def _check_positions(self) -> None:
         """Compare the positions of the boards with what was read, because a notice can get lost without an error."""
         while True:
             await asyncio.sleep(_CHECK_INTERVAL)
-            await _check(self._client, [channel for channel in self.channels.values() if channel.viewers])
+            await _check(self._client, [channel for channel in self._watched() if channel.viewers])
 
     async def _count_viewers(self) -> None:
         """Report the number of viewers here to the store, and send the total to the viewers."""
         while True:
             with suppress(StoreUnavailableError):  # the next beat reports it again
-                totals = await self._presence.report(
-                    {board: channel.viewers for board, channel in self.channels.items()}
-                )
+                totals = await self._presence.report({board: self.channels[board].viewers for board in self._heard})
                 for board, count in totals.items():
                     if board in self.channels:
                         self.channels[board].set_viewer_count(count)
             await asyncio.sleep(BEAT)
 
     async def _keep_alive(self) -> None:
-        """Send `alive` to viewers of quiet boards, because a page can't see the pings of a WebSocket."""
+        """Send `alive` to viewers of quiet boards, because a page can't see the pings of a WebSocket.
+
+        Boards that had no viewer for a while are not heard any more.
+        """
         while True:
             await asyncio.sleep(_KEEP_ALIVE_INTERVAL)
-            for channel in list(self.channels.values()):
-                if channel.viewers:
-                    await channel.keep_alive()
+            for board, empty_since in list(self._heard.items()):
+                if board not in self._heard:
+                    continue  # removed meanwhile
+                if self.channels[board].viewers:
+                    self._heard[board] = math.inf
+                    await self.channels[board].keep_alive()
+                elif math.isinf(empty_since):
+                    self._heard[board] = time.monotonic()
+                elif time.monotonic() >= empty_since + _LINGER:
+                    self._stop_hearing(board)
 
 
 async def _check(client: Store, channels: list[Channel]) -> None:
