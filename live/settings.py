@@ -158,7 +158,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 
     rotation_interval: Annotated[
         Duration,
-        _said("longest pause between two checks of a board that received events; a process also wakes up when a slot is due"),
+        _said(
+            "longest pause between two checks of a board with new events; a process also wakes up when a slot is due"
+        ),
     ] = Duration(30)
     rotation_step: Annotated[int, _said("members of a slot to subtract per script call", ge=1, le=2000)] = 128
 

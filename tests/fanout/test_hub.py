@@ -280,3 +280,52 @@ async def settled_again(hub: Hub) -> None:
         )
 
     await eventually(is_settled)
+
+
+async def test_notices_are_received_while_somebody_watches(valkey_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """From the first viewer on, until some time after the last one. A viewer that returns before that keeps them."""
+    monkeypatch.setattr("live.fanout.hub._LINGER", 0.5)
+    monkeypatch.setattr("live.fanout.hub._KEEP_ALIVE_INTERVAL", 0.02)
+    async with running_hub(valkey_url) as (hub, ledger):
+        client: Any = ledger.state.client
+        channel = ledger.state.keys.channel
+
+        async def subscribers() -> int:
+            ((_, count),) = await client.pubsub_numsub(channel)
+            return int(count)
+
+        async def is_heard() -> bool:
+            return await subscribers() == 1
+
+        async def is_quiet() -> bool:
+            return await subscribers() == 0
+
+        assert await is_quiet()
+        for _ in range(3):
+            with hub.watch("posts", top(5)) as viewer:
+                assert (await viewer.next_frame()).type == "sync"
+                await eventually(is_heard)
+                await asyncio.sleep(0.1)
+            assert await is_heard()
+        started = asyncio.get_running_loop().time()
+        await eventually(is_quiet)
+        assert asyncio.get_running_loop().time() - started > 0.4
+        await ledger.writer.add([make_entry("a", 1, None)])
+        with hub.watch("posts", top(5)) as viewer:
+            assert '"a"' in (await viewer.next_frame()).text
+
+
+async def test_a_change_before_the_subscription_is_not_missed(valkey_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The store confirms the subscription only after the first read. What changed in between is read then."""
+    monkeypatch.setattr("live.fanout.hub._CHECK_INTERVAL", 3600)  # nothing else finds it
+    async with running_hub(valkey_url, conflation_interval=Duration(0.01)) as (hub, ledger):
+        subscribe = hub._notices.add
+        monkeypatch.setattr(hub._notices, "add", lambda *_: None)
+        with hub.watch("posts", top(5)) as viewer:
+            assert (await viewer.next_frame()).type == "sync"
+            await ledger.writer.add([make_entry("a", 1, None)])
+            subscribe(ledger.state.keys.channel, "posts")
+            frame = await asyncio.wait_for(viewer.next_frame(), 5)
+            while frame.type != "update":
+                frame = await asyncio.wait_for(viewer.next_frame(), 5)
+            assert '"a"' in frame.text
