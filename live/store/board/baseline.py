@@ -180,6 +180,6 @@ class BaselineKeeper:
 
     def _expect(self, board: BoardBaseline, moved: bool) -> None:  # noqa: FBT001 - a callback
         """Look at a board at the next full minute, if it had no records, or if a period may have begun."""
-        if board.is_empty or moved:
+        if math.isfinite(board.due) and (board.is_empty or moved):
             late = max(0, time.monotonic() - board.due)
             self._timetable.bring_forward(board, board.due + math.ceil(late / _MINUTE) * _MINUTE)
