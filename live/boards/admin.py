@@ -46,7 +46,7 @@ class BoardAdmin:
         self._prefix = settings.key_prefix
         self._in_file = in_file
         self._most = settings.max_boards
-        self._known = DefinitionCache(self.definitions)
+        self.known = DefinitionCache(self.definitions)
 
     async def put(self, board: str, choices: dict[str, Any], who: str, maker: Producer | None = None) -> bool:
         """Create a board, or replace its choices. `maker` must have rights to everything that the board reads.
@@ -128,7 +128,7 @@ class BoardAdmin:
         Raises:
             StoreUnavailableError: the store is unavailable.
         """
-        return (await self._known.load()).boards.get(board)
+        return (await self.known.load()).boards.get(board)
 
     async def finish(self, board: str, left: Definition, version: str | None = None) -> None:
         """Delete what a board owned, and then its definition `left`; `version` is the current one, if it is known.
@@ -138,7 +138,7 @@ class BoardAdmin:
         """
         await delete_keys(self._client, Keys(self._prefix, board), left.epoch)
         while version is None or await self.definitions.keep(version, board, None, None) is None:
-            found = await self._known.load()
+            found = await self.known.load()
             if found.boards.get(board) != left:
                 return
             version = found.version
@@ -165,13 +165,13 @@ class BoardAdmin:
 
     async def _settled(self, board: str) -> tuple[Definitions, Definition | None]:
         """All definitions, and that of one board. Unfinished work of other processes on the board is finished first."""
-        found = await self._known.load()
+        found = await self.known.load()
         held = found.boards.get(board)
         if held is None or held.state == "live":
             return found, held
         if held.state == "leaving" or found.now - held.since > ABANDONED:
             await self.finish(board, held, found.version)
-            found = await self._known.load()
+            found = await self.known.load()
         return found, found.boards.get(board)
 
     def _require_room(self, found: Definitions) -> None:
@@ -206,7 +206,7 @@ class BoardAdmin:
             return False
         while (other := await create(self._client, keys, made, reserved.epoch)) is not None:
             epoch, at_run_time = other
-            if (await self._known.load()).boards.get(board) != reserved:
+            if (await self.known.load()).boards.get(board) != reserved:
                 return False
             if not at_run_time:
                 await self.finish(board, reserved)
@@ -216,7 +216,7 @@ class BoardAdmin:
             await delete_keys(self._client, keys, epoch)
         live = msgspec.structs.replace(reserved, state="live")
         while await self.definitions.keep(version, board, live, (who, "created", choices)) is None:
-            found = await self._known.load()
+            found = await self.known.load()
             if found.boards.get(board) != reserved:
                 await delete_keys(self._client, keys, reserved.epoch)
                 return False

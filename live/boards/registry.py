@@ -5,7 +5,7 @@ readers need no lock.
 """
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import suppress
 from typing import Final
 
@@ -80,7 +80,7 @@ class BoardRegistry:
             definitions = self._board_admin.definitions
             if not has_changed and self._version is not None and await definitions.version() == self._version:
                 return
-            changes = await definitions.changes(self._version)
+            changes = await self._board_admin.known.follow(self._version)
             if self._is_lost():  # nobody deleted the missing boards: they stay and refuse requests
                 return
             found: dict[str, Definition | None] = dict(self._skipped)
@@ -196,7 +196,7 @@ class BoardRegistry:
             or epoch != (self._made[part].epoch if part in self._made else "")
         }
 
-    def _replace(self, gone: Iterable[str], fresh: Iterable[Ledger], changed: Iterable[Board] = ()) -> None:
+    def _replace(self, gone: Collection[str], fresh: Iterable[Ledger], changed: Iterable[Board] = ()) -> None:
         """Replace the running boards in one step."""
         ledgers, committers = dict(self.ledgers), dict(self.committers)
         boards = [*(ledger.state.board for ledger in fresh), *changed]

@@ -187,7 +187,9 @@ class Boards:
         """All boards by id."""
         return self._index.by_id
 
-    def changed(self, boards: Iterable[Board], gone: Iterable[str], severed: AbstractSet[tuple[str, str]]) -> "Boards":
+    def changed(
+        self, boards: Iterable[Board], gone: Collection[str], severed: AbstractSet[tuple[str, str]]
+    ) -> "Boards":
         """These boards with new or changed ones, and without those that are `gone`."""
         return Boards(boards, severed, self._index.removed(gone))
 
@@ -216,8 +218,10 @@ class _Index(NamedTuple):
     feeds: dict[str, dict[str, Board]]
     unions: dict[str, Board]
 
-    def removed(self, names: Iterable[str]) -> "_Index":
+    def removed(self, names: Collection[str]) -> "_Index":
         """The index without some boards."""
+        if not names:
+            return self
         by_id, unions, left = dict(self.by_id), dict(self.unions), set[tuple[str, str]]()
         for name in names:
             unions.pop(name, None)

@@ -3,7 +3,7 @@
 import asyncio
 from types import MappingProxyType
 
-from live.store.registry.definitions import Definition, Definitions, DefinitionStore
+from live.store.registry.definitions import Changes, Definition, Definitions, DefinitionStore
 
 
 class DefinitionCache:
@@ -23,8 +23,17 @@ class DefinitionCache:
         Raises:
             StoreUnavailableError: as `DefinitionStore.load`.
         """
-        async with self._reading:
-            changes = await self._definitions.changes(self._version)
+        changes = await self.follow(self._version)
+        return Definitions(changes.version, MappingProxyType(self._boards), changes.now)
+
+    async def follow(self, since: str | None) -> Changes:
+        """Bring the mapping up to date; returns what has changed since a version, as `DefinitionStore.changes`.
+
+        Raises:
+            StoreUnavailableError: as `DefinitionStore.load`.
+        """
+        async with self._reading:  # so that a later read is applied later
+            changes = await self._definitions.changes(since)
             if changes.is_whole:
                 self._boards.clear()
             for board, definition in changes.boards.items():
@@ -33,4 +42,4 @@ class DefinitionCache:
                 else:
                     self._boards[board] = definition
             self._version = changes.version
-            return Definitions(changes.version, MappingProxyType(self._boards), changes.now)
+            return changes
