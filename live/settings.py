@@ -117,6 +117,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         int, _said("events per second for a producer that has no rate of its own; 0 means no limit", ge=0)
     ] = 100_000
     burst: Annotated[int, _said("events that such a producer may send in one burst", ge=1)] = 200_000
+    like_rate: Annotated[
+        int, _said("likes per second by the like buttons of pages, from one address; 0 means no limit", ge=0)
+    ] = 2
+    like_burst: Annotated[int, _said("likes that one address may send in one burst", ge=1)] = 60
     key_prefix: Annotated[str, _said("prefix of every store key", pattern="^[a-z0-9_-]{1,32}$")] = "live"
     log_level: Annotated[
         Literal["debug", "info", "warning", "error"],

@@ -24,6 +24,7 @@ BOARDS = """
 [[board]]
 id = "posts"
 title = "Most liked"
+like_button = true
 [[board]]
 id = "climb"
 source = ["climb"]

@@ -9,12 +9,13 @@ import msgspec
 
 from live.domain.packing import MAX_VALUES, Packing
 from live.domain.ranking import Ranks
-from live.domain.window import Rolling, Window
+from live.domain.window import Rolling, Sliding, Window
 
 BOARD_ID: Final = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
 
 DEFAULT_MAX_AMOUNT: Final = 10**9
 DEFAULT_MAX_MEMBERS: Final = 10_000_000
+MOST_REMEMBERED: Final = 8 * 86_400  # seconds for which a board with a like button may remember who liked
 _SLOTS_IN_TIME: Final = 64  # minimum number of slots that may wait to be subtracted, on boards with the server's clock
 # The same on boards with the time of events, where each event can open a slot; a batch has up to 3,000.
 _SLOTS_IN_BATCHES: Final = 8192
@@ -44,6 +45,7 @@ class Board(msgspec.Struct, frozen=True, kw_only=True):
     time between two messages to a viewer, in milliseconds; None means the setting of the server. Only run-time boards
     can be `frozen`, which refuses events, or have an `idle_ttl`, the seconds without use after which the board is
     deleted. `owner` is the id of the API key that created the board, if the key is limited to some boards.
+    `like_button` lets visitors of the board's pages add likes, without an API key.
     """
 
     id: str
@@ -63,6 +65,7 @@ class Board(msgspec.Struct, frozen=True, kw_only=True):
     max_members: int = DEFAULT_MAX_MEMBERS
     clock: ClockKind = "server"
     conflation: int | None = None
+    like_button: bool = False
     frozen: bool = False
     idle_ttl: int | None = None
     owner: str = ""
@@ -125,6 +128,28 @@ class Board(msgspec.Struct, frozen=True, kw_only=True):
     def described(self) -> bool:
         """Whether records can have metadata."""
         return self.votes is not None or self.operator != "incr"
+
+    @property
+    def remembers(self) -> int:
+        """Seconds for which the board at least remembers identities, so that a like counts once in a window.
+
+        A union has the window of its parts. Where votes are counted, they are remembered instead.
+        """
+        if not (self.like_button or self.union):
+            return 0
+        match self.window:
+            case Rolling(length, slot):
+                return length + slot
+            case Sliding(length):
+                return length
+            case _:
+                return 0
+
+    def takes_likes(self, now: float) -> bool:
+        """Whether visitors can like members of the board at a time, in milliseconds since 1970."""
+        votes = self.votes or Votes()
+        is_open = (votes.opens is None or votes.opens <= now) and (votes.closes is None or now < votes.closes)
+        return self.like_button and not self.frozen and is_open
 
     @property
     def shape(self) -> "Shape":

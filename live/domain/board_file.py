@@ -15,6 +15,7 @@ from live.domain.board import (
     DEFAULT_BOARD,
     DEFAULT_MAX_AMOUNT,
     DEFAULT_MAX_MEMBERS,
+    MOST_REMEMBERED,
     Board,
     Boards,
     ClockKind,
@@ -28,7 +29,7 @@ from live.domain.event import MAX_SCORE, milliseconds
 from live.domain.packing import Field, Packing
 from live.domain.ranking import Ranks
 from live.domain.unions import union_mistakes
-from live.domain.window import Forever, Window, parse_duration
+from live.domain.window import Forever, Rolling, Sliding, Window, parse_duration
 from live.domain.window_choice import Choice, WindowChoice, make_window
 from live.errors import SetupError
 
@@ -83,6 +84,7 @@ class BoardChoice(Choice, frozen=True, kw_only=True):
     max_members: Annotated[int, Meta(ge=1, le=_MOST_MEMBERS)] = DEFAULT_MAX_MEMBERS
     clock: ClockKind = "server"
     conflation_interval: str | None = None
+    like_button: bool = False
 
 
 def make_board(choice: BoardChoice) -> Board:
@@ -110,6 +112,7 @@ def make_board(choice: BoardChoice) -> Board:
         max_members=choice.max_members,
         clock=choice.clock,
         conflation=conflation,
+        like_button=choice.like_button,
     )
 
 
@@ -124,6 +127,8 @@ def _check(choice: BoardChoice) -> tuple[Window, Packing | None, int | None]:
         window = make_window(choice.window)
     except ValueError as error:
         mistakes += str(error).splitlines()
+    else:
+        mistakes += _like_mistakes(choice, window)
     mistakes += _unfit(choice)
     if choice.conflation_interval is not None:
         try:
@@ -195,6 +200,21 @@ def _senseless(choice: BoardChoice) -> Iterator[str]:
     if votes is not None and votes.opens is not None and votes.closes is not None and votes.opens >= votes.closes:
         yield "`votes` closes before it opens"
     yield from _union_mistakes(choice)
+
+
+def _like_mistakes(choice: BoardChoice, window: Window) -> Iterator[str]:
+    """Boards on which a like of a visitor can't be counted exactly once."""
+    if not choice.like_button:
+        return
+    if choice.operator != "incr" or choice.union or choice.clock == "event":
+        yield "`like_button` with `union`, `clock = event` or an operator other than incr: a like adds 1 now"
+    elif choice.votes is not None:
+        if choice.votes.per_key != 1:
+            yield "`like_button` with `votes` needs `per_key = 1`: a visitor has one vote for each member"
+    elif not isinstance(window, Rolling | Sliding):
+        yield "`like_button` with this window needs `votes = { per_key = 1 }`, which count a visitor once in it"
+    elif window.length + getattr(window, "slot", 0) > MOST_REMEMBERED:
+        yield "`like_button` with a window of more than 8d, with its slot: visitors are remembered for no longer"
 
 
 def _union_mistakes(choice: BoardChoice) -> Iterator[str]:

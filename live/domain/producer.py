@@ -19,6 +19,9 @@ PRODUCER_ID: Final = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
 ALL: Final = "*"  # in `sources`: all event types
 MOST_SECRETS: Final = 2  # the old one and the new one during a key rotation
 
+# The producer of the likes of visitors. No API key has an id with a colon, so no producer can use up their identities.
+LIKES: Final = ":likes"
+
 _BEARER: Final = re.compile(rb"(?i:bearer) +([a-z0-9][a-z0-9_-]{0,63})\.([\x21-\x7e]{1,256})")
 _NO_DIGEST: Final = bytes(32)  # no known secret has this digest
 _PREFIX: Final = 64  # bits of an IPv6 address that identify a site; the site chooses the rest
@@ -175,6 +178,12 @@ def anonymous(address: str, rate: float, burst: int, *, admin: bool = False) -> 
     rate_key = f"anonymous:{hashlib.sha256(site.encode()).hexdigest()[:32]}"
     verbs: frozenset[Verb] = frozenset({"post", "admin"} if admin else {"post"})
     return Producer("", None, verbs, rate, burst, rate_key)
+
+
+def liking(address: str, rate: int, burst: int) -> Producer:
+    """The visitors of the pages at an address, who share the rate of its likes."""
+    sender = anonymous(address, rate, burst)
+    return msgspec.structs.replace(sender, rate_key=f"likes:{sender.rate_key}")
 
 
 def new_secret() -> str:

@@ -20,7 +20,7 @@ from live.auth.rate_limiter import RateLimiter
 from live.domain.board import Boards
 from live.domain.cloudevent import decode_binary
 from live.domain.decoding import Body, Steps, decode_json, decode_plain, finish
-from live.domain.event import Entry, Identities, entry_of
+from live.domain.event import Entry, Event, Identities, entry_of
 from live.domain.json_text import STEP
 from live.domain.producer import Producer
 from live.errors import ProblemError, StoreUnavailableError
@@ -190,6 +190,19 @@ class Intake:
         self.submit(head, whole, lambda reply: None if answer.done() else answer.set_result(reply))
         return await answer
 
+    async def count(self, producer: Producer, event: Event) -> Answer:
+        """Count an event that the server itself makes, such as the like of a visitor. Producers send bodies instead.
+
+        Raises:
+            ProblemError: `overloaded`.
+            StoreUnavailableError: the store is unavailable.
+            EpochLostError: the store lost the board.
+        """
+        result: asyncio.Future[Answer | Exception] = asyncio.get_running_loop().create_future()
+        body = Body([event], [0], [])
+        Posting(self._boards, producer, Identities(producer.id), body, result.set_result).send(self._committers)
+        return _answer_of(await result)
+
     def spawn(self, work: Coroutine[object, object, _T], done: Callable[[_T], None]) -> None:
         """Run a coroutine in a task, and call `done` with its result."""
 
@@ -285,10 +298,13 @@ class Intake:
         """Count the events of a body. Raises the error of a board if none has counted."""
         result: asyncio.Future[Answer | Exception] = asyncio.get_running_loop().create_future()
         self._posting(head, decoded, result.set_result).send(self._committers)
-        outcome = await result
-        if isinstance(outcome, Exception):
-            raise outcome
-        return outcome
+        return _answer_of(await result)
+
+
+def _answer_of(outcome: Answer | Exception) -> Answer:
+    if isinstance(outcome, Exception):
+        raise outcome
+    return outcome
 
 
 def _read(head: Head, body: bytes, settings: Settings) -> Steps:

@@ -15,6 +15,7 @@ from starlette.types import ASGIApp
 from live.auth.authenticator import Authenticator
 from live.auth.client import ClientResolver
 from live.auth.rate_limiter import RateLimiter
+from live.auth.visitors import Visitors
 from live.boards.admin import BoardAdmin
 from live.boards.readiness import Readiness
 from live.boards.registry import BoardRegistry
@@ -123,6 +124,7 @@ def make_parts(settings: Settings, all_boards: Boards, clients: ClientResolver) 
         readiness=Readiness(client, settings.key_prefix, registry),
         authenticator=authenticator,
         rate_limiter=rate_limiter,
+        visitors=Visitors(client, settings.key_prefix),
         intake=intake,
         limits=ConnectionLimits(settings, clients.trusts),
         hub=hub,

@@ -37,6 +37,7 @@ class BoardSummary(msgspec.Struct, frozen=True):
     clock: ClockKind
     source: Sequence[str]
     union: dict[str, int]
+    like_button: bool
     frozen: bool
     idle_ttl: int | None
 
@@ -177,6 +178,7 @@ def _summary_of(board: Board) -> BoardSummary:
         clock=board.clock,
         source=sorted(board.source),
         union=dict(board.union),
+        like_button=board.like_button,
         frozen=board.frozen,
         idle_ttl=board.idle_ttl,
     )

@@ -32,9 +32,17 @@ ADMIN: Final = ASKING | {
 REMOVING: Final = ADMIN | BOARD | {"board_fixed", "board_in_file", "outcome_unknown"}
 CHANGING: Final = REMOVING | {"malformed_body", "body_too_large", "unsupported_media_type", "board_invalid"}
 ENTERING: Final = ADMIN | BOARD | {"record_invalid", "record_not_found", "record_voted", "board_open_to_all"}
+LIKING: Final = frozenset(
+    {
+        "board_not_found", "record_not_found", "origin_forbidden", "likes_not_allowed", "cookie_required",
+        "likes_closed", "like_refused", "unsupported_media_type", "malformed_body", "body_too_large", "rate_exceeded",
+        "outcome_unknown", "overloaded",
+    }
+)  # fmt: skip
 UPGRADING: Final = frozenset({"upgrade_required"})
 _FULL: Final = frozenset({"too_many_boards", "too_many_members"})
-_ANY: Final = frozenset(PROBLEMS) - POSTING - PAGE - RECORD - WATCHING - CHANGING - ENTERING - UPGRADING - _FULL
+_SOME: Final = POSTING | PAGE | RECORD | WATCHING | CHANGING | ENTERING | LIKING | UPGRADING | _FULL
+_ANY: Final = frozenset(PROBLEMS) - _SOME
 
 _SECONDS: Final = {"description": "Seconds after which to try again.", "schema": {"type": "integer"}}
 # Header fields of refusals, by the status that they come with.

@@ -34,6 +34,7 @@ from live.web.describing import (
     tagged,
     text,
 )
+from live.web.likes import Liked
 from live.web.openapi_admin import board_changes, get_audit_log, record_changes
 from live.web.openapi_events import greet_webhook, post_events, send_events
 from live.web.openapi_pages import page_operations
@@ -80,7 +81,7 @@ _KNOWN: Final = parameter("If-None-Match", "header", {"type": "string"}, "`ETag`
 _WATCHED: Final = [parameter(name, "query", *asked) for name, asked in WATCHED.items()]
 _STRUCTS: Final = (
     Event, CloudEvent, Answer, BoardList, BoardPage, SlotList, BaselineView, RecordView, RecordList, Standing,
-    AuditLog, RunningChoice, Visibility, ProblemBody,
+    AuditLog, RunningChoice, Visibility, Liked, ProblemBody,
 )  # fmt: skip
 
 

@@ -2,7 +2,24 @@
 
 from typing import Final
 
-from live.web.describing import BOARD, COUNT, OF_BOARD, OF_KEY, PERIOD, RECORD, RECORDS, operation, parameter, text
+from live.web.describing import (
+    BOARD,
+    COUNT,
+    LIKING,
+    OF_BOARD,
+    OF_KEY,
+    PERIOD,
+    RECORD,
+    RECORDS,
+    TEXT,
+    body_of,
+    document,
+    done,
+    operation,
+    parameter,
+    text,
+)
+from live.web.likes import Liked
 from live.web.schemas import Json
 
 
@@ -43,7 +60,7 @@ def page_operations() -> Json:
     return {
         "/": {"get": index}, "/boards/{board}": {"get": board}, "/embed/{board}": {"get": embedded},
         "/overlay/{board}": {"get": overlay}, "/boards/{board}/records/{key}": {"get": _show_record(page)},
-        **_downloads(),
+        "/boards/{board}/likes": {"post": _like_member()}, **_downloads(),
     }  # fmt: skip
 
 
@@ -60,6 +77,25 @@ def _downloads() -> Json:
         parameter("limit", "query", COUNT, "The number of records."), is_page=True,
     )  # fmt: skip
     return {"/boards/{board}/qr.svg": {"get": code}, "/boards/{board}/records.csv": {"get": table}}
+
+
+def _like_member() -> Json:
+    """The like button, which only pages of this server can use."""
+    like = operation(
+        "likeMember", "pages", "Like a member as a visitor.",
+        "For the like buttons of the pages: it needs the `Origin` of this server, and a cookie that the first request "
+        "receives with 307. Programs post events instead. With `Accept: application/json` it returns JSON.",
+        {**document(Liked), **done(303, "The like counts. See the board.", {"Location": TEXT}),
+         **done(307, "Repeat the request with the cookie.", {"Location": TEXT, "Set-Cookie": TEXT})},
+        LIKING, OF_BOARD, is_page=True,
+    )  # fmt: skip
+    fields = {
+        "key": {"type": "string", "description": "The member."},
+        "page": {"type": "string", "enum": ["record"], "description": "Return to the page of the record."},
+    }
+    form = {"type": "object", "properties": fields, "required": ["key"]}
+    like["requestBody"] = body_of(form, "application/x-www-form-urlencoded")
+    return like
 
 
 def _show_record(page: Json) -> Json:

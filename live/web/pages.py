@@ -28,7 +28,7 @@ from live.web.kept_pages import asked_of, keep, kept_reply
 from live.web.language import Language
 from live.web.periods import period_of
 from live.web.problems import as_problem, reply_of
-from live.web.rendering import MOST_SIDES, language_for, render
+from live.web.rendering import MOST_SIDES, language_for, render, takes_likes
 from live.web.responses import negotiated
 from live.web.security import EMBED_POLICY
 from live.web.sharing import site_of
@@ -153,9 +153,9 @@ def _drawn(request: Request, surface: Surface, shown: Sequence[Shown]) -> Reply:
     status = HTTPStatus.OK if all(one.page for one in shown) else HTTPStatus.SERVICE_UNAVAILABLE
     curl = _curl(request, shown[0].board) if len(shown) == 1 else None
     site, most = site_of(request), live_of(request).settings.max_limit
-    return reply_of(
-        render(request, "board.html", status, shown=shown, surface=surface, site=site, most=most, curl=curl)
-    )
+    likes = surface.name == "page" and any(takes_likes(one.board) for one in shown if one.period is None)
+    values = {"surface": surface, "site": site, "most": most, "curl": curl, "likes": likes}
+    return reply_of(render(request, "board.html", status, shown=shown, **values))
 
 
 async def _show(request: Request, ledger: Ledger, size: int, top: Watched | Exception | None) -> Shown:

@@ -17,7 +17,7 @@ from live.errors import ProblemError
 from live.store.board.slots import SlotValues, read_slots
 from live.web.language import Language, grouped
 from live.web.problems import reply_of
-from live.web.rendering import language_for, render
+from live.web.rendering import language_for, render, takes_likes
 from live.web.responses import negotiated
 from live.web.state import live_of
 from live.web.trends import trends_of
@@ -76,6 +76,7 @@ async def record_page(request: Request) -> Response:
         around=NEIGHBOURS,
         chart=chart_of(language, board, slots),
         trends=await trends_of(live, ledger, page),
+        likes=takes_likes(board),
     )
     return negotiated(request, reply_of(page_of_record))
 

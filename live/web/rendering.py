@@ -1,6 +1,7 @@
 """Renders the templates: with their words in the language of the request, and the address of each static file."""
 
 import hashlib
+import time
 from collections.abc import Callable
 from functools import cache
 from http import HTTPStatus
@@ -14,6 +15,7 @@ from starlette.responses import HTMLResponse
 from live.domain.board import Board
 from live.web import words
 from live.web.language import Language, grouped, language_of, languages
+from live.web.security import LIKES_POLICY
 from live.web.sharing import frame_of
 from live.web.state import assets, live_of
 from live.web.surfaces import Surface
@@ -62,6 +64,7 @@ def make_templates(root: str) -> Environment:
         moment_words=words.moment_words,
         period_words=words.period_words,
         window_words=words.window_words,
+        takes_likes=takes_likes,
     )
     environment.filters.update(grouped=grouped, moment=words.moment, metadata=words.metadata_words, sides=sides)
     return environment
@@ -70,6 +73,11 @@ def make_templates(root: str) -> Environment:
 def sides(board: Board) -> str | None:
     """The path of the page that shows a union beside its parts; None without parts, or with too many."""
     return ",".join((board.id, *board.union)) if 0 < len(board.union) < MOST_SIDES else None
+
+
+def takes_likes(board: Board) -> bool:
+    """Whether visitors can like members of a board now."""
+    return board.takes_likes(time.time() * 1000)
 
 
 def record_path(board: str, member: str) -> str | None:
@@ -95,7 +103,7 @@ def render(request: Request, template: str, status: int = HTTPStatus.OK, **value
         .templates.get_template(template)
         .render(
             **texts(language),
-            address=_addresses(request),
+            address=addresses(request),
             in_language=lambda tag: "?" + urlencode({**request.query_params, "lang": tag}),
             theme=_theme(request),
             status=int(status),
@@ -103,6 +111,8 @@ def render(request: Request, template: str, status: int = HTTPStatus.OK, **value
         )
     )
     headers = {"Cache-Control": "no-cache", "Content-Language": language.tag, "Vary": _VARY}
+    if values.get("likes"):
+        headers["Content-Security-Policy"] = LIKES_POLICY
     if status == HTTPStatus.SERVICE_UNAVAILABLE:
         headers["Retry-After"] = "2"
     return HTMLResponse(html, status, headers)
@@ -114,7 +124,7 @@ def _theme(request: Request) -> str | None:
     return theme if theme in {"light", "dark"} else None
 
 
-def _addresses(request: Request) -> Callable[..., str]:
+def addresses(request: Request) -> Callable[..., str]:
     """Makes the address of a page of this server: with the language and the theme, if the request names them."""
     kept = {name: request.query_params[name] for name in _KEPT if name in request.query_params}
 

@@ -17,6 +17,7 @@ from live.web import (
     boards,
     documents,
     events,
+    likes,
     live,
     operations,
     pages,
@@ -71,6 +72,7 @@ def _events() -> list[BaseRoute]:
         _contract("/v1/events", POST=events.take_events, OPTIONS=webhook.options_events),
         WebSocketRoute("/v1/events/live", producers.take_messages),
         _contract("/v1/events/live", GET=producers.refuse_plain),
+        Route("/boards/{board}/likes", likes.like, methods=["POST"]),
     ]
 
 

@@ -8,6 +8,9 @@ from live.ingest.replies import CONTENT_SECURITY_POLICY, POLICY_HEADER, SECURITY
 
 EMBED_POLICY: Final = CONTENT_SECURITY_POLICY.decode().replace("frame-ancestors 'none'", "frame-ancestors *")
 
+# For pages with like buttons, which are forms.
+LIKES_POLICY: Final = CONTENT_SECURITY_POLICY.decode().replace("form-action 'none'", "form-action 'self'")
+
 
 class SecurityHeaders:
     """ASGI middleware that adds the security headers to every HTTP response, including refused handshakes."""

@@ -11,6 +11,7 @@ from starlette.requests import HTTPConnection
 
 from live.auth.authenticator import Authenticator
 from live.auth.rate_limiter import RateLimiter
+from live.auth.visitors import Visitors
 from live.boards.admin import BoardAdmin
 from live.boards.readiness import Readiness
 from live.boards.registry import BoardRegistry
@@ -46,6 +47,7 @@ class Live(msgspec.Struct, frozen=True):
     readiness: Readiness
     authenticator: Authenticator
     rate_limiter: RateLimiter
+    visitors: Visitors
     intake: Intake
     limits: ConnectionLimits
     hub: Hub

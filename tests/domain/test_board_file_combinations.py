@@ -15,6 +15,8 @@ from tests.domain.board_files import (
     mistakes,
 )
 
+LIKES = "like_button = true"
+
 
 @pytest.mark.parametrize(
     ("lines", "message"),
@@ -52,6 +54,34 @@ from tests.domain.board_files import (
             "`votes` closes before it opens",
         ),
         (["weights = [1, 2]"], "`weights` needs `union`"),
+        *(
+            (
+                [FOREVER, LIKES, line],
+                "`like_button` with `union`, `clock = event` or an operator other than incr: a like adds 1 now",
+            )
+            for line in ('operator = "best"', 'clock = "event"')
+        ),
+        *(
+            (
+                [window, LIKES],
+                "`like_button` with this window needs `votes = { per_key = 1 }`, which count a visitor once in it",
+            )
+            for window in (FOREVER, DAYS)
+        ),
+        *(
+            (
+                [FOREVER, LIKES, votes],
+                "`like_button` with `votes` needs `per_key = 1`: a visitor has one vote for each member",
+            )
+            for votes in ("votes = { per_key = 2 }", "votes = { per_actor = 1 }")
+        ),
+        *(
+            (
+                [window, LIKES],
+                "`like_button` with a window of more than 8d, with its slot: visitors are remembered for no longer",
+            )
+            for window in ('window = { rolling = "8d", slot = "1d" }', 'window = { sliding = "9d" }')
+        ),
     ],
 )
 def test_choices_that_make_no_sense_together_are_refused(lines: list[str], message: str) -> None:
@@ -82,6 +112,8 @@ def test_where_nothing_leaves_every_operator_is_taken(operator: str, window: str
              "`union` with `votes` or an operator other than incr: a union only adds")
             for line in (VOTES, 'operator = "best"')
         ),
+        (['union = ["x", "y"]', LIKES],
+         "`like_button` with `union`, `clock = event` or an operator other than incr: a like adds 1 now"),
     ],
 )  # fmt: skip
 def test_an_impossible_union_is_refused(lines: list[str], message: str) -> None:

@@ -147,7 +147,7 @@ async def test_an_unknown_parameter_is_refused(valkey_url: str) -> None:
                 asked = path.format(board="posts", key="a")
                 response = await client.request(method, f"{asked}?limt=3", json={})
                 if not path.startswith("/v1/"):
-                    assert response.status_code == 200
+                    assert response.status_code == (403 if method == "post" else 200)  # the like button needs its page
                     continue
                 assert (response.status_code, response.json()["code"]) == (400, "parameter_invalid"), (method, path)
                 detail = response.json()["detail"]

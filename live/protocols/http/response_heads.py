@@ -37,7 +37,7 @@ class ResponseHeads:
         if fixed is None:
             fields = _lines((*self._default, *reply.fixed_headers))
             fixed = self._known[kind] = STATUS_LINE[reply.status] + fields
-        extra = _lines(reply.extra) if reply.extra else b""
+        extra = _extra_of(reply) if reply.extra else _POLICY
         if not reply.media_type:
             return fixed + extra + end
         return b"%b%bcontent-length: %d\r\n%b%b" % (fixed, extra, len(reply.body), end, reply.body)
@@ -47,5 +47,12 @@ def _lines(headers: Iterable[tuple[bytes, bytes]]) -> bytes:
     return b"".join(b"%b: %b\r\n" % header for header in headers)
 
 
-_END: Final = _lines((POLICY_HEADER, *SECURITY_HEADERS)) + b"\r\n"
+def _extra_of(reply: Reply) -> bytes:
+    """The fields that other replies of the kind may not have. Some pages have a policy of their own."""
+    has_policy = any(name == POLICY_HEADER[0] for name, _ in reply.extra)
+    return _lines(reply.extra) + (b"" if has_policy else _POLICY)
+
+
+_POLICY: Final = _lines((POLICY_HEADER,))
+_END: Final = _lines(SECURITY_HEADERS) + b"\r\n"
 _LAST_END: Final = _END[:-2] + b"connection: close\r\n\r\n"

@@ -4,7 +4,7 @@ import secrets
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from live.domain.board import Board
+from live.domain.board import MOST_REMEMBERED, Board
 from live.settings import LONGEST
 from live.store.board.keys import Keys
 from live.store.board.requests import CreateRequest, DeleteKeysRequest, ExpireRequest, RenewRequest, UpdateRequest
@@ -113,10 +113,10 @@ async def _delete_step(
 def _buckets(span: int, newest: int, now: int) -> Iterator[int]:
     """The starts of all buckets of identities, `span` seconds each, that the store may hold.
 
-    A bucket is kept for the longest possible dedupe window and a few spans. The newest one may be ahead of the store's
-    clock, if that was set back.
+    A bucket is kept for the longest time that a board remembers identities, and a few spans. The newest one may be
+    ahead of the store's clock, if that was set back.
     """
-    kept = LONGEST + 5 * span
+    kept = max(LONGEST, MOST_REMEMBERED) + 5 * span
     first = (now - kept) // span * span
     last = now // span * span
     yield from range(first, last + span, span)

@@ -95,4 +95,5 @@ class SystemKeys:
         self.processes = f"{prefix}:{{:processes}}"
         self.ready = f"{prefix}:{{:ready}}"
         self.demo = f"{prefix}:{{:demo}}"
+        self.visitors = f"{prefix}:{{:visitors}}"
         self.moved = tuple((f"{prefix}:{old}", f"{prefix}:{new}") for old, new in _MOVED)

@@ -108,9 +108,9 @@ class BoardWriter:
         raise state.moved_too_often()
 
     def _seen_keys(self, newest: int) -> list[str]:
-        """The buckets that may hold identities of the dedupe window, newest first, then the one to delete."""
+        """The buckets that may hold identities the board remembers, newest first, then the one to delete."""
         state = self.state
-        count = math.ceil(state.settings.dedupe_window / state.span) + 1
+        count = math.ceil(max(state.settings.dedupe_window, state.board.remembers) / state.span) + 1
         return [state.keys.seen(newest - state.span * number) for number in range(count + 1)]
 
     def _request(self, board: Board, plan: Plan, future: int) -> tuple[list[str], AddRequest]:

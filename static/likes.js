@@ -1,0 +1,112 @@
+// @ts-check
+/** The like buttons of a page: they send likes without leaving it, and stay marked in this browser. */
+
+const MOST_REMEMBERED = 200; // likes of a board
+
+/** @typedef {{[member: string]: [number, string]}} Likes when each member was liked, and in which period */
+
+/**
+ * The like buttons of one board.
+ *
+ * @param {HTMLFormElement} form
+ */
+function start(form) {
+  const { board, remembers, like = "", liked = "", later = "", failed = "" } = form.dataset;
+  const store = `likes:${board}`;
+  const section = form.closest("section");
+  const body = section?.querySelector("thead .like")?.closest("table")?.tBodies[0];
+  const period = () => section?.querySelector("[data-unit]")?.textContent ?? "";
+  const read = () => {
+    const oldest = Number(remembers) ? Date.now() - Number(remembers) * 1000 : 0;
+    const valid = Object.entries(load(store)).filter(([, [at, during]]) => at > oldest && during === period());
+    return Object.fromEntries(valid.sort(([, one], [, other]) => one[0] - other[0]).slice(-MOST_REMEMBERED));
+  };
+  const named = (/** @type {string} */ words, /** @type {HTMLButtonElement} */ button) =>
+    words.replace("{name}", () => (button.closest("tr") ?? section)?.querySelector("bdi")?.textContent ?? button.value);
+
+  /** @param {HTMLButtonElement} button */
+  const mark = (button) => {
+    button.textContent = "♥";
+    button.ariaLabel = named(liked, button);
+    button.ariaDisabled = "true";
+  };
+
+  /** @param {HTMLTableRowElement} row */
+  const add = (row) => {
+    const button = document.createElement("button");
+    button.setAttribute("form", form.id);
+    button.name = "key";
+    button.value = row.dataset.key ?? "";
+    button.textContent = "♡";
+    const cell = row.insertCell();
+    cell.className = "like";
+    cell.append(button);
+    button.ariaLabel = named(like, button);
+  };
+
+  const show = () => {
+    for (const row of body?.rows ?? []) if (!row.querySelector("button")) add(row);
+    const likes = read();
+    for (const button of form.elements)
+      if (button instanceof HTMLButtonElement && Object.hasOwn(likes, button.value) && !button.ariaDisabled) mark(button);
+  };
+
+  /** @param {HTMLButtonElement} button */
+  const send = async (button) => {
+    const answer = await fetch(form.action, {
+      method: "POST",
+      headers: { Accept: "application/json" },
+      body: new URLSearchParams({ key: button.value }),
+    }).catch(() => undefined);
+    if (!answer?.ok) return tell(answer?.status === 429 ? later : failed, true);
+    mark(button);
+    save(store, { ...read(), [button.value]: [Date.now(), period()] });
+    tell(button.ariaLabel ?? "", false);
+  };
+
+  form.addEventListener("submit", (event) => {
+    event.preventDefault();
+    const button = event.submitter;
+    if (button instanceof HTMLButtonElement && !button.ariaDisabled) void send(button);
+  });
+  if (body) new MutationObserver(show).observe(body, { childList: true });
+  show();
+}
+
+/**
+ * @param {string} store
+ * @returns {Likes}
+ */
+function load(store) {
+  try {
+    return JSON.parse(localStorage.getItem(store) ?? "{}");
+  } catch {
+    return {}; // the browser keeps nothing: marks last as long as the page
+  }
+}
+
+/**
+ * @param {string} store
+ * @param {Likes} likes
+ */
+function save(store, likes) {
+  try {
+    localStorage.setItem(store, JSON.stringify(likes));
+  } catch {
+    // as above
+  }
+}
+
+/**
+ * @param {string} text
+ * @param {boolean} isShown to those who see the page too; the button shows them a success
+ */
+function tell(text, isShown) {
+  const [announcer, note] = ["announcer", "liked"].map((id) => document.getElementById(id));
+  if (announcer) announcer.textContent = text;
+  if (!note) return;
+  note.textContent = text;
+  note.classList.toggle("shown", isShown);
+}
+
+for (const form of document.forms) if (form.dataset.board) start(form);

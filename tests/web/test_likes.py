@@ -1,0 +1,300 @@
+"""The like button: what a visitor of the pages can do, and what nobody can."""
+
+import asyncio
+import re
+from collections.abc import AsyncIterator
+from typing import Any
+
+import httpx
+import pytest
+
+from live.domain.board_file import parse_boards
+from tests.harness.producer import post
+from tests.harness.server import run_server, server
+from tests.harness.settings import fresh_settings
+
+BOARDS = parse_boards("""
+[[board]]
+id = "liked"
+like_button = true
+[[board]]
+id = "votes"
+source = ["vote"]
+window = "forever"
+votes = { per_key = 1 }
+like_button = true
+[[board]]
+id = "plain"
+""")
+SCRIPT = {"Accept": "application/json"}
+
+
+class Visitor:
+    """A browser with the page of a board."""
+
+    def __init__(self, url: str, address: str = "") -> None:
+        self.url = url
+        self.headers = {"Origin": url, "Sec-Fetch-Site": "same-origin"}
+        self.headers |= {"X-Forwarded-For": address} if address else {}
+        self.cookies = httpx.Cookies()
+
+    async def send(self, path: str, *, follow: bool = False, **request: Any) -> httpx.Response:
+        """Send a request with the cookies of the browser, and keep those that come back."""
+        headers = self.headers | request.pop("headers", {})
+        async with httpx.AsyncClient(
+            base_url=self.url, headers=headers, cookies=self.cookies, follow_redirects=follow
+        ) as http:
+            answer = await http.post(path, **request)
+            self.cookies = http.cookies
+        return answer
+
+    async def like(self, member: str, board: str = "liked", **headers: str) -> httpx.Response:
+        """Like a member as the script does; follows the redirect that brings the cookie."""
+        return await self.send(f"/boards/{board}/likes", data={"key": member}, headers=SCRIPT | headers, follow=True)
+
+
+@pytest.fixture
+async def url(valkey_url: str) -> AsyncIterator[str]:
+    """A server with boards that can be liked, and one that can't; Ada and Bo are on all of them."""
+    settings = fresh_settings(valkey_url, like_burst=100, like_rate=100, trusted_proxies=("127.0.0.1",))
+    async with run_server(settings, BOARDS) as url, httpx.AsyncClient(base_url=url) as producer:
+        for board in ("liked", "plain"):
+            await post(
+                producer, {"key": "Ada", "amount": 10, "board": board}, {"key": "Bo", "amount": 5, "board": board}
+            )
+        await post(producer, {"key": "Ada", "board": "votes", "actor": "x"})
+        yield url
+
+
+async def score(url: str, member: str = "Ada", board: str = "liked") -> int:
+    """The score of a member."""
+    async with httpx.AsyncClient(base_url=url) as reader:
+        found: int = (await reader.get(f"/v1/boards/{board}/records/{member}")).json()["score"]
+        return found
+
+
+def code(response: httpx.Response) -> tuple[int, str]:
+    """The status and the problem."""
+    return response.status_code, response.json()["code"]
+
+
+async def test_a_visitor_likes_each_member_once(url: str) -> None:
+    """The first request only brings the cookie; the like counts with it, and a repeated one does not."""
+    visitor = Visitor(url)
+    first = await visitor.send("/boards/liked/likes", data={"key": "Ada"}, headers=SCRIPT)
+    assert (first.status_code, first.headers["location"]) == (307, "/boards/liked/likes?visitor=new")
+    assert re.search(r"^live-visitor=\S+; HttpOnly; Max-Age=\d+; Path=/; SameSite=strict$", first.headers["set-cookie"])
+    assert await score(url) == 10
+    liked = await visitor.like("Ada")
+    assert liked.json() == {"board": "liked", "key": "Ada", "counted": True}
+    assert liked.headers["cache-control"] == "no-store"
+    assert (await visitor.like("Ada")).json()["counted"] is False
+    assert (await visitor.like("Bo")).json()["counted"] is True
+    assert (await score(url), await score(url, "Bo")) == (11, 6)
+    assert (await Visitor(url).like("Ada")).json()["counted"] is True
+    assert await score(url) == 12
+
+
+async def test_a_like_can_be_a_vote(url: str) -> None:
+    """The visitor is the actor, in whose name nobody else can vote."""
+    visitor = Visitor(url)
+    assert [(await visitor.like("Ada", "votes")).json()["counted"] for _ in range(2)] == [True, False]
+    assert await score(url, board="votes") == 2
+
+
+async def test_likes_at_the_same_time_count_once(url: str) -> None:
+    """Twenty clicks, and twenty replays of the same request."""
+    visitor = Visitor(url)
+    await visitor.like("Bo")
+    answers = await asyncio.gather(*(visitor.like("Ada") for _ in range(20)))
+    assert sorted(answer.json()["counted"] for answer in answers) == [False] * 19 + [True]
+    assert await score(url) == 11
+
+
+async def test_a_form_returns_to_its_page(url: str) -> None:
+    """Without script: the board, or the page of the record, in the language of the page."""
+    visitor = Visitor(url)
+    done = await visitor.send("/boards/liked/likes?lang=zh-Hans", data={"key": "Ada"}, follow=True)
+    assert [step.status_code for step in done.history] == [307, 303]
+    assert done.url.raw_path == b"/boards/liked?lang=zh-Hans"
+    again = await visitor.send("/boards/liked/likes", data={"key": "Ada", "page": "record"})
+    assert (again.status_code, again.headers["location"]) == (303, "/boards/liked/records/Ada#liked")
+    refused = await visitor.send("/boards/plain/likes", data={"key": "Ada"})
+    assert refused.status_code == 403
+    assert "The board has no like button" in refused.text
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"Origin": "https://evil.example"}, {"Origin": "null"}, {"Sec-Fetch-Site": "cross-site"},
+        {"Sec-Fetch-Site": "same-site"}, {"Sec-Fetch-Site": "none"}, {"Origin": "http://sub.127.0.0.1"},
+    ],
+)  # fmt: skip
+async def test_other_pages_can_not_like(url: str, headers: dict[str, str]) -> None:
+    """Even with the cookie of the visitor, and before anything else is looked at."""
+    visitor = Visitor(url)
+    await visitor.like("Bo")
+    assert code(await visitor.like("Ada", **headers)) == (403, "origin_forbidden")
+    assert await score(url) == 10
+
+
+async def test_programs_can_not_like(url: str) -> None:
+    """A request without an origin comes from no page."""
+    async with httpx.AsyncClient(base_url=url, headers=SCRIPT) as program:
+        assert code(await program.post("/boards/liked/likes", data={"key": "Ada"})) == (403, "origin_forbidden")
+
+
+async def test_a_browser_without_cookies_is_told(url: str) -> None:
+    """It ends with a problem, not in a circle, and counts nothing."""
+    visitor = Visitor(url)
+    answer = await visitor.send("/boards/liked/likes?visitor=new", data={"key": "Ada"}, headers=SCRIPT)
+    assert code(answer) == (403, "cookie_required")
+    assert await score(url) == 10
+
+
+@pytest.mark.parametrize("change", ["name", "signature", "short", "long", "empty", "words"])
+async def test_a_forged_cookie_is_replaced(url: str, change: str) -> None:
+    """It stands for no visitor: the browser receives a new one, and nothing is counted for the forged one."""
+    visitor = Visitor(url)
+    await visitor.like("Bo")
+    name, _, signature = visitor.cookies["live-visitor"].partition(".")
+    forged = {
+        "name": f"{'B' if name[0] == 'A' else 'A'}{name[1:]}.{signature}",
+        "signature": f"{name}.{'0' * len(signature)}", "short": name, "long": f"{name}.{signature}0", "empty": "",
+        "words": "é" * 55,
+    }[change]  # fmt: skip
+    async with httpx.AsyncClient(base_url=url, headers=visitor.headers) as forger:
+        cookie = f"live-visitor={forged}".encode()
+        answer = await forger.post("/boards/liked/likes", data={"key": "Ada"}, headers=[(b"cookie", cookie)])
+    assert answer.status_code == 307
+    assert await score(url) == 10
+
+
+@pytest.mark.parametrize("member", ["Nobody", "", "\u202e", "a" * 1025, "."])
+async def test_only_members_on_the_board_can_be_liked(url: str, member: str) -> None:
+    """A visitor can't add members."""
+    visitor = Visitor(url)
+    answer = await visitor.like(member)
+    assert code(answer) in {(404, "record_not_found"), (400, "malformed_body")}
+    async with httpx.AsyncClient(base_url=url) as reader:
+        assert (await reader.get("/v1/boards/liked")).json()["rank_count"] == 2
+
+
+@pytest.mark.parametrize(
+    ("content", "media_type", "expected"),
+    [
+        (b"key=Ada", "text/plain", (415, "unsupported_media_type")),
+        (b'{"key": "Ada"}', "application/json", (415, "unsupported_media_type")),
+        (b"key=" + b"a" * 4000, "application/x-www-form-urlencoded", (413, "body_too_large")),
+        (b"key=%FF", "application/x-www-form-urlencoded", (400, "malformed_body")),
+        (b"key=\xff", "application/x-www-form-urlencoded", (400, "malformed_body")),
+        (b"a=1&" * 9, "application/x-www-form-urlencoded", (400, "malformed_body")),
+    ],
+)
+async def test_other_bodies_are_refused(url: str, content: bytes, media_type: str, expected: Any) -> None:
+    """Among them those that other pages can send without a preflight request."""
+    visitor = Visitor(url)
+    await visitor.like("Bo")
+    headers = SCRIPT | {"Content-Type": media_type}
+    assert code(await visitor.send("/boards/liked/likes", content=content, headers=headers)) == expected
+
+
+async def test_boards_without_a_like_button_take_no_likes(url: str) -> None:
+    """By default no board does; its page has no button, and its answer no cookie."""
+    answer = await Visitor(url).like("Ada", "plain")
+    assert code(answer) == (403, "likes_not_allowed")
+    assert "set-cookie" not in answer.headers
+    assert code(await Visitor(url).like("Ada", "none")) == (404, "board_not_found")
+    async with httpx.AsyncClient(base_url=url) as reader:
+        plain, liked = [await reader.get(f"/boards/{board}") for board in ("plain", "liked")]
+        wall, frame = [await reader.get(path) for path in ("/boards/liked?display=wall", "/embed/liked")]
+        both = await reader.get("/boards/liked,plain")
+        record = await reader.get("/boards/liked/records/Ada")
+    assert [page.text.count('class="like"') for page in (plain, liked, wall, frame, both, record)] == [0, 3, 0, 0, 3, 1]
+    policies = [page.headers.get_list("content-security-policy") for page in (plain, liked, wall, frame, both, record)]
+    assert ["form-action 'self'" in policy for (policy,) in policies] == [False, True, False, False, True, True]
+    assert not any("set-cookie" in page.headers for page in (plain, liked, record))
+
+
+async def test_a_flood_is_limited_by_address(valkey_url: str) -> None:
+    """Whatever the cookies: the rate is that of the address, and no other address notices."""
+    settings: dict[str, Any] = {"like_burst": 6, "like_rate": 1, "trusted_proxies": ("127.0.0.1",)}
+    async with server(valkey_url, *BOARDS, **settings) as producer:
+        await post(producer, {"key": "Ada"})
+        url = str(producer.base_url).rstrip("/")
+        answers = [await Visitor(url, "192.0.2.1").like("Ada") for _ in range(6)]
+        assert [answer.status_code for answer in answers[:3]] == [200] * 3
+        assert code(answers[-1]) == (429, "rate_exceeded")
+        assert int(answers[-1].headers["retry-after"]) >= 1
+        assert (await Visitor(url, "192.0.2.2").like("Ada")).status_code == 200
+        assert (await post(producer, {"key": "Ada"}))["accepted"] == 1
+
+
+async def test_frozen_closed_and_hidden_take_no_likes(valkey_url: str) -> None:
+    """A like that was counted before stays counted, and is still answered so."""
+    choices = {"window": "forever", "votes": {"per_key": 1}, "like_button": True, "source": ["vote"]}
+    async with server(valkey_url, anonymous_admin=True) as client:
+        url = str(client.base_url).rstrip("/")
+        fan, late = Visitor(url), Visitor(url)
+        assert (await client.put("/v1/boards/contest", json=choices)).status_code == 201
+        await post(client, *({"key": key, "board": "contest", "actor": "x"} for key in ("Ada", "Bo")))
+        assert (await fan.like("Ada", "contest")).json()["counted"] is True
+        assert (await client.patch("/v1/boards/contest/records/Bo", json={"hidden": True})).status_code == 204
+        assert code(await fan.like("Bo", "contest")) == (404, "record_not_found")
+        for change in ({"frozen": True}, {"frozen": None, "votes": {"closes": "2026-01-01T00:00:00Z"}},
+                       {"votes": {"closes": None, "opens": "2100-01-01T00:00:00Z"}}):  # fmt: skip
+            assert (await client.patch("/v1/boards/contest", json=change)).status_code == 200
+            assert code(await late.like("Ada", "contest")) == (409, "likes_closed")
+            assert (await fan.like("Ada", "contest")).json()["counted"] is False
+            assert "</button></td>" not in (await client.get("/boards/contest")).text
+        assert (await client.patch("/v1/boards/contest", json={"votes": {"opens": None}})).status_code == 200
+        assert (await late.like("Ada", "contest")).json()["counted"] is True
+        changed = await client.patch("/v1/boards/contest", json={"like_button": None})
+        assert changed.json()["like_button"] is False
+        assert code(await late.like("Ada", "contest")) == (403, "likes_not_allowed")
+        assert await score(url, board="contest") == 3
+
+
+async def test_a_visitor_has_as_many_votes_as_anyone(valkey_url: str) -> None:
+    """Beyond them, likes are refused."""
+    board = """[[board]]
+    id = "songs"
+    window = "forever"
+    votes = { per_key = 1, per_actor = 1 }
+    like_button = true"""
+    async with server(valkey_url, *parse_boards(board)) as client:
+        await post(client, {"key": "Ada", "actor": "x"}, {"key": "Bo", "actor": "y"})
+        visitor = Visitor(str(client.base_url).rstrip("/"))
+        assert (await visitor.like("Ada", "songs")).json()["counted"] is True
+        assert code(await visitor.like("Bo", "songs")) == (409, "like_refused")
+
+
+async def test_every_process_knows_every_visitor(valkey_url: str) -> None:
+    """They share the secret that signs cookies; another server does not."""
+    settings = fresh_settings(valkey_url)
+    async with (
+        run_server(settings, BOARDS) as one,
+        run_server(settings, BOARDS) as other,
+        server(valkey_url) as strange,
+    ):
+        await post(strange, {"key": "Ada"})
+        async with httpx.AsyncClient(base_url=one) as producer:
+            await post(producer, {"key": "Ada", "board": "liked"})
+        visitor, again = Visitor(one), Visitor(other)
+        await visitor.like("Ada")
+        again.cookies = visitor.cookies
+        assert (await again.like("Ada")).json()["counted"] is False
+        assert await score(other) == 2
+
+
+async def test_the_cookie_is_bound_to_a_secure_host(valkey_url: str) -> None:
+    """Behind a proxy with TLS, no other host of the domain can set it, and it is never sent in the clear."""
+    async with server(valkey_url, *BOARDS, trusted_proxies=("127.0.0.1",), root_path="/live") as client:
+        url = str(client.base_url).rstrip("/")
+        headers = {"Origin": url, "X-Forwarded-Proto": "https", "X-Forwarded-For": "192.0.2.1"}
+        answer = await client.post("/live/boards/liked/likes", data={"key": "Ada"}, headers=headers)
+        assert answer.headers["location"] == "/live/boards/liked/likes?visitor=new"
+        name, _, rest = answer.headers["set-cookie"].partition("=")
+        assert name == "__Host-live-visitor-live"
+        assert {"HttpOnly", "Path=/", "SameSite=strict", "Secure"} <= set(rest.split("; "))
