@@ -51,6 +51,7 @@ PROBLEMS: Final[Mapping[str, Problem]] = {
     "headers_too_large": Problem(431, "The headers are too large"),
     "internal_error": Problem(500, "The server failed; its log has the cause"),
     "store_unavailable": Problem(503, "The store is unavailable; nothing was counted"),
+    "journal_behind": Problem(503, "The journal's database is behind or unavailable; nothing was counted"),
     "outcome_unknown": Problem(503, "The connection to the store was lost; the body may have been counted"),
     "epoch_lost": Problem(503, "The store lost the board's data"),
     "overloaded": Problem(503, "Too many events are waiting"),
@@ -132,6 +133,10 @@ class StoreUnavailableError(Exception):
     def __init__(self, reason: str, *, unknown: bool = False) -> None:
         super().__init__(reason)
         self.unknown = unknown
+
+
+class JournalBehindError(StoreUnavailableError):
+    """Too much of the journal waits to be moved to SQL. Nothing was counted."""
 
 
 class EpochLostError(Exception):

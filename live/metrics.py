@@ -84,6 +84,25 @@ SLOW_VIEWERS: Final = Counter(
 STORE_STALE: Final = Gauge(
     "live_store_stale", "1 while the store is unreachable", registry=REGISTRY, multiprocess_mode="livemax"
 )
+JOURNAL_ENTRIES: Final = Counter("live_journal_entries", "Entries of journals moved to SQL", registry=REGISTRY)
+JOURNAL_GAPS: Final = Counter(
+    "live_journal_gaps", "Gaps found in journals, after which a journal began again", registry=REGISTRY
+)
+JOURNAL_COMMIT_SECONDS: Final = Histogram(
+    "live_journal_commit_seconds", "Duration of a transaction of the drainer", buckets=_SECONDS, registry=REGISTRY
+)
+JOURNAL_LAG: Final = Gauge(
+    "live_journal_lag_seconds",
+    "Age of the oldest entry in the last transaction of the drainer",
+    registry=REGISTRY,
+    multiprocess_mode="livemax",
+)
+JOURNAL_BACKLOG: Final = Gauge(
+    "live_journal_backlog_bytes",
+    "Bytes of journals that wait in the store",
+    registry=REGISTRY,
+    multiprocess_mode="livemax",
+)
 
 BY_BOARD: Final = (EVENTS_ACCEPTED, RANGE_LEFT, VIEWERS, ROTATION_LAG)  # metrics with a series per board
 

@@ -20,6 +20,7 @@ OTHER_VARIABLES = ("LIVE_KEY",)  # read by `live replay` and `live load`
 
 _PREFIX = "LIVE_"
 LEAST_MEMORY = 16 * 1024**2  # bytes; a store needs that much to start
+_LEAST_RETENTION = 3600  # seconds
 LONGEST = 7 * 86400  # seconds; a longer time is a mistake, and the kernel accepts at most 24 days
 
 
@@ -37,6 +38,12 @@ class HostPattern(str):
 
 class Origin(str):
     """The origin of web pages, written as `https://example.org` or `https://example.org:8443`."""
+
+    __slots__ = ()
+
+
+class Retention(int):
+    """Seconds for which data is kept, written as `7d` or `400d`."""
 
     __slots__ = ()
 
@@ -78,6 +85,17 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     store_memory: Annotated[
         Size, _said("memory limit of the embedded Valkey; 0 uses half of the machine's or container's memory")
     ] = Size(0)
+    journal: Annotated[
+        str,
+        _said(
+            "SQL database of the journal: `sqlite` is a file in the data directory, `postgresql://…` a server, "
+            "and `off` keeps no journal"
+        ),
+    ] = "off"
+    journal_backlog: Annotated[
+        Size, _said("maximum bytes of a board's journal that may wait in the store; beyond this, POST returns 503")
+    ] = Size(256 * 1024**2)
+    journal_events: Annotated[Retention, _said("how long the journal keeps every event")] = Retention(7 * 86400)
     max_boards: Annotated[int, _said("maximum number of boards, including those in the boards file", ge=1)] = 1000
     boards: Annotated[
         Path | None, _said("TOML file that defines the boards; without one, the server has a single board, `posts`")
@@ -189,6 +207,13 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     ] = Duration(5)
 
 
+def _parse_retention(text: str) -> Retention:
+    seconds = parse_duration(text)
+    if seconds < _LEAST_RETENTION:
+        raise ValueError(f"{text!r} is less than 1h")
+    return Retention(seconds)
+
+
 def _parse_size(text: str) -> Size:
     match = re.fullmatch(r"(\d{1,15})(kb|mb|gb)?", text.lower())
     size = int(match[1]) * 1024 ** ("", "kb", "mb", "gb").index(match[2] or "") if match else -1
@@ -207,6 +232,7 @@ def environment_name(setting: str) -> str:
 _READERS: Final[Mapping[type, Callable[[str], Any]]] = {
     Size: _parse_size,
     HostPattern: lambda text: HostPattern(check_pattern(text)),
+    Retention: _parse_retention,
     Origin: lambda text: Origin(check_origin(text)),
     RootPath: lambda text: RootPath(check_root_path(text)),
     ProxyNetwork: lambda text: ProxyNetwork(check_network(text)),
@@ -278,6 +304,8 @@ def as_environment(settings: Settings) -> dict[str, str]:
         value = getattr(settings, field.name)
         if isinstance(value, Duration):
             text = f"{value:.3f}s"
+        elif isinstance(value, Retention):
+            text = f"{value}s"
         elif isinstance(value, tuple):
             text = ",".join(value)
         else:

@@ -12,6 +12,7 @@ from live.errors import SetupError
 from live.settings import (
     LEAST_MEMORY,
     Duration,
+    Retention,
     Settings,
     Size,
     as_environment,
@@ -200,6 +201,8 @@ def values(name: str) -> st.SearchStrategy[Any]:
         return st.integers(1, 7 * 86_400_000).map(lambda milliseconds: Duration(milliseconds / 1000))
     if isinstance(default, bool):
         return st.booleans()
+    if isinstance(default, Retention):
+        return st.integers(3600, 10**9).map(Retention)
     if isinstance(default, Size):
         return st.just(Size(0)) | st.integers(LEAST_MEMORY, 10**12).map(Size)
     if isinstance(default, int):

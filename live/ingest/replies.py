@@ -8,7 +8,14 @@ from typing import Final
 import msgspec
 import structlog
 
-from live.errors import EPOCH_LOST_DETAIL, PROBLEMS, EpochLostError, ProblemError, StoreUnavailableError
+from live.errors import (
+    EPOCH_LOST_DETAIL,
+    PROBLEMS,
+    EpochLostError,
+    JournalBehindError,
+    ProblemError,
+    StoreUnavailableError,
+)
 from live.metrics import PROBLEMS_ANSWERED
 
 log = structlog.get_logger()
@@ -119,6 +126,9 @@ def as_problem(error: Exception) -> ProblemError:
     match error:
         case ProblemError():
             return error
+        case JournalBehindError():
+            log.warning("the journal is behind", reason=str(error))
+            return ProblemError("journal_behind", "try again later", retry_after=_RETRY_AFTER)
         case StoreUnavailableError():
             log.warning("the store is unavailable", reason=str(error))
             code = "outcome_unknown" if error.unknown else "store_unavailable"

@@ -17,7 +17,7 @@ POSTING: Final = frozenset(
     {
         "malformed_body", "idempotency_key_invalid", "credentials_required", "credentials_invalid", "scope_forbidden",
         "body_too_large", "too_many_events", "unsupported_media_type", "idempotency_key_reused", "rate_exceeded",
-        "outcome_unknown", "overloaded", "parameter_invalid", "origin_forbidden",
+        "outcome_unknown", "overloaded", "parameter_invalid", "origin_forbidden", "journal_behind",
     }
 )  # fmt: skip
 ASKING: Final = frozenset({"parameter_invalid"})

@@ -82,6 +82,7 @@ class Auditor:
         self._progress = progress
         self._report = Report(board=board)
         self._shape: Shape = DEFAULT_BOARD.shape
+        self._epoch = ""
 
     async def audit(self, *, repair: bool) -> Report:
         """Compare every member. With `repair`, give the ranking what the slots hold. Writes go on during the audit.
@@ -95,6 +96,7 @@ class Auditor:
             if shape is None:
                 raise SetupError(f"the store has no board {self._report.board!r} under this key prefix")
             self._shape = msgspec.json.decode(shape, type=Shape)
+            await self._learn_epoch()
             await self._find_strays(repair=repair)
             await self._pass(repair=repair)
             self._report.repaired = repair and not self._report.clean
@@ -160,8 +162,9 @@ class Auditor:
             slots = [keys.slot(start) for start in starts]
             reply = await AUDIT(
                 self._client,
-                [*table.order, keys.meta, keys.slots, keys.hidden, *slots],
+                [*table.order, keys.meta, keys.slots, keys.hidden, keys.journal(self._epoch), *slots],
                 AuditRequest(
+                    epoch=self._epoch,
                     channel=keys.channel,
                     rules=self._rules(),
                     repair=repair,
@@ -172,6 +175,7 @@ class Auditor:
             )
             if reply[0] == b"ok":
                 break
+            await self._learn_epoch()
             if shape.tables:
                 return  # the period has been deleted
             starts[:] = (await self._tables())[0][1]
@@ -182,6 +186,9 @@ class Auditor:
         sums.last_offset = int(offset)
         self._report.members += len(members)
         self._note(drift)
+
+    async def _learn_epoch(self) -> None:
+        self._epoch = (await self._call("HGET", self._keys.meta, "epoch") or b"").decode()
 
     def _rules(self) -> Rules:
         """The rules of the rankings, without totals: a repair corrects those at the end."""

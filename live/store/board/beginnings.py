@@ -6,6 +6,7 @@ from typing import Final
 
 from live.domain.board import MOST_REMEMBERED, Board
 from live.settings import LONGEST
+from live.store.board.handover import announce_journal
 from live.store.board.keys import Keys
 from live.store.board.requests import CreateRequest, DeleteKeysRequest, ExpireRequest, RenewRequest, UpdateRequest
 from live.store.board.state import SCRIPTS
@@ -21,16 +22,22 @@ _SLOTS_A_STEP: Final = 100
 _KEYS_A_STEP: Final = 500
 
 
-async def create(client: Store, keys: Keys, board: Board, epoch: str) -> tuple[str, bool] | None:
-    """Create a board. If there is one already, returns its epoch, and whether it was created at run time.
+async def create(
+    client: Store, keys: Keys, board: Board, epoch: str, *, journal: bool = False
+) -> tuple[str, bool] | None:
+    """Create a board, with or without a journal.
+
+    If there is a board already, returns its epoch, and whether it was created at run time.
 
     Raises:
         StoreUnavailableError: the store is unavailable.
     """
+    if journal:
+        await announce_journal(client, keys, epoch)
+    secret = text(secrets.token_bytes(16))
+    request = CreateRequest(epoch, board.shape.encode(), secret, made=True, journal=journal)
     async with store_errors():
-        reply = await SCRIPTS.create(
-            client, [keys.meta], CreateRequest(epoch, board.shape.encode(), text(secrets.token_bytes(16)), made=True)
-        )
+        reply = await SCRIPTS.create(client, [keys.meta, keys.journal(epoch)], request)
     return None if reply[0] == b"ok" or reply[1].decode() == epoch else (reply[1].decode(), reply[2] == b"1")
 
 
@@ -52,8 +59,9 @@ async def renew(client: Store, keys: Keys, epoch: str) -> bool:
     Raises:
         StoreUnavailableError: the store is unavailable.
     """
+    await announce_journal(client, keys, epoch)
     async with store_errors():
-        reply = await RENEW(client, [keys.meta], RenewRequest(epoch, keys.channel))
+        reply = await RENEW(client, [keys.meta, keys.journal(epoch)], RenewRequest(epoch, keys.channel))
     return bool(reply[0] == b"ok")
 
 

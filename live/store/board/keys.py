@@ -39,6 +39,7 @@ class Keys:
     """The store keys and the channel of one board, whose id has been checked before."""
 
     def __init__(self, prefix: str, board: str) -> None:
+        self.board = board
         self._base = f"{prefix}:{{{board}}}"
         self._whole = Table(self._base, "")
         self.channel = self._base
@@ -71,15 +72,34 @@ class Keys:
         return self.slot(start), *self.table(start).all
 
     @property
+    def journals(self) -> str:
+        """The list of all journals, which belongs to no board."""
+        return SystemKeys(self._base.rpartition(":{")[0]).journals
+
+    def journal(self, epoch: str) -> str:
+        """The stream of what was counted in an epoch and is not in SQL yet. It outlives the board."""
+        return f"{self._base}:journal:{epoch}"
+
+    @property
     def fixed(self) -> tuple[str, ...]:
         """Every store key that a board has once, except its state (`meta`, `gone`) and its list of slots."""
         once = (self.writers, self.log, self.taken, self.entrants, self.hidden, self.baseline, self.viewers)
         return *self._whole.all, *once
 
     @property
+    def pattern(self) -> str:
+        """A glob that matches every store key of this board and nothing else."""
+        return f"{self._base}:*"
+
+    @property
     def slot_pattern(self) -> str:
         """A glob that matches every slot of this board and nothing else."""
         return self.slot("*")
+
+    @property
+    def seen_pattern(self) -> str:
+        """A glob that matches every bucket of identities of this board and nothing else."""
+        return f"{self._base}:seen:*"
 
 
 class SystemKeys:
@@ -93,6 +113,8 @@ class SystemKeys:
         self.format = f"{prefix}:{{:boards}}:format"
         self.producers = f"{prefix}:{{:producers}}"
         self.processes = f"{prefix}:{{:processes}}"
+        self.journals = f"{prefix}:{{:journals}}"
+        self.sink = f"{prefix}:{{:journals}}:sink"
         self.ready = f"{prefix}:{{:ready}}"
         self.demo = f"{prefix}:{{:demo}}"
         self.visitors = f"{prefix}:{{:visitors}}"

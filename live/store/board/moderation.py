@@ -24,7 +24,7 @@ class BoardModeration:
         await state.open_to_write()
         most, keys = state.board.max_members, state.keys
         request = EnterRequest(state.epoch or "", keys.channel, member, text(metadata), most)
-        reply = await state.run(state.scripts.enter, [keys.meta, keys.entrants], request)
+        reply = await state.run(state.scripts.enter, [keys.meta, keys.entrants, state.journal], request)
         if reply[0] == b"full":
             detail = f"board {state.board.id} registers {most} keys: raise its `max_members`"
             raise ProblemError("too_many_members", detail)
@@ -42,7 +42,9 @@ class BoardModeration:
         await state.open_to_write()
         ranking, reached, _ = state.table(state.planned().current).order
         request = WithdrawRequest(state.epoch or "", keys.channel, member, state.board.tags != "key")
-        reply = await state.run(state.scripts.withdraw, [keys.meta, keys.entrants, ranking, reached], request)
+        reply = await state.run(
+            state.scripts.withdraw, [keys.meta, keys.entrants, ranking, reached, state.journal], request
+        )
         if reply[0] == b"voted":
             raise ProblemError("record_voted", "hide the record instead")
         if not reply[2]:
@@ -63,7 +65,7 @@ class BoardModeration:
     async def _hide(self, member: str, *, hidden: bool) -> bool:
         """Hide or show a member in all slots; False when the slots have changed in between."""
         state, own = self.state, self.state.keys
-        keys, parts = [own.meta, own.slots, own.hidden], []
+        keys, parts = [own.meta, own.slots, own.hidden, state.journal], []
         for start in await state.call("ZRANGE", own.slots, 0, -1):
             table = state.table(int(start))
             parts.append(Part(start.decode(), table.suffix, len(keys) + 1))

@@ -148,6 +148,7 @@ class AddRequest(msgspec.Struct, kw_only=True, omit_defaults=True):
         most_members: how many members a slot and a ranking may have.
         identities: the identities of the batch; None when no event has one.
         groups: what the batch adds to each slot; empty when the plan refuses every event.
+        backlog: how many bytes of the journal may wait to be moved to SQL; None for any number.
         events: the events for the log of a sliding window.
     """
 
@@ -166,6 +167,7 @@ class AddRequest(msgspec.Struct, kw_only=True, omit_defaults=True):
     most_members: int
     identities: Identities | None = None
     groups: list[Group] = []
+    backlog: int | None = None
     events: LogEvents | None = None
 
 
@@ -178,6 +180,7 @@ class OpenRequest(msgspec.Struct, kw_only=True, omit_defaults=True):
         born: the epoch that the board is known to have; None if it is not known, or if the board may be new.
         secret: random bytes that key the digests of voters, if the board has none yet.
         votes: whether the board counts votes.
+        journal: whether the board is to have a journal.
     """
 
     idle: int
@@ -185,6 +188,7 @@ class OpenRequest(msgspec.Struct, kw_only=True, omit_defaults=True):
     born: str | None = None
     secret: Text
     votes: bool = False
+    journal: bool = False
 
 
 class TouchRequest(msgspec.Struct):
@@ -283,9 +287,11 @@ class HideRequest(msgspec.Struct, kw_only=True, omit_defaults=True):
 class AuditRequest(msgspec.Struct, kw_only=True, omit_defaults=True):
     """Compare the records of distinct members with all slots of the ranking, and with `repair` correct them.
 
-    `starts` are the starts of the slots; `tables` means that each slot has a ranking of its own.
+    `epoch` is that of the board, and `starts` are the starts of its slots. `tables` means that each slot has a ranking
+    of its own.
     """
 
+    epoch: str
     channel: str
     rules: Rules
     repair: bool = False
@@ -312,12 +318,14 @@ class CreateRequest(msgspec.Struct, omit_defaults=True):
         shape: the settings on which the meaning of the stored data depends.
         secret: random bytes that key the digests of voters.
         made: whether the board is created at run time, and so can expire.
+        journal: whether the board has a journal.
     """
 
     epoch: str
     shape: str
     secret: Text
     made: bool = False
+    journal: bool = False
 
 
 class UpdateRequest(msgspec.Struct, kw_only=True, omit_defaults=True):

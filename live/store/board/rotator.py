@@ -70,7 +70,7 @@ class BoardRotator:
             )
         return await state.run(
             state.scripts.rotate,
-            [*state.table(None).order, keys.meta, keys.slots, keys.slot(start), keys.hidden],
+            [*state.table(None).order, keys.meta, keys.slots, keys.slot(start), keys.hidden, state.journal],
             RotateRequest(
                 epoch=state.epoch or "",
                 channel=keys.channel,
@@ -88,7 +88,16 @@ class BoardRotator:
         state, board, keys = self.state, self.state.board, self.state.keys
         return await state.run(
             state.scripts.expire_events,
-            [*state.table(None).order, keys.meta, keys.slots, keys.slot(EVER.start), keys.log, keys.hidden, keys.taken],
+            [
+                *state.table(None).order,
+                keys.meta,
+                keys.slots,
+                keys.slot(EVER.start),
+                keys.log,
+                keys.hidden,
+                keys.taken,
+                state.journal,
+            ],
             ExpireEventsRequest(
                 epoch=state.epoch or "",
                 channel=keys.channel,

@@ -12,6 +12,8 @@ from live.domain.board import Board
 from live.errors import EpochLostError, SetupError, StoreUnavailableError
 from live.settings import Settings
 from live.store.board.clock import Clock, planned_clock
+from live.store.board.handover import announce_journal, begin_journal, has_journal
+from live.store.board.journal_requests import AdoptRequest
 from live.store.board.keys import Keys, Table
 from live.store.board.read_requests import BaselineRequest, LookupRequest, ReadRequest, SlotsRequest
 from live.store.board.requests import (
@@ -56,6 +58,7 @@ class Scripts(msgspec.Struct, frozen=True):
     enter: Script[EnterRequest] = Script("enter", EnterRequest)
     withdraw: Script[WithdrawRequest] = Script("withdraw", WithdrawRequest)
     hide: Script[HideRequest] = Script("hide", HideRequest)
+    adopt: Script[AdoptRequest] = Script("adopt", AdoptRequest)
     touch: Script[TouchRequest] = Script("touch", TouchRequest)
 
 
@@ -158,6 +161,11 @@ class BoardState:
         """The store keys of the ranking to which a slot belongs."""
         return self.keys.table(start if self.board.window.tables else None)
 
+    @property
+    def journal(self) -> str:
+        """The store key of the board's journal."""
+        return self.keys.journal(self.epoch or self.born)
+
     def require_whole(self) -> None:
         """Raise an error while the store has lost data and no operator has accepted the loss.
 
@@ -197,18 +205,29 @@ class BoardState:
     async def _opened(self, born: str) -> list[Any]:
         """What the store holds of the board, which is created if it is not there and never had an epoch."""
         keys, secret = self.keys, text(secrets.token_bytes(16))
+        journaled = has_journal(self.board, self.settings)
         request = OpenRequest(
             idle=_WRITER_IDLE,
             span=math.ceil(self.settings.dedupe_window),
             born=born or None,
             secret=secret,
             votes=self.board.votes is not None,
+            journal=journaled,
         )
-        while (reply := await self.run(self.scripts.open, [keys.meta, keys.writers, keys.slots], request)) == [b"none"]:
-            new = CreateRequest(secrets.token_hex(4), self.board.shape.encode(), secret)
-            async with store_errors():
-                await self.scripts.create(self.client, [keys.meta], new)  # another process may be first
-        return reply
+        while True:
+            match await self.run(self.scripts.open, [keys.meta, keys.writers, keys.slots], request):
+                case [b"none"]:
+                    epoch = secrets.token_hex(4)
+                    if journaled:
+                        await announce_journal(self.client, keys, epoch)
+                    new = CreateRequest(epoch, self.board.shape.encode(), secret, journal=journaled)
+                    async with store_errors():  # another process may be first
+                        await self.scripts.create(self.client, [keys.meta, keys.journal(epoch)], new)
+                case [b"adopt", epoch]:
+                    tables = self.board.window.tables
+                    await begin_journal(self.client, keys, epoch.decode(), tables=tables, adopt=self.scripts.adopt)
+                case reply:
+                    return reply
 
     async def open_to_write(self) -> None:
         """Open the board in order to change it.

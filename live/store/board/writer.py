@@ -11,7 +11,7 @@ import msgspec
 from live.domain.board import Board
 from live.domain.event import Entry
 from live.domain.window import Sliding
-from live.errors import StoreUnavailableError
+from live.errors import JournalBehindError, StoreUnavailableError
 from live.store.board.plan import Group as Planned
 from live.store.board.plan import Plan, known_again, make_plan, out_of_range, planned, turned_away
 from live.store.board.requests import AddRequest, Group, Identities, LogEvents, PlannedClock, Votes, rules_of
@@ -55,6 +55,7 @@ class BoardWriter:
 
         Raises:
             StoreUnavailableError: there was no reply before the write deadline, or rotation is far behind.
+            JournalBehindError: too much of the journal waits to be moved to SQL.
             EpochLostError: the store lost the board.
         """
         async with self._writing:
@@ -88,10 +89,8 @@ class BoardWriter:
                     return int(offset), refused | plan.refused, int(widest[0]) if widest else 0
                 case [b"nothing"]:
                     return None, refused | plan.refused, 0
-                case [b"behind"]:
-                    raise StoreUnavailableError(
-                        f"board {board.id} has {board.most_slots} slots, and most wait to be subtracted"
-                    )
+                case [b"behind" | b"backlog" as what, *waiting]:
+                    raise _behind(board, what, waiting)
                 case [b"replan", newest, now, latest, bucket]:
                     state.hear(newest, now, latest)
                     state.bucket = int(bucket)
@@ -116,7 +115,7 @@ class BoardWriter:
     def _request(self, board: Board, plan: Plan, future: int) -> tuple[list[str], AddRequest]:
         """The store keys and the request of a batch."""
         state, own = self.state, self.state.keys
-        keys = [own.meta, own.slots, own.writers, own.log, own.taken, own.entrants, own.hidden]
+        keys = [own.meta, own.slots, own.writers, own.log, own.taken, own.entrants, own.hidden, state.journal]
         identities = self._identities(plan, keys)
         groups = [self._group(board, start, group, keys) for start, group in plan.slots.items()]
         request = AddRequest(
@@ -135,6 +134,7 @@ class BoardWriter:
             most_members=board.max_members,
             identities=identities,
             groups=groups,
+            backlog=int(state.settings.journal_backlog),
             events=_log_events(plan.events) if plan.events else None,
         )
         return keys, request
@@ -192,6 +192,13 @@ class BoardWriter:
                     state.require_whole()  # nothing is acknowledged on top of what was lost
                 return reply
             await asyncio.sleep(_RETRY_PAUSE)
+
+
+def _behind(board: Board, what: bytes, waiting: Sequence[bytes]) -> StoreUnavailableError:
+    """Why a board takes no events until other work is done."""
+    if what == b"backlog":
+        return JournalBehindError(f"board {board.id}: {int(waiting[0]):,} bytes of its journal wait to be moved to SQL")
+    return StoreUnavailableError(f"board {board.id} has {board.most_slots} slots, and most wait to be subtracted")
 
 
 def _votes(votes: Sequence[tuple[bytes, bytes, int]]) -> Votes:

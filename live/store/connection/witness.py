@@ -289,6 +289,7 @@ def _try_lock(file: int) -> bool:
 
 CHOICES: Final = (
     "Put the lost data back (start the right store, or restore it from a newer backup) and start the server again. "
+    "Or rebuild the boards from the journal with `live rebuild`. "
     "Or accept the loss with `live serve --accept-loss`: boards go on with what the store holds, and boards of which "
     "it holds nothing begin at nothing. If the store is another one on purpose, choose another --data-dir. "
     "What is known is in {path}"

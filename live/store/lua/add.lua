@@ -11,7 +11,8 @@
 -- KEYS[5] taken — hash: member, sum of its negative amounts in the log, without the sign
 -- KEYS[6] entrants — hash: the registered members, if the board counts only those
 -- KEYS[7] hidden — hash: the members without a rank
--- KEYS[8...] more — where the request says: the buckets of identities (sets), newest first, then the one to drop; for
+-- KEYS[8] journal — stream: what SQL does not hold yet
+-- KEYS[9...] more — where the request says: the buckets of identities (sets), newest first, then the one to drop; for
 --         each group slot (hash: member, value), ranking (sorted set: name, score), reached (hash: member, tag),
 --         levels (sorted set: each score in the ranking), metadata (hash: member, JSON), votes (hash: voter digest,
 --         count)
@@ -27,11 +28,13 @@
 --         {'unregistered', member...} — these members are not registered
 --         {'votes', i, code, ...} — these votes, from 1, are refused: plan again without them
 --         {'behind'} — too many slots wait to be subtracted
+--         {'backlog', bytes} — so much of the journal waits to be moved to SQL
 --         {'crowded', start, member, ...} — these members are new in these slots, and there is no room for them
 --         {'range', start, member, held, ...} — these values would leave the range; held is the value so far, in a log
 --         the sum of all amounts without their signs
-local request = cmsgpack.unpack(ARGV[1])
-local meta, slots, writers, log, taken, entrants, hidden = unpack(KEYS, 1, 7)
+local packed = ARGV[1]
+local request = cmsgpack.unpack(packed)
+local meta, slots, writers, log, taken, entrants, hidden, journal = unpack(KEYS, 1, 8)
 local identities, groups = request.identities, request.groups
 local buckets = identities and {unpack(KEYS, identities.newest, identities.oldest + 1)}
 for i = 1, groups and #groups or 0 do
@@ -43,17 +46,20 @@ end
 --@include clock
 --@include board
 --@include ranking
+--@include journal
 local board, refusal = open_board()
 if refusal then return refusal end
 --@include repeated
 if board.frozen then return {'frozen'} end
 if not groups then return {'nothing'} end
+--@include backlog
 --@include values
 --@include votes
 --@include room
 --@include log
 --@include range
 announce(board)
+record(board, 'add', request.writer, request.sequence)
 --@include count
 if add_to_log then add_to_log() end
 if identities and identities.counted then

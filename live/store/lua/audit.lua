@@ -6,19 +6,22 @@
 -- KEYS[4] meta — hash: the board's state
 -- KEYS[5] slots — sorted set: the start of every slot, scored by itself
 -- KEYS[6] hidden — hash: the members without a rank
--- KEYS[7...] held — the hashes of all slots of the ranking, in the order of their starts
+-- KEYS[7] journal — stream: what SQL does not hold yet
+-- KEYS[8...] held — the hashes of all slots of the ranking, in the order of their starts
 -- Request: AuditRequest
 -- Returns {'ok', offset, ranked, {sum, ...}, member, score, held, ...} — ranked is the number of records among these
 --         members; the sums add up what the slots hold of them, and each sum is exact; then follows each member whose
 --         score ('' for no record) differs from what the slots hold
 --         {'slots'} — the slots have changed: ask again with their new store keys
 local request = cmsgpack.unpack(ARGV[1])
-local ranking, reached, levels, meta, slots, hidden = unpack(KEYS, 1, 6)
+local ranking, reached, levels, meta, slots, hidden, journal = unpack(KEYS, 1, 7)
 --@include clock
 --@include board
 --@include ranking
+--@include journal
 --@include same_slots
 local board, members = read_board(), request.members or {}
+if board.epoch ~= request.epoch then return {'slots'} end
 if request.tables then
   if not call('ZSCORE', slots, request.starts[1]) then return {'slots'} end
 elseif not same_slots(request.starts or {}) then
@@ -27,7 +30,7 @@ end
 if #members == 0 then return {'ok', digits(board.offset), '0', {}} end
 
 local sums = {}
-for key = 7, #KEYS do
+for key = 8, #KEYS do
   local values = call('HMGET', KEYS[key], unpack(members))
   for i = 1, #members do
     local value = tonumber(values[i])
@@ -61,6 +64,7 @@ exact[#exact + 1] = digits(sum)
 if request.repair and #drift > 0 then
   announce(board)
   put(audited, board.offset, members, names, scores, new)
+  record_tags(board, granted)
   commit(board)
 end
 return {'ok', digits(board.offset), digits(ranked), exact, unpack(drift)}

@@ -11,16 +11,18 @@
 -- KEYS[7] log — sorted set: the events, scored by their time (ms)
 -- KEYS[8] hidden — hash: the members without a rank
 -- KEYS[9] taken — hash: member, sum of its negative amounts in the log, without the sign
+-- KEYS[10] journal — stream: what SQL does not hold yet
 -- Request: ExpireEventsRequest
 -- Returns {'idle', wait} — nothing is due; wait is the time until something can be due, in milliseconds, or -1 when
 --         that depends on the next event
 --         {'moved', n} — the script subtracted n events: call it again
 --         {'epoch', epoch} — the board has another epoch; '' for none
 local request = cmsgpack.unpack(ARGV[1])
-local ranking, reached, levels, meta, slots, slot, log, hidden, taken = unpack(KEYS)
+local ranking, reached, levels, meta, slots, slot, log, hidden, taken, journal = unpack(KEYS)
 --@include clock
 --@include board
 --@include ranking
+--@include journal
 --@include subtract
 local board, refusal = open_board()
 if refusal then return refusal end
@@ -64,5 +66,6 @@ end
 subtract({key = ranking, reached = reached, levels = levels, suffix = ''}, board.offset, members, values)
 call('ZREM', log, unpack(due))
 if call('EXISTS', slot) == 0 then call('ZREM', slots, request.start) end
+record_tags(board, granted)
 commit(board)
 return {'moved', digits(#due)}

@@ -6,16 +6,19 @@
 -- KEYS[1] meta — hash: the board's state
 -- KEYS[2] slots — sorted set: the start of every slot, scored by itself
 -- KEYS[3] hidden — hash: the members without a rank
--- KEYS[4...] parts — for each slot, where the request says: slot, ranking, reached, levels, metadata
+-- KEYS[4] journal — stream: what SQL does not hold yet
+-- KEYS[5...] parts — for each slot, where the request says: slot, ranking, reached, levels, metadata
 -- Request: HideRequest
 -- Returns {'ok', offset}
 --         {'slots'} — the slots have changed: ask again with their new store keys
 --         {'epoch', epoch} — the board has another epoch; '' for none
-local request = cmsgpack.unpack(ARGV[1])
-local meta, slots, hidden = unpack(KEYS, 1, 3)
+local packed = ARGV[1]
+local request = cmsgpack.unpack(packed)
+local meta, slots, hidden, journal = unpack(KEYS, 1, 4)
 --@include clock
 --@include board
 --@include ranking
+--@include journal
 --@include same_slots
 local board, refusal = open_board()
 if refusal then return refusal end
@@ -26,6 +29,7 @@ local member, hide = request.member, request.hide
 if (call('HEXISTS', hidden, member) == 1) == (hide == true) then return {'ok', digits(board.offset)} end
 
 announce(board)
+record(board, 'hide')
 if hide then call('HSET', hidden, member, 1) else call('HDEL', hidden, member) end
 
 local rankings, held = {}, {}
@@ -43,4 +47,5 @@ for _, ranking in ipairs(rankings) do
   put(ranking, board.offset, {member}, names, old, {score}, nil, hide)
   if score and rules.cap then trim(ranking, ranking.slot) end
 end
+record_tags(board, granted)
 return {'ok', commit(board)}

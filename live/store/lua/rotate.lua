@@ -10,6 +10,7 @@
 -- KEYS[5] slots — sorted set: the start of every slot, scored by itself
 -- KEYS[6] slot — hash: the oldest slot, as the caller believes
 -- KEYS[7] hidden — hash: the members without a rank
+-- KEYS[8] journal — stream: what SQL does not hold yet
 -- Request: RotateRequest
 -- Returns {'idle', wait} — nothing is due; wait is the time until something can be due, in milliseconds, or -1 when
 --         that depends on the next event
@@ -18,10 +19,11 @@
 --         {'epoch', epoch} — the board has another epoch; '' for none
 --         {'replan', newest, now, latest} — the caller is wrong about the board's clock
 local request = cmsgpack.unpack(ARGV[1])
-local ranking, reached, levels, meta, slots, slot, hidden = unpack(KEYS)
+local ranking, reached, levels, meta, slots, slot, hidden, journal = unpack(KEYS)
 --@include clock
 --@include board
 --@include ranking
+--@include journal
 --@include subtract
 --@include due
 local board, refusal = open_board()
@@ -49,5 +51,6 @@ if #members > 0 then
 end
 if call('EXISTS', slot) == 0 then call('ZREM', slots, request.start) end
 
+record_tags(board, granted)
 commit(board, 'newest', request.clock.current)
 return {'moved', digits(#members), scan[1]}

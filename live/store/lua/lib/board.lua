@@ -2,10 +2,11 @@
 local call, tonumber, unpack = redis.call, tonumber, unpack  -- locals are found faster
 
 local function read_board()
-  local held = call('HMGET', meta, 'epoch', 'offset', 'newest', 'latest', 'bucket', 'frozen', 'made')
+  local held = call('HMGET', meta, 'epoch', 'offset', 'newest', 'latest', 'bucket', 'frozen', 'made',
+    'journal')
   return {
     epoch = held[1], offset = tonumber(held[2] or 0), newest = tonumber(held[3]), latest = tonumber(held[4]),
-    bucket = tonumber(held[5]), frozen = held[6], made = held[7],
+    bucket = tonumber(held[5]), frozen = held[6], made = held[7], journal = held[8],
   }
 end
 
@@ -26,6 +27,7 @@ end
 
 -- The last write of every change, with more fields and their values. Returns the offset.
 local function commit(board, ...)
+  if board.appended then call('HSET', meta, 'journal', board.journal) end
   call('HSET', meta, 'offset', board.place, ...)
   return board.place
 end

@@ -41,6 +41,7 @@ local function put_named(ranking, members, old, new)
   if r > 0 then call('ZADD', ranking.key, unpack(ranked)) end
 end
 
+local granted = {}  -- the tags that no event gave: suffix, member and number of each
 local tag, put_tagged
 if rules.ties then
   function tag(offset, event)
@@ -59,6 +60,7 @@ if rules.ties then
       elseif score and (name == '' or event and (event < 0 or event > 0 and score ~= before)) then
         if before then dropped[#dropped + 1] = name end
         local mark = tag(offset, event and math.abs(event) or i)
+        if not event then granted[#granted + 1] = {ranking.suffix, members[i], i} end
         tags[#tags + 1], tags[#tags + 2] = members[i], mark
         ranked[#ranked + 1], ranked[#ranked + 2] = score, mark .. members[i]
       elseif score and score ~= before then

@@ -1,0 +1,211 @@
+"""What the store holds of the journals: streams of entries that wait to be moved to SQL."""
+
+from collections.abc import Sequence
+from typing import Any, Final, NamedTuple
+
+import msgspec
+
+from live.domain.board import Board, Shape
+from live.errors import StoreUnavailableError
+from live.settings import Settings
+from live.store.board.journal_requests import AdoptRequest, TrimRequest
+from live.store.board.keys import Keys, SystemKeys
+from live.store.board.requests import Part
+from live.store.connection.client import Store, store_errors
+from live.store.connection.line import Word
+from live.store.connection.scripts import Script
+
+TRIM: Final = Script("trim", TrimRequest)
+ADOPT: Final = Script("adopt", AdoptRequest)
+
+_MOST_ENTRIES: Final = 64  # of one board in one call: up to a few megabytes
+
+
+class Entry(NamedTuple):
+    """An entry of a journal: its id, its head (what it is, and which entry comes before it) and its content."""
+
+    id: str
+    head: str
+    content: bytes
+
+
+class Place(NamedTuple):
+    """What the store holds of a journal.
+
+    Attributes:
+        gone: whether the board has another epoch by now, or is deleted.
+        entries: the number of entries.
+        waiting: the bytes of the entries.
+    """
+
+    gone: bool
+    entries: int
+    waiting: int
+
+
+def has_journal(board: Board, settings: Settings) -> bool:
+    """Whether a board is to have a journal."""
+    del board
+    return settings.journal != "off"
+
+
+async def announce_journal(client: Store, keys: Keys, epoch: str) -> None:
+    """Add a board's journal to the list of all journals, before it has an entry.
+
+    Raises:
+        StoreUnavailableError: the store is unavailable.
+    """
+    async with store_errors():
+        await client.call(keys.journals, "SADD", keys.journals, f"{keys.board} {epoch}")
+
+
+async def begin_journal(client: Store, keys: Keys, epoch: str, *, tables: bool, adopt: Script[AdoptRequest]) -> None:
+    """Begin the journal of a board that has data. `tables` means that each slot has a ranking of its own.
+
+    Raises:
+        StoreUnavailableError: the store is unavailable.
+    """
+    await announce_journal(client, keys, epoch)
+    while True:
+        async with store_errors():
+            starts = await client.call(keys.slots, "ZRANGE", keys.slots, 0, -1)
+            buckets = sorted([int(name.rpartition(":")[2]) async for name in client.names(keys.seen_pattern)])
+        names, parts = [keys.meta, keys.slots, keys.log, keys.entrants, keys.hidden, keys.journal(epoch)], []
+        for start in starts:
+            table = keys.table(int(start) if tables else None)
+            parts.append(Part(start.decode(), table.suffix, len(names) + 1))
+            names += [keys.slot(int(start)), table.reached, table.metadata, table.votes]
+        names += [keys.seen(bucket) for bucket in buckets]
+        request = AdoptRequest(epoch=epoch, slots=parts, buckets=buckets, tables=tables)
+        async with store_errors():
+            reply = await adopt(client, names, request)
+        if reply[0] != b"slots":
+            return
+
+
+async def begin_again(client: Store, keys: Keys, epoch: str) -> None:
+    """Begin the journal of a board again, because an entry is missing.
+
+    Raises:
+        StoreUnavailableError: the store is unavailable.
+    """
+    async with store_errors():
+        held, shape = await client.call(keys.meta, "HMGET", keys.meta, "epoch", "shape")
+        if held != epoch.encode():
+            return
+        await client.call(keys.meta, "HDEL", keys.meta, "journal", "drained")
+    tables = msgspec.json.decode(shape, type=Shape).tables
+    await begin_journal(client, keys, epoch, tables=tables, adopt=ADOPT)
+
+
+async def journals(client: Store, prefix: str) -> list[tuple[str, str]]:
+    """The board and the epoch of every journal with entries in the store.
+
+    Raises:
+        StoreUnavailableError: the store is unavailable.
+    """
+    key = SystemKeys(prefix).journals
+    async with store_errors():
+        found = await client.call(key, "SMEMBERS", key)
+    return [(board, epoch) for board, _, epoch in (member.decode().partition(" ") for member in found)]
+
+
+async def forget_journal(client: Store, keys: Keys, epoch: str) -> None:
+    """Take a journal off the list, and delete its stream.
+
+    Raises:
+        StoreUnavailableError: the store is unavailable.
+    """
+    stream = keys.journal(epoch)
+    async with store_errors():
+        await client.call(stream, "UNLINK", stream)
+        await client.call(keys.journals, "SREM", keys.journals, f"{keys.board} {epoch}")
+
+
+async def read_entries(client: Store, wanted: Sequence[tuple[Keys, str, str]]) -> list[list[Entry]]:
+    """The oldest entries of journals after an id each, with one round trip. `wanted` holds keys, epoch and id of each.
+
+    Raises:
+        StoreUnavailableError: the store is unavailable.
+    """
+    commands = []
+    for keys, epoch, after in wanted:
+        stream = keys.journal(epoch)
+        commands.append((stream, ("XRANGE", stream, f"({after}", "+", "COUNT", _MOST_ENTRIES)))
+    async with store_errors():
+        replies = await client.calls(commands)
+    return [_entries(reply) for reply in replies]
+
+
+def _entries(reply: Any) -> list[Entry]:  # noqa: ANN401 - any reply
+    if isinstance(reply, Exception):
+        raise StoreUnavailableError(str(reply)) from reply
+    return [Entry(name.decode(), fields[1].decode(), fields[3]) for name, fields in reply]
+
+
+async def trim(client: Store, keys: Keys, epoch: str, last: str, drained: int) -> None:
+    """Drop the entries up to `last`, which are in SQL, as `drained` bytes are in all.
+
+    Raises:
+        StoreUnavailableError: the store is unavailable.
+    """
+    offset, _, sequence = last.partition("-")
+    request = TrimRequest(epoch, f"{offset}-{int(sequence) + 1}", drained)
+    async with store_errors():
+        await TRIM(client, [keys.meta, keys.journal(epoch)], request)
+
+
+async def standing_of(client: Store, prefix: str, names: Sequence[tuple[str, str]]) -> list[Place]:
+    """What the store holds of journals, each named by board and epoch, with one round trip.
+
+    Raises:
+        StoreUnavailableError: the store is unavailable.
+    """
+    commands: list[tuple[str, tuple[Word, ...]]] = []
+    for board, epoch in names:
+        keys = Keys(prefix, board)
+        stream = keys.journal(epoch)
+        commands += [
+            (keys.meta, ("HMGET", keys.meta, "epoch", "journal", "drained")),
+            (keys.gone, ("HGET", keys.gone, "epoch")),
+            (stream, ("XLEN", stream)),
+        ]
+    async with store_errors():
+        replies = await client.calls(commands)
+    places = []
+    for (_, epoch), state, gone, entries in zip(names, replies[::3], replies[1::3], replies[2::3], strict=True):
+        for reply in (state, gone, entries):
+            if isinstance(reply, Exception):
+                raise StoreUnavailableError(str(reply)) from reply
+        held, journal, drained = state
+        size = int((journal or b"0").rpartition(b" ")[2])
+        here = held == epoch.encode()
+        places.append(Place(not here and gone != epoch.encode(), entries, size - int(drained or 0) if here else 0))
+    return places
+
+
+async def claim_sink(client: Store, prefix: str, database: str) -> str:
+    """Name the database into which the journals of a store go, unless another one is named. Returns its id.
+
+    Raises:
+        StoreUnavailableError: the store is unavailable.
+    """
+    key = SystemKeys(prefix).sink
+    async with store_errors():
+        _, holder = await client.calls([(key, ("SETNX", key, database)), (key, ("GET", key))])
+    if isinstance(holder, Exception):
+        raise StoreUnavailableError(str(holder)) from holder
+    return (holder or b"").decode()
+
+
+async def release_sink(client: Store, prefix: str) -> None:
+    """Let another database take the journals of a store, and make each of them begin again.
+
+    Raises:
+        StoreUnavailableError: the store is unavailable.
+    """
+    names = SystemKeys(prefix)
+    async with store_errors():
+        await client.call(names.sink, "DEL", names.sink)
+    for board, epoch in await journals(client, prefix):
+        await begin_again(client, Keys(prefix, board), epoch)

@@ -1,0 +1,51 @@
+"""The requests of the scripts that begin, trim and restore journals; see `requests`."""
+
+import msgspec
+
+from live.store.board.requests import Part
+from live.store.connection.scripts import Text
+
+
+class AdoptRequest(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """Begin the journal of a board that has data.
+
+    `slots` are all slots of the board, in the order of their starts. `buckets` are the starts of the buckets of
+    identities, whose store keys are the last ones. `tables` means that each slot has a ranking of its own.
+    """
+
+    epoch: str
+    slots: list[Part] = []
+    buckets: list[int] = []
+    tables: bool = False
+
+
+class RestoreRequest(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """Make a board of what was written under its store keys.
+
+    Attributes:
+        epoch: the epoch to give it.
+        shape: the settings on which the meaning of the stored data depends.
+        offset: the offset at which it goes on.
+        secret: random bytes that key the digests of voters.
+        fields: more fields of its state, and their values in turn.
+        made: whether the board was created at run time.
+        parent: the epoch that it continues.
+        link: the last entry in the journal of that epoch.
+    """
+
+    epoch: str
+    shape: str
+    offset: str
+    secret: Text
+    fields: list[str]
+    made: bool = False
+    parent: str
+    link: str
+
+
+class TrimRequest(msgspec.Struct):
+    """Drop the entries of a journal before an id, and record how many bytes of it are in SQL."""
+
+    epoch: str
+    least: str
+    drained: int

@@ -1,0 +1,89 @@
+"""Which boards have changed, all of them over one subscription: what the drainer of the journals listens to."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from typing import Any
+
+from redis.exceptions import ResponseError
+
+from live.store.connection.client import Store, store_errors
+from live.store.connection.line import Wire
+
+
+class _Ear(Wire):
+    """A connection with one subscription. It collects the channels on which something was announced."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.channels: set[bytes] = set()
+        self.changed = asyncio.Event()
+
+    def received(self, reply: Any) -> None:  # noqa: ANN401 - any reply
+        match reply:
+            case [b"pmessage", _, channel, _]:
+                self.channels.add(channel)
+                self.changed.set()
+            case ResponseError():
+                self.abort()
+
+    def connection_lost(self, error: Exception | None) -> None:
+        super().connection_lost(error)
+        self.changed.set()
+
+
+class Changes:
+    """The boards under a prefix of store keys that have changed since they were taken."""
+
+    def __init__(self, client: Store, prefix: str) -> None:
+        self._client = client
+        self._before = f"{prefix}:{{".encode()
+        self._pattern = f"{prefix}:{{*}}"
+        self._ear: _Ear | None = None
+        self._missed = True  # announcements may have been missed: every board may have changed
+
+    @asynccontextmanager
+    async def listening(self) -> AsyncIterator[None]:
+        """Listen while in the context.
+
+        Raises:
+            StoreUnavailableError: the store is unavailable.
+        """
+        try:
+            await self._open()
+            yield
+        finally:
+            if self._ear is not None:
+                self._ear.abort()
+
+    def take(self) -> set[str] | None:
+        """The boards that have changed since the last call; None if any board may have changed."""
+        ear = self._ear
+        if ear is None or self._missed:
+            self._missed = False
+            return None
+        channels, ear.channels = ear.channels, set()
+        ear.changed.clear()
+        return {channel[len(self._before) : -1].decode() for channel in channels}
+
+    async def wait(self, least: float, until: float) -> None:
+        """Wait for at least `least` seconds, and then for a change, or until a time of the loop's clock.
+
+        Raises:
+            StoreUnavailableError: the connection was lost, and the store is unavailable.
+        """
+        await asyncio.sleep(least)
+        ear = self._ear
+        if ear is None or ear.ended:
+            await self._open()
+            return
+        with suppress(TimeoutError):
+            async with asyncio.timeout_at(until):
+                await ear.changed.wait()
+
+    async def _open(self) -> None:
+        ear = self._ear = _Ear()
+        self._missed = True
+        async with store_errors():
+            await ear.open(self._client.connection_pool)
+            ear.send(("PSUBSCRIBE", self._pattern))

@@ -1,0 +1,13 @@
+#!lua flags=allow-oom
+-- Drops the entries of a journal that are in SQL.
+-- KEYS[1] meta — hash: the board's state
+-- KEYS[2] journal — stream: what SQL does not hold yet
+-- Request: TrimRequest
+-- Returns {'ok', dropped}
+local request = cmsgpack.unpack(ARGV[1])
+local meta, journal = unpack(KEYS)
+local dropped = redis.call('XTRIM', journal, 'MINID', '=', request.least)
+if redis.call('HGET', meta, 'epoch') == request.epoch then
+  redis.call('HSET', meta, 'drained', string.format('%.0f', request.drained))
+end
+return {'ok', dropped}
