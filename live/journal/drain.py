@@ -1,0 +1,214 @@
+"""The drainer: moves the entries of all journals from the store to SQL, in one process at a time.
+
+An entry is trimmed in the store after SQL has committed it. A commit names the entry before its first one, and SQL
+refuses it if the life has moved on. So a drainer that is killed at any point, or that meets another one, neither loses
+an entry nor stores one twice.
+"""
+
+import asyncio
+import time
+from collections.abc import Iterable
+from typing import Final
+
+import structlog
+
+from live.errors import SetupError, StoreUnavailableError
+from live.journal.database import Database, JournalError
+from live.journal.definitions import DefinitionLog
+from live.journal.entries import FIRST, parse_head
+from live.journal.keeper import Keeper
+from live.journal.lives import ConflictError, Life, Piece, add_pieces, begin_life, end_lives, following, open_lives
+from live.journal.segments import pack_entries
+from live.metrics import JOURNAL_BACKLOG, JOURNAL_COMMIT_SECONDS, JOURNAL_ENTRIES, JOURNAL_GAPS, JOURNAL_LAG
+from live.settings import Settings
+from live.store.board.handover import (
+    Entry,
+    begin_again,
+    claim_sink,
+    forget_journal,
+    journals,
+    read_entries,
+    standing_of,
+    trim,
+)
+from live.store.board.keys import Keys
+from live.store.connection.changes import Changes
+from live.store.connection.client import Store
+
+log = structlog.get_logger()
+
+INTERVAL: Final = 0.25  # seconds from one commit to the next
+_SWEEP: Final = 30.0  # seconds after which every journal is looked at
+_PAUSE: Final = 1.0  # seconds after a failure
+_BOARDS: Final = 256  # boards in one transaction
+
+Name = tuple[str, str]
+"""A board and an epoch."""
+
+
+class Drainer:
+    """Moves all journals under one prefix of store keys to a database."""
+
+    def __init__(self, client: Store, settings: Settings, database: Database) -> None:
+        prefix = settings.key_prefix
+        self._client = client
+        self._prefix = prefix
+        self._keeper = Keeper(settings, database)
+        self._database = database
+        self._lives: dict[Name, Life] = {}
+        self._definitions = DefinitionLog(client, prefix, database)
+        self._strange: set[Name] = set()  # announced, and without an entry or a board at the last sweep
+        self.claimed = False
+
+    async def run(self) -> None:
+        """Drain until cancelled, whenever no other process does."""
+        while True:
+            try:
+                if await self._database.take():
+                    await self.claim()
+                    await self._work()
+            except (StoreUnavailableError, ConflictError) as error:
+                log.warning("the journal waits", reason=str(error))
+            except SetupError as error:
+                log.error("the journal can't go on", reason=str(error))  # noqa: TRY400 - the reason says all
+            await asyncio.sleep(_PAUSE)
+
+    async def claim(self) -> None:
+        """Make this database the only one into which the store's journals go.
+
+        Raises:
+            SetupError: they go into another one.
+            StoreUnavailableError: the store or the database is unavailable.
+        """
+        holder = await claim_sink(self._client, self._prefix, self._database.id)
+        if holder != self._database.id:
+            raise SetupError(
+                f"the journals of this store go into the database {holder}, and this one is {self._database.id}. "
+                "Set LIVE_JOURNAL to that database, or move to this one with `live journal adopt`"
+            )
+        self.claimed = True
+
+    async def _work(self) -> None:
+        keeping = asyncio.create_task(self._keeper.run())
+        try:
+            await self._drain_forever()
+        finally:
+            keeping.cancel()
+
+    async def _drain_forever(self) -> None:
+        changes = Changes(self._client, self._prefix)
+        async with changes.listening():
+            swept = float("-inf")
+            while True:
+                started = time.monotonic()
+                boards = changes.take()
+                if boards is None or started >= swept + _SWEEP:
+                    await self.sweep()
+                    swept = started
+                elif boards:
+                    await self.drain(boards)
+                await self._definitions.follow()
+                await changes.wait(max(0.0, INTERVAL - (time.monotonic() - started)), swept + _SWEEP)
+
+    async def sweep(self) -> None:
+        """Look at every journal: drain it, and end it when its board has gone.
+
+        Raises:
+            StoreUnavailableError: the store or the database is unavailable.
+            ConflictError: another process drains.
+        """
+        known = await self._database.run(lambda connection: open_lives(connection, self._prefix))
+        self._lives = {(life.board, life.epoch): life for life in known}
+        listed = await journals(self._client, self._prefix)
+        await self._drain(listed)
+        await self._end(listed)
+
+    async def drain(self, boards: Iterable[str]) -> None:
+        """Move all entries of boards to SQL. Raises as `sweep`."""
+        wanted = set(boards)
+        names = [name for name in self._lives if name[0] in wanted]
+        if len({board for board, _ in names}) < len(wanted):
+            names = [name for name in await journals(self._client, self._prefix) if name[0] in wanted]
+        await self._drain(names)
+
+    async def _drain(self, names: list[Name]) -> None:
+        for first in range(0, len(names), _BOARDS):
+            left = names[first : first + _BOARDS]
+            while left:
+                left = await self._move(left)
+
+    async def _move(self, names: list[Name]) -> list[Name]:
+        """Move a few entries of each journal. Returns those that may have more."""
+        lives = await self._begun(names)
+        found = await read_entries(
+            self._client, [(Keys(self._prefix, life.board), life.epoch, life.drained) for life in lives]
+        )
+        pieces = [
+            piece for life, entries in zip(lives, found, strict=True) if (piece := await self._piece(life, entries))
+        ]
+        if not pieces:
+            return []
+        started = time.perf_counter()
+        try:
+            await self._database.run(lambda connection: add_pieces(connection, pieces))
+        except JournalError:
+            self._lives.clear()  # nobody knows whether it was committed: read it again
+            raise
+        JOURNAL_COMMIT_SECONDS.observe(time.perf_counter() - started)
+        for piece in pieces:
+            after = piece.after
+            self._lives[after.board, after.epoch] = after
+            JOURNAL_ENTRIES.inc(piece.entries)
+            await trim(self._client, Keys(self._prefix, after.board), after.epoch, after.drained, after.size)
+        JOURNAL_LAG.set(max(0.0, time.time() - min(piece.first.time for piece in pieces) / 1e6))
+        return [(piece.life.board, piece.life.epoch) for piece in pieces]
+
+    async def _begun(self, names: list[Name]) -> list[Life]:
+        """The lives of journals, which begin here if they are new."""
+        new = [name for name in names if name not in self._lives]
+        if new:
+            begun = await self._database.run(
+                lambda connection: [begin_life(connection, self._prefix, *name) for name in new]
+            )
+            self._lives |= {(life.board, life.epoch): life for life in begun}
+        return [self._lives[name] for name in names]
+
+    async def _piece(self, life: Life, entries: list[Entry]) -> Piece | None:
+        """The entries that follow a life; None for none. If one is missing, the journal begins again."""
+        followers, found = following(life, entries)
+        if found is not None and not followers:
+            return await self._skip(life, entries, found)
+        if not followers:
+            return None
+        packed = await asyncio.get_running_loop().run_in_executor(None, pack_entries, followers)
+        first, last = parse_head(followers[0].head), parse_head(followers[-1].head)
+        gap = first.before if first.kind == "adopt" and life.link != FIRST else None
+        parent = followers[0].content.decode() if first.kind == "renew" else None
+        return Piece(life, len(followers), first, last, packed, gap, parent)
+
+    async def _skip(self, life: Life, entries: list[Entry], found: str) -> Piece | None:
+        """Go on after a gap with the next entry that holds the whole content of the board, or ask for one."""
+        for index, entry in enumerate(entries):
+            if parse_head(entry.head).kind == "adopt":
+                log.error("the journal has a gap", board=life.board, epoch=life.epoch, expected=life.link, found=found)
+                JOURNAL_GAPS.inc()
+                return await self._piece(life, entries[index:])
+        await begin_again(self._client, Keys(self._prefix, life.board), life.epoch)
+        last = parse_head(entries[-1].head)
+        if last.kind != "adopt":  # read on: the content is further on in the stream
+            await trim(self._client, Keys(self._prefix, life.board), life.epoch, last.id, last.size)
+        return None
+
+    async def _end(self, listed: list[Name]) -> None:
+        """End the lives whose boards have gone, once everything is in SQL."""
+        standing = await standing_of(self._client, self._prefix, listed)
+        JOURNAL_BACKLOG.set(sum(place.waiting for place in standing))
+        gone = [name for name, place in zip(listed, standing, strict=True) if place.gone and not place.entries]
+        ended = [self._lives[name] for name in gone if self._lives[name].size]
+        if ended:
+            await self._database.run(lambda connection: end_lives(connection, ended))
+        strange = {name for name in gone if not self._lives[name].size}
+        for name in [*((life.board, life.epoch) for life in ended), *(strange & self._strange)]:
+            await forget_journal(self._client, Keys(self._prefix, name[0]), name[1])
+            self._lives.pop(name, None)
+        self._strange = strange

@@ -1,0 +1,172 @@
+"""The entries of a journal, decoded: the requests of scripts as the store handed them over."""
+
+from typing import Final
+
+import msgspec
+
+from live.errors import SetupError
+
+
+class Head(msgspec.Struct, frozen=True):
+    """What an entry is, and which entry comes before it.
+
+    Attributes:
+        kind: `begin`, `adopt`, `renew`, `add`, `hide`, `enter`, `withdraw` or `tags`.
+        size: the bytes of all entries of the journal so far.
+        id: the id of the entry: the board's offset, a hyphen, and a number.
+        time: the store's time in microseconds since 1970.
+        link: the id, time, writer and number of the entry, which the next entry repeats as `before`.
+        before: the link of the entry before it.
+    """
+
+    kind: str
+    size: int
+    id: str
+    time: int
+    link: str
+    before: str
+
+    @property
+    def offset(self) -> int:
+        """The board's offset after the entry."""
+        return int(self.id.partition("-")[0])
+
+
+FIRST: Final = "0-0 0 - 0"
+"""The link before the first entry of a life."""
+
+
+def parse_head(text: str) -> Head:
+    """Parse the head of an entry.
+
+    Raises:
+        SetupError: this version cannot read it.
+    """
+    words = text.split(" ")
+    try:
+        kind, size, name, time, writer, number, *before = words
+        return Head(kind, int(size), name, int(time), f"{name} {time} {writer} {number}", " ".join(before))
+    except ValueError:
+        raise SetupError(f"an entry of the journal begins with {text!r}: a newer version has written it") from None
+
+
+class Rules(msgspec.Struct, frozen=True, kw_only=True):
+    """See `live.store.board.requests.Rules`."""
+
+    operation: str
+    order: str
+    ties: str | None = None
+    cap: int | None = None
+
+
+class Identities(msgspec.Struct, frozen=True, kw_only=True):
+    """See `live.store.board.requests.Identities`."""
+
+    all: msgspec.Raw
+    counted: int = 0
+    bucket: int
+
+
+class Votes(msgspec.Struct, frozen=True):
+    """See `live.store.board.requests.Votes`."""
+
+    actors: list[msgspec.Raw]
+    pairs: list[msgspec.Raw]
+    changes: list[int]
+
+
+class Group(msgspec.Struct, frozen=True, kw_only=True):
+    """See `live.store.board.requests.Group`."""
+
+    start: int
+    suffix: str
+    members: list[str]
+    amounts: list[int]
+    orders: list[int] = []
+    metadata: list[msgspec.Raw] = []
+    votes: Votes | None = None
+
+
+class LogEvents(msgspec.Struct, frozen=True):
+    """See `live.store.board.requests.LogEvents`."""
+
+    times: list[int | bool]
+    amounts: list[int]
+    members: list[str]
+
+
+class Add(msgspec.Struct, frozen=True, kw_only=True):
+    """A batch that was applied; see `live.store.board.requests.AddRequest`."""
+
+    rules: Rules
+    span: int
+    reached: int | None
+    latest: int | None = None
+    identities: Identities | None = None
+    groups: list[Group] = []
+    events: LogEvents | None = None
+
+
+class Hide(msgspec.Struct, frozen=True, kw_only=True):
+    """A member that was hidden or shown."""
+
+    member: str
+    hide: bool = False
+    rules: Rules
+
+
+class Enter(msgspec.Struct, frozen=True):
+    """A member that was registered, with its metadata."""
+
+    member: str
+    metadata: msgspec.Raw
+
+
+class Withdraw(msgspec.Struct, frozen=True):
+    """A member that was withdrawn."""
+
+    member: str
+
+
+class Begin(msgspec.Struct, frozen=True):
+    """The beginning of a board."""
+
+    epoch: str
+    shape: str
+    secret: msgspec.Raw
+
+
+class Adopt(msgspec.Struct, frozen=True):
+    """What a board held when its journal began. Numbers are texts, as the store keeps them; empty for none."""
+
+    shape: str
+    secret: msgspec.Raw
+    newest: str
+    latest: str
+    bucket: str
+    span: str
+    slots: list[tuple[str, list[str]]]
+    tables: list[tuple[str, list[msgspec.Raw], list[msgspec.Raw], list[msgspec.Raw]]]
+    seen: list[tuple[str, list[msgspec.Raw]]]
+    log: list[msgspec.Raw]
+    entrants: list[msgspec.Raw]
+    hidden: list[str]
+
+
+Tags = list[tuple[str, str, int]]
+"""Tags that no event gave: for each the suffix of the ranking, the member, and its number."""
+
+
+_HEADS: Final = {0xD9: 2, 0xDA: 3, 0xDB: 5}  # the bytes before a long text, by the first one
+
+
+def content(raw: msgspec.Raw) -> bytes:
+    """The bytes of a MessagePack text, which need not be UTF-8."""
+    data = bytes(raw)
+    return data[_HEADS.get(data[0], 1) :]
+
+
+def contents(raw: msgspec.Raw, size: int) -> list[bytes]:
+    """The texts of a list as `texts` packs it, each of the same size."""
+    data = memoryview(raw)
+    return [bytes(data[first : first + size]) for first in range(6, len(data), size + 1)]

@@ -1,0 +1,169 @@
+"""The lives of boards in SQL: how far each journal has been moved there."""
+
+import time
+from collections.abc import Sequence
+from typing import Final
+
+import msgspec
+from sqlalchemy import ColumnElement, Connection, RowMapping, and_, insert, select, update
+
+from live.journal.entries import FIRST, Head, parse_head
+from live.journal.schema import GAP, LIFE, SEGMENT
+from live.journal.segments import Packed
+from live.store.board.handover import Entry
+
+START: Final = "0"
+"""The id before the first entry."""
+
+
+class Life(msgspec.Struct, frozen=True):
+    """One life of a board, as far as SQL has it.
+
+    Attributes:
+        id: the number of its row.
+        board: the id of the board.
+        epoch: the epoch.
+        drained: the id of the last entry.
+        link: the link of the last entry.
+        size: the bytes of all its entries.
+    """
+
+    id: int
+    board: str
+    epoch: str
+    drained: str = START
+    link: str = FIRST
+    size: int = 0
+
+    @property
+    def offset(self) -> int:
+        """The board's offset after the last entry."""
+        return int(self.drained.partition("-")[0])
+
+
+class Piece(msgspec.Struct, frozen=True):
+    """Entries that follow the last one of a life, compressed, and the heads of the first and the last one.
+
+    `gap` is the link that the first entry names, if entries are missing. `parent` is the epoch that the life continues,
+    if the first entry says so.
+    """
+
+    life: Life
+    entries: int
+    first: Head
+    last: Head
+    packed: Packed
+    gap: str | None = None
+    parent: str | None = None
+
+    @property
+    def after(self) -> Life:
+        """The life with these entries."""
+        last = self.last
+        return msgspec.structs.replace(self.life, drained=last.id, link=last.link, size=last.size)
+
+
+class ConflictError(Exception):
+    """Another process has moved entries of a life to SQL."""
+
+
+def open_lives(connection: Connection, prefix: str) -> list[Life]:
+    """The lives that have not ended."""
+    rows = connection.execute(select(LIFE).where(LIFE.c.prefix == prefix, LIFE.c.ended.is_(None)).order_by(LIFE.c.id))
+    return [_life(row) for row in rows.mappings()]
+
+
+def find_life(connection: Connection, prefix: str, board: str, epoch: str) -> Life | None:
+    """A life; None if SQL does not know it."""
+    row = connection.execute(select(LIFE).where(*_named(prefix, board, epoch))).mappings().first()
+    return None if row is None else _life(row)
+
+
+def begin_life(connection: Connection, prefix: str, board: str, epoch: str, parent: str | None = None) -> Life:
+    """A life, which begins now unless SQL knows it."""
+    known = find_life(connection, prefix, board, epoch)
+    if known is not None:
+        return known
+    row = {
+        "prefix": prefix, "board": board, "epoch": epoch, "parent": parent, "began": _now(),
+        "drained": START, "link": FIRST, "size": 0,
+    }  # fmt: skip
+    connection.execute(insert(LIFE).values(row))
+    found = find_life(connection, prefix, board, epoch)
+    assert found is not None, "it was just inserted"  # noqa: S101
+    return found
+
+
+def end_lives(connection: Connection, lives: Sequence[Life]) -> None:
+    """Record that lives have ended: no entry follows."""
+    ids = [life.id for life in lives]
+    connection.execute(update(LIFE).where(LIFE.c.id.in_(ids), LIFE.c.ended.is_(None)).values(ended=_now()))
+
+
+def add_pieces(connection: Connection, pieces: Sequence[Piece]) -> None:
+    """Add the next entries of lives, each if the life still stands where its piece begins.
+
+    Raises:
+        ConflictError: one does not.
+    """
+    for piece in pieces:
+        life, first, last = piece.life, piece.first, piece.last
+        moved = connection.execute(
+            update(LIFE)
+            .where(and_(LIFE.c.id == life.id, LIFE.c.drained == life.drained, LIFE.c.link == life.link))
+            .values(drained=last.id, link=last.link, size=last.size)
+        )
+        if moved.rowcount != 1:
+            raise ConflictError(f"board {life.board}, epoch {life.epoch}")
+        if piece.parent is not None:
+            _continue(connection, life, piece.parent)
+        if piece.gap is not None:
+            connection.execute(insert(GAP).values(life=life.id, time=_now(), expected=life.link, found=piece.gap))
+        row = {
+            "life": life.id, "first": first.offset, "last": last.offset, "began": first.time, "ended": last.time,
+            "entries": piece.entries, "crc": piece.packed.crc, "data": piece.packed.data,
+        }  # fmt: skip
+        connection.execute(insert(SEGMENT).values(row))
+
+
+def following(life: Life, entries: Sequence[Entry]) -> tuple[list[Entry], str | None]:
+    """The entries that follow a life one after another, and the link that the next entry names instead, if it does not.
+
+    The whole content of a board follows anything, and a life may begin as the continuation of another one.
+
+    Raises:
+        SetupError: this version cannot read an entry.
+    """
+    link = life.link
+    found: list[Entry] = []
+    for entry in entries:
+        head = parse_head(entry.head)
+        begins = head.kind == "renew" and link == FIRST
+        if head.before != link and head.kind != "adopt" and not begins:
+            return found, head.before
+        found.append(entry)
+        link = head.link
+    return found, None
+
+
+def _continue(connection: Connection, life: Life, parent: str) -> None:
+    """Record that a life continues another one of its board, which ends."""
+    connection.execute(update(LIFE).where(LIFE.c.id == life.id).values(parent=parent))
+    prefix = select(LIFE.c.prefix).where(LIFE.c.id == life.id).scalar_subquery()
+    connection.execute(
+        update(LIFE)
+        .where(LIFE.c.prefix == prefix, LIFE.c.board == life.board, LIFE.c.epoch == parent, LIFE.c.ended.is_(None))
+        .values(ended=_now())
+    )
+
+
+def _named(prefix: str, board: str, epoch: str) -> tuple[ColumnElement[bool], ...]:
+    return LIFE.c.prefix == prefix, LIFE.c.board == board, LIFE.c.epoch == epoch
+
+
+def _life(row: RowMapping) -> Life:
+    return Life(row["id"], row["board"], row["epoch"], row["drained"], row["link"], row["size"])
+
+
+def _now() -> int:
+    return time.time_ns() // 1000

@@ -1,0 +1,115 @@
+"""The contents of a board at a time, read from SQL: the checkpoint before it, and the entries since."""
+
+from collections.abc import Callable, Iterator
+from typing import Final
+
+from sqlalchemy import Connection, select
+
+from live.errors import SetupError
+from live.journal.contents import Contents, unpack
+from live.journal.entries import Head, parse_head
+from live.journal.fold import apply
+from live.journal.lives import Life, find_life
+from live.journal.schema import CHECKPOINT, SEGMENT
+from live.journal.segments import decompress, unpack_entries
+
+_ROWS: Final = 64  # segments in memory at once
+
+Stop = Callable[[Head], bool]
+Progress = Callable[[int, int], None]
+
+
+def contents_of(
+    connection: Connection,
+    prefix: str,
+    life: Life,
+    stop: Stop = lambda _: False,
+    *,
+    until: int | None = None,
+    progress: Progress = lambda *_: None,
+) -> Contents:
+    """What a board held before the first entry for which `stop` is true; at the end of its life if there is none.
+
+    `until` is the last segment to read. `progress` is called with the number of entries so far, and of all entries.
+
+    Raises:
+        SetupError: the journal is damaged, or has no entry before that time.
+    """
+    data, segment = _checkpoint(connection, life, stop)
+    for head, body in _entries(connection, life, segment, progress, until):
+        if stop(head):
+            break
+        if head.kind == "renew":
+            data = _parent(connection, prefix, life, body.decode(), head.before)
+        apply(data, head, body)
+    return data
+
+
+def before(time: int) -> Stop:
+    """Stop at the first entry that was made at a time (milliseconds since 1970), or later."""
+    return lambda head: head.time >= time * 1000
+
+
+def _checkpoint(connection: Connection, life: Life, stop: Stop) -> tuple[Contents, int]:
+    """The last checkpoint of a life before the stop, and the last segment in it."""
+    known = connection.execute(
+        select(CHECKPOINT.c.id, CHECKPOINT.c.segment, CHECKPOINT.c.time)
+        .where(CHECKPOINT.c.life == life.id)
+        .order_by(CHECKPOINT.c.segment.desc())
+    )
+    for row in known.all():
+        if not stop(Head("checkpoint", 0, "", row.time, "", "")):
+            held = connection.execute(
+                select(CHECKPOINT.c.crc, CHECKPOINT.c.data).where(CHECKPOINT.c.id == row.id)
+            ).one()
+            return unpack(decompress(held.crc, held.data)), row.segment
+    return Contents(), 0
+
+
+def _entries(
+    connection: Connection, life: Life, after: int, progress: Progress, until: int | None = None
+) -> Iterator[tuple[Head, bytes]]:
+    """All entries of a life after a segment, up to another one."""
+    where = [SEGMENT.c.life == life.id, SEGMENT.c.id > after]
+    if until is not None:
+        where.append(SEGMENT.c.id <= until)
+    sizes = connection.execute(select(SEGMENT.c.id, SEGMENT.c.entries).where(*where).order_by(SEGMENT.c.id)).all()
+    done, total = 0, sum(row.entries for row in sizes)
+    for first in range(0, len(sizes), _ROWS):
+        piece = sizes[first : first + _ROWS]
+        rows = connection.execute(
+            select(SEGMENT.c.entries, SEGMENT.c.crc, SEGMENT.c.data)
+            .where(SEGMENT.c.life == life.id, SEGMENT.c.id.between(piece[0].id, piece[-1].id))
+            .order_by(SEGMENT.c.id)
+        )
+        for row in rows.all():
+            for text, body in unpack_entries(row.crc, row.data):
+                yield parse_head(text), body
+            done += row.entries
+            progress(done, total)
+
+
+def _parent(connection: Connection, prefix: str, life: Life, epoch: str, link: str) -> Contents:
+    """What the board held at the end of its life before, which an entry named by its link ended."""
+    parent = find_life(connection, prefix, life.board, epoch)
+    data = Contents()
+    if parent is not None:
+        data, segment = _checkpoint(connection, parent, _after(link))
+        for head, body in _entries(connection, parent, segment, lambda *_: None):
+            if data.link == link:
+                break
+            if head.kind == "renew":
+                data = _parent(connection, prefix, parent, body.decode(), head.before)
+            apply(data, head, body)
+    if data.link != link:
+        raise SetupError(
+            f"the journal does not hold what board {life.board!r} had when epoch {life.epoch} began: "
+            f"it was not in SQL yet when the store lost it"
+        )
+    return data
+
+
+def _after(link: str) -> Stop:
+    """Stop at the first entry that was made after the one with a link."""
+    time = int(link.split(" ")[1])
+    return lambda head: head.time > time

@@ -1,0 +1,55 @@
+"""Consecutive entries of a journal, packed, compressed and checked."""
+
+import zlib
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+import msgspec
+import zstandard
+
+from live.errors import SetupError
+from live.store.board.handover import Entry
+
+_LEVEL: Final = 3  # a higher one takes more time than it saves space
+_Pair = tuple[str, bytes]
+
+_ENCODER: Final = msgspec.msgpack.Encoder()
+_DECODER: Final = msgspec.msgpack.Decoder(list[_Pair])
+
+
+class Packed(msgspec.Struct, frozen=True):
+    """Compressed bytes, and their checksum."""
+
+    crc: int
+    data: bytes
+
+
+def compress(data: bytes) -> Packed:
+    """Compress bytes."""
+    packed = zstandard.compress(data, _LEVEL)
+    return Packed(zlib.crc32(packed), packed)
+
+
+def decompress(crc: int, data: bytes) -> bytes:
+    """The bytes that were compressed.
+
+    Raises:
+        SetupError: they are damaged.
+    """
+    if zlib.crc32(data) != crc:
+        raise SetupError("the journal is damaged: a checksum does not match. Restore it from a backup")
+    return zstandard.decompress(data)
+
+
+def pack_entries(entries: Sequence[Entry]) -> Packed:
+    """Pack and compress the heads and contents of entries."""
+    return compress(_ENCODER.encode([(entry.head, entry.content) for entry in entries]))
+
+
+def unpack_entries(crc: int, data: bytes) -> Iterator[_Pair]:
+    """The heads and contents of the entries in a segment.
+
+    Raises:
+        SetupError: they are damaged.
+    """
+    yield from _DECODER.decode(decompress(crc, data))
