@@ -21,6 +21,8 @@ from live.boards.acceptance import accept_loss
 from live.domain.board import Boards
 from live.domain.board_file import load_boards
 from live.errors import SetupError, StoreUnavailableError
+from live.journal.database import Database, open_journal
+from live.journal.losses import describe, end_lost, find_lost
 from live.logs import configure_logs
 from live.network.hosts import is_loopback
 from live.protocols.http.connection import HttpProtocol
@@ -124,7 +126,7 @@ async def _look_for_losses(
 ) -> None:
     """Check that the store holds everything that is known about it."""
     witness = client.witness
-    faults = await watch.find()
+    faults = await watch.find() + await _missing_in_store(client, settings)
     if not faults:
         witness.lift()
         if accept:
@@ -135,6 +137,26 @@ async def _look_for_losses(
         choices = CHOICES.format(path=witness.path)
         raise SetupError(f"the store lost data: {reason}.\nWhat was known: {witness.describe()}.\n{choices}.")
     await accept_loss(client, settings.key_prefix, boards, watch, reason)
+    with _journal(settings) as journal:
+        if journal is not None:
+            await end_lost(client, settings.key_prefix, journal)
+
+
+async def _missing_in_store(client: Store, settings: Settings) -> list[str]:
+    """What the journal knows and the store does not hold."""
+    with _journal(settings) as journal:
+        return [] if journal is None else describe(await find_lost(client, settings.key_prefix, journal))
+
+
+@contextmanager
+def _journal(settings: Settings) -> Iterator[Database | None]:
+    """The journal, if there is one and no other process writes to it: then that process looks after it."""
+    journal = open_journal(settings, writes=True)
+    if journal is None:
+        yield None
+        return
+    with journal:
+        yield journal if journal.take_now() else None
 
 
 async def _require_keys(producers: ProducerStore, host: str) -> None:

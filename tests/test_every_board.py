@@ -13,11 +13,15 @@ from hypothesis.stateful import initialize, rule
 from live.domain.board import Board
 from live.domain.board_file import BoardChoice, make_board
 from live.domain.event import Entry, Extra, make_entry
+from live.journal.fold import reached_of
 from live.store.board.audit import Auditor
 from live.store.board.beginnings import update
+from live.store.board.keys import Keys
 from live.store.board.ledger import Ledger
+from live.store.board.pages import TAG
 from live.store.connection.client import connect
 from tests.harness.board_model import Reference
+from tests.harness.folded import Folded, data_of
 from tests.harness.ledger_machine import simulated_scripts
 from tests.harness.machines import StoreMachine, run_machine, run_mutant
 from tests.harness.mutation import Mutant, must_be_caught
@@ -101,6 +105,12 @@ MUTANTS = {
     "the first value of a hidden record has no place": Mutant(
         "add", "values[j], olds[j] = value, old", "values[j], olds[j] = value, old or 0"
     ),
+    "a tag of rotation is missing in the journal": Mutant(
+        "rotate", "if board.journal and #granted > 0 then", "if false then"
+    ),
+    "a batch is missing in the journal": Mutant(
+        "add", "record(board, 'add', request.writer, request.sequence)", "local _ = 0"
+    ),
     "a rotated level stays": Mutant(
         "rotate", "if call('ZCOUNT', ranking.key, left[i], left[i]) == 0 then", "if false then"
     ),
@@ -125,6 +135,7 @@ FOCUS: dict[str, dict[str, Any]] = {  # bugs that show only on some boards draw 
     "votes are not kept": VOTES,
     "a hidden record is subtracted": {"window": "rolling", "votes": None, "ties": "key"},
     "a rotated level stays": {"window": "rolling"},
+    "a tag of rotation is missing in the journal": {"window": "rolling", "ties": "first", "votes": None},
     "a shown record leaves instead of the last": CAPPED,
     "a full ranking grows by a shown record": CAPPED,
     "a hidden level stays": {"window": "forever", "operator": "incr", "votes": None, "ranks": "dense"},
@@ -176,7 +187,9 @@ class BoardMachine(StoreMachine):
     def __init__(self, store: StoreProcess, mutant: Mutant | None = None, focus: Mapping[str, Any] = FREE) -> None:
         super().__init__(store)
         self.focus = focus
-        self.settings = fresh_settings(store.url, rotation_step=2, max_future=float(FUTURE), write_deadline=5.0)
+        self.settings = fresh_settings(
+            store.url, rotation_step=2, max_future=float(FUTURE), write_deadline=5.0, journal="sqlite"
+        )
         self.time_key = f"{self.settings.key_prefix}:time"
         self.scripts = simulated_scripts(store.url, self.time_key, mutant)
         self.now = 0
@@ -191,8 +204,11 @@ class BoardMachine(StoreMachine):
         self.reference = Reference(self.board, FUTURE * 1000)
         self.advance(NOON * 1000 + 250)
         self.ledgers = [Ledger(self.client, self.board, self.settings, self.scripts) for _ in range(2)]
-        self.run(self.ledgers[0].state.open())
+        state = self.ledgers[0].state
+        self.run(state.open())
+        self.folded = Folded(self.client, state.keys, state.epoch or "")
         self.revision = 0
+        self.lives, self.prefix = 0, self.settings.key_prefix
 
     def advance(self, milliseconds: int) -> None:
         self.now += milliseconds
@@ -271,7 +287,11 @@ class BoardMachine(StoreMachine):
         self.revision += 1
         self.run(
             update(
-                self.client, self.ledgers[0].state.keys, self.ledgers[0].state.epoch or "", self.revision, frozen=frozen
+                self.client,
+                self.ledgers[0].state.keys,
+                self.run(self.ledgers[0].state.call("HGET", self.ledgers[0].state.keys.meta, "epoch")).decode(),
+                self.revision,
+                frozen=frozen,
             )
         )
 
@@ -286,20 +306,40 @@ class BoardMachine(StoreMachine):
         """Take one step."""
         self.run(self.ledgers[process].rotator.rotate())
 
+    @rule()
+    def rebuild(self) -> None:
+        """A board that is rebuilt from its journal has the same data, and goes on as if nothing had happened."""
+        self.rotate_all(self.ledgers[0])
+        self.run(self.folded.read())
+        before = self.run(data_of(self.client, self.folded.keys))
+        self.lives += 1
+        epoch = f"life{self.lives}"
+        self.settings = msgspec.structs.replace(self.settings, key_prefix=f"{self.prefix}{self.lives}")
+        self.run(self.folded.rebuild(self.board, Keys(self.settings.key_prefix, "posts"), epoch))
+        self.ledgers = [Ledger(self.client, self.board, self.settings, self.scripts) for _ in range(2)]
+        if self.reference.frozen:
+            self.freeze(frozen=True)
+        self.rotate_all(self.ledgers[0])
+        assert self.run(data_of(self.client, self.folded.keys)) == before
+
     @rule(size=st.integers(1, 4), process=st.integers(0, 1))
     def settle(self, size: int, process: int) -> None:
         """Once nothing is due, pages of any size match the reference in both directions."""
         ledger = self.ledgers[process]
-        for _ in range(500):
-            if self.run(ledger.rotator.rotate()) is not None:
-                break
-        else:
-            raise AssertionError("rotation does not come to an end")
+        self.rotate_all(ledger)
         self.compare(ledger, size)
+        self.run(self.folded.read())
+        self.compare_folded(ledger, None)
         if self.board.window.tables and self.reference.now(self.now) is not None:
             self.settle_kept(ledger, size)
         report = self.run(Auditor(self.client, "posts", self.settings.key_prefix, lambda *_: None).audit(repair=False))
         assert report.clean, report
+
+    def rotate_all(self, ledger: Ledger) -> None:
+        for _ in range(500):
+            if self.run(ledger.rotator.rotate()) is not None:
+                return
+        raise AssertionError("rotation does not come to an end")
 
     def settle_kept(self, ledger: Ledger, size: int) -> None:
         """Earlier periods stay unchanged."""
@@ -309,6 +349,18 @@ class BoardMachine(StoreMachine):
             period = self.board.window.slot_at(period - 1).start
             expected = self.reference.ranking(self.now, period)
             assert self.walk(ledger, size, period) == [self.comparable(record) for record in expected]
+            self.compare_folded(ledger, period)
+
+    def compare_folded(self, ledger: Ledger, period: int | None) -> None:
+        """The fold of the journal has the records in the same order, ties included."""
+        page = self.run(ledger.reader.read(1000, period=period))
+        records = [(record.key, record.score) for record in page.records]
+        assert self.folded.ranking(self.board, self.now, period) == records
+        if self.board.ties != "key":
+            tags = self.folded.tags(self.board, period if period is not None else page.slot)
+            assert [tags[record.key] for record in page.records] == [
+                reached_of(self.folded.contents.shape, name[:TAG]) for name in page.names
+            ]
 
     def walk(self, ledger: Ledger, size: int, period: int | None) -> list[object]:
         """All records, forwards and backwards."""

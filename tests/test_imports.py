@@ -16,6 +16,7 @@ ORDER = [
     ("settings",),
     ("logs", "metrics", "system", "client"),
     ("store",),
+    ("journal",),
     ("auth",),
     ("ingest",),
     ("fanout",),
@@ -33,8 +34,9 @@ LEVEL = {package: level for level, rooms in enumerate(ORDER) for package in room
 # Imports that the order would allow and the layout does not.
 SERVER_ONLY = {"store", "web", "fanout", "protocols", "ingest", "auth", "settings", "demo", "metrics"}
 FORBIDDEN = {
-    "protocols": {"store"},
-    "fanout": {"ingest", "auth"},
+    "protocols": {"store", "journal"},
+    "ingest": {"journal"},
+    "fanout": {"ingest", "auth", "journal"},
     "client": {"network", "settings"},
     "load": SERVER_ONLY,
     "replay": SERVER_ONLY,

@@ -11,6 +11,7 @@ import typer
 import live.replay.run as replaying
 from live import __version__
 from live.cli.boards import show_boards
+from live.cli.journal import journal, rebuild
 from live.cli.keys import keys
 from live.cli.load import load
 from live.cli.terminal import (
@@ -48,6 +49,8 @@ app = typer.Typer(
 app.add_typer(keys)
 app.command(name="boards")(show_boards)
 app.command()(load)
+app.add_typer(journal)
+app.command()(rebuild)
 
 BoardOption = Annotated[str | None, typer.Option("--board", help="The board to check. Default: all boards.")]
 AdminKeyOption = Annotated[

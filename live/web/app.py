@@ -25,6 +25,8 @@ from live.domain.board_file import load_boards
 from live.errors import EpochLostError, ProblemError, StoreUnavailableError
 from live.fanout.hub import Hub
 from live.ingest.intake import Intake
+from live.journal.database import open_journal
+from live.journal.drain import Drainer
 from live.logs import configure_logs
 from live.protocols.connection_limits import ConnectionLimits
 from live.protocols.http.parts import Parts
@@ -77,6 +79,8 @@ def make_app(settings: Settings, all_boards: Boards) -> ASGIApp:
                 await parts.registry.leave()
             await parts.rate_limiter.close()
             await parts.client.aclose()
+            if parts.journal is not None:
+                await parts.journal.aclose()
 
     app = Starlette(
         routes=routes_of(settings),
@@ -137,6 +141,7 @@ def make_parts(settings: Settings, all_boards: Boards, clients: ClientResolver) 
         encoded=Derived(),
         trend_lines=Derived(),
         templates=make_templates(settings.root_path),
+        journal=open_journal(settings, writes=settings.role != "viewers"),
     )
 
 
@@ -161,6 +166,8 @@ async def _work(parts: Live) -> None:
         if parts.settings.role != "ingest":
             tasks.create_task(parts.hub.run())
             tasks.create_task(parts.reaper.run())
+        if parts.settings.role != "viewers" and parts.journal is not None:
+            tasks.create_task(Drainer(parts.client, parts.settings, parts.journal).run())
         tasks.create_task(parts.authenticator.run())
         tasks.create_task(parts.limits.run())
         tasks.create_task(parts.losses.run())

@@ -20,6 +20,7 @@ from live.errors import EpochLostError, ProblemError
 from live.fanout.hub import Hub
 from live.ingest.intake import Intake
 from live.ingest.replies import Reply
+from live.journal.database import Database
 from live.protocols.connection_limits import ConnectionLimits
 from live.protocols.viewer_reaper import ViewerReaper
 from live.settings import Settings
@@ -60,6 +61,7 @@ class Live(msgspec.Struct, frozen=True):
     encoded: Derived[Reply]
     trend_lines: Derived[Mapping[str, str]]
     templates: Environment
+    journal: Database | None
 
     @property
     def boards(self) -> Boards:

@@ -1,0 +1,181 @@
+"""`live rebuild` and `live journal`: restore boards from the journal, and look after it."""
+
+import asyncio
+from contextlib import nullcontext
+from datetime import UTC, datetime
+from typing import Annotated, Any
+
+import typer
+from rich.table import Table
+
+from live.boards.rebuilding import Rebuilding, Wanted
+from live.cli.terminal import (
+    BoardsOption,
+    DataDirOption,
+    JsonOption,
+    StoreOption,
+    clear_errors,
+    out,
+    print_json,
+    progress_bar,
+)
+from live.domain.board_file import load_boards
+from live.errors import SetupError
+from live.journal.database import Database, open_journal
+from live.journal.rebuild import Rebuilt
+from live.journal.status import LifeStatus, Verdict, status, verify
+from live.settings import Settings, load_settings
+from live.store.board.handover import claim_sink, release_sink
+from live.store.connection.client import connect
+from live.store.connection.embedded import running_or_started
+
+journal = typer.Typer(name="journal", no_args_is_help=True, help="Look after the journal of the boards in SQL.")
+
+BoardOption = Annotated[str | None, typer.Option("--board", help="The only board. Default: all boards.")]
+
+
+def rebuild(  # noqa: PLR0913 - one parameter per flag
+    *,
+    board: BoardOption = None,
+    at: Annotated[
+        str | None, typer.Option("--at", help="The time to go back to, such as 2026-11-22T12:00:00Z. Default: the end.")
+    ] = None,
+    name: Annotated[str | None, typer.Option("--as", help="Another id for the board, with --board.")] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only tell what would be rebuilt.")] = False,
+    store: StoreOption = None,
+    boards: BoardsOption = None,
+    data_dir: DataDirOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Write boards, run-time definitions and API keys from the journal into a store that has lost them.
+
+    Stop the servers that use the journal before. Every board gets a new epoch. If the command is interrupted, run it
+    again. Without --store, the command uses the embedded store of the data directory, and starts it if needed.
+
+    Example: live rebuild --data-dir live-data
+    """
+    with clear_errors():
+        if name is not None and board is None:
+            raise SetupError("--as needs --board: it gives one board another id")
+        settings = load_settings(store=store, boards=boards, data_dir=data_dir)
+        wanted = Wanted(board=board, at=None if at is None else _milliseconds(at), name=name, dry=dry_run)
+        with progress_bar("Rebuilding", quiet=as_json) as show, _database(settings) as database:
+            done = asyncio.run(_rebuild(settings, database, wanted, show))
+    if as_json:
+        print_json({"boards": done, "dry_run": dry_run})
+        return
+    for one in done:
+        verb = "would be" if dry_run else "is"
+        out.print(f"{one.board} {verb} at offset {one.offset:,} with {one.members:,} members (epoch {one.epoch})")
+    if not done:
+        out.print("The journal has no board that the store lacks.")
+
+
+async def _rebuild(settings: Settings, database: Database, wanted: Wanted, show: Any) -> list[Rebuilt]:  # noqa: ANN401
+    with nullcontext(settings.store) if settings.store else running_or_started(settings.data_dir) as url:
+        client = connect(url, settings)
+        client.witness.active = True
+        try:
+            boards = load_boards(settings.boards)
+            work = Rebuilding(client, settings, boards, database, lambda _, done, total: show(done, total))
+            return await work.rebuild(wanted)
+        finally:
+            await client.aclose()
+
+
+@journal.command(name="status")
+def show_status(*, data_dir: DataDirOption = None, as_json: JsonOption = False) -> None:
+    """List what the journal holds of each board: how far it is, how large, and which gaps it has.
+
+    Example: live journal status
+    """
+    with clear_errors():
+        settings = load_settings(data_dir=data_dir)
+        with _database(settings, writes=False) as database:
+            found = database.work(lambda connection: status(connection, settings.key_prefix))
+    if as_json:
+        print_json({"boards": found})
+    else:
+        out.print(_table(found))
+
+
+@journal.command(name="verify")
+def check(*, data_dir: DataDirOption = None, as_json: JsonOption = False) -> None:
+    """Read every entry of the journal, check its checksums and that none is missing; exit with 1 otherwise.
+
+    Example: live journal verify
+    """
+    with clear_errors():
+        settings = load_settings(data_dir=data_dir)
+        with progress_bar("Reading", quiet=as_json) as show, _database(settings, writes=False) as database:
+            found = database.work(lambda connection: verify(connection, settings.key_prefix, show))
+    if as_json:
+        print_json({"sound": not any(verdict.faults for verdict in found), "boards": found})
+    else:
+        for verdict in found:
+            _print_verdict(verdict)
+    if any(verdict.faults for verdict in found):
+        raise typer.Exit(1)
+
+
+@journal.command()
+def adopt(*, store: StoreOption = None, data_dir: DataDirOption = None) -> None:
+    """Move the journals of a store to the database of this data directory, or of LIVE_JOURNAL.
+
+    A store's journals go into one database. Use this when that database was lost, or when you change LIVE_JOURNAL. The
+    journal of each board begins again with everything that the board holds.
+
+    Example: live journal adopt
+    """
+    with clear_errors():
+        settings = load_settings(store=store, data_dir=data_dir)
+        with _database(settings) as database:
+            asyncio.run(_adopt(settings, database))
+    out.print("The journals of the store go into this database from now on.")
+
+
+async def _adopt(settings: Settings, database: Database) -> None:
+    if not await database.take():
+        raise SetupError("another process writes to this journal: stop the servers that use it, and try again")
+    with nullcontext(settings.store) if settings.store else running_or_started(settings.data_dir) as url:
+        client = connect(url, settings)
+        try:
+            await release_sink(client, settings.key_prefix)
+            await claim_sink(client, settings.key_prefix, database.id)
+        finally:
+            await client.aclose()
+
+
+def _database(settings: Settings, *, writes: bool = True) -> Database:
+    database = open_journal(settings, writes=writes)
+    if database is None:
+        raise SetupError("there is no journal: LIVE_JOURNAL is off")
+    if database.is_sqlite and not database.path.exists():
+        raise SetupError(f"there is no journal at {database.path}: choose another --data-dir, or set LIVE_JOURNAL")
+    return database
+
+
+def _milliseconds(text: str) -> int:
+    try:
+        time = datetime.fromisoformat(text)
+    except ValueError:
+        raise SetupError(f"--at {text!r} is not a time such as 2026-11-22T12:00:00Z") from None
+    if time.tzinfo is None:
+        raise SetupError(f"--at {text!r} names no time zone: add Z for UTC, or an offset such as +08:00")
+    return round(time.timestamp() * 1000)
+
+
+def _table(found: list[LifeStatus]) -> Table:
+    table = Table("board", "epoch", "offset", "last entry", "entries", "bytes in SQL", "checkpoints", "gaps")
+    for life in found:
+        last = datetime.fromtimestamp(life.last / 1e6, UTC).isoformat(" ", "seconds") if life.last else "none"
+        numbers = (life.entries, life.bytes, life.checkpoints, life.gaps)
+        table.add_row(life.board, life.epoch, f"{life.offset:,}", last, *(f"{number:,}" for number in numbers))
+    return table
+
+
+def _print_verdict(verdict: Verdict) -> None:
+    state = "sound" if not verdict.faults else "DAMAGED"
+    out.print(f"{verdict.board} (epoch {verdict.epoch}): {state}; {verdict.entries:,} entries", markup=False)
+    for fault in verdict.faults:
+        out.print(f"  {fault}", markup=False)

@@ -1,0 +1,94 @@
+"""A board folded from its journal, to compare with what the scripts made of the same events."""
+
+from typing import cast
+
+from live.domain.board import Board
+from live.journal.contents import Contents, Reached, pack, unpack
+from live.journal.entries import FIRST, parse_head
+from live.journal.fold import apply
+from live.journal.rebuild import load
+from live.journal.standing import standing
+from live.store.board.handover import read_entries
+from live.store.board.keys import Keys
+from live.store.board.pages import HIGH
+from live.store.connection.client import Store
+
+
+class Folded:
+    """Reads the journal of one life of a board as it grows. Nothing trims it."""
+
+    def __init__(self, client: Store, keys: Keys, epoch: str) -> None:
+        self.client = client
+        self.keys = keys
+        self.epoch = epoch
+        self.contents = Contents()
+        self.last = "0"
+        self.link = FIRST
+
+    async def read(self) -> None:
+        """Apply everything that is new. Each entry names the one before it."""
+        while True:
+            (entries,) = await read_entries(self.client, [(self.keys, self.epoch, self.last)])
+            if not entries:
+                break
+            for entry in entries:
+                head = parse_head(entry.head)
+                assert head.before == self.link, "the chain of entries is broken"
+                apply(self.contents, head, entry.content)
+                self.last, self.link = entry.id, head.link
+        self.contents = unpack(pack(self.contents))  # a checkpoint loses nothing
+
+    def ranking(self, board: Board, now: int, period: int | None = None) -> list[tuple[str, int]]:
+        """The records in order, at a time in milliseconds."""
+        found = standing(board, self.contents, now, period)
+        return [(member, found.scores[member]) for member in found.members]
+
+    def tags(self, board: Board, period: int | None) -> dict[str, Reached]:
+        """With which event each member reached its score."""
+        return self.contents.ranking(f":{period}" if board.window.tables else "").reached
+
+    async def rebuild(self, board: Board, keys: Keys, epoch: str) -> None:
+        """Write the board under other store keys, and read on there."""
+        done = await load(
+            self.client,
+            keys,
+            board,
+            self.contents,
+            epoch=epoch,
+            parent=self.epoch,
+            dedupe_window=86400.0,
+            made=False,
+            progress=lambda *_: None,
+        )
+        assert done is not None
+        self.keys, self.epoch, self.last = keys, epoch, "0"
+
+
+async def data_of(client: Store, keys: Keys) -> dict[str, object]:
+    """Everything that a board's store keys hold, by the last part of their names, and the totals of its rankings."""
+    found: dict[str, object] = {}
+    async for name in client.names(keys.pattern):
+        kind = name.removeprefix(keys.pattern[:-1])
+        if kind.partition(":")[0] in ("writers", "journal", "baseline", "viewers"):
+            continue
+        if kind == "meta":
+            found |= _totals(cast("dict[bytes, bytes]", await client.hgetall(name)))
+            continue
+        match await client.type(name):
+            case b"hash":
+                found[kind] = await client.hgetall(name)
+            case b"zset":
+                found[kind] = await client.zrange(name, 0, -1, withscores=True)
+            case b"set":
+                found[kind] = await client.smembers(name)
+    return found
+
+
+def _totals(meta: dict[bytes, bytes]) -> dict[str, object]:
+    """The total of each ranking, and the state of the clocks."""
+    totals = {
+        name: int(value) + (int(meta.get(name.replace(b"total", b"high"), 0)) << HIGH)
+        for name, value in meta.items()
+        if name.startswith(b"total")
+    }
+    return {"totals": {name: total for name, total in totals.items() if total}, "latest": meta.get(b"latest")}

@@ -1,0 +1,87 @@
+"""A board with a journal: a ledger, a database, and drainers that can be killed anywhere."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from live.domain.board import Board
+from live.domain.event import make_entry
+from live.journal.contents import Contents
+from live.journal.database import Database
+from live.journal.drain import Drainer
+from live.journal.lives import find_life
+from live.journal.reading import contents_of
+from live.journal.standing import standing
+from live.store.board.handover import read_entries
+from live.store.board.ledger import Ledger
+from live.store.connection.client import connect
+from tests.harness.boards import rolling_board
+from tests.harness.settings import fresh_settings
+
+Rows = list[tuple[str, int]]
+
+
+class Journaled:
+    """A board whose events go to SQL."""
+
+    def __init__(self, store: str, folder: Path, board: Board, url: str = "sqlite", **changes: Any) -> None:
+        self.settings = fresh_settings(store, **{"journal": "sqlite", "data_dir": folder, **changes})
+        self.client = connect(store, self.settings)
+        self.board = board
+        self.ledger = Ledger(self.client, board, self.settings)
+        self.url, self.folder = url, folder
+        self.databases: list[Database] = []
+        self.counted = 0
+
+    async def drainer(self, folder: Path | None = None) -> Drainer:
+        """Another drainer, as in another process, on the same database or that of another data directory."""
+        database = Database(self.url, folder or self.folder, self.settings.key_prefix, writes=True)
+        self.databases.append(database)
+        await asyncio.to_thread(database.work, database._prepare)
+        return Drainer(self.client, self.settings, database)
+
+    async def like(self, *keys: str) -> None:
+        """Count a like for each member in one batch."""
+        added = await self.ledger.writer.add([make_entry(key, 1, None, None) for key in keys])
+        self.counted += len(keys) - len(added.refused)
+
+    async def rows(self) -> Rows:
+        """What the store says."""
+        page = await self.ledger.reader.read(1000)
+        return [(record.key, record.score) for record in page.records]
+
+    async def contents(self, **choices: Any) -> Contents:
+        """What SQL says."""
+        database, prefix, epoch = self.databases[0], self.settings.key_prefix, self.ledger.state.epoch or ""
+
+        def read(connection: Any) -> Contents:
+            life = find_life(connection, prefix, self.board.id, epoch)
+            return Contents() if life is None else contents_of(connection, prefix, life, **choices)
+
+        return await asyncio.to_thread(database.work, read)
+
+    async def rows_in_sql(self, **choices: Any) -> Rows:
+        """The ranking that SQL says."""
+        data = await self.contents(**choices)
+        found = standing(self.board, data, data.time // 1000)
+        return [(member, found.scores[member]) for member in found.members]
+
+    async def waiting(self) -> int:
+        """How many entries wait in the store."""
+        state = self.ledger.state
+        (entries,) = await read_entries(self.client, [(state.keys, state.epoch or "", "0")])
+        return len(entries)
+
+
+@asynccontextmanager
+async def journaled(store: str, folder: Path, board: Board | None = None, **changes: Any) -> AsyncIterator[Journaled]:
+    """A board with a journal in a data directory of its own; `changes` are settings."""
+    found = Journaled(store, folder, board or rolling_board(ties="first"), **changes)
+    try:
+        yield found
+    finally:
+        for database in found.databases:
+            await database.aclose()
+        await found.client.aclose()

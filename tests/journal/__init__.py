@@ -1,0 +1,1 @@
+"""The journal: moved to SQL exactly once, folded, kept and rebuilt."""

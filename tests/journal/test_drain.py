@@ -1,0 +1,247 @@
+"""The drainer moves every entry to SQL exactly once, wherever it is killed, and whoever else drains."""
+
+import asyncio
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlalchemy import func, select
+
+import live.journal.drain
+from live.domain.event import make_entry
+from live.errors import JournalBehindError, SetupError
+from live.journal.lives import ConflictError, add_pieces, following
+from live.journal.schema import GAP, LIFE
+from live.settings import Size
+from live.store.board.beginnings import delete_keys
+from live.store.board.handover import journals, read_entries, trim
+from live.store.board.ledger import Ledger
+from tests.harness.journaled import Journaled, journaled
+from tests.harness.mutation import must_be_caught, replaced
+
+
+class KilledError(Exception):
+    """The drainer ends here."""
+
+
+def dying(work: Callable[..., Any], *, after: bool) -> Callable[..., Any]:
+    """A function that kills the drainer before or after it has done its work."""
+
+    async def die(*arguments: Any, **named: Any) -> Any:
+        if after:
+            await work(*arguments, **named)
+        raise KilledError
+
+    return die
+
+
+async def fold_equals_store(board: Journaled) -> None:
+    """SQL has every event that was counted, once, and the store holds none of them any more."""
+    rows = await board.rows()
+    assert sum(score for _, score in rows) == board.counted
+    assert await board.rows_in_sql() == rows
+    assert await board.waiting() == 0
+
+
+async def drain_with_deaths(board: Journaled) -> None:
+    """Drain between likes; kill each drainer but the last one at another place."""
+    gaps: list[tuple[str, Callable[..., Any], bool]] = [
+        ("read_entries", read_entries, False),
+        ("read_entries", read_entries, True),
+        ("trim", trim, False),
+        ("trim", trim, True),
+    ]
+    for name, work, after in gaps:
+        await board.like("a", "b", "a")
+        await board.like("c")
+        with suppress(KilledError), replaced(live.journal.drain, name, dying(work, after=after)):
+            await (await board.drainer()).sweep()
+    await (await board.drainer()).sweep()
+    await fold_equals_store(board)
+
+
+async def test_a_drainer_may_be_killed_anywhere(valkey_url: str, tmp_path: Path) -> None:
+    """Before and after it reads, commits and trims."""
+    async with journaled(valkey_url, tmp_path) as board:
+        for _ in range(3):
+            await drain_with_deaths(board)
+
+
+async def test_entries_that_are_trimmed_before_the_commit_are_missed(valkey_url: str, tmp_path: Path) -> None:
+    """A drainer that trims first loses what it has not stored when it is killed."""
+
+    async def read_and_trim(client: Any, wanted: Any) -> Any:
+        found = await read_entries(client, wanted)
+        for (keys, epoch, _), entries in zip(wanted, found, strict=True):
+            if entries:
+                await trim(client, keys, epoch, entries[-1].id, 0)
+        return found
+
+    async with journaled(valkey_url, tmp_path) as board:
+        await board.like("a")
+        with must_be_caught("trim before commit"):
+            with suppress(KilledError), replaced(live.journal.drain, "read_entries", read_and_trim):
+                drainer = await board.drainer()
+                with replaced(live.journal.drain, "add_pieces", lambda *_: (_ for _ in ()).throw(KilledError)):
+                    await drainer.sweep()
+            await (await board.drainer()).sweep()
+            await fold_equals_store(board)
+
+
+async def both(board: Journaled) -> None:
+    """Two drainers read the same entries before either commits; then both go on."""
+    first, second = await board.drainer(), await board.drainer()
+    for drainer in (first, second):
+        await drainer.sweep()
+    for _ in range(5):
+        await board.like("a", "b")
+        results = await asyncio.gather(first.drain(["posts"]), second.drain(["posts"]), return_exceptions=True)
+        assert all(result is None or isinstance(result, ConflictError) for result in results)
+        for drainer in (first, second):
+            await drainer.sweep()
+    await fold_equals_store(board)
+
+
+async def test_of_two_drainers_one_stores_each_entry(valkey_url: str, tmp_path: Path) -> None:
+    """SQL refuses the entries of the other."""
+    async with journaled(valkey_url, tmp_path) as board:
+        await board.like("a")
+        await both(board)
+
+
+async def test_without_a_comparison_entries_are_stored_twice(valkey_url: str, tmp_path: Path) -> None:
+    """A commit that does not name the entry before its first one is not refused."""
+
+    def careless(connection: Any, pieces: Any) -> None:
+        for piece in pieces:
+            with suppress(ConflictError):
+                add_pieces(connection, [piece])
+                continue
+            row = connection.execute(select(LIFE).where(LIFE.c.id == piece.life.id)).mappings().one()
+            add_pieces(connection, [_moved(piece, row["drained"], row["link"])])
+
+    async with journaled(valkey_url, tmp_path) as board:
+        await board.like("a")
+        with must_be_caught("no compare-and-set"), replaced(live.journal.drain, "add_pieces", careless):
+            await both(board)
+
+
+def _moved(piece: Any, drained: str, link: str) -> Any:
+    from msgspec.structs import replace  # noqa: PLC0415
+
+    return replace(piece, life=replace(piece.life, drained=drained, link=link))
+
+
+async def test_a_second_database_is_refused_until_it_is_adopted(valkey_url: str, tmp_path: Path) -> None:
+    """A store's journals go into one database."""
+    (tmp_path / "other").mkdir()
+    async with journaled(valkey_url, tmp_path) as board:
+        await board.like("a")
+        await (await board.drainer()).claim()
+        with pytest.raises(SetupError, match="live journal adopt"):
+            await (await board.drainer(tmp_path / "other")).claim()
+
+
+async def test_after_a_gap_the_journal_begins_again(valkey_url: str, tmp_path: Path) -> None:
+    """Somebody trims the stream: the gap is recorded, and SQL has the whole board again."""
+    async with journaled(valkey_url, tmp_path) as board:
+        await board.like("a", "b")
+        drainer = await board.drainer()
+        await drainer.sweep()
+        await _trimmed_by_a_stranger(board)
+        for _ in range(3):
+            await drainer.sweep()
+        await fold_equals_store(board)
+        await board.like("c")
+        await drainer.sweep()
+        await fold_equals_store(board)
+        assert await _gaps(board) == 1
+
+
+async def test_without_a_look_at_the_entry_before_a_gap_is_missed(valkey_url: str, tmp_path: Path) -> None:
+    """The ranking in SQL would lack what was trimmed."""
+    async with journaled(valkey_url, tmp_path) as board:
+        await board.like("a", "b")
+        drainer = await board.drainer()
+        await drainer.sweep()
+        await _trimmed_by_a_stranger(board)
+        with (
+            must_be_caught("no check of the entry before"),
+            replaced(live.journal.drain, "following", lambda _, entries: (list(entries), None)),
+        ):
+            for _ in range(3):
+                await drainer.sweep()
+            await fold_equals_store(board)
+
+
+async def _trimmed_by_a_stranger(board: Journaled) -> None:
+    await board.like("a")
+    await board.like("b")
+    state = board.ledger.state
+    await board.client.xtrim(state.journal, maxlen=1, approximate=False)
+
+
+async def _gaps(board: Journaled) -> int:
+    count = select(func.count()).select_from(GAP)
+    return await board.databases[0].run(lambda connection: connection.scalar(count) or 0)
+
+
+async def test_a_deleted_board_is_drained_to_its_end_and_may_be_made_again(valkey_url: str, tmp_path: Path) -> None:
+    """Its stream outlives it, and belongs to its epoch alone."""
+    async with journaled(valkey_url, tmp_path) as board:
+        await board.like("a", "b")
+        state = board.ledger.state
+        await delete_keys(board.client, state.keys, state.epoch or "")
+        board.client.witness.active = False
+        again = Ledger(board.client, board.board, board.settings)
+        await again.writer.add([make_entry("new", 1, None, None)])
+        drainer = await board.drainer()
+        await drainer.sweep()
+        assert await board.rows_in_sql() == [("a", 1), ("b", 1)]
+        board.ledger = again
+        assert await board.rows_in_sql() == [("new", 1)]
+        await drainer.sweep()
+        assert await journals(board.client, board.settings.key_prefix) == [("posts", again.state.epoch)]
+
+
+async def test_beyond_the_backlog_events_are_refused_whole(valkey_url: str, tmp_path: Path) -> None:
+    """Nothing of them is counted, and they count once the journal is in SQL."""
+    async with journaled(valkey_url, tmp_path, journal_backlog=Size(3000)) as board:
+        while board.counted < 200:
+            try:
+                await board.like("a", "b")
+            except JournalBehindError:
+                break
+        assert 0 < board.counted < 200
+        before = board.counted
+        assert await board.rows() == [("a", before // 2), ("b", before // 2)]
+        await (await board.drainer()).sweep()
+        await board.like("a")
+        await (await board.drainer()).sweep()
+        await fold_equals_store(board)
+
+
+async def test_a_board_with_data_joins_the_journal_with_all_that_it_holds(valkey_url: str, tmp_path: Path) -> None:
+    """Also what was counted before the journal was on."""
+    async with journaled(valkey_url, tmp_path, journal="off") as board:
+        await board.like("a", "b", "a")
+        board.settings = Journaled(valkey_url, tmp_path, board.board, key_prefix=board.settings.key_prefix).settings
+        board.ledger = Ledger(board.client, board.board, board.settings)
+        await board.like("b")
+        await (await board.drainer()).sweep()
+        await fold_equals_store(board)
+
+
+def test_the_next_entry_names_the_one_before() -> None:
+    """Otherwise entries are missing, or were stored before."""
+    from live.journal.lives import Life  # noqa: PLC0415
+    from live.store.board.handover import Entry  # noqa: PLC0415
+
+    life = Life(1, "posts", "e", "4-0", "4-0 9 w 1", 10)
+    good = Entry("5-0", "add 20 5-0 10 w 2 4-0 9 w 1", b"")
+    other = Entry("6-0", "add 30 6-0 11 w 3 4-0 9 w 1", b"")
+    assert following(life, [good]) == ([good], None)
+    assert following(life, [good, other]) == ([good], "4-0 9 w 1")
+    assert following(life, [other]) == ([other], None)

@@ -1,0 +1,86 @@
+"""Checkpoints change nothing of what the journal tells, and make room for it to forget."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlalchemy import func, select
+
+import live.journal.checkpoints
+from live.journal.checkpoints import due, forget, keep, make
+from live.journal.contents import pack
+from live.journal.keeper import Keeper
+from live.journal.lives import open_lives
+from live.journal.reading import before
+from live.journal.schema import CHECKPOINT, SEGMENT
+from tests.harness.journaled import Journaled, journaled
+
+FAR = 2**60  # microseconds
+
+
+async def filled(board: Journaled, segments: int) -> None:
+    """Drain one batch at a time."""
+    drainer = await board.drainer()
+    for number in range(segments):
+        await board.like("a", f"m{number % 7}")
+        await drainer.sweep()
+
+
+async def count(board: Journaled, table: Any) -> int:
+    """The rows of a table."""
+    asked = select(func.count()).select_from(table)
+    return await board.databases[0].run(lambda connection: connection.scalar(asked) or 0)
+
+
+async def checkpoint(board: Journaled) -> bool:
+    """Make a checkpoint if one is due, long after the last entry."""
+
+    def work(connection: Any) -> bool:
+        (life,) = open_lives(connection, board.settings.key_prefix)
+        wanted = due(connection, life, FAR)
+        if wanted is not None:
+            keep(connection, wanted, *make(connection, board.settings.key_prefix, wanted, 86_400.0))
+        return wanted is not None
+
+    return await board.databases[0].run(work)
+
+
+async def test_with_a_checkpoint_the_journal_tells_the_same(valkey_url: str, tmp_path: Path) -> None:
+    """At the end and at any time between, and nothing is due when nothing has happened."""
+    async with journaled(valkey_url, tmp_path) as board:
+        await filled(board, 5)
+        middle = (await board.contents()).time // 1000 + 1
+        assert await checkpoint(board)
+        assert not await checkpoint(board)
+        await filled(board, 5)
+        with_checkpoint = [pack(await board.contents()), pack(await board.contents(stop=before(middle)))]
+        assert await board.rows_in_sql() == await board.rows()
+        await board.databases[0].run(lambda connection: connection.execute(CHECKPOINT.delete()))
+        assert [pack(await board.contents()), pack(await board.contents(stop=before(middle)))] == with_checkpoint
+
+
+async def test_what_is_older_than_the_setting_is_forgotten(valkey_url: str, tmp_path: Path) -> None:
+    """With the last checkpoint before that time, everything since can be read."""
+    async with journaled(valkey_url, tmp_path) as board:
+        await filled(board, 3)
+        (life,) = await board.databases[0].run(lambda connection: open_lives(connection, board.settings.key_prefix))
+        assert await board.databases[0].run(lambda connection: forget(connection, life, FAR)) == 0, "no checkpoint yet"
+        await checkpoint(board)
+        await filled(board, 2)
+        await checkpoint(board)
+        assert await board.databases[0].run(lambda connection: forget(connection, life, FAR)) > 0
+        assert (await count(board, CHECKPOINT), await count(board, SEGMENT)) == (1, 0)
+        await filled(board, 2)
+        assert await board.rows_in_sql() == await board.rows()
+
+
+async def test_the_keeper_makes_what_is_due_in_another_process(
+    valkey_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that only reads."""
+    monkeypatch.setattr(live.journal.checkpoints, "LEAST", 0)
+    async with journaled(valkey_url, tmp_path) as board:
+        await filled(board, 3)
+        await Keeper(board.settings, board.databases[0]).step()
+        assert await count(board, CHECKPOINT) == 1
+        assert await board.rows_in_sql() == await board.rows()
