@@ -1,18 +1,21 @@
 """Texts compressed once for all receivers (RFC 1951), and gzip streams made of them (RFC 1952).
 
-A text is compressed with the text before it as the dictionary. References count backwards from the end of what a
-receiver has decompressed, so receivers may differ in everything before that text. Nobody needs a compressor of its own.
+A text is compressed with the few texts before it as the dictionary. References count backwards from the end of what a
+receiver has decompressed, so receivers may differ in everything before those. Nobody needs a compressor of its own.
 """
 
 import struct
 import zlib
 from collections.abc import Callable
-from typing import Final
-from weakref import WeakKeyDictionary
+from itertools import count
+from typing import Final, TypeAlias
 
 FLUSHED: Final = b"\x00\x00\xff\xff"  # the end of a flush: an empty block, which ends at a whole byte
 _LEVEL: Final = 6
 _WINDOW: Final = -15  # a window of 32 KiB, and no header
+# A member that moves in one message is often in one of the last few. More of them would save little, and receivers that
+# have just joined would stay apart from the others for longer.
+_DEPTH: Final = 4
 _MOST_HISTORIES: Final = 8  # slow receivers have one each; beyond this number, a text is compressed alone
 _GZIP_HEADER: Final = b"\x1f\x8b\x08\x00\x00\x00\x00\x00\x00\xff"  # no time, and no system
 _LARGEST_STORED: Final = 0xFFFF
@@ -33,23 +36,33 @@ class Shared:
     `make` compresses the text, given as its first argument, with the dictionary that is its second.
     """
 
+    _numbers = count()
+
     def __init__(self, text: bytes, make: Callable[[bytes, bytes], bytes] = deflate) -> None:
         self.text = text
         self._make = make
-        self._alone: bytes | None = None
-        self._after: WeakKeyDictionary[Shared, bytes] = WeakKeyDictionary()  # weak, or a history never ended
+        self._number = next(self._numbers)
+        # By the numbers of the texts in the history. References to the texts themselves would never end.
+        self._made: dict[tuple[int, ...], bytes] = {}
 
-    def after(self, history: "Shared | None") -> bytes:
-        """The text compressed for receivers whose last compressed text is `history`; None if they have none."""
-        found = None if history is None else self._after.get(history)
-        if found is not None:
-            return found
-        if history is None or len(self._after) >= _MOST_HISTORIES:
-            if self._alone is None:
-                self._alone = self._make(self.text, b"")
-            return self._alone
-        found = self._after[history] = self._make(self.text, history.text)
+    def after(self, history: "History") -> bytes:
+        """The text compressed for receivers with a history."""
+        key = tuple([text._number for text in history])  # noqa: SLF001 - of the same class
+        found = self._made.get(key)
+        if found is None:
+            if len(self._made) > _MOST_HISTORIES and history:
+                return self.after(())
+            found = self._made[key] = self._make(self.text, b"".join([text.text for text in history]))
         return found
+
+
+History: TypeAlias = tuple[Shared, ...]
+"""The last compressed texts that a receiver has, the newest last: the dictionary of the next one."""
+
+
+def following(history: History, text: Shared) -> History:
+    """The history of receivers that have now received a text."""
+    return (*history, text)[-_DEPTH:]
 
 
 class GzipStream:
@@ -58,7 +71,7 @@ class GzipStream:
     def __init__(self) -> None:
         self._checksum = 0
         self._size = 0
-        self._history: Shared | None = None
+        self._history: History = ()
 
     def start(self) -> bytes:
         """The header."""
@@ -68,7 +81,7 @@ class GzipStream:
         """A text that others receive too."""
         data = text.after(self._history)
         self._count(text.text)
-        self._history = text
+        self._history = following(self._history, text)
         return data
 
     def own(self, text: bytes) -> bytes:
@@ -77,7 +90,7 @@ class GzipStream:
         Nothing refers to it either, so the next text is compressed alone.
         """
         self._count(text)
-        self._history = None
+        self._history = ()
         pieces = [text[start : start + _LARGEST_STORED] for start in range(0, len(text), _LARGEST_STORED)]
         return b"".join(_STORED.pack(0, len(piece), len(piece) ^ _LARGEST_STORED) + piece for piece in pieces)
 

@@ -9,7 +9,7 @@ from msgspec import UNSET, UnsetType
 from websockets import frames as websocket
 
 from live.domain.ranking import Page, Ranks, Record, diff
-from live.fanout.deflate import FLUSHED, Shared, deflate
+from live.fanout.deflate import FLUSHED, History, Shared, deflate
 
 _LEAST_RECORD: Final = len(b'{"key":"a","score":0,"rank":1},')  # bytes of the shortest possible record
 _LEAST_DEFLATED: Final = 128  # bytes of a message that is worth compressing
@@ -109,15 +109,13 @@ class Frame:
         """
         return websocket.Frame(websocket.Opcode.TEXT, self.payload).serialize(mask=False)
 
-    def deflated(self, history: "Frame | None") -> bytes:
+    def deflated(self, history: History) -> bytes:
         """The message as a compressed WebSocket frame (RFC 7692), or as a plain one if that is not larger.
 
         Args:
-            history: the last compressed message that the receivers have, or None if they have none. The message is
-                compressed with it as the dictionary: references count backwards from the end of what a receiver has
-                decompressed, so it does not matter what a receiver has besides.
+            history: the last compressed messages that the receivers have.
         """
-        return self.message.after(None if history is None else history.message)
+        return self.message.after(history)
 
     @cached_property
     def message(self) -> Shared:

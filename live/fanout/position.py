@@ -2,6 +2,7 @@
 
 import time
 
+from live.fanout.deflate import History, following
 from live.fanout.frames import Frame
 from live.fanout.lookup import RankLookup
 
@@ -13,8 +14,8 @@ class Position:
     another process. That position counts as valid until a read that began after the reconnect (`asked` is the number of
     the last read before it) shows otherwise. `sent_at` is when the last message was sent, by the monotonic clock. A
     position with a `lookup` belongs to a viewer that asked for a member. That viewer never joins a cohort, so copies
-    have no lookup. `deflates` is true for viewers that receive compressed frames, and `history` is the last one that
-    was compressed.
+    have no lookup. `deflates` is true for viewers that receive compressed frames, and `history` are the last ones
+    that were compressed.
     """
 
     __slots__ = (
@@ -43,7 +44,7 @@ class Position:
         self.sent_at = time.monotonic()
         self.lookup = lookup
         self.deflates = False
-        self.history: Frame | None = None
+        self.history: History = ()
         self._around: Frame | None = None  # the last frame of the lookup that was sent
 
     def next_around(self) -> Frame | None:
@@ -63,7 +64,7 @@ class Position:
             return frame.wire
         data = frame.deflated(self.history)
         if data is not frame.wire:
-            self.history = frame
+            self.history = following(self.history, frame.message)
         return data
 
     def copy(self) -> "Position":

@@ -1,6 +1,6 @@
 """Negotiation of permessage-deflate (RFC 7692) with viewers.
 
-The frames of the fan-out are compressed once for all viewers, with the previous message as the dictionary. That needs
+The frames of the fan-out are compressed once for all viewers, with the previous messages as the dictionary. That needs
 no compressor for a viewer, but a window of 32 KiB in the client that keeps what it received. An offer that asks for
 less is declined. What viewers send is decompressed message by message.
 """
