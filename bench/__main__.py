@@ -15,9 +15,12 @@ from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
 
 from bench.batch import ingest_batch
+from bench.crowd import crowd
+from bench.egress import egress
 from bench.fanout import fan_out
 from bench.growth import growth
 from bench.idle import idle_viewers
+from bench.increment import increment
 from bench.kinds import kinds
 from bench.latency import likes_to_frames
 from bench.many import many_boards
@@ -30,6 +33,7 @@ from bench.sockets import ingest_socket
 from bench.storm import reconnect_storm
 from bench.swarm import raise_file_limit
 from bench.table import QUICK, Report, Row, Scale, print_table
+from bench.unwatched import unwatched_boards
 
 PARTS: Final[dict[str, Callable[[Scale, Report], list[Row]]]] = {
     "ingest-single": ingest_single,
@@ -40,8 +44,12 @@ PARTS: Final[dict[str, Callable[[Scale, Report], list[Row]]]] = {
     "id-memory": id_memory,
     "rotation": rotation,
     "fan-out": fan_out,
+    "egress": egress,
+    "increment": increment,
     "many-boards": many_boards,
+    "unwatched-boards": unwatched_boards,
     "idle-viewers": idle_viewers,
+    "crowd": crowd,
     "reconnect-storm": reconnect_storm,
     "likes-to-frames": likes_to_frames,
     "get-top-100": get_top_100,

@@ -22,10 +22,10 @@ class _Kind(msgspec.Struct, frozen=True):
 
 
 _KINDS: Final = (
-    _Kind("uniform", ids=False, goal="≤ 1.20 x"),
-    _Kind("zipf", ids=False, goal="≤ 0.90 x"),
-    _Kind("uniform", ids=True, goal="≤ 1.60 x"),
-    _Kind("zipf", ids=True, goal="≤ 1.60 x"),
+    _Kind("uniform", ids=False, goal="≤ 1.00 x"),
+    _Kind("zipf", ids=False, goal="≤ 0.65 x"),
+    _Kind("uniform", ids=True, goal="≤ 1.40 x"),
+    _Kind("zipf", ids=True, goal="≤ 1.40 x"),
 )
 
 

@@ -19,7 +19,7 @@ BATCH: Final = 1_000
 SINGLE_CONNECTIONS: Final = 64
 SINGLE_WARMUP: Final = 500
 OURS: Final = ("server", "store")
-_READY_DEADLINE: Final = 10.0
+_READY_DEADLINE: Final = 60.0
 
 
 def single_load(scale: Scale) -> Load:
@@ -46,7 +46,7 @@ class Board:
         self.server = stack.enter_context(live_server(self.store, self._file))
         self._summed = summed
         self.acknowledged = 0
-        self._await_ready()
+        self.await_ready(self.server)
         self._expect_key_checked()
 
     @property
@@ -92,31 +92,28 @@ class Board:
         self.send_bare(Pairs(keys=each, events=BATCH), Load(requests=count // BATCH, connections=1))
 
     def _total(self) -> int:
-        with self._connection() as connection:
+        with closing(HTTPConnection(self.server.address, timeout=10)) as connection:
             connection.request("GET", "/v1/boards/posts?limit=1")
             return int(json.load(connection.getresponse())["total_score"])
 
-    def _await_ready(self) -> None:
-        """Wait until the server knows the producers; it starts listening a little earlier."""
+    def await_ready(self, server: Server) -> None:
+        """Wait until a server knows the producers and the boards; it starts listening a little earlier."""
         deadline = time.monotonic() + _READY_DEADLINE
-        while self._status("GET", "/readyz") != HTTPStatus.OK:
+        while self._status(server, "GET", "/readyz") != HTTPStatus.OK:
             if time.monotonic() > deadline:
                 raise BenchError("the server listens but does not become ready")
             time.sleep(0.05)
 
     def _expect_key_checked(self) -> None:
         """Check that the server verifies API keys: skipping that would be less work."""
-        status = self._status("POST", "/v1/events", b'{"key":"post-000000"}')
+        status = self._status(self.server, "POST", "/v1/events", b'{"key":"post-000000"}')
         if status != HTTPStatus.UNAUTHORIZED:
             raise BenchError(f"a POST without an API key was answered {status}")
 
-    def _status(self, method: str, path: str, body: bytes | None = None) -> int:
-        with self._connection() as connection:
+    def _status(self, server: Server, method: str, path: str, body: bytes | None = None) -> int:
+        with closing(HTTPConnection(server.address, timeout=10)) as connection:
             connection.request(method, path, body, {"Content-Type": "application/json"})
             return connection.getresponse().status
-
-    def _connection(self) -> closing[HTTPConnection]:
-        return closing(HTTPConnection(self.server.address, timeout=10))
 
 
 def _file(stack: ExitStack, boards: str) -> Path:

@@ -10,14 +10,13 @@ from tempfile import TemporaryDirectory
 from typing import Final
 
 import msgspec
-from websockets.sync.client import connect
 
 from bench.board import BATCH, Board
 from bench.broadcasters import TICK
 from bench.processes import BenchError
 from bench.swarm import Delivery, Swarm, built, need_files, not_built, swarming
 from bench.table import Report, Row, Scale, median_ratio, medians, of_round
-from bench.watched import PATH, fill, settle
+from bench.watched import PATH, fill, settle, sync_size
 from live.load.latencies import quantiles
 from live.load.producers import Producers
 from live.load.schedule import Schedule
@@ -29,7 +28,6 @@ _PRODUCERS: Final = 256  # each waits for its answer; enough that a pause of one
 _HISTORY: Final = 3600  # seconds of the same likes that the board starts with
 _NOTE: Final = struct.Struct("=QQd")  # written by bench/viewer.c: viewer, offset, time
 _AFTER: Final = 2.0  # seconds for the last frames to arrive
-_PAGE: Final = 1 << 20
 _Round = dict[str, float]
 
 
@@ -62,7 +60,7 @@ def likes_to_frames(scale: Scale, report: Report) -> list[Row]:
         rounds = []
         for number in range(1, scale.rounds + 1):
             of_round(report, number)("likes")
-            rounds.append(_figures(_run(board, swarm, scale), _sync_size(board)))
+            rounds.append(_figures(_run(board, swarm, scale), sync_size(board)))
     return _rows(rounds, scale)
 
 
@@ -105,12 +103,6 @@ def _read(notes: Path, viewers: int) -> list[Seen]:
         seen[number].offsets.append(offset)
         seen[number].times.append(at)
     return list(seen.values())
-
-
-def _sync_size(board: Board) -> int:
-    """Bytes of the whole top, as a new viewer receives it."""
-    with connect(f"ws://{board.server.address}{PATH}", compression=None, max_size=_PAGE) as viewer:
-        return len(viewer.recv(decode=False))
 
 
 def _figures(run: _Run, sync_size: int) -> _Round:

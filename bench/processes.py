@@ -19,9 +19,10 @@ from live.settings import as_environment, load_settings
 from live.store.connection.embedded import EmbeddedStore
 
 ROOT: Final = Path(__file__).parent.parent
-_START_DEADLINE: Final = 20.0
+_START_DEADLINE: Final = 60.0
 _STOP_DEADLINE: Final = 10.0
-_ONE_ADDRESS: Final = {"LIVE_MAX_ADDRESS_VIEWERS": "20000"}  # all viewers connect from one address
+# All viewers connect from one address, and one part has more boards than usual.
+_LIMITS: Final = {"LIVE_MAX_ADDRESS_VIEWERS": "20000", "LIVE_MAX_BOARDS": "20000"}
 _ADDRESS: Final = re.compile(r"http://([0-9.]+:[0-9]+)/")
 
 
@@ -73,7 +74,7 @@ def live_server(store: Server, boards: Path | None = None) -> Iterator[Server]:
     """
     data_dir = Path(store.address).parent / "server"
     settings = load_settings({}, store=f"unix://{store.address}", port=0, boards=boards, data_dir=data_dir)
-    environment = as_environment(settings) | _ONE_ADDRESS
+    environment = as_environment(settings) | _LIMITS
     with module_server("live", "serve", environment=environment) as server:
         yield server
 

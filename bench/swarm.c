@@ -1,8 +1,9 @@
 /* A swarm of WebSocket viewers in one process: reads as fast as the kernel allows, and counts complete frames.
  *
- * usage: swarm PORT PATH [PATHS]
+ * usage: swarm PORT PATH [PATHS [deflate]]
  *
- * It watches PATH at 127.0.0.1:PORT; with PATHS, `%d` in PATH becomes i modulo PATHS for viewer i. It reads one command
+ * It watches PATH at 127.0.0.1:PORT; with PATHS, `%d` in PATH becomes i modulo PATHS for viewer i. With `deflate`, viewers
+ * offer permessage-deflate, and count compressed frames without decompressing them. It reads one command
  * per line from stdin, answers each with a line of JSON, and ends with its input.
  *
  *   connect N AT_ONCE FIRST  Connect N more viewers, and those that were cut, with at most AT_ONCE parallel handshakes.
@@ -138,10 +139,11 @@ static void obey(void) {
 }
 
 int main(int argc, char **argv) {
-    if (argc < 3) fail("usage: swarm PORT PATH [PATHS]");
+    if (argc < 3) fail("usage: swarm PORT PATH [PATHS [deflate]]");
     swarm.port = atoi(argv[1]);
     swarm.path = argv[2];
     swarm.paths = argc > 3 ? atoi(argv[3]) : 0;
+    swarm.deflates = argc > 4;
     swarm.epoll = epoll_create1(0);
     setvbuf(stdin, NULL, _IONBF, 0); /* epoll does not see commands in a stdio buffer */
     setvbuf(stdout, NULL, _IOLBF, 0);

@@ -20,6 +20,7 @@ ENOUGH: Final = 0.95  # share of the due frames below which a server has fallen 
 _FOLDER: Final = Path(__file__).parent
 _SOURCES: Final = {"floor": ("floor.c",), "swarm": ("swarm.c", "viewer.c")}
 _SPARE_FILES: Final = 500
+_SERVER_FILES: Final = 2_000  # that a server keeps for everything but viewers
 _T = TypeVar("_T")
 
 
@@ -118,6 +119,12 @@ def raise_file_limit() -> None:
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
+def room_for(viewers: int) -> int:
+    """At most so many viewers, or as many as the limit of open files allows."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return min(viewers, soft - _SERVER_FILES)
+
+
 def need_files(viewers: int) -> None:
     """Check that a process may open so many sockets.
 
@@ -151,10 +158,15 @@ def not_built(part: str) -> list[Row]:
 
 
 @contextmanager
-def swarming(programs: Programs, server: Server, path: str, paths: int = 1) -> Iterator[Swarm]:
-    """Run a swarm against a server, on the second core; `%d` in `path` becomes i modulo `paths` for viewer i."""
+def swarming(
+    programs: Programs, server: Server, path: str, paths: int = 1, *, deflates: bool = False
+) -> Iterator[Swarm]:
+    """Run a swarm against a server, on the second core; `%d` in `path` becomes i modulo `paths` for viewer i.
+
+    Viewers that deflate offer permessage-deflate, as browsers do.
+    """
     port = server.address.rpartition(":")[2]
-    command = [programs.swarm, port, path, str(paths)]
+    command = [programs.swarm, port, path, str(paths), *(["deflate"] if deflates else [])]
     process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     try:
         pin(process.pid, 1)

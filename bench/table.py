@@ -31,18 +31,22 @@ class Scale(msgspec.Struct, frozen=True, kw_only=True):
     keys: int = 100_000
     members: int = 1_000_000
     idle_seconds: float = 6.0
+    idle_watch: float = 20.0
     viewers: int = 5_000
     fan_seconds: float = 4.0
     idle_viewers: int = 10_000
+    crowd: int = 20_000
+    crowd_seconds: float = 6.0
     boards: int = 1_000
+    unwatched_boards: int = 10_000
     likes_a_second: int = 2_000
     load_seconds: int = 10
 
 
 QUICK = Scale(
     rounds=1, single_requests=3_000, batch_bodies=30, growth_bodies=30, growth_members=(10_000, 60_000), ids=40_000,
-    read_requests=1_000, keys=20_000, members=60_000, idle_seconds=2.0, viewers=200,
-    fan_seconds=1.5, idle_viewers=600, boards=40, likes_a_second=200, load_seconds=3,
+    read_requests=1_000, keys=20_000, members=60_000, idle_seconds=2.0, idle_watch=2.0, viewers=200, fan_seconds=1.5,
+    idle_viewers=600, crowd=600, crowd_seconds=2.0, boards=40, unwatched_boards=200, likes_a_second=200, load_seconds=3,
 )  # fmt: skip
 
 

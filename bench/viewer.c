@@ -63,8 +63,9 @@ static void ask(Viewer *viewer) {
         snprintf(where, sizeof where, "%s", path);
     int size = snprintf(request, sizeof request,
                         "GET %s HTTP/1.1\r\nHost: 127.0.0.1:%d\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
-                        "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Version: 13\r\n\r\n",
-                        where, swarm.port);
+                        "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Version: 13\r\n%s\r\n",
+                        where, swarm.port,
+                        swarm.deflates ? "Sec-WebSocket-Extensions: permessage-deflate\r\n" : "");
     if (write(viewer->fd, request, (size_t)size) != size) {
         try_again(viewer, strerror(errno));
         return;

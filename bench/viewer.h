@@ -31,7 +31,7 @@ typedef struct {
     int total, opening, open, served, lost;
     unsigned long refused;
     Count count;
-    int epoll, port, paths;
+    int epoll, port, paths, deflates;
     const char *path;
     FILE *notes; /* NULL when notes are off */
 } Swarm;

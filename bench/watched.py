@@ -1,5 +1,6 @@
 """The board under test with viewers: a server with its own core, a steady stream of likes, and viewers."""
 
+import hashlib
 import json
 import time
 from collections.abc import Iterator, Sequence
@@ -8,6 +9,7 @@ from http.client import HTTPConnection
 from typing import Final
 
 import msgspec
+from websockets.sync.client import connect
 
 from bench.board import PLAIN, Board
 from bench.posting import Posting, Sender, posting_to
@@ -20,6 +22,7 @@ SETTLE: Final = 1.0  # seconds between connecting viewers and counting
 _KEYS: Final = 50  # as many as viewers watch
 _LIKES: Final = 3  # in one POST
 _RATE: Final = 20.0  # POSTs per second: two per frame, so that every tick has a change
+_LARGEST: Final = 1 << 20
 _SCORE: Final = 1_000  # initial score of each member, so that scores have their usual length
 
 
@@ -29,6 +32,18 @@ def watched_board(stack: ExitStack, boards: str = PLAIN) -> Board:
     pin(board.server.pid, 0)
     pin(board.store.pid, 1)
     return board
+
+
+def long_name(number: int) -> str:
+    """The key of a member: a URL of 40 to 60 characters that share little with those of others."""
+    digest = hashlib.blake2b(str(number).encode(), digest_size=20).hexdigest()
+    return f"https://example.org/{digest[: 20 + number % 21]}"
+
+
+def sync_size(board: Board) -> int:
+    """Bytes of the whole top, as a new viewer receives it."""
+    with connect(f"ws://{board.server.address}{PATH}", compression=None, max_size=_LARGEST) as viewer:
+        return len(viewer.recv(decode=False))
 
 
 def fill_top(board: Board) -> None:
