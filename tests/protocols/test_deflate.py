@@ -1,7 +1,9 @@
 """permessage-deflate of viewers (RFC 7692): what is agreed on, and what real clients read."""
 
 import asyncio
+import shutil
 import zlib
+from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 
 import pytest
@@ -9,6 +11,7 @@ from websockets.asyncio.client import connect
 from websockets.extensions.permessage_deflate import ClientPerMessageDeflateFactory
 from websockets.frames import Opcode
 
+from live.domain.ranking import Record
 from live.errors import BAD_REQUEST
 from tests.harness.browser import CHROMIUM, browser
 from tests.harness.raw_socket import HANDSHAKE, PATH, RawSocket, frame
@@ -30,6 +33,13 @@ OFFERS = {
     "permessage-deflate; unknown": None,
     "x-webkit-deflate-frame": None,
 }
+
+NODE = shutil.which("node")
+NODE_READER = """
+const socket = new WebSocket(process.argv[1]);
+socket.onopen = () => console.log(socket.extensions);
+socket.onmessage = ({ data }) => console.log(data);
+"""
 
 
 async def answer_to(server: Served, path: str, offer: str) -> str | None:
@@ -135,6 +145,37 @@ async def test_what_a_viewer_sends_is_decompressed_within_its_bound(valkey_url: 
                 await wire.send(bytes((plain[0] | 0x40,)) + plain[1:])
                 codes.append(await RawSocket(wire).ended())
     assert codes == [1009, BAD_REQUEST]
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(NODE is None, reason="Node.js is not installed")
+@on_uvloop
+async def test_node_reads_what_a_plain_client_reads(valkey_url: str) -> None:
+    """Its own `WebSocket` offers the extension. At each offset that both see, both have the same records."""
+    async with served(valkey_url) as server, AsyncExitStack() as stack:
+        await server.fill()
+        address = server.url.replace("http", "ws") + f"{WATCH}?limit=20"
+        node = await asyncio.create_subprocess_exec(
+            str(NODE), "--experimental-websocket", "--no-warnings", "--eval", NODE_READER, address,
+            stdout=asyncio.subprocess.PIPE,
+        )  # fmt: skip
+        stack.callback(node.kill)
+        assert node.stdout is not None
+        assert b"permessage-deflate" in await node.stdout.readline()
+        plain = await stack.enter_async_context(connect(address, compression=None))
+        readers: tuple[Callable[[], Awaitable[str | bytes]], ...] = node.stdout.readline, plain.recv
+        models = ModelViewer(), ModelViewer()
+        seen: tuple[dict[int, list[Record]], ...] = {}, {}
+        for number in range(30):
+            offset = await server.post(*({"key": f"https://example.org/posts/{n}"} for n in range(number % 7, 40, 3)))
+            for model, read, found in zip(models, readers, seen, strict=True):
+                async with asyncio.timeout(20):
+                    while model.offset < offset:
+                        model.receive(await read())
+                        found[model.offset] = list(model.records)
+        both = seen[0].keys() & seen[1].keys()
+        assert len(both) >= 20
+        assert [seen[0][offset] for offset in both] == [seen[1][offset] for offset in both]
 
 
 @pytest.mark.browser
