@@ -113,7 +113,10 @@ showLocalTimes();
 const announcer = new Announcer(document.getElementById("announcer"));
 const sections = /** @type {NodeListOf<HTMLElement>} */ (document.querySelectorAll("section[data-board]"));
 const shown = Array.from(sections, (section) => new BoardView(section, announcer));
-if (document.getElementById("tools")) {
+const tools = document.getElementById("tools");
+if (tools) {
+  tools.inert = true; // takes its room, but no clicks until its script is here
+  tools.hidden = false;
   startTheme(/** @type {HTMLSelectElement} */ (document.getElementById("theme")));
   void import("./tools.js").then(({ startTools }) => startTools(shown, announcer.say, say));
 }

@@ -21,7 +21,7 @@ export function startTools(shown, announce, say) {
   find("#speed").addEventListener("change", (/** @type {any} */ { target }) => {
     for (const { board } of shown) board.interval = target.value === "auto" ? "auto" : Number(target.value);
   });
-  find("#tools").hidden = false;
+  find("#tools").inert = false;
 }
 
 /** @param {Shown[]} shown */

@@ -165,4 +165,4 @@ async def test_ones_own_row_stands_out(valkey_url: str) -> None:
             await post(client, {"key": "me", "amount": 9})
             await until_first(page, "me")
             assert await page.get_attribute("#records tr.me", "data-key") == "me"
-        assert '<tr data-key="me" class="me">' in (await client.get("/boards/posts?key=me")).text
+        assert '<tr data-key="me" class="top me">' in (await client.get("/boards/posts?key=me")).text

@@ -47,7 +47,9 @@ async def test_a_board_is_rendered_with_its_records(valkey_url: str) -> None:
     async with server(valkey_url, {"key": "a", "amount": 1234}, {"key": "b", "amount": 2}) as client:
         html = (await client.get("/boards/posts")).text
 
-        rows = re.findall(r'<tr data-key="(.*?)"><td class="rank">(.*?)</td>.*?<td class="score"[^>]*>(.*?)</td>', html)
+        rows = re.findall(
+            r'<tr data-key="(.*?)"[^>]*><td class="rank">(.*?)</td>.*?<td class="score"[^>]*>(.*?)</td>', html
+        )
         assert rows == [("a", "1", "1,234"), ("b", "2", "2")]
         assert '<b id="total-score">1,236</b>' in html
         assert "over the last 90 seconds" in html
@@ -103,7 +105,7 @@ async def test_static_files_are_cached_as_immutable(valkey_url: str) -> None:
     """A page names its files by version; other versions are not served."""
     async with server(valkey_url) as client:
         files = re.findall(r'(?:href|src)="(/static/[^"]+)"', (await client.get("/boards/posts")).text)
-        assert {file.rsplit("/", 1)[1] for file in files} == {"icon.svg", "board.css", "board.js", "tools.js"}
+        assert {file.rsplit("/", 1)[1] for file in files} == {"icon.svg", "board.css", "tools.css", "board.js"}
         for file in files:
             response = await client.get(file)
             assert response.status_code == 200

@@ -79,7 +79,7 @@ async def test_an_empty_board_shows_the_command_that_starts_it(valkey_url: str, 
         output, _ = await curl.communicate()
         assert (curl.returncode, b'"rejected":[]' in output) == (0, True), output
         html = (await client.get(f"/boards/{board}")).text
-        assert re.findall('<tr data-key="(.*?)">', html) == ["Ada"]
+        assert re.findall('<tr data-key="(.*?)"', html) == ["Ada"]
         assert '<div id="empty" class="note" hidden>' in html
 
 

@@ -21,6 +21,7 @@ NODE = shutil.which("node")
 MOST_RAW = 48 * 1024
 MOST_COMPRESSED = 15 * 1024
 MOST_CORE = 5 * 1024
+MOST_CONTROLS = 1024
 MODULES = {
     "entry.js": """import { one, two } from "./in/one.js";
 import { three } from "./in/three.js";
@@ -58,8 +59,9 @@ async def test_a_page_needs_few_and_small_files(client: httpx.AsyncClient) -> No
     """At most six requests with the page itself, and bounded script and style, plain and compressed."""
     for path in ("/", "/boards/posts", "/boards/posts?lang=zh", "/boards/posts/records/a", "/overlay/posts"):
         html = (await client.get(path)).text
-        files = set(re.findall(r'(?:href|src)="(/static/[^"]+)"', html))  # what is imported later is preloaded
-        assert 1 + len(files) <= 6
+        files = set(re.findall(r'(?:href|src)="(/static/[^"]+)"', html))
+        later = 1 if path.startswith("/boards/posts") else 0  # the controls
+        assert 1 + len(files) + later <= 6
         code = [await client.get(file, headers={"Accept-Encoding": "gzip"}) for file in files if "icon" not in file]
         assert all(response.status_code == 200 for response in code)
         assert sum(len(response.content) for response in code) <= MOST_RAW
@@ -116,8 +118,9 @@ def test_the_scripts_of_the_pages_are_valid(entry: str, tmp_path: Path) -> None:
         assert ("Reconnecting" in made, "实时" in made) == (entry.startswith("en/"), entry.startswith("zh-Hans/"))
 
 
-def test_the_core_of_the_client_is_small() -> None:
-    """As it is served, compressed."""
+def test_the_controls_and_the_core_of_the_client_are_small() -> None:
+    """The controls are loaded after the page is live."""
+    assert len(gzip.compress(page_script("en", "tools.js").encode())) <= MOST_CONTROLS
     assert len(gzip.compress(bundle("client/live-board.js", read).encode())) <= MOST_CORE
 
 

@@ -1,0 +1,42 @@
+// @ts-check
+/** How often a view draws: with every change, or more rarely while frames take long. */
+const BEATS = [0, 130, 200, 400]; // milliseconds between two draws
+const CALM_BEAT = 1000; // … with reduced motion
+const HEAVY = 35; // milliseconds that a frame with a draw may take
+const QUIET = 5000; // milliseconds without heavy frames after which the beat is faster again
+const WEIGHT = 1 / 6; // of the last frame in the average
+const calm = matchMedia("(prefers-reduced-motion: reduce)");
+
+export class Beat {
+  #step = 0;
+  #mean = 0;
+  #slowedAt = -Infinity;
+
+  /** Whether people want little motion. */
+  get isCalm() {
+    return calm.matches;
+  }
+
+  /** The least time between two draws, in milliseconds. */
+  get pause() {
+    return calm.matches ? CALM_BEAT : BEATS[this.#step];
+  }
+
+  /**
+   * Note how long a frame with a draw took, with everything that the browser did for it.
+   *
+   * @param {number} now
+   * @param {number} cost in milliseconds
+   */
+  note(now, cost) {
+    this.#mean += (cost - this.#mean) * WEIGHT;
+    if (this.#mean > HEAVY) {
+      if (this.#step < BEATS.length - 1) this.#mean /= 2; // see what the slower beat brings
+      this.#step = Math.min(this.#step + 1, BEATS.length - 1);
+      this.#slowedAt = now;
+    } else if (this.#step && now - this.#slowedAt > QUIET) {
+      this.#slowedAt = now;
+      this.#step--;
+    }
+  }
+}

@@ -1,0 +1,243 @@
+// @ts-check
+/** The row of one member in the table of a board: what it shows, and how it flies to another place. */
+import { grouped, metadataWords, moveWords, nameWords, short } from "./words.js";
+
+/**
+ * @typedef {import("./state.js").BoardRecord} BoardRecord
+ * @typedef {{columns: number, bars: boolean, trends: boolean, own?: string, link?: ((key: string) => string | null) | ""}} Shape
+ */
+
+const FLIGHT = { duration: 280, easing: "ease-out" };
+const GLOW = { duration: 900, easing: "ease-out", pseudoElement: "::after" };
+const TOP = 3; // rows that are larger; a class, because `:nth-child` costs the layout of all rows
+const LARGE = 1e7; // a score from which on it is shortened where there is little room
+const HUGE = 1e9; // … and everywhere
+const SVG = "http://www.w3.org/2000/svg";
+
+/** The row of one member. What it shows is kept, so that only what changes is written, and nothing is read. */
+export class Row {
+  index = -1;
+  #from = 0; // pixels from its place where its flight began
+  /** @type {Animation | null} */
+  flight = null;
+  /** @type {string[]} the texts of rank, values and gap */
+  texts = [];
+  width = -1;
+  /** @type {unknown} the ranks that its movement was told against */
+  told = undefined;
+  /** @type {BoardRecord["metadata"] | null} */
+  #metadata = null;
+
+  /** @param {HTMLTableRowElement} element */
+  constructor(element) {
+    this.element = element;
+    this.name = element.cells[1];
+    this.bar = this.name.querySelector("rect");
+    this.line = this.name.querySelector("polyline");
+    this.trend = this.line?.getAttribute("points") ?? "";
+    const values = [...element.cells].slice(2);
+    this.parts = [element.cells[0], ...values].map((cell) => cell.firstChild ?? cell.appendChild(new Text()));
+    this.texts = this.parts.map((part) => part.nodeValue ?? "");
+    this.score = values[0];
+    this.gap = this.score.dataset.gap ?? "";
+    this.isShort = "short" in this.score.dataset || "tight" in this.score.dataset;
+  }
+
+  /** @param {number} index */
+  setIndex(index) {
+    if (index < TOP !== (this.index >= 0 && this.index < TOP)) this.element.classList.toggle("top", index < TOP);
+    this.index = index;
+  }
+
+  /** Where it is now, in pixels from its place. */
+  offset() {
+    return this.flight ? this.#from * (1 - (this.flight.effect?.getComputedTiming().progress ?? 1)) : 0;
+  }
+
+  /** @param {number} from pixels from its place */
+  fly(from) {
+    this.flight?.cancel();
+    this.#from = from;
+    const { style } = this.element;
+    style.zIndex = from > 0 ? "1" : ""; // risers pass in front
+    const faller = from < 0 ? { opacity: [0.7, 1] } : {};
+    const flight = this.element.animate({ transform: [`translateY(${from}px)`, "none"], ...faller }, FLIGHT);
+    flight.onfinish = () => {
+      this.flight = null;
+      style.zIndex = "";
+    };
+    this.flight = flight;
+  }
+
+  /**
+   * @param {number} part
+   * @param {string} text
+   * @returns {boolean} whether it was another text
+   */
+  write(part, text) {
+    if (this.texts[part] === text) return false;
+    this.parts[part].nodeValue = this.texts[part] = text;
+    return true;
+  }
+
+  /**
+   * Write the score, and where it may not fit also a short form of it.
+   *
+   * @param {number} score
+   */
+  writeScore(score) {
+    const size = Math.abs(score);
+    if (!this.write(1, grouped(score)) || (size < LARGE && !this.isShort)) return;
+    const { dataset } = this.score;
+    delete dataset.short;
+    delete dataset.tight;
+    this.isShort = size >= LARGE;
+    if (this.isShort) dataset[size < HUGE ? "tight" : "short"] = short(score);
+    if (this.isShort) this.score.title = this.texts[1];
+    else this.score.removeAttribute("title");
+  }
+
+  /** @param {string} gap */
+  writeGap(gap) {
+    if (this.gap === gap) return;
+    this.gap = gap;
+    if (gap) this.score.dataset.gap = gap;
+    else delete this.score.dataset.gap;
+  }
+
+  /**
+   * Write how far the member has moved.
+   *
+   * @param {number} rank
+   * @param {number | undefined} before
+   */
+  writeMove(rank, before) {
+    const [seen, heard] = moveWords(rank, before);
+    const { dataset } = this.element.cells[0];
+    if ((dataset.move ?? "") === seen) return;
+    if (seen) [dataset.move, dataset.moved] = [seen, heard];
+    else this.clearMove();
+  }
+
+  clearMove() {
+    const { dataset } = this.element.cells[0];
+    delete dataset.move;
+    delete dataset.moved;
+  }
+
+  /**
+   * Write what a member says about itself.
+   *
+   * @param {BoardRecord["metadata"]} metadata
+   */
+  writeMetadata(metadata) {
+    if (this.#metadata === metadata) return;
+    describe(this.name, metadataWords(metadata));
+    this.#metadata = metadata;
+  }
+
+  /** @param {string} points of the sparkline */
+  writeTrend(points) {
+    if (this.trend !== points) this.line?.setAttribute("points", (this.trend = points));
+  }
+
+  /** @param {number} width of the bar, in percent */
+  writeBar(width) {
+    if (this.bar && this.width !== width) this.bar.setAttribute("width", String((this.width = width)));
+  }
+
+  appear() {
+    this.element.animate({ opacity: [0, 1] }, FLIGHT);
+  }
+
+  /** @param {() => void} ended */
+  glow(ended) {
+    this.name.animate({ opacity: [1, 0] }, GLOW).onfinish = ended;
+  }
+}
+
+/**
+ * @param {string} key
+ * @param {Shape} shape
+ */
+export function newRow(key, { columns, bars, trends, link, own }) {
+  const row = document.createElement("tr");
+  row.dataset.key = key;
+  if (key === own) row.className = "me";
+  const name = document.createElement("th");
+  name.scope = "row";
+  if (bars) name.append(drawing("bar", "0 0 100 1", "rect", { width: 0, height: 1 }));
+  if (trends) name.append(drawing("trend", "0 0 100 20", "polyline", { points: "" }));
+  const shown = nameWords(key);
+  const text = isolated(shown);
+  if (shown !== key) text.title = key;
+  const address = link && link(key);
+  if (address) {
+    const anchor = document.createElement("a");
+    anchor.href = address;
+    anchor.append(...text.childNodes);
+    text.append(anchor);
+  }
+  name.append(text);
+  row.append(cell("rank"), name, ...Array.from({ length: columns }, () => cell("score")));
+  return row;
+}
+
+/**
+ * A decoration that is stretched to its box.
+ *
+ * @param {string} kind
+ * @param {string} box
+ * @param {string} shape
+ * @param {Object<string, string | number>} attributes of the shape
+ */
+function drawing(kind, box, shape, attributes) {
+  const whole = element("svg", { class: kind, viewBox: box, preserveAspectRatio: "none", "aria-hidden": "true" });
+  whole.append(element(shape, attributes));
+  return whole;
+}
+
+/**
+ * @param {string} name
+ * @param {Object<string, string | number>} attributes
+ */
+function element(name, attributes) {
+  const made = document.createElementNS(SVG, name);
+  for (const [attribute, value] of Object.entries(attributes)) made.setAttribute(attribute, String(value));
+  return made;
+}
+
+/**
+ * Put a small line about a record under its name, or take it away.
+ *
+ * @param {HTMLElement} name
+ * @param {string[]} parts
+ */
+function describe(name, parts) {
+  const held = name.querySelector(".about");
+  if ((held?.textContent ?? "") === parts.join(" · ")) return;
+  held?.remove();
+  if (!parts.length) return;
+  const line = document.createElement("small");
+  line.className = "about";
+  parts.forEach((part, place) => line.append(place ? " · " : "", isolated(part)));
+  name.append(line);
+}
+
+/**
+ * Text that keeps its direction to itself.
+ *
+ * @param {string} text
+ */
+function isolated(text) {
+  const made = document.createElement("bdi");
+  made.textContent = text;
+  return made;
+}
+
+/** @param {string} kind */
+function cell(kind) {
+  const made = document.createElement("td");
+  made.className = kind;
+  return made;
+}
