@@ -28,6 +28,7 @@ from live.network.hosts import is_loopback
 from live.protocols.http.connection import HttpProtocol
 from live.settings import Settings, as_environment
 from live.store.board.ledger import Ledger
+from live.store.board.state import open_boards
 from live.store.connection.client import Store, connect, redact, unsafe_settings
 from live.store.connection.embedded import EmbeddedStore
 from live.store.connection.format import StoreFormatError
@@ -104,8 +105,8 @@ async def check_store(settings: Settings, boards: Boards, *, accept: bool = Fals
                 for line in await unsafe_settings(client):
                     log.warning(line)
                 await _look_for_losses(client, settings, boards, watch, accept=accept)
-                for board in boards.by_id.values():
-                    await Ledger(client, board, settings).state.open()
+                with client.witness.meeting_boards():
+                    await open_boards([Ledger(client, board, settings).state for board in boards.by_id.values()])
                 if not settings.open and not is_loopback(settings.host):
                     await _require_keys(ProducerStore(client, settings.key_prefix), settings.host)
             except StoreFormatError as error:

@@ -1,5 +1,6 @@
 """The state of one board as one process knows it: its epoch, its clock, and the calls to its scripts."""
 
+import asyncio
 import math
 import secrets
 import time
@@ -38,6 +39,7 @@ from live.store.connection.scripts import Script, text
 MOST_REPLANS: Final = 20  # each one means that the board's clock moved between two calls
 _WRITER_IDLE: Final = 86_400  # seconds; retries of a batch last a few seconds
 _MOST_QUIET: Final = 60.0
+_AT_ONCE: Final = 256  # boards that are opened at the same time
 
 _R = TypeVar("_R", bound=msgspec.Struct)
 
@@ -275,6 +277,19 @@ class BoardState:
         except StoreUnavailableError:
             self._noted = before
             raise
+
+
+async def open_boards(states: Sequence[BoardState]) -> None:
+    """Open boards, many with one round trip.
+
+    Raises:
+        SetupError, StoreUnavailableError, EpochLostError: as `BoardState.open`, for the first board with an error.
+    """
+    for first in range(0, len(states), _AT_ONCE):
+        piece = states[first : first + _AT_ONCE]
+        for outcome in await asyncio.gather(*(state.open() for state in piece), return_exceptions=True):
+            if isinstance(outcome, BaseException):
+                raise outcome
 
 
 def _nothing(*_: object) -> None:

@@ -68,6 +68,7 @@ class Witness:
         self._read_at: tuple[int, int] | None = None
         self._accepting = False
         self._restart = False
+        self._met: dict[str, str] | None = None  # boards that `meeting_boards` collects
         self._unwritten: list[_Change] = []  # changes that another process, which is frozen, keeps from the file
         self.refresh()
 
@@ -123,8 +124,23 @@ class Witness:
 
     def meet_board(self, board: str, epoch: str) -> None:
         """Remember the epoch of a board of the boards file."""
-        if self.active and board not in self.facts.epochs:
+        if not self.active or board in self.facts.epochs:
+            return
+        if self._met is not None:
+            self._met[board] = epoch
+        else:
             self._change(lambda facts: {"epochs": {board: epoch, **facts.epochs}})
+
+    @contextmanager
+    def meeting_boards(self) -> Iterator[None]:
+        """Remember all boards that are met in the context with one write, at its end."""
+        met = self._met = {}
+        try:
+            yield
+        finally:
+            self._met = None
+            if met:
+                self._change(lambda facts: {"epochs": {**met, **facts.epochs}})
 
     def require_keys(self) -> None:
         """Remember that API keys are required."""

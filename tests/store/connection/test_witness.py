@@ -161,3 +161,27 @@ def test_many_processes_write_at_once(tmp_path: Path) -> None:
     found = msgspec.json.decode((tmp_path / "witness-live.json").read_bytes(), type=Facts)
     assert set(found.epochs) == {f"b{number}-{turn}" for number in range(3) for turn in range(20)}
     assert witness(tmp_path).positions.known == {f"b{number}": ("e", 19) for number in range(3)}
+
+
+def test_boards_that_are_met_together_are_written_once(tmp_path: Path) -> None:
+    """All of them, also if the last one fails; a board that was known keeps its epoch."""
+    one = witness(tmp_path)
+    one.meet_board("b0", "old")
+    writes = 0
+    write = one._write
+
+    def counted(path: Path, content: object) -> None:
+        nonlocal writes
+        writes += 1
+        write(path, content)
+
+    one._write = counted  # type: ignore[method-assign]
+    with pytest.raises(EpochLostError), one.meeting_boards():  # noqa: PT012 - the boards before the error
+        for number in range(100):
+            one.meet_board(f"b{number}", "e")
+        raise EpochLostError("b100")
+    assert writes == 1
+    expected = {f"b{number}": "e" for number in range(100)} | {"b0": "old"}
+    assert one.facts.epochs == witness(tmp_path).facts.epochs == expected
+    one.meet_board("later", "e")
+    assert writes == 2
