@@ -50,6 +50,7 @@ class Channel:
         # When the first change that viewers have not received yet was reported or suspected.
         self._heard_at: float | None = None
         self._changed = False  # whether a change was reported that viewers have not received yet
+        self._silent_from = 0.0  # before this time, no viewer has to receive `alive`
         self._gauge = VIEWERS.labels(reader.state.board.id)
 
     @property
@@ -164,7 +165,12 @@ class Channel:
 
     async def keep_alive(self) -> None:
         """Send `alive` to viewers that received nothing for a while."""
-        await self._spread(list(self._variants), time.monotonic() - SILENCE)
+        now = time.monotonic()
+        if now < self._silent_from:
+            return
+        await self._spread(list(self._variants), now - SILENCE)
+        sent = (position.sent_at for variant in self._variants for position in variant.positions)
+        self._silent_from = min(sent, default=now) + SILENCE  # whoever joins later has received something later
 
     # Ticks
 

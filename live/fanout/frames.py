@@ -183,7 +183,8 @@ def update_frame(old: Page, new: Page, size: int, *, recovered: bool = False) ->
 
 def is_surely_smaller(update: Frame, page: Page, size: int) -> bool:
     """Whether an update is certainly smaller than the sync that could replace it, without encoding the sync."""
-    return len(update.payload) <= _LEAST_RECORD * min(size, len(page.records))
+    rest = len(update.payload) - _LEAST_RECORD * min(size, len(page.records))
+    return rest <= 0 or rest <= sum([len(record.key) - 1 for record in page.records[:size]])
 
 
 def status_frame(reason: str | None, retry_after: float | None = None) -> Frame:

@@ -1,5 +1,6 @@
 """A variant: the top of one board in one size and interval. It decides which frame brings a viewer up to date."""
 
+from collections.abc import Iterator
 from typing import Protocol
 
 from live.domain.ranking import Page, Ranks
@@ -89,6 +90,12 @@ class Variant:
         """Whether it has no page yet."""
         return self._page is None
 
+    @property
+    def positions(self) -> Iterator[Position]:
+        """The positions of all viewers."""
+        yield from (cohort.position for cohort in self.cohorts)
+        yield from (viewer.position for viewer in self.loose)
+
     def cohort_at(self, position: Position) -> Cohort:
         """A cohort at a position that has room for one more."""
         for cohort in self.cohorts:
@@ -100,6 +107,8 @@ class Variant:
 
     def merge_cohorts(self) -> None:
         """Join cohorts that have come to the same state, and remove those without members."""
+        if len(self.cohorts) == 1 and self.cohorts[0]:
+            return
         kept: dict[tuple[object, ...], Cohort] = {}
         for cohort in self.cohorts:
             other = kept.setdefault(cohort.position.state(), cohort)

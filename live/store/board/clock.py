@@ -14,15 +14,23 @@ class Clock(msgspec.Struct):
         newest: the newest slot; None for none.
         now: the store's time, in ms.
         latest: the newest event time, in ms, on boards with an event clock.
+        plan: what `planned_clock` returned last, and for which board and newest slot.
     """
 
     newest: int | None
     now: int
     latest: int | None = None
+    plan: tuple[Board, int | None, PlannedClock] | None = None
 
 
 def planned_clock(board: Board, clock: Clock) -> PlannedClock:
     """The newest slot by a clock, and until when it is the newest."""
+    if clock.plan is None or clock.plan[0] is not board or clock.plan[1] != clock.newest:
+        clock.plan = (board, clock.newest, _planned(board, clock))
+    return clock.plan[2]
+
+
+def _planned(board: Board, clock: Clock) -> PlannedClock:
     if board.clock == "event":
         return PlannedClock(by_event=True, current=clock.newest)
     window = board.window
