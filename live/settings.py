@@ -198,6 +198,11 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     max_board_viewers: Annotated[int, _said("maximum viewers of one board per process", ge=0)] = 20_000
     max_address_viewers: Annotated[int, _said("maximum viewers per process from one address", ge=0)] = 10_000
     slow_timeout: Annotated[Duration, _said("a viewer that reads nothing for this long is disconnected")] = Duration(15)
+    max_items: Annotated[int, _said("maximum number of members that have a title", ge=0)] = 100_000
+    image_hosts: Annotated[
+        tuple[HostPattern, ...],
+        _said("hosts of the pictures of members, comma-separated, such as `img.example.org` or `*.example.org`"),
+    ] = ()
     allowed_origins: Annotated[
         tuple[Origin, ...],
         _said("additional origins whose pages may watch boards, comma-separated; the server's own origin always may"),

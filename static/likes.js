@@ -45,10 +45,15 @@ function start(form) {
   };
 
   const show = () => {
-    for (const row of body?.rows ?? []) if (!row.querySelector("button")) add(row);
     const likes = read();
     for (const button of form.elements)
       if (button instanceof HTMLButtonElement && Object.hasOwn(likes, button.value) && !button.ariaDisabled) mark(button);
+  };
+
+  const complete = () => {
+    const rows = [...(body?.rows ?? [])].filter((row) => !row.querySelector("button"));
+    rows.forEach(add);
+    if (rows.length) show();
   };
 
   /** @param {HTMLButtonElement} button */
@@ -69,7 +74,7 @@ function start(form) {
     const button = event.submitter;
     if (button instanceof HTMLButtonElement && !button.ariaDisabled) void send(button);
   });
-  if (body) new MutationObserver(show).observe(body, { childList: true });
+  if (body) new MutationObserver(complete).observe(body, { childList: true });
   show();
 }
 

@@ -46,7 +46,7 @@ function startFind(shown) {
     let first = /** @type {HTMLElement | undefined} */ (undefined);
     for (const { table } of shown) {
       for (const row of table.body.rows) {
-        const isHit = text !== "" && (row.dataset.key ?? "").toLowerCase().includes(text);
+        const isHit = text !== "" && `${row.dataset.key}\n${row.querySelector("bdi")?.textContent}`.toLowerCase().includes(text);
         row.classList.toggle("hit", isHit);
         if (isHit) first ??= row;
       }

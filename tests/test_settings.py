@@ -186,6 +186,7 @@ TEXTS = {
         st.from_regex(r"https://[a-z]{1,9}\.example(:8[0-9]{3})?", fullmatch=True), max_size=3
     ).map(tuple),
     "allowed_hosts": st.lists(st.from_regex(r"(\*\.)?[a-z]{1,9}", fullmatch=True), max_size=3).map(tuple),
+    "image_hosts": st.lists(st.from_regex(r"(\*\.)?[a-z]{1,9}", fullmatch=True), max_size=3).map(tuple),
     "trusted_proxies": st.lists(st.ip_addresses(v=4).map("{}/32".format), max_size=3).map(tuple),
     "admin_roles": st.lists(st.sampled_from(["all", "ingest", "viewers"]), min_size=1, max_size=3).map(tuple),
     "root_path": st.from_regex(r"(/[a-z]{2}x){0,2}", fullmatch=True),

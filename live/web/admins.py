@@ -32,6 +32,19 @@ async def admin_of(request: Request) -> Producer:
     return producer
 
 
+async def unlimited_admin_of(request: Request) -> Producer:
+    """The producer whose API key may change what all boards show.
+
+    Raises:
+        ProblemError: as `admin_of`; `scope_forbidden` also if the API key is limited to some boards.
+        StoreUnavailableError: the store is unavailable.
+    """
+    producer = await admin_of(request)
+    if producer.is_limited:
+        raise ProblemError("scope_forbidden", "the API key is limited to some boards, and titles appear on all of them")
+    return producer
+
+
 async def read_body(request: Request) -> bytes:
     """The whole body of a request.
 

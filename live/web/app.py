@@ -39,6 +39,7 @@ from live.store.board.slots import TopSlots
 from live.store.connection.client import connect
 from live.store.connection.loss import LossWatch
 from live.store.registry.idempotency import Answers
+from live.store.registry.items import Items
 from live.store.registry.presence import Presence
 from live.store.registry.turn import Turn
 from live.system.processes import end_with_parent, relax_collector
@@ -134,6 +135,7 @@ def make_parts(settings: Settings, all_boards: Boards, clients: ClientResolver) 
         hub=hub,
         reaper=ViewerReaper(hub, settings.slow_timeout),
         presence=presence,
+        items=Items(client, settings.key_prefix, settings.max_items),
         losses=losses,
         reads=SharedPages(presence),
         top_slots=TopSlots(),

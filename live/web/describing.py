@@ -32,6 +32,8 @@ ADMIN: Final = ASKING | {
 REMOVING: Final = ADMIN | BOARD | {"board_fixed", "board_in_file", "outcome_unknown"}
 CHANGING: Final = REMOVING | {"malformed_body", "body_too_large", "unsupported_media_type", "board_invalid"}
 ENTERING: Final = ADMIN | BOARD | {"record_invalid", "record_not_found", "record_voted", "board_open_to_all"}
+ITEMS: Final = frozenset({"item_invalid", "too_many_items", "malformed_body", "body_too_large"})
+_NO_ITEM: Final = frozenset({"item_not_found"})
 LIKING: Final = frozenset(
     {
         "board_not_found", "record_not_found", "origin_forbidden", "likes_not_allowed", "cookie_required",
@@ -41,7 +43,7 @@ LIKING: Final = frozenset(
 )  # fmt: skip
 UPGRADING: Final = frozenset({"upgrade_required"})
 _FULL: Final = frozenset({"too_many_boards", "too_many_members"})
-_SOME: Final = POSTING | PAGE | RECORD | WATCHING | CHANGING | ENTERING | LIKING | UPGRADING | _FULL
+_SOME: Final = POSTING | PAGE | RECORD | WATCHING | CHANGING | ENTERING | LIKING | ITEMS | UPGRADING | _FULL | _NO_ITEM
 _ANY: Final = frozenset(PROBLEMS) - _SOME
 
 _SECONDS: Final = {"description": "Seconds after which to try again.", "schema": {"type": "integer"}}

@@ -8,6 +8,7 @@ from live import __version__
 from live.boards.definition import RunningChoice
 from live.domain.cloudevent import CloudEvent
 from live.domain.event import MAX_SCORE, Event
+from live.domain.item import Item
 from live.ingest.posting import Answer
 from live.ingest.replies import ProblemBody
 from live.web.audit_log import AuditLog
@@ -34,9 +35,11 @@ from live.web.describing import (
     tagged,
     text,
 )
+from live.web.items import ItemChoice, ItemList
 from live.web.likes import Liked
 from live.web.openapi_admin import board_changes, get_audit_log, record_changes
 from live.web.openapi_events import greet_webhook, post_events, send_events
+from live.web.openapi_items import item_operations
 from live.web.openapi_pages import page_operations
 from live.web.records import RecordList, RecordView, Standing, Visibility
 from live.web.schemas import Json, contract_components
@@ -81,7 +84,7 @@ _KNOWN: Final = parameter("If-None-Match", "header", {"type": "string"}, "`ETag`
 _WATCHED: Final = [parameter(name, "query", *asked) for name, asked in WATCHED.items()]
 _STRUCTS: Final = (
     Event, CloudEvent, Answer, BoardList, BoardPage, SlotList, BaselineView, RecordView, RecordList, Standing,
-    AuditLog, RunningChoice, Visibility, Liked, ProblemBody,
+    AuditLog, RunningChoice, Visibility, Item, ItemChoice, ItemList, Liked, ProblemBody,
 )  # fmt: skip
 
 
@@ -105,6 +108,7 @@ def openapi_document() -> Json:
             "/v1/boards/{board}/records/{key}/slots": {"get": _get_slots()},
             "/v1/boards/{board}/slots": {"get": _list_slots()},
             "/v1/boards/{board}/baseline": {"get": _get_baseline()},
+            **item_operations(),
             "/v1/boards/{board}/live": {"get": _watch_board()},
             "/v1/boards/{board}/stream": {"get": _stream_board()},
             "/v1/trail": {"get": get_audit_log()},

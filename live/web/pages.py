@@ -24,13 +24,13 @@ from live.store.board.reader import Selection
 from live.store.board.shared_pages import Watched
 from live.web.clients import client_of
 from live.web.first_event import curl_of
+from live.web.items import items_of
 from live.web.kept_pages import asked_of, keep, kept_reply
 from live.web.language import Language
 from live.web.periods import period_of
 from live.web.problems import as_problem, reply_of
 from live.web.rendering import MOST_SIDES, language_for, render, takes_likes
 from live.web.responses import negotiated
-from live.web.security import EMBED_POLICY
 from live.web.sharing import site_of
 from live.web.state import Live, live_of
 from live.web.surfaces import Surface, embed_of, overlay_of, page_of
@@ -77,7 +77,8 @@ async def index(request: Request) -> Response:
     ledgers = live.ledgers.values()
     pages = await asyncio.gather(*(_read(ledger, _CARD_SIZE) for ledger in ledgers))
     boards = [(ledger.state.board, page) for ledger, page in zip(ledgers, pages, strict=True)]
-    return negotiated(request, reply_of(render(request, "index.html", boards=boards, size=_CARD_SIZE)))
+    items = await items_of(live, {record.key for page in pages if page for record in page.records})
+    return negotiated(request, reply_of(render(request, "index.html", items=items, boards=boards, size=_CARD_SIZE)))
 
 
 async def board_page(request: Request) -> Response:
@@ -106,13 +107,13 @@ def page_size(query: Mapping[str, str], surface: Surface, boards: int, most: int
 
 async def embedded_board(request: Request) -> Response:
     """Show the same page without header and footer, for a frame on another page."""
-    return _framed(negotiated(request, await _boards(request, embed_of(request.query_params))))
+    return negotiated(request, await _boards(request, embed_of(request.query_params)))
 
 
 async def overlay(request: Request) -> Response:
     """Show only the rows, on a transparent ground, for video software."""
     surface = overlay_of(request.query_params, live_of(request).settings.max_live_limit)
-    return _framed(negotiated(request, await _boards(request, surface)))
+    return negotiated(request, await _boards(request, surface))
 
 
 def problem_page(request: Request, error: Exception) -> Response:
@@ -122,11 +123,6 @@ def problem_page(request: Request, error: Exception) -> Response:
     if f"problem: {code}" not in language_for(request).table:
         code = "store_unavailable" if status == HTTPStatus.SERVICE_UNAVAILABLE else "internal_error"
     return render(request, "problem.html", status, code=code, detail=problem.detail)
-
-
-def _framed(response: Response) -> Response:
-    response.headers["Content-Security-Policy"] = EMBED_POLICY
-    return response
 
 
 async def _boards(request: Request, surface: Surface, top: Watched | Exception | None = None) -> Reply:
@@ -143,19 +139,20 @@ async def _boards(request: Request, surface: Surface, top: Watched | Exception |
     size = page_size(request.query_params, surface, len(ids), live.settings.max_live_limit)
     shown = await asyncio.gather(*(_show(request, ledger, size, top) for ledger in ledgers))
     if len(shown) > 1 or shown[0].page is None or {"key", "period"} & request.query_params.keys():
-        return _drawn(request, surface, shown)
+        return await _drawn(request, surface, shown)
     page, viewers, asked = shown[0].page, shown[0].viewers, asked_of(request, surface)
     reply = kept_reply(page, asked, viewers)
-    return keep(page, asked, viewers, _drawn(request, surface, shown)) if reply is None else reply
+    return keep(page, asked, viewers, await _drawn(request, surface, shown)) if reply is None else reply
 
 
-def _drawn(request: Request, surface: Surface, shown: Sequence[Shown]) -> Reply:
+async def _drawn(request: Request, surface: Surface, shown: Sequence[Shown]) -> Reply:
     status = HTTPStatus.OK if all(one.page for one in shown) else HTTPStatus.SERVICE_UNAVAILABLE
     curl = _curl(request, shown[0].board) if len(shown) == 1 else None
     site, most = site_of(request), live_of(request).settings.max_limit
     likes = surface.name == "page" and any(takes_likes(one.board) for one in shown if one.period is None)
-    values = {"surface": surface, "site": site, "most": most, "curl": curl, "likes": likes}
-    return reply_of(render(request, "board.html", status, shown=shown, **values))
+    items = await items_of(live_of(request), (record.key for one in shown if one.page for record in one.page.records))
+    values = {"shown": shown, "site": site, "most": most, "curl": curl}
+    return reply_of(render(request, "board.html", status, surface=surface, likes=likes, items=items, **values))
 
 
 async def _show(request: Request, ledger: Ledger, size: int, top: Watched | Exception | None) -> Shown:

@@ -15,6 +15,7 @@ from live.domain.ranking import Page
 from live.domain.window import EVER, Periods
 from live.errors import ProblemError
 from live.store.board.slots import SlotValues, read_slots
+from live.web.items import items_of
 from live.web.language import Language, grouped
 from live.web.problems import reply_of
 from live.web.rendering import language_for, render, takes_likes
@@ -64,13 +65,16 @@ async def record_page(request: Request) -> Response:
     if page is None:
         raise ProblemError("record_not_found", "a member is on the board while its score is not zero")
     place = next(place for place, record in enumerate(page.records) if record.key == member)
+    items = await items_of(live, (record.key for record in page.records))
     page_of_record = render(
         request,
         "record.html",
+        items=items,
         board=board,
         page=page,
         record=page.records[place],
-        name=name_words(language, member),
+        item=items.get(member),
+        name=items[member].title if member in items else name_words(language, member),
         ahead=_distance(page, place, -1),
         behind=_distance(page, place, 1),
         around=NEIGHBOURS,

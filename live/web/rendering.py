@@ -2,7 +2,7 @@
 
 import hashlib
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import cache
 from http import HTTPStatus
 from typing import Final
@@ -13,9 +13,10 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse
 
 from live.domain.board import Board
+from live.domain.item import Item, host_of
 from live.web import words
 from live.web.language import Language, grouped, language_of, languages
-from live.web.security import LIKES_POLICY
+from live.web.security import page_policy
 from live.web.sharing import frame_of
 from live.web.state import assets, live_of
 from live.web.surfaces import Surface
@@ -24,6 +25,8 @@ MOST_SIDES: Final = 6  # boards beside each other on a page
 
 _VARY: Final = "Accept-Language, Accept-Encoding"
 _PLAIN: Final = "!'()*"  # what ECMAScript's `encodeURIComponent` does not encode either
+_PAGE: Final = Surface()
+_NO_ITEMS: Final[Mapping[str, Item]] = {}
 _KEPT: Final = ("lang", "theme")  # what the links of a page keep of its query
 
 
@@ -65,6 +68,7 @@ def make_templates(root: str) -> Environment:
         period_words=words.period_words,
         window_words=words.window_words,
         takes_likes=takes_likes,
+        host_of=host_of,
     )
     environment.filters.update(grouped=grouped, moment=words.moment, metadata=words.metadata_words, sides=sides)
     return environment
@@ -95,24 +99,38 @@ def texts(language: Language) -> dict[str, object]:
     return {"language": language, "say": language.markup}
 
 
-def render(request: Request, template: str, status: int = HTTPStatus.OK, **values: object) -> HTMLResponse:
-    """A page in the language and the theme that the request asks for."""
-    language = language_for(request)
-    html = (
-        live_of(request)
-        .templates.get_template(template)
-        .render(
-            **texts(language),
-            address=addresses(request),
-            in_language=lambda tag: "?" + urlencode({**request.query_params, "lang": tag}),
-            theme=_theme(request),
-            status=int(status),
-            **{"surface": Surface(), **values},
-        )
+def render(
+    request: Request,
+    template: str,
+    status: int = HTTPStatus.OK,
+    *,
+    surface: Surface = _PAGE,
+    likes: bool = False,
+    items: Mapping[str, Item] = _NO_ITEMS,
+    **values: object,
+) -> HTMLResponse:
+    """A page in the language and the theme that the request asks for.
+
+    `likes` says whether it has like buttons, and `items` has what it shows of members.
+    """
+    live, language = live_of(request), language_for(request)
+    html = live.templates.get_template(template).render(
+        **texts(language),
+        address=addresses(request),
+        in_language=lambda tag: "?" + urlencode({**request.query_params, "lang": tag}),
+        theme=_theme(request),
+        status=int(status),
+        surface=surface,
+        likes=likes,
+        items=items,
+        has_items=live.items.exist,
+        **values,
     )
     headers = {"Cache-Control": "no-cache", "Content-Language": language.tag, "Vary": _VARY}
-    if values.get("likes"):
-        headers["Content-Security-Policy"] = LIKES_POLICY
+    if likes or surface.is_framed or live.settings.image_hosts:
+        headers["Content-Security-Policy"] = page_policy(
+            live.settings.image_hosts, has_forms=likes, is_framed=surface.is_framed
+        )
     if status == HTTPStatus.SERVICE_UNAVAILABLE:
         headers["Retry-After"] = "2"
     return HTMLResponse(html, status, headers)

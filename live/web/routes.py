@@ -17,6 +17,7 @@ from live.web import (
     boards,
     documents,
     events,
+    items,
     likes,
     live,
     operations,
@@ -48,7 +49,7 @@ def routes_of(settings: Settings) -> list[BaseRoute]:
         *_operations(),
         *(_events() if settings.role != "viewers" else ()),
         *([_contract("/v1/trail", GET=audit_log.get_audit_log)] if changes else ()),
-        *(_boards_and_records(served) if served else ()),
+        *((*_boards_and_records(served), *_items(served)) if served else ()),
         *(_reads() if reads else ()),
     ]
 
@@ -94,6 +95,16 @@ def _boards_and_records(served: frozenset[str]) -> list[BaseRoute]:
         *([_contract("/v1/boards/{board}/records/{key:path}/slots", GET=slots.get_slots)] if "GET" in served else ()),
         _contract("/v1/boards/{board}", **{method: board[method] for method in served}),
         _contract("/v1/boards/{board}/records/{key:path}", **{method: record[method] for method in served}),
+    ]
+
+
+def _items(served: frozenset[str]) -> list[BaseRoute]:
+    """The titles of members; `served` are the methods that the process takes."""
+    one = {"GET": items.get_item, "PUT": items.put_item, "DELETE": items.delete_item}
+    several = {"GET": items.list_items, "PUT": items.put_items}
+    return [
+        _contract("/v1/items", **{method: several[method] for method in served & several.keys()}),
+        _contract("/v1/items/{key:path}", **{method: one[method] for method in served & one.keys()}),
     ]
 
 

@@ -1,15 +1,27 @@
 """The security headers of every response."""
 
-from typing import Final
+from functools import cache
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from live.ingest.replies import CONTENT_SECURITY_POLICY, POLICY_HEADER, SECURITY_HEADERS
 
-EMBED_POLICY: Final = CONTENT_SECURITY_POLICY.decode().replace("frame-ancestors 'none'", "frame-ancestors *")
 
-# For pages with like buttons, which are forms.
-LIKES_POLICY: Final = CONTENT_SECURITY_POLICY.decode().replace("form-action 'none'", "form-action 'self'")
+@cache
+def page_policy(images: tuple[str, ...], *, has_forms: bool, is_framed: bool) -> str:
+    """The content security policy of a page.
+
+    Args:
+        images: the hosts of pictures.
+        has_forms: whether the page has forms, such as like buttons, which it may send to this server.
+        is_framed: whether other pages may show the page in a frame.
+    """
+    policy = CONTENT_SECURITY_POLICY.decode()
+    if images:
+        policy = policy.replace("img-src 'self'", " ".join(("img-src 'self'", *(f"https://{host}" for host in images))))
+    if has_forms:
+        policy = policy.replace("form-action 'none'", "form-action 'self'")
+    return policy.replace("frame-ancestors 'none'", "frame-ancestors *") if is_framed else policy
 
 
 class SecurityHeaders:

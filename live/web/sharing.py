@@ -2,6 +2,7 @@
 
 import csv
 import io
+from collections.abc import Mapping
 from typing import Final
 
 import segno
@@ -10,8 +11,10 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from live.domain.board import Board
+from live.domain.item import Item
 from live.domain.ranking import Page
 from live.network.parameters import whole_number
+from live.web.items import items_of
 from live.web.periods import period_of
 from live.web.state import live_of
 
@@ -53,20 +56,23 @@ async def records_csv(request: Request) -> Response:
     board = ledger.state.board
     name = "-".join(part for part in (board.id, page.period) if part)
     headers = {**_REVALIDATED, "Content-Disposition": f'attachment; filename="{name}.csv"'}
-    return Response(_table(board, page), headers=headers, media_type="text/csv")
+    items = await items_of(live, (record.key for record in page.records))
+    return Response(_table(board, page, items), headers=headers, media_type="text/csv")
 
 
-def _table(board: Board, page: Page) -> str:
+def _table(board: Board, page: Page, items: Mapping[str, Item]) -> str:
+    """The records, with a column of titles if one of them has a title."""
     text = io.StringIO()
     table = csv.writer(text)
     fields = [field.name for field in board.score.fields] if board.score else []
-    table.writerow(["rank", "member", *(fields or ["score"])])
+    table.writerow(["rank", "member", *(fields or ["score"]), *(["title"] if items else [])])
     for record in page.records:
         values = [record.fields[name] for name in fields] if record.fields else [record.score]
-        table.writerow([record.rank, _inert(record.key), *values])
+        titles = [_inert(items[record.key].title) if record.key in items else ""] if items else []
+        table.writerow([record.rank, _inert(record.key), *values, *titles])
     return _MARK + text.getvalue()
 
 
-def _inert(member: str) -> str:
-    """A member that no spreadsheet runs as a formula."""
-    return f"'{member}" if member.startswith(_FORMULA) else member
+def _inert(text: str) -> str:
+    """A text that no spreadsheet runs as a formula."""
+    return f"'{text}" if text.startswith(_FORMULA) else text

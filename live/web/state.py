@@ -30,6 +30,7 @@ from live.store.board.shared_pages import SharedPages
 from live.store.board.slots import TopSlots
 from live.store.connection.client import Store
 from live.store.connection.loss import LossWatch
+from live.store.registry.items import Items
 from live.store.registry.presence import Presence
 from live.web.responses import Derived
 
@@ -54,6 +55,7 @@ class Live(msgspec.Struct, frozen=True):
     hub: Hub
     reaper: ViewerReaper
     presence: Presence
+    items: Items
     losses: LossWatch
     reads: SharedPages
     top_slots: TopSlots

@@ -28,6 +28,11 @@ class Surface(msgspec.Struct, frozen=True, kw_only=True):
     transparent: bool = False
     theme: str | None = None
 
+    @property
+    def is_framed(self) -> bool:
+        """Whether other pages and programs may show the surface in a frame."""
+        return self.name in {"embed", "overlay"}
+
 
 def page_of(query: Mapping[str, str]) -> Surface:
     """The page of a board, or with `?display=wall` the display on a wall.

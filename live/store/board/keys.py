@@ -118,4 +118,6 @@ class SystemKeys:
         self.ready = f"{prefix}:{{:ready}}"
         self.demo = f"{prefix}:{{:demo}}"
         self.visitors = f"{prefix}:{{:visitors}}"
+        self.items = f"{prefix}:{{:items}}"
+        self.items_version = f"{prefix}:{{:items}}:version"
         self.moved = tuple((f"{prefix}:{old}", f"{prefix}:{new}") for old, new in _MOVED)

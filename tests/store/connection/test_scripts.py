@@ -17,6 +17,7 @@ from live.boards.admin import BoardAdmin
 from live.boards.definition import read_board
 from live.domain.board import Board, Boards, Votes
 from live.domain.event import Extra, make_entry
+from live.domain.item import Item
 from live.domain.producer import Scope
 from live.domain.window import Forever, Periods, Rolling, Sliding
 from live.errors import EpochLostError
@@ -35,6 +36,7 @@ from live.store.connection.line import Word
 from live.store.connection.scripts import Script, Text, text, texts
 from live.store.connection.sources import load
 from live.store.registry.definitions import CHANGES, DEFINE
+from live.store.registry.items import PUT_ITEMS, Items
 from live.store.registry.leases import GCRA, LeaseStore
 from live.store.registry.presence import PRESENT, VIEWERS, Presence
 from live.store.registry.processes import BEAT, Processes
@@ -50,7 +52,7 @@ FOLDER = Path(live.store.__file__).parent / "lua"
 SOURCES = {path.stem: path.read_text(encoding="utf-8") for path in sorted(FOLDER.glob("*.lua"))}
 PARTS = {path.stem: path.read_text(encoding="utf-8") for path in sorted((FOLDER / "lib").glob("*.lua"))}
 BEGINNINGS = (UPDATE, EXPIRE, DELETE_KEYS, RENEW, DEFINE, CHANGES, RESTORE, TRIM)
-OTHERS = (AUDIT, BEAT, FIX_TOTALS, REGISTER, GCRA, PRESENT, VIEWERS, HOLD)
+OTHERS = (AUDIT, BEAT, FIX_TOTALS, REGISTER, GCRA, PRESENT, PUT_ITEMS, VIEWERS, HOLD)
 USED = {script.name: script for script in (*msgspec.structs.astuple(SCRIPTS), *BEGINNINGS, *OTHERS)}
 HOUR = 3_600_000
 BOARDS = [
@@ -177,7 +179,7 @@ def test_a_script_is_its_file_with_the_parts_that_it_includes() -> None:
 
 
 FLAGS = {
-    "#!lua": {"add", "adopt", "baseline", "create", "enter", "fix_totals", "gcra", "hold", "restore"},
+    "#!lua": {"add", "adopt", "baseline", "create", "enter", "fix_totals", "gcra", "hold", "put_items", "restore"},
     "#!lua flags=no-writes": {"changes", "places", "read", "slots", "viewers"},
     # They free memory, an operator needs them to free some, or they write no more than a field in place of another.
     "#!lua flags=allow-oom": {
@@ -255,8 +257,11 @@ async def test_callers_send_what_the_headers_document(valkey_url: str, noted: li
         await Turn(client, SystemKeys(settings.key_prefix).demo).ask()
         await Processes(client, settings.key_prefix).beat()
         await journal(client, settings)
+        await Items(client, settings.key_prefix, 1).put([Item("a", "A")])
 
-    known = [{name} for name in (":producers", "rate:shop", ":boards", ":demo", ":processes", "brief", "again")]
+    known = [
+        {name} for name in (":producers", "rate:shop", ":boards", ":demo", ":items", ":processes", "brief", "again")
+    ]
     known += [{board.id} for board in BOARDS]
     for script, keys, request in noted:
         header = parse_header(script.source)

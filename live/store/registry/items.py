@@ -1,0 +1,123 @@
+"""The items in the store, and what a process remembers of them for the pages."""
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final
+
+import msgspec
+
+from live.domain.item import Item
+from live.errors import ProblemError
+from live.store.board.keys import SystemKeys
+from live.store.connection.client import Store, store_errors
+from live.store.connection.scripts import Script, Text, text
+from live.store.registry.versioned import decode_entry
+
+FRESH: Final = 1.0  # seconds for which a process does not ask whether items have changed
+_MOST_KNOWN: Final = 20_000
+
+
+class PutItemsRequest(msgspec.Struct):
+    """Store the items (JSON) of distinct members. `most` is the maximum number of all items."""
+
+    members: list[str]
+    items: list[Text]
+    most: int
+
+
+PUT_ITEMS: Final = Script("put_items", PutItemsRequest)
+
+
+class Items:
+    """The items of one key prefix.
+
+    A process remembers the items that it has read until one changes. While there are none, it asks the store nothing
+    but that, once a second.
+    """
+
+    def __init__(self, client: Store, prefix: str, most: int, clock: Callable[[], float] = time.monotonic) -> None:
+        keys = SystemKeys(prefix)
+        self._client = client
+        self._key, self._version_key = keys.items, keys.items_version
+        self._most = most
+        self._clock = clock
+        self._looked = float("-inf")
+        self._version = b""
+        self._known: dict[str, Item | None] = {}
+
+    @property
+    def exist(self) -> bool:
+        """Whether there ever was an item, as of the last read."""
+        return bool(self._version)
+
+    async def of(self, members: Sequence[str]) -> Mapping[str, Item]:
+        """The items of those members that have one, at most a second old.
+
+        Raises:
+            StoreUnavailableError: the store is unavailable, or holds an item that can't be read.
+        """
+        await self._look()
+        missing = [member for member in members if member not in self._known] if self._version else []
+        if missing:
+            version = self._version
+            async with store_errors():
+                found = await self._client.call(self._key, "HMGET", self._key, *missing)
+            items = {member: _decode(member, held) for member, held in zip(missing, found, strict=True)}
+            if version == self._version:
+                if len(self._known) + len(items) > _MOST_KNOWN:
+                    self._known.clear()
+                self._known.update(items)
+        else:
+            items = {}
+        known = {member: items.get(member, self._known.get(member)) for member in members}
+        return {member: item for member, item in known.items() if item is not None}
+
+    async def put(self, items: Sequence[Item]) -> None:
+        """Store items of distinct members, all or none.
+
+        Raises:
+            ProblemError: `too_many_items`.
+            StoreUnavailableError: the store is unavailable.
+        """
+        request = PutItemsRequest(
+            [item.key for item in items], [text(msgspec.json.encode(item)) for item in items], self._most
+        )
+        async with store_errors():
+            reply = await PUT_ITEMS(self._client, [self._key, self._version_key], request)
+        self._looked = float("-inf")
+        if reply[0] == b"full":
+            raise ProblemError("too_many_items", f"the setting max_items allows {self._most}")
+
+    async def delete(self, member: str) -> None:
+        """Delete the item of a member, if it has one.
+
+        Raises:
+            StoreUnavailableError: the store is unavailable.
+        """
+        async with store_errors():
+            replies = await self._client.calls(
+                [
+                    (self._key, ("HDEL", self._key, member)),
+                    (self._version_key, ("INCR", self._version_key)),
+                ]
+            )
+            for reply in replies:
+                if isinstance(reply, Exception):
+                    raise reply
+        self._looked = float("-inf")
+
+    async def _look(self) -> None:
+        """Forget what is known if an item has changed, unless that was asked a moment ago."""
+        now = self._clock()
+        if now - self._looked < FRESH:
+            return
+        async with store_errors():
+            version = await self._client.call(self._version_key, "GET", self._version_key) or b""
+        self._looked = now
+        if version != self._version:
+            self._version = version
+            self._known.clear()
+
+
+def _decode(member: str, held: bytes | None) -> Item | None:
+    return None if held is None else decode_entry(held, Item, f"the item of member {member!r}")

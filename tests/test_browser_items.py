@@ -1,0 +1,73 @@
+"""Titles and pictures in a real browser: in rows that the server rendered, and in rows that come later."""
+
+import re
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.harness.boards import rolling_board
+from tests.harness.browser import CHROMIUM, PATIENCE, browser, until_first, until_live
+from tests.harness.producer import post
+from tests.harness.server import run_server
+from tests.harness.settings import fresh_settings
+
+pytestmark = [
+    pytest.mark.browser,
+    pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed"),
+]
+
+PICTURE = "https://img.example.org/c.png"
+PIXEL = bytes.fromhex(
+    "89504e470d0a1a0a0000000d49484452000000010000000108060000001f15c4890000000d49444154789c63f8cfc0"
+    "f01f00050001ff6e2b9a6f0000000049454e44ae426082"
+)  # fmt: skip
+
+
+async def test_titles_are_shown_at_once_and_later(valkey_url: str) -> None:
+    """As text, whatever they contain. Pictures come from listed hosts, and nothing else is loaded."""
+    settings = fresh_settings(valkey_url, anonymous_admin=True, image_hosts=("img.example.org",))
+    faults: list[str] = []
+    async with (
+        run_server(settings, [rolling_board()]) as url,
+        httpx.AsyncClient(base_url=url) as producer,
+        browser() as chromium,
+    ):
+        await post(producer, {"key": "a", "amount": 3}, {"key": "b", "amount": 2})
+        items: list[dict[str, Any]] = [
+            {"key": "a", "title": "<script>alert(1)</script>"},
+            {"key": "c", "title": "<img src=x onerror=alert(1)>", "image": PICTURE, "url": "https://example.org"},
+            {"key": "d", "title": "שלום"},
+        ]
+        assert (await producer.put("/v1/items", json={"items": items})).status_code == 204
+        page = await chromium.new_page()
+        page.on("console", lambda message: faults.append(message.text) if message.type == "error" else None)
+        page.on("pageerror", lambda error: faults.append(str(error)))
+        asked: list[str] = []
+        page.on("request", lambda request: asked.append(request.url))
+        await page.route("https://img.example.org/*", lambda route: route.fulfill(body=PIXEL, content_type="image/png"))
+        await page.goto(f"{url}/boards/posts")
+        await until_live(page)
+        names = "rows => rows.map(row => row.querySelector('bdi').textContent)"
+        assert await page.eval_on_selector_all("#records tr", names) == ["<script>alert(1)</script>", "b"]
+        await post(producer, {"key": "c", "amount": 9}, {"key": "d", "amount": 8}, {"key": "e", "amount": 7})
+        await until_first(page, "c")
+        await page.get_by_role("link", name="<img src=x onerror=alert(1)>").wait_for(timeout=PATIENCE)
+        await page.wait_for_function("document.querySelector('img.picture')?.naturalWidth === 1", timeout=PATIENCE)
+        shown = await page.eval_on_selector_all("#records tr", names)
+        assert shown == [items[1]["title"], "שלום", "e", items[0]["title"], "b"]
+        assert await page.get_attribute("[data-key=c] bdi", "title") == "c"
+        assert await page.locator("span.picture").all_inner_texts() == ["ש", "s"]
+        assert [re.sub("http://[^/]*", "", one) for one in asked if "/v1/items" in one] == [
+            "/v1/items?key=c&key=d&key=e"
+        ]
+        await page.fill("#find", "שלום")
+        assert await page.eval_on_selector_all(".hit", "rows => rows.map(row => row.dataset.key)") == ["d"]
+        await page.goto(f"{url}/boards/posts/records/c")
+        assert await page.text_content("h1 bdi") == "<img src=x onerror=alert(1)>"
+        assert await page.get_by_role("link", name="Open at example.org").get_attribute("href") == "https://example.org"
+        for path in ("overlay/posts", "embed/posts", "boards/posts?display=wall"):
+            await page.goto(f"{url}/{path}")
+            await until_first(page, "c")
+            assert await page.text_content("[data-key=d] bdi") == "שלום"
+    assert faults == []
