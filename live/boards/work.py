@@ -73,8 +73,11 @@ class BoardWork:
             while True:
                 await asyncio.sleep(INTERVAL)
                 with suppress(StoreUnavailableError):  # the next beat comes soon
-                    if await self._processes.beat():
+                    beat = await self._processes.beat()
+                    if beat.has_ended:
                         self._rotation.look_again()
+                    if beat.was_set:
+                        self._rotation.look_again(every=True)
                         self._baselines.look_again()
 
     async def leave(self) -> None:

@@ -157,7 +157,7 @@ class BaselineKeeper:
         self._timetable.remove(board)
 
     def look_again(self) -> None:
-        """Look at all boards, because a clock was set, or because another process can't any more."""
+        """Look at all boards, because a clock was set."""
         for board in self._boards:
             self._timetable.bring_forward(board, time.monotonic())
 

@@ -5,7 +5,7 @@ board's clock, may make something due sooner: it wakes the board in the process 
 
 Of several processes, one owns a board. The others look at it a little after it is due, in case that process does not.
 So ownership only saves work: any number of processes may rotate a board at once. When a process ends, or the clock of
-the store is set, `look_again` makes the others look at all boards that they own.
+the store is set, `look_again` makes the others look at the boards that they own.
 """
 
 import asyncio
@@ -17,6 +17,7 @@ from typing import Final
 
 import structlog
 
+from live.domain.window import Sliding
 from live.errors import EpochLostError, StoreUnavailableError
 from live.metrics import ROTATION_FAILURES, ROTATION_LAG, ROTATION_SECONDS
 from live.store.board.rotator import BoardRotator
@@ -96,10 +97,15 @@ class Rotation:
         if turn is not None:
             self._timetable.remove(turn)
 
-    def look_again(self) -> None:
-        """Look at all boards that this process owns, because what is known of them may be out of date."""
+    def look_again(self, *, every: bool = False) -> None:
+        """Look at the boards that this process owns, because what is known of them may be out of date.
+
+        Without `every`, only at those where an event that another process added can make something due sooner.
+        """
         now = time.monotonic()
         for turn in self._turns.values():
+            if not every and not _depends_on_events(turn.rotator):
+                continue
             if turn in self._timetable:
                 self._timetable.bring_forward(turn, now)
             else:
@@ -157,3 +163,9 @@ class Rotation:
         if turn.is_busy:  # something happened during the step
             return min(wait, _PAUSE)
         return min(wait, self._interval if was_busy else _LONGEST_PAUSE)
+
+
+def _depends_on_events(rotator: BoardRotator) -> bool:
+    """Whether an event can make something due before the store's clock reaches the end of a slot."""
+    board = rotator.state.board
+    return board.clock == "event" or isinstance(board.window, Sliding)

@@ -8,7 +8,7 @@ saves work. Nothing that has to be right depends on it.
 import hashlib
 import secrets
 import time
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -31,34 +31,39 @@ _TTL_MS: Final = 6_000
 _JUMP: Final = 2.0  # seconds between two clocks that have not been set
 
 
+class Beat(NamedTuple):
+    """What has happened since the last beat: whether a process has ended, and whether a clock was set."""
+
+    has_ended: bool
+    was_set: bool
+
+
 class Processes:
     """This process and the others."""
 
-    def __init__(self, client: Store, prefix: str) -> None:
+    def __init__(self, client: Store, prefix: str, beat: Script[BeatRequest] = BEAT) -> None:
         self._client = client
+        self._beat = beat
         self._key = SystemKeys(prefix).processes
         self._own = secrets.token_hex(8)
         self._all: frozenset[str] = frozenset({self._own})
         self._shift: float | None = None  # the store's clock against the monotonic clock of this machine
 
-    async def beat(self) -> bool:
+    async def beat(self) -> Beat:
         """Say that this process is alive, and learn which others are.
-
-        Returns:
-            Whether to look at all boards: a process has ended, with what only it knew, or a clock was set.
 
         Raises:
             StoreUnavailableError: the store is unavailable.
         """
         before = time.monotonic()
         async with store_errors():
-            now, *processes = await BEAT(self._client, [self._key], BeatRequest(self._own, _TTL_MS))
+            now, *processes = await self._beat(self._client, [self._key], BeatRequest(self._own, _TTL_MS))
         took = time.monotonic() - before
         known, self._all = self._all, frozenset(process.decode() for process in processes)
         shift = int(now) / 1000 - before
         was_set = self._shift is not None and abs(shift - self._shift) > _JUMP + took
         self._shift = shift
-        return was_set or not known <= self._all
+        return Beat(has_ended=not known <= self._all, was_set=was_set)
 
     def owns(self, board: str) -> bool:
         """Whether this process owns a board."""

@@ -1,13 +1,13 @@
 """The processes that share the work: each board has one owner, and what a process leaves is taken over."""
 
-import asyncio
 from collections import Counter
 
 import pytest
 
 from live.store.board.keys import SystemKeys
 from live.store.connection.client import connect
-from live.store.registry.processes import Processes
+from live.store.registry.processes import BEAT, Processes
+from tests.harness.clock import set_clock
 from tests.harness.settings import fresh_settings
 from tests.harness.waiting import eventually
 
@@ -23,6 +23,12 @@ def owners(processes: list[Processes]) -> list[int]:
     return found
 
 
+async def ended(processes: list[Processes]) -> bool:
+    """Whether the next beat of each process says that another one has ended. All have to agree."""
+    (answer,) = {beat.has_ended for beat in [await process.beat() for process in processes]}
+    return answer
+
+
 async def test_each_board_has_one_owner(any_store: str) -> None:
     """The boards are spread. When a process ends, only its boards move, and the others hear of it once."""
     settings = fresh_settings(any_store)
@@ -30,12 +36,12 @@ async def test_each_board_has_one_owner(any_store: str) -> None:
     processes = [Processes(client, settings.key_prefix) for _ in range(4)]
     assert all(process.owns(board) for process in processes for board in BOARDS), "alone before the first beat"
     for _ in range(2):
-        assert not any(await asyncio.gather(*(process.beat() for process in processes)))
+        assert not await ended(processes)
     before = owners(processes)
     assert min(Counter(before).values()) > len(BOARDS) / 8
     await processes.pop().leave()
-    assert all(await asyncio.gather(*(process.beat() for process in processes)))
-    assert not any(await asyncio.gather(*(process.beat() for process in processes)))
+    assert await ended(processes)
+    assert not await ended(processes)
     after = owners(processes)
     assert [new for old, new in zip(before, after, strict=True) if old != 3] == [old for old in before if old != 3]
     await client.aclose()
@@ -50,11 +56,29 @@ async def test_a_process_that_is_silent_has_ended(any_store: str, monkeypatch: p
     await silent.beat()
     await other.beat()
     assert not all(other.owns(board) for board in BOARDS)
-    await eventually(other.beat)
+
+    async def is_noticed() -> bool:
+        return (await other.beat()).has_ended
+
+    await eventually(is_noticed)
     assert all(other.owns(board) for board in BOARDS)
 
     async def is_gone() -> bool:
         return not await client.exists(SystemKeys(settings.key_prefix).processes)
 
     await eventually(is_gone)
+    await client.aclose()
+
+
+async def test_a_clock_that_is_set_is_noticed(any_store: str) -> None:
+    """Once, in either direction."""
+    settings = fresh_settings(any_store)
+    client = connect(any_store, settings)
+    own_clock = BEAT.changed(
+        BEAT.source.replace("redis.call('TIME')", f"redis.call('LRANGE', '{settings.key_prefix}:time', 0, -1)")
+    )
+    process = Processes(client, settings.key_prefix, own_clock)
+    for hour, was_set in ((0, False), (1, True), (1, False), (0, True), (0, False)):
+        await set_clock(client, settings, hour * 3_600_000)
+        assert (await process.beat()).was_set is was_set
     await client.aclose()
