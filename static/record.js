@@ -4,12 +4,14 @@ import { Announcer } from "./announcer.js";
 import { say } from "./client/language.js";
 import { LiveBoard } from "./client/live-board.js";
 import { grouped, placeWords, TableView } from "./client/view.js";
+import { short } from "./client/words.js";
 import { recordAddress, write } from "./page.js";
 import { showLocalTimes } from "./times.js";
 import { StatusView } from "./status.js";
 import { Trends } from "./trends.js";
 
 const RANK_REST = 5_000; // milliseconds that the rank has to stay before it is told
+const MOST_WHOLE = 1e9; // a figure from which on it is shortened, and whole in its title
 const CHART_REST = 20_000; // milliseconds between two charts
 const CHART_AGE = 600_000; // … if the score is the same
 
@@ -43,10 +45,21 @@ function showFigures() {
   const own = around.records[at];
   write(part("rank"), own ? grouped(around.rank) : say("not_ranked"));
   write(part("rank-count"), grouped(around.rank_count));
-  if (fields.length) return fields.forEach((field, i) => write(values[i], grouped(own?.fields?.[field] ?? null)));
-  write(values[0], grouped(around.score));
-  write(part("ahead"), grouped(distance(own, around.records[at - 1])));
-  write(part("behind"), grouped(distance(own, around.records[at + 1])));
+  if (fields.length) return fields.forEach((field, i) => writeFigure(values[i], own?.fields?.[field] ?? null));
+  writeFigure(values[0], around.score);
+  writeFigure(part("ahead"), distance(own, around.records[at - 1]));
+  writeFigure(part("behind"), distance(own, around.records[at + 1]));
+}
+
+/**
+ * @param {Element} element
+ * @param {number | null} value
+ */
+function writeFigure(element, value) {
+  const isHuge = value !== null && Math.abs(value) >= MOST_WHOLE;
+  write(element, isHuge ? short(value) : grouped(value));
+  if (isHuge) element.setAttribute("title", grouped(value));
+  else element.removeAttribute("title");
 }
 
 /**

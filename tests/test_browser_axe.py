@@ -5,12 +5,17 @@ import re
 from pathlib import Path
 from typing import Any, Final, Literal
 
+import httpx
 import pytest
 from playwright.async_api import Page
 
 from live.domain.board_file import parse_boards
-from tests.harness.browser import CHROMIUM, PATIENCE, board_in_browser, until_live
+from live.settings import Duration
+from tests.harness.boards import rolling_board
+from tests.harness.browser import CHROMIUM, PATIENCE, board_in_browser, browser, until_live
 from tests.harness.producer import post
+from tests.harness.server import run_server
+from tests.harness.settings import fresh_settings
 from tests.harness.store import StoreProcess
 
 AXE: Final = Path(__file__).parents[1] / ".tools" / "node_modules" / "axe-core" / "axe.min.js"
@@ -102,6 +107,43 @@ async def test_every_state_is_accessible(own_store: StoreProcess) -> None:
         await page.evaluate("() => void dispatchEvent(new Event('offline'))")
         await page.wait_for_selector("#connection[data-state=offline]", timeout=PATIENCE)
         assert await faults(page) == [], "offline"
+
+
+async def test_boards_that_take_nothing_are_accessible(valkey_url: str) -> None:
+    """Frozen, closed, deleted while the page is open, and without a server. Each says what happened and what to do."""
+    settings = fresh_settings(valkey_url, anonymous_admin=True, shutdown_timeout=Duration(0.2))
+    contest = {"source": ["vote"], "window": "forever", "votes": {"per_key": 1, "closes": "2026-01-01T00:00:00Z"}}
+    async with browser() as chromium:
+        context = await chromium.new_context(bypass_csp=True)
+        await context.add_init_script(AXE.read_text(encoding="utf-8"))
+        pages = {state: await context.new_page() for state in ("frozen", "closed", "ended", "reconnecting")}
+        async with run_server(settings, [rolling_board()]) as url, httpx.AsyncClient(base_url=url) as client:
+            for board, choices in (("frozen", {}), ("closed", contest), ("ended", {}), ("reconnecting", {})):
+                (await client.put(f"/v1/boards/{board}", json=choices)).raise_for_status()
+                if board != "closed":
+                    await post(client, {"key": "a", "board": board})
+            (await client.patch("/v1/boards/frozen", json={"frozen": True})).raise_for_status()
+            for state, page in pages.items():
+                await page.goto(f"{url}/boards/{state}")
+                expected = "live" if state in {"ended", "reconnecting"} else state
+                await page.wait_for_selector(f"#connection[data-state={expected}]", timeout=PATIENCE)
+            record = await context.new_page()
+            await record.goto(f"{url}/boards/ended/records/a")
+            await record.wait_for_selector("#connection[data-state=live]", timeout=PATIENCE)
+            (await client.delete("/v1/boards/ended")).raise_for_status()
+            for page in (pages["ended"], record):
+                await page.wait_for_selector("#connection[data-state=ended]", timeout=PATIENCE)
+        await pages["reconnecting"].wait_for_selector("#connection[data-state=reconnecting]", timeout=PATIENCE)
+        notes = {"frozen": "This board is frozen", "closed": "Voting has ended", "ended": "does not update any more"}
+        for state, page in {**pages, "ended record": record}.items():
+            shown = await page.locator("section > .note").locator("visible=true").all_inner_texts()
+            if state == "reconnecting":
+                assert shown == []
+            else:
+                assert notes[state.partition(" ")[0]] in shown[0]
+            for scheme in SCHEMES:
+                await page.emulate_media(color_scheme=scheme)
+                assert await faults(page) == [], state
 
 
 async def test_a_fault_would_be_found(valkey_url: str) -> None:

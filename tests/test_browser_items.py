@@ -53,7 +53,9 @@ async def test_titles_are_shown_at_once_and_later(valkey_url: str) -> None:
         await post(producer, {"key": "c", "amount": 9}, {"key": "d", "amount": 8}, {"key": "e", "amount": 7})
         await until_first(page, "c")
         await page.get_by_role("link", name="<img src=x onerror=alert(1)>").wait_for(timeout=PATIENCE)
-        await page.wait_for_function("document.querySelector('img.picture')?.naturalWidth === 1", timeout=PATIENCE)
+        await page.wait_for_function(
+            "() => document.querySelector('img.picture')?.naturalWidth === 1", timeout=PATIENCE
+        )
         shown = await page.eval_on_selector_all("#records tr", names)
         assert shown == [items[1]["title"], "שלום", "e", items[0]["title"], "b"]
         assert await page.get_attribute("[data-key=c] bdi", "title") == "c"

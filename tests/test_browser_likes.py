@@ -48,7 +48,7 @@ async def test_a_like_counts_and_stays_marked(valkey_url: str) -> None:
         await until_first(page, "<b>Bo</b>")
         liked = page.get_by_role("button", name="You like <b>Bo</b>")
         await liked.wait_for(timeout=PATIENCE)
-        await page.wait_for_function("heard.includes('You like <b>Bo</b>')", timeout=PATIENCE)
+        await page.wait_for_function("() => heard.includes('You like <b>Bo</b>')", timeout=PATIENCE)
         await liked.click(force=True)
         await page.reload()
         await until_live(page)

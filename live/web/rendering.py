@@ -68,6 +68,7 @@ def make_templates(root: str) -> Environment:
         period_words=words.period_words,
         window_words=words.window_words,
         takes_likes=takes_likes,
+        is_closed=lambda board: board.votes.closes <= time.time() * 1000,
         host_of=host_of,
     )
     environment.filters.update(grouped=grouped, moment=words.moment, metadata=words.metadata_words, sides=sides)
