@@ -3,6 +3,7 @@
 The store keeps one baseline for each board, so every viewer sees the same movement.
 """
 
+import asyncio
 import math
 import time
 from collections.abc import Mapping, Sequence
@@ -25,6 +26,7 @@ log = structlog.get_logger()
 RECORDS: Final = 1000  # of a baseline
 
 _RETRY: Final = 5.0
+_AT_ONCE: Final = 8  # baselines in one packet, which blocks the store for some milliseconds
 _MINUTE: Final = 60.0
 _LONGEST_WAIT: Final = 60.0  # seconds after which a process that shows a baseline asks for a newer one
 _EMPTY_WAIT: Final = 3600.0  # seconds between two looks at a board without records and events
@@ -136,7 +138,7 @@ class Baselines:
 
 
 class BaselineKeeper:
-    """Keeps the baselines of all boards of a process, one after the other.
+    """Keeps the baselines of all boards of a process, a few at a time.
 
     A board without records is looked at again when an event arrives in this process.
     """
@@ -164,19 +166,25 @@ class BaselineKeeper:
     async def run(self) -> None:
         """Keep baselines until cancelled. If the store is unavailable, a board is tried again a few seconds later."""
         while True:
-            board = self._timetable.take()
-            if board is None:
+            due: list[BoardBaseline] = []
+            while len(due) < _AT_ONCE and (board := self._timetable.take()) is not None:
+                due.append(board)
+            if due:
+                await asyncio.gather(*(self._keep(board) for board in due))
+            else:
                 await self._timetable.wait()
-                continue
-            try:
-                wait = await board.keep()
-                if board.is_empty:
-                    wait = _EMPTY_WAIT
-            except (StoreUnavailableError, EpochLostError) as error:
-                log.debug("no baseline is kept", board=board.state.board.id, reason=str(error))
-                wait = _RETRY
-            if board in self._boards:
-                self._timetable.set(board, time.monotonic() + wait)
+
+    async def _keep(self, board: BoardBaseline) -> None:
+        """Keep the baseline of a board, and note when the next one is due."""
+        try:
+            wait = await board.keep()
+            if board.is_empty:
+                wait = _EMPTY_WAIT
+        except (StoreUnavailableError, EpochLostError) as error:
+            log.debug("no baseline is kept", board=board.state.board.id, reason=str(error))
+            wait = _RETRY
+        if board in self._boards:
+            self._timetable.set(board, time.monotonic() + wait)
 
     def _expect(self, board: BoardBaseline, moved: bool) -> None:  # noqa: FBT001 - a callback
         """Look at a board at the next full minute, if it had no records, or if a period may have begun."""
