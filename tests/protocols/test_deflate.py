@@ -1,18 +1,22 @@
 """permessage-deflate of viewers (RFC 7692): what is agreed on, and what real clients read."""
 
 import asyncio
+import gc
 import shutil
+import tracemalloc
 import zlib
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 
 import pytest
 from websockets.asyncio.client import connect
+from websockets.datastructures import Headers
 from websockets.extensions.permessage_deflate import ClientPerMessageDeflateFactory
 from websockets.frames import Opcode
 
 from live.domain.ranking import Record
 from live.errors import BAD_REQUEST
+from live.protocols.websocket.handshake import shake_hands
 from tests.harness.browser import CHROMIUM, browser
 from tests.harness.raw_socket import HANDSHAKE, PATH, RawSocket, frame
 from tests.harness.viewer import ModelViewer
@@ -58,6 +62,21 @@ async def test_offers_of_a_whole_window_are_accepted(valkey_url: str) -> None:
     async with served(valkey_url) as server:
         assert {offer: await answer_to(server, WATCH, offer) for offer in OFFERS} == OFFERS
         assert await answer_to(server, PATH, "permessage-deflate") is None
+
+
+def test_a_handshake_leaves_no_compressor_behind() -> None:
+    """One takes 256 KiB, so a thousand viewers that connect at once would need as many MB until they are collected."""
+    fields = Headers([*HANDSHAKE, ("Sec-WebSocket-Extensions", "permessage-deflate")])
+    shake_hands(b"/", fields, may_deflate=True)
+    gc.collect()
+    gc.disable()
+    tracemalloc.start()
+    try:
+        assert all(shake_hands(b"/", fields, may_deflate=True).deflates for _ in range(20))
+        assert tracemalloc.get_traced_memory()[0] < 20 * 32 * 1024
+    finally:
+        tracemalloc.stop()
+        gc.enable()
 
 
 async def compare(server: Served, path: str) -> None:

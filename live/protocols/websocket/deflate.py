@@ -20,12 +20,14 @@ class SharedDeflateFactory(ServerPerMessageDeflateFactory):
     """Accepts offers of clients that keep the whole window; clients compress each of their messages alone."""
 
     def __init__(self) -> None:
-        super().__init__(client_no_context_takeover=True)
+        super().__init__(client_no_context_takeover=True, compress_settings={"memLevel": 1})
 
     def process_request_params(
         self, params: Sequence[ExtensionParameter], accepted_extensions: Sequence[Extension]
     ) -> tuple[list[ExtensionParameter], PerMessageDeflate]:
-        """The parameters of the response, and how to decompress what the client sends.
+        """The parameters of the response, and an extension without a compressor.
+
+        The library makes a compressor for each client, which would stay in memory until the next garbage collection.
 
         Raises:
             NegotiationError: the client does not keep the whole window; its next offer, or none, is used.
@@ -33,9 +35,9 @@ class SharedDeflateFactory(ServerPerMessageDeflateFactory):
         answer, extension = super().process_request_params(params, accepted_extensions)
         if extension.local_no_context_takeover or extension.local_max_window_bits != _WINDOW_BITS:
             raise NegotiationError("the client keeps less than the last 32 KiB")
-        return answer, extension
+        return answer, inflating()
 
 
-def inflating() -> list[Extension]:
+def inflating() -> PerMessageDeflate:
     """The extension of a parser that reads what a viewer sends; it has no compressor."""
-    return [PerMessageDeflate(True, True, _WINDOW_BITS, _WINDOW_BITS)]  # noqa: FBT003 - positional in the library
+    return PerMessageDeflate(True, True, _WINDOW_BITS, _WINDOW_BITS)  # noqa: FBT003 - positional in the library

@@ -130,7 +130,7 @@ class ViewerSocket(asyncio.Protocol):
     def _new_parser(self) -> ServerProtocol:
         parser = ServerProtocol(state=State.OPEN, max_size=LARGEST_MESSAGE, logger=QUIET)
         if self.deflates:
-            parser.extensions = inflating()
+            parser.extensions = [inflating()]
         return parser
 
     def _parse(self, parser: ServerProtocol, data: bytes) -> None:
