@@ -20,7 +20,7 @@ ENOUGH: Final = 0.95  # share of the due frames below which a server has fallen 
 _FOLDER: Final = Path(__file__).parent
 _SOURCES: Final = {"floor": ("floor.c",), "swarm": ("swarm.c", "viewer.c")}
 _SPARE_FILES: Final = 500
-_SERVER_FILES: Final = 2_000  # that a server keeps for everything but viewers
+_SERVER_FILES: Final = 4_500  # that a server keeps for connections that are not viewers, and for itself
 _T = TypeVar("_T")
 
 
