@@ -3,7 +3,7 @@
 from contextlib import ExitStack
 from typing import Final
 
-from bench.fanout import behind, delivered_share
+from bench.fanout import behind
 from bench.idle import resident
 from bench.processes import BenchError
 from bench.swarm import built, need_files, not_built, room_for, swarming
@@ -39,7 +39,9 @@ def crowd(scale: Scale, report: Report) -> list[Row]:
     if delivery.lost:
         raise BenchError(f"{delivery.lost:,} viewers were disconnected")
     each = delivery.microseconds()[0]
-    cores, late = each * _VIEWERS / 1e6, behind(delivered_share(delivery, _PAUSE))
+    cores = each * _VIEWERS / 1e6
+    due = viewers * (delivery.seconds // _PAUSE)  # one more may be due at the end
+    late = behind(delivery.frames / due)
     work = f"crowd: {viewers:,} viewers"
     return [
         Row(
