@@ -6,7 +6,7 @@ from typing import Final
 import msgspec
 from sqlalchemy import Connection, delete, func, insert, select
 
-from live.domain.board import Shape
+from live.domain.board import MOST_REMEMBERED, Shape
 from live.journal.contents import Contents, pack
 from live.journal.lives import Life
 from live.journal.reading import contents_of
@@ -72,7 +72,9 @@ def prune(data: Contents, dedupe_window: float) -> None:
         least = moment - int(window["length"] or 0) * 1000
         data.log = [event for event in data.log if event.time > least]
     if data.seen:
-        least = max(data.seen) - math.ceil(2 * dedupe_window) - 2 * data.span
+        # The shape does not say whether the board remembers identities for its window, so it is assumed to.
+        remembers = min(int(window.get("length") or 0) + int(window.get("slot") or 0), MOST_REMEMBERED)
+        least = max(data.seen) - math.ceil(max(2 * dedupe_window, remembers)) - 2 * data.span
         data.seen = {start: seen for start, seen in data.seen.items() if start >= least}
 
 

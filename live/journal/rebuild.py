@@ -73,7 +73,7 @@ def image_of(board: Board, data: Contents, dedupe_window: float) -> BoardImage:
     for event in log:
         if event.amount < 0:
             taken[event.member] = taken.get(event.member, 0) - event.amount
-    kept = math.ceil(dedupe_window / data.span) + 3 if data.span else 0
+    kept = math.ceil(max(dedupe_window, board.remembers) / data.span) + 3 if data.span else 0
     return BoardImage(
         slots={start: slot for start, slot in slots.items() if slot},
         rankings=[_ranking(board, data, now, start) for start in starts],

@@ -1,0 +1,22 @@
+"""What the journal keeps of boards with a like button: who liked whom, for as long as the like counts."""
+
+from live.domain.board_file import BoardChoice, make_board
+from live.domain.window_choice import WindowChoice
+from live.journal.checkpoints import prune
+from live.journal.contents import Contents
+from live.journal.rebuild import image_of
+
+DAY = 86_400
+
+
+def test_identities_are_kept_for_the_window() -> None:
+    """In a checkpoint and in a board that is rebuilt, although the setting remembers identities for a day only."""
+    window = WindowChoice(rolling="7d", slot="1h")
+    liked = make_board(BoardChoice(id="posts", like_button=True, window=window))
+    plain = make_board(BoardChoice(id="posts", window=window))
+    seen = {day * DAY: {bytes(16)} for day in range(30)}
+    data = Contents(shape=liked.shape.encode(), span=DAY, seen=seen, time=30 * DAY * 1_000_000)
+    prune(data, DAY)
+    assert min(data.seen) <= 29 * DAY - liked.remembers < 29 * DAY
+    assert len(data.seen) < len(seen)
+    assert image_of(plain, data, DAY).kept < liked.remembers <= image_of(liked, data, DAY).kept
