@@ -95,7 +95,8 @@ class BoardView {
   #tell({ records, around }) {
     const leader = records[0]?.key;
     if (this.#leader !== undefined && leader !== undefined && leader !== this.#leader) {
-      const name = nameWords(leader);
+      const row = [...this.table.body.rows].find((one) => one.dataset.key === leader);
+      const name = row?.querySelector("bdi")?.textContent ?? nameWords(leader); // it may have a title
       const place = around?.rank ? placeWords(around.rank, null)[0] : "";
       this.announcer.say(place ? say("takes_first_and_you", { name, place }) : say("takes_first", { name }));
     }
