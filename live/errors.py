@@ -35,6 +35,7 @@ PROBLEMS: Final[Mapping[str, Problem]] = {
     "record_not_found": Problem(404, "The member is not on the board"),
     "item_not_found": Problem(404, "The member has no item"),
     "period_not_found": Problem(404, "The period is not kept"),
+    "past_unavailable": Problem(404, "The journal does not reach back to that time"),
     "method_not_allowed": Problem(405, "The path does not support this method"),
     "request_timeout": Problem(408, "The request did not arrive in time"),
     "likes_closed": Problem(409, "The board takes no likes now"),

@@ -209,6 +209,7 @@ class BoardMachine(StoreMachine):
         self.folded = Folded(self.client, state.keys, state.epoch or "")
         self.revision = 0
         self.lives, self.prefix = 0, self.settings.key_prefix
+        self.remembered: list[tuple[int, list[tuple[str, int, int]]]] = []
 
     def advance(self, milliseconds: int) -> None:
         self.now += milliseconds
@@ -242,7 +243,8 @@ class BoardMachine(StoreMachine):
 
     @rule(milliseconds=st.one_of(st.sampled_from(EDGES), st.integers(1, 15_000), st.integers(1, 2 * 3_600_000)))
     def pass_time(self, milliseconds: int) -> None:
-        """Let time pass."""
+        """Let time pass. How the board stood before can be read for ever."""
+        self.remembered.append((self.now + 1, self.reference.ranking(self.now + 1)))
         self.advance(milliseconds)
 
     @rule(size=st.integers(1, 4))
@@ -330,6 +332,9 @@ class BoardMachine(StoreMachine):
         self.compare(ledger, size)
         self.run(self.folded.read())
         self.compare_folded(ledger, None)
+        for at, records in self.remembered[-3:]:
+            past = [self.comparable((key, score, 0)) for key, score in self.folded.ranking_at(self.board, at)]
+            assert past == [self.comparable((key, score, 0)) for key, score, _ in records]
         if self.board.window.tables and self.reference.now(self.now) is not None:
             self.settle_kept(ledger, size)
         report = self.run(Auditor(self.client, "posts", self.settings.key_prefix, lambda *_: None).audit(repair=False))

@@ -203,7 +203,7 @@ def values(name: str) -> st.SearchStrategy[Any]:
     if isinstance(default, bool):
         return st.booleans()
     if isinstance(default, Retention):
-        return st.integers(3600, 10**9).map(Retention)
+        return st.integers(3600, 10**9 - 1).map(Retention)
     if isinstance(default, Size):
         return st.just(Size(0)) | st.integers(LEAST_MEMORY, 10**12).map(Size)
     if isinstance(default, int):

@@ -1,6 +1,7 @@
 """Makes checkpoints, and forgets what is older than the settings say. A process of its own does the work."""
 
 import asyncio
+import os
 import time
 from concurrent.futures import ProcessPoolExecutor
 from functools import partial
@@ -15,6 +16,7 @@ from live.journal.database import Database, open_journal
 from live.journal.lives import open_lives
 from live.journal.segments import Packed
 from live.settings import Settings
+from live.system.processes import end_with_parent
 
 log = structlog.get_logger()
 
@@ -57,7 +59,7 @@ class Keeper:
 
     async def _make(self, wanted: Due) -> None:
         """Make a checkpoint in another process: this one has clients to serve."""
-        with ProcessPoolExecutor(1, get_context("spawn")) as pool:
+        with ProcessPoolExecutor(1, get_context("spawn"), end_with_parent, (os.getpid(),)) as pool:
             made, at = await asyncio.get_running_loop().run_in_executor(pool, _made, self._settings, wanted)
         await self._database.run(lambda connection: keep(connection, wanted, made, at))
 

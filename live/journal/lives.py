@@ -73,6 +73,13 @@ def open_lives(connection: Connection, prefix: str) -> list[Life]:
     return [_life(row) for row in rows.mappings()]
 
 
+def lives_of(connection: Connection, prefix: str, board: str) -> list[Life]:
+    """All lives of a board, the first one first."""
+    where = (LIFE.c.prefix == prefix, LIFE.c.board == board)
+    rows = connection.execute(select(LIFE).where(*where).order_by(LIFE.c.id))
+    return [_life(row) for row in rows.mappings()]
+
+
 def find_life(connection: Connection, prefix: str, board: str, epoch: str) -> Life | None:
     """A life; None if SQL does not know it."""
     row = connection.execute(select(LIFE).where(*_named(prefix, board, epoch))).mappings().first()

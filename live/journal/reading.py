@@ -1,6 +1,6 @@
 """The contents of a board at a time, read from SQL: the checkpoint before it, and the entries since."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
 from sqlalchemy import Connection, select
@@ -43,6 +43,30 @@ def contents_of(
             data = _parent(connection, prefix, life, body.decode(), head.before)
         apply(data, head, body)
     return data
+
+
+def contents_at(
+    connection: Connection, prefix: str, life: Life, times: Sequence[int]
+) -> Iterator[tuple[int, Contents]]:
+    """What a board held at some times of its life (milliseconds since 1970), which rise, in one pass.
+
+    The contents are the same object each time, which grows.
+
+    Raises:
+        SetupError: the journal is damaged.
+    """
+    left = list(times)
+    data, segment = _checkpoint(connection, life, before(left[0]))
+    for head, body in _entries(connection, life, segment, lambda *_: None):
+        while left and head.time >= left[0] * 1000:
+            yield left.pop(0), data
+        if not left:
+            return
+        if head.kind == "renew":
+            data = _parent(connection, prefix, life, body.decode(), head.before)
+        apply(data, head, body)
+    for at in left:
+        yield at, data
 
 
 def before(time: int) -> Stop:

@@ -27,6 +27,7 @@ from live.fanout.hub import Hub
 from live.ingest.intake import Intake
 from live.journal.database import open_journal
 from live.journal.drain import Drainer
+from live.journal.past import Past
 from live.logs import configure_logs
 from live.protocols.connection_limits import ConnectionLimits
 from live.protocols.http.parts import Parts
@@ -82,6 +83,8 @@ def make_app(settings: Settings, all_boards: Boards) -> ASGIApp:
             await parts.client.aclose()
             if parts.journal is not None:
                 await parts.journal.aclose()
+            if parts.past is not None:
+                parts.past.close()
 
     app = Starlette(
         routes=routes_of(settings),
@@ -144,6 +147,7 @@ def make_parts(settings: Settings, all_boards: Boards, clients: ClientResolver) 
         trend_lines=Derived(),
         templates=make_templates(settings.root_path),
         journal=open_journal(settings, writes=settings.role != "viewers"),
+        past=None if settings.journal == "off" else Past(settings),
     )
 
 

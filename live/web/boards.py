@@ -5,6 +5,7 @@ from http import HTTPStatus
 from typing import Any, Final
 
 import msgspec
+from msgspec import UNSET, UnsetType
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -16,6 +17,7 @@ from live.store.board.ledger import Ledger
 from live.store.board.reader import Reading, Selection
 from live.web.admins import admin_of, read_body, read_object
 from live.web.paging import cursors_around, selection_of
+from live.web.past import past_page, past_response
 from live.web.responses import NOT_STORED, json_response, negotiated, page_reply, unchanged
 from live.web.state import Live, live_of
 from live.web.waiting import Wait
@@ -54,6 +56,7 @@ class BoardPage(msgspec.Struct, frozen=True):
     `next_cursor` is null on the last page, and `prev_cursor` on the first. `period` is the name of the period of a
     calendar board. `total_score` is null if scores are not amounts, and `entrant_count` is null on boards without
     registration. `viewer_count` is the number of viewers in all processes; the `ETag` does not depend on it.
+    `as_of` is the time of a page of the past.
     """
 
     board: str
@@ -68,6 +71,7 @@ class BoardPage(msgspec.Struct, frozen=True):
     records: Sequence[Record]
     next_cursor: str | None
     prev_cursor: str | None
+    as_of: str | UnsetType = UNSET
 
 
 async def list_boards(request: Request) -> Response:
@@ -79,6 +83,10 @@ async def list_boards(request: Request) -> Response:
 async def get_board(request: Request) -> Response:
     """Return one page of a board."""
     live, query = live_of(request), request.query_params
+    if "as_of" in query:
+        board, page, following, at = await past_page(request, live)
+        shown = msgspec.structs.replace(_board_page(board, page, 0), next_cursor=following, as_of=at)
+        return past_response(request, shown)
     known = request.headers.get("if-none-match", "")
     if "wait" not in query:
         return negotiated(request, await reply_of_board(live, request.path_params["board"], query, known))

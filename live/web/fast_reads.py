@@ -100,7 +100,7 @@ class FastReads:
             client = self._clients.resolve(peer.address, head.fields, tls=peer.tls)
             if path.startswith(_PAGES):
                 return self._parse_page(head, client, path.removeprefix(_PAGES), text)
-            if not path.startswith(_BOARDS) or raw_path.endswith(b"/slots"):
+            if not path.startswith(_BOARDS) or raw_path.endswith((b"/slots", b"/history")):
                 return None
             board, slash, rest = path.removeprefix(_BOARDS).partition("/")
             query, known = QueryParams(text), next(iter(_all(head, b"if-none-match")), "")
@@ -117,7 +117,7 @@ class FastReads:
 
     def _parse_board(self, board: str, query: QueryParams, known: str) -> _Plain | None:
         require_known(query, query_names(_BOARD, "GET"))
-        if "wait" in query:
+        if "wait" in query or "as_of" in query:
             return None
 
         async def work(found: Watched | Exception | None) -> Reply:
@@ -128,8 +128,10 @@ class FastReads:
         selection = plain_selection(query, self._live.settings.max_limit)
         return _Plain(board, selection, counted=True, show=lambda found: reply_with_page(known, *found), work=work)
 
-    def _parse_record(self, board: str, member: str, query: QueryParams, known: str) -> _Plain:
+    def _parse_record(self, board: str, member: str, query: QueryParams, known: str) -> _Plain | None:
         require_known(query, query_names(_RECORD, "GET"))
+        if "as_of" in query or "explain" in query:
+            return None
         around = around_of(query)
 
         def show(found: Watched) -> Reply | None:

@@ -41,6 +41,8 @@ from live.web.openapi_admin import board_changes, get_audit_log, record_changes
 from live.web.openapi_events import greet_webhook, post_events, send_events
 from live.web.openapi_items import item_operations
 from live.web.openapi_pages import page_operations
+from live.web.openapi_past import AS_OF, EXPLAIN, past_operations
+from live.web.past import Explanation, HistoryList
 from live.web.records import RecordList, RecordView, Standing, Visibility
 from live.web.schemas import Json, contract_components
 from live.web.slots import DEFAULT_SLOTS, MAX_MEMBERS, MAX_SLOTS, SlotList
@@ -84,7 +86,7 @@ _KNOWN: Final = parameter("If-None-Match", "header", {"type": "string"}, "`ETag`
 _WATCHED: Final = [parameter(name, "query", *asked) for name, asked in WATCHED.items()]
 _STRUCTS: Final = (
     Event, CloudEvent, Answer, BoardList, BoardPage, SlotList, BaselineView, RecordView, RecordList, Standing,
-    AuditLog, RunningChoice, Visibility, Item, ItemChoice, ItemList, Liked, ProblemBody,
+    AuditLog, RunningChoice, Visibility, Item, ItemChoice, ItemList, HistoryList, Explanation, Liked, ProblemBody,
 )  # fmt: skip
 
 
@@ -107,6 +109,7 @@ def openapi_document() -> Json:
             "/v1/records/{key}": {"get": _get_standing()},
             "/v1/boards/{board}/records/{key}/slots": {"get": _get_slots()},
             "/v1/boards/{board}/slots": {"get": _list_slots()},
+            **past_operations(),
             "/v1/boards/{board}/baseline": {"get": _get_baseline()},
             **item_operations(),
             "/v1/boards/{board}/live": {"get": _watch_board()},
@@ -155,6 +158,7 @@ def _get_board() -> Json:
         PERIOD, _KNOWN,
         parameter("wait", "query", {"type": "string", "examples": ["30s"]},
                   "Wait until the top differs from `If-None-Match`, up to this time. At most 60s."),
+        AS_OF,
     )  # fmt: skip
 
 
@@ -172,7 +176,7 @@ def _get_record() -> Json:
     return operation(
         "getRecord", "records", "Read one record with its neighbours.",
         "Its score and rank, and the gap to the next rank.", tagged(RecordView), RECORD, OF_BOARD, OF_KEY,
-        parameter("around", "query", around, "Number of neighbours on each side."), PERIOD, _KNOWN,
+        parameter("around", "query", around, "Number of neighbours on each side."), PERIOD, _KNOWN, AS_OF, EXPLAIN,
     )  # fmt: skip
 
 

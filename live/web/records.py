@@ -18,6 +18,7 @@ from live.network.parameters import whole_number
 from live.store.board.ledger import Ledger
 from live.store.board.reader import Reading, Selection
 from live.web.admins import admin_of, read_body, read_object
+from live.web.past import explain, past_record, past_response
 from live.web.periods import period_of
 from live.web.responses import NOT_STORED, json_response, negotiated, page_reply
 from live.web.state import Live, live_of
@@ -31,6 +32,7 @@ class RecordView(msgspec.Struct, frozen=True):
 
     `gap` is the number of points behind the next rank, and null for the first record. `percentile` is the percentage of
     the other records that are behind. A contestant without votes has the score 0, and no rank or percentile.
+    `as_of` is the time of a record of the past.
     """
 
     board: str
@@ -46,6 +48,7 @@ class RecordView(msgspec.Struct, frozen=True):
     records: Sequence[Record]
     fields: dict[str, int] | UnsetType = UNSET
     metadata: msgspec.Raw | UnsetType = UNSET
+    as_of: str | UnsetType = UNSET
 
 
 class RecordList(msgspec.Struct, frozen=True):
@@ -93,6 +96,12 @@ async def get_standing(request: Request) -> Response:
 async def get_record(request: Request) -> Response:
     """Return one record of a board with its neighbours."""
     board, member = request.path_params["board"], request.path_params["key"]
+    if "explain" in request.query_params:
+        return await explain(request, live_of(request), member)
+    if "as_of" in request.query_params:
+        around = around_of(request.query_params)
+        found, page, at = await past_record(request, live_of(request), member, around)
+        return past_response(request, msgspec.structs.replace(_ranked(found, page, member, around), as_of=at))
     known = request.headers.get("if-none-match", "")
     return negotiated(request, await reply_of_record(live_of(request), board, member, request.query_params, known))
 

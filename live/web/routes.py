@@ -22,6 +22,7 @@ from live.web import (
     live,
     operations,
     pages,
+    past,
     producers,
     record_page,
     records,
@@ -92,7 +93,7 @@ def _boards_and_records(served: frozenset[str]) -> list[BaseRoute]:
         "DELETE": records.delete_record,
     }
     return [
-        *([_contract("/v1/boards/{board}/records/{key:path}/slots", GET=slots.get_slots)] if "GET" in served else ()),
+        *(_of_members() if "GET" in served else ()),
         _contract("/v1/boards/{board}", **{method: board[method] for method in served}),
         _contract("/v1/boards/{board}/records/{key:path}", **{method: record[method] for method in served}),
     ]
@@ -108,11 +109,19 @@ def _items(served: frozenset[str]) -> list[BaseRoute]:
     ]
 
 
+def _of_members() -> list[BaseRoute]:
+    return [
+        _contract("/v1/boards/{board}/records/{key:path}/slots", GET=slots.get_slots),
+        _contract("/v1/boards/{board}/records/{key:path}/history", GET=past.get_history),
+    ]
+
+
 def _reads() -> list[BaseRoute]:
     return [
         _contract("/v1/boards", GET=boards.list_boards),
         _contract("/v1/boards/{board}/records", GET=records.list_records),
         _contract("/v1/boards/{board}/slots", GET=slots.list_slots),
+        _contract("/v1/boards/{board}/history", GET=past.list_history),
         _contract("/v1/boards/{board}/baseline", GET=baseline.get_baseline),
         _contract("/v1/records/{key:path}", GET=records.get_standing),
         WebSocketRoute("/v1/boards/{board}/live", live.watch_board),
@@ -138,14 +147,15 @@ def _contract(path: str, **handlers: Endpoint) -> Route:
             require_known(request.query_params, query_names(documented, method))
         return await handlers[method](request)
 
-    return (_SlotsRoute if path.endswith("}/slots") else Route)(path, handle, methods=list(handlers))
+    of_member = path.endswith(("}/slots", "}/history"))
+    return (_OfMemberRoute if of_member else Route)(path, handle, methods=list(handlers))
 
 
-class _SlotsRoute(Route):
-    """The slots of a member. `a%2Fslots` is a member, although its decoded path looks like the slots of `a`."""
+class _OfMemberRoute(Route):
+    """Something of a member. `a%2Fslots` is a member, although its decoded path looks like the slots of `a`."""
 
     def matches(self, scope: Scope) -> tuple[Match, Scope]:
-        if not scope.get("raw_path", b"").endswith(b"/slots"):
+        if not scope.get("raw_path", b"").endswith(f"/{self.path.rpartition('/')[2]}".encode()):
             return Match.NONE, {}
         return super().matches(scope)
 

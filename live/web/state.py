@@ -21,6 +21,7 @@ from live.fanout.hub import Hub
 from live.ingest.intake import Intake
 from live.ingest.replies import Reply
 from live.journal.database import Database
+from live.journal.past import Past
 from live.protocols.connection_limits import ConnectionLimits
 from live.protocols.viewer_reaper import ViewerReaper
 from live.settings import Settings
@@ -64,6 +65,7 @@ class Live(msgspec.Struct, frozen=True):
     trend_lines: Derived[Mapping[str, str]]
     templates: Environment
     journal: Database | None
+    past: Past | None
 
     @property
     def boards(self) -> Boards:

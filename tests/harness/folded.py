@@ -1,10 +1,11 @@
 """A board folded from its journal, to compare with what the scripts made of the same events."""
 
+from itertools import takewhile
 from typing import cast
 
 from live.domain.board import Board
 from live.journal.contents import Contents, Reached, pack, unpack
-from live.journal.entries import FIRST, parse_head
+from live.journal.entries import FIRST, Head, parse_head
 from live.journal.fold import apply
 from live.journal.rebuild import load
 from live.journal.standing import standing
@@ -24,6 +25,7 @@ class Folded:
         self.contents = Contents()
         self.last = "0"
         self.link = FIRST
+        self.entries: list[tuple[Head, bytes]] = []
 
     async def read(self) -> None:
         """Apply everything that is new. Each entry names the one before it."""
@@ -35,8 +37,17 @@ class Folded:
                 head = parse_head(entry.head)
                 assert head.before == self.link, "the chain of entries is broken"
                 apply(self.contents, head, entry.content)
+                self.entries.append((head, entry.content))
                 self.last, self.link = entry.id, head.link
         self.contents = unpack(pack(self.contents))  # a checkpoint loses nothing
+
+    def ranking_at(self, board: Board, at: int) -> list[tuple[str, int]]:
+        """The records in order at an earlier time, in milliseconds: with everything that was counted before."""
+        data = Contents()
+        for head, body in takewhile(lambda entry: entry[0].time < at * 1000, self.entries):
+            apply(data, head, body)
+        found = standing(board, data, at)
+        return [(member, found.scores[member]) for member in found.members]
 
     def ranking(self, board: Board, now: int, period: int | None = None) -> list[tuple[str, int]]:
         """The records in order, at a time in milliseconds."""

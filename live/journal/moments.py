@@ -1,0 +1,78 @@
+"""Questions about the past of a board, and their answers."""
+
+from collections.abc import Sequence
+
+import msgspec
+
+from live.domain.board import Board
+
+
+class Moment(msgspec.Struct, frozen=True):
+    """A board at a time.
+
+    Attributes:
+        board: the definition of the board.
+        at: the time in milliseconds since 1970: everything that was counted before it.
+        period: the start of a period; None for the one that was current then.
+        hidden: the members that are hidden now. They stay hidden in the past.
+    """
+
+    board: Board
+    at: int
+    period: int | None
+    hidden: frozenset[str]
+
+
+class PastRanking(msgspec.Struct, frozen=True):
+    """The ranking of a board at a time: members, scores and ranks in order, and the position of the board."""
+
+    epoch: str
+    offset: int
+    period: int | None
+    members: Sequence[str]
+    scores: Sequence[int]
+    ranks: Sequence[int]
+    total: int
+    metadata: dict[str, bytes]
+
+
+class Stretch(msgspec.Struct, frozen=True):
+    """A stretch of a ranking: how many records it has in all, the first ones, and where they begin."""
+
+    ranking: PastRanking
+    count: int
+    start: int
+
+
+class Step(msgspec.Struct, frozen=True):
+    """A record at a time (milliseconds since 1970); score and rank are None when it was not on the board."""
+
+    at: int
+    score: int | None
+    rank: int | None
+
+
+class Change(msgspec.Struct, frozen=True):
+    """Events of a member in one batch: when (microseconds since 1970), at which offset, and their amount."""
+
+    at: int
+    offset: int
+    amount: int
+
+
+class Parts(msgspec.Struct, frozen=True):
+    """What a score consists of: each slot with what it holds, the votes, and the newest changes, the last one first."""
+
+    epoch: str
+    offset: int
+    score: int | None
+    slots: Sequence[tuple[int, int]]
+    changes: Sequence[Change]
+
+
+class NoPastError(Exception):
+    """The journal does not reach back to a time; `since` (milliseconds since 1970) says from when on it does."""
+
+    def __init__(self, since: int | None = None) -> None:
+        super().__init__(since)
+        self.since = since

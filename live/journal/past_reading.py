@@ -1,0 +1,251 @@
+"""Reads the past of boards from SQL: in the process that `past` starts."""
+
+from collections.abc import Iterator, Sequence
+from functools import partial
+from typing import Final
+
+import msgspec
+from sqlalchemy import Connection, func, select
+
+from live.domain.board import Board
+from live.domain.ranking import ranks_of
+from live.errors import SetupError
+from live.journal.contents import Contents, Ranking
+from live.journal.database import Database, open_journal
+from live.journal.entries import Add, parse_head
+from live.journal.lives import Life, find_life, lives_of
+from live.journal.moments import Change, Moment, NoPastError, Parts, PastRanking, Step, Stretch
+from live.journal.reading import before, contents_at, contents_of
+from live.journal.schema import CHECKPOINT, SEGMENT
+from live.journal.segments import unpack_entries
+from live.journal.standing import newest_slot, scores_of, standing
+from live.settings import Settings
+
+_KEPT: Final = 8  # rankings that stay in memory
+_CHANGES: Final = 20  # newest events of a record that an explanation names
+_SEGMENTS: Final = 200  # newest segments in which it looks for them
+
+_ADD: Final = msgspec.msgpack.Decoder(Add)
+
+
+def read_ranking(settings: Settings, moment: Moment, start: int, limit: int) -> Stretch:
+    """Some records of a board at a time.
+
+    Raises:
+        NoPastError: the journal does not reach back so far.
+    """
+    found = _ranking(settings, moment)
+    return _cut(found, start, start + limit)
+
+
+def find_record(settings: Settings, moment: Moment, member: str, around: int) -> Stretch | None:
+    """A member's record at a time with its neighbours; None if it was not on the board. Raises as `read_ranking`."""
+    found = _ranking(settings, moment)
+    try:
+        place = list(found.members).index(member)
+    except ValueError:
+        return None
+    return _cut(found, max(0, place - around), place + around + 1)
+
+
+def read_history(
+    settings: Settings, board: Board, hidden: frozenset[str], members: Sequence[str], times: Sequence[int]
+) -> list[list[Step]]:
+    """How records stood at some times, which rise, in milliseconds since 1970.
+
+    Raises:
+        NoPastError: the journal does not reach back to the last of them.
+    """
+
+    def work(connection: Connection) -> list[list[Step]]:
+        steps: list[list[Step]] = [[] for _ in members]
+        for at, data in _contents_at_all(connection, settings.key_prefix, board, times):
+            data.hidden = set(hidden)
+            for found, step in zip(steps, _steps(board, data, members, at), strict=True):
+                found.append(step)
+        return steps
+
+    return _database(settings).work(work)
+
+
+def explain_record(settings: Settings, moment: Moment, member: str) -> Parts:
+    """What a member's score consisted of at a time. Raises as `read_ranking`."""
+
+    def work(connection: Connection) -> Parts:
+        board, at = moment.board, moment.at
+        life, data = _contents_at(connection, settings.key_prefix, board, at)
+        newest = newest_slot(board, data, at)
+        scores = {} if newest is None else scores_of(board, data, newest, at, moment.period)
+        oldest = None if newest is None or board.window.tables else board.window.oldest(newest)
+        if board.window.tables:
+            wanted = newest if moment.period is None else moment.period
+            held = [(start, slot) for start, slot in data.slots.items() if start == wanted]
+        else:
+            held = [(start, slot) for start, slot in data.slots.items() if oldest is not None and start >= oldest]
+        slots = sorted((start, slot[member]) for start, slot in held if member in slot)
+        changes = _changes(connection, life, member, at)
+        return Parts(life.epoch, data.offset, scores.get(member), slots, changes)
+
+    return _database(settings).work(work)
+
+
+def drained(settings: Settings, board: str, epoch: str) -> tuple[tuple[int, int], int]:
+    """The position of the last entry of a board in SQL, and its time in microseconds since 1970."""
+
+    def work(connection: Connection) -> tuple[tuple[int, int], int]:
+        life = find_life(connection, settings.key_prefix, board, epoch)
+        if life is None:
+            return (0, 0), 0
+        last = select(SEGMENT.c.ended).where(SEGMENT.c.life == life.id).order_by(SEGMENT.c.id.desc()).limit(1)
+        return position_of(life.drained), connection.scalar(last) or 0
+
+    return _database(settings).work(work)
+
+
+def position_of(link: str) -> tuple[int, int]:
+    """The position of an entry, which grows: from its id, or from a link."""
+    offset, _, number = link.partition(" ")[0].partition("-")
+    return int(offset), int(number or 0)
+
+
+def _ranking(settings: Settings, moment: Moment) -> PastRanking:
+    key = (moment.board.shape.encode(), moment.board.id, moment.at, moment.period, moment.hidden)
+    found = _RANKINGS.get(key)
+    if found is None:
+        found = _database(settings).work(partial(_read_ranking, prefix=settings.key_prefix, moment=moment))
+        if len(_RANKINGS) >= _KEPT:
+            _RANKINGS.pop(next(iter(_RANKINGS)))
+        _RANKINGS[key] = found
+    return found
+
+
+def _read_ranking(connection: Connection, prefix: str, moment: Moment) -> PastRanking:
+    board = moment.board
+    life, data = _contents_at(connection, prefix, board, moment.at)
+    data.hidden = set(moment.hidden)
+    found = standing(board, data, moment.at, moment.period)
+    scores = [found.scores[member] for member in found.members]
+    suffix = f":{found.period}" if board.window.tables else ""
+    return PastRanking(
+        epoch=life.epoch,
+        offset=data.offset,
+        period=found.period,
+        members=found.members,
+        scores=scores,
+        ranks=ranks_of(scores, 1, 0, board.ranks),
+        total=sum(scores),
+        metadata=data.rankings.get(suffix, Ranking()).metadata if board.votes is None else data.entrants,
+    )
+
+
+def _cut(found: PastRanking, start: int, end: int) -> Stretch:
+    members = found.members[start:end]
+    piece = msgspec.structs.replace(
+        found,
+        members=members,
+        scores=found.scores[start:end],
+        ranks=found.ranks[start:end],
+        metadata={member: found.metadata[member] for member in members if member in found.metadata},
+    )
+    return Stretch(piece, len(found.members), start)
+
+
+def _steps(board: Board, data: Contents, members: Sequence[str], at: int) -> list[Step]:
+    found = standing(board, data, at)
+    ranks = ranks_of([found.scores[member] for member in found.members], 1, 0, board.ranks)
+    wanted = set(members)
+    places = {member: rank for member, rank in zip(found.members, ranks, strict=True) if member in wanted}
+    return [Step(at, found.scores[member] if member in places else None, places.get(member)) for member in members]
+
+
+def _contents_at_all(
+    connection: Connection, prefix: str, board: Board, times: Sequence[int]
+) -> Iterator[tuple[int, Contents]]:
+    """What a board held at some times, which rise. Before the journal, that is nothing."""
+    lives: list[tuple[Life, list[int]]] = []
+    left = list(times)
+    for life in reversed(lives_of(connection, prefix, board.id)):
+        first = _first(connection, life)
+        if first is not None:
+            lives.insert(0, (life, [at for at in left if first <= at * 1000]))
+            left = [at for at in left if first > at * 1000]
+    if len(left) == len(times):
+        raise NoPastError
+    for at in left:
+        yield at, Contents()
+    for life, wanted in lives:
+        if wanted:
+            yield from contents_at(connection, prefix, life, wanted)
+
+
+def _contents_at(connection: Connection, prefix: str, board: Board, at: int) -> tuple[Life, Contents]:
+    """What a board held at a time, and the life that it had then."""
+    begin: int | None = None
+    for life in reversed(lives_of(connection, prefix, board.id)):
+        first = _first(connection, life)
+        if first is None:
+            continue
+        if first <= at * 1000:
+            return life, contents_of(connection, prefix, life, before(at))
+        begin = first // 1000
+    raise NoPastError(begin)
+
+
+def _first(connection: Connection, life: Life) -> int | None:
+    """The time from which on a life can be read, in microseconds; None if it has no entry."""
+    checkpoint = connection.scalar(select(func.min(CHECKPOINT.c.time)).where(CHECKPOINT.c.life == life.id))
+    segment = connection.execute(
+        select(SEGMENT.c.began, SEGMENT.c.first).where(SEGMENT.c.life == life.id).order_by(SEGMENT.c.id).limit(1)
+    ).first()
+    if checkpoint is None:
+        return None if segment is None else int(segment.began)
+    # Without a checkpoint before it, the first segment can only be read if it is the first of the life.
+    older = segment is not None and segment.began < checkpoint and _is_whole(connection, life)
+    return int(segment.began) if segment is not None and older else checkpoint
+
+
+def _is_whole(connection: Connection, life: Life) -> bool:
+    """Whether the first segment of a life is still there."""
+    row = connection.execute(
+        select(SEGMENT.c.crc, SEGMENT.c.data).where(SEGMENT.c.life == life.id).order_by(SEGMENT.c.id).limit(1)
+    ).one()
+    head = parse_head(next(unpack_entries(row.crc, row.data))[0])
+    return head.kind in ("begin", "adopt", "renew")
+
+
+def _changes(connection: Connection, life: Life, member: str, at: int) -> list[Change]:
+    rows = connection.execute(
+        select(SEGMENT.c.crc, SEGMENT.c.data)
+        .where(SEGMENT.c.life == life.id, SEGMENT.c.began < at * 1000)
+        .order_by(SEGMENT.c.id.desc())
+        .limit(_SEGMENTS)
+    )
+    found: list[Change] = []
+    for row in rows:
+        for text, body in reversed(list(unpack_entries(row.crc, row.data))):
+            head = parse_head(text)
+            if head.kind != "add" or head.time >= at * 1000:
+                continue
+            found += [
+                Change(head.time, head.offset, group.amounts[group.members.index(member)])
+                for group in _ADD.decode(body).groups
+                if member in group.members
+            ]
+        if len(found) >= _CHANGES:
+            break
+    return found[:_CHANGES]
+
+
+_RANKINGS: Final[dict[tuple[object, ...], PastRanking]] = {}
+_DATABASES: Final[dict[str, Database]] = {}
+
+
+def _database(settings: Settings) -> Database:
+    """The database, which this process only reads."""
+    found = _DATABASES.get(settings.journal)
+    if found is None:
+        found = open_journal(settings, writes=False)
+        if found is None:
+            raise SetupError("the server keeps no journal")
+        _DATABASES[settings.journal] = found
+    return found

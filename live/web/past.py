@@ -1,0 +1,338 @@
+"""The past of boards: `?as_of=`, `?explain=true`, and the history of records, from the journal."""
+
+import base64
+import binascii
+from collections.abc import Awaitable, Mapping, Sequence
+from datetime import UTC, datetime
+from http import HTTPStatus
+from typing import Final, NamedTuple, TypeVar
+
+import msgspec
+from msgspec import UNSET, UnsetType
+from starlette.requests import Request
+from starlette.responses import Response
+
+from live.domain.board import Board
+from live.domain.ranking import Page, Record, position
+from live.domain.window import EVER, Periods, parse_duration
+from live.errors import ProblemError
+from live.ingest.replies import Reply
+from live.journal.moments import Moment, NoPastError, PastRanking, Step, Stretch
+from live.journal.past import Past
+from live.journal.past_reading import explain_record, find_record, read_history, read_ranking
+from live.network.parameters import whole_number
+from live.store.board.ledger import Ledger
+from live.web.paging import DEFAULT_LIMIT
+from live.web.responses import negotiated
+from live.web.state import Live, live_of
+
+_T = TypeVar("_T")
+
+MAX_STEPS: Final = 400
+MAX_MEMBERS: Final = 20
+_DAY: Final = 86_400_000  # milliseconds
+_LEAST_STEP: Final = 1000  # milliseconds
+_LONGEST: Final = 10**9 - 1
+_CACHE: Final = b"public, max-age=60"  # a member that is hidden today leaves the past too
+
+
+class HistoryStep(msgspec.Struct, frozen=True):
+    """A record at a time. `score` and `rank` are null if it was not on the board."""
+
+    at: str
+    score: int | None
+    rank: int | None
+
+
+class RecordHistory(msgspec.Struct, frozen=True):
+    """How a record moved."""
+
+    key: str
+    steps: Sequence[HistoryStep]
+
+
+class HistoryList(msgspec.Struct, frozen=True):
+    """How records moved: each at the same times, the first one first."""
+
+    board: str
+    records: Sequence[RecordHistory]
+
+
+class ScorePart(msgspec.Struct, frozen=True):
+    """What a slot holds of a score, from `start` to before `end`. Both are null if the window has no slots."""
+
+    start: str | None
+    end: str | None
+    score: int
+
+
+class ScoreChange(msgspec.Struct, frozen=True):
+    """Events of a member that were counted together: when, at which offset of the board, and their amount."""
+
+    at: str
+    offset: int
+    amount: int
+
+
+class Explanation(msgspec.Struct, frozen=True):
+    """What a score consisted of at a time, and the newest changes before it, the last one first."""
+
+    board: str
+    key: str
+    as_of: str
+    epoch: str
+    offset: int
+    score: int | None
+    parts: Sequence[ScorePart]
+    changes: Sequence[ScoreChange]
+
+
+class _Asked(NamedTuple):
+    """A question about the past of a board: where to ask, and the board at a time."""
+
+    past: Past
+    moment: Moment
+
+    async def cut(self, start: int, limit: int) -> Stretch:
+        """Some records."""
+        return await _ask(self.past.ask(read_ranking, self.moment, start, limit))
+
+
+async def past_page(request: Request, live: Live) -> tuple[Board, Page, str | None, str]:
+    """The page of a board at a time, the cursor of the next one, and the time.
+
+    Raises:
+        ProblemError: a parameter is not valid, or the journal does not reach back so far.
+    """
+    query = request.query_params
+    asked = await _asked(live, await live.use(request.path_params["board"]), query)
+    limit = whole_number(query, "limit", min(DEFAULT_LIMIT, live.settings.max_limit), 1, live.settings.max_limit)
+    start = _start_in(query)
+    found = await asked.cut(start, limit)
+    board, following = asked.moment.board, start + limit
+    cursor = _cursor(following) if following < found.count else None
+    return board, _page_of(board, found), cursor, _rfc3339(asked.moment.at)
+
+
+async def past_record(request: Request, live: Live, member: str, around: int) -> tuple[Board, Page, str]:
+    """The page around a record at a time, with at least the record above it, and the time. Raises as `past_page`."""
+    asked = await _asked(live, await live.use(request.path_params["board"]), request.query_params)
+    found = await _ask(asked.past.ask(find_record, asked.moment, member, max(around, 1)))
+    if found is None:
+        raise ProblemError("record_not_found", "the member was not on the board then")
+    return asked.moment.board, _page_of(asked.moment.board, found), _rfc3339(asked.moment.at)
+
+
+async def explain(request: Request, live: Live, member: str) -> Response:
+    """Return what a score consisted of."""
+    asked = await _asked(live, await live.use(request.path_params["board"]), request.query_params)
+    board, parts = asked.moment.board, await _ask(asked.past.ask(explain_record, asked.moment, member))
+    if member in asked.moment.hidden or (parts.score is None and not parts.changes):
+        raise ProblemError("record_not_found", "the member was not on the board then")
+    body = Explanation(
+        board=board.id,
+        key=member,
+        as_of=_rfc3339(asked.moment.at),
+        epoch=parts.epoch,
+        offset=parts.offset,
+        score=parts.score,
+        parts=[ScorePart(*_slot_times(board, start), score) for start, score in parts.slots],
+        changes=[ScoreChange(_rfc3339(change.at // 1000), change.offset, change.amount) for change in parts.changes],
+    )
+    return past_response(request, body)
+
+
+async def get_history(request: Request) -> Response:
+    """Return how one record moved."""
+    return await _history(request, [request.path_params["key"]])
+
+
+async def list_history(request: Request) -> Response:
+    """Return how some records moved."""
+    members = request.query_params.getlist("key")
+    if not 0 < len(members) <= MAX_MEMBERS:
+        raise ProblemError("parameter_invalid", f"give `key` 1 to {MAX_MEMBERS} times")
+    return await _history(request, members)
+
+
+async def _history(request: Request, members: Sequence[str]) -> Response:
+    live = live_of(request)
+    ledger = await live.use(request.path_params["board"])
+    now = await _now(ledger)
+    times = _times(request.query_params, now)
+    past = _past(live)
+    hidden = await _hidden(ledger)
+    await past.wait(ledger.state.board.id, ledger.state.epoch or "", await _link(ledger), times[-1])
+    found = await _ask(past.ask(read_history, ledger.state.board, hidden, members, times))
+    records = [
+        RecordHistory(member, [_step(step) for step in steps]) for member, steps in zip(members, found, strict=True)
+    ]
+    return past_response(request, HistoryList(ledger.state.board.id, records))
+
+
+def past_response(request: Request, body: object) -> Response:
+    """A JSON response about the past."""
+    return negotiated(request, Reply(HTTPStatus.OK, b"application/json", msgspec.json.encode(body), cache=_CACHE))
+
+
+def time_of(text: str, name: str) -> int:
+    """A time such as `2026-11-22T12:00:00Z`, in milliseconds since 1970.
+
+    Raises:
+        ProblemError: `parameter_invalid`.
+    """
+    try:
+        time = datetime.fromisoformat(text)
+        if time.tzinfo is not None:
+            return round(time.timestamp() * 1000)
+    except (ValueError, OverflowError):
+        pass
+    raise ProblemError("parameter_invalid", f"`{name}` must be a time with its zone, such as 2026-11-22T12:00:00Z")
+
+
+async def _asked(live: Live, ledger: Ledger, query: Mapping[str, str]) -> _Asked:
+    board, past, now = ledger.state.board, _past(live), await _now(ledger)
+    at = time_of(query["as_of"], "as_of") if "as_of" in query else now
+    if at > now:
+        raise ProblemError("parameter_invalid", "`as_of` is in the future")
+    moment = Moment(board, at, _period(board, query.get("period", "current"), at), await _hidden(ledger))
+    await past.wait(board.id, ledger.state.epoch or "", await _link(ledger), at)
+    return _Asked(past, moment)
+
+
+def _past(live: Live) -> Past:
+    if live.past is None:
+        raise ProblemError("past_unavailable", "this server keeps no journal: see LIVE_JOURNAL")
+    return live.past
+
+
+async def _ask(answer: Awaitable[_T]) -> _T:
+    try:
+        return await answer
+    except NoPastError as error:
+        since = "nothing" if error.since is None else f"everything since {_rfc3339(error.since)}"
+        raise ProblemError("past_unavailable", f"the journal has {since} of this board") from None
+
+
+async def _now(ledger: Ledger) -> int:
+    """The time of the store in milliseconds, rounded up: everything that was counted until now is before it."""
+    await ledger.state.open()
+    seconds, micro = await ledger.state.call("TIME")
+    return int(seconds) * 1000 + int(micro) // 1000 + 1
+
+
+async def _hidden(ledger: Ledger) -> frozenset[str]:
+    return frozenset(member.decode() for member in await ledger.state.call("HKEYS", ledger.state.keys.hidden))
+
+
+async def _link(ledger: Ledger) -> str:
+    """The last entry of a board's journal in the store."""
+    link = await ledger.state.call("HGET", ledger.state.keys.meta, "journal")
+    if link is None:
+        raise ProblemError("past_unavailable", "this board has no journal")
+    return str(link.decode())
+
+
+def _period(board: Board, name: str, at: int) -> int | None:
+    """The start of a period, as it was called at a time; None for the one that was current."""
+    if name == "current":
+        return None
+    window = board.window
+    if not isinstance(window, Periods) or not window.tables:
+        raise ProblemError("parameter_invalid", f"`period`: board {board.id} does not have a ranking for each period")
+    try:
+        if name == "previous":
+            return window.calendar.before(window.calendar.at(at // 1000)).start
+        return window.calendar.parse(name).start
+    except (ValueError, OverflowError) as error:
+        raise ProblemError("parameter_invalid", f"`period` must be current, previous or a name: {error}") from None
+
+
+def _times(query: Mapping[str, str], now: int) -> list[int]:
+    """The times of a history: from `from` to `to`, each `step` later."""
+    end = time_of(query["to"], "to") if "to" in query else now
+    begin = time_of(query["from"], "from") if "from" in query else end - _DAY
+    try:
+        step = round(parse_duration(query.get("step", "1h")) * 1000)
+    except ValueError as error:
+        raise ProblemError("parameter_invalid", f"`step`: {error}") from None
+    if end > now:
+        raise ProblemError("parameter_invalid", "`to` is in the future")
+    if begin > end or step < _LEAST_STEP or (end - begin) // step >= MAX_STEPS:
+        raise ProblemError(
+            "parameter_invalid",
+            f"`from` must be before `to`, `step` at least 1s, and the history at most {MAX_STEPS} steps",
+        )
+    return list(range(end, begin - 1, -step))[::-1]
+
+
+def _page_of(board: Board, found: Stretch) -> Page:
+    ranking = found.ranking
+    return Page(
+        epoch=ranking.epoch,
+        offset=ranking.offset,
+        rank_count=found.count,
+        total_score=ranking.total if board.score is None else None,
+        start=found.start,
+        records=tuple(_records(board, ranking, found.start)),
+        slot=ranking.period,
+        period=_period_name(board, ranking.period),
+    )
+
+
+def _records(board: Board, ranking: PastRanking, start: int) -> list[Record]:
+    rows = zip(ranking.members, ranking.scores, ranking.ranks, strict=True)
+    return [
+        Record(
+            member,
+            score,
+            rank,
+            UNSET if board.score is None else board.score.unpack(score),
+            _metadata(ranking.metadata.get(member)),
+            UNSET if board.bare and board.ranks == "ordinal" else position(rank, place),
+        )
+        for place, (member, score, rank) in enumerate(rows, start + 1)
+    ]
+
+
+def _metadata(text: bytes | None) -> msgspec.Raw | UnsetType:
+    return UNSET if text is None else msgspec.Raw(text)
+
+
+def _period_name(board: Board, start: int | None) -> str | None:
+    if start is None or not isinstance(board.window, Periods):
+        return None
+    return board.window.calendar.at(start).name
+
+
+def _step(step: Step) -> HistoryStep:
+    return HistoryStep(_rfc3339(step.at), step.score, step.rank)
+
+
+def _slot_times(board: Board, start: int) -> tuple[str | None, str | None]:
+    slot = board.window.slot_at(start)
+    return (None, None) if slot == EVER else (_rfc3339(slot.start * 1000), _rfc3339(slot.end * 1000))
+
+
+def _start_in(query: Mapping[str, str]) -> int:
+    """How many records to skip: `start`, or what a cursor says."""
+    text = query.get("cursor")
+    if text is None:
+        return whole_number(query, "start", 0, 0, _LONGEST)
+    try:
+        kind, start = msgspec.json.decode(
+            base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True), type=tuple[str, int]
+        )
+    except (binascii.Error, ValueError):
+        kind, start = "", 0
+    if kind != "past" or not 0 <= start <= _LONGEST:
+        raise ProblemError("cursor_invalid", "use `next_cursor` of an earlier page unchanged, with the same `as_of`")
+    return start
+
+
+def _cursor(start: int) -> str:
+    return base64.urlsafe_b64encode(msgspec.json.encode(("past", start))).rstrip(b"=").decode()
+
+
+def _rfc3339(milliseconds: int) -> str:
+    return datetime.fromtimestamp(milliseconds / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

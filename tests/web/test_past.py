@@ -1,0 +1,143 @@
+"""The past of boards over HTTP: equal to a plain count at any batch, for as long as the journal has it."""
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import httpx
+import pytest
+
+from live.domain.board import Board
+from live.domain.window import Forever
+from tests.harness.boards import rolling_board
+from tests.harness.server import server
+
+FOREVER = Board(id="all", title="all", source=frozenset({"like"}), window=Forever(), operator="incr", ties="key")
+
+
+@asynccontextmanager
+async def journaling(store: str) -> AsyncIterator[httpx.AsyncClient]:
+    """A server with a journal and two boards."""
+    async with server(store, rolling_board(), FOREVER, journal="sqlite") as client:
+        yield client
+
+
+def text_of(time: datetime) -> str:
+    """As requests write it."""
+    return time.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+async def now() -> str:
+    """A time after everything that was counted, and before everything else."""
+    await asyncio.sleep(0.005)
+    time = text_of(datetime.now(UTC))
+    await asyncio.sleep(0.005)
+    return time
+
+
+async def like(client: httpx.AsyncClient, *keys: str) -> None:
+    """Count likes in one batch."""
+    answer = await client.post("/v1/events", json=[{"type": "like", "key": key} for key in keys])
+    assert answer.json()["accepted"] == len(keys), answer.text
+
+
+async def get(client: httpx.AsyncClient, path: str, **query: Any) -> dict[str, Any]:
+    """What is answered."""
+    answer = await client.get(path, params=query)
+    assert answer.status_code == 200, answer.text
+    found: dict[str, Any] = answer.json()
+    return found
+
+
+def ranked(counts: Counter[str]) -> list[tuple[str, int, int]]:
+    """Records by score, then by key."""
+    rows = sorted(counts.items(), key=lambda row: (-row[1], row[0]))
+    return [(key, score, rank) for rank, (key, score) in enumerate(rows, 1)]
+
+
+async def test_a_board_is_read_as_it_was_after_any_batch(valkey_url: str) -> None:
+    """Page by page; with the total and the offset of then."""
+    async with journaling(valkey_url) as client:
+        counts: Counter[str] = Counter()
+        moments: list[tuple[str, Counter[str], int]] = []
+        for number in range(6):
+            keys = [f"k{number % 3}", f"k{number}"]
+            await like(client, *keys)
+            counts.update(keys)
+            offset = (await get(client, "/v1/boards/all", limit=1))["offset"]
+            moments.append((await now(), counts.copy(), offset))
+        for at, then, offset in moments:
+            for board in ("posts", "all"):
+                pages = [await get(client, f"/v1/boards/{board}", as_of=at, limit=2)]
+                while pages[-1]["next_cursor"]:
+                    cursor = pages[-1]["next_cursor"]
+                    pages.append(await get(client, f"/v1/boards/{board}", as_of=at, limit=2, cursor=cursor))
+                rows = [tuple(record.values()) for page in pages for record in page["records"]]
+                assert rows == ranked(then)
+                assert {page["total_score"] for page in pages} == {then.total()}
+                assert (pages[0]["as_of"], pages[0]["rank_count"]) == (at, len(then))
+            assert (await get(client, "/v1/boards/all", as_of=at))["offset"] == offset
+
+
+async def test_a_record_has_a_past_a_history_and_an_explanation(valkey_url: str) -> None:
+    """Its score and rank at each time, and what they consist of."""
+    async with journaling(valkey_url) as client:
+        await like(client, "a", "b", "b")
+        first = await now()
+        await like(client, "a", "a")
+        second = await now()
+        then = await get(client, "/v1/boards/all/records/a", as_of=first, around=1)
+        assert (then["score"], then["rank"], then["gap"], len(then["records"])) == (1, 2, 1, 2)
+        history = await get(client, "/v1/boards/all/records/a/history", to=second, step="1h")
+        assert [step["rank"] for step in history["records"][0]["steps"]] == [*[None] * 24, 1]
+        both = await get(client, "/v1/boards/all/history", key=["a", "b"], to=second, step="1d")
+        assert [record["steps"][-1]["score"] for record in both["records"]] == [3, 2]
+        told = await get(client, "/v1/boards/posts/records/a", explain="true", as_of=second)
+        assert sum(part["score"] for part in told["parts"]) == told["score"] == 3
+        assert [change["amount"] for change in told["changes"]] == [2, 1]
+        assert (await client.get("/v1/boards/all/records/a%2Fhistory")).status_code == 404
+
+
+async def test_a_member_that_is_hidden_today_leaves_the_past(valkey_url: str) -> None:
+    """Its record, its history and its explanation."""
+    async with server(valkey_url, rolling_board(), journal="sqlite", anonymous_admin=True, open=True) as client:
+        await like(client, "a", "b")
+        at = await now()
+        assert (await client.patch("/v1/boards/posts/records/a", json={"hidden": True})).is_success
+        page = await get(client, "/v1/boards/posts", as_of=at)
+        assert [record["key"] for record in page["records"]] == ["b"]
+        for query in ({"as_of": at}, {"as_of": at, "explain": "true"}):
+            assert (await client.get("/v1/boards/posts/records/a", params=query)).status_code == 404
+        history = await get(client, "/v1/boards/posts/records/a/history", to=at, step="1d")
+        assert history["records"][0]["steps"][-1]["rank"] is None
+
+
+YEAR = text_of(datetime.now(UTC) + timedelta(days=365))
+REFUSED = {
+    "the future": ({"as_of": YEAR}, "parameter_invalid", "future"),
+    "no time": ({"as_of": "noon"}, "parameter_invalid", "zone"),
+    "no zone": ({"as_of": "2026-01-01T00:00:00"}, "parameter_invalid", "zone"),
+    "long ago": ({"as_of": "2020-01-01T00:00:00Z"}, "past_unavailable", "since"),
+    "another cursor": ({"as_of": "2020-01-01T00:00:00Z", "cursor": "xx"}, "cursor_invalid", "next_cursor"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+async def test_what_the_journal_can_not_tell_is_refused_with_the_reason(valkey_url: str, name: str) -> None:
+    """Never a wrong answer."""
+    query, code, reason = REFUSED[name]
+    async with journaling(valkey_url) as client:
+        await like(client, "a")
+        problem = (await client.get("/v1/boards/posts", params=query)).json()
+        assert (problem["code"], reason in problem["detail"]) == (code, True), problem
+
+
+async def test_without_a_journal_there_is_no_past(valkey_url: str) -> None:
+    """And the answer says how to get one."""
+    async with server(valkey_url) as client:
+        for path in ("/v1/boards/posts?as_of=2026-01-01T00:00:00Z", "/v1/boards/posts/records/a/history"):
+            problem = (await client.get(path)).json()
+            assert (problem["code"], "LIVE_JOURNAL" in problem["detail"]) == ("past_unavailable", True)
