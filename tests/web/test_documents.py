@@ -66,12 +66,22 @@ def test_openapi_lists_every_route() -> None:
         for of in paths.values()
         if "get" in of
     }
-    assert asked["getBoard"] == {"board", "limit", "start", "cursor", "score", "period", "If-None-Match", "wait"}
+    assert asked["getBoard"] == {
+        "board",
+        "limit",
+        "start",
+        "cursor",
+        "score",
+        "period",
+        "If-None-Match",
+        "wait",
+        "as_of",
+    }
     watching = {"board", *Subscription.__struct_fields__} - {"size"} | {"limit"}
     assert asked["watchBoard"] == watching
     assert asked["streamBoard"] == watching | {"Last-Event-ID"}
     assert asked["listRecords"] == {"board", "key", "period"}
-    assert asked["getRecord"] == {"board", "key", "around", "period", "If-None-Match"}
+    assert asked["getRecord"] == {"board", "key", "around", "period", "If-None-Match", "as_of", "explain"}
     assert asked["getStanding"] == {"key"}
     for path, of in paths.items():
         inside = {
