@@ -12,6 +12,7 @@ missing() {
 		command -v nginx >/dev/null || echo nginx
 		command -v zsh >/dev/null || echo zsh
 		command -v curl >/dev/null || echo curl
+		[ -n "$(find /usr/lib/postgresql -name postgres -type f 2>/dev/null)" ] || echo postgresql
 		;;
 	bench)
 		command -v webdis >/dev/null || echo webdis
