@@ -1,6 +1,6 @@
 // @ts-check
 /** How often a view draws: with every change, or more rarely while frames take long. */
-const BEATS = [0, 130, 200, 400]; // milliseconds between two draws
+const BEATS = [0, 120, 180, 400]; // milliseconds between two draws
 const CALM_BEAT = 1000; // … with reduced motion
 const HEAVY = 35; // milliseconds that a frame with a draw may take
 const QUIET = 5000; // milliseconds without heavy frames after which the beat is faster again

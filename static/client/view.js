@@ -9,10 +9,10 @@ export { grouped, nameWords, periodWords, placeWords } from "./words.js";
 /** @typedef {import("./state.js").BoardRecord} BoardRecord */
 
 const MOST_GLOWS = 3;
-const REST = 1000; // milliseconds until the rows that are out of sight are written and in place
+const REST = 2000; // milliseconds until the rows that are out of sight are written and in place
 const STEP = 100; // … a part of them after so many milliseconds
 const SMALL = 30; // records that are all drawn at once
-const MARGIN = 2; // rows around those that can be seen
+const MARGIN = 1; // rows around those that can be seen
 
 /**
  * @typedef {{fields?: string[], gaps?: boolean, onDraw?: () => void} & Partial<import("./row.js").Shape>} Options
