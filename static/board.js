@@ -1,9 +1,9 @@
 // @ts-check
 /** The page of one board or several: each goes live from the records that it was rendered with. */
 import { Announcer } from "./announcer.js";
-import { say } from "./client/language.js";
 import { LiveBoard } from "./client/live-board.js";
-import { grouped, nameWords, periodWords, placeWords, TableView } from "./client/view.js";
+import { TableView } from "./client/view.js";
+import { grouped, nameWords, periodWords, placeWords, say } from "./client/words.js";
 import { recordAddress, write } from "./page.js";
 import { showLocalTimes } from "./times.js";
 import { StatusView } from "./status.js";

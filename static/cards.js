@@ -1,10 +1,8 @@
 // @ts-check
 /** The list of boards: each card that can be seen shows the first records of its board, live. */
 import { showLocalTimes } from "./times.js";
-import { grouped } from "./client/language.js";
 import { LiveBoard } from "./client/live-board.js";
-import { nameWords } from "./client/words.js";
-import { stateWords } from "./status.js";
+import { grouped, nameWords, stateWords } from "./client/words.js";
 
 const MOST = 12; // cards that are live at the same time, for the sake of connections
 const CALM = 1000; // milliseconds between two updates of a card

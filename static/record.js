@@ -1,10 +1,9 @@
 // @ts-check
 /** The page of one record: rank, score and neighbours live, and the chart anew while the score changes. */
 import { Announcer } from "./announcer.js";
-import { say } from "./client/language.js";
 import { LiveBoard } from "./client/live-board.js";
-import { grouped, placeWords, TableView } from "./client/view.js";
-import { short } from "./client/words.js";
+import { TableView } from "./client/view.js";
+import { grouped, placeWords, say, short } from "./client/words.js";
 import { recordAddress, write } from "./page.js";
 import { showLocalTimes } from "./times.js";
 import { StatusView } from "./status.js";

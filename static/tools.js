@@ -12,7 +12,7 @@ const find = (selector) => document.querySelector(selector);
 /**
  * @param {Shown[]} shown
  * @param {(text: string) => void} announce
- * @param {typeof import("./client/language.js").say} say
+ * @param {typeof import("./client/words.js").say} say
  */
 export function startTools(shown, announce, say) {
   startPause(shown);
@@ -75,7 +75,7 @@ function startFind(shown) {
 
 /**
  * @param {(text: string) => void} announce
- * @param {typeof import("./client/language.js").say} say
+ * @param {typeof import("./client/words.js").say} say
  */
 function startShare(announce, say) {
   for (const button of document.querySelectorAll("[data-copy]")) {

@@ -1,7 +1,6 @@
 // @ts-check
 /** What changes seldom: the ranks that movement is measured against, and the sparklines. */
-import { clock, say } from "./client/language.js";
-import { trendPoints } from "./client/words.js";
+import { clock, say, trendPoints } from "./client/words.js";
 
 /**
  * @typedef {{epoch: string, period: string | null, since: string | null, ranks: Object<string, number>}} Baseline

@@ -135,7 +135,7 @@ def without_code(text: str) -> str:
 def test_every_internal_link_resolves(path: Path) -> None:
     """To a file and a heading. Pages of the site do not link to files outside of it."""
     text = path.read_text(encoding="utf-8")
-    for link in re.findall(r"\]\((?!https?:)([^)]+)\)", text) + re.findall(r'src(?:set)?="([^"]+)"', text):
+    for link in re.findall(r"\]\((?!https?:)([^)]+)\)", text) + re.findall(r'src(?:set)?="(?!https?:)([^"]+)"', text):
         file, _, heading = link.partition("#")
         target = (path.parent / file).resolve() if file else path
         assert target.is_file(), link

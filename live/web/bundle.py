@@ -19,6 +19,7 @@ except ImportError:  # there is no wheel for macOS on ARM: the files stay as the
 
 
 _IMPORT: Final = re.compile(r'^(?:import|export) (?:\{([^}]*)\} from )?"([^"]+)";\n', re.MULTILINE)
+_PACKAGE: Final = re.compile(r"[^./]")
 _EXPORT: Final = re.compile(r"^export (?=(?:async )?(?:function|class|const|let) (\w+))", re.MULTILINE)
 _LEFT: Final = re.compile(r"^(?:import\b(?!\()|export\b).*", re.MULTILINE)
 _DROPPED: Final = re.compile(r"\bvoid \(.*")  # the minifier forgets that what is in these parentheses has effects
@@ -30,7 +31,7 @@ Read = Callable[[str], str]
 def bundle(name: str, read: Read, apart: Collection[str] = ()) -> str:
     """A script with its imports as one module. `read` gives the text of a file by its path.
 
-    What it imports from a module in `apart` stays an import.
+    What it imports from a package, or from a module in `apart`, stays an import.
 
     Raises:
         ValueError: the modules can't be joined.
@@ -98,8 +99,9 @@ class _Joined:
         return exported
 
     def _import(self, path: str, names: list[str], source: str) -> None:
-        module = posixpath.normpath(posixpath.join(posixpath.dirname(path), source))
-        if module in self._apart:
+        is_package = _PACKAGE.match(source) is not None
+        module = source if is_package else posixpath.normpath(posixpath.join(posixpath.dirname(path), source))
+        if is_package or module in self._apart:
             held = self._left.setdefault(module, [])
             held.extend(name for name in names if name not in held)
             return
@@ -109,4 +111,7 @@ class _Joined:
     def left(self, name: str) -> dict[str, str]:
         """What stays imported: the names by the path from the module `name`."""
         folder = posixpath.dirname(name) or "."
-        return {f"./{posixpath.relpath(path, folder)}": ",".join(names) for path, names in self._left.items()}
+        return {
+            source if source not in self._apart else f"./{posixpath.relpath(source, folder)}": ",".join(names)
+            for source, names in self._left.items()
+        }

@@ -6,7 +6,6 @@ from typing import Final, TypeAlias
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Match, Mount, Route, WebSocketRoute
-from starlette.staticfiles import StaticFiles
 from starlette.types import Scope
 
 from live.network.parameters import require_known
@@ -35,7 +34,7 @@ from live.web import (
 from live.web.openapi import query_names
 from live.web.rendering import static_version
 from live.web.state import assets
-from live.web.static import PageFiles
+from live.web.static import ClientFiles, PageFiles
 
 Endpoint: TypeAlias = Callable[[Request], Awaitable[Response]]
 
@@ -64,7 +63,7 @@ def _operations() -> list[BaseRoute]:
         Route("/openapi.json", documents.openapi),
         Route("/asyncapi.json", documents.asyncapi),
         Route("/docs", reference.show),
-        Mount("/client", _Shared(directory=assets("static") / "client"), name="client"),
+        Mount("/client", ClientFiles(directory=assets("static") / "client"), name="client"),
         Mount(f"/static/{static_version()}", PageFiles(directory=assets("static")), name="static"),
     ]
 
@@ -158,13 +157,3 @@ class _OfMemberRoute(Route):
         if not scope.get("raw_path", b"").endswith(f"/{self.path.rpartition('/')[2]}".encode()):
             return Match.NONE, {}
         return super().matches(scope)
-
-
-class _Shared(StaticFiles):
-    """The JavaScript client, for pages of any origin. Its URL never changes, so browsers revalidate it."""
-
-    def file_response(self, *arguments: object, **named: object) -> Response:
-        response = super().file_response(*arguments, **named)  # type: ignore[arg-type]
-        response.headers["Cache-Control"] = "no-cache"
-        response.headers["Access-Control-Allow-Origin"] = "*"
-        return response

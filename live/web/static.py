@@ -1,6 +1,7 @@
 """Serves the static files of the pages: small, compressed, and cached for as long as browsers like."""
 
 import gzip
+import hashlib
 from functools import cache
 from pathlib import PurePosixPath
 from typing import Final
@@ -19,8 +20,11 @@ from live.web.state import assets
 ENTRIES: Final = {
     f"{tag}/{name}": (tag, name) for tag in TAGS for name in ("board.js", "cards.js", "record.js", "tools.js")
 }
+CLIENT: Final = frozenset({"live-board.js", "view.js", "words.js", "element.js", "react.js"})
+_SHARED: Final = {f"client/{name}" for name in ("live-board.js", "view.js", "words.js")}  # by the other entries
 _WORDS: Final = "client/words/{}.js"
 _TYPES: Final = {".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml"}
+_OF_ANY_ORIGIN: Final = {"Access-Control-Allow-Origin": "*", "Vary": "Accept-Encoding"}
 _FOREVER: Final = "public, max-age=31536000, immutable"
 
 
@@ -45,12 +49,44 @@ class PageFiles(StaticFiles):
         return Response(compressed if takes else plain, headers=headers, media_type=media_type)
 
 
+class ClientFiles(StaticFiles):
+    """The entry points of the JavaScript client, for pages of any origin, and the words of each language.
+
+    Their URLs never change, so browsers revalidate them.
+    """
+
+    async def get_response(self, path: str, scope: Scope) -> Response:
+        """The response for an entry point, compressed if the client takes that; 304 if it has the same one."""
+        name = PurePosixPath(path).as_posix()
+        if name not in CLIENT and name not in {f"words/{tag}.js" for tag in TAGS}:
+            raise HTTPException(404)
+        if scope["method"] not in {"GET", "HEAD"}:
+            raise HTTPException(405)
+        plain, compressed = _contents(f"client/{name}")
+        headers = Headers(scope=scope)
+        takes = takes_gzip(headers.getlist("accept-encoding"))
+        tag = f'"{hashlib.sha256(plain).hexdigest()[:16]}{"-gzip" if takes else ""}"'
+        answer = {
+            "Cache-Control": "no-cache",
+            "ETag": tag,
+            "Vary": "Accept-Encoding",
+            "Access-Control-Allow-Origin": "*",
+        }
+        if tag in headers.get("if-none-match", ""):
+            return Response(status_code=304, headers=answer)
+        if takes:
+            answer["Content-Encoding"] = "gzip"
+        return Response(compressed if takes else plain, headers=answer, media_type="text/javascript")
+
+
 @cache
 def _contents(name: str) -> tuple[bytes, bytes]:
     """A file as it is served, plain and compressed."""
     kind = PurePosixPath(name).suffix
     if name in ENTRIES:
         text = page_script(*ENTRIES[name])
+    elif name.removeprefix("client/") in CLIENT:
+        text = client_script(name)
     else:
         text = read(name)
         text = style(text) if kind == ".css" else script(text) if kind == ".js" else text
@@ -62,6 +98,11 @@ def page_script(tag: str, name: str) -> str:
     """The script of a page with all that it imports, in one language."""
     usual, own = (_WORDS.format(language) for language in (TAGS[0], tag))
     return bundle(name, lambda path: read(own if path == usual else path))
+
+
+def client_script(name: str) -> str:
+    """An entry point of the client with what it alone imports. All share the core, the view and the words."""
+    return bundle(name, read, _SHARED - {name})
 
 
 def read(name: str) -> str:

@@ -4,7 +4,8 @@ import { grouped, metadataWords, moveWords, nameWords, short } from "./words.js"
 
 /**
  * @typedef {import("./state.js").BoardRecord} BoardRecord
- * @typedef {{columns: number, bars: boolean, trends: boolean, own?: string, link?: ((key: string) => string | null) | ""}} Shape
+ * @typedef {{columns: number, bars: boolean, trends: boolean, own?: string, link?: ((key: string) => string | null) | "",
+ *            parts?: boolean}} Shape `parts`: name the parts of rows for styles from outside of a shadow tree
  */
 
 const FLIGHT = { duration: 280, easing: "ease-out" };
@@ -160,7 +161,7 @@ export class Row {
  * @param {string} key
  * @param {Shape} shape
  */
-export function newRow(key, { columns, bars, trends, link, own }) {
+export function newRow(key, { columns, bars, trends, link, own, parts }) {
   const row = document.createElement("tr");
   row.dataset.key = key;
   if (key === own) row.className = "me";
@@ -180,6 +181,7 @@ export function newRow(key, { columns, bars, trends, link, own }) {
   }
   name.append(text);
   row.append(cell("rank"), name, ...Array.from({ length: columns }, () => cell("score")));
+  if (parts) for (const one of [row, ...row.cells]) one.setAttribute("part", one === row ? "row" : one.className || "name");
   return row;
 }
 

@@ -4,8 +4,6 @@ import { Beat } from "./beat.js";
 import { newRow, Row } from "./row.js";
 import { barWidth, gapWords, grouped } from "./words.js";
 
-export { grouped, nameWords, periodWords, placeWords } from "./words.js";
-
 /** @typedef {import("./state.js").BoardRecord} BoardRecord */
 
 const MOST_GLOWS = 3;
@@ -42,10 +40,10 @@ export class TableView {
    * @param {HTMLTableSectionElement} body as the server renders it, or empty
    * @param {Options} [options]
    */
-  constructor(body, { fields = [], bars = false, gaps = false, trends = false, link, own, onDraw = () => {} } = {}) {
+  constructor(body, { fields = [], bars = false, gaps = false, trends = false, parts = false, link, own, onDraw = () => {} } = {}) {
     this.body = body;
     this.fields = fields;
-    this.shape = { columns: fields.length || 1, bars, trends, link, own };
+    this.shape = { columns: fields.length || 1, bars, trends, parts, link, own };
     this.gaps = gaps;
     this.onDraw = onDraw;
     for (const [index, element] of [...body.rows].entries()) {

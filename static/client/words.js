@@ -2,7 +2,8 @@
 /** Gaps, periods and metadata as people read them; the server's `words.py` writes them alike. No DOM. */
 import { grouped, say } from "./language.js";
 
-export { grouped } from "./language.js";
+export { clock, grouped, say, setLanguage } from "./language.js";
+export { stateWords } from "./status.js";
 
 const LONGEST_NAME = 80;
 const NAME_START = 50;

@@ -71,7 +71,7 @@ test(`${SCHEDULES} schedules end where the server is`, async () => {
     try {
       for (const kind of await run(seed)) used.add(kind);
     } catch (error) {
-      throw new Error(`schedule ${seed}`, { cause: error });
+      throw new Error(`schedule ${seed}: ${error instanceof Error ? error.name : error}`, { cause: error });
     }
   }
   assert.deepEqual([...used].sort(), ["poll", "sse", "websocket"]);

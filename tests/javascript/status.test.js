@@ -2,7 +2,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { stateWords } from "../../static/status.js";
+import { stateWords } from "../../static/client/status.js";
 
 const NOW = 1_000_000;
 const OPEN = { frozen: false, closes: Infinity };

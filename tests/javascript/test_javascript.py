@@ -13,8 +13,9 @@ import pytest
 
 from live.domain.ranking import Ranks, Record, diff, with_ranks
 from live.web.bundle import bundle
-from live.web.static import read
+from live.web.static import CLIENT, read
 from tests.harness.boards import rolling_board
+from tests.harness.mutation import must_be_caught
 from tests.harness.server import run_server
 from tests.harness.settings import fresh_settings
 
@@ -28,6 +29,25 @@ TESTS: Final = [
     for path in Path(__file__).parent.glob("*.test.js")
     for name in re.findall(r"^ *test\(", path.read_text(encoding="utf-8"), re.MULTILINE)
 ]
+
+MISTAKES: Final = {
+    "an update after a gap is applied": (
+        "state.js",
+        "if (!follows || board.offset !== message.since) throw",
+        "if (!follows) throw",
+    ),
+    "silence is not noticed": (
+        "connection.js",
+        'this.#after("silence", this.setting.staleAfter, () => this.#look());',
+        "",
+    ),
+    "the position of another epoch is kept": (
+        "state.js",
+        "    epoch: message.epoch,",
+        '    epoch: board?.epoch ?? "e1",',
+    ),
+    "what was removed stays": ("state.js", "const moving = new Set(removed);", "const moving = new Set();"),
+}
 
 
 @pytest.mark.skipif(not TSC.exists(), reason="TypeScript is not installed")
@@ -64,6 +84,34 @@ def test_the_logic_is_correct(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
     assert f"# pass {len(TESTS)}\n" in done.stdout, done.stdout
     assert "# fail 0\n" in done.stdout
+
+
+def test_the_pages_import_only_the_entry_points() -> None:
+    """What they need, others can use too."""
+    public = {f"./client/{name}" for name in CLIENT}
+    for script in (ROOT / "static").glob("*.js"):
+        used = set(re.findall(r'from "(\./client/[^"]+)"', script.read_text(encoding="utf-8")))
+        assert used <= public, script.name
+
+
+@pytest.mark.mutant
+@pytest.mark.skipif(NODE is None, reason="Node.js is not installed")
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_the_schedules_notice_a_mistake(mistake: str, tmp_path: Path) -> None:
+    """A client with a mistake does not end where the server is in one of the schedules."""
+    name, right, wrong = MISTAKES[mistake]
+    tests = copied(tmp_path)
+    script = tmp_path / "static" / "client" / name
+    text = script.read_text(encoding="utf-8")
+    assert text.count(right) == 1
+    script.write_text(text.replace(right, wrong), encoding="utf-8")
+    checked = subprocess.run([str(NODE), "--check", script], capture_output=True, check=False)
+    assert checked.returncode == 0, checked.stderr
+    done = subprocess.run(
+        [str(NODE), "--test", tests / "schedules.test.js"], capture_output=True, text=True, check=False
+    )
+    with must_be_caught(mistake):
+        assert not re.search(r"error: 'schedule \d+: AssertionError'", done.stdout)
 
 
 @pytest.mark.skipif(NODE is None, reason="Node.js is not installed")

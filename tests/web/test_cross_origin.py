@@ -1,5 +1,6 @@
 """Pages of other origins: what a browser lets them read."""
 
+import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -7,6 +8,7 @@ from typing import Any
 import httpx
 import pytest
 
+from live.web.static import CLIENT
 from tests.harness.boards import rolling_board
 from tests.harness.producer import post
 from tests.harness.server import run_server
@@ -53,6 +55,22 @@ async def test_a_friend_may_read(valkey_url: str, path: str) -> None:
             assert "Origin" in answer.headers["vary"].split(", ")
 
 
+async def test_a_friend_may_read_every_route_for_reading(valkey_url: str) -> None:
+    """Each one of /openapi.json, after a preflight request; whatever the answer is."""
+    values = {"board": "posts", "key": "a"}
+    async with server(valkey_url) as client:
+        document = (await client.get("/openapi.json")).json()
+        paths = [path for path, methods in document["paths"].items() if path.startswith("/v1/") and "get" in methods]
+        assert len(paths) >= 9
+        for path in paths:
+            route = re.sub(r"\{(\w+)\}", lambda match: values[match[1]], path)
+            asked = await client.options(route, headers=preflight())
+            assert (asked.status_code, asked.headers.get(PERMISSION)) == (204, FRIEND), route
+            assert asked.headers["access-control-allow-methods"] == "GET, HEAD"
+            async with client.stream("GET", route, headers={"Origin": FRIEND}) as answer:
+                assert answer.headers.get(PERMISSION) == FRIEND, route
+
+
 async def test_a_friend_may_send_conditional_requests(valkey_url: str) -> None:
     """`If-None-Match` needs a preflight request."""
     async with server(valkey_url) as client:
@@ -93,4 +111,19 @@ async def test_the_client_can_be_imported_from_any_origin(valkey_url: str) -> No
         assert answer.headers["cache-control"] == "no-cache"
         again = await client.get("/client/live-board.js", headers={"If-None-Match": answer.headers["etag"]})
         assert (again.status_code, again.headers[PERMISSION]) == (304, "*")
-        assert (await client.get("/client/../board.js")).status_code == 404
+        for name in ("../board.js", "state.js", "words/none.js", "package.json", "words", ""):
+            assert (await client.get(f"/client/{name}")).status_code == 404
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [*sorted(CLIENT), "words/zh-Hans.js"])
+async def test_each_entry_point_imports_only_entry_points(valkey_url: str, name: str) -> None:
+    """So that a page of any origin can load it, compressed or not."""
+    async with server(valkey_url) as client:
+        answer = await client.get(f"/client/{name}", headers={"Accept-Encoding": "identity"})
+        packed = await client.get(f"/client/{name}", headers={"Accept-Encoding": "gzip"})
+        assert packed.headers["content-encoding"] == "gzip"
+        assert packed.text == answer.text
+        assert packed.headers["etag"] != answer.headers["etag"]
+        imported = set(re.findall(r'\bfrom ?"([^"]+)"', answer.text))
+        assert imported <= {"react", *(f"./{one}" for one in CLIENT)}

@@ -1,0 +1,139 @@
+// @ts-check
+/** `<live-board src="https://host/boards/posts">`: a table of a board that moves. Without script, its content shows. */
+import { LiveBoard } from "./live-board.js";
+import { TableView } from "./view.js";
+import { say, setLanguage, stateWords } from "./words.js";
+
+const LANGUAGES = ["en", "zh-Hans"];
+const STYLE = `
+:host { display: block; color-scheme: light dark; font: 1rem/1.4 system-ui, sans-serif; color: var(--lb-ink, light-dark(#16181d, #eef0f4)); }
+:host([theme="light"]) { color-scheme: light; }
+:host([theme="dark"]) { color-scheme: dark; }
+:host([hidden]), [hidden] { display: none; }
+.status { margin: 0 0 .5rem; color: var(--lb-quiet, light-dark(#59606e, #a3abba)); font-size: .875rem; }
+.frame { overflow: clip; border: 1px solid var(--lb-line, light-dark(#dfe0da, #2a2f39)); border-radius: var(--lb-radius, .75rem); }
+table { width: 100%; border-spacing: 0; table-layout: fixed; background: var(--lb-paper, light-dark(#fff, #171a20)); }
+tr { position: relative; }
+th, td { position: relative; height: var(--lb-row, 3rem); padding: 0 .75rem; overflow: hidden; background: var(--lb-paper, light-dark(#fff, #171a20)); font-weight: 400; text-align: start; text-overflow: ellipsis; white-space: nowrap; }
+thead :is(th, td) { height: 2.25rem; color: var(--lb-quiet, light-dark(#59606e, #a3abba)); font-size: .8125rem; }
+.rank { width: 4rem; }
+.score { width: 9rem; text-align: end; font-weight: 650; }
+.rank, .score { font-variant-numeric: tabular-nums; }
+td.score[data-short] { font-size: 0; }
+td.score[data-short]::before { content: attr(data-short); font-size: 1rem; }
+.me > * { background: var(--lb-me, light-dark(#fff4cf, #332a0c)); }
+.bar { position: absolute; inset: .25rem .25rem .25rem 0; width: 100%; height: calc(100% - .5rem); fill: var(--lb-bar, light-dark(#e3e8fd, #222b4d)); }
+bdi { position: relative; }
+tbody th::after { content: ""; position: absolute; inset: 0; background: var(--lb-accent, light-dark(#2f4bd8, #9fb1ff)); opacity: 0; pointer-events: none; }
+.about { display: block; position: relative; overflow: hidden; color: var(--lb-quiet, light-dark(#59606e, #a3abba)); font-size: .8125rem; text-overflow: ellipsis; }
+.stale td { color: var(--lb-quiet, light-dark(#59606e, #a3abba)); }
+`;
+/** @type {CSSStyleSheet | undefined} one for all elements; needs no permission of the page's Content-Security-Policy */
+let sheet;
+
+export class LiveBoardElement extends HTMLElement {
+  static observedAttributes = ["src", "limit", "key", "lang"];
+  /** @type {LiveBoard | null} the watch, while the element is in a document */
+  board = null;
+  #timer = 0;
+  #opened = 0;
+  #parts;
+
+  constructor() {
+    super();
+    const root = this.attachShadow({ mode: "open" });
+    if (!sheet) (sheet = new CSSStyleSheet()).replaceSync(STYLE);
+    root.adoptedStyleSheets = [sheet];
+    const status = made("p", { class: "status", part: "status", role: "status" });
+    const headings = ["rank", "name", "score"].map((name) => made("th", { class: name, scope: "col" }));
+    const head = made("thead", { part: "head" }, made("tr", {}, ...headings));
+    const table = /** @type {HTMLTableElement} */ (made("table", { part: "table" }, head));
+    const live = made("div", { hidden: "" }, status, made("div", { class: "frame", part: "frame" }, table));
+    const fallback = made("slot", {});
+    root.append(fallback, live);
+    this.#parts = { fallback, live, status, table };
+  }
+
+  connectedCallback() {
+    this.#ask();
+  }
+
+  disconnectedCallback() {
+    this.#opened++;
+    this.board?.stop();
+    this.board = null;
+  }
+
+  attributeChangedCallback() {
+    if (this.isConnected) this.#ask();
+  }
+
+  /** Watch what the attributes say, once for all that change at the same time. */
+  #ask() {
+    const opened = ++this.#opened;
+    queueMicrotask(async () => {
+      if (opened !== this.#opened) return;
+      await this.#speak();
+      if (opened === this.#opened) this.#open();
+    });
+  }
+
+  async #speak() {
+    const wanted = (this.lang || this.ownerDocument.documentElement.lang || "en").split("-")[0];
+    const tag = LANGUAGES.find((one) => one.split("-")[0] === wanted) ?? "en";
+    const { words } = await import(`./words/${tag}.js`);
+    setLanguage(tag, words);
+    const { cells } = this.#parts.table.tHead?.rows[0] ?? { cells: [] };
+    ["rank_heading", "name_heading", "score_heading"].forEach((name, i) => (cells[i].textContent = say(/** @type {any} */ (name))));
+  }
+
+  #open() {
+    this.board?.stop();
+    this.board = null;
+    const [, server, id] = /^(.*)\/boards\/([^/?#]+)/.exec(new URL(this.getAttribute("src") ?? "", document.baseURI).href) ?? [];
+    if (!id) return;
+    const key = this.getAttribute("key") ?? undefined;
+    const board = (this.board = new LiveBoard(server, decodeURIComponent(id), { limit: Number(this.getAttribute("limit")) || 10, key }));
+    const body = document.createElement("tbody");
+    body.setAttribute("part", "body");
+    this.#parts.table.tBodies[0]?.remove();
+    this.#parts.table.append(body);
+    const view = new TableView(body, { bars: true, own: key, parts: true });
+    board.on("state", () => this.#showState(board));
+    board.on("change", (snapshot) => {
+      if (snapshot.epoch === null) return;
+      view.show(snapshot.records);
+      this.#parts.fallback.hidden = true;
+      this.#parts.live.hidden = false;
+      this.dispatchEvent(new CustomEvent("live-board-change", { detail: snapshot }));
+    });
+    board.start();
+  }
+
+  /** @param {LiveBoard} board */
+  #showState(board) {
+    if (board !== this.board) return;
+    const { snapshot } = board;
+    const [kind, text] = stateWords(snapshot, { frozen: false, closes: Infinity }, Date.now());
+    const { status, live } = this.#parts;
+    if (status.textContent !== text) status.textContent = text;
+    live.classList.toggle("stale", kind !== "live" && kind !== "paused" && kind !== "connecting");
+    clearTimeout(this.#timer);
+    if (snapshot.state.retryAt !== undefined) this.#timer = setTimeout(() => this.#showState(board), 1000);
+    this.dispatchEvent(new CustomEvent("live-board-state", { detail: snapshot.state }));
+  }
+}
+
+/**
+ * @param {string} name
+ * @param {Object<string, string>} attributes
+ * @param {...Node} children
+ */
+function made(name, attributes, ...children) {
+  const element = document.createElement(name);
+  for (const [attribute, value] of Object.entries(attributes)) element.setAttribute(attribute, value);
+  element.append(...children);
+  return element;
+}
+
+if (!customElements.get("live-board")) customElements.define("live-board", LiveBoardElement);

@@ -1,0 +1,36 @@
+// @ts-check
+/** How the connection of a board is, as people read it. No DOM. */
+import { clock, reasonWords, say } from "./language.js";
+
+/** @typedef {import("./live-board.js").Snapshot} Snapshot */
+
+/**
+ * The state of a board as a word for styles, and as a sentence.
+ *
+ * @param {Pick<Snapshot, "state" | "waiting">} snapshot
+ * @param {{frozen: boolean, closes: number}} board `closes`: when voting ends; milliseconds since 1970
+ * @param {number} now
+ * @returns {[string, string]}
+ */
+export function stateWords({ state, waiting }, { frozen, closes }, now) {
+  const { name, reason, since, retryAt } = state;
+  const why = reason && reason !== "nothing heard" ? reasonWords(reason) : "";
+  switch (name) {
+    case "live":
+      if (frozen) return ["frozen", say("frozen")];
+      return closes <= now ? ["closed", say("closed")] : [name, say("live")];
+    case "paused":
+      return [name, waiting > 0 ? say("waiting", { n: waiting }) : say("paused")];
+    case "stale":
+      return [name, say(why ? "stale_because" : "stale", { time: clock(since), reason: why })];
+    case "reconnecting":
+      if (retryAt === undefined) return [name, say("reconnecting")];
+      return [name, say("reconnecting_in", { n: Math.max(1, Math.ceil((retryAt - now) / 1000)) })];
+    case "ended":
+      return [name, why ? say("ended_because", { reason: why }) : say("ended")];
+    case "offline":
+      return [name, say("offline")];
+    default:
+      return ["connecting", say("connecting")];
+  }
+}

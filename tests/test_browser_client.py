@@ -1,0 +1,196 @@
+"""The client on a page of another origin: ten lines of a plain page, the element, and a component of React."""
+
+import json
+import threading
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Final
+
+import httpx
+import pytest
+from playwright.async_api import Page, WebSocket
+
+from tests.harness.boards import rolling_board
+from tests.harness.browser import CHROMIUM, PATIENCE, browser
+from tests.harness.producer import post
+from tests.harness.server import run_server
+from tests.harness.settings import fresh_settings
+
+pytestmark = [pytest.mark.browser, pytest.mark.skipif(CHROMIUM is None, reason="Chromium is not installed")]
+
+MODULES: Final = Path(__file__).parents[1] / ".tools" / "node_modules"
+PLAIN: Final = """<!doctype html><title>Plain</title>
+<ol id="top"></ol>
+<script type="module">
+  import { LiveBoard } from "SERVER/client/live-board.js";
+  const board = new LiveBoard("SERVER", "posts", { limit: 3 });
+  board.subscribe(() => {
+    const words = board.snapshot.records.map(({ key, score }) => `${key} ${score}`);
+    document.querySelector("#top").textContent = words.join(", ");
+  });
+  board.start();
+</script>"""
+ELEMENT: Final = """<!doctype html><html lang="zh"><title>Element</title>
+<meta http-equiv="Content-Security-Policy" content="script-src SERVER 'self'; style-src 'self'">
+<script type="module" src="SERVER/client/element.js"></script>
+<live-board src="SERVER/boards/posts" limit="2" theme="dark"><table><tr><td>old</td></tr></table></live-board>"""
+REACT: Final = """<!doctype html><title>React</title><div id="root"></div>
+<script type="importmap">{"imports": {"react": "./react.js"}}</script>
+<script type="module">
+  import React, { createRoot } from "./react.js";
+  import { useLiveBoard } from "SERVER/client/react.js";
+  const Top = ({ limit }) => {
+    const { records, state } = useLiveBoard("SERVER", "posts", { limit });
+    const words = records.map(({ key, score }) => `${key} ${score}`);
+    return React.createElement("p", { title: state.name }, words.join(", "));
+  };
+  const Two = () => [React.createElement(Top, { key: 1, limit: 2 }), React.createElement(Top, { key: 2, limit: 2 })];
+  const root = createRoot(document.querySelector("#root"));
+  root.render(React.createElement(React.StrictMode, null, React.createElement(Two)));
+  window.leave = () => root.unmount();
+</script>"""
+# React comes as CommonJS: this makes modules of it.
+REACT_MODULE: Final = """
+const files = FILES;
+const made = {};
+const require = (name) => {
+  if (!made[name]) {
+    made[name] = { exports: {} };
+    files[name](made[name], made[name].exports, require);
+  }
+  return made[name].exports;
+};
+const React = require("react");
+export default React;
+export const { useSyncExternalStore } = React;
+export const { createRoot } = require("react-dom/client");
+"""
+
+
+class Quiet(SimpleHTTPRequestHandler):
+    """Serves a folder and logs nothing."""
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@contextmanager
+def site(folder: Path) -> Iterator[str]:
+    """The address of a server of files, on an origin of its own."""
+    with ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=str(folder))) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{server.server_port}"
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+@pytest.fixture
+async def foreign(valkey_url: str, tmp_path: Path) -> AsyncIterator[tuple[Page, httpx.AsyncClient]]:
+    """A page of a foreign site, in `tmp_path`, and a producer of the board that it may watch."""
+    faults: list[str] = []
+    with site(tmp_path) as origin:
+        settings = fresh_settings(valkey_url, allowed_origins=(origin,))
+        async with (
+            run_server(settings, [rolling_board()]) as url,
+            httpx.AsyncClient(base_url=url) as producer,
+            browser() as chromium,
+        ):
+            await post(producer, {"key": "a", "amount": 2}, {"key": "b", "amount": 1})
+            page = await chromium.new_page()
+            page.on("pageerror", lambda error: faults.append(str(error)))
+            page.on("console", lambda message: faults.append(message.text) if message.type == "error" else None)
+            (tmp_path / "plain.html").write_text(PLAIN.replace("SERVER", url))
+            (tmp_path / "element.html").write_text(ELEMENT.replace("SERVER", url))
+            (tmp_path / "react.html").write_text(REACT.replace("SERVER", url))
+            (tmp_path / "favicon.ico").touch()
+            await page.goto(f"{origin}/favicon.ico")
+            yield page, producer
+            assert faults == []
+
+
+async def until_text(page: Page, selector: str, text: str) -> None:
+    """Wait until an element, also of a shadow tree, has a text."""
+    await page.locator(selector, has_text=text).first.wait_for(timeout=PATIENCE)
+
+
+async def test_ten_lines_watch_a_board_of_another_origin(foreign: tuple[Page, httpx.AsyncClient]) -> None:
+    """They show each change."""
+    page, producer = foreign
+    await page.goto(page.url.replace("favicon.ico", "plain.html"))
+    await until_text(page, "#top", "a 2, b 1")
+    await post(producer, {"key": "b", "amount": 5})
+    await until_text(page, "#top", "b 6, a 2")
+
+
+async def test_the_element_shows_a_board_of_another_origin(foreign: tuple[Page, httpx.AsyncClient]) -> None:
+    """Its content shows first. It follows its attributes and the language of the page, and needs no inline style."""
+    page, producer = foreign
+    await page.add_init_script(
+        "window.states = []; addEventListener('live-board-state', ({ detail }) => states.push(detail.name), true)"
+    )
+    await page.goto(page.url.replace("favicon.ico", "element.html"))
+    await until_text(page, "live-board [part=body] tr:first-child", "a")
+    assert not await page.get_by_text("old").is_visible()
+    assert await page.text_content("live-board .status") == "\u5b9e\u65f6"
+    assert await page.text_content("live-board thead") == "\u540d\u6b21\u540d\u79f0\u5206\u6570"
+    await post(producer, {"key": "c", "amount": 9})
+    await until_text(page, "live-board [part=body] tr:first-child", "c")
+    assert await page.locator("live-board [part=body] tr").count() == 2
+    assert (await page.evaluate("states"))[-1] == "live"
+    look = """() => {
+        const score = document.querySelector("live-board").shadowRoot.querySelector("td.score");
+        const { color, backgroundColor } = getComputedStyle(score);
+        return [color, backgroundColor];
+    }"""
+    assert (await page.evaluate(look))[1] == "rgb(23, 26, 32)"
+    await page.evaluate(
+        """() => {
+            const sheet = new CSSStyleSheet();
+            sheet.replaceSync("live-board { --lb-paper: rgb(1, 2, 3) } ::part(score) { color: rgb(4, 5, 6) }");
+            document.adoptedStyleSheets = [sheet];
+            const board = document.querySelector("live-board");
+            board.setAttribute("limit", "3");
+            board.setAttribute("lang", "en");
+        }"""
+    )
+    await until_text(page, "live-board .status", "Live")
+    await until_text(page, "live-board [part=body] tr:nth-child(3)", "b")
+    assert await page.evaluate(look) == ["rgb(4, 5, 6)", "rgb(1, 2, 3)"]
+
+
+@pytest.mark.skipif(not (MODULES / "react-dom").exists(), reason="React is not installed")
+async def test_components_of_react_share_a_connection(foreign: tuple[Page, httpx.AsyncClient], tmp_path: Path) -> None:
+    """Two in strict mode, on another origin, open one; it closes after the last one left."""
+    page, producer = foreign
+    paths = {
+        "react": "react/cjs/react.production.js",
+        "scheduler": "scheduler/cjs/scheduler.production.js",
+        "react-dom": "react-dom/cjs/react-dom.production.js",
+        "react-dom/client": "react-dom/cjs/react-dom-client.production.js",
+    }
+    files = ",".join(
+        f"{json.dumps(name)}: (module, exports, require) => {{{(MODULES / path).read_text()}\n}}"
+        for name, path in paths.items()
+    )
+    (tmp_path / "react.js").write_text(REACT_MODULE.replace("FILES", f"{{{files}}}"))
+    sockets: list[bool] = []
+
+    def note(socket: WebSocket) -> None:
+        sockets.append(True)
+        socket.on("close", lambda _: sockets.append(False))
+
+    page.on("websocket", note)
+    await page.goto(page.url.replace("favicon.ico", "react.html"))
+    await until_text(page, "p[title=live] + p[title=live]", "a 2, b 1")
+    await post(producer, {"key": "b", "amount": 5})
+    await until_text(page, "p[title=live] + p[title=live]", "b 6, a 2")
+    assert sockets == [True]
+    async with page.expect_event("console", predicate=lambda message: message.text == "left", timeout=PATIENCE):
+        await page.evaluate("() => { leave(); setTimeout(() => console.log('left'), 1500); }")
+    assert sockets == [True, False]
