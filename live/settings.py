@@ -92,6 +92,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
             "and `off` keeps no journal"
         ),
     ] = "off"
+    journal_ack: Annotated[
+        bool,
+        _said("acknowledge events only when they are in the journal's database too, so that no disk is the only one"),
+    ] = False
     journal_backlog: Annotated[
         Size, _said("maximum bytes of a board's journal that may wait in the store; beyond this, POST returns 503")
     ] = Size(256 * 1024**2)

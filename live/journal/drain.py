@@ -37,7 +37,8 @@ from live.store.connection.client import Store
 
 log = structlog.get_logger()
 
-INTERVAL: Final = 0.25  # seconds from one commit to the next
+_INTERVAL: Final = 0.25  # seconds from one commit to the next
+_INTERVAL_OF_ACK: Final = 0.01  # the same while producers wait for it
 _SWEEP: Final = 30.0  # seconds after which every journal is looked at
 _PAUSE: Final = 1.0  # seconds after a failure
 _BOARDS: Final = 256  # boards in one transaction
@@ -54,6 +55,7 @@ class Drainer:
         self._client = client
         self._prefix = prefix
         self._keeper = Keeper(settings, database)
+        self._interval = _INTERVAL_OF_ACK if settings.journal_ack else _INTERVAL
         self._database = database
         self._lives: dict[Name, Life] = {}
         self._definitions = DefinitionLog(client, prefix, database)
@@ -108,7 +110,7 @@ class Drainer:
                 elif boards:
                     await self.drain(boards)
                 await self._definitions.follow()
-                await changes.wait(max(0.0, INTERVAL - (time.monotonic() - started)), swept + _SWEEP)
+                await changes.wait(max(0.0, self._interval - (time.monotonic() - started)), swept + _SWEEP)
 
     async def sweep(self) -> None:
         """Look at every journal: drain it, and end it when its board has gone.

@@ -11,10 +11,10 @@ from sqlalchemy import func, select
 
 import live.journal.drain
 from live.domain.event import make_entry
-from live.errors import JournalBehindError, SetupError
+from live.errors import JournalBehindError, SetupError, StoreUnavailableError
 from live.journal.lives import ConflictError, add_pieces, following
 from live.journal.schema import GAP, LIFE
-from live.settings import Size
+from live.settings import Duration, Size
 from live.store.board.beginnings import delete_keys
 from live.store.board.handover import journals, read_entries, trim
 from live.store.board.ledger import Ledger
@@ -245,3 +245,36 @@ def test_the_next_entry_names_the_one_before() -> None:
     assert following(life, [good]) == ([good], None)
     assert following(life, [good, other]) == ([good], "4-0 9 w 1")
     assert following(life, [other]) == ([other], None)
+
+
+async def acknowledged_and_lost(board: Journaled) -> None:
+    """Count while a drainer runs, and lose the store at once: SQL has all that was acknowledged."""
+    drainer = await board.drainer()
+    running = asyncio.create_task(drainer.run())
+    try:
+        for _ in range(5):
+            await board.like("a", "b")
+            assert sum(score for _, score in await board.rows_in_sql()) == board.counted
+    finally:
+        running.cancel()
+
+
+async def test_with_ack_an_acknowledged_event_is_in_sql(valkey_url: str, tmp_path: Path) -> None:
+    """No disk is the only one that has it."""
+    async with journaled(valkey_url, tmp_path, journal_ack=True) as board:
+        await acknowledged_and_lost(board)
+
+
+async def test_without_the_wait_for_sql_it_is_not(valkey_url: str, tmp_path: Path) -> None:
+    """The same without the setting."""
+    async with journaled(valkey_url, tmp_path) as board:
+        with must_be_caught("no wait for SQL"):
+            await acknowledged_and_lost(board)
+
+
+async def test_when_sql_is_away_nobody_knows(valkey_url: str, tmp_path: Path) -> None:
+    """The store has the event, and SQL may get it."""
+    async with journaled(valkey_url, tmp_path, journal_ack=True, write_deadline=Duration(0.2)) as board:
+        with pytest.raises(StoreUnavailableError) as refused:
+            await board.like("a")
+        assert refused.value.unknown

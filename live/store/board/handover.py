@@ -150,7 +150,7 @@ async def trim(client: Store, keys: Keys, epoch: str, last: str, drained: int) -
         StoreUnavailableError: the store is unavailable.
     """
     offset, _, sequence = last.partition("-")
-    request = TrimRequest(epoch, f"{offset}-{int(sequence) + 1}", drained)
+    request = TrimRequest(epoch, f"{offset}-{int(sequence) + 1}", drained, int(offset))
     async with store_errors():
         await TRIM(client, [keys.meta, keys.journal(epoch)], request)
 

@@ -44,8 +44,9 @@ class RestoreRequest(msgspec.Struct, kw_only=True, omit_defaults=True):
 
 
 class TrimRequest(msgspec.Struct):
-    """Drop the entries of a journal before an id, and record how many bytes of it are in SQL."""
+    """Drop the entries of a journal before an id, and record how much of it is in SQL: bytes, and up to an offset."""
 
     epoch: str
     least: str
     drained: int
+    offset: int

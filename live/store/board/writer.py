@@ -12,6 +12,7 @@ from live.domain.board import Board
 from live.domain.event import Entry
 from live.domain.window import Sliding
 from live.errors import JournalBehindError, StoreUnavailableError
+from live.store.board.handover import has_journal
 from live.store.board.plan import Group as Planned
 from live.store.board.plan import Plan, known_again, make_plan, out_of_range, planned, turned_away
 from live.store.board.requests import AddRequest, Group, Identities, LogEvents, PlannedClock, Votes, rules_of
@@ -20,6 +21,7 @@ from live.store.connection.client import may_have_run, store_errors
 from live.store.connection.scripts import text, texts
 
 _RETRY_PAUSE: Final = 0.05
+_SQL_POLL: Final = 0.01
 
 
 class Added(msgspec.Struct, frozen=True):
@@ -67,7 +69,23 @@ class BoardWriter:
             if moved or isinstance(state.board.window, Sliding):  # a new event may leave before all others
                 state.on_sooner()
             state.on_added(moved)
+            if offset is not None and state.settings.journal_ack and has_journal(state.board, state.settings):
+                await self._await_sql(offset)
             return Added(offset, refused, moved, widest)
+
+    async def _await_sql(self, offset: int) -> None:
+        """Wait until the journal's database has everything up to an offset.
+
+        Raises:
+            StoreUnavailableError: that takes longer than the write deadline. Nobody knows whether it will have it.
+        """
+        state, loop = self.state, asyncio.get_running_loop()
+        deadline = loop.time() + state.settings.write_deadline
+        while int(await state.call("HGET", state.keys.meta, "safe") or 0) < offset:
+            if loop.time() > deadline:
+                reason = f"board {state.board.id}: offset {offset} is not in the journal's database yet"
+                raise StoreUnavailableError(reason, unknown=True)
+            await asyncio.sleep(_SQL_POLL)
 
     async def _apply(self, entries: Sequence[Entry]) -> tuple[int | None, dict[int, str], int]:
         """Plan the entries and apply the plan. Returns `offset`, `refused` and `widest` of `Added`."""
