@@ -3,6 +3,7 @@
 import asyncio
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
+from typing import Final
 
 import msgspec
 
@@ -23,6 +24,7 @@ from live.store.connection.loss import LossWatch
 from live.store.registry.definitions import Definition
 
 Progress = Callable[[str, int, int], None]
+_ITEMS: Final = 1000  # titles in one command
 _Texts = dict[str, dict[str, str]]
 
 
@@ -167,9 +169,10 @@ class Rebuilding:
             renewed = _renewed(text, epochs) if wanted.board in (None, name) else None
             if renewed is not None:
                 definitions[wanted.name or name] = renewed
-        producers = texts["producers"] if wanted.board is None else {}
-        for kind, key, found in (("boards", names.definitions, definitions), ("producers", names.producers, producers)):
-            await self._restore_hash(kind, key, found)
+        await self._restore_hash("boards", names.definitions, definitions)
+        if wanted.board is None:
+            await self._restore_hash("producers", names.producers, texts["producers"])
+            await self._restore_items(texts["items"])
 
     async def _restore_hash(self, kind: str, key: str, found: Mapping[str, str]) -> None:
         if not found:
@@ -179,6 +182,15 @@ class Rebuilding:
             held = int(await self._client.call(key, "HGET", key, ":version") or 0)
             words = [word for pair in found.items() for word in pair]
             await self._client.call(key, "HSET", key, ":version", max(held, version) + 1, *words)
+
+    async def _restore_items(self, found: Mapping[str, str]) -> None:
+        names = SystemKeys(self._prefix)
+        pairs = list(found.items())
+        for first in range(0, len(pairs), _ITEMS):
+            words = [word for pair in pairs[first : first + _ITEMS] for word in pair]
+            async with store_errors():
+                await self._client.call(names.items, "HSET", names.items, *words)
+                await self._client.call(names.items_version, "INCR", names.items_version)
 
 
 def _renewed(text: str, epochs: Mapping[str, str]) -> str | None:

@@ -1,4 +1,4 @@
-"""Copies the definitions of run-time boards, and the API keys, to SQL whenever they change."""
+"""Copies the definitions of run-time boards, the API keys and the titles of members to SQL whenever they change."""
 
 import time
 from typing import Final
@@ -9,20 +9,19 @@ from live.journal.database import Database
 from live.journal.schema import DEFINITION
 from live.store.board.keys import SystemKeys
 from live.store.connection.client import Store, store_errors
+from live.store.connection.line import Word
 
-KINDS: Final = ("boards", "producers")
-_VERSION: Final = b":version"
+KINDS: Final = ("boards", "producers", "items")
+_VERSION: Final = ":version"
 
 
 class DefinitionLog:
-    """Adds a row for each definition and each API key that has changed."""
+    """Adds a row for each definition, each API key and each title of a member that has changed."""
 
     def __init__(self, client: Store, prefix: str, database: Database) -> None:
         self._client = client
         self._prefix = prefix
         self._database = database
-        names = SystemKeys(prefix)
-        self._keys = {"boards": names.definitions, "producers": names.producers}
         self._versions: dict[str, bytes] = {}
 
     async def follow(self) -> None:
@@ -31,18 +30,21 @@ class DefinitionLog:
         Raises:
             StoreUnavailableError: the store or the database is unavailable.
         """
+        names = SystemKeys(self._prefix)
+        hashes = {"boards": names.definitions, "producers": names.producers}
+        commands: list[tuple[str, tuple[Word, ...]]] = [(key, ("HGET", key, _VERSION)) for key in hashes.values()]
+        commands.append((names.items_version, ("GET", names.items_version)))
         async with store_errors():
-            versions = await self._client.calls([(key, ("HGET", key, _VERSION)) for key in self._keys.values()])
-        for kind, version in zip(self._keys, versions, strict=True):
+            versions = await self._client.calls(commands)
+        for (kind, key), version in zip((*hashes.items(), ("items", names.items)), versions, strict=True):
             if isinstance(version, bytes) and version != self._versions.get(kind):
-                await self._copy(kind)
+                await self._copy(kind, key, version)
 
-    async def _copy(self, kind: str) -> None:
-        key = self._keys[kind]
+    async def _copy(self, kind: str, key: str, version: bytes) -> None:
         async with store_errors():
             fields = await self._client.call(key, "HGETALL", key)
         found = {name.decode(): value.decode() for name, value in zip(fields[::2], fields[1::2], strict=True)}
-        version = int(found.pop(_VERSION.decode(), "0"))
+        found.pop(_VERSION, None)
 
         def keep(connection: Connection) -> None:
             known = latest(connection, self._prefix, kind)
@@ -50,7 +52,7 @@ class DefinitionLog:
             changed_or_gone: dict[str, str | None] = {**changed, **dict.fromkeys(known.keys() - found.keys())}
             rows = [
                 {
-                    "prefix": self._prefix, "kind": kind, "name": name, "version": version,
+                    "prefix": self._prefix, "kind": kind, "name": name, "version": int(version),
                     "time": time.time_ns() // 1000, "value": value,
                 }
                 for name, value in changed_or_gone.items()
@@ -59,7 +61,7 @@ class DefinitionLog:
                 connection.execute(insert(DEFINITION), rows)
 
         await self._database.run(keep)
-        self._versions[kind] = str(version).encode()
+        self._versions[kind] = version
 
 
 def latest(connection: Connection, prefix: str, kind: str) -> dict[str, str]:

@@ -77,13 +77,13 @@ DEFINITION: Final = Table(
     METADATA,
     Column("id", _ID, primary_key=True),
     Column("prefix", String(32), nullable=False),
-    Column("kind", String(16), nullable=False, comment="`boards` or `producers`"),
-    Column("name", String(64), nullable=False),
+    Column("kind", String(16), nullable=False, comment="`boards`, `producers` or `items`"),
+    Column("name", Text, nullable=False),
     Column("version", BigInteger, nullable=False),
     Column("time", BigInteger, nullable=False, comment="when this database heard of it, microseconds"),
     Column("value", Text, comment="JSON; NULL for one that was removed"),
     Index("definition_of_name", "prefix", "kind", "name"),
-    comment="run-time boards and API keys, with their earlier versions",
+    comment="run-time boards, API keys and titles of members, with their earlier versions",
 )
 GAP: Final = Table(
     "gap",

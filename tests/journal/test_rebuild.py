@@ -110,6 +110,7 @@ def fill(machine: Machine) -> None:
                 {"type": "vote", "key": ("ann", "bob")[number % 2], "actor": f"v{number % 25}"},
             ]
             assert client.post("/v1/events", json=events).status_code == 200
+        assert client.put("/v1/items/p1", json={"title": "The first"}).is_success
         assert client.patch("/v1/boards/posts/records/p3", json={"hidden": True}).is_success
 
 
@@ -153,6 +154,7 @@ async def test_everything_comes_back_from_the_journal(tmp_path: Path) -> None:
             assert again.json()["duplicate"] == 1
             vote = client.post("/v1/events", json={"type": "vote", "key": "bob", "actor": "v1"})
             assert vote.json()["rejected"][0]["code"] == "quota_exceeded"
+            assert client.get("/v1/items/p1").json()["title"] == "The first"
             shown = client.patch("/v1/boards/posts/records/p3", json={"hidden": False})
             assert shown.is_success
         await machine.drained()
