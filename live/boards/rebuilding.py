@@ -134,7 +134,7 @@ class Rebuilding:
                     connection,
                     self._prefix,
                     life,
-                    (lambda _: False) if wanted.at is None else before(wanted.at),
+                    (lambda *_: False) if wanted.at is None else before(wanted.at),
                     progress=lambda done, total: self._show(life.board, done, 2 * total),
                 )
             )

@@ -73,6 +73,7 @@ class Drainer:
                 log.warning("the journal waits", reason=str(error))
             except SetupError as error:
                 log.error("the journal can't go on", reason=str(error))  # noqa: TRY400 - the reason says all
+                await asyncio.sleep(_SWEEP)
             await asyncio.sleep(_PAUSE)
 
     async def claim(self) -> None:

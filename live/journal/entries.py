@@ -107,6 +107,12 @@ class Add(msgspec.Struct, frozen=True, kw_only=True):
     events: LogEvents | None = None
 
 
+class Latest(msgspec.Struct, frozen=True):
+    """The newest event time in a batch, in milliseconds since 1970; None for none."""
+
+    latest: int | None = None
+
+
 class Hide(msgspec.Struct, frozen=True, kw_only=True):
     """A member that was hidden or shown."""
 

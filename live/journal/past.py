@@ -9,7 +9,7 @@ from multiprocessing import get_context
 from typing import Final, TypeVar
 
 from live.errors import JournalBehindError
-from live.journal.past_reading import drained, position_of
+from live.journal.past_reading import drained, identity, position_of
 from live.settings import Settings
 from live.system.processes import end_with_parent
 
@@ -25,6 +25,7 @@ class Past:
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self._pool: ProcessPoolExecutor | None = None
+        self._id = ""
 
     async def wait(self, board: str, epoch: str, link: str, at: int) -> None:
         """Wait until SQL has everything before a time (milliseconds since 1970), or up to the last entry, `link`.
@@ -39,6 +40,12 @@ class Past:
             if asyncio.get_running_loop().time() > deadline:
                 raise JournalBehindError(f"board {board}: the journal in SQL is behind the store")
             await asyncio.sleep(_POLL)
+
+    async def is_of(self, sink: str) -> bool:
+        """Whether this is the database into which the journals of the store go."""
+        if not self._id:
+            self._id = await self.ask(identity)
+        return self._id == sink
 
     async def ask(self, work: Callable[..., _R], *given: object) -> _R:
         """Do work in the other process. `work` receives the settings, and what is given."""

@@ -16,7 +16,7 @@ from live.journal.entries import Add, parse_head
 from live.journal.lives import Life, find_life, lives_of
 from live.journal.moments import Change, Moment, NoPastError, Parts, PastRanking, Step, Stretch
 from live.journal.reading import before, contents_at, contents_of
-from live.journal.schema import CHECKPOINT, SEGMENT
+from live.journal.schema import ABOUT, CHECKPOINT, SEGMENT
 from live.journal.segments import unpack_entries
 from live.journal.standing import newest_slot, scores_of, standing
 from live.settings import Settings
@@ -102,6 +102,13 @@ def drained(settings: Settings, board: str, epoch: str) -> tuple[tuple[int, int]
     return _database(settings).work(work)
 
 
+def identity(settings: Settings) -> str:
+    """The id of the database."""
+    return _database(settings).work(
+        lambda connection: connection.scalar(select(ABOUT.c.value).where(ABOUT.c.name == "id")) or ""
+    )
+
+
 def position_of(link: str) -> tuple[int, int]:
     """The position of an entry, which grows: from its id, or from a link."""
     offset, _, number = link.partition(" ")[0].partition("-")
@@ -167,6 +174,7 @@ def _contents_at_all(
     for life in reversed(lives_of(connection, prefix, board.id)):
         first = _first(connection, life)
         if first is not None:
+            first = 0 if board.clock == "event" else first
             lives.insert(0, (life, [at for at in left if first <= at * 1000]))
             left = [at for at in left if first > at * 1000]
     if len(left) == len(times):
@@ -175,7 +183,7 @@ def _contents_at_all(
         yield at, Contents()
     for life, wanted in lives:
         if wanted:
-            yield from contents_at(connection, prefix, life, wanted)
+            yield from contents_at(connection, prefix, life, wanted, board.clock)
 
 
 def _contents_at(connection: Connection, prefix: str, board: Board, at: int) -> tuple[Life, Contents]:
@@ -185,8 +193,8 @@ def _contents_at(connection: Connection, prefix: str, board: Board, at: int) -> 
         first = _first(connection, life)
         if first is None:
             continue
-        if first <= at * 1000:
-            return life, contents_of(connection, prefix, life, before(at))
+        if first <= at * 1000 or board.clock == "event":
+            return life, contents_of(connection, prefix, life, before(at, board.clock))
         begin = first // 1000
     raise NoPastError(begin)
 

@@ -3,19 +3,23 @@
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
+import msgspec
 from sqlalchemy import Connection, select
 
+from live.domain.board import ClockKind
 from live.errors import SetupError
 from live.journal.contents import Contents, unpack
-from live.journal.entries import Head, parse_head
+from live.journal.entries import Head, Latest, parse_head
 from live.journal.fold import apply
 from live.journal.lives import Life, find_life
 from live.journal.schema import CHECKPOINT, SEGMENT
 from live.journal.segments import decompress, unpack_entries
 
+_LATEST: Final = msgspec.msgpack.Decoder(Latest)
 _ROWS: Final = 64  # segments in memory at once
 
-Stop = Callable[[Head], bool]
+Stop = Callable[[Head, bytes], bool]
+"""Whether to stop before an entry, by its head and its content."""
 Progress = Callable[[int, int], None]
 
 
@@ -23,7 +27,7 @@ def contents_of(
     connection: Connection,
     prefix: str,
     life: Life,
-    stop: Stop = lambda _: False,
+    stop: Stop = lambda *_: False,
     *,
     until: int | None = None,
     progress: Progress = lambda *_: None,
@@ -37,7 +41,7 @@ def contents_of(
     """
     data, segment = _checkpoint(connection, life, stop)
     for head, body in _entries(connection, life, segment, progress, until):
-        if stop(head):
+        if stop(head, body):
             break
         if head.kind == "renew":
             data = _parent(connection, prefix, life, body.decode(), head.before)
@@ -46,9 +50,9 @@ def contents_of(
 
 
 def contents_at(
-    connection: Connection, prefix: str, life: Life, times: Sequence[int]
+    connection: Connection, prefix: str, life: Life, times: Sequence[int], clock: ClockKind
 ) -> Iterator[tuple[int, Contents]]:
-    """What a board held at some times of its life (milliseconds since 1970), which rise, in one pass.
+    """What a board held at some times of its life (milliseconds since 1970, by its clock), which rise, in one pass.
 
     The contents are the same object each time, which grows.
 
@@ -56,9 +60,9 @@ def contents_at(
         SetupError: the journal is damaged.
     """
     left = list(times)
-    data, segment = _checkpoint(connection, life, before(left[0]))
+    data, segment = _checkpoint(connection, life, before(left[0], clock))
     for head, body in _entries(connection, life, segment, lambda *_: None):
-        while left and head.time >= left[0] * 1000:
+        while left and before(left[0], clock)(head, body):
             yield left.pop(0), data
         if not left:
             return
@@ -69,9 +73,11 @@ def contents_at(
         yield at, data
 
 
-def before(time: int) -> Stop:
-    """Stop at the first entry that was made at a time (milliseconds since 1970), or later."""
-    return lambda head: head.time >= time * 1000
+def before(time: int, clock: ClockKind = "server") -> Stop:
+    """Stop at the first entry that was made at a time (milliseconds since 1970) by the board's clock, or later."""
+    if clock == "server":
+        return lambda head, _: head.time >= time * 1000
+    return lambda head, body: head.kind == "add" and (_LATEST.decode(body).latest or time - 1) >= time
 
 
 def _checkpoint(connection: Connection, life: Life, stop: Stop) -> tuple[Contents, int]:
@@ -82,11 +88,13 @@ def _checkpoint(connection: Connection, life: Life, stop: Stop) -> tuple[Content
         .order_by(CHECKPOINT.c.segment.desc())
     )
     for row in known.all():
-        if not stop(Head("checkpoint", 0, "", row.time, "", "")):
+        if not stop(Head("checkpoint", 0, "", row.time, "", ""), b""):
             held = connection.execute(
                 select(CHECKPOINT.c.crc, CHECKPOINT.c.data).where(CHECKPOINT.c.id == row.id)
             ).one()
-            return unpack(decompress(held.crc, held.data)), row.segment
+            data = unpack(decompress(held.crc, held.data))
+            if not stop(Head("add", 0, "", row.time, "", ""), msgspec.msgpack.encode({"latest": data.latest})):
+                return data, row.segment
     return Contents(), 0
 
 
@@ -136,4 +144,4 @@ def _parent(connection: Connection, prefix: str, life: Life, epoch: str, link: s
 def _after(link: str) -> Stop:
     """Stop at the first entry that was made after the one with a link."""
     time = int(link.split(" ")[1])
-    return lambda head: head.time > time
+    return lambda head, _: head.time > time

@@ -49,6 +49,7 @@ from live.web.clients import Clients
 from live.web.cross_origin import CrossOrigin
 from live.web.fast_reads import FastReads
 from live.web.problems import answer_problem
+from live.web.rank_chart import RankCharts
 from live.web.rendering import make_templates
 from live.web.responses import Derived
 from live.web.routes import routes_of
@@ -148,6 +149,7 @@ def make_parts(settings: Settings, all_boards: Boards, clients: ClientResolver) 
         templates=make_templates(settings.root_path),
         journal=open_journal(settings, writes=settings.role != "viewers"),
         past=None if settings.journal == "off" else Past(settings),
+        rank_charts=RankCharts(),
     )
 
 

@@ -21,6 +21,7 @@ from live.journal.moments import Moment, NoPastError, PastRanking, Step, Stretch
 from live.journal.past import Past
 from live.journal.past_reading import explain_record, find_record, read_history, read_ranking
 from live.network.parameters import whole_number
+from live.store.board.keys import SystemKeys
 from live.store.board.ledger import Ledger
 from live.web.paging import DEFAULT_LIMIT
 from live.web.responses import negotiated
@@ -162,7 +163,7 @@ async def _history(request: Request, members: Sequence[str]) -> Response:
     times = _times(request.query_params, now)
     past = _past(live)
     hidden = await _hidden(ledger)
-    await past.wait(ledger.state.board.id, ledger.state.epoch or "", await _link(ledger), times[-1])
+    await _require(past, live, ledger, times[-1])
     found = await _ask(past.ask(read_history, ledger.state.board, hidden, members, times))
     records = [
         RecordHistory(member, [_step(step) for step in steps]) for member, steps in zip(members, found, strict=True)
@@ -196,7 +197,7 @@ async def _asked(live: Live, ledger: Ledger, query: Mapping[str, str]) -> _Asked
     if at > now:
         raise ProblemError("parameter_invalid", "`as_of` is in the future")
     moment = Moment(board, at, _period(board, query.get("period", "current"), at), await _hidden(ledger))
-    await past.wait(board.id, ledger.state.epoch or "", await _link(ledger), at)
+    await _require(past, live, ledger, at)
     return _Asked(past, moment)
 
 
@@ -225,12 +226,21 @@ async def _hidden(ledger: Ledger) -> frozenset[str]:
     return frozenset(member.decode() for member in await ledger.state.call("HKEYS", ledger.state.keys.hidden))
 
 
-async def _link(ledger: Ledger) -> str:
-    """The last entry of a board's journal in the store."""
-    link = await ledger.state.call("HGET", ledger.state.keys.meta, "journal")
+async def _require(past: Past, live: Live, ledger: Ledger, at: int) -> None:
+    """Wait until the journal has everything before a time.
+
+    Raises:
+        ProblemError: the board has no journal, or it goes into another database.
+        JournalBehindError: the journal does not catch up.
+    """
+    state = ledger.state
+    sink = SystemKeys(live.settings.key_prefix).sink
+    link, holder = await state.call("HGET", state.keys.meta, "journal"), await state.call("GET", sink)
     if link is None:
         raise ProblemError("past_unavailable", "this board has no journal")
-    return str(link.decode())
+    if not await past.is_of((holder or b"").decode()):
+        raise ProblemError("past_unavailable", "another server keeps the journal of this store: ask that one")
+    await past.wait(state.board.id, state.epoch or "", link.decode(), at)
 
 
 def _period(board: Board, name: str, at: int) -> int | None:

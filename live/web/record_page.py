@@ -66,6 +66,7 @@ async def record_page(request: Request) -> Response:
         raise ProblemError("record_not_found", "a member is on the board while its score is not zero")
     place = next(place for place, record in enumerate(page.records) if record.key == member)
     items = await items_of(live, (record.key for record in page.records))
+    ranks = await live.rank_charts.of(live.past, ledger, member, slots.slots, page.records[place].rank)
     page_of_record = render(
         request,
         "record.html",
@@ -79,6 +80,7 @@ async def record_page(request: Request) -> Response:
         behind=_distance(page, place, 1),
         around=NEIGHBOURS,
         chart=chart_of(language, board, slots),
+        ranks=ranks,
         trends=await trends_of(live, ledger, page),
         likes=takes_likes(board),
     )

@@ -33,6 +33,7 @@ from live.store.connection.client import Store
 from live.store.connection.loss import LossWatch
 from live.store.registry.items import Items
 from live.store.registry.presence import Presence
+from live.web.rank_chart import RankCharts
 from live.web.responses import Derived
 
 _T = TypeVar("_T")
@@ -66,6 +67,7 @@ class Live(msgspec.Struct, frozen=True):
     templates: Environment
     journal: Database | None
     past: Past | None
+    rank_charts: RankCharts
 
     @property
     def boards(self) -> Boards:

@@ -7,6 +7,7 @@ from live.domain.board import Board
 from live.journal.contents import Contents, Reached, pack, unpack
 from live.journal.entries import FIRST, Head, parse_head
 from live.journal.fold import apply
+from live.journal.reading import before
 from live.journal.rebuild import load
 from live.journal.standing import standing
 from live.store.board.handover import read_entries
@@ -44,7 +45,8 @@ class Folded:
     def ranking_at(self, board: Board, at: int) -> list[tuple[str, int]]:
         """The records in order at an earlier time, in milliseconds: with everything that was counted before."""
         data = Contents()
-        for head, body in takewhile(lambda entry: entry[0].time < at * 1000, self.entries):
+        stop = before(at, board.clock)
+        for head, body in takewhile(lambda entry: not stop(*entry), self.entries):
             apply(data, head, body)
         found = standing(board, data, at)
         return [(member, found.scores[member]) for member in found.members]

@@ -1,0 +1,76 @@
+"""The rank of a record at the end of each slot of the window, from the journal: the second chart on its page."""
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Sequence
+from typing import Final
+
+import msgspec
+
+from live.domain.window import EVER, Slot
+from live.errors import SetupError, StoreUnavailableError
+from live.journal.moments import NoPastError
+from live.journal.past import Past
+from live.journal.past_reading import read_history
+from live.store.board.ledger import Ledger
+
+_PATIENCE: Final = 0.5  # seconds; the page is shown without the chart then
+_KEPT: Final = 1000  # records whose ranks a process remembers until the next slot begins
+
+
+class RankChart(msgspec.Struct, frozen=True):
+    """The ranks at the ends of the slots, None where the record was not on the board.
+
+    `points` are those of a line on a scale of 100, with the best rank on top; there may be several lines.
+    """
+
+    ranks: Sequence[int | None]
+    best: int
+    worst: int
+    lines: Sequence[str]
+
+
+class RankCharts:
+    """Reads ranks, and remembers them: those of the past do not change."""
+
+    def __init__(self) -> None:
+        self._known: OrderedDict[tuple[str, str, str, int], Sequence[int | None]] = OrderedDict()
+
+    async def of(
+        self, past: Past | None, ledger: Ledger, member: str, slots: Sequence[Slot], rank: int
+    ) -> RankChart | None:
+        """The chart of a record with the current rank `rank`; None without a journal, or if it tells nothing yet."""
+        if past is None or len(slots) < 2 or EVER in slots:  # noqa: PLR2004 - a line has two ends
+            return None
+        state = ledger.state
+        key = (state.board.id, state.epoch or "", member, slots[-1].start)
+        ranks = self._known.get(key)
+        if ranks is None:
+            times = [slot.end * 1000 for slot in slots[:-1]]
+            try:
+                async with asyncio.timeout(_PATIENCE):
+                    found = await state.call("HKEYS", state.keys.hidden)
+                    hidden = frozenset(name.decode() for name in found)
+                    (steps,) = await past.ask(read_history, state.board, hidden, [member], times)
+            except (NoPastError, TimeoutError, StoreUnavailableError, SetupError):
+                return None
+            ranks = self._known[key] = [step.rank for step in steps]
+            if len(self._known) > _KEPT:
+                self._known.popitem(last=False)
+        return chart_of_ranks([*ranks, rank])
+
+
+def chart_of_ranks(ranks: Sequence[int | None]) -> RankChart | None:
+    """The chart of ranks; None if there are fewer than two."""
+    known = [rank for rank in ranks if rank is not None]
+    if len(known) < 2:  # noqa: PLR2004 - a line has two ends
+        return None
+    best, worst = min(known), max(known)
+    scale = 90 / ((worst - best) or 1)
+    lines: list[list[str]] = [[]]
+    for place, rank in enumerate(ranks):
+        if rank is None:
+            lines.append([])
+        else:
+            lines[-1].append(f"{place + 0.5:g},{5 + (rank - best) * scale:.2f}")
+    return RankChart(ranks, best, worst, [" ".join(line) for line in lines if line])
