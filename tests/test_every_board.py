@@ -227,6 +227,7 @@ class BoardMachine(StoreMachine):
         made = [self.entry(*parts) for parts in batch]
         added = self.run(self.ledgers[process].writer.add(made))
         assert dict(added.refused) == self.reference.add(made, self.now)
+        self.forget_open_moments()
         if self.window not in ADDITIVE:  # other windows must first be rotated
             self.compare(self.ledgers[1 - process], 100)
 
@@ -244,7 +245,10 @@ class BoardMachine(StoreMachine):
     @rule(milliseconds=st.one_of(st.sampled_from(EDGES), st.integers(1, 15_000), st.integers(1, 2 * 3_600_000)))
     def pass_time(self, milliseconds: int) -> None:
         """Let time pass. How the board stood before can be read for ever."""
-        self.remembered.append((self.now + 1, self.reference.ranking(self.now + 1)))
+        if self.board.clock == "server":
+            self.remembered.append((self.now + 1, self.reference.ranking(self.now + 1)))
+        elif self.reference.newest is not None:
+            self.remembered.append((self.reference.newest + 1, self.reference.ranking(self.now)))
         self.advance(milliseconds)
 
     @rule(size=st.integers(1, 4))
@@ -262,8 +266,15 @@ class BoardMachine(StoreMachine):
         self.run(self.ledgers[process].moderation.hide(key, hidden=hidden))
         (self.reference.hidden.add if hidden else self.reference.hidden.discard)(key)
         self.reference.cut()
+        self.forget_open_moments()
         if self.window not in ADDITIVE:
             self.compare(self.ledgers[1 - process], 100)
+
+    def forget_open_moments(self) -> None:
+        """A moment of an event clock lasts until the clock moves on: what is counted meanwhile belongs to it."""
+        if self.board.clock == "event":
+            newest = self.reference.newest or 0
+            self.remembered = [(at, records) for at, records in self.remembered if at <= newest]
 
     @rule(key=keys, process=st.integers(0, 1))
     def hide_and_show(self, key: str, process: int) -> None:

@@ -12,8 +12,10 @@ import pytest
 
 from live.domain.board import Board
 from live.domain.window import Forever
+from live.web.rank_chart import chart_of_ranks
 from tests.harness.boards import rolling_board
 from tests.harness.server import server
+from tests.harness.waiting import eventually
 
 FOREVER = Board(id="all", title="all", source=frozenset({"like"}), window=Forever(), operator="incr", ties="key")
 
@@ -141,3 +143,39 @@ async def test_without_a_journal_there_is_no_past(valkey_url: str) -> None:
         for path in ("/v1/boards/posts?as_of=2026-01-01T00:00:00Z", "/v1/boards/posts/records/a/history"):
             problem = (await client.get(path)).json()
             assert (problem["code"], "LIVE_JOURNAL" in problem["detail"]) == ("past_unavailable", True)
+
+
+async def test_a_board_with_the_time_of_its_events_is_read_by_its_own_clock(valkey_url: str) -> None:
+    """With everything that was counted before its clock reached a time, whenever that was."""
+    board = rolling_board(clock="event", board="old")
+    async with server(valkey_url, board, journal="sqlite") as client:
+        for hour, key in enumerate("abc"):
+            event = {"board": "old", "key": key, "time": f"2024-02-01T0{hour}:30:00Z"}
+            assert (await client.post("/v1/events", json=event)).json()["accepted"] == 1
+        for hour, rows in enumerate(["", "a", "ab", "abc"]):
+            page = await get(client, "/v1/boards/old", as_of=f"2024-02-01T0{hour}:00:00Z")
+            assert [record["key"] for record in page["records"]] == list(rows)
+
+
+async def test_the_page_of_a_record_shows_its_rank_over_the_window(valkey_url: str) -> None:
+    """Once the journal has the record at the end of two slots."""
+    board = rolling_board("10s", "1s")
+    async with server(valkey_url, board, journal="sqlite") as client:
+
+        async def shown() -> str | None:
+            await like(client, "a", "b", "b")
+            text = (await client.get("/boards/posts/records/a")).text
+            return text if "<polyline" in text else None
+
+        text = await eventually(shown)
+        assert "Rank at the end of each slot" in text
+        assert "best 2, last 2" in text
+
+
+def test_a_line_breaks_where_the_record_was_not_on_the_board() -> None:
+    """The best rank is on top. One rank is no line."""
+    chart = chart_of_ranks([3, 1, None, 2, 3])
+    assert chart is not None
+    assert (chart.best, chart.worst) == (1, 3)
+    assert list(chart.lines) == ["0.5,95.00 1.5,5.00", "3.5,50.00 4.5,95.00"]
+    assert chart_of_ranks([None, 1]) is None
