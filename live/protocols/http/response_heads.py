@@ -37,20 +37,19 @@ class ResponseHeads:
         if fixed is None:
             fields = _lines((*self._default, *reply.fixed_headers))
             fixed = self._known[kind] = STATUS_LINE[reply.status] + fields
-        extra = _extra_of(reply) if reply.extra else _POLICY
+        extra, policy = (_lines(reply.extra), _policy_of(reply)) if reply.extra else (b"", _POLICY)
         if not reply.media_type:
-            return fixed + extra + end
-        return b"%b%bcontent-length: %d\r\n%b%b" % (fixed, extra, len(reply.body), end, reply.body)
+            return fixed + extra + policy + end
+        return b"%b%bcontent-length: %d\r\n%b%b%b" % (fixed, extra, len(reply.body), policy, end, reply.body)
 
 
 def _lines(headers: Iterable[tuple[bytes, bytes]]) -> bytes:
     return b"".join(b"%b: %b\r\n" % header for header in headers)
 
 
-def _extra_of(reply: Reply) -> bytes:
-    """The fields that other replies of the kind may not have. Some pages have a policy of their own."""
-    has_policy = any(name == POLICY_HEADER[0] for name, _ in reply.extra)
-    return _lines(reply.extra) + (b"" if has_policy else _POLICY)
+def _policy_of(reply: Reply) -> bytes:
+    """The content security policy, unless the reply has one of its own, as some pages do."""
+    return b"" if any(name == POLICY_HEADER[0] for name, _ in reply.extra) else _POLICY
 
 
 _POLICY: Final = _lines((POLICY_HEADER,))
