@@ -91,7 +91,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
             "SQL database of the journal: `sqlite` is a file in the data directory, `postgresql://…` a server, "
             "and `off` keeps no journal"
         ),
-    ] = "off"
+    ] = "sqlite"
     journal_ack: Annotated[
         bool,
         _said("acknowledge events only when they are in the journal's database too, so that no disk is the only one"),

@@ -18,6 +18,7 @@ def fresh_settings(store: str, **changes: Any) -> Settings:
         store=store,
         port=0,
         key_prefix=prefix,
+        journal="off",  # the tests of the journal turn it on
         data_dir=beside / prefix,
         shutdown_timeout=Duration(1),
         allowed_hosts=(HostPattern("x"),),  # what raw requests in tests ask for
