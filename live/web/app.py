@@ -115,11 +115,8 @@ def make_parts(settings: Settings, all_boards: Boards, clients: ClientResolver) 
     client = connect(settings.store, settings)
     losses = LossWatch(client, settings.key_prefix)
     losses.guard_connections()
-    answers, authenticator, rate_limiter = (
-        Answers(client, settings),
-        Authenticator(client, settings),
-        RateLimiter(client, settings),
-    )
+    answers, authenticator = Answers(client, settings), Authenticator(client, settings)
+    rate_limiter = RateLimiter(client, settings)
     presence = Presence(client, settings.key_prefix)
     hub, board_admin = Hub(client, (), settings, presence), BoardAdmin(client, settings, all_boards)
     registry = BoardRegistry(client, settings, all_boards, hub, board_admin)

@@ -44,7 +44,7 @@ from live.web.openapi_pages import page_operations
 from live.web.openapi_past import AS_OF, EXPLAIN, past_operations
 from live.web.past import Explanation, HistoryList
 from live.web.records import RecordList, RecordView, Standing, Visibility
-from live.web.schemas import Json, contract_components
+from live.web.schemas import Json, contract_components, reference
 from live.web.slots import DEFAULT_SLOTS, MAX_MEMBERS, MAX_SLOTS, SlotList
 
 INFO: Final = {
@@ -175,9 +175,16 @@ def _get_record() -> Json:
     around = {"type": "integer", "minimum": 0, "maximum": 100, "default": 0}
     return operation(
         "getRecord", "records", "Read one record with its neighbours.",
-        "Its score and rank, and the gap to the next rank.", tagged(RecordView), RECORD, OF_BOARD, OF_KEY,
+        "Its score and rank, and the gap to the next rank.", _record_or_explanation(), RECORD, OF_BOARD, OF_KEY,
         parameter("around", "query", around, "Number of neighbours on each side."), PERIOD, _KNOWN, AS_OF, EXPLAIN,
     )  # fmt: skip
+
+
+def _record_or_explanation() -> Json:
+    answer = tagged(RecordView)
+    schemas: list[Json] = [reference(RecordView), reference(Explanation)]
+    answer["200"]["content"]["application/json"]["schema"] = {"anyOf": schemas}
+    return answer
 
 
 def _list_slots() -> Json:

@@ -43,7 +43,9 @@ Sent = tuple[Headers, bytes]
 @pytest.fixture(scope="module")
 def server(valkey_url: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
     """A server process, which must be ready at the end and must not have logged errors."""
-    process = ServerProcess(fresh_settings(valkey_url, rate=0, anonymous_admin=True), tmp_path_factory.mktemp("fuzz"))
+    process = ServerProcess(
+        fresh_settings(valkey_url, rate=0, anonymous_admin=True, journal="sqlite"), tmp_path_factory.mktemp("fuzz")
+    )
     process.start()
     httpx.post(f"{process.url}/v1/events", json={"key": "a"}).raise_for_status()
     yield process
@@ -106,7 +108,11 @@ def test_every_answer_is_as_the_contract_says(
 
         ask()
     if mode.is_positive:
-        wanted = {"live": {HTTPStatus.UPGRADE_REQUIRED}, "likes": {HTTPStatus.FORBIDDEN}}.get(path.rpartition("/")[2])
+        wanted = {
+            "live": {HTTPStatus.UPGRADE_REQUIRED},
+            "likes": {HTTPStatus.FORBIDDEN},
+            "history": {HTTPStatus.OK, HTTPStatus.BAD_REQUEST},  # most times are in the future, or too far apart
+        }.get(path.rpartition("/")[2])
         assert (wanted or {HTTPStatus.OK, HTTPStatus.NO_CONTENT}) & statuses
 
 
