@@ -93,7 +93,7 @@ JOURNAL_COMMIT_SECONDS: Final = Histogram(
 )
 JOURNAL_LAG: Final = Gauge(
     "live_journal_lag_seconds",
-    "Age of the oldest entry in the last transaction of the drainer",
+    "Time since the journal's database last had everything; while the drainer keeps up, the duration of a round",
     registry=REGISTRY,
     multiprocess_mode="livemax",
 )

@@ -60,6 +60,7 @@ class Drainer:
         self._lives: dict[Name, Life] = {}
         self._definitions = DefinitionLog(client, prefix, database)
         self._strange: set[Name] = set()  # announced, and without an entry or a board at the last sweep
+        self._drained = time.monotonic()  # when SQL last had everything
         self.claimed = False
 
     async def run(self) -> None:
@@ -70,6 +71,7 @@ class Drainer:
                     await self.claim()
                     await self._work()
             except (StoreUnavailableError, ConflictError) as error:
+                JOURNAL_LAG.set(time.monotonic() - self._drained)
                 log.warning("the journal waits", reason=str(error))
             except SetupError as error:
                 log.error("the journal can't go on", reason=str(error))  # noqa: TRY400 - the reason says all
@@ -111,6 +113,8 @@ class Drainer:
                 elif boards:
                     await self.drain(boards)
                 await self._definitions.follow()
+                self._drained = time.monotonic()
+                JOURNAL_LAG.set(self._drained - started)
                 await changes.wait(max(0.0, self._interval - (time.monotonic() - started)), swept + _SWEEP)
 
     async def sweep(self) -> None:
@@ -163,7 +167,6 @@ class Drainer:
             self._lives[after.board, after.epoch] = after
             JOURNAL_ENTRIES.inc(piece.entries)
             await trim(self._client, Keys(self._prefix, after.board), after.epoch, after.drained, after.size)
-        JOURNAL_LAG.set(max(0.0, time.time() - min(piece.first.time for piece in pieces) / 1e6))
         return [(piece.life.board, piece.life.epoch) for piece in pieces]
 
     async def _begun(self, names: list[Name]) -> list[Life]:

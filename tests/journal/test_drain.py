@@ -8,18 +8,21 @@ from typing import Any
 
 import pytest
 from sqlalchemy import func, select
+from sqlalchemy.exc import OperationalError
 
 import live.journal.drain
 from live.domain.event import make_entry
 from live.errors import JournalBehindError, SetupError, StoreUnavailableError
 from live.journal.lives import ConflictError, add_pieces, following
 from live.journal.schema import GAP, LIFE
+from live.metrics import REGISTRY
 from live.settings import Duration, Size
 from live.store.board.beginnings import delete_keys
 from live.store.board.handover import journals, read_entries, trim
 from live.store.board.ledger import Ledger
 from tests.harness.journaled import Journaled, journaled
 from tests.harness.mutation import must_be_caught, replaced
+from tests.harness.waiting import eventually
 
 
 class KilledError(Exception):
@@ -278,3 +281,36 @@ async def test_when_sql_is_away_nobody_knows(valkey_url: str, tmp_path: Path) ->
         with pytest.raises(StoreUnavailableError) as refused:
             await board.like("a")
         assert refused.value.unknown
+
+
+async def test_the_lag_grows_while_sql_is_away(valkey_url: str, tmp_path: Path) -> None:
+    """And is small again afterwards."""
+
+    def lag() -> float:
+        return REGISTRY.get_sample_value("live_journal_lag_seconds") or 0.0
+
+    async def is_behind() -> bool:
+        return lag() > 1
+
+    async def is_even() -> bool:
+        return lag() < 1
+
+    async with journaled(valkey_url, tmp_path) as board:
+        drainer = await board.drainer()
+        running = asyncio.create_task(drainer.run())
+        try:
+            with replaced(live.journal.drain, "add_pieces", _refuse):
+                await board.like("a")
+                await eventually(is_behind)
+            await eventually(is_even)
+            await eventually(lambda: _is_drained(board))
+        finally:
+            running.cancel()
+
+
+def _refuse(*_: Any) -> None:
+    raise OperationalError("", {}, Exception("the disk is full"))
+
+
+async def _is_drained(board: Journaled) -> bool:
+    return await board.rows_in_sql() == await board.rows()
