@@ -88,6 +88,9 @@ FIELDS: list[tuple[tuple[str, str], ...]] = [
 ]  # fmt: skip
 
 
+TRENDS = 75.0  # seconds; a process asks for a newer baseline after a minute
+
+
 class Both(NamedTuple):
     """A server with the short path and one without, on the same boards."""
 
@@ -107,7 +110,7 @@ class Both(NamedTuple):
             ours, plain = await self.answers(*sent)
             return ours == plain
 
-        await eventually(same)
+        await eventually(same, TRENDS)
 
     async def answers(self, *sent: bytes) -> list[bytes]:
         """The answers of both."""
