@@ -22,6 +22,7 @@ from live.journal.segments import pack_entries
 from live.metrics import JOURNAL_BACKLOG, JOURNAL_COMMIT_SECONDS, JOURNAL_ENTRIES, JOURNAL_GAPS, JOURNAL_LAG
 from live.settings import Settings
 from live.store.board.handover import (
+    MOST_ENTRIES,
     Entry,
     begin_again,
     claim_sink,
@@ -167,7 +168,9 @@ class Drainer:
             self._lives[after.board, after.epoch] = after
             JOURNAL_ENTRIES.inc(piece.entries)
             await trim(self._client, Keys(self._prefix, after.board), after.epoch, after.drained, after.size)
-        return [(piece.life.board, piece.life.epoch) for piece in pieces]
+        # A board that had fewer entries than one call reads waits for the next round: small commits cost the most.
+        full = {life.id for life, entries in zip(lives, found, strict=True) if len(entries) == MOST_ENTRIES}
+        return [(piece.life.board, piece.life.epoch) for piece in pieces if piece.life.id in full]
 
     async def _begun(self, names: list[Name]) -> list[Life]:
         """The lives of journals, which begin here if they are new."""

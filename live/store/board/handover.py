@@ -18,7 +18,7 @@ from live.store.connection.scripts import Script
 TRIM: Final = Script("trim", TrimRequest)
 ADOPT: Final = Script("adopt", AdoptRequest)
 
-_MOST_ENTRIES: Final = 64  # of one board in one call: up to a few megabytes
+MOST_ENTRIES: Final = 64  # of one board in one call: up to a few megabytes
 
 
 class Entry(NamedTuple):
@@ -131,7 +131,7 @@ async def read_entries(client: Store, wanted: Sequence[tuple[Keys, str, str]]) -
     commands = []
     for keys, epoch, after in wanted:
         stream = keys.journal(epoch)
-        commands.append((stream, ("XRANGE", stream, f"({after}", "+", "COUNT", _MOST_ENTRIES)))
+        commands.append((stream, ("XRANGE", stream, f"({after}", "+", "COUNT", MOST_ENTRIES)))
     async with store_errors():
         replies = await client.calls(commands)
     return [_entries(reply) for reply in replies]
