@@ -70,6 +70,10 @@ class Parts(msgspec.Struct, frozen=True):
     changes: Sequence[Change]
 
 
+class TooLongError(Exception):
+    """A question takes longer than one may."""
+
+
 class NoPastError(Exception):
     """The journal does not reach back to a time; `since` (milliseconds since 1970) says from when on it does."""
 

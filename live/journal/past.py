@@ -4,17 +4,22 @@ import asyncio
 import os
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from functools import partial
 from multiprocessing import get_context
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
-from live.errors import JournalBehindError
-from live.journal.past_reading import drained, identity, position_of
+from live.domain.board import Board
+from live.errors import JournalBehindError, ProblemError
+from live.journal.database import JournalError
+from live.journal.moments import TooLongError
+from live.journal.past_reading import answer, drained, identity, position_of
 from live.settings import Settings
 from live.system.processes import end_with_parent
 
 _R = TypeVar("_R")
 
+_MOST_WAITING: Final = 32  # questions at once: anybody may ask
 _PATIENCE: Final = 2.0  # seconds to wait until SQL has everything that the store has
 _POLL: Final = 0.05
 
@@ -26,9 +31,12 @@ class Past:
         self._settings = settings
         self._pool: ProcessPoolExecutor | None = None
         self._id = ""
+        self._waiting = 0
 
-    async def wait(self, board: str, epoch: str, link: str, at: int) -> None:
-        """Wait until SQL has everything before a time (milliseconds since 1970), or up to the last entry, `link`.
+    async def wait(self, board: Board, epoch: str, link: str, at: int) -> None:
+        """Wait until SQL has everything up to the last entry in the store, `link`.
+
+        On a board with the server's clock, everything before a time (milliseconds since 1970) is enough.
 
         Raises:
             JournalBehindError: it does not catch up.
@@ -36,9 +44,12 @@ class Past:
         """
         deadline = asyncio.get_running_loop().time() + _PATIENCE
         last = position_of(link)
-        while (found := await self.ask(drained, board, epoch))[0] < last and found[1] < at * 1000:
+        while True:
+            offset, time = await self.ask(drained, board.id, epoch)
+            if offset >= last or (board.clock == "server" and time >= at * 1000):
+                return
             if asyncio.get_running_loop().time() > deadline:
-                raise JournalBehindError(f"board {board}: the journal in SQL is behind the store")
+                raise JournalBehindError(f"board {board.id}: the journal in SQL is behind the store")
             await asyncio.sleep(_POLL)
 
     async def is_of(self, sink: str) -> bool:
@@ -48,11 +59,33 @@ class Past:
         return self._id == sink
 
     async def ask(self, work: Callable[..., _R], *given: object) -> _R:
-        """Do work in the other process. `work` receives the settings, and what is given."""
+        """Do work in the other process. `work` receives the settings, and what is given.
+
+        Raises:
+            ProblemError: `overloaded`, when too many questions wait or the answer takes too long.
+            JournalError: the database or the other process does not answer.
+        """
+        if self._waiting >= _MOST_WAITING:
+            raise ProblemError("overloaded", "too many requests ask about the past: try again later", retry_after=1)
         if self._pool is None:
             self._pool = ProcessPoolExecutor(1, get_context("spawn"), end_with_parent, (os.getpid(),))
-        question = partial(work, self._settings, *given)
-        return await asyncio.get_running_loop().run_in_executor(self._pool, question)
+        pool, question = self._pool, partial(answer, work, self._settings, *given)
+        answering = asyncio.get_running_loop().run_in_executor(pool, question)
+        self._waiting += 1
+        answering.add_done_callback(self._count_down)  # also when the request that asked has gone
+        try:
+            return await asyncio.shield(answering)
+        except BrokenProcessPool as error:  # such as for lack of memory: the next question starts another one
+            if self._pool is pool:
+                self._pool = None
+            raise JournalError("the process that reads the journal has ended") from error
+        except TooLongError:
+            raise ProblemError("overloaded", "this board is too large for that question: ask for less") from None
+
+    def _count_down(self, answering: "asyncio.Future[Any]") -> None:
+        self._waiting -= 1
+        if not answering.cancelled():
+            answering.exception()  # nobody may wait for it any more
 
     def close(self) -> None:
         """End the other process."""

@@ -1,8 +1,9 @@
 """Reads the past of boards from SQL: in the process that `past` starts."""
 
-from collections.abc import Iterator, Sequence
+import signal
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import Final
+from typing import Final, NoReturn, TypeVar
 
 import msgspec
 from sqlalchemy import Connection, func, select
@@ -14,18 +15,39 @@ from live.journal.contents import Contents, Ranking
 from live.journal.database import Database, open_journal
 from live.journal.entries import Add, parse_head
 from live.journal.lives import Life, find_life, lives_of
-from live.journal.moments import Change, Moment, NoPastError, Parts, PastRanking, Step, Stretch
-from live.journal.reading import before, contents_at, contents_of
+from live.journal.moments import Change, Moment, NoPastError, Parts, PastRanking, Step, Stretch, TooLongError
+from live.journal.reading import Stop, before, contents_at, contents_of
 from live.journal.schema import ABOUT, CHECKPOINT, SEGMENT
 from live.journal.segments import unpack_entries
-from live.journal.standing import newest_slot, scores_of, standing
+from live.journal.standing import live_slots, scores_of, standing
 from live.settings import Settings
 
+_R = TypeVar("_R")
+
+_LONGEST: Final = 10.0  # seconds for one question, so that others get their turn
 _KEPT: Final = 8  # rankings that stay in memory
 _CHANGES: Final = 20  # newest events of a record that an explanation names
 _SEGMENTS: Final = 200  # newest segments in which it looks for them
 
 _ADD: Final = msgspec.msgpack.Decoder(Add)
+
+
+def answer(work: Callable[..., _R], *given: object, longest: float = _LONGEST) -> _R:
+    """Do work, which may take `longest` seconds.
+
+    Raises:
+        TooLongError: it takes longer.
+    """
+    signal.signal(signal.SIGALRM, _stop)
+    signal.setitimer(signal.ITIMER_REAL, longest)
+    try:
+        return work(*given)
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+
+
+def _stop(_signal: int, _frame: object) -> NoReturn:
+    raise TooLongError
 
 
 def read_ranking(settings: Settings, moment: Moment, start: int, limit: int) -> Stretch:
@@ -60,8 +82,7 @@ def read_history(
     def work(connection: Connection) -> list[list[Step]]:
         steps: list[list[Step]] = [[] for _ in members]
         for at, data in _contents_at_all(connection, settings.key_prefix, board, times):
-            data.hidden = set(hidden)
-            for found, step in zip(steps, _steps(board, data, members, at), strict=True):
+            for found, step in zip(steps, _steps(board, data, hidden, members, at), strict=True):
                 found.append(step)
         return steps
 
@@ -74,17 +95,10 @@ def explain_record(settings: Settings, moment: Moment, member: str) -> Parts:
     def work(connection: Connection) -> Parts:
         board, at = moment.board, moment.at
         life, data = _contents_at(connection, settings.key_prefix, board, at)
-        newest = newest_slot(board, data, at)
-        scores = {} if newest is None else scores_of(board, data, newest, at, moment.period)
-        oldest = None if newest is None or board.window.tables else board.window.oldest(newest)
-        if board.window.tables:
-            wanted = newest if moment.period is None else moment.period
-            held = [(start, slot) for start, slot in data.slots.items() if start == wanted]
-        else:
-            held = [(start, slot) for start, slot in data.slots.items() if oldest is not None and start >= oldest]
-        slots = sorted((start, slot[member]) for start, slot in held if member in slot)
-        changes = _changes(connection, life, member, at)
-        return Parts(life.epoch, data.offset, scores.get(member), slots, changes)
+        held = live_slots(board, data, at, moment.period)
+        slots = sorted((start, slot[member]) for start, slot in held.items() if member in slot)
+        changes = _changes(connection, life, member, before(at, board.clock))
+        return Parts(life.epoch, data.offset, scores_of(held).get(member), slots, changes)
 
     return _database(settings).work(work)
 
@@ -129,8 +143,7 @@ def _ranking(settings: Settings, moment: Moment) -> PastRanking:
 def _read_ranking(connection: Connection, prefix: str, moment: Moment) -> PastRanking:
     board = moment.board
     life, data = _contents_at(connection, prefix, board, moment.at)
-    data.hidden = set(moment.hidden)
-    found = standing(board, data, moment.at, moment.period)
+    found = standing(board, data, moment.at, moment.period, moment.hidden)
     scores = [found.scores[member] for member in found.members]
     suffix = f":{found.period}" if board.window.tables else ""
     return PastRanking(
@@ -157,8 +170,8 @@ def _cut(found: PastRanking, start: int, end: int) -> Stretch:
     return Stretch(piece, len(found.members), start)
 
 
-def _steps(board: Board, data: Contents, members: Sequence[str], at: int) -> list[Step]:
-    found = standing(board, data, at)
+def _steps(board: Board, data: Contents, hidden: frozenset[str], members: Sequence[str], at: int) -> list[Step]:
+    found = standing(board, data, at, hidden=hidden)
     ranks = ranks_of([found.scores[member] for member in found.members], 1, 0, board.ranks)
     wanted = set(members)
     places = {member: rank for member, rank in zip(found.members, ranks, strict=True) if member in wanted}
@@ -221,10 +234,11 @@ def _is_whole(connection: Connection, life: Life) -> bool:
     return head.kind in ("begin", "adopt", "renew")
 
 
-def _changes(connection: Connection, life: Life, member: str, at: int) -> list[Change]:
+def _changes(connection: Connection, life: Life, member: str, stop: Stop) -> list[Change]:
+    """The newest changes of a member before the stop, the last one first."""
     rows = connection.execute(
         select(SEGMENT.c.crc, SEGMENT.c.data)
-        .where(SEGMENT.c.life == life.id, SEGMENT.c.began < at * 1000)
+        .where(SEGMENT.c.life == life.id)
         .order_by(SEGMENT.c.id.desc())
         .limit(_SEGMENTS)
     )
@@ -232,7 +246,7 @@ def _changes(connection: Connection, life: Life, member: str, at: int) -> list[C
     for row in rows:
         for text, body in reversed(list(unpack_entries(row.crc, row.data))):
             head = parse_head(text)
-            if head.kind != "add" or head.time >= at * 1000:
+            if head.kind != "add" or stop(head, body):
                 continue
             found += [
                 Change(head.time, head.offset, group.amounts[group.members.index(member)])

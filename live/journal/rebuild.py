@@ -6,10 +6,9 @@ from collections.abc import Callable, Sequence
 import msgspec
 
 from live.domain.board import Board
-from live.domain.window import EVER, Sliding
 from live.journal.contents import Contents, Logged, Ranking
 from live.journal.fold import tag_of
-from live.journal.standing import newest_slot, standing
+from live.journal.standing import live_events, live_slots, newest_slot, standing
 from live.store.board.journal_requests import RestoreRequest
 from live.store.board.keys import Keys
 from live.store.board.pages import HIGH
@@ -63,11 +62,10 @@ async def load(  # noqa: PLR0913 - where from, where to, and how
 def image_of(board: Board, data: Contents, dedupe_window: float) -> BoardImage:
     """What the store keys of a board hold, by its contents. Slots that have left the window are left out."""
     now = data.time // 1000
+    log, slots = live_events(board, data, now), live_slots(board, data, now)
     newest = newest_slot(board, data, now)
-    log = _live_log(board, data, now)
-    slots = data.slots if newest is None else _live_slots(board, data, newest)
-    if isinstance(board.window, Sliding):
-        slots = {EVER.start: _sums(log)} if log else {}
+    if board.window.tables and newest is not None:
+        slots = {start: slot for start, slot in data.slots.items() if start >= board.window.oldest(newest)}
     starts = list(slots) if board.window.tables else [None]
     taken: dict[str, int] = {}
     for event in log:
@@ -84,25 +82,6 @@ def image_of(board: Board, data: Contents, dedupe_window: float) -> BoardImage:
         seen=data.seen,
         kept=kept * data.span,
     )
-
-
-def _live_slots(board: Board, data: Contents, newest: int) -> dict[int, dict[str, int]]:
-    oldest = board.window.oldest(newest)
-    return {start: slot for start, slot in data.slots.items() if start >= oldest}
-
-
-def _live_log(board: Board, data: Contents, now: int) -> list[Logged]:
-    if not isinstance(board.window, Sliding):
-        return []
-    moment = now if board.clock == "server" else data.latest or 0
-    return [event for event in data.log if event.time > moment - board.window.length * 1000]
-
-
-def _sums(log: Sequence[Logged]) -> dict[str, int]:
-    sums: dict[str, int] = {}
-    for event in log:
-        sums[event.member] = sums.get(event.member, 0) + event.amount
-    return {member: value for member, value in sums.items() if value}
 
 
 def _ranking(board: Board, data: Contents, now: int, start: int | None) -> RankingImage:

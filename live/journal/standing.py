@@ -1,12 +1,12 @@
 """The ranking of a board at an instant, computed from its contents."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 
 import msgspec
 
 from live.domain.board import Board
-from live.domain.window import EVER, Sliding, Window
-from live.journal.contents import Contents, Reached
+from live.domain.window import EVER, Sliding
+from live.journal.contents import Contents, Logged, Reached
 from live.journal.entries import Rules
 from live.journal.order import order_of
 
@@ -19,23 +19,23 @@ class Standing(msgspec.Struct, frozen=True):
     members: list[str]
 
 
-def standing(board: Board, data: Contents, now: int, period: int | None = None) -> Standing:
+def standing(
+    board: Board, data: Contents, now: int, period: int | None = None, hidden: Container[str] | None = None
+) -> Standing:
     """The ranking at a time (milliseconds since 1970), which must not be before the last entry.
 
-    By I2 a slot counts while any part of it is inside the window, whatever rotation has subtracted by then. `period` is
-    the start of a period, on a board with a ranking for each period; None for the current one.
+    `period` is the start of a period, on a board with a ranking for each period; None for the current one. `hidden` are
+    the members without a record, if they are not those of that time.
     """
-    newest = newest_slot(board, data, now)
-    if newest is None:
-        return Standing(period, {}, [])
     suffix = ""
     if board.window.tables:
-        period = newest if period is None else period
+        period = newest_slot(board, data, now) if period is None else period
         suffix = f":{period}"
-    scores = scores_of(board, data, newest, now, period)
-    reached: Mapping[str, Reached] = data.ranking(suffix).reached if suffix in data.rankings else {}
+    scores = scores_of(live_slots(board, data, now, period))
+    reached: Mapping[str, Reached] = data.rankings[suffix].reached if suffix in data.rankings else {}
     rules = Rules(operation=board.operation, order=board.reading, ties=None if board.tags == "key" else board.tags)
-    shown = [member for member in scores if member not in data.hidden]
+    away = data.hidden if hidden is None else hidden
+    shown = [member for member in scores if member not in away]
     return Standing(period, scores, sorted(shown, key=order_of(rules, scores, reached)))
 
 
@@ -47,19 +47,36 @@ def newest_slot(board: Board, data: Contents, now: int) -> int | None:
     return current if data.newest is None else max(current, data.newest)
 
 
-def scores_of(board: Board, data: Contents, newest: int, now: int, period: int | None) -> dict[str, int]:
-    """The scores at a time, those of hidden members included. A sum of zero is no score."""
-    window: Window = board.window
-    if isinstance(window, Sliding):
-        moment = now if board.clock == "server" else data.latest or 0
-        return _summed((event.member, event.amount) for event in data.log if event.time > moment - window.length * 1000)
-    if window.tables:
-        return dict(data.slots.get(newest if period is None else period, {}))
-    if window.live == 1:
-        return dict(data.slots.get(EVER.start, {}))
-    oldest = window.oldest(newest)
-    live = [slot for start, slot in data.slots.items() if start >= oldest]
-    return _summed(item for slot in live for item in slot.items())
+def live_slots(board: Board, data: Contents, now: int, period: int | None = None) -> Mapping[int, Mapping[str, int]]:
+    """What each slot that counts at a time holds of each member. A slot that holds nothing may be omitted.
+
+    By I2 a slot counts while any part of it is inside the window, whatever rotation has subtracted by then.
+    """
+    newest = newest_slot(board, data, now)
+    if isinstance(board.window, Sliding):
+        return {EVER.start: _summed((event.member, event.amount) for event in live_events(board, data, now))}
+    if newest is None:
+        return {}
+    if board.window.tables:
+        wanted = newest if period is None else period
+        return {wanted: data.slots.get(wanted, {})}
+    oldest = board.window.oldest(newest)
+    return {start: slot for start, slot in data.slots.items() if start >= oldest}
+
+
+def live_events(board: Board, data: Contents, now: int) -> list[Logged]:
+    """The events that are in a sliding window at a time; none on other boards."""
+    if not isinstance(board.window, Sliding):
+        return []
+    moment = now if board.clock == "server" else data.latest or 0
+    return [event for event in data.log if event.time > moment - board.window.length * 1000]
+
+
+def scores_of(slots: Mapping[int, Mapping[str, int]]) -> Mapping[str, int]:
+    """The scores that slots add up to, those of hidden members included. A sum of zero over slots is no score."""
+    if len(slots) == 1:
+        return next(iter(slots.values()))
+    return _summed(item for slot in slots.values() for item in slot.items())
 
 
 def _summed(amounts: Iterable[tuple[str, int]]) -> dict[str, int]:

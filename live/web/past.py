@@ -23,6 +23,7 @@ from live.journal.past_reading import explain_record, find_record, read_history,
 from live.network.parameters import whole_number
 from live.store.board.keys import SystemKeys
 from live.store.board.ledger import Ledger
+from live.store.connection.client import store_errors
 from live.web.paging import DEFAULT_LIMIT
 from live.web.responses import negotiated
 from live.web.state import Live, live_of
@@ -184,11 +185,12 @@ def time_of(text: str, name: str) -> int:
     """
     try:
         time = datetime.fromisoformat(text)
-        if time.tzinfo is not None:
-            return round(time.timestamp() * 1000)
-    except (ValueError, OverflowError):
-        pass
-    raise ProblemError("parameter_invalid", f"`{name}` must be a time with its zone, such as 2026-11-22T12:00:00Z")
+        moment = None if time.tzinfo is None else time.astimezone(UTC)
+    except (ValueError, OverflowError):  # OverflowError: no time in UTC
+        moment = None
+    if moment is None:
+        raise ProblemError("parameter_invalid", f"`{name}` must be a time with its zone, such as 2026-11-22T12:00:00Z")
+    return round(moment.timestamp() * 1000)
 
 
 async def _asked(live: Live, ledger: Ledger, query: Mapping[str, str]) -> _Asked:
@@ -235,12 +237,14 @@ async def _require(past: Past, live: Live, ledger: Ledger, at: int) -> None:
     """
     state = ledger.state
     sink = SystemKeys(live.settings.key_prefix).sink
-    link, holder = await state.call("HGET", state.keys.meta, "journal"), await state.call("GET", sink)
+    link = await state.call("HGET", state.keys.meta, "journal")
+    async with store_errors():
+        holder = await live.client.call(sink, "GET", sink)
     if link is None:
         raise ProblemError("past_unavailable", "this board has no journal")
     if not await past.is_of((holder or b"").decode()):
         raise ProblemError("past_unavailable", "another server keeps the journal of this store: ask that one")
-    await past.wait(state.board.id, state.epoch or "", link.decode(), at)
+    await past.wait(state.board, state.epoch or "", link.decode(), at)
 
 
 def _period(board: Board, name: str, at: int) -> int | None:

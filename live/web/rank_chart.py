@@ -8,7 +8,7 @@ from typing import Final
 import msgspec
 
 from live.domain.window import EVER, Slot
-from live.errors import SetupError, StoreUnavailableError
+from live.errors import ProblemError, SetupError, StoreUnavailableError
 from live.journal.moments import NoPastError
 from live.journal.past import Past
 from live.journal.past_reading import read_history
@@ -49,10 +49,14 @@ class RankCharts:
             times = [slot.end * 1000 for slot in slots[:-1]]
             try:
                 async with asyncio.timeout(_PATIENCE):
+                    link = await state.call("HGET", state.keys.meta, "journal")
+                    if link is None:
+                        return None
+                    await past.wait(state.board, state.epoch or "", link.decode(), times[-1])
                     found = await state.call("HKEYS", state.keys.hidden)
                     hidden = frozenset(name.decode() for name in found)
                     (steps,) = await past.ask(read_history, state.board, hidden, [member], times)
-            except (NoPastError, TimeoutError, StoreUnavailableError, SetupError):
+            except (NoPastError, TimeoutError, StoreUnavailableError, SetupError, ProblemError):
                 return None
             ranks = self._known[key] = [step.rank for step in steps]
             if len(self._known) > _KEPT:

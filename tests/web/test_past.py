@@ -1,17 +1,28 @@
 """The past of boards over HTTP: equal to a plain count at any batch, for as long as the journal has it."""
 
 import asyncio
+import os
+import signal
+import time
 from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 
+import live.journal.past
 from live.domain.board import Board
 from live.domain.window import Forever
+from live.errors import ProblemError
+from live.journal.database import JournalError
+from live.journal.past import Past
+from live.journal.past_reading import answer, identity
+from live.settings import Settings
 from live.web.rank_chart import chart_of_ranks
 from tests.harness.boards import rolling_board
 from tests.harness.server import server
@@ -179,3 +190,51 @@ def test_a_line_breaks_where_the_record_was_not_on_the_board() -> None:
     assert (chart.best, chart.worst) == (1, 3)
     assert list(chart.lines) == ["0.5,95.00 1.5,5.00", "3.5,50.00 4.5,95.00"]
     assert chart_of_ranks([None, 1]) is None
+
+
+async def test_questions_beyond_a_limit_are_refused_at_once(valkey_url: str) -> None:
+    """Anybody may ask, and each answer takes time."""
+    async with journaling(valkey_url) as client:
+        await like(client, "a")
+        at = await now()
+        asked = [client.get("/v1/boards/posts", params={"as_of": at, "start": number}) for number in range(150)]
+        answers = await asyncio.gather(*asked)
+        assert {answer.status_code for answer in answers} == {200, 503}
+        assert {answer.json()["code"] for answer in answers if answer.status_code == 503} == {"overloaded"}
+        assert (await client.get("/v1/boards/posts", params={"as_of": at})).status_code == 200
+
+
+def _end(_settings: Settings) -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def _never_end(_settings: Settings) -> None:
+    while True:
+        time.sleep(0.1)
+
+
+async def test_a_process_that_ended_is_replaced(tmp_path: Path) -> None:
+    """Such as for lack of memory: only the question that ended it fails."""
+    past = Past(Settings(data_dir=tmp_path))
+    try:
+        with pytest.raises(JournalError):
+            await past.ask(_end)
+        with pytest.raises(JournalError, match="unable to open"):
+            await past.ask(identity)
+    finally:
+        past.close()
+
+
+async def test_a_question_that_takes_too_long_gives_others_their_turn(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is refused."""
+    monkeypatch.setattr(live.journal.past, "answer", partial(answer, longest=0.2))
+    past = Past(Settings(data_dir=tmp_path))
+    try:
+        with pytest.raises(ProblemError, match="overloaded"):
+            await past.ask(_never_end)
+        with pytest.raises(JournalError, match="unable to open"):
+            await past.ask(identity)
+    finally:
+        past.close()
