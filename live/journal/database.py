@@ -8,6 +8,7 @@ import asyncio
 import fcntl
 import os
 import secrets
+import sqlite3
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -26,8 +27,12 @@ from live.settings import Settings
 
 _R = TypeVar("_R")
 
-_BUSY: Final = 5.0  # seconds to wait for another connection of SQLite
+_BUSY: Final = 5.0  # seconds to wait for another connection of SQLite, and for one to PostgreSQL
 _LOCK: Final = 0x6C697665  # the advisory lock of the writer in PostgreSQL
+
+
+# The driver raises its own errors while a connection is set up, and the file system those of a full or foreign disk.
+_ERRORS: Final = (SQLAlchemyError, sqlite3.Error, OSError)
 
 
 class JournalError(StoreUnavailableError):
@@ -78,7 +83,7 @@ class Database:
         try:
             with self._opened().begin() as connection:
                 return work(connection)
-        except SQLAlchemyError as error:
+        except _ERRORS as error:
             raise JournalError(f"the journal's database does not answer: {_reason(error)}") from error
 
     async def take(self) -> bool:
@@ -115,32 +120,36 @@ class Database:
 
     def take_now(self) -> bool:
         """Become the process that writes, in the thread of the caller. Returns and raises as `take`."""
-        if self.is_sqlite:
-            if self._lock is None:
-                self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-                self._lock = os.open(self.path.with_suffix(".lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-            try:
-                fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
+        try:
+            if not (self._lock_file() if self.is_sqlite else self._lock_database()):
                 return False
-        else:
-            try:
-                if self._holder is None:
-                    self._holder = self._opened().connect().execution_options(isolation_level="AUTOCOMMIT")
-                if not self._holder.scalar(
-                    select(text(f"pg_try_advisory_lock({_LOCK}, hashtext(:prefix))")), {"prefix": self.prefix}
-                ):
-                    return False
-            except SQLAlchemyError as error:
-                self._holder = None
-                raise JournalError(f"the journal's database does not answer: {_reason(error)}") from error
+        except _ERRORS as error:
+            self._holder = None
+            raise JournalError(f"the journal's database does not answer: {_reason(error)}") from error
         self.work(self._prepare)
         return True
+
+    def _lock_file(self) -> bool:
+        if self._lock is None:
+            self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self._lock = os.open(self.path.with_suffix(".lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        return True
+
+    def _lock_database(self) -> bool:
+        if self._holder is None:
+            self._holder = self._opened().connect().execution_options(isolation_level="AUTOCOMMIT")
+        taken = select(text(f"pg_try_advisory_lock({_LOCK}, hashtext(:prefix))"))
+        return bool(self._holder.scalar(taken, {"prefix": self.prefix}))
 
     def _opened(self) -> Engine:
         engine = self._engine
         if engine is None:
-            engine = create_engine(self._url, pool_pre_ping=not self.is_sqlite)
+            patience = {} if self.is_sqlite else {"connect_timeout": round(_BUSY)}
+            engine = create_engine(self._url, pool_pre_ping=not self.is_sqlite, connect_args=patience)
             if self.is_sqlite:
                 event.listen(engine, "connect", _write_ahead if self._writes else _read_only)
             self._engine = engine
@@ -207,7 +216,7 @@ def _read_only(connection: Any, _record: Any) -> None:  # noqa: ANN401 - of the 
     connection.execute("PRAGMA query_only=ON")
 
 
-def _reason(error: SQLAlchemyError) -> str:
+def _reason(error: Exception) -> str:
     """The text of an error, without the statement."""
     cause = error.orig if isinstance(error, OperationalError) else error
     return str(cause).strip().partition("\n")[0]

@@ -40,8 +40,9 @@ log = structlog.get_logger()
 
 _INTERVAL: Final = 0.25  # seconds from one commit to the next
 _INTERVAL_OF_ACK: Final = 0.01  # the same while producers wait for it
-_SWEEP: Final = 30.0  # seconds after which every journal is looked at
-_PAUSE: Final = 1.0  # seconds after a failure
+_SWEEP: Final = 300.0  # seconds after which every journal is looked at
+_RETRY: Final = 30.0  # seconds after a fault that an operator has to mend
+_PAUSE: Final = 1.0  # seconds after a failure, and between two looks at definitions
 _BOARDS: Final = 256  # boards in one transaction
 
 Name = tuple[str, str]
@@ -62,7 +63,6 @@ class Drainer:
         self._definitions = DefinitionLog(client, prefix, database)
         self._strange: set[Name] = set()  # announced, and without an entry or a board at the last sweep
         self._drained = time.monotonic()  # when SQL last had everything
-        self.claimed = False
 
     async def run(self) -> None:
         """Drain until cancelled, whenever no other process does."""
@@ -76,7 +76,7 @@ class Drainer:
                 log.warning("the journal waits", reason=str(error))
             except SetupError as error:
                 log.error("the journal can't go on", reason=str(error))  # noqa: TRY400 - the reason says all
-                await asyncio.sleep(_SWEEP)
+                await asyncio.sleep(_RETRY)
             await asyncio.sleep(_PAUSE)
 
     async def claim(self) -> None:
@@ -92,7 +92,6 @@ class Drainer:
                 f"the journals of this store go into the database {holder}, and this one is {self._database.id}. "
                 "Set LIVE_JOURNAL to that database, or move to this one with `live journal adopt`"
             )
-        self.claimed = True
 
     async def _work(self) -> None:
         keeping = asyncio.create_task(self._keeper.run())
@@ -116,7 +115,8 @@ class Drainer:
                 await self._definitions.follow()
                 self._drained = time.monotonic()
                 JOURNAL_LAG.set(self._drained - started)
-                await changes.wait(max(0.0, self._interval - (time.monotonic() - started)), swept + _SWEEP)
+                rest = max(0.0, self._interval - (time.monotonic() - started))
+                await changes.wait(rest, time.monotonic() + _PAUSE)  # definitions and API keys change without a notice
 
     async def sweep(self) -> None:
         """Look at every journal: drain it, and end it when its board has gone.
@@ -210,7 +210,9 @@ class Drainer:
 
     async def _end(self, listed: list[Name]) -> None:
         """End the lives whose boards have gone, once everything is in SQL."""
-        standing = await standing_of(self._client, self._prefix, listed)
+        standing = []
+        for first in range(0, len(listed), _BOARDS):
+            standing += await standing_of(self._client, self._prefix, listed[first : first + _BOARDS])
         JOURNAL_BACKLOG.set(sum(place.waiting for place in standing))
         gone = [name for name, place in zip(listed, standing, strict=True) if place.gone and not place.entries]
         ended = [self._lives[name] for name in gone if self._lives[name].size]

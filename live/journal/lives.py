@@ -86,13 +86,13 @@ def find_life(connection: Connection, prefix: str, board: str, epoch: str) -> Li
     return None if row is None else _life(row)
 
 
-def begin_life(connection: Connection, prefix: str, board: str, epoch: str, parent: str | None = None) -> Life:
+def begin_life(connection: Connection, prefix: str, board: str, epoch: str) -> Life:
     """A life, which begins now unless SQL knows it."""
     known = find_life(connection, prefix, board, epoch)
     if known is not None:
         return known
     row = {
-        "prefix": prefix, "board": board, "epoch": epoch, "parent": parent, "began": _now(),
+        "prefix": prefix, "board": board, "epoch": epoch, "began": _now(),
         "drained": START, "link": FIRST, "size": 0,
     }  # fmt: skip
     connection.execute(insert(LIFE).values(row))
