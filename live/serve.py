@@ -21,12 +21,14 @@ from live.boards.acceptance import accept_loss
 from live.domain.board import Boards
 from live.domain.board_file import load_boards
 from live.errors import SetupError, StoreUnavailableError
-from live.journal.database import Database, open_journal
+from live.journal.database import Database, JournalError, open_journal
 from live.journal.losses import describe, end_lost, find_lost
 from live.logs import configure_logs
 from live.network.hosts import is_loopback
 from live.protocols.http.connection import HttpProtocol
 from live.settings import Settings, as_environment
+from live.store.board.handover import journals, stop_journal
+from live.store.board.keys import Keys
 from live.store.board.ledger import Ledger
 from live.store.board.state import open_boards
 from live.store.connection.client import Store, connect, redact, unsafe_settings
@@ -104,6 +106,8 @@ async def check_store(settings: Settings, boards: Boards, *, accept: bool = Fals
             try:
                 for line in await unsafe_settings(client):
                     log.warning(line)
+                if settings.journal == "off":
+                    await _stop_journals(client, settings.key_prefix)
                 await _look_for_losses(client, settings, boards, watch, accept=accept)
                 with client.witness.meeting_boards():
                     await open_boards([Ledger(client, board, settings).state for board in boards.by_id.values()])
@@ -143,10 +147,21 @@ async def _look_for_losses(
             await end_lost(client, settings.key_prefix, journal)
 
 
+async def _stop_journals(client: Store, prefix: str) -> None:
+    """End the journals that an earlier start began: nobody would move their entries out of the store."""
+    for board, epoch in await journals(client, prefix):
+        await stop_journal(client, Keys(prefix, board), epoch)
+        log.warning("the journal of a board ends, because LIVE_JOURNAL is off", board=board)
+
+
 async def _missing_in_store(client: Store, settings: Settings) -> list[str]:
-    """What the journal knows and the store does not hold."""
-    with _journal(settings) as journal:
-        return [] if journal is None else describe(await find_lost(client, settings.key_prefix, journal))
+    """What the journal knows and the store does not hold. Without its database, the server starts all the same."""
+    try:
+        with _journal(settings) as journal:
+            return [] if journal is None else describe(await find_lost(client, settings.key_prefix, journal))
+    except JournalError as error:
+        log.warning("can't ask the journal what the store should hold", reason=str(error))
+        return []
 
 
 @contextmanager

@@ -13,6 +13,7 @@ import pytest
 from live.journal.database import Database
 from live.journal.status import status
 from live.settings import HostPattern, Settings
+from live.store.connection.client import connect
 from tests.harness.server import ServerProcess
 from tests.harness.waiting import eventually
 
@@ -169,3 +170,28 @@ def test_a_time_needs_a_zone(tmp_path: Path) -> None:
     machine = Machine(tmp_path)
     refused = machine.run("rebuild", "--at", "2026-01-01T00:00:00")
     assert (refused.returncode, "time zone" in refused.stderr) == (2, True)
+
+
+async def test_without_a_journal_nothing_waits_in_the_store(tmp_path: Path) -> None:
+    """A server that is started with LIVE_JOURNAL=off ends the journals that an earlier start began."""
+    machine = Machine(tmp_path)
+    await asyncio.to_thread(machine.server.start, "--open")
+    try:
+        for journal in ("off", "sqlite"):
+            await _like(machine)
+            assert await asyncio.to_thread(machine.server.stop) == 0
+            machine.server.environment["LIVE_JOURNAL"] = journal
+            await asyncio.to_thread(machine.server.start, "--open")
+            await _like(machine)
+            client = connect(f"unix://{machine.data / 'valkey.sock'}", machine.settings)
+            assert bool(await client.hexists("live:{posts}:meta", "journal")) == (journal == "sqlite")
+            await client.aclose()
+        assert await asyncio.to_thread(machine.server.stop) == 0
+        assert (await asyncio.to_thread(machine.run, "journal", "verify")).returncode == 0
+    finally:
+        machine.server.kill()
+
+
+async def _like(machine: Machine) -> None:
+    async with httpx.AsyncClient(base_url=machine.server.url) as client:
+        assert (await client.post("/v1/events", json={"type": "like", "key": "a"})).status_code == 200

@@ -5,9 +5,8 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from live.domain.board import Board, Shape
+from live.domain.board import Shape
 from live.errors import StoreUnavailableError
-from live.settings import Settings
 from live.store.board.journal_requests import AdoptRequest, TrimRequest
 from live.store.board.keys import Keys, SystemKeys
 from live.store.board.requests import Part
@@ -41,12 +40,6 @@ class Place(NamedTuple):
     gone: bool
     entries: int
     waiting: int
-
-
-def has_journal(board: Board, settings: Settings) -> bool:
-    """Whether a board is to have a journal."""
-    del board
-    return settings.journal != "off"
 
 
 async def announce_journal(client: Store, keys: Keys, epoch: str) -> None:
@@ -120,6 +113,18 @@ async def forget_journal(client: Store, keys: Keys, epoch: str) -> None:
     async with store_errors():
         await client.call(stream, "UNLINK", stream)
         await client.call(keys.journals, "SREM", keys.journals, f"{keys.board} {epoch}")
+
+
+async def stop_journal(client: Store, keys: Keys, epoch: str) -> None:
+    """End the journal of a board: what is counted from now on is in no journal.
+
+    Raises:
+        StoreUnavailableError: the store is unavailable.
+    """
+    async with store_errors():
+        if await client.call(keys.meta, "HGET", keys.meta, "epoch") == epoch.encode():
+            await client.call(keys.meta, "HDEL", keys.meta, "journal", "drained", "safe")
+    await forget_journal(client, keys, epoch)
 
 
 async def read_entries(client: Store, wanted: Sequence[tuple[Keys, str, str]]) -> list[list[Entry]]:

@@ -13,7 +13,7 @@ from live.domain.board import Board
 from live.errors import EpochLostError, SetupError, StoreUnavailableError
 from live.settings import Settings
 from live.store.board.clock import Clock, planned_clock
-from live.store.board.handover import announce_journal, begin_journal, has_journal
+from live.store.board.handover import announce_journal, begin_journal
 from live.store.board.journal_requests import AdoptRequest
 from live.store.board.keys import Keys, Table
 from live.store.board.read_requests import BaselineRequest, LookupRequest, ReadRequest, SlotsRequest
@@ -207,7 +207,7 @@ class BoardState:
     async def _opened(self, born: str) -> list[Any]:
         """What the store holds of the board, which is created if it is not there and never had an epoch."""
         keys, secret = self.keys, text(secrets.token_bytes(16))
-        journaled = has_journal(self.board, self.settings)
+        journaled = self.settings.journal != "off"
         request = OpenRequest(
             idle=_WRITER_IDLE,
             span=math.ceil(self.settings.dedupe_window),

@@ -12,7 +12,6 @@ from live.domain.board import Board
 from live.domain.event import Entry
 from live.domain.window import Sliding
 from live.errors import JournalBehindError, StoreUnavailableError
-from live.store.board.handover import has_journal
 from live.store.board.plan import Group as Planned
 from live.store.board.plan import Plan, known_again, make_plan, out_of_range, planned, turned_away
 from live.store.board.requests import AddRequest, Group, Identities, LogEvents, PlannedClock, Votes, rules_of
@@ -69,7 +68,7 @@ class BoardWriter:
             if moved or isinstance(state.board.window, Sliding):  # a new event may leave before all others
                 state.on_sooner()
             state.on_added(moved)
-            if offset is not None and state.settings.journal_ack and has_journal(state.board, state.settings):
+            if offset is not None and state.settings.journal_ack and state.settings.journal != "off":
                 await self._await_sql(offset)
             return Added(offset, refused, moved, widest)
 
