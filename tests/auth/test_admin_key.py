@@ -1,4 +1,4 @@
-"""The admin API key of a data directory, as whoever starts a server meets it."""
+"""The admin API key of a data directory: who gets one, and where it is printed."""
 
 import asyncio
 import os
@@ -28,7 +28,7 @@ KEY = re.compile(r"^    (admin\.\S+)$", re.MULTILINE)
 
 @contextmanager
 def printing(settings: Settings, folder: Path, *flags: str, terminal: bool = False) -> Iterator[str]:
-    """What `live serve` has printed once it is up."""
+    """Run `live serve`, and yield what it has printed once it is up."""
     ours, theirs = pty.openpty() if terminal else os.pipe()
     process = subprocess.Popen(
         [sys.executable, "-m", "live", "serve", *flags],
@@ -51,7 +51,7 @@ def printing(settings: Settings, folder: Path, *flags: str, terminal: bool = Fal
 
 
 def answers(printed: str) -> bool:
-    """Wait until the server at a printed address is up: everything is printed by then."""
+    """Whether the server at the printed address answers within 20 seconds."""
     url = re.search(r"Live Board is at (http://\S+)", printed)
     assert url is not None
     end = time.monotonic() + 20
@@ -65,13 +65,13 @@ def answers(printed: str) -> bool:
 
 @pytest.fixture
 def settings(valkey_url: str, tmp_path: Path) -> Settings:
-    """A server on a shared store, with a data directory that is not there yet."""
+    """Settings of a server on a shared store, with a data directory that does not exist yet."""
     return fresh_settings(valkey_url, data_dir=tmp_path / "data")
 
 
 @pytest.mark.slow
-def test_the_key_that_is_printed_makes_a_board(settings: Settings, tmp_path: Path) -> None:
-    """Both commands work as they are pasted; the key is the same at every start, and only its owner reads it."""
+def test_the_printed_key_creates_a_board(settings: Settings, tmp_path: Path) -> None:
+    """Both commands work as pasted. Every start prints the same key, and only its owner can read the file."""
     with printing(settings, tmp_path, "--admin-key") as text:
         (key,) = KEY.findall(text)
         commands = text[text.index("    curl") :]
@@ -86,8 +86,8 @@ def test_the_key_that_is_printed_makes_a_board(settings: Settings, tmp_path: Pat
 
 
 @pytest.mark.slow
-def test_it_is_printed_on_a_terminal_only(settings: Settings, tmp_path: Path) -> None:
-    """Unless it is asked for, or asked not to be: a secret does not belong in a log."""
+def test_the_key_is_printed_only_on_a_terminal(settings: Settings, tmp_path: Path) -> None:
+    """A secret does not belong in a log. Two flags override the default."""
     with printing(settings, tmp_path) as text:
         assert not KEY.findall(text)
     with printing(settings, tmp_path, "--no-admin-key", terminal=True) as text:
@@ -97,8 +97,8 @@ def test_it_is_printed_on_a_terminal_only(settings: Settings, tmp_path: Path) ->
         assert len(KEY.findall(text)) == 1
 
 
-async def test_it_is_made_once(settings: Settings) -> None:
-    """A revoked one is not made again, and a store that has lost it is given the same."""
+async def test_the_key_is_created_once(settings: Settings) -> None:
+    """A revoked key is not created again. A store that has lost the key receives the same one."""
     store = connect(settings.store, settings)
     producers = ProducerStore(store, settings.key_prefix)
     key = await provide_admin_key(settings)
@@ -118,8 +118,8 @@ async def test_it_is_made_once(settings: Settings) -> None:
     await store.aclose()
 
 
-async def test_whoever_has_keys_gets_no_other(settings: Settings) -> None:
-    """Also where the only key is another one of the same id."""
+async def test_no_key_is_created_if_any_exists(settings: Settings) -> None:
+    """The existing key may be for another data directory, with the same id."""
     store = connect(settings.store, settings)
     producers = ProducerStore(store, settings.key_prefix)
     await producers.add("admin", Scope(verbs=("admin",)))
@@ -128,8 +128,8 @@ async def test_whoever_has_keys_gets_no_other(settings: Settings) -> None:
     await store.aclose()
 
 
-async def test_a_file_that_holds_something_else_is_replaced(settings: Settings) -> None:
-    """And a data directory that can't be used is told."""
+async def test_an_invalid_file_is_replaced(settings: Settings) -> None:
+    """A data directory that can't be used is an error."""
     settings.data_dir.mkdir()
     (settings.data_dir / "admin-key").write_text("nonsense")
     key = await provide_admin_key(settings)
@@ -140,14 +140,14 @@ async def test_a_file_that_holds_something_else_is_replaced(settings: Settings) 
         await provide_admin_key(settings)
 
 
-def test_two_servers_that_start_at_once_print_one_key(settings: Settings) -> None:
-    """One makes it, and every other finds it."""
+def test_servers_that_start_together_share_a_key(settings: Settings) -> None:
+    """One server creates it, and the others find it."""
 
-    async def at_once() -> set[str | None]:
+    async def start_together() -> set[str | None]:
         return set(
             await asyncio.gather(*(asyncio.to_thread(asyncio.run, provide_admin_key(settings)) for _ in range(4)))
         )
 
-    keys = asyncio.run(at_once())
+    keys = asyncio.run(start_together())
     assert len(keys) == 1
     assert None not in keys

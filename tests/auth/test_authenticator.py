@@ -1,4 +1,4 @@
-"""The authenticator: who is let in, how soon a change is known everywhere, and what happens when the store is away."""
+"""The authenticator: who is admitted, how soon changes apply everywhere, and what happens without the store."""
 
 import asyncio
 import time
@@ -23,7 +23,7 @@ from tests.harness.waiting import eventually
 CLIENT = make_client(address="192.0.2.7")
 
 
-class Door:
+class Authenticators:
     """Some authenticators on one set of producers."""
 
     def __init__(self, settings: Settings, authenticators: int) -> None:
@@ -32,15 +32,15 @@ class Door:
         self.authenticators = [Authenticator(self.client, settings) for _ in range(authenticators)]
 
     async def key(self, producer: str = "shop", **scope: Any) -> bytes:
-        """Make a key; gives the header that proves it."""
+        """Create an API key; returns the header that proves it."""
         _, secret = await self.producers.add(producer, Scope(**scope))
         return f"Bearer {producer}.{secret}".encode()
 
 
 @asynccontextmanager
-async def door(store: str, authenticators: int = 1, **changes: Any) -> AsyncIterator[Door]:
-    """Gates that run while in the context."""
-    made = Door(fresh_settings(store, **changes), authenticators)
+async def running(store: str, authenticators: int = 1, **changes: Any) -> AsyncIterator[Authenticators]:
+    """Run authenticators while in the context."""
+    made = Authenticators(fresh_settings(store, **changes), authenticators)
     for authenticator in made.authenticators:
         await authenticator.open()
     tasks = [asyncio.create_task(authenticator.run()) for authenticator in made.authenticators]
@@ -51,7 +51,7 @@ async def door(store: str, authenticators: int = 1, **changes: Any) -> AsyncIter
         await made.client.aclose()
 
 
-def answer(authenticator: Authenticator, header: bytes | None) -> Producer | str:
+def result(authenticator: Authenticator, header: bytes | None) -> Producer | str:
     """The producer, or the code of the problem."""
     try:
         return authenticator.identify(header, CLIENT)
@@ -61,18 +61,18 @@ def answer(authenticator: Authenticator, header: bytes | None) -> Producer | str
         return "away"
 
 
-async def test_without_a_key_everybody_may_send(any_store: str) -> None:
-    """Under the address, at the default rate; but a header that proves nothing is refused."""
-    async with door(any_store, rate=7, burst=9) as made:
+async def test_without_api_keys_everybody_may_post(any_store: str) -> None:
+    """The producer is the client's address, at the default rate. An invalid header is still refused."""
+    async with running(any_store, rate=7, burst=9) as made:
         producer = made.authenticators[0].identify(None, CLIENT)
         assert (producer.id, producer.boards, producer.rate, producer.burst) == ("", None, 7, 9)
-        assert answer(made.authenticators[0], b"Bearer shop.secret") == "credentials_invalid"
+        assert result(made.authenticators[0], b"Bearer shop.secret") == "credentials_invalid"
 
 
-async def test_a_key_opens_for_its_producer(any_store: str) -> None:
-    """With its boards, verbs and rate; everybody else stays out."""
+async def test_an_api_key_identifies_its_producer(any_store: str) -> None:
+    """The producer has its boards, verbs and rate. All other requests are refused."""
     settings = fresh_settings(any_store)
-    made = Door(settings, 1)
+    made = Authenticators(settings, 1)
     (authenticator,) = made.authenticators
     header = await made.key(boards=("posts",), rate=5.0)
     other = await made.key("other")
@@ -80,42 +80,42 @@ async def test_a_key_opens_for_its_producer(any_store: str) -> None:
     producer = authenticator.identify(header, CLIENT)
     assert (producer.id, producer.rate, producer.rate_key) == ("shop", 5.0, "shop")
     assert producer.boards == frozenset({"posts"})
-    assert answer(authenticator, None) == "credentials_required"
+    assert result(authenticator, None) == "credentials_required"
     for wrong in (
         b"", b"Bearer", b"Bearer shop", b"Bearer shop.", b"Basic " + header[7:], header + b"x", header[:-1],
         header.replace(b"shop", b"other"), header.replace(b"shop", b"nobody"), other.replace(b"other", b"shop"),
     ):  # fmt: skip
-        assert answer(authenticator, wrong) == "credentials_invalid"
+        assert result(authenticator, wrong) == "credentials_invalid"
     await made.client.aclose()
 
 
 @pytest.mark.parametrize("changes", [{"host": "192.0.2.1"}, {"host": "example.test"}])
-async def test_where_others_listen_a_key_is_required(any_store: str, changes: dict[str, Any]) -> None:
-    """Also when there is none: a store that has lost its keys does not open the door."""
-    async with door(any_store, **changes) as made:
-        assert answer(made.authenticators[0], None) == "credentials_required"
-    async with door(any_store, open=True, **changes) as made:
+async def test_a_public_server_requires_an_api_key(any_store: str, changes: dict[str, Any]) -> None:
+    """A store that has lost its API keys does not admit anybody."""
+    async with running(any_store, **changes) as made:
+        assert result(made.authenticators[0], None) == "credentials_required"
+    async with running(any_store, open=True, **changes) as made:
         assert made.authenticators[0].identify(None, CLIENT).id == ""
 
 
-async def test_open_to_all_a_given_key_has_to_be_right(any_store: str) -> None:
-    """Anonymous or proven, nothing in between."""
-    async with door(any_store, open=True) as made:
+async def test_an_open_server_checks_a_given_api_key(any_store: str) -> None:
+    """A producer is either anonymous or proven."""
+    async with running(any_store, open=True) as made:
         header = await made.key()
         await made.authenticators[0].open()
         assert made.authenticators[0].identify(None, CLIENT).id == ""
         assert made.authenticators[0].identify(header, CLIENT).id == "shop"
-        assert answer(made.authenticators[0], header + b"x") == "credentials_invalid"
+        assert result(made.authenticators[0], header + b"x") == "credentials_invalid"
 
 
 @pytest.mark.slow
-async def test_a_revoked_key_is_refused_everywhere_within_five_seconds(any_store: str) -> None:
-    """Two processes; and a new one is known as soon. Whoever remembers an answer is told to ask again."""
-    async with door(any_store, authenticators=2) as made:
+async def test_a_revoked_api_key_is_refused_everywhere_within_five_seconds(any_store: str) -> None:
+    """Two processes also learn of a new key within that time. A new generation invalidates cached results."""
+    async with running(any_store, authenticators=2) as made:
         header = await made.key()
 
         async def known() -> bool:
-            return all(isinstance(answer(authenticator, header), Producer) for authenticator in made.authenticators)
+            return all(isinstance(result(authenticator, header), Producer) for authenticator in made.authenticators)
 
         await eventually(known, 5)
         generations = [authenticator.generation for authenticator in made.authenticators]
@@ -123,7 +123,7 @@ async def test_a_revoked_key_is_refused_everywhere_within_five_seconds(any_store
         revoked = time.monotonic()
 
         async def refused() -> bool:
-            return all(answer(authenticator, header) == "credentials_invalid" for authenticator in made.authenticators)
+            return all(result(authenticator, header) == "credentials_invalid" for authenticator in made.authenticators)
 
         await eventually(refused, 5)
         assert time.monotonic() - revoked < 5
@@ -131,54 +131,54 @@ async def test_a_revoked_key_is_refused_everywhere_within_five_seconds(any_store
             authenticator.generation > before
             for authenticator, before in zip(made.authenticators, generations, strict=True)
         )
-        assert all(answer(authenticator, None) == "credentials_required" for authenticator in made.authenticators)
+        assert all(result(authenticator, None) == "credentials_required" for authenticator in made.authenticators)
 
 
-async def test_both_secrets_open_while_a_producer_changes_over(any_store: str) -> None:
-    """Then the first one is revoked, and the second goes on."""
-    async with door(any_store) as made:
+async def test_both_secrets_work_while_a_producer_rotates_its_key(any_store: str) -> None:
+    """When the first one is revoked, the second still works."""
+    async with running(any_store) as made:
         (authenticator,) = made.authenticators
         old, new = await made.key(), await made.key()
         await authenticator.open()
-        assert [answer(authenticator, header) == authenticator.identify(new, CLIENT) for header in (old, new)] == [
+        assert [result(authenticator, header) == authenticator.identify(new, CLIENT) for header in (old, new)] == [
             True,
             True,
         ]
         record = (await made.producers.load()).records["shop"]
         await made.producers.revoke("shop", record.secrets[0].fingerprint)
         await authenticator.open()
-        assert answer(authenticator, old) == "credentials_invalid"
+        assert result(authenticator, old) == "credentials_invalid"
         assert authenticator.identify(new, CLIENT).id == "shop"
 
 
-async def test_once_there_was_a_key_one_is_required(any_store: str) -> None:
-    """After the last was revoked, after a restart, and for a running process after the store has lost them."""
-    async with door(any_store) as made:
+async def test_after_the_first_api_key_one_is_always_required(any_store: str) -> None:
+    """It stays required after the last is revoked, after a restart, and after the store has lost them."""
+    async with running(any_store) as made:
         await made.key()
         await made.producers.revoke("shop")
         await made.authenticators[0].open()
-        assert answer(made.authenticators[0], None) == "credentials_required"
+        assert result(made.authenticators[0], None) == "credentials_required"
         again = Authenticator(made.client, made.authenticators[0]._settings)
         await again.open()
-        assert answer(again, None) == "credentials_required"
+        assert result(again, None) == "credentials_required"
         await made.client.delete(made.producers.key)
         await made.authenticators[0].open()
-        assert answer(made.authenticators[0], None) == "credentials_required"
+        assert result(made.authenticators[0], None) == "credentials_required"
 
 
-async def test_before_the_first_look_nobody_is_let_in(valkey_url: str) -> None:
-    """Nobody knows yet whether keys are required."""
+async def test_nobody_is_admitted_before_the_first_read(valkey_url: str) -> None:
+    """The server does not know yet whether API keys are required."""
     settings = fresh_settings(valkey_url)
     client = connect(valkey_url, settings)
     authenticator = Authenticator(client, settings)
-    assert (answer(authenticator, None), answer(authenticator, b"Bearer a.b")) == ("away", "away")
+    assert (result(authenticator, None), result(authenticator, b"Bearer a.b")) == ("away", "away")
     await client.aclose()
 
 
 @pytest.mark.fault
-async def test_a_store_that_is_frozen_lets_nobody_in_on_old_news(own_store: StoreProcess) -> None:
-    """Until 4.5 s after the last look; who remembers an answer is told to ask again; it is logged once."""
-    async with door(own_store.url) as made:
+async def test_old_data_admits_nobody_while_the_store_is_frozen(own_store: StoreProcess) -> None:
+    """Results are valid for 4.5 s after the last read. Cached results become invalid, and one line is logged."""
+    async with running(own_store.url) as made:
         (authenticator,) = made.authenticators
         header = await made.key()
         await authenticator.open()
@@ -188,16 +188,16 @@ async def test_a_store_that_is_frozen_lets_nobody_in_on_old_news(own_store: Stor
                 frozen = time.monotonic()
                 assert authenticator.identify(header, CLIENT).id == "shop"
 
-                async def told() -> bool:
+                async def is_newer() -> bool:
                     return authenticator.generation > generation
 
-                await eventually(told, 5)
+                await eventually(is_newer, 5)
                 assert time.monotonic() - frozen < 5
-                assert answer(authenticator, header) == "away"
-                assert answer(authenticator, None) == "away"
+                assert result(authenticator, header) == "away"
+                assert result(authenticator, None) == "away"
 
             async def back() -> bool:
-                return isinstance(answer(authenticator, header), Producer)
+                return isinstance(result(authenticator, header), Producer)
 
             await eventually(back)
         lines = [line for line in logs if line["event"] == "can't read the API keys"]
@@ -205,8 +205,8 @@ async def test_a_store_that_is_frozen_lets_nobody_in_on_old_news(own_store: Stor
         assert header.decode().partition(".")[2] not in str(logs)
 
 
-async def test_a_process_that_starts_without_its_store_finds_it_later(own_store: StoreProcess) -> None:
-    """The first look is made as soon as it can be."""
+async def test_a_process_can_start_before_its_store(own_store: StoreProcess) -> None:
+    """It reads the producers as soon as the store answers."""
     settings = fresh_settings(own_store.url)
     own_store.kill()
     client = connect(own_store.url, settings)
@@ -216,9 +216,9 @@ async def test_a_process_that_starts_without_its_store_finds_it_later(own_store:
     running = asyncio.create_task(authenticator.run())
     own_store.start()
 
-    async def let_in() -> bool:
-        return isinstance(answer(authenticator, None), Producer)
+    async def admitted() -> bool:
+        return isinstance(result(authenticator, None), Producer)
 
-    await eventually(let_in)
+    await eventually(admitted)
     await stop(running)
     await client.aclose()

@@ -1,4 +1,4 @@
-"""Who sends a request: behind proxies that are trusted, behind others, and by which name of the server."""
+"""Who sends a request: through trusted proxies, through others, and to which host."""
 
 from typing import Any
 
@@ -35,7 +35,7 @@ def code(made: Settings, *fields: tuple[str, str], **asked: Any) -> str:
 
 
 def test_a_client_without_a_proxy() -> None:
-    """Its own address, the scheme of the connection, and the authority that it used."""
+    """It has its own address, the scheme of the connection, and the host that it requested."""
     client = resolve(settings(), ("host", "LocalHost:8000"), ("origin", "http://a"), tls=True)
     assert client == Client(PEER, "https", "localhost:8000", "http://a", local=True, own_name=True, proxied=False)
     assert client.at_the_console
@@ -50,12 +50,12 @@ def test_a_client_without_a_proxy() -> None:
     ids=["none", "two", "empty", "malformed", "userinfo"],
 )
 def test_a_request_names_one_host(fields: tuple[tuple[str, str], ...]) -> None:
-    """Also where every name is allowed."""
+    """This holds even if every host is allowed."""
     assert code(settings(allowed_hosts="*"), *fields) == "host_invalid"
 
 
 @pytest.mark.parametrize(
-    ("made", "host", "told"),
+    ("made", "host", "expected"),
     [
         ({}, "localhost", "ok"), ({}, "127.0.0.1:1", "ok"), ({}, "[::1]:8000", "ok"), ({}, "a.localhost.", "ok"),
         ({}, "rebind.test", "host_forbidden"), ({}, "192.0.2.1", "host_forbidden"), ({}, ANYWHERE, "host_forbidden"),
@@ -72,9 +72,9 @@ def test_a_request_names_one_host(fields: tuple[tuple[str, str], ...]) -> None:
         ({"allowed_hosts": "*"}, "rebind.test", "ok"),
     ],
 )  # fmt: skip
-def test_the_table_of_hosts(made: dict[str, str], host: str, told: str) -> None:
-    """As the README has it: a server that takes anything without an API key answers for its own names only."""
-    assert code(settings(**made), ("host", host)) == told
+def test_allowed_hosts(made: dict[str, str], host: str, expected: str) -> None:
+    """A server that accepts anything without an API key answers only for its own names."""
+    assert code(settings(**made), ("host", host)) == expected
 
 
 FORWARDED = [
@@ -93,8 +93,8 @@ FORWARDED = [
 
 
 @pytest.mark.parametrize(("field", "address"), FORWARDED)
-def test_trusted_proxies_tell_the_client(field: tuple[str, str], address: str) -> None:
-    """From the right, up to the first that is not trusted; what is left of it anybody may have written."""
+def test_trusted_proxies_identify_the_client(field: tuple[str, str], address: str) -> None:
+    """It is the last address that is not a trusted proxy. Anybody may have written what is left of it."""
     client = resolve(settings(trusted_proxies=PROXIES), ("host", "localhost"), field)
     assert (client.address, client.local, client.proxied) == (address, True, True)
     assert not client.at_the_console
@@ -102,8 +102,8 @@ def test_trusted_proxies_tell_the_client(field: tuple[str, str], address: str) -
 
 @pytest.mark.parametrize("field", [field for field, _ in FORWARDED])
 @pytest.mark.parametrize(("proxies", "peer"), [("", PEER), (PROXIES, "192.0.2.99"), (PROXIES, "")])
-def test_nobody_else_is_believed(field: tuple[str, str], proxies: str, peer: str) -> None:
-    """An untrusted peer is the client; that it says something about others is kept in mind."""
+def test_an_untrusted_proxy_is_ignored(field: tuple[str, str], proxies: str, peer: str) -> None:
+    """Its own address is the client's; its forwarded fields are not used, but the request counts as proxied."""
     more = (("x-forwarded-proto", "https"), ("x-forwarded-host", "127.0.0.1")) if field[0][0] == "x" else ()
     client = resolve(settings(trusted_proxies=proxies), ("host", "localhost:1"), field, *more, peer=peer)
     assert (client.address, client.scheme, client.host) == (peer, "http", "localhost:1")
@@ -111,7 +111,7 @@ def test_nobody_else_is_believed(field: tuple[str, str], proxies: str, peer: str
 
 
 def test_scheme_and_host_come_from_the_outermost_trusted_proxy() -> None:
-    """Not from the client, and not from a proxy further in."""
+    """They come neither from the client nor from an inner proxy."""
     made = settings(trusted_proxies=PROXIES, allowed_hosts="a.test, upstream")
     lists = (("x-forwarded-for", "198.51.100.9, 192.0.2.1, 10.1.1.1"), ("x-forwarded-proto", "http, https, http"),
              ("x-forwarded-host", "evil.test, a.test:8443, inner"))  # fmt: skip
@@ -124,7 +124,7 @@ def test_scheme_and_host_come_from_the_outermost_trusted_proxy() -> None:
 
 
 @pytest.mark.parametrize(
-    ("fields", "told"),
+    ("fields", "expected"),
     [
         ((("x-forwarded-host", "evil.test"),), "host_forbidden"),
         ((("x-forwarded-host", "a b"),), "host_invalid"),
@@ -134,13 +134,13 @@ def test_scheme_and_host_come_from_the_outermost_trusted_proxy() -> None:
         ((("host", "localhost"),), "host_invalid"),
     ],
 )
-def test_what_a_trusted_proxy_may_not_tell(fields: tuple[tuple[str, str], ...], told: str) -> None:
-    """A host that is not ours, or two stories."""
-    assert code(settings(trusted_proxies=PROXIES), ("host", "localhost"), *fields) == told
+def test_invalid_forwarded_fields_are_refused(fields: tuple[tuple[str, str], ...], expected: str) -> None:
+    """A host that is not allowed, and fields that contradict each other."""
+    assert code(settings(trusted_proxies=PROXIES), ("host", "localhost"), *fields) == expected
 
 
-def test_no_field_stands_in_for_the_host() -> None:
-    """A proxy may pass `X-Forwarded-Host` on as a page wrote it, whose own name is in `Host`."""
+def test_a_forwarded_host_does_not_replace_the_host() -> None:
+    """A proxy may pass on the `X-Forwarded-Host` of a page, so `Host` must be allowed too."""
     made = settings(trusted_proxies=PROXIES, allowed_hosts="a.test")
     for field in (("x-forwarded-host", "a.test"), ("forwarded", "host=a.test"), ("x-forwarded-host", "localhost")):
         assert code(made, ("host", "rebind.test"), field) == "host_forbidden"
@@ -148,8 +148,8 @@ def test_no_field_stands_in_for_the_host() -> None:
         assert code(made, ("host", "127.0.0.1:8000"), field) == "ok"
 
 
-def test_many_hosts_and_addresses_take_little_memory() -> None:
-    """What is remembered is thrown away when it is much."""
+def test_the_cache_of_hosts_is_bounded() -> None:
+    """Neither many hosts nor long fields fill it."""
     resolver = ClientResolver(settings(allowed_hosts="*"))
     for number in range(20_000):
         client = resolver.resolve(PEER, [(b"host", b"h%d" % number)], tls=False)
@@ -161,8 +161,8 @@ def test_many_hosts_and_addresses_take_little_memory() -> None:
     assert len(resolver._known) == known
 
 
-def test_an_operator_is_told_what_any_name_means() -> None:
-    """Where events may come without an API key, and nowhere else."""
+def test_allowing_any_host_logs_a_warning() -> None:
+    """The warning appears only if events are accepted without an API key."""
     assert "any web page" in str(unsafe_hosts(settings(allowed_hosts="*")))
     assert unsafe_hosts(settings(allowed_hosts="*", host=ANYWHERE, open="true"))
     assert unsafe_hosts(settings(allowed_hosts="*", host=ANYWHERE)) is None

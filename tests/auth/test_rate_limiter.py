@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from live.auth import rate_limiter as rooms
+from live.auth import rate_limiter as module
 from live.auth.rate_limiter import RateLimiter
 from live.domain.producer import anonymous
 from live.errors import ProblemError, StoreUnavailableError
@@ -22,7 +22,7 @@ from tests.harness.waiting import eventually
 
 @asynccontextmanager
 async def process(store: str, **changes: Any) -> AsyncIterator[RateLimiter]:
-    """A process on the real clock."""
+    """Run a rate limiter on the real clock."""
     own = fresh_settings(store, **changes)
     client = connect(store, own)
     rate_limiter = RateLimiter(client, own)
@@ -33,8 +33,8 @@ async def process(store: str, **changes: Any) -> AsyncIterator[RateLimiter]:
         await client.aclose()
 
 
-async def test_a_refusal_ends_when_it_says(valkey_url: str) -> None:
-    """Then, and not before, there is room again."""
+async def test_a_refusal_ends_after_retry_after(valkey_url: str) -> None:
+    """Not earlier, and not later."""
     async with Simulation(valkey_url, 1) as simulation:
         producer = sender(0.5, 2)
         await simulation.go_on(1)
@@ -48,8 +48,8 @@ async def test_a_refusal_ends_when_it_says(valkey_url: str) -> None:
         assert await simulation.send(0, producer)
 
 
-async def test_a_debt_is_known_to_all(valkey_url: str) -> None:
-    """A body of many events at one process keeps the producer waiting at the other."""
+async def test_processes_share_a_debt(valkey_url: str) -> None:
+    """After a large body at one process, the producer must wait at the other too."""
     async with Simulation(valkey_url, 2) as simulation:
         producer = sender(10, 20)
         await simulation.go_on(1)
@@ -62,8 +62,8 @@ async def test_a_debt_is_known_to_all(valkey_url: str) -> None:
         assert await simulation.send(1, producer)
 
 
-async def test_what_a_producer_is_told(valkey_url: str) -> None:
-    """429 with Retry-After and the RateLimit fields, as structured fields."""
+async def test_the_answer_to_an_exceeded_rate(valkey_url: str) -> None:
+    """It is 429 with Retry-After and the RateLimit fields, as structured fields."""
     async with process(valkey_url) as rate_limiter:
         producer = sender(0.25, 2)
         await rate_limiter.admit(producer)
@@ -78,8 +78,8 @@ async def test_what_a_producer_is_told(valkey_url: str) -> None:
     assert b"producer shop may send 0.25 events per second, and 2 in one burst; try again in 4 s" in response.body
 
 
-async def test_requests_that_wait_share_a_call(valkey_url: str) -> None:
-    """A hundred at once ask the store once; those that follow do not ask at all."""
+async def test_concurrent_requests_share_a_call(valkey_url: str) -> None:
+    """A hundred concurrent requests call the store once. Later requests do not call it at all."""
     async with process(valkey_url) as rate_limiter:
         producer = sender(100_000, 200_000)
         assert not rate_limiter.admit_now(producer)
@@ -92,13 +92,13 @@ async def test_requests_that_wait_share_a_call(valkey_url: str) -> None:
 
 
 async def calls(rate_limiter: RateLimiter) -> int:
-    """How many scripts the store has run."""
+    """The number of scripts that the store has run."""
     stats = await rate_limiter._leases._client.info("commandstats")
     return sum(stats.get(f"cmdstat_{name}", {"calls": 0})["calls"] for name in ("evalsha", "eval"))
 
 
 async def test_a_flood_does_not_reach_the_store(valkey_url: str) -> None:
-    """Once refused, a producer is refused without a word of the store until its time has come."""
+    """A refused producer is refused without a call to the store until its time has come."""
     async with process(valkey_url) as rate_limiter:
         producer = sender(0.1, 1)
         await rate_limiter.admit(producer)
@@ -112,7 +112,7 @@ async def test_a_flood_does_not_reach_the_store(valkey_url: str) -> None:
 
 
 async def test_producers_do_not_share_a_rate(valkey_url: str) -> None:
-    """One is refused, the other goes on; without a rate nothing is counted."""
+    """One is refused, the other is not. Events of a producer without a rate are not counted."""
     async with process(valkey_url) as rate_limiter:
         await rate_limiter.admit(sender(0.1, 1, "a"))
         with pytest.raises(ProblemError):
@@ -124,8 +124,8 @@ async def test_producers_do_not_share_a_rate(valkey_url: str) -> None:
         await rate_limiter.admit(free)
 
 
-async def test_who_goes_away_while_waiting_holds_nobody_up(valkey_url: str) -> None:
-    """Its event goes to the next."""
+async def test_a_cancelled_request_does_not_block_others(valkey_url: str) -> None:
+    """Its place goes to the next request."""
     async with process(valkey_url) as rate_limiter:
         producer = sender(0.1, 2)
         waiting = [asyncio.create_task(rate_limiter.admit(producer)) for _ in range(4)]
@@ -137,7 +137,7 @@ async def test_who_goes_away_while_waiting_holds_nobody_up(valkey_url: str) -> N
 
 @pytest.mark.slow
 async def test_two_processes_at_full_speed(any_store: str) -> None:
-    """On the real clock: a second of flooding from both lets through the burst and what the rate brings."""
+    """During a second of flooding, both together admit the burst and a second's worth of the rate."""
     rate, burst = 2000, 300
     own = fresh_settings(any_store)
     client = connect(any_store, own)
@@ -166,8 +166,8 @@ async def test_two_processes_at_full_speed(any_store: str) -> None:
 
 
 @pytest.mark.slow
-async def test_the_key_expires_by_itself(any_store: str) -> None:
-    """As soon as the producer has all of its burst again."""
+async def test_the_store_key_expires(any_store: str) -> None:
+    """It expires when the producer has its whole burst again."""
     async with process(any_store) as rate_limiter:
         await rate_limiter.admit(sender(2, 2))
         client = rate_limiter._leases._client
@@ -180,16 +180,16 @@ async def test_the_key_expires_by_itself(any_store: str) -> None:
         await eventually(gone)
 
 
-async def test_strange_rates_are_counted(any_store: str) -> None:
-    """As small, as large and as crooked as they may be."""
+async def test_extreme_rates_are_applied(any_store: str) -> None:
+    """Very small, very large, and fractional ones."""
     async with process(any_store) as rate_limiter:
         for number, (rate, burst) in enumerate([(0.001, 1), (1e9, 1), (1e9, 2**40), (1 / 3, 1), (0.1 + 0.2, 7)]):
             await rate_limiter.admit(sender(rate, burst, f"p{number}"))
 
 
 async def test_the_memory_for_producers_is_bounded(valkey_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Addresses come and go; those that are as good as new are forgotten first, then the oldest."""
-    monkeypatch.setattr(rooms, "_MOST_ACCOUNTS", 20)
+    """Accounts with a whole burst are dropped first, then the oldest ones."""
+    monkeypatch.setattr(module, "_MOST_ACCOUNTS", 20)
     async with Simulation(valkey_url, 1) as simulation:
         (rate_limiter,) = simulation.processes
         await simulation.go_on(1)
@@ -204,8 +204,8 @@ async def test_the_memory_for_producers_is_bounded(valkey_url: str, monkeypatch:
         assert "debtor" in rate_limiter._accounts
 
 
-async def test_a_store_that_is_away_is_told(own_store: StoreProcess) -> None:
-    """To all that wait; nobody is admitted on trust, and a debt is not forgotten."""
+async def test_an_unavailable_store_fails_all_waiting_requests(own_store: StoreProcess) -> None:
+    """Nobody is admitted without the store, and a debt is not forgotten."""
     async with process(own_store.url) as rate_limiter:
         producer = sender(10, 40)
         await rate_limiter.admit(producer)
@@ -219,8 +219,8 @@ async def test_a_store_that_is_away_is_told(own_store: StoreProcess) -> None:
             await rate_limiter.admit(producer)
 
 
-async def test_who_waits_at_the_end_is_told(own_store: StoreProcess) -> None:
-    """A process that stops leaves nobody waiting."""
+async def test_closing_fails_waiting_requests(own_store: StoreProcess) -> None:
+    """No request waits for a process that stops."""
     async with process(own_store.url) as rate_limiter:
         with own_store.frozen():
             waiting = asyncio.create_task(rate_limiter.admit(sender(1, 1)))

@@ -1,4 +1,4 @@
-"""Rates against GCRA by brute force: any run of requests and bodies, on one process and on two."""
+"""Rates compared with a brute-force GCRA: any sequence of requests and bodies, on one process and on two."""
 
 import asyncio
 import math
@@ -25,7 +25,7 @@ MUTANTS = {
 
 
 class Step(NamedTuple):
-    """After a pause, in which so many events may come, a request comes to a process."""
+    """A request to a process after a pause; `pause` counts in events that the rate permits."""
 
     pause: float
     process: int
@@ -33,7 +33,7 @@ class Step(NamedTuple):
 
 
 class Jump(NamedTuple):
-    """The store's clock is set: by so much of the time that a burst takes to come back, ahead or back."""
+    """The store's clock is set ahead or back; `bursts` counts in the time that the rate needs for a whole burst."""
 
     bursts: float
 
@@ -50,8 +50,10 @@ quick = settings(
 )  # fmt: skip
 
 
-async def never_too_many(store: str, limit: tuple[float, int], run: list[Step], mutant: Mutant | None = None) -> None:
-    """In any stretch of time, two processes together admit no more than the burst and what the rate brings."""
+async def admits_at_most_the_rate(
+    store: str, limit: tuple[float, int], run: list[Step], mutant: Mutant | None = None
+) -> None:
+    """In any interval, two processes together admit at most the burst and what the rate adds."""
     model = Model(*limit)
     async with Simulation(store, 2, mutant) as simulation:
         for step in run:
@@ -61,10 +63,12 @@ async def never_too_many(store: str, limit: tuple[float, int], run: list[Step], 
     assert model.most_in_a_window() <= limit[1] + 1e-6
 
 
-async def as_the_model(store: str, limit: tuple[float, int], run: list[Step], mutant: Mutant | None = None) -> None:
-    """One process admits a request whenever the model has room for two events, and refuses when it has for none.
+async def matches_the_model(
+    store: str, limit: tuple[float, int], run: list[Step], mutant: Mutant | None = None
+) -> None:
+    """One process admits a request if the model has room for two events, and refuses it if there is room for none.
 
-    The events of a body come to light after it was admitted, and what is ahead of the burst then has to pass.
+    The number of events in a body is known only after admission. Events beyond the burst delay later requests.
     """
     model = Model(*limit)
     async with Simulation(store, 1, mutant) as simulation:
@@ -82,13 +86,13 @@ async def as_the_model(store: str, limit: tuple[float, int], run: list[Step], mu
             refused = not admitted
 
 
-async def never_further_ahead(
+async def waits_at_most_a_burst(
     store: str, limit: tuple[float, int], run: list[Step | Jump], mutant: Mutant | None = None
 ) -> None:
-    """Wherever the store's clock is set, nobody waits longer than a burst takes to come back.
+    """Wherever the store's clock is set, a wait is never longer than the time in which a whole burst refills.
 
-    A clock that is set ahead brings a burst at most. One that is set back brings nothing, and takes at most the time
-    that has passed since the store was last asked.
+    Setting the clock ahead adds at most one burst. Setting it back adds nothing, and costs at most the time since the
+    last call to the store.
     """
     rate, burst = limit
     producer = sender(*limit)
@@ -115,13 +119,15 @@ async def never_further_ahead(
 @pytest.mark.slow
 @quick
 @given(limits, jumping)
-def test_a_clock_that_is_set_harms_nobody(valkey_url: str, limit: tuple[float, int], run: list[Step | Jump]) -> None:
-    """Ahead or back, by little or by much, as often as it likes."""
-    asyncio.run(never_further_ahead(valkey_url, limit, run))
+def test_setting_the_clock_does_not_block_producers(
+    valkey_url: str, limit: tuple[float, int], run: list[Step | Jump]
+) -> None:
+    """The clock jumps ahead or back, by any amount and any number of times."""
+    asyncio.run(waits_at_most_a_burst(valkey_url, limit, run))
 
 
-async def test_an_hour_back(any_store: str) -> None:
-    """A producer that has just used up its burst waits for a burst at most, in this process and in another."""
+async def test_setting_the_clock_back_an_hour(any_store: str) -> None:
+    """A producer that has just used up its burst waits at most for one burst, in this process and in another."""
     producer = sender(100, 200)
     async with Simulation(any_store, 2) as simulation:
         for seconds in (0, -3600, -3600):
@@ -133,8 +139,8 @@ async def test_an_hour_back(any_store: str) -> None:
             assert await simulation.send(1, producer)
 
 
-async def test_a_value_of_an_earlier_version_is_no_debt(any_store: str) -> None:
-    """It says only when the next event is due: the producer begins with its burst."""
+async def test_a_value_of_an_earlier_version_is_not_a_debt(any_store: str) -> None:
+    """It contains only the time of the next event, so the producer starts with its whole burst."""
     producer = sender(100, 200)
     async with Simulation(any_store, 1) as simulation:
         await simulation.go_on(0)
@@ -146,29 +152,29 @@ async def test_a_value_of_an_earlier_version_is_no_debt(any_store: str) -> None:
 @quick
 @given(limits, steps)
 def test_two_processes_never_admit_too_many(valkey_url: str, limit: tuple[float, int], run: list[Step]) -> None:
-    """Whatever comes to which of them when."""
-    asyncio.run(never_too_many(valkey_url, limit, run))
+    """The requests come to either process at any time."""
+    asyncio.run(admits_at_most_the_rate(valkey_url, limit, run))
 
 
 @pytest.mark.slow
 @quick
 @given(limits, bodies)
-def test_one_process_does_as_the_model_does(valkey_url: str, limit: tuple[float, int], run: list[Step]) -> None:
-    """With bodies of many events too."""
-    asyncio.run(as_the_model(valkey_url, limit, run))
+def test_one_process_matches_the_model(valkey_url: str, limit: tuple[float, int], run: list[Step]) -> None:
+    """The bodies have any number of events."""
+    asyncio.run(matches_the_model(valkey_url, limit, run))
 
 
 @pytest.mark.mutant
 @pytest.mark.parametrize("name", MUTANTS)
 def test_a_wrong_script_is_caught(valkey_url: str, name: str) -> None:
-    """By one of the tests above."""
+    """The properties above detect each mutant."""
 
     @settings(quick, phases=(Phase.generate,))
     @given(limits, steps, bodies, jumping)
     def run(limit: tuple[float, int], events: list[Step], requests: list[Step], jumps: list[Step | Jump]) -> None:
-        asyncio.run(never_further_ahead(valkey_url, limit, jumps, MUTANTS[name]))
-        asyncio.run(never_too_many(valkey_url, limit, events, MUTANTS[name]))
-        asyncio.run(as_the_model(valkey_url, limit, requests, MUTANTS[name]))
+        asyncio.run(waits_at_most_a_burst(valkey_url, limit, jumps, MUTANTS[name]))
+        asyncio.run(admits_at_most_the_rate(valkey_url, limit, events, MUTANTS[name]))
+        asyncio.run(matches_the_model(valkey_url, limit, requests, MUTANTS[name]))
 
     with must_be_caught(name):
         run()
@@ -177,10 +183,10 @@ def test_a_wrong_script_is_caught(valkey_url: str, name: str) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("share", [0.0, 0.1, 0.5])
 @pytest.mark.parametrize(("rate", "burst"), [(1000.0, 500), (50.0, 20), (7.0, 14)])
-async def test_who_stays_below_the_rate_is_never_refused(
+async def test_a_producer_below_its_rate_is_never_refused(
     valkey_url: str, rate: float, burst: int, share: float
 ) -> None:
-    """At 95 % of it, for as long as a thousand events take, however they are spread over two processes."""
+    """A thousand events at 95 % of the rate, spread over two processes in several ways."""
     async with Simulation(valkey_url, 2) as simulation:
         for number in range(1000):
             await simulation.go_on(1 / rate / 0.95)
@@ -188,7 +194,7 @@ async def test_who_stays_below_the_rate_is_never_refused(
 
 
 def test_the_model_is_gcra() -> None:
-    """What the tests compare with is right on the textbook's case."""
+    """The model is correct for the textbook example."""
     model = Model(2.0, 3)
     assert [math.floor(model.room(0))] == [3]
     model.count(0, 3)

@@ -36,14 +36,14 @@ LAST = "`last` makes one ranking of several periods; `keep` and `grace` need a r
 
 
 def mistakes(text: str) -> list[str]:
-    """The lines that a boards file is refused with."""
+    """The lines with which a boards file is refused."""
     with pytest.raises(SetupError) as caught:
         parse_boards(text)
     return str(caught.value).splitlines()
 
 
 def board_of(*lines: str) -> Board:
-    """The board of a file that has but one."""
+    """The only board of a file."""
     (board,) = parse_boards("\n".join(('[[board]]\nid = "b"', *lines)))
     return board
 

@@ -1,4 +1,4 @@
-"""The file that defines boards: every choice has a default, and a file is read as a whole."""
+"""Boards files: every choice has a default, and all valid values are accepted."""
 
 import typing
 from datetime import UTC, datetime
@@ -22,15 +22,15 @@ from tests.domain.board_files import (
 )
 
 
-def test_an_id_alone_is_a_board() -> None:
-    """Every choice but the id has a default."""
+def test_a_board_needs_only_an_id() -> None:
+    """Every other choice has a default."""
     assert parse_boards('[[board]]\nid = "posts"') == [
         Board(id="posts", title="posts", source=frozenset({"like"}), window=Rolling(86_400, 3600))
     ]
 
 
-def test_every_choice_is_taken_from_the_file() -> None:
-    """What the file says is what the board is."""
+def test_every_choice_is_read() -> None:
+    """The board has the values from the file."""
     text = """
     [[board]]
     id = "songs_of-2026"
@@ -59,8 +59,8 @@ def test_every_choice_is_taken_from_the_file() -> None:
     ]
 
 
-def test_a_score_of_several_fields_is_taken() -> None:
-    """Best levels, then fewest seconds; the least and the order of a field have defaults."""
+def test_a_packed_score_is_read() -> None:
+    """Most levels, then fewest seconds. The minimum and the order of a field have defaults."""
     text = """
     [[board]]
     id = "runs"
@@ -85,8 +85,8 @@ def test_a_score_of_several_fields_is_taken() -> None:
     ]
 
 
-def test_the_rules_of_a_contest_are_taken() -> None:
-    """Times are in any offset, and kept in milliseconds."""
+def test_the_rules_of_a_contest_are_read() -> None:
+    """Times may have any offset, and are stored in milliseconds."""
     votes = "per_key = 1, per_actor = 4, opens = 2026-11-21T08:00:00+08:00, closes = 2026-11-22T00:00:00.5Z"
     board = board_of('window = "forever"', f"votes = {{ {votes}, registered = true }}")
     opens = int(datetime(2026, 11, 21, tzinfo=UTC).timestamp()) * 1000
@@ -94,8 +94,8 @@ def test_the_rules_of_a_contest_are_taken() -> None:
     assert board_of('window = "forever"', "votes = {}").votes == Votes()
 
 
-def test_a_union_is_taken_with_its_weights() -> None:
-    """Each board counts once, unless there are weights; a union has no source."""
+def test_a_union_is_read_with_its_weights() -> None:
+    """The default weight is 1. A union has no source."""
     parts = '[[board]]\nid = "x"\n[[board]]\nid = "y"\n[[board]]\nid = "u"\nunion = ["x", "y"]\n'
     assert [(board.union, board.source) for board in parse_boards(parts)][2] == ({"x": 1, "y": 1}, frozenset())
     assert parse_boards(parts + "weights = [5, -2]")[2].union == {"x": 5, "y": -2}
@@ -121,8 +121,8 @@ def test_a_union_is_taken_with_its_weights() -> None:
         ),
     ],
 )
-def test_every_window_is_taken(line: str, window: Window) -> None:
-    """Rolling, sliding, calendar in each unit, and all time; half a rolling window is cut into hours."""
+def test_every_window_is_read(line: str, window: Window) -> None:
+    """Rolling, sliding, calendar in each unit, and all time. A rolling window has hourly slots by default."""
     assert board_of(f"window = {line}").window == window
 
 
@@ -135,31 +135,31 @@ def test_every_window_is_taken(line: str, window: Window) -> None:
         for value in typing.get_args(kind)
     ],
 )  # fmt: skip
-def test_every_word_of_a_choice_is_taken(name: str, value: str) -> None:
-    """On a board that goes for ever, each with each."""
+def test_every_value_of_a_choice_is_read(name: str, value: str) -> None:
+    """Each value is valid on a board without a window."""
     assert getattr(board_of('window = "forever"', f'{name} = "{value}"'), name) == value
 
 
-def test_without_a_file_there_is_the_board_posts() -> None:
-    """A newcomer needs no file."""
+def test_the_default_board_is_posts() -> None:
+    """New users need no file."""
     assert load_boards(None).by_id == {"posts": DEFAULT_BOARD}
     assert (DEFAULT_BOARD.title, DEFAULT_BOARD.window) == ("Most liked", Rolling(86_400, 3600))
 
 
 @pytest.mark.parametrize("text", ["", "board = []", "[board]\nid = 'a'", "boards = 1"])
 def test_a_file_without_a_board_is_refused_with_an_example(text: str) -> None:
-    """The message is an example to copy."""
+    """You can copy the example."""
     assert mistakes(text) == ["it contains no [[board]]; the smallest file is:", "[[board]]", 'id = "posts"']
 
 
 def test_invalid_toml_is_refused_with_its_line() -> None:
-    """The line and column of the fault are told."""
+    """The message has the line and column of the mistake."""
     assert mistakes("[[board]]\nid = posts")[0].startswith("not TOML: ")
     assert "line 2" in mistakes("[[board]]\nid = posts")[0]
 
 
-def test_a_file_that_can_not_be_read_is_named(tmp_path: Path) -> None:
-    """A missing file, a folder, a file that is not UTF-8 and one with mistakes are all told by their path."""
+def test_an_unreadable_file_is_named(tmp_path: Path) -> None:
+    """The message has the path of a missing file, a folder, a file that is not UTF-8, and one with mistakes."""
     (tmp_path / "latin.toml").write_bytes(b'[[board]]\nid = "caf\xe9"')
     (tmp_path / "wrong.toml").write_text("[[board]]")
     for name in ("missing.toml", "", "latin.toml", "wrong.toml"):
@@ -168,15 +168,15 @@ def test_a_file_that_can_not_be_read_is_named(tmp_path: Path) -> None:
         assert str(tmp_path / name) in str(caught.value)
 
 
-def test_a_file_is_read_whole(tmp_path: Path) -> None:
-    """Its boards come in its order."""
+def test_boards_keep_the_order_of_the_file(tmp_path: Path) -> None:
+    """The file is read as UTF-8."""
     path = tmp_path / "boards.toml"
     path.write_text('[[board]]\nid = "b"\n[[board]]\nid = "a"\ntitle = "é"\n', encoding="utf-8")
     assert [(board.id, board.title) for board in load_boards(path).by_id.values()] == [("b", "b"), ("a", "é")]
 
 
-def test_a_whole_file_of_all_kinds_is_taken() -> None:
-    """What a site has side by side."""
+def test_a_file_with_all_kinds_of_boards_is_read() -> None:
+    """A site may use them side by side."""
     lines: list[Any] = [
         ("day", ['window = { calendar = "day", timezone = "Asia/Shanghai" }']),
         ("week", ['window = { calendar = "week", timezone = "Asia/Shanghai" }']),
@@ -189,7 +189,7 @@ def test_a_whole_file_of_all_kinds_is_taken() -> None:
 
 
 @pytest.mark.parametrize(("text", "interval"), [("1ms", 1), ("250ms", 250), ("1.5s", 1500), ("1m", 60_000)])
-def test_the_pace_of_a_board(text: str, interval: int) -> None:
-    """In place of the setting; kept in milliseconds."""
+def test_the_conflation_interval_of_a_board(text: str, interval: int) -> None:
+    """It replaces the server's setting, and is stored in milliseconds."""
     assert board_of(f'conflation_interval = "{text}"').conflation == interval
     assert board_of().conflation is None

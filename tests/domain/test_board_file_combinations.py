@@ -1,4 +1,4 @@
-"""Choices of a board that make no sense together, and unions whose boards do not fit."""
+"""Invalid combinations of choices, and unions of boards that can't be added up."""
 
 import pytest
 
@@ -84,8 +84,8 @@ LIKES = "like_button = true"
         ),
     ],
 )
-def test_choices_that_make_no_sense_together_are_refused(lines: list[str], message: str) -> None:
-    """The message says which they are, why, and what to choose instead."""
+def test_contradictory_choices_are_refused(lines: list[str], message: str) -> None:
+    """The message names them, the reason, and what to choose instead."""
     text = "\n".join(('[[board]]\nid = "b"', *lines))
     assert mistakes(text) == [f"board 1 ('b'): {message}"]
 
@@ -93,8 +93,8 @@ def test_choices_that_make_no_sense_together_are_refused(lines: list[str], messa
 @pytest.mark.parametrize("operator", ["set", "best"])
 @pytest.mark.parametrize("window", [FOREVER, DAYS])
 @pytest.mark.parametrize("more", [[], ["cap = 1"], [SCORE], [SCORE, "cap = 100000"]])
-def test_where_nothing_leaves_every_operator_is_taken(operator: str, window: str, more: list[str]) -> None:
-    """With a cap, and with packed fields."""
+def test_windows_without_expiry_accept_every_operator(operator: str, window: str, more: list[str]) -> None:
+    """A cap and packed fields are also accepted."""
     assert board_of(window, f'operator = "{operator}"', *more).operator == operator
 
 
@@ -116,8 +116,8 @@ def test_where_nothing_leaves_every_operator_is_taken(operator: str, window: str
          "`like_button` with `union`, `clock = event` or an operator other than incr: a like adds 1 now"),
     ],
 )  # fmt: skip
-def test_an_impossible_union_is_refused(lines: list[str], message: str) -> None:
-    """What a union says of itself is judged alone."""
+def test_an_invalid_union_is_refused(lines: list[str], message: str) -> None:
+    """The choices of the union contradict each other, whatever its parts are."""
     text = "\n".join(('[[board]]\nid = "x"\n[[board]]\nid = "y"\n[[board]]\nid = "u"', *lines))
     assert mistakes(text) == [f"board 3 ('u'): {message}"]
 
@@ -134,14 +134,14 @@ def test_an_impossible_union_is_refused(lines: list[str], message: str) -> None:
         (['id = "y"', 'clock = "event"'], "its union names 'y', which has another window or clock"),
     ],
 )
-def test_a_union_whose_boards_do_not_fit_is_refused(other: list[str], message: str) -> None:
-    """Its boards are plain sums over the same window, on the same clock."""
+def test_a_union_of_incompatible_boards_is_refused(other: list[str], message: str) -> None:
+    """The parts must be plain sums over the same window, with the same clock."""
     text = '[[board]]\nid = "u"\nunion = ["x", "y"]\n[[board]]\nid = "x"\n[[board]]\nid = "z"\n'
     text += "\n".join(("[[board]]", *other)) if other else ""
     assert mistakes(text) == [f"board 'u': {message}"]
 
 
-def test_a_union_is_not_blamed_for_its_boards() -> None:
-    """A board with mistakes of its own is told once, and is there."""
+def test_a_mistake_in_a_part_is_not_repeated_for_the_union() -> None:
+    """The part is reported once, and the union counts it as existing."""
     text = '[[board]]\nid = "u"\nunion = ["x", "y"]\n[[board]]\nid = "x"\n[[board]]\nid = "y"\ncap = 0'
     assert mistakes(text) == ["board 3 ('y'): `cap`: Expected `int` >= 1"]

@@ -8,8 +8,8 @@ from tests.domain.board_files import KINDS, LAST, SLOT_OF_DAYS, TOO_MANY, UNITS,
 
 
 @pytest.mark.parametrize("board_id", ["a", "0", "a-b_c", "9lives", "a" * 64])
-def test_an_id_that_fits_into_keys_and_paths_is_taken(board_id: str) -> None:
-    """1 to 64 of a-z, 0-9, - and _, not beginning with - or _."""
+def test_a_valid_id_is_accepted(board_id: str) -> None:
+    """It has 1 to 64 of a-z, 0-9, - and _, and begins with neither - nor _."""
     assert make_board(BoardChoice(id=board_id)).id == board_id
 
 
@@ -17,8 +17,8 @@ def test_an_id_that_fits_into_keys_and_paths_is_taken(board_id: str) -> None:
     "board_id",
     ["", "A", "-a", "_a", "a b", "a.b", "a/b", "../a", "{}", "*", "{a}b", "a}b{c", "é", "a\n", "a:b", "a" * 65],
 )
-def test_any_other_id_is_refused(board_id: str) -> None:
-    """An id that could leave its hash tag, its path or its channel never becomes a board."""
+def test_an_invalid_id_is_refused(board_id: str) -> None:
+    """No board id can leave its hash tag, its path or its channel."""
     with pytest.raises(ValueError, match="does not match"):
         make_board(BoardChoice(id=board_id))
 
@@ -103,14 +103,14 @@ def test_any_other_id_is_refused(board_id: str) -> None:
         ('window = { calendar = "day", grace = "0.5s" }', "grace = '0.5s' is not a whole number of seconds"),
     ],
 )
-def test_a_mistake_is_named_with_its_board(line: str, message: str) -> None:
-    """The message names the board by number and id, and what is wrong with it."""
+def test_a_mistake_is_reported_with_its_board(line: str, message: str) -> None:
+    """The message has the number and the id of the board, and what is wrong."""
     assert mistakes(f'[[board]]\nid = "ok"\n[[board]]\nid = "b"\n{line}') == [f"board 2 ('b'): {message}"]
 
 
 @pytest.mark.parametrize("zone", ["", "..", "../etc/passwd", "/etc/localtime", "Europe", "a\0b", "é", "x" * 300])
-def test_a_time_zone_is_one_of_the_database(zone: str) -> None:
-    """No other file is ever opened, and no name ends in a fault of its own."""
+def test_an_unknown_time_zone_is_refused(zone: str) -> None:
+    """No name opens another file or raises another error."""
     with pytest.raises(ValueError, match="expected an IANA name such as Asia/Shanghai"):
         Periods(unit="day", timezone=zone)
 
@@ -127,28 +127,28 @@ def test_a_time_zone_is_one_of_the_database(zone: str) -> None:
         ),
     ],
 )
-def test_fields_that_make_no_score_are_refused(fields: str, message: str) -> None:
-    """With the message of the packing."""
+def test_invalid_fields_are_refused(fields: str, message: str) -> None:
+    """The message is the one of the packing."""
     text = f'[[board]]\nid = "b"\nwindow = "forever"\noperator = "set"\nscore = [{fields}]'
     assert mistakes(text) == [f"board 1 ('b'): score: {message}"]
 
 
 @pytest.mark.parametrize("entry", ["1", '"posts"', "[]", "true"])
 def test_an_entry_that_is_not_a_table_is_refused(entry: str) -> None:
-    """By its number."""
+    """The message has its number."""
     (line,) = mistakes(f"board = [{entry}]")
     assert line.startswith("board 1: Expected `object`, got ")
 
 
 @pytest.mark.parametrize("board_id", ["5", "[1]", '{ a = "b" }', "2026-01-01"])
 def test_an_id_of_another_type_is_refused(board_id: str) -> None:
-    """Also one that is no word at all, and while there are unions to look at."""
+    """The other boards, including unions, are still checked."""
     text = f'[[board]]\nid = {board_id}\n[[board]]\nid = "u"\nunion = ["x", "y"]'
     assert "Expected `str`" in mistakes(text)[0]
 
 
 @pytest.mark.parametrize("text", ["0s", "0.4ms", "60.001s", "61s", "1h"])
-def test_a_pace_out_of_range_is_refused(text: str) -> None:
-    """From a millisecond to a minute."""
+def test_a_conflation_interval_out_of_range_is_refused(text: str) -> None:
+    """It must be from a millisecond to a minute."""
     (mistake,) = mistakes(f'[[board]]\nid = "b"\nconflation_interval = "{text}"')
     assert mistake.endswith(f"conflation_interval: '{text}' is not between 1ms and 60s")

@@ -4,7 +4,7 @@ from tests.domain.board_files import CAPPED, LEAVES, SLOT_OF_DAYS, VOTES_LEAVE, 
 
 
 def test_all_mistakes_are_reported_at_once() -> None:
-    """One line for each mistake, also where a board has several, so that a file is set right in one go."""
+    """There is one line for each mistake, so you can correct the file in one go."""
     text = """
     [[board]]
     id = "Posts"
@@ -44,7 +44,7 @@ def test_all_mistakes_are_reported_at_once() -> None:
 
 
 def test_no_mistake_hides_another() -> None:
-    """Of types, of names, inside of tables and lists, of sense, and between boards: all of one file at once."""
+    """One file has mistakes in types, names, nested tables, lists, combinations, and between boards."""
     text = """
     [[board]]
     id = "week"
@@ -109,8 +109,8 @@ def test_no_mistake_hides_another() -> None:
     ]
 
 
-def test_an_invalid_pace_is_reported_with_other_mistakes() -> None:
-    """Every mistake of a board at once."""
+def test_an_invalid_interval_is_reported_with_other_mistakes() -> None:
+    """All mistakes of a board are reported together."""
     found = mistakes('[[board]]\nid = "B"\nconflation_interval = "fast"')
     assert len(found) == 2
     assert "conflation_interval: 'fast' is not a duration" in found[1]

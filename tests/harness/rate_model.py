@@ -1,4 +1,4 @@
-"""Rates under a clock that the test sets, and GCRA by brute force to compare them with."""
+"""Rates under a clock that the test sets, and a brute-force GCRA to compare them with."""
 
 import asyncio
 from typing import Final, Self
@@ -21,25 +21,25 @@ def sender(rate: float, burst: int, rate_key: str = "shop") -> Producer:
 
 
 class Model:
-    """GCRA by brute force: one list of all events; what may come next is worked out from its beginning."""
+    """GCRA by brute force: it keeps a list of all events, and computes everything from its start."""
 
     def __init__(self, rate: float, burst: int) -> None:
         self.rate, self.burst = rate, burst
         self.times: list[float] = []
 
     def room(self, now: float) -> float:
-        """How many events may come at this time."""
+        """How many events are permitted at this time."""
         due = 0.0
         for time_ in self.times:
             due = max(due, time_) + 1 / self.rate
         return self.burst - max(0.0, due - now) * self.rate
 
     def count(self, now: float, events: int) -> None:
-        """Some have come."""
+        """Record events."""
         self.times += [now] * events
 
     def most_in_a_window(self) -> float:
-        """By how much the events of any stretch of time exceed what the rate brings in it."""
+        """The largest number of events in any interval, minus what the rate adds in that interval."""
         return max(
             (
                 (j - i + 1) - (self.times[j] - self.times[i]) * self.rate
@@ -51,19 +51,19 @@ class Model:
 
 
 class Simulation:
-    """Processes on one store, whose clock stands still until it is told to go on."""
+    """Processes on one store, with a clock that moves only when the test advances it."""
 
     def __init__(self, store: str, processes: int, mutant: Mutant | None = None) -> None:
         self.settings = fresh_settings(store)
         self.client = connect(store, self.settings)
         self.now = 0.0
-        self.skew = 0.0  # by how much the store's clock is ahead of that of the processes
+        self.skew = 0.0  # the store's clock minus that of the processes
         self._time_key = f"{self.settings.key_prefix}:time"
         leases = LeaseStore(self.client, self.settings.key_prefix, compiled(store, self._script(mutant)))
         self.processes = [RateLimiter(self.client, self.settings, leases, lambda: self.now) for _ in range(processes)]
 
     def _script(self, mutant: Mutant | None) -> Script[CreditRequest]:
-        """The script, asking a list for the time; the store's expiry goes by the real time, so there is none."""
+        """The script with its time read from a list. The store's expiry uses the real time, so there is none."""
         source = GCRA.source
         right = {"redis.call('TIME')": f"redis.call('LRANGE', '{self._time_key}', 0, -1)"}
         right[", 'PX', string.format('%.0f', expiry))"] = ")"
@@ -79,17 +79,17 @@ class Simulation:
         await self.client.rpush(self._time_key, str(NOON + micros // 1_000_000), str(micros % 1_000_000))
 
     async def set_clock(self, seconds: float) -> None:
-        """Set the store's clock, and only that, ahead or back."""
+        """Set only the store's clock, ahead or back."""
         self.skew += seconds
         await self.go_on(0)
 
     def wait_of(self, process: int, producer: Producer) -> float:
-        """For how many seconds a process refuses a producer."""
+        """How many seconds a process will refuse a producer."""
         account = self.processes[process]._accounts.get(producer.rate_key)
         return max(0.0, account.refused_until - self.now) if account else 0.0
 
     async def send(self, process: int, producer: Producer, events: int = 1) -> bool:
-        """One request; whether it was admitted. What it leads to is done when it returns."""
+        """Send one request; returns whether it was admitted. Everything that it started has finished by then."""
         rate_limiter = self.processes[process]
         try:
             await rate_limiter.admit(producer)
@@ -112,7 +112,7 @@ class Simulation:
 
 
 async def settled(rate_limiter: RateLimiter) -> None:
-    """Wait until nothing is under way."""
+    """Wait until no call is in progress."""
     for account in list(rate_limiter._accounts.values()):
         if account.task is not None:
             await asyncio.wait([account.task])

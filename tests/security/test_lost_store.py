@@ -1,4 +1,4 @@
-"""A store that lost data: nothing is acknowledged on any route, by any process, until an operator accepts the loss."""
+"""A store that lost data: no process acknowledges anything on any route until an operator accepts the loss."""
 
 import asyncio
 import os
@@ -42,7 +42,7 @@ CLOUDEVENT: Final = b'{"specversion": "1.0", "id": "1", "source": "s", "type": "
 
 
 class Attempt:
-    """One way to have something acknowledged, and what came of it."""
+    """One way to have something acknowledged, and its result."""
 
     def __init__(self, method: str, path: str, headers: dict[str, str] | None = None, **body: Any) -> None:
         self.method = method
@@ -51,7 +51,7 @@ class Attempt:
         self.body = body
 
     async def __call__(self, client: httpx.AsyncClient) -> httpx.Response:
-        """Try it."""
+        """Make the attempt."""
         return await client.request(self.method, self.path, headers=self.headers, **self.body)
 
 
@@ -71,20 +71,23 @@ ATTEMPTS: Final = [
 
 
 def is_acknowledged(response: httpx.Response) -> bool:
-    """Whether something was taken."""
+    """Whether the server accepted something."""
     if response.request.url.path == "/v1/events":
         return response.status_code == 200 and response.json()["accepted"] > 0
     return response.status_code < 400
 
 
 def http(url: str, headers: dict[str, str] | None = None) -> httpx.AsyncClient:
-    """A client with a connection for each request, so that it may reach any worker; a worker takes time to start."""
+    """A client that opens a connection for each request, so that requests reach all workers.
+
+    Workers take time to start.
+    """
     limits = httpx.Limits(max_keepalive_connections=0)
     return httpx.AsyncClient(base_url=url, headers=headers or {}, timeout=30, limits=limits)
 
 
 async def hammer(url: str, headers: dict[str, str], duration: float = HAMMER) -> list[str]:
-    """Try every route over many connections for a while; gives what was acknowledged."""
+    """Try every route over many connections for a while; returns what was acknowledged."""
     acknowledged: list[str] = []
     end = time.monotonic() + duration
 
@@ -112,14 +115,14 @@ async def hammer(url: str, headers: dict[str, str], duration: float = HAMMER) ->
 
 
 async def codes(url: str, headers: dict[str, str]) -> set[tuple[int, str]]:
-    """What every route answers."""
+    """The answers of every route."""
     async with http(url, headers) as client:
         responses = [await attempt(client) for attempt in ATTEMPTS]
         return {(response.status_code, response.json().get("code", "")) for response in responses}
 
 
-class RankLookup:
-    """A store of its own, and real servers on it."""
+class Servers:
+    """Real servers on one store."""
 
     def __init__(self, folder: Path, workers: int, *, keyed: bool) -> None:
         self.folder = folder
@@ -130,7 +133,7 @@ class RankLookup:
         self.server = ServerProcess(self.settings, folder)
 
     async def begin(self) -> None:
-        """A server on which something was counted, with a board made at run time."""
+        """Start a server with a run-time board and some events."""
         self.store.start()
         await self.make_key()
         self.server.start()
@@ -149,7 +152,7 @@ class RankLookup:
                 await eventually(knows)
 
     async def make_key(self) -> None:
-        """An API key for everything, if producers are to have one."""
+        """Create an API key with all rights, if producers need one."""
         if self.keyed:
             client = connect(self.store.url, self.settings)
             producers = ProducerStore(client, self.settings.key_prefix)
@@ -158,13 +161,13 @@ class RankLookup:
             self.headers = {"Authorization": f"Bearer shop.{secret}"}
 
     async def flush(self) -> None:
-        """Lose everything."""
+        """Delete all data."""
         client = connect(self.store.url, self.settings)
         await client.flushall()
         await client.aclose()
 
     async def lost_on_every_route(self) -> None:
-        """Wait until all that a client with a key may do is refused as lost, within a second."""
+        """Wait until every route refuses a client with an API key because of the loss, within a second."""
 
         async def lost() -> bool:
             return await codes(self.server.url, self.headers) == {(503, "epoch_lost")}
@@ -181,7 +184,7 @@ class RankLookup:
         return [child for child in found if b"spawn_main" in Path(f"/proc/{child}/cmdline").read_bytes()]
 
     def refused(self) -> str:
-        """Start a server that does not start; gives what it says."""
+        """Start a server that must not start; returns its output."""
         self.server.spawn()
         assert self.server.process is not None
         assert self.server.process.wait(20) == 2, self.server.log()
@@ -189,10 +192,10 @@ class RankLookup:
 
 
 @contextmanager
-def lookup(folder: Path, workers: int, *, keyed: bool) -> Iterator[RankLookup]:
-    """A lookup that is cleared away."""
+def servers(folder: Path, workers: int, *, keyed: bool) -> Iterator[Servers]:
+    """Servers that are stopped at the end."""
     (folder / "store").mkdir()
-    made = RankLookup(folder, workers, keyed=keyed)
+    made = Servers(folder, workers, keyed=keyed)
     try:
         yield made
     finally:
@@ -208,8 +211,8 @@ def lookup(folder: Path, workers: int, *, keyed: bool) -> Iterator[RankLookup]:
 async def test_an_emptied_store_is_not_taken_for_a_new_one(
     tmp_path: Path, workers: int, effort: int, *, keyed: bool
 ) -> None:
-    """By the process that runs, by the worker that replaces one, by the server that is started after it."""
-    with lookup(tmp_path, workers, keyed=keyed) as made:
+    """Not by the running process, nor by a new worker, nor by a server that starts later."""
+    with servers(tmp_path, workers, keyed=keyed) as made:
         await made.begin()
         await made.flush()
         assert await hammer(made.server.url, made.headers, HAMMER * effort) == []
@@ -232,7 +235,7 @@ async def test_an_emptied_store_is_not_taken_for_a_new_one(
         assert "has no identity" in said
         assert "posts (epoch" in said
         assert "live serve --accept-loss" in said
-        await emptied(made)
+        await expect_empty(made)
 
         made.server.start("--accept-loss")
         async with http(made.server.url) as client:
@@ -243,17 +246,17 @@ async def test_an_emptied_store_is_not_taken_for_a_new_one(
         made.server.start()  # it is accepted for good
 
 
-async def emptied(made: RankLookup) -> None:
-    """Nobody has put anything into the store but what expires: rates, claims of idempotency keys, live processes."""
+async def expect_empty(made: Servers) -> None:
+    """Check that the store has only store keys that expire: rates, claims of idempotency keys, live processes."""
     client = connect(made.store.url, made.settings)
     found = [key async for key in client.scan_iter(count=1000)]
     await client.aclose()
     assert [key for key in found if not any(tag in key for tag in (b"{rate:", b"{once:", b"{:processes}"))] == []
 
 
-async def test_without_its_memory_a_server_would_open_the_door(tmp_path: Path) -> None:
-    """The same as above with the memory taken away is caught by what is asserted there."""
-    with lookup(tmp_path, 1, keyed=True) as made:
+async def test_a_server_that_forgets_the_store_is_caught(tmp_path: Path) -> None:
+    """The test above fails for servers without their record of the store."""
+    with servers(tmp_path, 1, keyed=True) as made:
         await made.begin()
         await made.flush()
         made.server.stop()
@@ -263,9 +266,9 @@ async def test_without_its_memory_a_server_would_open_the_door(tmp_path: Path) -
             assert await hammer(made.server.url, {}, HAMMER) == []
 
 
-async def test_the_store_of_somebody_else_is_not_taken(tmp_path: Path) -> None:
-    """A server that is pointed to another store says so and changes nothing there."""
-    with lookup(tmp_path, 1, keyed=False) as made:
+async def test_a_foreign_store_is_refused(tmp_path: Path) -> None:
+    """A server that is pointed to another store reports it and changes nothing there."""
+    with servers(tmp_path, 1, keyed=False) as made:
         await made.begin()
         made.server.stop()
         (tmp_path / "other").mkdir()
@@ -286,8 +289,8 @@ async def test_the_store_of_somebody_else_is_not_taken(tmp_path: Path) -> None:
 
 
 async def test_a_board_that_lost_its_state_stops_everything(tmp_path: Path) -> None:
-    """One made at run time, of which only the state is gone; a deletion by another process is no loss."""
-    with lookup(tmp_path, 2, keyed=True) as made:
+    """A run-time board has lost only its state. A deletion by another process is not a loss."""
+    with servers(tmp_path, 2, keyed=True) as made:
         await made.begin()
         async with http(made.server.url, made.headers) as client:
             assert (await client.put("/v1/boards/gone", json={"source": ["kiss"]})).status_code == 201
@@ -324,7 +327,7 @@ async def test_a_board_that_lost_its_state_stops_everything(tmp_path: Path) -> N
 
 
 class Copy:
-    """The append-only file of a store as it was, to be put back."""
+    """A copy of the store's append-only file, to be restored later."""
 
     def __init__(self, store: StoreProcess, folder: Path) -> None:
         self._store = store
@@ -332,8 +335,8 @@ class Copy:
         self._kept = folder / "kept"
         shutil.copytree(self._live, self._kept)
 
-    def put_back(self) -> None:
-        """End the store, and start it with what it held."""
+    def restore(self) -> None:
+        """Stop the store, and start it with the copied data."""
         self._store.kill()
         shutil.rmtree(self._live)
         shutil.copytree(self._kept, self._live)
@@ -341,14 +344,14 @@ class Copy:
 
 
 async def watch(url: str, position: tuple[str, int] | None = None) -> tuple[ClientConnection, ModelViewer]:
-    """A viewer, maybe one that comes back."""
+    """A viewer, which may resume from a position."""
     query = "" if position is None else f"?epoch={position[0]}&offset={position[1]}"
     socket = await connect_socket(f"{url.replace('http', 'ws')}/v1/boards/posts/live{query}")
     return socket, ModelViewer()
 
 
 async def shows(socket: ClientConnection, viewer: ModelViewer, scores: dict[str, int], deadline: float = 10) -> None:
-    """Receive until the viewer shows these scores."""
+    """Receive messages until the viewer shows these scores."""
     try:
         async with asyncio.timeout(deadline):
             while {record.key: record.score for record in viewer.records} != scores:
@@ -360,7 +363,7 @@ async def shows(socket: ClientConnection, viewer: ModelViewer, scores: dict[str,
 
 @asynccontextmanager
 async def gone_back(settings: Settings, store: StoreProcess, folder: Path) -> AsyncIterator[tuple[str, Any, Any]]:
-    """A server whose store has gone back from {a: 2, b: 1} to {a: 1}; with its viewer, and where that one stood."""
+    """A server whose store went back from {a: 2, b: 1} to {a: 1}, with its viewer, and the viewer's old position."""
     boards: list[Board] = [rolling_board()]
     async with run_server(settings, boards) as url, http(url) as client:
         await post(client, {"key": "a"})
@@ -369,13 +372,13 @@ async def gone_back(settings: Settings, store: StoreProcess, folder: Path) -> As
         socket, viewer = await watch(url)
         await shows(socket, viewer, {"a": 2, "b": 1})
         before = (viewer.epoch, viewer.offset)
-        copy.put_back()
+        copy.restore()
         yield url, (socket, viewer), before
         await socket.close()
 
 
-async def test_viewers_see_what_a_store_holds_that_went_back(own_store: StoreProcess, tmp_path: Path) -> None:
-    """Those that watch, those that come, and those that come back; and nothing is counted on top of it."""
+async def test_viewers_see_the_restored_state(own_store: StoreProcess, tmp_path: Path) -> None:
+    """Connected, new and returning viewers see it, and no event is counted."""
     settings = fresh_settings(own_store.url)
     with capture_logs() as logs:
         async with gone_back(settings, own_store, tmp_path) as (url, (socket, viewer), before):
@@ -394,10 +397,10 @@ async def test_viewers_see_what_a_store_holds_that_went_back(own_store: StorePro
 
 
 @pytest.mark.parametrize("part", ["channel", "witness"])
-async def test_without_these_parts_a_store_that_went_back_would_pass(
+async def test_missing_checks_of_offsets_are_caught(
     own_store: StoreProcess, tmp_path: Path, part: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Taken away, each is missed by what is asserted above."""
+    """The test above fails without either of the two parts."""
     if part == "channel":
         monkeypatch.setattr(Channel, "_forget", lambda _channel: None)
     else:
@@ -412,8 +415,8 @@ async def test_without_these_parts_a_store_that_went_back_would_pass(
                 assert await hammer(url, {}) == []
 
 
-async def test_a_position_that_is_passed_again_is_another_one(own_store: StoreProcess, tmp_path: Path) -> None:
-    """Once the loss is accepted the board has another epoch, so nobody is told of changes since what is not there."""
+async def test_accepting_a_loss_begins_a_new_epoch(own_store: StoreProcess, tmp_path: Path) -> None:
+    """A returning viewer receives the whole top, although the offset has been reached again."""
     settings = fresh_settings(own_store.url, workers=2, log_level="warning")
     server = ServerProcess(settings, tmp_path)
     server.start()
@@ -424,7 +427,7 @@ async def test_a_position_that_is_passed_again_is_another_one(own_store: StorePr
             for _ in range(5):
                 await post(client, {"key": "a"})
             before = (await client.get("/v1/boards/posts")).json()
-            copy.put_back()
+            copy.restore()
             assert await hammer(server.url, {}) == []
         server.stop()
         server.spawn()
@@ -446,8 +449,8 @@ async def test_a_position_that_is_passed_again_is_another_one(own_store: StorePr
         server.kill()
 
 
-async def test_a_process_knows_what_another_one_acknowledged(own_store: StoreProcess, tmp_path: Path) -> None:
-    """The only process that has seen the highest offset is frozen: the other one counts nothing below it."""
+async def test_processes_share_acknowledged_offsets(own_store: StoreProcess, tmp_path: Path) -> None:
+    """The only process that saw the highest offset is frozen. The other one still refuses to count below it."""
     settings = fresh_settings(own_store.url, log_level="warning")
     one, two = ServerProcess(settings, tmp_path), ServerProcess(settings, tmp_path)
     one.start()
@@ -460,15 +463,15 @@ async def test_a_process_knows_what_another_one_acknowledged(own_store: StorePro
             assert (await post(client, {"key": "a"}))["accepted"] == 1
             assert one.process is not None
             one.process.send_signal(signal.SIGSTOP)
-            copy.put_back()
+            copy.restore()
             assert await hammer(two.url, {}) == []
     finally:
         one.kill()
         two.kill()
 
 
-async def test_a_store_that_only_crashed_lost_nothing(own_store: StoreProcess) -> None:
-    """Killed and started again, with all that was acknowledged, it is worked with as before."""
+async def test_a_restarted_store_has_lost_nothing(own_store: StoreProcess) -> None:
+    """A store that was killed and started again still has everything that was acknowledged."""
     settings = fresh_settings(own_store.url)
     async with run_server(settings, [rolling_board()]) as url, http(url) as client:
         for number in range(5):

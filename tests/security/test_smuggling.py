@@ -53,8 +53,8 @@ class Client {
 
 @pytest.mark.parametrize("upgrade", UPGRADES)
 @pytest.mark.parametrize("method", ["POST", "PUT", "GET", "DELETE"])
-async def test_a_body_behind_an_upgrade_is_no_request(valkey_url: str, method: str, upgrade: str) -> None:
-    """Each request has one answer, whatever its body looks like; the connection goes on with the next request."""
+async def test_the_body_of_an_upgrade_is_not_a_request(valkey_url: str, method: str, upgrade: str) -> None:
+    """Each request has one answer, whatever its body contains. The connection continues with the next request."""
     hidden = request("GET", "/v1/boards/posts") * 2
     async with run_server(fresh_settings(valkey_url), [rolling_board()]) as url:
         for target in ("/v1/events", "/v1/boards/posts", "/v1/boards/posts/live", "/v1/events/live"):
@@ -68,8 +68,8 @@ async def test_a_body_behind_an_upgrade_is_no_request(valkey_url: str, method: s
 
 
 @asynccontextmanager
-async def passing_upgrades_on(store: str, folder: Path) -> AsyncIterator[tuple[str, str]]:
-    """A server behind nginx in the usual configuration for WebSocket, which passes on any upgrade; and an API key."""
+async def forwarding_upgrades(store: str, folder: Path) -> AsyncIterator[tuple[str, str]]:
+    """A server behind nginx in the usual configuration for WebSocket, which forwards any upgrade; and an API key."""
     usual = (
         ('    ~*^websocket$ websocket;\n    default       "";', "    default $http_upgrade;"),
         ('    websocket upgrade;\n    default   "";', "    default upgrade;\n    '' '';"),
@@ -85,12 +85,12 @@ async def passing_upgrades_on(store: str, folder: Path) -> AsyncIterator[tuple[s
 
 
 @pytest.mark.skipif(NGINX is None, reason="nginx is not installed")
-async def test_nobody_borrows_the_key_of_another_behind_nginx(valkey_url: str, tmp_path: Path, effort: int) -> None:
-    """The body of a stranger does not run together with the next request on the connection from nginx."""
+async def test_nobody_can_use_the_api_key_of_another_behind_nginx(valkey_url: str, tmp_path: Path, effort: int) -> None:
+    """The body of a stranger is not joined with the next request on the connection from nginx."""
     beginning = b"DELETE /v1/boards/mine HTTP/1.1\r\nHost: localhost\r\nX-Ignored: "
     length = ("Content-Length", str(len(beginning)))
     async with (
-        passing_upgrades_on(valkey_url, tmp_path) as (url, key),
+        forwarding_upgrades(valkey_url, tmp_path) as (url, key),
         httpx.AsyncClient(base_url=url, headers=[bearer(key)]) as admin,
     ):
         await until_known(admin)
@@ -111,8 +111,8 @@ async def until_known(admin: httpx.AsyncClient) -> None:
     pytest.fail("the API key was never known")
 
 
-async def test_what_is_known_of_a_head_is_not_lent(valkey_url: str) -> None:
-    """A head without a key that hides in a body, beside a request with a key: sent alone, it has no key still."""
+async def test_a_cached_head_does_not_lend_its_api_key(valkey_url: str) -> None:
+    """A head without an API key is refused, even after it was hidden in a body next to a request with one."""
     async with with_keys(valkey_url, plain=False) as (url, _, keys):
         bare, keyed = post(ONE), post(ONE, bearer(keys["all"]))
         carriers = [post(bare, bearer(keys["all"])), post(bare), post(b" " * 10 + bare, ("X", "y"))]
@@ -130,7 +130,7 @@ async def test_what_is_known_of_a_head_is_not_lent(valkey_url: str) -> None:
 
 @pytest.mark.skipif(shutil.which("curl") is None, reason="curl is not installed")
 async def test_curl_asking_for_http2_is_served(valkey_url: str) -> None:
-    """It asks with its first request; both are answered on one connection."""
+    """It asks in its first request. Both requests are answered on one connection."""
     async with run_server(fresh_settings(valkey_url), [rolling_board()]) as url:
         told = await output(
             "curl", "--http2", "-s", "-w", "%{http_code} %{num_connects}\n", "-o", "/dev/null", "-o", "/dev/null",
@@ -141,7 +141,7 @@ async def test_curl_asking_for_http2_is_served(valkey_url: str) -> None:
 
 @pytest.mark.skipif(shutil.which("java") is None, reason="Java is not installed")
 async def test_the_client_of_the_jdk_is_served(valkey_url: str, tmp_path: Path) -> None:
-    """It asks for HTTP/2 with every first request of a connection."""
+    """It asks for HTTP/2 in the first request of every connection."""
     source = tmp_path / "Client.java"
     source.write_text(JAVA, encoding="utf-8")
     async with run_server(fresh_settings(valkey_url), [rolling_board()]) as url:
@@ -149,7 +149,7 @@ async def test_the_client_of_the_jdk_is_served(valkey_url: str, tmp_path: Path) 
 
 
 async def output(*command: str) -> str:
-    """What a command prints."""
+    """The output of a command."""
     process = await asyncio.create_subprocess_exec(*command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     async with asyncio.timeout(60):
         out, errors = await process.communicate()
@@ -169,11 +169,11 @@ TWICE: Final = (
 
 
 def test_a_bad_handshake_is_answered_and_not_logged(valkey_url: str, tmp_path: Path) -> None:
-    """Bad targets and fields that are there twice: an answer each, and no word in the log."""
+    """Invalid targets and repeated fields each get an answer and no log line."""
     server = ServerProcess(fresh_settings(valkey_url), tmp_path)
     server.start()
 
-    async def knock() -> None:
+    async def send_all() -> None:
         for target in BAD_TARGETS:
             async with connected(server.url) as wire:
                 await wire.send(request("GET", target, *HANDSHAKE))
@@ -186,14 +186,14 @@ def test_a_bad_handshake_is_answered_and_not_logged(valkey_url: str, tmp_path: P
                 assert statuses([head])[0] in {101, 400, 403, 426}, field
 
     before = len(server.log())
-    asyncio.run(knock())
+    asyncio.run(send_all())
     assert server.stop() == 0
     assert len(server.log()) - before < 300, server.log()
 
 
 @pytest.mark.parametrize("path", ["/v1/events", "/v1/%65vents", "/v1/nothing", "/v1/boards/posts"])
 def test_the_final_answer_to_a_large_body_arrives(valkey_url: str, tmp_path: Path, path: str, effort: int) -> None:
-    """A client that sends six megabytes and closes after them reads the refusal, not a reset."""
+    """A client that sends six megabytes and then closes reads the refusal, not a reset."""
     server = ServerProcess(fresh_settings(valkey_url), tmp_path)
     server.start()
     address, codes = urlsplit(server.url), []

@@ -273,7 +273,7 @@ async def test_an_event_that_a_sliding_window_has_lost_is_found(valkey_url: str)
     await bench.client.aclose()
 
 
-async def test_a_store_that_is_away_is_told() -> None:
+async def test_an_unavailable_store_is_an_error() -> None:
     """An audit that could not read the store does not say that the board is clean."""
     bench = Bench("unix:///nowhere/valkey.sock")
     with pytest.raises(StoreUnavailableError):

@@ -160,7 +160,7 @@ async def test_a_record_that_can_not_be_read_is_told(valkey_url: str) -> None:
             await producers.load()
 
 
-async def test_a_store_that_is_away_is_told(own_store: StoreProcess) -> None:
+async def test_an_unavailable_store_is_an_error(own_store: StoreProcess) -> None:
     """By the one error for it."""
     async with producer_store(own_store.url) as (producers, _):
         own_store.kill()
