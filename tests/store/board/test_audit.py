@@ -1,4 +1,4 @@
-"""The audit: it finds every violation of I1, names it, and repairs it while the board goes on."""
+"""The audit: it finds every violation of I1, names it, and repairs it while the board is in use."""
 
 import asyncio
 import os
@@ -68,8 +68,8 @@ async def bench(any_store: str) -> AsyncIterator[Bench]:
     await bench.client.aclose()
 
 
-async def test_a_true_board_is_clean(bench: Bench) -> None:
-    """Negative scores and members in several slots included. The audit changes nothing."""
+async def test_a_correct_board_is_clean(bench: Bench) -> None:
+    """Scores may be negative, and members may be in several slots. The audit changes nothing."""
     report = await bench.audit()
     assert report == Report(board="posts", members=3, slots=2)
     assert report.clean
@@ -77,8 +77,8 @@ async def test_a_true_board_is_clean(bench: Bench) -> None:
     assert (await bench.ledger.reader.read(1)).offset == 4
 
 
-async def test_a_board_that_nobody_has_liked_on_is_clean(valkey_url: str) -> None:
-    """An empty board is clean. A board that does not exist is an error."""
+async def test_an_empty_board_is_clean(valkey_url: str) -> None:
+    """A board that does not exist is an error."""
     bench = Bench(valkey_url)
     with pytest.raises(SetupError, match="no board 'posts'"):
         await bench.audit()
@@ -88,7 +88,7 @@ async def test_a_board_that_nobody_has_liked_on_is_clean(valkey_url: str) -> Non
 
 
 async def test_a_wrong_score_is_found_and_repaired(bench: Bench) -> None:
-    """The slots are right: the ranking gets what they hold, and viewers receive the change."""
+    """The slots are correct: the ranking gets their sums, and viewers receive the change."""
     await bench.client.zincrby(bench.keys.ranking, 10, "b")
     report = await bench.audit()
     assert (report.drifted, report.drift, report.clean) == (1, [Drift("b", 11, 1)], False)
@@ -113,8 +113,8 @@ async def test_a_wrong_score_is_found_and_repaired(bench: Bench) -> None:
         ("HSET slot:3600 a 4503599627370496", Drift("a", 3, 2**52 + 5)),
     ],
 )
-async def test_each_way_of_drifting_is_found_and_repaired(bench: Bench, spoil: str, drift: Drift) -> None:
-    """A record without slots, slots without a record, a record of zero, a slot that lost or gained something."""
+async def test_each_kind_of_drift_is_found_and_repaired(bench: Bench, spoil: str, drift: Drift) -> None:
+    """A record without slots, slots without a record, a record with score 0, or a slot with a changed amount."""
     command, key, *rest = spoil.split()
     await bench.client.execute_command(command, f"{bench.keys.channel}:{key}", *rest)  # type: ignore[no-untyped-call]
 
@@ -126,8 +126,8 @@ async def test_each_way_of_drifting_is_found_and_repaired(bench: Bench, spoil: s
 
 
 @pytest.mark.parametrize("field", ["total", "high"])
-async def test_wrong_sums_are_found_and_repaired(bench: Bench, field: str) -> None:
-    """Both parts of the total that the page shows."""
+async def test_wrong_totals_are_found_and_repaired(bench: Bench, field: str) -> None:
+    """The page shows a total that is stored in two parts; each may be wrong."""
     await bench.client.hincrby(bench.keys.meta, field, 5)
     report = await bench.audit()
     assert (report.totals, report.drifted, report.clean) == ("drift", 0, False)
@@ -138,8 +138,8 @@ async def test_wrong_sums_are_found_and_repaired(bench: Bench, field: str) -> No
     assert await drifted(bench.client, bench.keys) == []
 
 
-async def test_a_slot_that_rotation_does_not_know_is_found_and_listed_again(bench: Bench) -> None:
-    """A slot that is not in the list of slots would count forever. After a repair it leaves when it is due."""
+async def test_an_unlisted_slot_is_found_and_listed_again(bench: Bench) -> None:
+    """A slot that is missing in the list of slots would count forever. After a repair it expires on time."""
     await bench.client.zrem(bench.keys.slots, 0)
     report = await bench.audit()
     assert (report.stray_slots, report.clean) == ([bench.keys.slot(0)], False)
@@ -153,8 +153,8 @@ async def test_a_slot_that_rotation_does_not_know_is_found_and_listed_again(benc
     assert await bench.scores() == {"b": 1, "now": 1, "a": -2}
 
 
-async def test_only_the_first_drifted_members_are_named(bench: Bench) -> None:
-    """A report stays short however much is wrong, and still counts everything."""
+async def test_a_report_names_only_the_first_drifted_members(bench: Bench) -> None:
+    """It stays short however many there are, and still counts all of them."""
     await bench.ledger.writer.add([make_entry(f"k{i}", 1, 0) for i in range(450)])
     for i in range(450):
         await bench.client.zincrby(bench.keys.ranking, 1, f"k{i}")
@@ -164,14 +164,14 @@ async def test_only_the_first_drifted_members_are_named(bench: Bench) -> None:
     assert (await bench.audit()).clean
 
 
-async def test_progress_is_told_piece_by_piece(bench: Bench) -> None:
-    """The progress never exceeds the number of members, and reaches it at the end."""
+async def test_progress_is_reported(bench: Bench) -> None:
+    """It never exceeds the number of members, and reaches it at the end."""
     await bench.ledger.writer.add([make_entry(f"k{i}", 1, 0) for i in range(450)])
     await bench.audit()
     assert bench.seen == [(200, 453), (400, 453), (453, 453)]
 
 
-async def test_a_board_is_repaired_while_it_goes_on(bench: Bench) -> None:
+async def test_a_board_is_repaired_while_in_use(bench: Bench) -> None:
     """Events and rotation do not wait for the audit. Afterwards every event has counted."""
     chance = random.Random(5)
     await bench.ledger.writer.add([make_entry(f"k{i}", 1 + i % 7, 0) for i in range(600)])
@@ -179,7 +179,7 @@ async def test_a_board_is_repaired_while_it_goes_on(bench: Bench) -> None:
         await bench.client.zincrby(bench.keys.ranking, chance.randint(1, 9), f"k{i}")
     done = asyncio.Event()
 
-    async def go_on() -> int:
+    async def post() -> int:
         added = hour = 0
         while not done.is_set():
             hour += chance.random() < 0.2
@@ -188,7 +188,7 @@ async def test_a_board_is_repaired_while_it_goes_on(bench: Bench) -> None:
             added += 1
         return added
 
-    writing = asyncio.create_task(go_on())
+    writing = asyncio.create_task(post())
     report = await bench.audit(repair=True)
     done.set()
     assert await writing > 0
@@ -200,11 +200,11 @@ async def test_a_board_is_repaired_while_it_goes_on(bench: Bench) -> None:
     assert (await bench.audit()).clean
 
 
-async def test_sums_of_a_board_that_moves_are_not_judged(bench: Bench) -> None:
+async def test_totals_of_a_changing_board_are_not_judged(bench: Bench) -> None:
     """A total that was counted over several instants proves nothing. The report says so, and is clean."""
     await bench.ledger.writer.add([make_entry(f"k{i}", 1, 0) for i in range(450)])
 
-    async def like_for_ever() -> None:
+    async def like_repeatedly() -> None:
         while True:
             await bench.like("a")
 
@@ -213,7 +213,7 @@ async def test_sums_of_a_board_that_moves_are_not_judged(bench: Bench) -> None:
         assert report.clean
         return report.totals == "moving"
 
-    liking = asyncio.create_task(like_for_ever())
+    liking = asyncio.create_task(like_repeatedly())
     await eventually(moving)
     liking.cancel()
     await asyncio.gather(liking, return_exceptions=True)
@@ -260,7 +260,7 @@ async def test_every_kind_of_board_is_audited(valkey_url: str, board: Board) -> 
     await bench.client.aclose()
 
 
-async def test_an_event_that_a_sliding_window_has_lost_is_found(valkey_url: str) -> None:
+async def test_an_event_missing_in_the_log_of_a_sliding_window_is_found(valkey_url: str) -> None:
     """An event that is not in the log would count forever."""
     bench = Bench(valkey_url, KINDS[3])
     await bench.like("a", 5)
@@ -274,7 +274,7 @@ async def test_an_event_that_a_sliding_window_has_lost_is_found(valkey_url: str)
 
 
 async def test_an_unavailable_store_is_an_error() -> None:
-    """An audit that could not read the store does not say that the board is clean."""
+    """An audit that can't read the store does not report that the board is clean."""
     bench = Bench("unix:///nowhere/valkey.sock")
     with pytest.raises(StoreUnavailableError):
         await bench.audit()
@@ -282,7 +282,7 @@ async def test_an_unavailable_store_is_an_error() -> None:
 
 
 async def run_command(bench: Bench, *flags: str) -> tuple[int, str]:
-    """Run `live audit` as a process: its exit status and its output."""
+    """Run `live audit` as a process; returns its exit status and output."""
     environment = {**os.environ, **as_environment(bench.settings)}
     command = [sys.executable, "-m", "live", "audit", "--board", "posts", *flags]
     ended = await asyncio.to_thread(
@@ -293,8 +293,8 @@ async def run_command(bench: Bench, *flags: str) -> tuple[int, str]:
 
 
 @pytest.mark.slow
-async def test_the_command_tells_of_drift_by_its_status(bench: Bench) -> None:
-    """0 when nothing is wrong, 1 when something is or was, with the members that differ."""
+async def test_the_exit_status_tells_whether_there_is_drift(bench: Bench) -> None:
+    """It is 0 if there is none, and 1 if there is or was, with the members that differ."""
     assert await run_command(bench) == (0, "posts: no drift; 3 members in 2 slots\n")
     await bench.client.zincrby(bench.keys.ranking, 1000, "a")
     await bench.client.zadd(bench.keys.ranking, {"[bold]ghost": 1})
@@ -312,8 +312,8 @@ async def test_the_command_tells_of_drift_by_its_status(bench: Bench) -> None:
 
 
 @pytest.mark.slow
-async def test_the_command_prints_one_object_for_programs(bench: Bench) -> None:
-    """The whole report, and whether everything is clean."""
+async def test_the_command_prints_json(bench: Bench) -> None:
+    """One object has the whole report, and whether everything is clean."""
     await bench.client.zincrby(bench.keys.ranking, 1, "a")
     status, text = await run_command(bench, "--json")
     assert status == 1

@@ -1,4 +1,4 @@
-"""The baseline of a board: the ranking as it stood at the start of the hour, the same for everyone."""
+"""The baseline of a board: the ranking at the start of the hour, the same for everyone."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -36,7 +36,7 @@ KINDS: Final[list[dict[str, Any]]] = [
 ]
 
 
-class Stand:
+class Simulation:
     """A ledger whose store has a clock that the test sets."""
 
     def __init__(self, client: Any, board: Board, settings: Any) -> None:
@@ -65,20 +65,20 @@ class Stand:
 
 
 @asynccontextmanager
-async def stand(store: str, board: Board | None = None) -> AsyncIterator[Stand]:
-    """A board of its own."""
+async def simulation(store: str, board: Board | None = None) -> AsyncIterator[Simulation]:
+    """A simulation with its own board."""
     settings = fresh_settings(store)
     client = connect(store, settings)
     await set_clock(client, settings, T0)
     try:
-        yield Stand(client, board or rolling_board(), settings)
+        yield Simulation(client, board or rolling_board(), settings)
     finally:
         await client.aclose()
 
 
-async def test_the_ranks_are_those_of_the_start_of_the_hour(valkey_url: str) -> None:
-    """What happens later does not change them, and at the next hour new ones replace them."""
-    async with stand(valkey_url) as made:
+async def test_a_baseline_has_the_ranks_of_the_start_of_the_hour(valkey_url: str) -> None:
+    """Later changes do not affect them. At the next hour, new ranks replace them."""
+    async with simulation(valkey_url) as made:
         await made.add(a=3, b=2, c=1)
         assert await made.at(T0 + 5000) == HOUR / 1000 - 5
         await made.add(c=9, d=1)
@@ -92,18 +92,18 @@ async def test_the_ranks_are_those_of_the_start_of_the_hour(valkey_url: str) -> 
 
 
 @pytest.mark.parametrize("kind", range(len(KINDS)))
-async def test_the_ranks_are_those_that_a_reader_saw(valkey_url: str, kind: int) -> None:
-    """For every order, with ties."""
-    async with stand(valkey_url, read_board("b", KINDS[kind])) as made:
+async def test_a_baseline_has_the_ranks_that_readers_saw(valkey_url: str, kind: int) -> None:
+    """In every order, with ties."""
+    async with simulation(valkey_url, read_board("b", KINDS[kind])) as made:
         await made.add(**{f"m{number:04}": 1 + number % 700 for number in range(1500)})
         page = await made.ledger.reader.read(1000)
         await made.at(T0 + 1)
         assert await made.ranks() == {record.key: record.rank for record in page.records}
 
 
-async def test_the_position_of_the_board_stays_the_same(valkey_url: str) -> None:
-    """A baseline is not a change of the board."""
-    async with stand(valkey_url) as made:
+async def test_a_baseline_does_not_change_the_offset(valkey_url: str) -> None:
+    """Keeping a baseline is not a change of the board."""
+    async with simulation(valkey_url) as made:
         await made.add(a=3)
         before = await made.ledger.reader.read(10)
         await made.at(T0 + HOUR)
@@ -111,8 +111,8 @@ async def test_the_position_of_the_board_stays_the_same(valkey_url: str) -> None
 
 
 async def test_an_empty_baseline_is_replaced_within_a_minute(valkey_url: str) -> None:
-    """So a new board shows movement soon."""
-    async with stand(valkey_url) as made:
+    """A new board shows movement soon."""
+    async with simulation(valkey_url) as made:
         assert await made.at(T0 + 20_000) == 40
         await made.add(a=3)
         assert await made.at(T0 + 59_999) == 0.001
@@ -122,10 +122,10 @@ async def test_an_empty_baseline_is_replaced_within_a_minute(valkey_url: str) ->
 
 
 async def test_a_new_period_has_a_new_baseline(valkey_url: str) -> None:
-    """Its ranks are not compared with those of the period before."""
+    """Its ranks are not compared with those of the previous period."""
     board = read_board("b", {"window": {"calendar": "day", "timezone": "Asia/Kolkata"}})  # days begin at half past
     midnight = (T0 // (24 * HOUR) + 1) * 24 * HOUR - 5 * HOUR - HOUR // 2
-    async with stand(valkey_url, board) as made:
+    async with simulation(valkey_url, board) as made:
         await set_clock(made.client, made.settings, midnight - HOUR)
         await made.add(a=3)
         await made.at(midnight - 1)
@@ -138,9 +138,9 @@ async def test_a_new_period_has_a_new_baseline(valkey_url: str) -> None:
         assert second.slot == first.slot + 24 * HOUR // 1000
 
 
-async def test_hidden_members_are_not_in_it(valkey_url: str) -> None:
-    """Neither those hidden before, nor those hidden after it was kept."""
-    async with stand(valkey_url) as made:
+async def test_a_baseline_has_no_hidden_members(valkey_url: str) -> None:
+    """Members may be hidden before or after the baseline is kept."""
+    async with simulation(valkey_url) as made:
         await made.add(a=3, b=2, c=1)
         await made.ledger.moderation.hide("a", hidden=True)
         await made.at(T0 + HOUR)
@@ -148,9 +148,9 @@ async def test_hidden_members_are_not_in_it(valkey_url: str) -> None:
         assert await made.ranks() == {"c": 2}
 
 
-async def test_a_board_with_a_new_epoch_has_no_baseline_of_the_old_one(valkey_url: str) -> None:
-    """Its data may be another."""
-    async with stand(valkey_url) as made:
+async def test_a_new_epoch_drops_the_baseline(valkey_url: str) -> None:
+    """The data of the board may be different."""
+    async with simulation(valkey_url) as made:
         await made.add(a=3)
         await made.at(T0 + 1)
         assert await renew(made.client, made.ledger.state.keys, "feedface")
@@ -164,8 +164,8 @@ async def test_a_board_with_a_new_epoch_has_no_baseline_of_the_old_one(valkey_ur
         assert (found.epoch, found.ranks) == ("feedface", {"a": 1})
 
 
-async def test_a_process_that_is_behind_learns_the_period(valkey_url: str) -> None:
-    """On an event clock, another process may have begun a period."""
+async def test_a_process_learns_of_a_new_period(valkey_url: str) -> None:
+    """On an event clock, another process may have begun one."""
     board = read_board("b", {"window": {"calendar": "day"}, "clock": "event"})
     async with open_ledger(valkey_url, board) as one:
         await one.writer.add([make_entry("a", 1, T0)])
@@ -178,8 +178,8 @@ async def test_a_process_that_is_behind_learns_the_period(valkey_url: str) -> No
 
 
 async def test_a_baseline_is_read_once_for_all_requests(valkey_url: str) -> None:
-    """Until there is a new one."""
-    async with stand(valkey_url) as made:
+    """Only a new baseline is read again."""
+    async with simulation(valkey_url) as made:
         baselines, board = Baselines(), made.ledger.baseline
         await made.add(a=3)
         await made.at(T0 + 1)
@@ -192,10 +192,10 @@ async def test_a_baseline_is_read_once_for_all_requests(valkey_url: str) -> None
 
 
 @pytest.mark.fault
-async def test_baselines_go_on_after_the_store_comes_back(
+async def test_baselines_continue_after_an_outage_of_the_store(
     own_store: StoreProcess, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """And a full memory stops nothing else."""
+    """A full store keeps no baseline, and everything else still works."""
     monkeypatch.setattr("live.store.board.baseline._RETRY", 0.01)
     async with open_ledger(own_store.url, rolling_board()) as ledger:
         await ledger.writer.add([make_entry("a", 1)])

@@ -1,4 +1,4 @@
-"""The beginning and the end of a run-time board: created once, changed in order, usable until it expires."""
+"""The opened of a run-time board: it is created once, changed in order, and usable until it expires."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -22,8 +22,8 @@ from tests.harness.waiting import eventually
 EPOCH = "00c0ffee"
 
 
-class Life:
-    """A board that exists, and ledgers on it."""
+class Opened:
+    """An existing board, and ledgers on it."""
 
     def __init__(self, store: str) -> None:
         self.settings = fresh_settings(store)
@@ -40,9 +40,9 @@ class Life:
 
 
 @asynccontextmanager
-async def life(store: str) -> AsyncIterator[Life]:
-    """A board that exists."""
-    made = Life(store)
+async def opened(store: str) -> AsyncIterator[Opened]:
+    """An existing board."""
+    made = Opened(store)
     assert await create(made.client, made.keys, made.board, EPOCH) is None
     try:
         yield made
@@ -50,9 +50,9 @@ async def life(store: str) -> AsyncIterator[Life]:
         await made.client.aclose()
 
 
-async def test_a_board_is_born_once(any_store: str) -> None:
-    """A caller that wants to give it another epoch receives the epoch that it has."""
-    async with life(any_store) as made:
+async def test_a_board_is_created_once(any_store: str) -> None:
+    """A caller that wants to give it another epoch receives the existing one."""
+    async with opened(any_store) as made:
         assert await create(made.client, made.keys, made.board, EPOCH) is None
         assert await create(made.client, made.keys, made.board, "0badbad0") == (EPOCH, True)
         await made.ledger().state.open()
@@ -60,9 +60,9 @@ async def test_a_board_is_born_once(any_store: str) -> None:
             await Ledger(made.client, made.board, made.settings, born="0badbad0").state.open()
 
 
-async def test_a_ledger_gives_no_second_life(any_store: str) -> None:
-    """A process that has not opened the board and one that has both find it gone, and leave no store key."""
-    async with life(any_store) as made:
+async def test_a_ledger_does_not_revive_a_deleted_board(any_store: str) -> None:
+    """Processes that have or have not opened it find it gone, and leave no store key."""
+    async with opened(any_store) as made:
         met = made.ledger()
         await met.writer.add([make_entry("a")])
         await delete_keys(made.client, made.keys, EPOCH)
@@ -78,17 +78,17 @@ async def test_a_ledger_gives_no_second_life(any_store: str) -> None:
         assert await made.owned() == 0
 
 
-async def test_another_life_is_not_wiped(any_store: str) -> None:
-    """A late deletion finds the next board under the same id, and leaves it alone."""
-    async with life(any_store) as made:
+async def test_a_late_deletion_does_not_delete_a_recreated_board(any_store: str) -> None:
+    """A deletion names the epoch. A new board with the same id stays."""
+    async with opened(any_store) as made:
         await made.ledger().writer.add([make_entry("a")])
         await delete_keys(made.client, made.keys, "0badbad0")
         assert (await made.ledger().reader.read(1)).rank_count == 1
 
 
-async def test_amendments_go_by_their_revision(any_store: str) -> None:
-    """Each revision moves the board on once. An old revision that comes late changes nothing."""
-    async with life(any_store) as made:
+async def test_changes_are_applied_by_revision(any_store: str) -> None:
+    """Each revision increases the offset once. An old revision that arrives late changes nothing."""
+    async with opened(any_store) as made:
         ledger = made.ledger()
         await update(made.client, made.keys, EPOCH, 2, frozen=True)
         await update(made.client, made.keys, EPOCH, 1, frozen=False)
@@ -103,9 +103,9 @@ async def test_amendments_go_by_their_revision(any_store: str) -> None:
 
 
 @pytest.mark.slow
-async def test_a_board_leaves_when_it_was_not_used(any_store: str) -> None:
-    """The reply tells how long to wait until then. An expired board does not come back."""
-    async with life(any_store) as made:
+async def test_an_unused_board_expires(any_store: str) -> None:
+    """The reply says how long to wait until then. An expired board does not come back."""
+    async with opened(any_store) as made:
         wait = await expire(made.client, made.keys, EPOCH, 0.5)
         assert wait is not None
         assert 0 < wait <= 0.5
@@ -121,10 +121,10 @@ async def test_a_board_leaves_when_it_was_not_used(any_store: str) -> None:
 
 
 @pytest.mark.slow
-async def test_a_use_at_the_last_moment_keeps_it(any_store: str) -> None:
-    """Use and expiry never overlap: no event and no use is recorded on a board that has expired."""
+async def test_a_use_at_the_last_moment_keeps_a_board(any_store: str) -> None:
+    """Use and expiry never overlap: no event and no use is recorded on an expired board."""
     for number in range(20):
-        async with life(any_store) as made:
+        async with opened(any_store) as made:
             ledger = made.ledger()
             await ledger.state.open()
             await asyncio.sleep(0.03)
@@ -139,10 +139,10 @@ async def test_a_use_at_the_last_moment_keeps_it(any_store: str) -> None:
             assert ended == (await made.client.exists(made.keys.meta) == 0)
 
 
-async def test_use_is_noted_seldom(any_store: str) -> None:
-    """Once in a quarter of the time after which the board would expire, and at least once a minute."""
+async def test_use_is_recorded_rarely(any_store: str) -> None:
+    """Once in a quarter of the time until expiry, and at least once a minute."""
     assert (quiet(1), quiet(86_400)) == (0.25, 60)
-    async with life(any_store) as made:
+    async with opened(any_store) as made:
         ledger = made.ledger()
         await ledger.state.use()
         await made.client.hset(made.keys.meta, "used", 1)
@@ -157,9 +157,9 @@ async def test_use_is_noted_seldom(any_store: str) -> None:
         await eventually(noted)
 
 
-async def test_what_is_refused_is_no_use(any_store: str) -> None:
+async def test_a_refused_event_is_not_a_use(any_store: str) -> None:
     """Only events that count keep a board."""
-    async with life(any_store) as made:
+    async with opened(any_store) as made:
         ledger = made.ledger()
         await ledger.writer.add([make_entry("a", 1, None, bytes(16))])
         await made.client.hset(made.keys.meta, "used", 1)

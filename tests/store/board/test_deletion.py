@@ -1,4 +1,4 @@
-"""Deleting a board: everything of it goes and nothing else, for any id, and after a crash on the way."""
+"""Deleting a board: everything of it is deleted and nothing else, for any id, and after a crash in between."""
 
 import asyncio
 import re
@@ -44,7 +44,7 @@ IDS: Final = st.one_of(
 )
 
 
-class World:
+class Prefix:
     """A prefix of store keys with boards and system keys."""
 
     def __init__(self, store: str) -> None:
@@ -53,7 +53,7 @@ class World:
         self.board_admin = BoardAdmin(self.client, self.settings, Boards([]))
 
     async def fill(self, board: Board, epoch: str = EPOCH) -> Keys:
-        """A board with something in each of its store keys."""
+        """Create a board with data in each of its store keys."""
         keys = Keys(self.settings.key_prefix, board.id)
         if await create(self.client, keys, board, epoch) is not None:
             return keys
@@ -78,9 +78,9 @@ class World:
 
 
 @asynccontextmanager
-async def world(store: str) -> AsyncIterator[World]:
-    """A prefix of its own."""
-    made = World(store)
+async def prefix(store: str) -> AsyncIterator[Prefix]:
+    """A prefix for one test."""
+    made = Prefix(store)
     try:
         yield made
     finally:
@@ -88,7 +88,7 @@ async def world(store: str) -> AsyncIterator[World]:
 
 
 def near(board: str) -> list[str]:
-    """Ids that begin or end like another one."""
+    """Ids that begin or end like another id."""
     found = {board[:-1], f"{board}0", f"{board}-slot", f"a{board}", "boards", "producers", "once", "rate"} - {board}
     return [name for name in sorted(found) if BOARD_ID.fullmatch(name)]
 
@@ -98,11 +98,11 @@ def near(board: str) -> list[str]:
 @given(board=IDS, kind=st.integers(0, len(KINDS) - 1))
 @example(board="boards", kind=0)
 @example(board="producers", kind=2)
-def test_a_board_of_any_id_goes_alone(valkey_url: str, board: str, kind: int) -> None:
+def test_only_the_board_of_that_id_is_deleted(valkey_url: str, board: str, kind: int) -> None:
     """Definitions, audit log, producers and boards with similar ids are unchanged, byte for byte."""
 
     async def attempt() -> None:
-        async with world(valkey_url) as made:
+        async with prefix(valkey_url) as made:
             await ProducerStore(made.client, made.settings.key_prefix).add("shop", Scope())
             await made.board_admin.put("other", {"title": "Other"}, "ann")
             for name in near(board):
@@ -116,9 +116,9 @@ def test_a_board_of_any_id_goes_alone(valkey_url: str, board: str, kind: int) ->
     asyncio.run(attempt())
 
 
-async def test_the_board_called_boards_comes_and_goes(any_store: str) -> None:
+async def test_a_board_called_boards_can_be_created_and_deleted(any_store: str) -> None:
     """The other boards, the audit log and the API keys stay."""
-    async with world(any_store) as made:
+    async with prefix(any_store) as made:
         producers = ProducerStore(made.client, made.settings.key_prefix)
         await producers.add("shop", Scope())
         await made.board_admin.put("other", {"title": "Other"}, "ann")
@@ -132,15 +132,13 @@ async def test_the_board_called_boards_comes_and_goes(any_store: str) -> None:
 
 
 @pytest.mark.parametrize("kind", range(len(KINDS)))
-async def test_another_process_finishes_what_one_has_begun(
-    any_store: str, kind: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Whichever step was the last one before the crash."""
+async def test_another_process_finishes_a_deletion(any_store: str, kind: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first one may crash after any step."""
     monkeypatch.setattr(beginnings, "_SLOTS_A_STEP", 2)
     monkeypatch.setattr(beginnings, "_KEYS_A_STEP", 40)
     step = beginnings._delete_step
     for most in range(1, 50):
-        async with world(any_store) as made:
+        async with prefix(any_store) as made:
             keys = await made.fill(read_board("b", KINDS[kind]))
             done = 0
 
@@ -165,9 +163,9 @@ async def test_another_process_finishes_what_one_has_begun(
     pytest.fail("it never ended")
 
 
-async def test_a_board_that_left_by_itself_leaves_nothing(any_store: str) -> None:
-    """A deletion finds what is left of a board that nobody used."""
-    async with world(any_store) as made:
+async def test_an_expired_board_leaves_nothing(any_store: str) -> None:
+    """A deletion finds the remains of an unused board."""
+    async with prefix(any_store) as made:
         board = msgspec.structs.replace(read_board("b", KINDS[2]), idle_ttl=1)
         keys = await made.fill(board)
         assert await expire(made.client, keys, EPOCH, -1) is None
@@ -176,7 +174,7 @@ async def test_a_board_that_left_by_itself_leaves_nothing(any_store: str) -> Non
         assert await made.everything() == {}
 
 
-def test_every_bucket_of_identities_is_named() -> None:
+def test_a_deletion_finds_every_bucket_of_identities() -> None:
     """From the newest bucket, which may be ahead of the clock, to the oldest that the longest dedupe window needs."""
     now, span = 1_700_000_000, 3600
     newest = now // span * span
@@ -189,9 +187,9 @@ def test_every_bucket_of_identities_is_named() -> None:
     assert len(named) == len(set(named))
 
 
-async def test_what_an_older_version_has_stored_is_found(own_store: StoreProcess) -> None:
-    """Under the new name, from the first call on. A store without old names is unchanged."""
-    made = World(own_store.url)
+async def test_store_keys_of_an_older_version_are_renamed(own_store: StoreProcess) -> None:
+    """The first call renames them. A store without old names is unchanged."""
+    made = Prefix(own_store.url)
     prefix = made.settings.key_prefix
     producers = ProducerStore(made.client, prefix)
     await producers.add("shop", Scope())
@@ -201,7 +199,7 @@ async def test_what_an_older_version_has_stored_is_found(own_store: StoreProcess
         await made.client.rename(new, old)
     await made.client.aclose()
 
-    again = World(own_store.url)
+    again = Prefix(own_store.url)
     again.client = connect(own_store.url, made.settings)
     board_admin = BoardAdmin(again.client, made.settings, Boards([]))
     assert list((await ProducerStore(again.client, prefix).load()).records) == ["shop"]
@@ -211,9 +209,9 @@ async def test_what_an_older_version_has_stored_is_found(own_store: StoreProcess
     await again.client.aclose()
 
 
-async def test_many_processes_move_at_once(own_store: StoreProcess) -> None:
-    """One of them renames the keys, and all go on."""
-    made = World(own_store.url)
+async def test_concurrent_processes_rename_store_keys_once(own_store: StoreProcess) -> None:
+    """One of them renames the store keys, and all continue."""
+    made = Prefix(own_store.url)
     await ProducerStore(made.client, made.settings.key_prefix).add("shop", Scope())
     old, new = SystemKeys(made.settings.key_prefix).moved[-1]
     await made.client.rename(new, old)
@@ -223,9 +221,9 @@ async def test_many_processes_move_at_once(own_store: StoreProcess) -> None:
     await asyncio.gather(*(client.aclose() for client in (made.client, *clients)))
 
 
-async def test_an_older_version_that_still_writes_is_named(own_store: StoreProcess) -> None:
+async def test_a_running_older_version_is_an_error(own_store: StoreProcess) -> None:
     """The server accepts nothing while two names hold producers: one of them may have a revoked API key."""
-    made = World(own_store.url)
+    made = Prefix(own_store.url)
     await ProducerStore(made.client, made.settings.key_prefix).add("shop", Scope())
     old, new = SystemKeys(made.settings.key_prefix).moved[-1]
     await made.client.copy(new, old)

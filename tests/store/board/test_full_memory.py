@@ -119,8 +119,8 @@ async def old_and_new(client: Any, settings: Settings, board: Board, scripts: Sc
 
 @pytest.mark.slow
 @pytest.mark.parametrize("board", CHANGING, ids=lambda board: board.id)
-async def test_what_leaves_the_window_is_let_go(store: StoreProcess, board: Board) -> None:
-    """Slots, events and periods leave in steps as always. The board is right, and its memory is free."""
+async def test_a_full_store_still_rotates(store: StoreProcess, board: Board) -> None:
+    """Slots, events and periods expire in steps as always. The board is correct, and its memory is freed."""
     async with client_of(store) as (client, settings):
         ledger = await old_and_new(client, settings, board)
         before = (await client.info("memory"))["used_memory"]
@@ -136,7 +136,7 @@ async def test_what_leaves_the_window_is_let_go(store: StoreProcess, board: Boar
         if not board.window.tables:
             assert await drifted(client, ledger.state.keys) == []
 
-        async def freed() -> bool:  # what is unlinked is freed a moment later
+        async def freed() -> bool:  # UNLINK frees memory a moment later
             return bool((await client.info("memory"))["used_memory"] < before)
 
         await eventually(freed)
@@ -146,8 +146,8 @@ async def test_what_leaves_the_window_is_let_go(store: StoreProcess, board: Boar
 
 
 @pytest.mark.parametrize("name", ["expire_events", "rotate_period"])
-async def test_a_script_that_writes_first_is_caught(store: StoreProcess, name: str) -> None:
-    """Without its flags, the store refuses the script at its first write."""
+async def test_a_script_without_flags_is_caught(store: StoreProcess, name: str) -> None:
+    """The store refuses the script at its first write."""
     script: Script[Any] = getattr(SCRIPTS, name)
     bare = msgspec.structs.replace(SCRIPTS, **{name: script.changed(script.source.partition("\n")[2])})
     board = next(
@@ -161,7 +161,7 @@ async def test_a_script_that_writes_first_is_caught(store: StoreProcess, name: s
 
 
 async def test_a_new_process_reads_and_rotates(store: StoreProcess) -> None:
-    """An existing board is opened, read in every way, and rotated. A new board is not created."""
+    """An existing board can be opened, read in every way, and rotated. A new board is not created."""
     async with client_of(store) as (client, settings):
         await old_and_new(client, settings, CHANGING[0])
         await fill_up(client)
@@ -178,8 +178,8 @@ async def test_a_new_process_reads_and_rotates(store: StoreProcess) -> None:
 
 
 @pytest.mark.slow
-async def test_an_operator_can_act(store: StoreProcess) -> None:
-    """Hide and show a record, withdraw a member, freeze, delete and expire boards, revoke an API key."""
+async def test_operators_can_still_change_boards(store: StoreProcess) -> None:
+    """They can hide and show a record, withdraw a member, freeze, delete and expire boards, and revoke an API key."""
     async with client_of(store) as (client, settings):
         ledger = await old_and_new(client, settings, CHANGING[0])
         voting = Ledger(client, VOTING, settings)
@@ -213,7 +213,7 @@ async def test_an_operator_can_act(store: StoreProcess) -> None:
         assert await client.keys(f"{settings.key_prefix}:{{two}}*") == []
 
 
-async def test_a_board_in_use_is_not_taken_for_idle(store: StoreProcess) -> None:
+async def test_a_board_in_use_does_not_expire(store: StoreProcess) -> None:
     """The new time of its use replaces the old one."""
     async with client_of(store) as (client, settings):
         board_admin = BoardAdmin(client, settings, Boards([]))
@@ -231,8 +231,8 @@ async def test_a_board_in_use_is_not_taken_for_idle(store: StoreProcess) -> None
 
 
 @pytest.mark.slow
-async def test_a_server_gets_well_by_itself(store: StoreProcess) -> None:
-    """While memory is full, it is not ready and refuses events. When enough has left the window, it recovers."""
+async def test_a_server_recovers(store: StoreProcess) -> None:
+    """While memory is full, it is not ready and refuses events. When enough slots have expired, it recovers."""
     settings = fresh_settings(store.url)
     board = make_board(BoardChoice(id="posts", window=WindowChoice(sliding="8s")))
     admin: Any = connect(store.url, settings)
@@ -259,7 +259,7 @@ async def test_a_server_gets_well_by_itself(store: StoreProcess) -> None:
 
 @pytest.mark.slow
 async def test_a_server_starts_on_a_full_store(store: StoreProcess, tmp_path: Path) -> None:
-    """It shows the boards and rotates, and is not ready. With room again, it is ready."""
+    """It shows the boards and rotates, but is not ready until there is room again."""
     boards = tmp_path / "boards.toml"
     boards.write_text('[[board]]\nid = "posts"\nwindow = {sliding = "6s"}\n', encoding="utf-8")
     settings = fresh_settings(store.url, boards=boards)

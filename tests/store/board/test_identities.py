@@ -1,4 +1,4 @@
-"""Identities: what counts once, for how long it is known, and what that costs."""
+"""Identities: which events are duplicates, for how long, and how much memory that takes."""
 
 import asyncio
 import random
@@ -39,7 +39,7 @@ async def total(ledger: Ledger) -> int:
 
 
 async def duplicates(ledger: Ledger, *entries: Entry) -> list[int]:
-    """Add a batch. Returns the entries that were known, the only ones that may be refused."""
+    """Add a batch. Returns the entries that are duplicates; no others may be refused."""
     refused = (await ledger.writer.add(entries)).refused
     assert set(refused.values()) <= {"duplicate"}
     return sorted(refused)
@@ -65,8 +65,8 @@ async def test_an_identity_counts_once(any_store: str) -> None:
         assert await drifted(ledger.state.client, ledger.state.keys) == []
 
 
-async def test_what_is_known_alone_moves_nothing(valkey_url: str) -> None:
-    """A batch of known events is not applied."""
+async def test_a_batch_of_duplicates_changes_nothing(valkey_url: str) -> None:
+    """It is not applied."""
     async with open_ledger(valkey_url, rolling_board()) as ledger:
         first = await ledger.writer.add([like(1)])
         again = await ledger.writer.add([like(1), like(1, "b")])
@@ -74,7 +74,7 @@ async def test_what_is_known_alone_moves_nothing(valkey_url: str) -> None:
         assert (await ledger.reader.read(5)).offset == 1
 
 
-async def test_an_identity_outlives_the_store(own_store: StoreProcess) -> None:
+async def test_an_identity_survives_a_crash_of_the_store(own_store: StoreProcess) -> None:
     """It is on disk when the event is acknowledged, so it is known after `kill -9`."""
     async with open_ledger(own_store.url, rolling_board()) as ledger:
         await ledger.writer.add([like(1)])
@@ -84,7 +84,7 @@ async def test_an_identity_outlives_the_store(own_store: StoreProcess) -> None:
         assert await total(ledger) == 2
 
 
-async def test_boards_know_identities_of_their_own(valkey_url: str) -> None:
+async def test_boards_do_not_share_identities(valkey_url: str) -> None:
     """The same event counts on several boards, once each."""
     async with open_ledger(valkey_url, rolling_board()) as one:
         other = Ledger(one.state.client, rolling_board(board="other"), one.state.settings)
@@ -92,8 +92,8 @@ async def test_boards_know_identities_of_their_own(valkey_url: str) -> None:
         assert await duplicates(one, like(1)) == await duplicates(other, like(1)) == [0]
 
 
-async def test_many_at_once_count_once(any_store: str) -> None:
-    """Sixteen writers send the same events, each in its own order and batches. Each event counts once."""
+async def test_concurrent_events_count_once(any_store: str) -> None:
+    """Sixteen writers send the same events, each in its own order and batches."""
     settings = fresh_settings(any_store)
     client = connect(any_store, settings)
     events = [like(number, f"k{number % 7}", number % 3 + 1) for number in range(300)]
@@ -110,8 +110,8 @@ async def test_many_at_once_count_once(any_store: str) -> None:
     await client.aclose()
 
 
-async def test_what_is_refused_leaves_its_identity_free(valkey_url: str) -> None:
-    """Late, early or out of range: a corrected event counts when it is sent again."""
+async def test_a_refused_event_does_not_use_up_its_identity(valkey_url: str) -> None:
+    """Late, early or out of range: the corrected event counts when it is sent again."""
     async with open_ledger(valkey_url, rolling_board()) as ledger:
         now = int((await ledger.state.client.time())[0])
         bad = [like(1, at=now - 30 * HOUR), like(2, at=now + 2 * HOUR), like(3, amount=MAX_SCORE), like(4)]
@@ -121,8 +121,8 @@ async def test_what_is_refused_leaves_its_identity_free(valkey_url: str) -> None
         assert await total(ledger) == 5
 
 
-async def test_of_two_in_a_batch_the_good_one_counts(valkey_url: str) -> None:
-    """The first event that is not refused takes the identity. The one after it is a duplicate, even if it is late."""
+async def test_the_first_valid_event_of_a_batch_takes_an_identity(valkey_url: str) -> None:
+    """A later event with the same identity is a duplicate, even if it is late."""
     async with open_ledger(valkey_url, EVENT) as ledger:
         added = await ledger.writer.add(
             [make_entry("b", 1, 9 * HOUR * 1000), like(1, at=0), like(1, at=8 * HOUR), like(1, at=0)]
@@ -130,8 +130,8 @@ async def test_of_two_in_a_batch_the_good_one_counts(valkey_url: str) -> None:
         assert added.refused == {1: "late", 3: "duplicate"}
 
 
-async def test_a_late_event_that_had_counted_is_a_duplicate(valkey_url: str) -> None:
-    """A retry that comes after its slot has left is a duplicate, alone and among others, in any process."""
+async def test_a_late_event_that_has_counted_is_a_duplicate(valkey_url: str) -> None:
+    """A retry that arrives after its slot has expired is a duplicate, alone and among others, in any process."""
     async with open_ledger(valkey_url, EVENT) as ledger:
         await ledger.writer.add([like(1, at=0), like(2, at=0), make_entry("a", 1, 0)])
         await ledger.writer.add([like(3, at=9 * HOUR)])
@@ -141,8 +141,8 @@ async def test_a_late_event_that_had_counted_is_a_duplicate(valkey_url: str) -> 
         assert added.refused == {0: "duplicate", 1: "late", 2: "late"}
 
 
-async def test_a_late_event_is_looked_for_in_the_newest_bucket(valkey_url: str) -> None:
-    """A process that has not counted for long does not know the bucket in which another process has counted."""
+async def test_a_late_event_is_searched_in_the_newest_bucket(valkey_url: str) -> None:
+    """An idle process may not know the bucket in which another process has counted."""
     async with open_ledger(valkey_url, EVENT, dedupe_window=Duration(1)) as idle:
         await idle.writer.add([make_entry("a", 1, 9 * HOUR * 1000)])
         idle.state.bucket -= 10
@@ -155,7 +155,7 @@ async def test_a_late_event_is_looked_for_in_the_newest_bucket(valkey_url: str) 
 
 @pytest.mark.slow
 async def test_an_identity_is_known_for_the_dedupe_window(any_store: str) -> None:
-    """It is known during the whole window, however busy the board. After two more windows its bucket is gone."""
+    """It is known during the whole window, however busy the board is. Two windows later its bucket is gone."""
     async with open_ledger(any_store, rolling_board(), dedupe_window=Duration(1)) as ledger:
         clock = asyncio.get_running_loop().time
         number, held = 1, 0
@@ -163,7 +163,7 @@ async def test_an_identity_is_known_for_the_dedupe_window(any_store: str) -> Non
             number += 1
             first, until = number, clock() + 1
             assert await duplicates(ledger, like(first)) == []
-            while clock() < until - 0.02:  # known all along, and new ones go into new buckets
+            while clock() < until - 0.02:  # the identity stays known, and new ones go into new buckets
                 number += 1
                 assert await duplicates(ledger, like(first), like(number)) == [0], f"forgotten in round {round_}"
                 held = max(held, len(await buckets(ledger)))
@@ -176,8 +176,8 @@ async def test_an_identity_is_known_for_the_dedupe_window(any_store: str) -> Non
         assert held == 2
 
 
-async def test_every_bucket_expires_by_itself(valkey_url: str) -> None:
-    """Not before its identities may be forgotten, even if nobody ever sends an identity again."""
+async def test_every_bucket_expires(valkey_url: str) -> None:
+    """It expires after its identities may be forgotten, even if nobody sends an identity again."""
     async with open_ledger(valkey_url, rolling_board(), dedupe_window=Duration(100)) as ledger:
         now = int((await ledger.state.client.time())[0])
         await ledger.writer.add([make_entry("a")])
@@ -188,8 +188,11 @@ async def test_every_bucket_expires_by_itself(valkey_url: str) -> None:
         assert 200 <= expiry / 1000 - int(start) <= 500
 
 
-async def test_old_buckets_are_dropped_whole(valkey_url: str) -> None:
-    """The first event of a new bucket deletes the one that no window needs. The previous bucket is still searched."""
+async def test_old_buckets_are_deleted_as_a_whole(valkey_url: str) -> None:
+    """The first event of a new bucket deletes the bucket that no window needs.
+
+    The previous bucket is still searched.
+    """
     async with open_ledger(valkey_url, rolling_board(), dedupe_window=Duration(100_000)) as ledger:
         await ledger.writer.add([make_entry("a")])
         client: Any = ledger.state.client
@@ -200,8 +203,8 @@ async def test_old_buckets_are_dropped_whole(valkey_url: str) -> None:
         assert set(await buckets(ledger)) == {str(newest), str(newest - 100_000)}
 
 
-async def test_a_bucket_does_not_go_backward_with_the_clock(valkey_url: str) -> None:
-    """After the store's clock is set back, identities go into the newest bucket, whose identities are known."""
+async def test_setting_the_clock_back_forgets_no_identity(valkey_url: str) -> None:
+    """New identities go into the newest bucket, whose identities are known."""
     async with open_ledger(valkey_url, rolling_board(), dedupe_window=Duration(1000)) as ledger:
         await ledger.state.open()
         client: Any = ledger.state.client
@@ -214,8 +217,8 @@ async def test_a_bucket_does_not_go_backward_with_the_clock(valkey_url: str) -> 
         assert await client.smismember(ledger.state.keys.seen(later), [identity(3)]) == [1]
 
 
-async def test_a_longer_window_looks_into_more_buckets(valkey_url: str) -> None:
-    """Buckets keep the length with which a board was created. A window three times as long needs four buckets."""
+async def test_a_longer_window_needs_more_buckets(valkey_url: str) -> None:
+    """Buckets keep the length with which a board was created. A window three times as long needs four of them."""
     async with open_ledger(valkey_url, rolling_board(), dedupe_window=Duration(1000)) as ledger:
         await ledger.state.open()
         longer = Ledger(ledger.state.client, ledger.state.board, fresh_settings("", dedupe_window=Duration(3000)))
@@ -227,7 +230,7 @@ async def test_a_longer_window_looks_into_more_buckets(valkey_url: str) -> None:
         assert await duplicates(longer, *[like(number) for number in range(1, 5)]) == [0, 1, 2]
 
 
-async def test_the_largest_batch_has_as_many_identities(any_store: str) -> None:
+async def test_the_largest_batch_may_have_identities(any_store: str) -> None:
     """Three thousand identities fit into one call: all new, all known, and one known among them."""
     many = [like(number, f"k{number}") for number in range(3000)]
     async with open_ledger(any_store, rolling_board()) as ledger:
@@ -245,8 +248,8 @@ async def scripts_run(client: Any) -> int:
 
 
 @pytest.mark.parametrize("repeat", [1, 1000])
-async def test_a_batch_of_one_known_identity_is_one_call(own_store: StoreProcess, repeat: int) -> None:
-    """However often it is in the body: a body cannot keep the store busy."""
+async def test_a_batch_of_duplicates_is_one_call(own_store: StoreProcess, repeat: int) -> None:
+    """A body that repeats one identity can't keep the store busy."""
     async with open_ledger(own_store.url, rolling_board()) as ledger:
         await ledger.writer.add([like(1)])
         before = await scripts_run(ledger.state.client)

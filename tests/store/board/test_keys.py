@@ -19,8 +19,8 @@ def all_of(keys: Keys) -> list[str]:
     ]  # fmt: skip
 
 
-def test_the_names_are_those_of_the_plan() -> None:
-    """An operator finds the store keys of a board by its id."""
+def test_store_keys_have_the_documented_names() -> None:
+    """Operators can find the store keys of a board by its id."""
     keys = Keys("live", "posts")
     tables = [
         f"live:{{posts}}:{name}{suffix}"
@@ -47,18 +47,18 @@ def test_the_names_are_those_of_the_plan() -> None:
 
 
 @pytest.mark.parametrize("board", ["posts", "a", "0", "a-b_c", "x" * 64])
-def test_a_board_lives_on_one_cluster_slot(board: str) -> None:
+def test_a_board_is_in_one_cluster_slot(board: str) -> None:
     """All its store keys hash like the board's id, whatever the prefix."""
     slots = {key_slot(key.encode()) for prefix in ("live", "t-1") for key in all_of(Keys(prefix, board))}
     assert slots == {key_slot(board.encode())}
 
 
 def test_boards_spread_over_the_cluster() -> None:
-    """Different boards do not all live in one Cluster slot."""
+    """Different boards are not all in one Cluster slot."""
     assert len({key_slot(Keys("live", f"board-{number}").ranking.encode()) for number in range(100)}) > 90
 
 
-def test_no_two_boards_share_a_name() -> None:
+def test_no_two_boards_share_a_store_key() -> None:
     """Neither boards whose ids start alike, nor prefixes that do."""
     names = [all_of(Keys(prefix, board)) for prefix in ("a", "a-b") for board in ("c", "b-c", "slot", "meta", "c-0")]
     for one, other in itertools.combinations(names, 2):
@@ -66,7 +66,7 @@ def test_no_two_boards_share_a_name() -> None:
 
 
 async def test_the_pattern_finds_the_slots_of_one_board(valkey_url: str) -> None:
-    """Neither slots of another board or prefix, nor the board's other store keys."""
+    """It matches neither slots of another board or prefix, nor the board's other store keys."""
     prefix = fresh_settings(valkey_url).key_prefix
     client = Redis.from_url(valkey_url)
     own, *others = (Keys(prefix, "ab"), Keys(prefix, "a"), Keys(prefix, "abc"), Keys(f"{prefix}x", "ab"))
@@ -80,8 +80,8 @@ async def test_the_pattern_finds_the_slots_of_one_board(valkey_url: str) -> None
     await client.aclose()
 
 
-def test_a_table_is_that_of_the_board_or_of_a_slot() -> None:
-    """The only ranking has the names that a board's ranking always had."""
+def test_a_board_without_periods_keeps_its_names() -> None:
+    """The names of its only ranking have no suffix, as in earlier versions."""
     keys = Keys("live", "posts")
     assert keys.table().ranking == keys.ranking
     assert (keys.table().suffix, keys.table(5).suffix) == ("", ":5")
@@ -90,8 +90,8 @@ def test_a_table_is_that_of_the_board_or_of_a_slot() -> None:
 
 
 @pytest.mark.parametrize("board", ["boards", "producers", "once", "rate", "a", "x" * 64])
-def test_no_board_has_a_name_of_the_system(board: str) -> None:
-    """And no board lives in a Cluster slot because of a system key: the tags of the system contain a colon."""
+def test_no_board_has_the_name_of_a_system_key(board: str) -> None:
+    """The hash tags of system keys contain a colon, so no board shares their Cluster slots because of its id."""
     names = SystemKeys("live")
     system = {names.definitions, names.trail, names.producers}
     assert not system & set(all_of(Keys("live", board)))

@@ -44,8 +44,8 @@ async def scores(ledger: Ledger) -> dict[str, int]:
     return {record.key: record.score for record in page.records}
 
 
-async def test_adds_equal_keys_of_a_batch_up(any_store: str) -> None:
-    """A batch with the same member many times counts every event, positive and negative."""
+async def test_events_of_one_member_in_a_batch_are_added_up(any_store: str) -> None:
+    """Every event counts, positive and negative."""
     async with open_ledger(any_store, rolling_board()) as ledger:
         added = await ledger.writer.add([like("a", 5), like("b"), like("a", -2), like("c", 0)])
 
@@ -53,8 +53,8 @@ async def test_adds_equal_keys_of_a_batch_up(any_store: str) -> None:
         assert await scores(ledger) == {"a": 3, "b": 1}
 
 
-async def test_a_record_whose_score_comes_to_zero_is_gone(any_store: str) -> None:
-    """A member is on the board if and only if its score is not zero. A negative score is on the board."""
+async def test_a_member_with_score_zero_has_no_record(any_store: str) -> None:
+    """A negative score does have a record."""
     async with open_ledger(any_store, rolling_board()) as ledger:
         await ledger.writer.add([like("a", 5), like("b", 2)])
         await ledger.writer.add([like("a", -5), like("b", -3)])
@@ -63,8 +63,8 @@ async def test_a_record_whose_score_comes_to_zero_is_gone(any_store: str) -> Non
         assert await drifted(ledger.state.client, ledger.state.keys) == []
 
 
-async def test_ties_go_by_key_ascending_byte_by_byte(any_store: str) -> None:
-    """Equal scores are ordered by the bytes of their members, on any page that cuts through them."""
+async def test_ties_are_ordered_by_the_bytes_of_their_members(any_store: str) -> None:
+    """On any page, including pages that begin or end among ties."""
     keys = ["Z", "a", "b", "z", "é", "你", "😀", "a b", "/x?y=1", "ab"]
     async with open_ledger(any_store, rolling_board()) as ledger:
         await ledger.writer.add([like(key, 7) for key in keys] + [like("top", 9), like("last", 1)])
@@ -80,7 +80,7 @@ async def test_ties_go_by_key_ascending_byte_by_byte(any_store: str) -> None:
 
 
 async def test_a_walk_by_cursor_neither_skips_nor_repeats(any_store: str) -> None:
-    """A walk meets every record that does not move exactly once, while others come, go and move."""
+    """A walk meets every unchanged record exactly once, while others appear, disappear and move."""
     chance = random.Random(3)
     async with open_ledger(any_store, rolling_board()) as ledger:
         still = {f"still-{i}": chance.randint(1, 4) for i in range(120)}
@@ -125,8 +125,8 @@ def in_order(board: Board, held: dict[str, tuple[int, int]]) -> list[tuple[str, 
 
 
 @pytest.mark.parametrize("board", all_orders(), ids=lambda board: f"{board.sort_order}-{board.ties}-{board.ranks}")
-async def test_every_order_is_read_alike_on_every_way(valkey_url: str, board: Board) -> None:
-    """By rank, forward and backward by position, around a member and around a score: the same records and ranks."""
+async def test_every_way_of_reading_gives_the_same_order(valkey_url: str, board: Board) -> None:
+    """By rank, forward and backward by position, around a member and around a score."""
     chance = random.Random(8)
     held: dict[str, tuple[int, int]] = {}
     async with open_ledger(valkey_url, board) as ledger:
@@ -170,8 +170,8 @@ async def test_every_order_is_read_alike_on_every_way(valkey_url: str, board: Bo
             assert page.records == whole.records[page.start : page.start + 4]
 
 
-async def test_finds_a_record_with_its_neighbours(any_store: str) -> None:
-    """A record is found with as many neighbours as exist on each side."""
+async def test_a_record_is_read_with_its_neighbours(any_store: str) -> None:
+    """As many as there are on each side."""
     async with open_ledger(any_store, rolling_board()) as ledger:
         await ledger.writer.add([like("a", 3), like("b", 2), like("c", 2), like("d", 1)])
 
@@ -185,7 +185,7 @@ async def test_finds_a_record_with_its_neighbours(any_store: str) -> None:
 
 
 async def test_a_slot_counts_while_any_part_of_it_is_in_the_window(any_store: str) -> None:
-    """At 9:00 today's 9 o'clock slot opens, and yesterday's 8 o'clock slot leaves, not its 9 o'clock slot (I2)."""
+    """At 9:00 today's 9 o'clock slot begins, and yesterday's 8 o'clock slot expires, not its 9 o'clock slot (I2)."""
     eight, nine = T0 - T0 % 86400 + 8 * HOUR, T0 - T0 % 86400 + 9 * HOUR
     async with open_ledger(any_store, EVENT_BOARD) as ledger:
         await ledger.writer.add([like("eight", 1, nine - 1), like("nine", 1, nine)])
@@ -199,8 +199,8 @@ async def test_a_slot_counts_while_any_part_of_it_is_in_the_window(any_store: st
         assert set(await scores(ledger)) == {"nine", "before", "next day"}
 
 
-async def test_an_event_of_a_slot_that_is_leaving_is_late(any_store: str) -> None:
-    """An event older than the window is refused, even while its slot is still being drained (I4)."""
+async def test_an_event_for_an_expiring_slot_is_late(any_store: str) -> None:
+    """An event older than the window is refused, even while its slot is still being subtracted (I4)."""
     async with open_ledger(any_store, EVENT_BOARD, rotation_step=1) as ledger:
         await ledger.writer.add([like(f"k{i}", 1, T0) for i in range(5)])
         await ledger.writer.add([like("now", 1, T0 + 25 * HOUR)])
@@ -215,8 +215,8 @@ async def test_an_event_of_a_slot_that_is_leaving_is_late(any_store: str) -> Non
         assert await scores(ledger) == {"now": 1, "k1": 1}
 
 
-async def test_an_event_of_the_future_is_early(any_store: str) -> None:
-    """A time further ahead of the store's clock than max_future is refused. An earlier one counts in its own slot."""
+async def test_an_event_too_far_in_the_future_is_early(any_store: str) -> None:
+    """A time further ahead of the store's clock than max_future is refused. A nearer one counts in its own slot."""
     now = int(time.time())
     board = rolling_board("10s", "1s")
     async with open_ledger(any_store, board) as ledger:
@@ -236,7 +236,7 @@ async def test_an_early_event_does_not_move_an_event_clock(any_store: str) -> No
         assert set(await scores(ledger)) == {"a", "b"}
 
 
-async def test_an_event_clock_wants_times(any_store: str) -> None:
+async def test_an_event_clock_requires_times(any_store: str) -> None:
     """A board with an event clock refuses an event without a time."""
     async with open_ledger(any_store, EVENT_BOARD) as ledger:
         added = await ledger.writer.add([like("a"), like("b", 1, T0)])
@@ -244,7 +244,7 @@ async def test_an_event_clock_wants_times(any_store: str) -> None:
         assert dict(added.refused) == {0: "time_required"}
 
 
-async def test_late_within_a_batch_depends_on_what_came_before(any_store: str) -> None:
+async def test_events_of_a_batch_are_judged_in_order(any_store: str) -> None:
     """On an event clock, a batch gets the same results as its events would get one by one."""
     async with open_ledger(any_store, EVENT_BOARD) as ledger:
         added = await ledger.writer.add([like("a", 1, T0), like("b", 1, T0 + 30 * HOUR), like("c", 1, T0 + HOUR)])
@@ -255,7 +255,7 @@ async def test_late_within_a_batch_depends_on_what_came_before(any_store: str) -
 
 
 async def test_two_writers_follow_each_others_clock(any_store: str) -> None:
-    """A process with an old state of the board's clock plans again, and refuses what is late by the current one."""
+    """A process with an old state of the board's clock plans again, and refuses late events by the current one."""
     settings = fresh_settings(any_store)
     client: Any = connect(any_store, settings)
     one, two = (Ledger(client, EVENT_BOARD, settings) for _ in range(2))
@@ -272,7 +272,7 @@ async def test_two_writers_follow_each_others_clock(any_store: str) -> None:
 
 
 async def test_rotation_takes_bounded_steps(any_store: str) -> None:
-    """A slot of any encoding leaves piece by piece, and the board is right after each piece."""
+    """A slot of any encoding is subtracted in steps, and the board is correct after each step."""
     for members in (30, 3000):  # a small hash is a list in the store, a large one a table
         async with open_ledger(any_store, EVENT_BOARD, rotation_step=10) as ledger:
             await ledger.writer.add([like(f"k{i}", i + 1, T0) for i in range(members)])
@@ -288,8 +288,8 @@ async def test_rotation_takes_bounded_steps(any_store: str) -> None:
             assert await scores(ledger) == {"k1": 5}
 
 
-async def test_a_lost_cursor_costs_no_correctness(any_store: str) -> None:
-    """Rotators that know nothing of each other, each starting again, finish the slot."""
+async def test_rotators_without_a_common_cursor_are_correct(any_store: str) -> None:
+    """Several rotators that do not know of each other start over again and again, and finish the slot."""
     settings = fresh_settings(any_store, rotation_step=7)
     client: Any = connect(any_store, settings)
     writer = Ledger(client, EVENT_BOARD, settings)
@@ -306,8 +306,8 @@ async def test_a_lost_cursor_costs_no_correctness(any_store: str) -> None:
     await client.aclose()
 
 
-async def test_a_board_that_slept_catches_up(any_store: str) -> None:
-    """Every slot that left in the meantime is subtracted, and the store holds only what a board needs."""
+async def test_an_idle_board_catches_up(any_store: str) -> None:
+    """Every slot that expired in the meantime is subtracted, and the store holds only what a board needs."""
     async with open_ledger(any_store, EVENT_BOARD) as ledger:
         for hour in range(20):
             await ledger.writer.add([like(f"k{hour}", 1, T0 + hour * HOUR)])
@@ -320,8 +320,8 @@ async def test_a_board_that_slept_catches_up(any_store: str) -> None:
 
 
 @pytest.mark.slow
-async def test_a_slot_leaves_by_the_stores_clock(any_store: str) -> None:
-    """On the server clock a due slot leaves without any event. Until then the ledger tells how long to wait."""
+async def test_a_slot_expires_by_the_clock_of_the_store(any_store: str) -> None:
+    """On the server clock, a slot expires without any event. Until then the ledger says how long to wait."""
     async with open_ledger(any_store, rolling_board("2s", "1s")) as ledger:
         await ledger.writer.add([like("a")])
         start = time.monotonic()
@@ -335,7 +335,7 @@ async def test_a_slot_leaves_by_the_stores_clock(any_store: str) -> None:
 
 
 async def test_a_batch_sent_twice_counts_once(any_store: str) -> None:
-    """A retry carries the number of its batch. An older batch that arrives late is not counted."""
+    """A retry has the number of its batch. An older batch that arrives late is not counted."""
     async with open_ledger(any_store, rolling_board()) as ledger:
         await ledger.writer.add([like("a")])
         ledger.writer._sequence = 0
@@ -350,8 +350,8 @@ async def test_a_batch_sent_twice_counts_once(any_store: str) -> None:
         assert await scores(ledger) == {"a": 1, "b": 1}
 
 
-async def test_an_epoch_that_is_lost_stops_everything(any_store: str) -> None:
-    """A process acknowledges nothing on a board that the store lost, and does not show the loss as an empty board."""
+async def test_a_lost_epoch_stops_everything(any_store: str) -> None:
+    """A process acknowledges nothing on a board that the store has lost, and does not show it as an empty board."""
     async with open_ledger(any_store, rolling_board()) as ledger:
         await ledger.writer.add([like("a")])
         await ledger.state.client.delete(ledger.state.keys.meta, ledger.state.keys.ranking)
@@ -370,8 +370,8 @@ async def test_an_epoch_that_is_lost_stops_everything(any_store: str) -> None:
     [rolling_board("24h", "2h"), EVENT_BOARD, rolling_board(ties="first")],
     ids=["slot", "clock", "ties"],
 )
-async def test_a_board_of_another_kind_is_not_taken_over(any_store: str, other: Board) -> None:
-    """Slots of another length, another clock or other ties under a known id are refused. The message has both."""
+async def test_data_of_another_kind_of_board_is_refused(any_store: str, other: Board) -> None:
+    """The slots have another length, or the board another clock or other ties. The message has both."""
     settings = fresh_settings(any_store)
     client: Any = connect(any_store, settings)
     await Ledger(client, rolling_board(), settings).state.open()
@@ -385,7 +385,7 @@ async def test_a_board_of_another_kind_is_not_taken_over(any_store: str, other: 
 
 
 async def test_writers_that_are_gone_are_forgotten(any_store: str) -> None:
-    """The number of the last batch of a writer goes a day after its process ended."""
+    """The number of a writer's last batch is deleted a day after its process ended."""
     settings = fresh_settings(any_store)
     client: Any = connect(any_store, settings)
     first = Ledger(client, rolling_board(), settings)
@@ -398,8 +398,8 @@ async def test_writers_that_are_gone_are_forgotten(any_store: str) -> None:
     await client.aclose()
 
 
-async def test_scripts_survive_a_flush(any_store: str) -> None:
-    """A store that has forgotten the scripts receives them again, and the caller notices nothing."""
+async def test_flushed_scripts_are_loaded_again(any_store: str) -> None:
+    """Callers notice nothing when the store has forgotten the scripts."""
     async with open_ledger(any_store, rolling_board()) as ledger:
         await ledger.writer.add([like("a")])
         await ledger.state.client.script_flush()

@@ -1,4 +1,4 @@
-"""How long a board with a like button remembers identities: for as long as what they counted is in the window."""
+"""How long a board with a like button remembers identities: as long as their likes are in the window."""
 
 from typing import Any, Final
 
@@ -26,7 +26,7 @@ WINDOWS: Final = {
 
 
 async def scores(store: str, board: Board) -> list[int]:
-    """The score of a member which one visitor likes every ten minutes for 24 hours, after each like."""
+    """The score of a member that one visitor likes every ten minutes for 24 hours, after each like."""
     settings = fresh_settings(store, dedupe_window=Duration(3600))
     client = connect(store, settings)
     found = []
@@ -47,7 +47,7 @@ async def scores(store: str, board: Board) -> list[int]:
 @pytest.mark.parametrize("window", WINDOWS.values(), ids=WINDOWS)
 @pytest.mark.parametrize("kind", [{"like_button": True}, {"union": ("a", "b")}], ids=["board", "union"])
 async def test_a_visitor_has_one_like_in_a_window(valkey_url: str, window: WindowChoice, kind: dict[str, Any]) -> None:
-    """Although the setting remembers identities for an hour only. Later the visitor can like again."""
+    """The setting remembers identities for only an hour. After the window, the visitor can like again."""
     board = make_board(BoardChoice(id="posts", window=window, **kind))
     found = await scores(valkey_url, board)
     assert max(found) == 1

@@ -1,4 +1,4 @@
-"""`max_members`: a full board refuses new members, and goes on counting the ones that it has."""
+"""`max_members`: a full board refuses new members, and still counts events for existing ones."""
 
 import asyncio
 from collections import Counter
@@ -33,10 +33,8 @@ def board_of(window: Window, most: int, ties: str = "key", **choices: object) ->
 
 @pytest.mark.parametrize("name", WINDOWS)
 @pytest.mark.parametrize("ties", ["key", "first"])
-async def test_a_new_member_of_a_full_board_is_refused_and_the_others_go_on(
-    valkey_url: str, name: str, ties: str
-) -> None:
-    """In the same batch as the others, in its order."""
+async def test_a_full_board_refuses_only_new_members(valkey_url: str, name: str, ties: str) -> None:
+    """Events for existing members in the same batch count, in order."""
     async with open_ledger(valkey_url, board_of(WINDOWS[name], 3, ties)) as ledger:
         entries = [make_entry(key, 1, T0) for key in ("a", "b", "a", "c", "d", "e", "b", "d")]
         assert (await ledger.writer.add(entries)).refused == {4: FULL, 5: FULL, 7: FULL}
@@ -47,8 +45,8 @@ async def test_a_new_member_of_a_full_board_is_refused_and_the_others_go_on(
         assert (await ledger.writer.add([make_entry("g", 1, T0), make_entry("h", 1, T0)])).refused == {1: FULL}
 
 
-async def test_a_member_of_the_ranking_may_enter_a_new_slot(valkey_url: str) -> None:
-    """Members that add up to zero still take room in their slot, so that no slot grows without limit."""
+async def test_every_slot_is_bounded(valkey_url: str) -> None:
+    """Members whose amounts add up to zero still take room in their slot."""
     async with open_ledger(valkey_url, board_of(WINDOWS["rolling"], 3)) as ledger:
         later = T0 + HOUR * 1000
         await ledger.writer.add([make_entry(key, 1, T0) for key in "abc"])
@@ -59,8 +57,8 @@ async def test_a_member_of_the_ranking_may_enter_a_new_slot(valkey_url: str) -> 
         assert await ledger.state.client.hlen(ledger.state.keys.slot(T0 // 1000)) <= 6
 
 
-async def test_each_period_has_room_of_its_own(valkey_url: str) -> None:
-    """A full period refuses what the next one accepts, in one batch."""
+async def test_each_period_has_its_own_limit(valkey_url: str) -> None:
+    """In one batch, a full period refuses a member that the next period accepts."""
     async with open_ledger(valkey_url, board_of(WINDOWS["hours"], 2)) as ledger:
         await ledger.writer.add([make_entry(key, 1, T0) for key in "ab"])
         later = T0 + HOUR * 1000
@@ -68,8 +66,8 @@ async def test_each_period_has_room_of_its_own(valkey_url: str) -> None:
         assert added.refused == {1: FULL}
 
 
-async def test_voters_and_entrants_are_bounded_too(valkey_url: str) -> None:
-    """A voter takes two fields of what a board stores; there is room for ten times as many as members."""
+async def test_voters_and_registered_members_are_bounded_too(valkey_url: str) -> None:
+    """Each voter takes two fields in the store, so there is room for ten times as many voters as members."""
     board = board_of(Forever(), 2, votes=Votes(per_actor=5))
     async with open_ledger(valkey_url, board) as ledger:
         votes = [make_entry("a", 1, T0, None, Extra(f"actor {number}")) for number in range(12)]
@@ -92,8 +90,8 @@ async def test_voters_and_entrants_are_bounded_too(valkey_url: str) -> None:
     st.integers(1, 4),
     st.lists(st.lists(st.tuples(st.sampled_from("abcdefg"), st.integers(1, 3)), min_size=1), max_size=6),
 )
-def test_whoever_comes_first_is_in(valkey_url: str, most: int, batches: list[list[tuple[str, int]]]) -> None:
-    """On a board that forgets nobody, any batches count the first members up to the limit, and no others."""
+def test_the_first_members_are_accepted(valkey_url: str, most: int, batches: list[list[tuple[str, int]]]) -> None:
+    """On a board without a window, any batches count the first members up to the limit, and no others."""
     asyncio.run(_first_come(valkey_url, most, batches))
 
 

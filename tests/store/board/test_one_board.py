@@ -33,8 +33,8 @@ class Changing(Script[Any]):
         return reply
 
 
-async def test_a_page_is_of_the_board_that_was_asked_for(any_store: str) -> None:
-    """A board that is redefined while it is read does not change what was read, alone and with others."""
+async def test_a_page_matches_the_requested_definition(any_store: str) -> None:
+    """Redefining a board during a read does not change the page, in a single read and in a shared one."""
     async with open_ledger(any_store, rolling_board()) as ledger:
         await ledger.writer.add([make_entry("a", 5, None), make_entry("b", 5, None), make_entry("c", 3, None)])
         before = ledger.state.board
@@ -60,8 +60,8 @@ async def test_a_page_is_of_the_board_that_was_asked_for(any_store: str) -> None
             assert ledger.state.board.ranks == "competition"
 
 
-async def test_a_batch_is_planned_and_applied_by_one_board(any_store: str) -> None:
-    """A board that is redefined while a plan is in flight is used for the next plan."""
+async def test_a_batch_is_planned_and_applied_with_one_definition(any_store: str) -> None:
+    """A new definition applies from the next plan on."""
     choice = BoardChoice(id="posts", window=WindowChoice(rolling="24h", slot="1h"), clock="event")
     board = msgspec.structs.replace(make_board(choice), operator="best", cap=2)
     async with open_ledger(any_store, board) as ledger:

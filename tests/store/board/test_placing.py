@@ -54,7 +54,7 @@ def shown(records: Any) -> list[tuple[str, int, int]]:
     amounts=st.lists(st.tuples(st.integers(0, 11), st.integers(1, 2)), min_size=1, max_size=30),
     around=st.integers(0, 4),
 )
-async def test_every_place_is_that_of_the_whole_board(
+async def test_every_lookup_matches_the_whole_board(
     valkey_url: str, ties: str, order: str, ranks: str, amounts: list[tuple[int, int]], around: int
 ) -> None:
     """With many ties, each member's record and neighbours are part of the ranking by brute force."""
@@ -77,8 +77,8 @@ async def test_every_place_is_that_of_the_whole_board(
                 assert shown(page.records) == whole[page.start : place + around + 1]
 
 
-async def test_many_keys_are_read_in_calls_of_bounded_work(valkey_url: str) -> None:
-    """Hundreds of members with few and many neighbours: in order, and each as it is found alone."""
+async def test_many_members_are_read_in_bounded_calls(valkey_url: str) -> None:
+    """Hundreds of members with few and many neighbours are returned in order, each as if it was looked up alone."""
     chance = random.Random(2)
     async with open_ledger(valkey_url, board_of("first", "desc", "competition")) as ledger:
         for _ in range(5):
@@ -97,8 +97,8 @@ async def test_many_keys_are_read_in_calls_of_bounded_work(valkey_url: str) -> N
         assert await look_up(ledger) == []
 
 
-async def test_metadata_comes_with_the_neighbours(valkey_url: str) -> None:
-    """Records with metadata, and names with tags."""
+async def test_neighbours_have_their_metadata(valkey_url: str) -> None:
+    """On boards whose stored names have tags as well."""
     async with open_ledger(valkey_url, board_of("last", "desc", "ordinal", operator="best")) as ledger:
         await ledger.writer.add(
             [make_entry(key, 5, 1000, None, Extra(None, b'{"n":"%s"}' % key.encode())) for key in "abc"]
@@ -110,8 +110,8 @@ async def test_metadata_comes_with_the_neighbours(valkey_url: str) -> None:
         assert [bytes(record.metadata) for record in page.records] == [b'{"n":"c"}', b'{"n":"b"}', b'{"n":"a"}']  # type: ignore[arg-type]
 
 
-async def test_a_hidden_key_has_no_place(valkey_url: str) -> None:
-    """A hidden member is not anybody's neighbour either. When it is shown again, it is found again."""
+async def test_a_hidden_member_has_no_rank(valkey_url: str) -> None:
+    """It is not a neighbour either. When it is shown again, it has a rank again."""
     async with open_ledger(valkey_url, board_of("first", "desc", "dense")) as ledger:
         await ledger.writer.add([make_entry(key, 5, 1000) for key in "abc"])
         await ledger.moderation.hide("b", hidden=True)
@@ -123,7 +123,7 @@ async def test_a_hidden_key_has_no_place(valkey_url: str) -> None:
         assert shown(again.records) == [("a", 5, 1), ("b", 5, 1), ("c", 5, 1)]
 
 
-async def test_a_process_that_is_behind_learns_of_the_period(valkey_url: str) -> None:
+async def test_a_process_learns_of_a_new_period(valkey_url: str) -> None:
     """Another process moved the board on to another period: the current one is read."""
     board = board_of("key", "desc", "ordinal", window=Periods(unit="hour", keep=3))
     async with open_ledger(valkey_url, board) as ledger:
@@ -136,8 +136,8 @@ async def test_a_process_that_is_behind_learns_of_the_period(valkey_url: str) ->
         assert (first.slot, there.slot) == (0, 3600)
 
 
-async def test_a_board_that_is_lost_has_no_places(valkey_url: str) -> None:
-    """The records of a board with another epoch, or of no board, are not returned."""
+async def test_a_lost_board_has_no_ranks(valkey_url: str) -> None:
+    """Records of a board with another epoch, or of no board, are not returned."""
     async with open_ledger(valkey_url, board_of("key", "desc", "ordinal")) as ledger:
         await ledger.writer.add([make_entry("a", 5, 1000)])
         await ledger.state.client.hset(ledger.state.keys.meta, "epoch", "another")
@@ -148,8 +148,8 @@ async def test_a_board_that_is_lost_has_no_places(valkey_url: str) -> None:
             await ledger.reader.places([("a", 1)])
 
 
-async def test_a_spot_is_the_same_whatever_the_offset(valkey_url: str) -> None:
-    """A change elsewhere does not change a spot. A nearby change does, and so does another number of records."""
+async def test_equal_lookups_do_not_depend_on_the_offset(valkey_url: str) -> None:
+    """A change elsewhere does not change a lookup. A nearby change does, and so does another number of records."""
     async with open_ledger(valkey_url, board_of("key", "desc", "ordinal")) as ledger:
         await ledger.writer.add(
             [make_entry(key, amount, 1000) for key, amount in zip("abcd", (9, 7, 5, 3), strict=True)]
@@ -162,8 +162,8 @@ async def test_a_spot_is_the_same_whatever_the_offset(valkey_url: str) -> None:
             assert ledger.reader.page(after).offset > ledger.reader.page(before).offset
 
 
-async def test_a_wrong_order_would_be_noticed(valkey_url: str) -> None:
-    """A run of equal scores that is not reversed is not part of the board."""
+async def test_a_wrong_order_is_detected(valkey_url: str) -> None:
+    """A run of ties in the opposite order is not part of the board."""
     right = "if view.order ~= 'turned' then return rows end"
     source = mutated(load("places"), {right: "if rows then return rows end"})
     mutant = compiled(valkey_url, SCRIPTS.places.changed(source))
@@ -176,7 +176,7 @@ async def test_a_wrong_order_would_be_noticed(valkey_url: str) -> None:
         assert shown(page.records) != shown(found.records)
 
 
-def test_a_neighbourhood_is_cut_from_more() -> None:
+def test_neighbours_are_cut_from_a_larger_page() -> None:
     """The gap is to the record above, whether it is shown or not. The first record has no gap."""
     records = [Record(key, score, rank) for rank, (key, score) in enumerate((("a", 9), ("b", 7), ("c", 7)), 1)]
     assert neighbourhood(records, "a", 0) == (records[0], None, records[:1])

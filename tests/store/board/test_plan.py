@@ -54,7 +54,7 @@ def amounts(made: Plan) -> dict[int, dict[str, int]]:
 
 
 def forever(**choices: Any) -> Board:
-    """A board of all time."""
+    """A board without a window."""
     return Board(**{"id": "b", "title": "b", "window": Forever(), **choices})
 
 
@@ -81,8 +81,8 @@ def test_a_time_chooses_the_slot() -> None:
 
 
 @pytest.mark.parametrize(("at", "slot"), [(6 * HOUR, 6 * HOUR), (6 * HOUR - 1, None), (7 * HOUR - 1, 6 * HOUR)])
-def test_what_has_left_the_window_is_late(at: int, slot: int | None) -> None:
-    """The slot that is exactly a window old still counts (I2). The one before has left (I4)."""
+def test_an_entry_before_the_window_is_late(at: int, slot: int | None) -> None:
+    """The slot that is exactly a window old still counts (I2). The one before has expired (I4)."""
     made = plan([like("a", 1, at)], 10 * HOUR)
     assert amounts(made) == ({} if slot is None else {slot: {"a": 1}})
     assert made.refused == ({0: "late"} if slot is None else {})
@@ -103,7 +103,7 @@ def test_the_servers_clock_is_not_moved_by_events() -> None:
     assert (made.reached, made.refused) == (10 * HOUR, {})
 
 
-def test_an_event_clock_wants_times() -> None:
+def test_an_event_clock_requires_times() -> None:
     """Only the entry without a time is refused."""
     assert plan([like("a"), like("b", 1, 0)], None, by_event=True).refused == {0: "time_required"}
     assert plan([like("a")], 9 * HOUR, by_event=True).refused == {0: "time_required"}
@@ -122,7 +122,7 @@ def test_times_before_1970_have_slots() -> None:
     assert (amounts(made), made.reached, made.latest) == ({-HOUR: {"a": 1}}, -HOUR, -1)
 
 
-def test_only_the_entries_asked_for_are_planned() -> None:
+def test_only_requested_entries_are_planned() -> None:
     """Indexes are those of the whole batch."""
     made = make_plan(EVENT, [like("a", 1, 0), like("b"), like("c", 1, 0)], [1, 2], clock_at(None), None)
     assert amounts(made) == {0: {"c": 1}}
@@ -130,7 +130,7 @@ def test_only_the_entries_asked_for_are_planned() -> None:
     assert made.refused == {1: "time_required"}
 
 
-def test_a_sum_that_no_script_can_read_exactly_is_refused() -> None:
+def test_an_inexact_sum_is_refused() -> None:
     """Amounts that are each allowed may be too large together, unless another amount makes room."""
     full = {1: "score_out_of_range"}
     assert plan([like("a", MAX_SCORE)], 0).refused == {}
@@ -143,14 +143,14 @@ def test_a_sum_that_no_script_can_read_exactly_is_refused() -> None:
     ("newest", "now", "current"),
     [(None, 10 * HOUR + 5, 10 * HOUR), (9 * HOUR, 10 * HOUR, 10 * HOUR), (12 * HOUR, 10 * HOUR, 12 * HOUR)],
 )
-def test_the_servers_clock_says_which_slot_is_the_newest(newest: int | None, now: int, current: int) -> None:
-    """The slot that contains now, as soon as it has begun. A later slot stays the newest when the clock is set back."""
+def test_the_servers_clock_determines_the_newest_slot(newest: int | None, now: int, current: int) -> None:
+    """It contains now, as soon as it has begun. A later slot stays the newest when the clock is set back."""
     made = begin_plan(SERVER, Clock(newest, now * 1000))
     assert (made.current, made.reached, made.till) == (current, current, (current + HOUR) * 1000)
 
 
-def test_a_window_without_slots_holds_for_ever() -> None:
-    """No time of the store can invalidate such a plan."""
+def test_a_plan_without_slots_stays_valid() -> None:
+    """No time of the store can invalidate it."""
     for board in (forever(), forever(window=Sliding(60))):
         made = begin_plan(board, Clock(None, 5))
         assert (made.current, made.till) == (EVER.start, None)
@@ -177,8 +177,8 @@ def test_an_identity_is_planned_once() -> None:
     [([1], 1, -1), ([1, 1], 2, -2), ([1, 0], 1, -1), ([0, 1], 1, -2), ([0], 0, 0), ([1, -1], 0, -2),
      ([3, -1, 0], 2, -2)],
 )  # fmt: skip
-def test_the_last_change_of_a_sum_is_when_it_was_reached(amounts_: list[int], total: int, order: int) -> None:
-    """Every change leaves the score in between. An event that changes nothing does not count as reaching the score."""
+def test_a_sum_is_reached_with_its_last_change(amounts_: list[int], total: int, order: int) -> None:
+    """Every change leaves the previous score. An event that changes nothing does not count as reaching the score."""
     made = plan_on(forever(), [like("a", amount) for amount in amounts_], 0)
     assert made.slots[0] == Group({"a": total}, {"a": order})
 
@@ -193,17 +193,17 @@ def test_the_last_change_of_a_sum_is_when_it_was_reached(amounts_: list[int], to
         ("best", "asc", [5, 4], 4, 2), ("best", "asc", [5, 6], 5, 1), ("best", "asc", [5, 5], 5, 1),
     ],
 )  # fmt: skip
-def test_a_value_was_reached_with_the_event_that_brought_it(
+def test_a_value_is_reached_with_its_event(
     operator: str, order: str, values: list[int], value: int, number: int
 ) -> None:
-    """The event that sets the last or best value first, negative if other values came in between."""
+    """The first event that sets the last or best value. The number is negative if other values came in between."""
     made = plan_on(forever(operator=operator, sort_order=order), [like("a", amount) for amount in values], 0)
     assert made.slots[0].amounts == {"a": value}
     assert made.slots[0].orders == {"a": number}
 
 
-def test_metadata_is_that_of_the_event_that_decides() -> None:
-    """No metadata deletes the metadata of the earlier value."""
+def test_metadata_comes_from_the_deciding_event() -> None:
+    """If it has none, the metadata of the earlier value is deleted."""
     entries = [
         make_entry("a", 5, extra=Extra(metadata=b'{"n":1}')), make_entry("a", 7, extra=Extra(metadata=b'{"n":2}')),
         make_entry("a", 6, extra=Extra(metadata=b'{"n":3}')), make_entry("b", 1), make_entry("c", 1, extra=Extra("x")),
@@ -217,8 +217,8 @@ def test_metadata_is_that_of_the_event_that_decides() -> None:
     assert plan_on(forever(), entries, 0).slots[0].metadata == {}
 
 
-def test_a_vote_names_its_voter_and_its_pair() -> None:
-    """Each by keyed digests of 16 bytes. The script refuses votes by their number."""
+def test_a_vote_has_digests_of_its_voter_and_its_pair() -> None:
+    """They are keyed and have 16 bytes. The script refuses votes by their number."""
     votes = Votes(per_key=1)
     entries = [vote("a", "ann"), vote("b", None), vote("a", "bob", -2)]
     made = make_plan(forever(votes=votes), entries, range(3), clock_at(0), None, b"secret")
@@ -239,15 +239,15 @@ def test_a_vote_names_its_voter_and_its_pair() -> None:
 def test_a_contest_opens_and_closes_by_the_servers_clock(
     now: int, code: str | None, till: int | None, at: int | None
 ) -> None:
-    """Whatever time the event has. The plan is valid until the result would change."""
+    """The time of the event does not matter. The plan is valid until the result would change."""
     board = forever(votes=Votes(opens=100_000, closes=200_000))
     made = plan_on(board, [vote("a", "ann", at=at)], now)
     assert (made.refused, made.till) == ({} if code is None else {0: code}, till)
 
 
 @pytest.mark.parametrize(("at", "code"), [(99, "not_open"), (100, None), (199, None), (200, "closed")])
-def test_a_contest_on_event_times_goes_by_them(at: int, code: str | None) -> None:
-    """By the time of the event. The plan is valid forever."""
+def test_a_contest_on_an_event_clock_uses_event_times(at: int, code: str | None) -> None:
+    """Such a plan is valid forever."""
     board = forever(votes=Votes(opens=100_000, closes=200_000), clock="event")
     for now in (0, 150, 500):
         made = plan_on(board, [vote("a", "ann", at=at)], now)
@@ -255,7 +255,7 @@ def test_a_contest_on_event_times_goes_by_them(at: int, code: str | None) -> Non
 
 
 def test_a_sliding_window_logs_its_events() -> None:
-    """Each event with its time, but none with an amount of zero. Plain likes of a batch are added up."""
+    """Each event with its time, except those with an amount of zero. Plain likes of a batch are added up."""
     board = forever(window=Sliding(60))
     made = plan_on(board, [like("a", 2), like("b", 0), like("a", -1, 50), like("c", 1, 100)], 100)
     assert made.events == [(None, 2, "a"), (50_000, -1, "a"), (100_000, 1, "c")]
@@ -265,8 +265,8 @@ def test_a_sliding_window_logs_its_events() -> None:
 
 
 @pytest.mark.parametrize("clock", ["server", "event"])
-def test_a_sliding_window_lets_go_to_the_millisecond(clock: str) -> None:
-    """An event as old as the window is late. The plan is valid until its oldest event would be."""
+def test_a_sliding_window_is_exact_to_the_millisecond(clock: str) -> None:
+    """An event as old as the window is late. The plan is valid until its oldest event would be late."""
     board = forever(window=Sliding(60), clock=clock)
     now = Clock(EVER.start, 100_000, 100_000)
     made = make_plan(board, [make_entry("a", 1, 40_000), make_entry("b", 1, 40_001)], range(2), now, None)
@@ -284,8 +284,8 @@ def test_a_sliding_window_on_event_times_moves_with_the_batch() -> None:
     assert (made.reached, made.latest) == (EVER.start, 60_000)
 
 
-def test_a_period_takes_late_events_as_long_as_its_grace() -> None:
-    """Up to the second of its end, and the plan is valid until then. A current period needs no grace."""
+def test_a_period_accepts_events_during_its_grace() -> None:
+    """Until the exact second of its end, and the plan is valid until then. The current period needs no grace."""
     board = forever(window=Periods(unit="day", grace=2 * HOUR))
     yesterday = like("a", 1, NEW_YEAR - 5)
     made = plan_on(board, [yesterday, like("b", 1, NEW_YEAR + 5)], NEW_YEAR + 2 * HOUR - 1)
@@ -296,14 +296,14 @@ def test_a_period_takes_late_events_as_long_as_its_grace() -> None:
     assert plan_on(forever(window=Periods(unit="day")), [yesterday], NEW_YEAR).refused == {0: "late"}
 
 
-def test_a_period_that_is_not_kept_is_late_within_its_grace() -> None:
-    """There is no ranking for it."""
+def test_an_event_for_a_dropped_period_is_late() -> None:
+    """Even within the grace, because there is no ranking for it."""
     board = forever(window=Periods(unit="hour", keep=1, grace=DAY))
     made = plan_on(board, [like("a", 1, NEW_YEAR - HOUR), like("b", 1, NEW_YEAR - HOUR - 1)], NEW_YEAR)
     assert (amounts(made), made.refused) == ({NEW_YEAR - HOUR: {"a": 1}}, {1: "late"})
 
 
-def test_periods_that_are_added_up_count_as_long_as_they_are_among_the_last() -> None:
+def test_added_up_periods_count_while_they_are_among_the_last() -> None:
     """They have no grace, and need none."""
     board = forever(window=Periods(unit="day", last=3))
     entries = [like("a", 1, NEW_YEAR - 2 * DAY), like("b", 1, NEW_YEAR - 2 * DAY - 1)]
@@ -316,13 +316,13 @@ GROUPED: list[Entry] = [like("a", 1, 9 * HOUR), like("b", 2, 9 * HOUR), like("c"
 
 
 def test_a_plan_has_a_group_for_each_slot() -> None:
-    """With the amounts of its members, and the deciding events where ties go by time."""
+    """A group has the amounts of its members, and the deciding events where they order ties."""
     made = plan(GROUPED, 10 * HOUR)
     assert amounts(made) == {9 * HOUR: {"a": 1, "b": 2}, 10 * HOUR: {"c": 3}}
     assert [group.orders for group in made.slots.values()] == [{"a": -1, "b": -2}, {"c": -3}]
 
 
-def test_a_plan_has_all_that_hangs_on_a_group() -> None:
+def test_a_group_has_metadata_votes_and_events() -> None:
     """Metadata of each member, votes, and the events of a log."""
     best = forever(operator="best", ties="last")
     entries = [like("a", 3), make_entry("b", 4, extra=Extra(metadata=b"{}"))]
@@ -336,8 +336,8 @@ def test_a_plan_has_all_that_hangs_on_a_group() -> None:
 
 
 @given(st.lists(st.sampled_from("abcdef"), max_size=20), st.sampled_from(["key", "first", "last"]))
-def test_likes_are_planned_as_entries_of_one_like(keys: list[str], ties: Any) -> None:
-    """The short way gives the same result as the long one."""
+def test_likes_are_planned_like_other_entries(keys: list[str], ties: Any) -> None:
+    """The short path gives the same result as the long one."""
     for board in (SERVER, forever(ties=ties), forever(ties=ties, window=Periods(unit="day"))):
         short = plan_on(board, Likes(keys), 10 * HOUR)
         long = plan_on(board, [like(key) for key in keys], 10 * HOUR)
@@ -354,10 +354,10 @@ BOARDS = [msgspec.structs.replace(board, window=window) for board in (SERVER, EV
 
 @pytest.mark.slow
 @given(batches, st.none() | st.integers(-10, 10), st.none() | st.integers(-(10**8), 10**8), st.sampled_from(BOARDS))
-def test_a_batch_is_planned_as_its_entries_one_by_one(
+def test_a_batch_is_planned_like_its_single_entries(
     entries: list[Entry], hour: int | None, newest: int | None, board: Board
 ) -> None:
-    """A batch gets the same results and sums as its entries would get one by one."""
+    """It gets the same results and sums."""
     by_event = board.clock == "event"
     now = None if hour is None and by_event else (hour or 0) * HOUR
     start = None if now is None else board.window.slot_at(now).start

@@ -29,7 +29,7 @@ async def scores(ledger: Ledger) -> tuple[dict[str, int], int | None]:
 
 
 async def audited(ledger: Ledger) -> None:
-    """Check that every score and the total are what the slots hold."""
+    """Check that every score and the total equal the sums of the slots."""
     report = await Auditor(ledger.state.client, "b", ledger.state.settings.key_prefix, lambda *_: None).audit(
         repair=False
     )
@@ -42,7 +42,7 @@ def board_of(window: Window) -> Board:
 
 
 async def test_one_member_does_not_use_up_the_range_of_others(any_store: str) -> None:
-    """The total of all scores may be of any size: one number of the store does not hold it."""
+    """The total of all scores may be of any size: it does not fit into one number of the store."""
     async with open_ledger(any_store, FOREVER) as ledger:
         most = FOREVER.most
         added = await ledger.writer.add([make_entry(f"k{number}", most, 0) for number in range(600)])
@@ -62,7 +62,7 @@ async def test_one_member_does_not_use_up_the_range_of_others(any_store: str) ->
 
 
 async def test_a_total_beyond_64_bits_is_repaired_exactly(valkey_url: str) -> None:
-    """The audit counts in whole numbers of any size as well."""
+    """The audit also counts in integers of any size."""
     board = Board(id="b", title="b", window=Forever(), operator="set", ties="key", clock="event")
     async with open_ledger(valkey_url, board) as ledger:
         for first in (0, 1000, 2000):
@@ -75,8 +75,8 @@ async def test_a_total_beyond_64_bits_is_repaired_exactly(valkey_url: str) -> No
         await audited(ledger)
 
 
-async def test_opposite_amounts_in_different_slots_stay_exact_whichever_leaves_first(any_store: str) -> None:
-    """A slot takes no more than its part of the range."""
+async def test_opposite_amounts_in_different_slots_stay_exact(any_store: str) -> None:
+    """Each slot takes only its part of the range, so either slot may expire first."""
     board = board_of(Rolling(24 * HOUR, HOUR))
     async with open_ledger(any_store, board) as ledger:
         first, most = 1000 * HOUR, board.most
@@ -115,8 +115,8 @@ few = settings(max_examples=60, deadline=None, suppress_health_check=list(Health
         st.lists(st.tuples(st.sampled_from("ab"), amounts, st.integers(0, 4)), min_size=1, max_size=5), max_size=25
     ),
 )
-def test_extreme_amounts_equal_whole_numbers(valkey_url: str, name: str, batches: list[Any]) -> None:
-    """Every accepted amount is counted exactly, at any time, while it arrives and while it leaves."""
+def test_extreme_amounts_are_exact(valkey_url: str, name: str, batches: list[Any]) -> None:
+    """Every accepted amount is counted exactly at any time, when it arrives and when it expires."""
     asyncio.run(_extreme(valkey_url, WINDOWS[name], batches))
 
 
@@ -154,7 +154,7 @@ def alive(board: Board, accepted: list[tuple[str, int, int]], newest: int | None
 
 
 async def test_a_sliding_window_is_bounded_by_all_of_its_events(valkey_url: str) -> None:
-    """Opposite amounts that add up to zero would leave one by one, and the rest would be out of range."""
+    """Opposite amounts that add up to zero expire one by one, so the rest could be out of range."""
     board, half = WINDOWS["sliding"], MAX_SCORE // 2
     async with open_ledger(valkey_url, board) as ledger:
         at = 10**6 * 1000
@@ -192,7 +192,7 @@ async def test_packed_scores_and_set_keep_the_whole_range(any_store: str) -> Non
 
 
 async def test_a_member_out_of_range_costs_one_more_call(valkey_url: str) -> None:
-    """Its events are found at once, however many others are in the batch."""
+    """Its events are found in one call, however many others are in the batch."""
     async with open_ledger(valkey_url, FOREVER) as ledger:
         await ledger.writer.add([make_entry("a", FOREVER.most, 0)])
         calls = 0
@@ -217,12 +217,12 @@ async def test_a_member_out_of_range_costs_one_more_call(valkey_url: str) -> Non
 
 
 def test_a_sum_in_two_parts_is_one_number() -> None:
-    """The higher part counts in units of 2^40, below zero too."""
+    """The higher part counts in units of 2^40, also below zero."""
     assert [total_of(text) for text in (b"7", b"-7", b"0+1", b"-1+1", b"5+-2")] == [7, -7, 2**40, 2**40 - 1, 5 - 2**41]
 
 
 @pytest.mark.parametrize(("window", "live"), [(Rolling(24 * HOUR, HOUR), 25), (Periods(unit="day", last=7), 7)])
-def test_the_slots_that_there_can_be_share_the_range(window: Window, live: int) -> None:
+def test_all_possible_slots_share_the_range(window: Window, live: int) -> None:
     """With room for slots that wait to be subtracted, and more where events open slots."""
     server, event = Board(id="b", title="b", window=window), board_of(window)
     assert (server.most_slots, event.most_slots) == (2 * live + 64, 2 * live + 8192)

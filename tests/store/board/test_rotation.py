@@ -1,4 +1,4 @@
-"""The rotation task: every board's due slots leave by themselves, whatever happens to the store."""
+"""The rotation task: every board's due slots expire, whatever happens to the store."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
@@ -35,7 +35,7 @@ EVENT = rolling_board(clock="event")
 
 @asynccontextmanager
 async def ledgers(store: str, *boards: Board, **changes: object) -> AsyncIterator[list[Ledger]]:
-    """Ledgers on boards of the same process."""
+    """Ledgers of the same process."""
     settings: Settings = fresh_settings(store, **changes)
     client = connect(store, settings)
     try:
@@ -69,8 +69,8 @@ async def is_empty(ledger: Ledger) -> bool:
     return (await ledger.reader.read(1)).rank_count == 0
 
 
-async def test_a_slot_leaves_without_anybody_asking(valkey_url: str) -> None:
-    """Two boards in one process, each with its own window."""
+async def test_a_slot_expires_without_requests(valkey_url: str) -> None:
+    """Two boards in one process have their own windows."""
     short, long = rolling_board("1s", "1s"), rolling_board(board="other")
     async with ledgers(valkey_url, short, long) as (quick, slow), rotating(quick, slow):
         await quick.writer.add([make_entry("a", 1, None)])
@@ -79,8 +79,8 @@ async def test_a_slot_leaves_without_anybody_asking(valkey_url: str) -> None:
         assert not await is_empty(slow)
 
 
-async def test_rotation_goes_on_when_the_store_is_back(own_store: StoreProcess) -> None:
-    """Failed steps are counted and repeated. The lag is measured, and everything that was due leaves."""
+async def test_rotation_continues_after_an_outage_of_the_store(own_store: StoreProcess) -> None:
+    """Failed steps are counted and repeated. The lag is measured, and everything that was due expires."""
     board = rolling_board("1s", "1s", board="late")
     before = sample("live_rotation_failures_total")
     async with ledgers(own_store.url, board, store_timeout=Duration(0.2)) as (ledger,), rotating(ledger):
@@ -116,8 +116,8 @@ async def test_a_lost_board_does_not_stop_the_others(valkey_url: str) -> None:
         await eventually(lambda: is_empty(good))
 
 
-async def test_catching_up_ends_with_a_board_that_covers_its_window(valkey_url: str) -> None:
-    """All due slots leave, in bounded and measured steps."""
+async def test_catching_up_subtracts_all_due_slots(valkey_url: str) -> None:
+    """The steps are bounded and measured."""
     async with ledgers(valkey_url, EVENT, rotation_step=5) as (ledger,):
         for hour in range(10):
             await ledger.writer.add([make_entry(f"{hour}-{i}", 1, hour * HOUR * 1000) for i in range(10)])
@@ -131,8 +131,11 @@ async def test_catching_up_ends_with_a_board_that_covers_its_window(valkey_url: 
         assert await step(ledger.rotator) == float("inf")
 
 
-async def test_catching_up_does_not_take_for_ever(valkey_url: str) -> None:
-    """The caller that moved the clock waits a second at most. The task does the rest, and the board is always right."""
+async def test_catching_up_takes_a_bounded_time(valkey_url: str) -> None:
+    """The caller that moved the clock waits at most a second.
+
+    The task does the rest, and the board is always correct.
+    """
     async with ledgers(valkey_url, EVENT, rotation_step=1) as (ledger,):
         for first in range(0, 60_000, 3000):
             await ledger.writer.add([make_entry(f"k{first + i}", 1, 0) for i in range(3000)])
@@ -144,8 +147,8 @@ async def test_catching_up_does_not_take_for_ever(valkey_url: str) -> None:
         assert await step(ledger.rotator) is None
 
 
-async def test_several_rotators_do_not_get_in_each_others_way(valkey_url: str) -> None:
-    """Each process rotates each board, and each slot is subtracted once."""
+async def test_concurrent_rotators_subtract_each_slot_once(valkey_url: str) -> None:
+    """Each process rotates each board."""
     settings = fresh_settings(valkey_url, rotation_step=3)
     client = connect(valkey_url, settings)
     board = [Ledger(client, EVENT, settings) for _ in range(4)]
@@ -162,8 +165,8 @@ async def test_several_rotators_do_not_get_in_each_others_way(valkey_url: str) -
     await client.aclose()
 
 
-async def test_rotation_ends_when_it_is_told_to(valkey_url: str) -> None:
-    """Also in the middle of a slot."""
+async def test_rotation_can_be_cancelled(valkey_url: str) -> None:
+    """Even in the middle of a slot."""
     async with ledgers(valkey_url, EVENT, rotation_step=1) as (ledger,):
         await ledger.writer.add([make_entry(f"k{i}", 1, 0) for i in range(3000)])
         await ledger.writer.add([make_entry("now", 1, 100 * HOUR * 1000)])
@@ -177,7 +180,7 @@ async def test_rotation_ends_when_it_is_told_to(valkey_url: str) -> None:
                 await eventually(moved)
 
 
-async def test_a_board_that_is_idle_is_not_looked_at(own_store: StoreProcess) -> None:
+async def test_an_idle_board_is_not_checked(own_store: StoreProcess) -> None:
     """Boards whose next slot is due in an hour cost the store one check each, and then nothing."""
     boards = [rolling_board(board=f"b{number}") for number in range(200)]
     boards += [Board(id=f"s{number}", title="s", window=Sliding(3 * HOUR)) for number in range(50)]
@@ -197,7 +200,7 @@ async def test_a_board_that_is_idle_is_not_looked_at(own_store: StoreProcess) ->
         assert await runs() == before
 
 
-async def test_an_old_event_leaves_in_time(any_store: str) -> None:
+async def test_an_old_event_expires_on_time(any_store: str) -> None:
     """An empty sliding window is checked again when an event arrives that is due soon."""
     board = Board(id="hot", title="hot", window=Sliding(HOUR))
     async with ledgers(any_store, board) as (ledger,), rotating(ledger, interval=600):
@@ -207,7 +210,7 @@ async def test_an_old_event_leaves_in_time(any_store: str) -> None:
             return ledger.state.epoch is not None
 
         await eventually(looked_at)
-        await asyncio.sleep(1.2)  # the pause after a look is over: nothing but the event wakes it
+        await asyncio.sleep(1.2)  # the pause after a check is over: only the event wakes it
         seconds, micros = await client.time()
         now = seconds * 1000 + micros // 1000
         await ledger.writer.add([make_entry("old", 1, now - HOUR * 1000 + 1500), make_entry("new")])
@@ -219,8 +222,8 @@ async def test_an_old_event_leaves_in_time(any_store: str) -> None:
         await eventually(left)
 
 
-async def test_a_clock_of_events_that_moves_wakes_rotation(any_store: str) -> None:
-    """However far it jumps, and even if a check said that only an event can make something due."""
+async def test_an_event_clock_that_moves_wakes_rotation(any_store: str) -> None:
+    """However far it moves, and even if a check said that only an event can make something due."""
     async with ledgers(any_store, EVENT, rotation_step=5) as (ledger,), rotating(ledger, interval=600):
         await ledger.writer.add([make_entry(f"k{number}", 1, 0) for number in range(50)])
 
@@ -232,8 +235,8 @@ async def test_a_clock_of_events_that_moves_wakes_rotation(any_store: str) -> No
         await eventually(one)
 
 
-async def test_a_busy_board_is_looked_at_once_a_second(any_store: str) -> None:
-    """Each batch may make something due sooner. For hundreds of batches the store is asked a few times."""
+async def test_a_busy_board_is_checked_once_a_second(any_store: str) -> None:
+    """Each batch may make something due sooner, but hundreds of batches cause only a few checks."""
     board = Board(id="hot", title="hot", window=Sliding(HOUR))
     async with ledgers(any_store, board) as (ledger,), rotating(ledger, interval=600):
         before = sample("live_rotation_step_seconds_count")
@@ -244,8 +247,8 @@ async def test_a_busy_board_is_looked_at_once_a_second(any_store: str) -> None:
         assert sample("live_rotation_step_seconds_count") - before <= took + 2
 
 
-async def test_a_clock_that_is_set_ahead_is_noticed_with_the_next_event(any_store: str) -> None:
-    """Everything that left the window in the meantime leaves then, long before the next regular check."""
+async def test_the_next_event_notices_a_clock_that_was_set_ahead(any_store: str) -> None:
+    """Everything that left the window in the meantime expires then, long before the next regular check."""
     settings = fresh_settings(any_store)
     client = connect(any_store, settings)
     board = rolling_board("3h", "1h")
@@ -253,7 +256,7 @@ async def test_a_clock_that_is_set_ahead_is_noticed_with_the_next_event(any_stor
     ledger = Ledger(client, board, settings, with_clock(SCRIPTS, settings))
     async with rotating(ledger, interval=600):
         await ledger.writer.add([make_entry("old")])
-        await asyncio.sleep(1.2)  # the pause after a look is over: nothing but the event wakes it
+        await asyncio.sleep(1.2)  # the pause after a check is over: only the event wakes it
         await set_clock(client, settings, 110 * HOUR * 1000)
         await ledger.writer.add([make_entry("new")])
 
@@ -264,8 +267,8 @@ async def test_a_clock_that_is_set_ahead_is_noticed_with_the_next_event(any_stor
     await client.aclose()
 
 
-async def leaves_without_its_owner(store: str, deadline: float) -> None:
-    """A slot leaves although the process that owns the board was killed, and the others have not missed it yet."""
+async def expires_without_its_owner(store: str, deadline: float) -> None:
+    """A slot expires although the process that owns the board was killed, and the others do not know that yet."""
     async with ledgers(store, rolling_board("1s", "1s")) as (survivor,):
         killed = Ledger(survivor.state.client, survivor.state.board, survivor.state.settings)
         async with rotating(survivor, interval=600, owns=lambda _: False):
@@ -275,20 +278,20 @@ async def leaves_without_its_owner(store: str, deadline: float) -> None:
         assert await drifted(survivor.state.client, survivor.state.keys) == []
 
 
-async def test_another_process_takes_over_from_an_owner_that_was_killed(any_store: str) -> None:
+async def test_another_process_takes_over_from_a_killed_owner(any_store: str) -> None:
     """A few seconds after the slot is due."""
-    await leaves_without_its_owner(any_store, 2 + FALLBACK + 3)
+    await expires_without_its_owner(any_store, 2 + FALLBACK + 3)
 
 
 async def test_a_rotation_without_fallback_is_detected(valkey_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The mutant leaves a board to its owner, whatever happens."""
+    """The mutant leaves a board to its owner in any case."""
     monkeypatch.setattr("live.store.board.rotation.FALLBACK", float("inf"))
     with must_be_caught("no fallback"):
-        await leaves_without_its_owner(valkey_url, 2 + FALLBACK + 1)
+        await expires_without_its_owner(valkey_url, 2 + FALLBACK + 1)
 
 
-async def test_what_only_a_killed_process_knew_is_found(any_store: str) -> None:
-    """An event that is due soon was added by a process that ended before it left. The others look at all boards."""
+async def test_an_event_that_only_a_killed_process_knew_expires(any_store: str) -> None:
+    """The process added an event that is due soon, and ended before then. The others check all boards."""
     board = Board(id="hot", title="hot", window=Sliding(HOUR))
     async with ledgers(any_store, board) as (survivor,):
         killed = Ledger(survivor.state.client, board, survivor.state.settings)
@@ -317,8 +320,8 @@ async def test_what_only_a_killed_process_knew_is_found(any_store: str) -> None:
         await stop(task)
 
 
-async def test_processes_do_not_repeat_the_work_of_each_other(valkey_url: str) -> None:
-    """Of four processes with the same boards, each steps when its own are due, and looks once at the others."""
+async def test_processes_share_the_work(valkey_url: str) -> None:
+    """Each of four processes takes steps when its own boards are due, and checks the others once."""
     boards = [rolling_board(board=f"b{number}") for number in range(100)]
 
     def steps() -> float:

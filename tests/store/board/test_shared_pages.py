@@ -114,7 +114,10 @@ async def test_concurrent_readers_share_calls() -> None:
 
 
 async def test_a_crowd_shares_a_bounded_number_of_calls(monkeypatch: pytest.MonkeyPatch) -> None:
-    """After a call for many, the next one begins later, and serves everyone who came. One alone does not wait."""
+    """After a call for many callers, the next one begins later, and serves everyone who came.
+
+    A single caller does not wait.
+    """
     calls, begun = SharedCalls(), list[float]()
     loop = asyncio.get_running_loop()
 
@@ -137,7 +140,7 @@ async def test_a_crowd_shares_a_bounded_number_of_calls(monkeypatch: pytest.Monk
 
 
 async def test_a_failed_call_fails_its_callers_only() -> None:
-    """Those who came meanwhile have a call of their own; one who has left disturbs nobody."""
+    """Callers that came in the meantime have their own call. A caller that left disturbs nobody."""
     calls, outcomes = SharedCalls(), iter([ValueError("first"), None])
     begun, gate = asyncio.Event(), asyncio.Event()
 
@@ -166,8 +169,8 @@ def bare(page: Page) -> dict[str, Any]:
     return msgspec.structs.asdict(page)
 
 
-async def nothing_held_is_old(store: str, script: str = "") -> None:
-    """After each change of any kind, shared reads give what a read of one's own gives."""
+async def no_held_page_is_outdated(store: str, script: str = "") -> None:
+    """After each change of any kind, shared reads give the same as a direct read."""
     settings = fresh_settings(store)
     client = connect(store, settings)
     scripts = SCRIPTS
@@ -206,7 +209,7 @@ async def _change(ledger: Ledger, plain: Ledger, chosen: random.Random, step: in
 
 async def test_a_held_page_is_never_out_of_date(any_store: str) -> None:
     """Events, hidden records and new definitions."""
-    await nothing_held_is_old(any_store)
+    await no_held_page_is_outdated(any_store)
 
 
 @pytest.mark.parametrize(
@@ -215,7 +218,7 @@ async def test_a_held_page_is_never_out_of_date(any_store: str) -> None:
 def test_a_wrong_comparison_of_positions_is_caught(valkey_url: str, script: str) -> None:
     """The mutants miss a change."""
     with must_be_caught(script):
-        asyncio.run(nothing_held_is_old(valkey_url, script))
+        asyncio.run(no_held_page_is_outdated(valkey_url, script))
 
 
 def test_a_page_of_an_old_definition_is_caught(valkey_url: str) -> None:
@@ -225,12 +228,12 @@ def test_a_page_of_an_old_definition_is_caught(valkey_url: str) -> None:
         return True
 
     with must_be_caught("a held page fits every definition"), replaced(Question, "fits", fits):
-        asyncio.run(nothing_held_is_old(valkey_url))
+        asyncio.run(no_held_page_is_outdated(valkey_url))
 
 
 @pytest.mark.slow
-async def test_a_page_stays_the_same_object_while_the_board_does_not_change(valkey_url: str) -> None:
-    """So that what was made of it serves again. The held pages have a limit."""
+async def test_a_page_of_an_unchanged_board_is_the_same_object(valkey_url: str) -> None:
+    """Everything that was made from it can be reused. The number of held pages is limited."""
     async with open_ledger(valkey_url, rolling_board()) as ledger:
         reads = shared(ledger)
         await ledger.writer.add([make_entry("a", 1, None)])
@@ -245,8 +248,8 @@ async def test_a_page_stays_the_same_object_while_the_board_does_not_change(valk
         assert reads._size == sum(8000 + 400 * len(reading.page.records) for reading in reads._held.values())
 
 
-async def test_held_pages_stay_within_their_memory(valkey_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With everything that was made of them, at any time. What was dropped counts no more."""
+async def test_the_memory_of_held_pages_is_limited(valkey_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It includes everything that was made from them. Dropped pages do not count."""
     most = 400_000
     monkeypatch.setattr(shared_pages, "_MOST_MEMORY", most)
     async with open_ledger(valkey_url, rolling_board()) as ledger:

@@ -1,4 +1,4 @@
-"""What members hold in each slot, compared with a sum over the events."""
+"""The amounts of members in each slot, compared with a sum over the events."""
 
 import asyncio
 from collections import Counter
@@ -40,7 +40,7 @@ events = st.lists(
 @given(events=events)
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_slots_hold_the_sums_of_their_events(valkey_url: str, name: str, events: Events) -> None:
-    """For every window. On windows with slots and one ranking, the slots of a member add up to its score."""
+    """This holds for every window. On windows with slots and one ranking, the slots of a member add up to its score."""
     board = Board(id="b", title="b", window=WINDOWS[name], clock="event", ties="key")
 
     async def run() -> None:
@@ -66,8 +66,8 @@ def test_slots_hold_the_sums_of_their_events(valkey_url: str, name: str, events:
     asyncio.run(run())
 
 
-async def test_the_newest_slots_are_read_and_the_oldest_is_first(valkey_url: str) -> None:
-    """A board without events on an event clock has no slots yet, and a window without slots has one for all time."""
+async def test_the_newest_slots_are_read_oldest_first(valkey_url: str) -> None:
+    """A board without events on an event clock has no slots yet. A window without slots has one for all time."""
     async with open_ledger(valkey_url, rolling_board("6h", "1h", clock="event")) as ledger:
         assert (await read_slots(ledger.state, ["a"], 3)).slots == []
         await ledger.writer.add([make_entry("a", 2, T0 * 1000), make_entry("a", 5, (T0 + 2 * HOUR) * 1000)])

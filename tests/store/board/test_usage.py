@@ -1,4 +1,4 @@
-"""What boards hold and need: counted without opening them, and estimated within a tenth for another load."""
+"""What boards hold and need: counted without opening them, and estimated within 10 % for another load."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -44,8 +44,8 @@ def load(kind: str, members: range) -> Sequence[Entry]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
-async def test_what_a_load_takes_is_reckoned_within_a_tenth(any_store: str, kind: str) -> None:
-    """From a quarter of it, by members; a board of each kind."""
+async def test_memory_by_members_is_estimated_within_10_percent(any_store: str, kind: str) -> None:
+    """A board of each kind, with four times as many members."""
     settings = fresh_settings(any_store)
     client = connect(any_store, settings)
     board = read_board("b", KINDS[kind])
@@ -70,8 +70,8 @@ async def test_what_a_load_takes_is_reckoned_within_a_tenth(any_store: str, kind
     await client.aclose()
 
 
-async def test_events_are_reckoned_by_themselves(valkey_url: str) -> None:
-    """Identities of four times as many events, from as many members as before."""
+async def test_memory_by_events_is_estimated_separately(valkey_url: str) -> None:
+    """Identities of four times as many events, from the same number of members."""
     settings = fresh_settings(valkey_url)
     client = connect(valkey_url, settings)
     ledger = Ledger(client, read_board("b", {"window": "forever"}), settings)
@@ -90,7 +90,7 @@ async def test_events_are_reckoned_by_themselves(valkey_url: str) -> None:
     await client.aclose()
 
 
-async def test_counting_opens_nothing(any_store: str) -> None:
+async def test_counting_does_not_open_a_board(any_store: str) -> None:
     """A board that no process has opened is reported as such, without an estimate."""
     settings = fresh_settings(any_store)
     client = connect(any_store, settings)
@@ -102,8 +102,8 @@ async def test_counting_opens_nothing(any_store: str) -> None:
     await client.aclose()
 
 
-async def test_keys_are_told_apart(valkey_url: str) -> None:
-    """Store keys of a board whose name only starts alike are not its own."""
+async def test_only_own_store_keys_are_counted(valkey_url: str) -> None:
+    """Store keys of a board whose id begins alike are not counted."""
     settings = fresh_settings(valkey_url)
     client = connect(valkey_url, settings)
     for name in ("b", "bb"):

@@ -29,11 +29,11 @@ texts = st.one_of(tricky, st.text(min_size=1, max_size=20))
 def test_different_voters_and_pairs_have_different_digests(
     one: tuple[str, str], other: tuple[str, str], secret: bytes
 ) -> None:
-    """Whatever the texts contain; and no voter is taken for a pair."""
+    """For any texts. A voter's digest never equals that of a pair."""
     try:
         first, second = voter_digests(secret, *one), voter_digests(secret, *other)
     except UnicodeEncodeError:
-        return  # a lone surrogate, which no decoder lets in
+        return  # a lone surrogate, which decoders refuse
     assert (first[0] == second[0]) == (one[0] == other[0])
     assert (first[1] == second[1]) == (one == other)
     assert not {first[0], second[0]} & {first[1], second[1]}
@@ -44,7 +44,7 @@ def test_different_voters_and_pairs_have_different_digests(
 @settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.lists(st.tuples(tricky, tricky, st.sampled_from([1, 1, 1, -1])), max_size=30))
 def test_quotas_equal_a_plain_count(valkey_url: str, votes: list[tuple[str, str, int]]) -> None:
-    """With actors and members made to be confused with each other."""
+    """The names of actors and members are easy to confuse with each other."""
     asyncio.run(_count(valkey_url, votes))
 
 
@@ -69,7 +69,7 @@ async def _count(store: str, votes: list[tuple[str, str, int]]) -> None:
 
 @pytest.mark.parametrize("actor", ["alice\\nAda", "\\u0000", "a\\u007f", "\\u0085"])
 def test_control_characters_in_an_actor_are_refused(actor: str) -> None:
-    """Alone, and in an array whose other events are valid."""
+    """In a single event, and in an array whose other events are valid."""
     event = f'{{"key":"k","actor":"{actor}"}}'
     for body, index in ((event, 0), (f'[{{"key":"a","actor":"ann"}},{event}]', 1)):
         (rejection,) = decode_json(body.encode(), 10).rejections
@@ -77,7 +77,7 @@ def test_control_characters_in_an_actor_are_refused(actor: str) -> None:
         assert "`actor` contains the control character U+" in rejection.detail
 
 
-async def test_a_board_has_a_secret_of_its_own_from_its_first_moment(any_store: str) -> None:
+async def test_a_new_board_has_its_own_secret(any_store: str) -> None:
     """Every process receives the same secret."""
     async with open_ledger(any_store, QUOTAS) as one:
         other = Ledger(one.state.client, QUOTAS, one.state.settings)
@@ -90,11 +90,11 @@ async def test_a_board_has_a_secret_of_its_own_from_its_first_moment(any_store: 
         assert another.state.secret != one.state.secret
 
 
-async def test_votes_that_an_older_version_stored_are_not_counted_twice(any_store: str) -> None:
-    """The board is refused with a message. A contest without votes is taken over."""
+async def test_votes_of_an_older_version_are_refused(any_store: str) -> None:
+    """The board is refused with a message. A contest without votes is migrated."""
     async with open_ledger(any_store, QUOTAS) as ledger:
         await ledger.state.open()
-        await ledger.state.client.hdel(ledger.state.keys.meta, "secret")  # as an older version made it
+        await ledger.state.client.hdel(ledger.state.keys.meta, "secret")  # as an older version created it
         empty = Ledger(ledger.state.client, QUOTAS, ledger.state.settings)
         await empty.state.open()
         assert len(empty.state.secret) == 16
