@@ -1,4 +1,4 @@
-"""What proxies tell of a request, the nearest proxy first."""
+"""The hops of a request that proxies report, nearest proxy first."""
 
 import pytest
 from hypothesis import given
@@ -8,12 +8,12 @@ from live.network.forwarded import Hop, node_address, read_hops
 
 
 def hops(*fields: tuple[str, str]) -> list[tuple[str | None, str | None, str | None]]:
-    """The hops that header fields tell of."""
+    """The hops in header fields."""
     return [tuple(hop) for hop in read_hops([(name.encode(), value.encode("latin-1")) for name, value in fields])]  # type: ignore[misc]
 
 
-def test_each_proxy_adds_whom_it_serves() -> None:
-    """In one field or several; what only one proxy says is so for all behind it."""
+def test_each_proxy_adds_its_client() -> None:
+    """In one field or several. A protocol or host that only one proxy sets is true for all behind it."""
     assert hops(("x-forwarded-for", "a, b"), ("x-forwarded-for", "c")) == [
         ("c", None, None), ("b", None, None), ("a", None, None),
     ]  # fmt: skip
@@ -25,7 +25,7 @@ def test_each_proxy_adds_whom_it_serves() -> None:
 
 
 def test_the_standard_field() -> None:
-    """RFC 7239, section 4 and section 7.4."""
+    """The examples of RFC 7239, sections 4 and 7.4."""
     assert hops(("forwarded", 'For="[2001:db8:cafe::17]:4711"')) == [("[2001:db8:cafe::17]:4711", None, None)]
     assert hops(("forwarded", "for=192.0.2.60;proto=http;by=203.0.113.43")) == [("192.0.2.60", "http", None)]
     assert hops(("forwarded", "for=192.0.2.43, for=198.51.100.17")) == [
@@ -36,14 +36,14 @@ def test_the_standard_field() -> None:
 
 
 @pytest.mark.parametrize("value", ["for", "for=", "for=a b", 'for="a', "for=a;for=b", "=a", "for=[::1]", "é=a"])
-def test_a_malformed_field_tells_nothing(value: str) -> None:
-    """It is refused, and not read in part."""
+def test_a_malformed_field_is_refused(value: str) -> None:
+    """It is not read in part."""
     with pytest.raises(ValueError, match="malformed"):
         hops(("forwarded", value))
 
 
-def test_one_of_two_fields_may_be_the_clients() -> None:
-    """A proxy that sets one of them may pass on the other."""
+def test_two_kinds_of_fields_are_refused() -> None:
+    """A proxy that sets one of them may pass on the client's other one."""
     with pytest.raises(ValueError, match="has both"):
         hops(("forwarded", "for=192.0.2.1"), ("x-forwarded-for", "192.0.2.1"))
     with pytest.raises(ValueError, match="has both"):
@@ -51,7 +51,7 @@ def test_one_of_two_fields_may_be_the_clients() -> None:
 
 
 def test_a_long_list_takes_little_work() -> None:
-    """A client may have written all but its end; where the end can't be told without the rest, it is refused."""
+    """The client may have written all but the end. If the end can't be parsed without the rest, it is refused."""
     found = hops(("x-forwarded-for", "a," * 30_000 + "b,c"))
     assert [node for node, _, _ in found[:2]] == ["c", "b"]
     assert len(found) <= 32
@@ -69,14 +69,14 @@ def test_a_long_list_takes_little_work() -> None:
     ],
 )  # fmt: skip
 def test_the_address_of_a_node(node: str | None, address: str | None) -> None:
-    """With a port or without; what is none has none."""
+    """With or without a port. Anything else has no address."""
     found = node_address(node)
     assert (None if found is None else str(found)) == address
 
 
 @given(st.text(st.characters(max_codepoint=255)))
-def test_no_field_breaks_the_reader(value: str) -> None:
-    """Whatever bytes a field has, it gives hops or is refused."""
+def test_any_field_can_be_parsed(value: str) -> None:
+    """Any bytes give hops or are refused."""
     for name in ("forwarded", "x-forwarded-for"):
         try:
             found = read_hops([(name.encode(), value.encode("latin-1"))])

@@ -1,4 +1,4 @@
-"""Which text is a host, which of them mean this machine, and which names a server answers for."""
+"""Hosts: their syntax, those of this machine, and the names that a server answers for."""
 
 import pytest
 
@@ -12,7 +12,7 @@ from live.network.hosts import (
     parse_authority,
 )
 
-ANYWHERE = "0.0.0.0"  # noqa: S104 - to be told from loopback
+ANYWHERE = "0.0.0.0"  # noqa: S104 - not loopback
 
 
 @pytest.mark.parametrize(
@@ -24,8 +24,8 @@ ANYWHERE = "0.0.0.0"  # noqa: S104 - to be told from loopback
         ("127.0.0.1.", "127.0.0.1"), ("127.1", "127.1"),
     ],
 )  # fmt: skip
-def test_a_host_has_one_form(text: str, name: str) -> None:
-    """Neither case, port, trailing dot nor the way to write an address makes another host."""
+def test_hosts_are_normalized(text: str, name: str) -> None:
+    """Case, port, a trailing dot and the spelling of an address do not matter."""
     authority = parse_authority(text)
     assert authority is not None
     assert (authority.text, authority.name) == (text.lower(), name)
@@ -40,8 +40,8 @@ def test_a_host_has_one_form(text: str, name: str) -> None:
         "a." * 140, "*", "*.a", "a\x00", "a\n", "localhost:8000@evil.example",
     ],
 )  # fmt: skip
-def test_anything_else_is_malformed(text: str) -> None:
-    """User information, several ports, other characters, half an address."""
+def test_an_invalid_host_is_refused(text: str) -> None:
+    """User information, several ports, invalid characters, incomplete addresses."""
     assert parse_authority(text) is None
 
 
@@ -53,20 +53,20 @@ def test_anything_else_is_malformed(text: str) -> None:
         ("localhost.example.test", False), ("127.0.0.1.example.test", False), ("2130706433", False),
     ],
 )  # fmt: skip
-def test_what_only_this_machine_reaches(host: str, *, loopback: bool) -> None:
-    """The loopback addresses and `localhost`; a name may mean anything."""
+def test_loopback_hosts(host: str, *, loopback: bool) -> None:
+    """The loopback addresses and `localhost`. Any other name may have any address."""
     assert is_loopback(host) is loopback
     assert is_own_name(host) is loopback
 
 
 def test_names_below_localhost_mean_this_machine() -> None:
-    """No browser asks a DNS server for them."""
+    """Browsers do not ask a DNS server for them."""
     assert is_own_name("board.localhost")
     assert not is_own_name("notlocalhost")
 
 
-def test_the_names_of_a_server() -> None:
-    """Exactly, or below a wildcard; ports do not matter."""
+def test_allowed_names_of_a_server() -> None:
+    """Exact names, or names below a wildcard; ports do not matter."""
     names = HostNames(["a.example:8000", "*.b.example", "[::1]:80", "::2", "192.0.2.1"])
     for name in ("a.example", "x.b.example", "x.y.b.example", "::1", "::2", "192.0.2.1"):
         assert name in names
@@ -83,8 +83,8 @@ def test_the_names_of_a_server() -> None:
         ("/live/", "/live", "/"), ("/lively", "/live", "/lively"), ("/a/b/c", "/a/b", "/c"), ("/", "/live", "/"),
     ],
 )  # fmt: skip
-def test_a_root_path_is_taken_away_once(path: str, root: str, below: str) -> None:
-    """A proxy may have done so before; both are served alike."""
+def test_a_root_path_is_removed_once(path: str, root: str, below: str) -> None:
+    """A proxy may have removed it already; both paths work."""
     assert below_root(path, root) == below
     assert below_root(path.encode(), root.encode()) == below.encode()
 
@@ -92,15 +92,15 @@ def test_a_root_path_is_taken_away_once(path: str, root: str, below: str) -> Non
 @pytest.mark.parametrize(
     "path", ["live", "/", "//", "/a//b", "/a b", "/v1", "/static/a", "/../a", "/é", "/a?b", "/%41"]
 )
-def test_what_is_no_root_path_is_refused(path: str) -> None:
-    """Least of all one that could be a path of ours."""
+def test_an_invalid_root_path_is_refused(path: str) -> None:
+    """Including one that equals a path of the server."""
     assert check_root_path("/live/") == "/live"
     with pytest.raises(ValueError, match="is not a path such as /live"):
         check_root_path(path)
 
 
 @pytest.mark.parametrize("pattern", ["", "a,b", "*a", "*.", "a.*", "*.*", "*.192.0.2.1", "http://a", "a/8", "[::1"])
-def test_what_is_no_pattern_is_refused(pattern: str) -> None:
-    """A wildcard stands in front of a name and nowhere else."""
+def test_an_invalid_pattern_is_refused(pattern: str) -> None:
+    """A wildcard must be before a name and nowhere else."""
     with pytest.raises(ValueError, match="is not a host name"):
         check_pattern(pattern)

@@ -7,14 +7,14 @@ from live.network.parameters import is_whole, whole_number
 
 
 @pytest.mark.parametrize(("text", "number"), [("1", 1), ("10", 10), ("007", 7), ("5", 5)])
-def test_a_number_in_the_range_is_taken(text: str, number: int) -> None:
-    """Both ends belong to it; without the parameter it is the default, which need not."""
+def test_a_number_in_the_range_is_accepted(text: str, number: int) -> None:
+    """Both ends are included. Without the parameter the default applies, which may be outside."""
     assert whole_number({"limit": text}, "limit", 50, 1, 10) == number
     assert whole_number({"other": text}, "limit", 50, 1, 10) == 50
 
 
 @pytest.mark.parametrize("text", ["", "0", "11", "-1", "+1", " 1", "1.0", "1e1", "x", "²", "٣", "1" * 17, "1" * 5000])
-def test_anything_else_is_refused(text: str) -> None:
+def test_an_invalid_number_is_refused(text: str) -> None:
     """The answer names the parameter and the range."""
     with pytest.raises(ProblemError) as refused:
         whole_number({"limit": text}, "limit", 50, 1, 10)
@@ -25,6 +25,6 @@ def test_anything_else_is_refused(text: str) -> None:
 @pytest.mark.parametrize(
     ("text", "whole"), [("0", True), ("9" * 16, True), ("9" * 17, False), ("", False), ("-0", False), ("٣", False)]
 )
-def test_a_whole_number_is_of_few_ascii_digits(text: str, whole: object) -> None:
-    """So that `int` takes it, and in no time."""
+def test_a_whole_number_has_few_ascii_digits(text: str, whole: object) -> None:
+    """`int` can parse it quickly."""
     assert is_whole(text) is whole

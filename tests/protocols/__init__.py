@@ -1,1 +1,1 @@
-"""Tests of the ways in: our protocols, and the plain ASGI routes that give the same answers."""
+"""Tests of our protocols, and of the plain ASGI routes that give the same answers."""

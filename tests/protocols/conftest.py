@@ -37,6 +37,6 @@ async def ours(valkey_url: str) -> AsyncIterator[str]:
 
 @pytest.fixture
 async def client(url: str) -> AsyncIterator[ClientConnection]:
-    """A producer's client as there are many."""
+    """A producer's WebSocket from a library."""
     async with connect(at(url)) as websocket:
         yield websocket

@@ -19,7 +19,7 @@ WAYS = pytest.mark.parametrize("plain", [False, True], ids=["ours", "plain"])
 
 
 def at(url: str) -> str:
-    """The address of the socket."""
+    """The address of the WebSocket."""
     return url.replace("http", "ws", 1) + PATH
 
 
@@ -30,7 +30,7 @@ async def told(client: ClientConnection) -> dict[str, Any]:
 
 
 async def total(url: str) -> int:
-    """The sum of the board."""
+    """The total score of the board."""
     async with httpx.AsyncClient(base_url=url) as http:
         score: int = (await http.get("/v1/boards/posts")).json()["total_score"]
         return score

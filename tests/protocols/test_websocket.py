@@ -1,4 +1,4 @@
-"""A producer's socket on our protocol and on the plain ASGI route."""
+"""A producer's WebSocket on our protocol and on the plain ASGI route."""
 
 import random
 from collections.abc import AsyncIterator
@@ -15,8 +15,8 @@ from tests.harness.wire import connected, likes, request
 from tests.protocols.producing import MAX_BODY, ONE, told, total
 
 
-async def test_a_thousand_in_flight_are_answered_in_order(url: str, client: ClientConnection) -> None:
-    """Single events, arrays of many lengths, refused ones and no JSON, all ahead of their answers."""
+async def test_a_thousand_messages_are_answered_in_order(url: str, client: ClientConnection) -> None:
+    """Single events, arrays, refused events and invalid JSON are all sent before the first answer is read."""
     chosen = random.Random(3)
     wanted: list[tuple[int, str]] = []
     for _ in range(1000):
@@ -27,18 +27,18 @@ async def test_a_thousand_in_flight_are_answered_in_order(url: str, client: Clie
         await client.send(body.decode())
     found = [await told(client) for _ in wanted]
 
-    def said(answer: dict[str, Any]) -> tuple[int, str]:
+    def result(answer: dict[str, Any]) -> tuple[int, str]:
         refused = answer.get("rejected") or [{"code": ""}]
         return answer.get("accepted", 0), answer.get("code", refused[0]["code"])
 
-    assert [said(answer) for answer in found] == wanted
+    assert [result(answer) for answer in found] == wanted
     offsets = [answer["offsets"]["posts"] for answer in found if answer.get("accepted")]
     assert offsets == sorted(offsets)
     assert await total(url) == sum(count for count, _ in wanted)
 
 
-async def test_no_json_is_answered_and_the_socket_lives(client: ClientConnection) -> None:
-    """With the document that POST would answer, for text and for bytes, and for nothing at all."""
+async def test_invalid_json_is_answered_and_the_socket_stays_open(client: ClientConnection) -> None:
+    """The answer is the document of a POST, for text, for bytes, and for an empty message."""
     for message in ("{", b"{", "", b"", b'{"key":"\xff"}'):
         await client.send(message)
         answer = await told(client)
@@ -48,7 +48,7 @@ async def test_no_json_is_answered_and_the_socket_lives(client: ClientConnection
 
 
 async def test_an_id_counts_once(url: str, client: ClientConnection) -> None:
-    """Whether it is sent on one socket, on another or by POST."""
+    """The event is repeated on the same socket and by POST."""
     event = '{"key":"a","id":"1","source":"s"}'
     await client.send(event)
     await client.send(event)
@@ -58,8 +58,8 @@ async def test_an_id_counts_once(url: str, client: ClientConnection) -> None:
     assert await total(url) == 1
 
 
-async def test_a_message_may_come_in_pieces(client: ClientConnection) -> None:
-    """Of text or of bytes, with pings in between, a character cut in two, and whole messages before and behind."""
+async def test_a_message_may_be_fragmented(client: ClientConnection) -> None:
+    """As text or bytes, with pings in between, a split character, and whole messages before and after."""
 
     async def pieces(body: bytes) -> AsyncIterator[bytes]:
         for index in range(0, len(body), 3):
@@ -77,15 +77,15 @@ async def test_a_message_may_come_in_pieces(client: ClientConnection) -> None:
 
 
 async def test_a_ping_is_answered(url: str) -> None:
-    """With what it held."""
+    """The pong has the same payload."""
     async with raw_socket(url) as socket:
         await socket.send(frame(Opcode.PING, b"so"), frame(Opcode.PONG, b"unasked"), frame(Opcode.PING, b"far"))
         assert [await socket.receive(), await socket.receive()] == [(Opcode.PONG, b"so"), (Opcode.PONG, b"far")]
 
 
 @pytest.mark.parametrize("seed", range(5))
-async def test_where_frames_are_cut_makes_no_difference(url: str, seed: int) -> None:
-    """Frames of every length in pieces of every size, with pings among them."""
+async def test_answers_do_not_depend_on_how_bytes_are_split(url: str, seed: int) -> None:
+    """Frames of any length arrive in pieces of any size, with pings in between."""
     chosen = random.Random(seed)
     counts = [chosen.choice([1, 2, 8, 9, 10, 11, 12, 100]) for _ in range(60)]
     sent = b"".join(text(likes(count)) + frame(Opcode.PING, b"") * chosen.randint(0, 1) for count in counts)
@@ -102,8 +102,8 @@ async def test_where_frames_are_cut_makes_no_difference(url: str, seed: int) -> 
     assert found == counts
 
 
-async def test_a_message_that_comes_with_the_handshake_counts(ours: str) -> None:
-    """A client that does not wait for the answer loses nothing by it, wherever the piece ends."""
+async def test_a_message_sent_with_the_handshake_counts(ours: str) -> None:
+    """A client need not wait for the answer, wherever the piece ends."""
     shake = request("GET", PATH, *HANDSHAKE)
     behind = text(ONE) + text(likes(2))
     for cut in range(len(behind) + 1):
@@ -114,7 +114,7 @@ async def test_a_message_that_comes_with_the_handshake_counts(ours: str) -> None
 
 
 async def test_messages_before_a_close_are_answered_first(ours: str) -> None:
-    """A client that says goodbye behind a hundred messages gets a hundred answers, then its goodbye back."""
+    """A client that sends a hundred messages and a close gets a hundred answers, and then a close."""
     async with raw_socket(ours) as socket:
         await socket.send(text(ONE) * 100 + close(1001))
         assert [answer["accepted"] for answer in await socket.answers(100)] == [1] * 100
@@ -143,8 +143,8 @@ BROKEN = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", BROKEN)
-async def test_what_is_against_the_rules_closes_the_socket(url: str, name: str) -> None:
-    """With the code of RFC 6455."""
+async def test_a_protocol_error_closes_the_socket(url: str, name: str) -> None:
+    """The close code is that of RFC 6455."""
     sent, code = BROKEN[name]
     async with raw_socket(url) as socket:
         await socket.send(sent)
@@ -152,8 +152,8 @@ async def test_what_is_against_the_rules_closes_the_socket(url: str, name: str) 
 
 
 @pytest.mark.parametrize("name", BROKEN)
-async def test_messages_before_a_broken_one_are_answered_first(ours: str, name: str) -> None:
-    """Whatever ends a socket, what came before it has its answer; what came behind is not counted."""
+async def test_messages_before_a_protocol_error_are_answered_first(ours: str, name: str) -> None:
+    """Messages before the error are answered, and later ones are not counted."""
     sent, code = BROKEN[name]
     async with raw_socket(ours) as socket:
         await socket.send(text(ONE) * 20 + sent + text(likes(7)) * 3)

@@ -25,7 +25,7 @@ pytestmark = pytest.mark.slow
 
 @WAYS
 async def test_a_revoked_api_key_ends_the_socket(valkey_url: str, *, plain: bool) -> None:
-    """With 3500, within five seconds; what was taken in before is answered."""
+    """The close code is 3500, within five seconds. Messages received before are answered."""
     async with (
         with_keys(valkey_url, plain=plain) as (url, producers, keys),
         connect(at(url), additional_headers=[bearer(keys["all"])]) as websocket,
@@ -46,8 +46,8 @@ async def test_a_revoked_api_key_ends_the_socket(valkey_url: str, *, plain: bool
 
 
 @WAYS
-async def test_a_revoked_api_key_ends_a_socket_that_is_slowed_down(valkey_url: str, *, plain: bool) -> None:
-    """Messages that wait for their turn when the key goes are not counted."""
+async def test_a_revoked_api_key_ends_a_slowed_down_socket(valkey_url: str, *, plain: bool) -> None:
+    """Messages that wait because of the rate are not counted."""
     async with (
         with_keys(valkey_url, plain=plain, rate=2, burst=2) as (url, producers, keys),
         raw_socket(url, bearer(keys["all"])) as socket,
@@ -65,8 +65,8 @@ async def test_a_revoked_api_key_ends_a_socket_that_is_slowed_down(valkey_url: s
 
 
 @WAYS
-async def test_a_fast_producer_is_slowed_and_loses_nothing(valkey_url: str, *, plain: bool) -> None:
-    """Over its rate it is not refused: all it sent counts, no faster than it may."""
+async def test_a_fast_producer_is_slowed_down(valkey_url: str, *, plain: bool) -> None:
+    """Above its rate it is not refused: all its events count, no faster than the rate permits."""
     settings = fresh_settings(valkey_url, rate=100, burst=20)
     async with run_server(settings, [rolling_board()], plain=plain) as url, raw_socket(url) as socket:
         started = asyncio.get_running_loop().time()
@@ -80,7 +80,7 @@ async def test_a_fast_producer_is_slowed_and_loses_nothing(valkey_url: str, *, p
 
 @WAYS
 async def test_an_unavailable_store_is_reported(own_store: StoreProcess, *, plain: bool) -> None:
-    """Each message is refused as a POST would be; the socket lives, and counts again when the store is back."""
+    """Each message is refused like a POST. The socket stays open, and events count again when the store is back."""
     settings = fresh_settings(own_store.url, write_deadline=Duration(1), store_timeout=Duration(1))
     async with run_server(settings, [rolling_board()], plain=plain) as url, raw_socket(url) as socket:
         await socket.send(text(ONE))
@@ -99,7 +99,7 @@ async def test_an_unavailable_store_is_reported(own_store: StoreProcess, *, plai
 
 @WAYS
 async def test_a_producer_that_reads_no_answers_is_not_read(valkey_url: str, *, plain: bool) -> None:
-    """It can't send for ever; others are served meanwhile; when it reads again, every message has its answer."""
+    """It can't send without limit, and others are served. When it reads again, every message has its answer."""
     settings = fresh_settings(valkey_url)
     async with (
         run_server(settings, [rolling_board()], plain=plain) as url,
@@ -121,8 +121,8 @@ async def test_a_producer_that_reads_no_answers_is_not_read(valkey_url: str, *, 
             answered += (await socket.receive())[0] is Opcode.TEXT
 
 
-async def test_a_server_that_stops_answers_first(own_store: StoreProcess) -> None:
-    """Every message under way, then 3001: come back; a socket where nothing is under way is closed at once."""
+async def test_a_stopping_server_answers_first(own_store: StoreProcess) -> None:
+    """Messages in progress are answered before close code 3001. An idle socket is closed immediately."""
     server = run_server(fresh_settings(own_store.url, shutdown_timeout=5), [rolling_board()])
     url = await server.__aenter__()
     async with raw_socket(url) as idle, raw_socket(url) as socket:
@@ -138,8 +138,8 @@ async def test_a_server_that_stops_answers_first(own_store: StoreProcess) -> Non
     await stopping
 
 
-async def test_a_client_that_leaves_has_counted(ours: str) -> None:
-    """What was taken in counts, whether or not its sender waits; the server goes on."""
+async def test_messages_of_a_client_that_disconnects_count(ours: str) -> None:
+    """Received messages count, even if nobody reads the answers."""
     for _ in range(3):
         async with raw_socket(ours) as socket:
             await socket.send(text(ONE) * 10)
@@ -151,8 +151,8 @@ async def test_a_client_that_leaves_has_counted(ours: str) -> None:
     await eventually(all_counted)
 
 
-async def silent_for_long(url: str, socket: RawSocket) -> None:
-    """Wait until the server would have closed an idle connection, and see that it has not closed this one."""
+async def wait_idle(url: str, socket: RawSocket) -> None:
+    """Wait until the server would have closed an idle connection; check that this socket is still open."""
     async with connected(url) as idle:
         await idle.send(request("GET", "/healthz"))
         await idle.answer()
@@ -161,26 +161,24 @@ async def silent_for_long(url: str, socket: RawSocket) -> None:
     assert (await socket.answer())["accepted"] == 1
 
 
-async def test_a_silent_socket_is_no_idle_connection(valkey_url: str) -> None:
-    """A producer that has nothing to say for longer than `idle_timeout` and `request_timeout` keeps its socket."""
+async def test_a_silent_socket_stays_open(valkey_url: str) -> None:
+    """Neither `idle_timeout` nor `request_timeout` applies to a producer's socket."""
     settings = fresh_settings(valkey_url, idle_timeout=Duration(0.3), request_timeout=Duration(0.3))
     async with run_server(settings, [rolling_board()]) as url, raw_socket(url) as socket:
-        await silent_for_long(url, socket)
-        await silent_for_long(url, socket)
+        await wait_idle(url, socket)
+        await wait_idle(url, socket)
 
 
-async def test_a_peer_that_is_gone_is_disconnected(ours: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It answers no ping: its connection is dropped."""
+async def test_a_peer_that_answers_no_ping_is_disconnected(ours: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its connection is dropped."""
     monkeypatch.setattr(heartbeat, "_INTERVAL", 0.2)
     async with raw_socket(ours) as socket:
         assert await socket.receive() == (Opcode.PING, b"")
         assert await socket.wire.rest() == b""
 
 
-async def test_a_peer_that_is_slowed_down_is_not_treated_as_gone(
-    valkey_url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """While the server does not read, it can't have an answer to its ping."""
+async def test_a_slowed_down_peer_is_not_disconnected(valkey_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """While the server does not read, no answer to its ping can arrive."""
     monkeypatch.setattr(heartbeat, "_INTERVAL", 0.1)
     settings = fresh_settings(valkey_url, rate=10, burst=1)
     async with (

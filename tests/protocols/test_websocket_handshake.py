@@ -13,8 +13,8 @@ from tests.protocols.producing import ONE, at, told
 pytestmark = pytest.mark.slow
 
 
-async def test_the_handshake_is_refused_as_http(valkey_url: str) -> None:
-    """401 without a good key, 403 to another site's page, 400 to what is no handshake, with the same documents."""
+async def test_a_refused_handshake_is_an_http_answer(valkey_url: str) -> None:
+    """401 without a valid API key, 403 for another origin, 400 for an invalid handshake, with problem documents."""
     for plain in (False, True):
         async with with_keys(valkey_url, plain=plain) as (url, _, keys):
             good = dict([bearer(keys["all"])])
@@ -41,15 +41,15 @@ async def test_the_handshake_is_refused_as_http(valkey_url: str) -> None:
 
 
 @pytest.mark.parametrize("path", [f"{PATH}?x=1", "/v1/%65vents/live"])
-async def test_the_path_may_be_written_otherwise(url: str, path: str) -> None:
+async def test_the_path_may_be_encoded(url: str, path: str) -> None:
     """With a query or an encoded letter it is the same socket, with the same limits."""
     async with raw_socket(url, path=path) as socket:
         await socket.send(text(b" " * 3000 + ONE))
         assert (await socket.answer())["accepted"] == 1
 
 
-async def test_a_post_is_no_handshake(ours: str) -> None:
-    """The handshake is a GET."""
+async def test_a_post_is_not_a_handshake(ours: str) -> None:
+    """The handshake must be a GET."""
     fields = [("Connection", "Upgrade"), ("Upgrade", "websocket"), ("Sec-WebSocket-Version", "13")]
     async with connected(ours) as wire:
         await wire.send(request("POST", PATH, *fields, ("Sec-WebSocket-Key", "dGhlIHNhbXBsZSBub25jZQ==")))

@@ -1,4 +1,4 @@
-"""The timetable: items come when they are due, in order, however often they are set."""
+"""The timetable: items are returned when they are due, in order, however often they are set."""
 
 import asyncio
 import math
@@ -11,8 +11,8 @@ from live.store.timetable import Timetable
 
 
 @given(st.lists(st.tuples(st.integers(0, 9), st.sampled_from(["set", "forward", "remove"]), st.integers(-50, 50))))
-def test_what_is_due_is_taken_in_order(moves: list[tuple[int, str, int]]) -> None:
-    """As a plain mapping has it. What is not due stays."""
+def test_due_items_are_taken_in_order(moves: list[tuple[int, str, int]]) -> None:
+    """As from a plain mapping. Items that are not due stay."""
     timetable: Timetable[int] = Timetable()
     now = time.monotonic()
     expected: dict[int, float] = {}
@@ -38,7 +38,7 @@ def test_what_is_due_is_taken_in_order(moves: list[tuple[int, str, int]]) -> Non
     assert {item for item in range(10) if item in timetable} == expected.keys() - due.keys()
 
 
-def test_an_item_that_is_set_again_and_again_takes_no_space() -> None:
+def test_setting_an_item_repeatedly_takes_no_space() -> None:
     """The entries that no longer count are dropped."""
     timetable: Timetable[int] = Timetable()
     for number in range(10_000):
@@ -46,8 +46,8 @@ def test_an_item_that_is_set_again_and_again_takes_no_space() -> None:
     assert len(timetable._heap) < 200
 
 
-async def test_a_wait_ends_for_what_is_due_sooner() -> None:
-    """Also if nothing was there when it began."""
+async def test_a_wait_ends_for_an_earlier_item() -> None:
+    """Even if there was no item when it began."""
     timetable: Timetable[str] = Timetable()
     waiting = asyncio.create_task(timetable.wait())
     await asyncio.sleep(0)

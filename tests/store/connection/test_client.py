@@ -32,7 +32,7 @@ async def own_client(own_store: StoreProcess) -> AsyncIterator[Redis]:
 
 @contextmanager
 def running(folder: Path, *options: str) -> Iterator[str]:
-    """A store with options of its own. Returns its URL."""
+    """Run a store with options; yields its URL."""
     store = valkey(folder, *options)
     store.start()
     try:
@@ -41,7 +41,7 @@ def running(folder: Path, *options: str) -> Iterator[str]:
         store.kill()
 
 
-async def told(url: str) -> list[str]:
+async def warnings(url: str) -> list[str]:
     """The warnings about a store's settings."""
     client = connect(url, Settings())
     try:
@@ -65,8 +65,8 @@ async def told(url: str) -> list[str]:
         "://h",
     ],
 )
-def test_an_address_that_is_none_is_refused(url: str) -> None:
-    """With one clear message that names it."""
+def test_an_invalid_url_is_refused(url: str) -> None:
+    """One clear message names it."""
     with pytest.raises(SetupError) as caught:
         connect(url, Settings())
     assert repr(url) in str(caught.value)
@@ -88,19 +88,19 @@ def test_an_address_that_is_none_is_refused(url: str) -> None:
     ],
 )
 def test_no_password_is_shown(url: str, shown: str) -> None:
-    """Wherever it is in the URL, and even if the URL is not valid."""
+    """No representation of a URL shows it, wherever it is, even if the URL is not valid."""
     assert redact(url) == shown
 
 
 def test_a_refusal_shows_no_password() -> None:
-    """The message about a wrong URL is printed and logged."""
+    """The message about a wrong URL is printed and logged, without the password."""
     with pytest.raises(SetupError) as caught:
         connect("redis://me:secret@h:abc", Settings())
     assert "secret" not in str(caught.value)
 
 
-async def test_a_store_that_is_not_there_is_away(tmp_path: Path) -> None:
-    """No socket, no reply: never an error of the library."""
+async def test_a_missing_store_is_unavailable(tmp_path: Path) -> None:
+    """Without a socket or a reply, callers get our error, not one of the library."""
     client = connect(f"unix://{tmp_path}/none.sock", Settings())
     with pytest.raises(StoreUnavailableError):
         async with store_errors():
@@ -108,7 +108,7 @@ async def test_a_store_that_is_not_there_is_away(tmp_path: Path) -> None:
     await client.aclose()
 
 
-async def test_a_store_that_is_silent_is_away(own_store: StoreProcess, own_client: Redis) -> None:
+async def test_a_silent_store_is_unavailable(own_store: StoreProcess, own_client: Redis) -> None:
     """It has store_timeout to reply."""
     await own_client.ping()
     with own_store.frozen(), pytest.raises(StoreUnavailableError):
@@ -116,13 +116,13 @@ async def test_a_store_that_is_silent_is_away(own_store: StoreProcess, own_clien
             await own_client.ping()
 
 
-async def test_the_pool_is_bounded_and_waits(valkey_url: str) -> None:
+async def test_calls_wait_for_a_connection_of_the_pool(valkey_url: str) -> None:
     """More calls than connections wait for their turn, and all get a reply."""
     client = connect(valkey_url, fresh_settings(valkey_url, store_connections=4))
     name = fresh_settings(valkey_url).key_prefix
     assert sorted(await asyncio.gather(*(client.incr(name) for _ in range(100)))) == list(range(1, 101))
     connections = await client.client_list()
-    assert len(connections) <= 4 + 20  # those of others are few
+    assert len(connections) <= 4 + 20  # other clients have few
     await client.aclose()
 
 
@@ -136,8 +136,8 @@ async def test_the_pool_is_bounded_and_waits(valkey_url: str) -> None:
     ],
     ids=["out of memory", "a replica", "a stale replica", "without replicas"],
 )
-async def test_a_store_that_can_not_work_now_is_away(own_client: Redis, spoil: str, call: str, answer: str) -> None:
-    """Its reply is an error that passes: the client is told to try again."""
+async def test_a_temporary_error_means_unavailable(own_client: Redis, spoil: str, call: str, answer: str) -> None:
+    """The store replies with an error that will pass, and the client is warnings to try again."""
     for command in spoil.splitlines():
         await own_client.execute_command(*command.split())  # type: ignore[no-untyped-call]
     with pytest.raises(StoreUnavailableError, match=answer):
@@ -145,7 +145,7 @@ async def test_a_store_that_can_not_work_now_is_away(own_client: Redis, spoil: s
             await own_client.execute_command(*call.split())  # type: ignore[no-untyped-call]
 
 
-async def test_a_store_that_is_busy_with_a_script_is_away(own_store: StoreProcess, own_client: Redis) -> None:
+async def test_a_store_busy_with_a_script_is_unavailable(own_store: StoreProcess, own_client: Redis) -> None:
     """Another client's endless script is not our error."""
     await own_client.config_set("busy-reply-threshold", 10)
     other = Redis.from_url(own_store.url)
@@ -189,8 +189,8 @@ async def test_a_cancellation_is_never_lost(valkey_url: str) -> None:
     await client.aclose()
 
 
-async def test_a_store_that_refuses_is_away_too(valkey_url: str) -> None:
-    """A reply that is an error, such as a wrong type, is an error here too, with the text of the store."""
+async def test_an_error_reply_means_unavailable(valkey_url: str) -> None:
+    """An unexpected error reply, such as a wrong type, becomes our error, with the text of the store."""
     settings = fresh_settings(valkey_url)
     client = connect(valkey_url, settings)
     await client.set(settings.key_prefix, "text")
@@ -200,9 +200,9 @@ async def test_a_store_that_refuses_is_away_too(valkey_url: str) -> None:
     await client.aclose()
 
 
-async def test_a_durable_store_is_not_spoken_of(any_store: str) -> None:
-    """Append-only, appendfsync always, no eviction: there is no warning."""
-    assert await told(any_store) == []
+async def test_a_durable_store_has_no_warnings(any_store: str) -> None:
+    """Append-only, appendfsync always, no eviction."""
+    assert await warnings(any_store) == []
 
 
 @pytest.mark.parametrize(
@@ -214,31 +214,31 @@ async def test_a_durable_store_is_not_spoken_of(any_store: str) -> None:
         (["--appendfsync", "everysec", "--no-appendfsync-on-rewrite", "yes"], [NOT_ALWAYS, NOT_ON_REWRITE]),
     ],
 )
-async def test_each_unsafe_setting_is_told_on_a_line(tmp_path: Path, options: list[str], lines: list[str]) -> None:
-    """With the setting, the right value, and the risk."""
+async def test_each_unsafe_setting_has_a_warning(tmp_path: Path, options: list[str], lines: list[str]) -> None:
+    """One line has the setting, the right value, and the risk."""
     with running(tmp_path, *options) as url:
-        assert await told(url) == lines
+        assert await warnings(url) == lines
 
 
 async def test_a_store_that_evicts_is_refused(tmp_path: Path) -> None:
     """A slot that is evicted corrupts rankings, so nothing is served (I7)."""
     with running(tmp_path, "--maxmemory-policy", "allkeys-lru") as url, pytest.raises(SetupError) as caught:
-        await told(url)
+        await warnings(url)
     assert "maxmemory-policy is allkeys-lru" in str(caught.value)
     assert "noeviction" in str(caught.value)
 
 
-async def test_a_store_that_tells_nothing_is_spoken_of(own_store: StoreProcess, own_client: Redis) -> None:
-    """Managed stores forbid CONFIG: the operator is told what to check."""
+async def test_a_store_that_forbids_config_has_a_warning(own_store: StoreProcess, own_client: Redis) -> None:
+    """Managed stores forbid CONFIG: the operator is warnings what to check."""
     await own_client.acl_setuser(
         "me", enabled=True, passwords=["+pw"], keys=["*"], categories=["+@all"], commands=["-config"]
     )
-    (line,) = await told(own_store.url.replace("unix://", "unix://me:pw@"))
+    (line,) = await warnings(own_store.url.replace("unix://", "unix://me:pw@"))
     assert line.startswith("the store does not tell its settings (")
     assert "check appendonly, appendfsync, maxmemory-policy" in line
 
 
-async def test_a_store_that_is_away_tells_nothing(tmp_path: Path) -> None:
+async def test_settings_of_an_unavailable_store_are_an_error(tmp_path: Path) -> None:
     """An unavailable store is not the same as one that forbids CONFIG."""
     with pytest.raises(StoreUnavailableError):
-        await told(f"unix://{tmp_path}/none.sock")
+        await warnings(f"unix://{tmp_path}/none.sock")

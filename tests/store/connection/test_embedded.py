@@ -32,8 +32,8 @@ def answers(client: redis.Redis) -> bool:
         return False
 
 
-def test_it_is_durable_and_private(tmp_path: Path) -> None:
-    """Append-only with a sync before each reply, no eviction, on a socket for its owner alone."""
+def test_the_store_is_durable_and_private(tmp_path: Path) -> None:
+    """Append-only with a sync before each reply, no eviction, on a socket that only its owner can use."""
     store = EmbeddedStore(tmp_path / "d")
     store.start()
     client = redis.Redis.from_url(store.url)
@@ -49,7 +49,7 @@ def test_it_is_durable_and_private(tmp_path: Path) -> None:
         store.stop()
 
 
-def test_it_keeps_its_data_and_ends_with_its_owner(tmp_path: Path) -> None:
+def test_data_is_kept_after_a_restart(tmp_path: Path) -> None:
     """The data is there after a stop and a start. A stop leaves no process."""
     store = EmbeddedStore(tmp_path / "d")
     store.start()
@@ -67,8 +67,8 @@ def test_it_keeps_its_data_and_ends_with_its_owner(tmp_path: Path) -> None:
 
 
 @pytest.mark.fault
-def test_it_comes_back_when_it_is_killed(tmp_path: Path) -> None:
-    """A server that ends is restarted, with everything that it had acknowledged."""
+def test_a_killed_store_is_restarted(tmp_path: Path) -> None:
+    """It still has everything that it had acknowledged."""
     store = EmbeddedStore(tmp_path / "d")
     store.start()
     client = redis.Redis.from_url(store.url)
@@ -83,8 +83,8 @@ def test_it_comes_back_when_it_is_killed(tmp_path: Path) -> None:
     store.stop()
 
 
-def test_one_owner_at_a_time(tmp_path: Path) -> None:
-    """A directory that is in use is refused at once, with the process that uses it."""
+def test_a_directory_has_one_owner(tmp_path: Path) -> None:
+    """A directory in use is refused immediately, with the PID of its user."""
     store = EmbeddedStore(tmp_path / "d")
     store.start()
     try:
@@ -95,8 +95,8 @@ def test_one_owner_at_a_time(tmp_path: Path) -> None:
 
 
 @pytest.mark.fault
-def test_the_server_of_a_killed_owner_ends(tmp_path: Path) -> None:
-    """`kill -9` of the owner ends its server too. The next owner waits for that, and finds the data."""
+def test_the_store_of_a_killed_owner_ends(tmp_path: Path) -> None:
+    """`kill -9` of the owner ends its store too. The next owner waits for that, and finds the data."""
     script = (
         "import sys, time, redis; from pathlib import Path; from live.store.connection.embedded import EmbeddedStore\n"
         "store = EmbeddedStore(Path(sys.argv[1])); store.start()\n"
@@ -118,8 +118,8 @@ def test_the_server_of_a_killed_owner_ends(tmp_path: Path) -> None:
     store.stop()
 
 
-def test_data_that_is_damaged_is_explained_at_once(tmp_path: Path) -> None:
-    """A server that cannot load its data ends, and the start fails with the server's message."""
+def test_damaged_data_is_reported_immediately(tmp_path: Path) -> None:
+    """A store that can't load its data ends, and the start fails with the store's message."""
     store = EmbeddedStore(tmp_path / "d")
     store.start()
     client = redis.Redis.from_url(store.url)
@@ -137,22 +137,22 @@ def test_data_that_is_damaged_is_explained_at_once(tmp_path: Path) -> None:
     assert time.monotonic() - started < DEADLINE
 
 
-def test_a_path_that_is_too_long_is_explained(tmp_path: Path) -> None:
+def test_a_path_that_is_too_long_is_reported(tmp_path: Path) -> None:
     """The kernel's limit on socket paths gives a clear message, not an error number."""
     with pytest.raises(SetupError, match="choose a shorter --data-dir"):
         EmbeddedStore(tmp_path / ("d" * 120)).start()
 
 
-def test_a_directory_that_cannot_be_used_is_explained(tmp_path: Path) -> None:
-    """A file in place of the directory is named."""
+def test_an_unusable_directory_is_reported(tmp_path: Path) -> None:
+    """The message names a file in place of the directory."""
     (tmp_path / "file").write_text("")
 
     with pytest.raises(SetupError, match="can't use the data directory"):
         EmbeddedStore(tmp_path / "file").start()
 
 
-def test_it_fills_no_more_memory_than_it_may(tmp_path: Path) -> None:
-    """The configured memory, or half of the available memory. A full store refuses writes, and evicts nothing."""
+def test_memory_is_limited(tmp_path: Path) -> None:
+    """To the configured memory, or half of the available memory. A full store refuses writes, and evicts nothing."""
     for asked, given in ((32 * 1024**2, 32 * 1024**2), (0, available_memory() // 2)):
         store = EmbeddedStore(tmp_path / "d", asked)
         store.start()
@@ -176,8 +176,10 @@ GROUPS = [
 
 
 @pytest.mark.parametrize(("line", "files", "expected"), GROUPS)
-def test_the_memory_of_the_container_counts(tmp_path: Path, line: str, files: dict[str, str], expected: int) -> None:
-    """The least of all groups of the process, in both versions of cgroups, and of the machine."""
+def test_the_memory_of_the_container_is_respected(
+    tmp_path: Path, line: str, files: dict[str, str], expected: int
+) -> None:
+    """The smallest limit of all groups of the process, in both versions of cgroups, and of the machine."""
     (tmp_path / "proc" / "self").mkdir(parents=True)
     (tmp_path / "proc" / "meminfo").write_text("MemTotal:        8000 kB\nMemFree:  1 kB\n")
     (tmp_path / "proc" / "self" / "cgroup").write_text(line + "\n")

@@ -21,7 +21,7 @@ from tests.harness.store import StoreProcess
 
 @asynccontextmanager
 async def stored(url: str, held: object | None) -> AsyncIterator[tuple[Settings, Any]]:
-    """A store with a format number, or None; settings for it, and a client that has not connected its line."""
+    """A store with a format number, or None; settings for it, and a client whose line is not connected."""
     settings = fresh_settings(url)
     client: Any = connect(url, settings)
     if held is not None:
@@ -30,18 +30,18 @@ async def stored(url: str, held: object | None) -> AsyncIterator[tuple[Settings,
     await client.aclose()
 
 
-async def held_by(client: Any, settings: Settings) -> Any:
-    """The number that the store holds."""
+async def stored_number(client: Any, settings: Settings) -> Any:
+    """The number in the store."""
     return await client.get(SystemKeys(settings.key_prefix).format)
 
 
-async def test_a_new_store_gets_the_number_with_its_identity(any_store: str) -> None:
-    """When a server starts on it. A command that only inspects the store leaves no store key."""
+async def test_a_new_store_gets_a_number_and_an_identity(any_store: str) -> None:
+    """A server writes both when it starts. A command that only inspects the store writes no store key."""
     async with stored(any_store, None) as (settings, client):
         await client.line.call("PING")
-        assert await held_by(client, settings) is None
+        assert await stored_number(client, settings) is None
         await check_store(settings, Boards([]))
-        assert await held_by(client, settings) == b"%d" % FORMAT
+        assert await stored_number(client, settings) == b"%d" % FORMAT
         await check_store(settings, Boards([]))
 
 
@@ -54,7 +54,7 @@ async def test_a_store_without_a_number_is_migrated(any_store: str) -> None:
         await client.set(names.store, "me")
         await client.line.call("PING")
         assert (await client.exists(old), await client.hgetall(new)) == (0, {b"b": b"{}"})
-        assert await held_by(client, settings) == b"%d" % FORMAT
+        assert await stored_number(client, settings) == b"%d" % FORMAT
 
 
 @pytest.mark.parametrize(
@@ -64,28 +64,28 @@ async def test_a_store_without_a_number_is_migrated(any_store: str) -> None:
         ("hello", "another program uses this key prefix"),
     ],
 )
-async def test_a_store_that_can_not_be_read_is_refused(any_store: str, held: object, message: str) -> None:
-    """No command reaches it, nothing in it changes, and a server does not start on it."""
+async def test_an_unknown_format_is_refused(any_store: str, held: object, message: str) -> None:
+    """No command accesses such a store, nothing in it changes, and a server does not start on it."""
     async with stored(any_store, held) as (settings, client):
         with pytest.raises(StoreFormatError, match=message):
             await client.line.call("SET", f"{settings.key_prefix}:mine", 1)
         assert await client.exists(f"{settings.key_prefix}:mine") == 0
-        assert await held_by(client, settings) == str(held).encode()
+        assert await stored_number(client, settings) == str(held).encode()
         with pytest.raises(SetupError, match=message):
             await check_store(settings, Boards([]))
 
 
 async def test_a_format_without_a_migration_is_refused(any_store: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With the way through a version between. Nothing is migrated in part."""
+    """The message says which version to run in between. Nothing is migrated in part."""
     monkeypatch.setattr(store_format, "FORMAT", FORMAT + 2)
     async with stored(any_store, FORMAT) as (settings, client):
         with pytest.raises(StoreUnavailableError, match=f"it can't migrate format {FORMAT}. Start a version that can"):
             await client.line.call("PING")
-        assert await held_by(client, settings) == b"%d" % FORMAT
+        assert await stored_number(client, settings) == b"%d" % FORMAT
 
 
 async def test_an_older_format_is_migrated_step_by_step(any_store: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each migration once, in order, and then the number."""
+    """Each migration runs once, in order, and then the number is written."""
     steps: list[tuple[int, bytes | None]] = []
     async with stored(any_store, FORMAT) as (settings, client):
         await client.set(SystemKeys(settings.key_prefix).store, "me")
@@ -100,7 +100,7 @@ async def test_an_older_format_is_migrated_step_by_step(any_store: str, monkeypa
         monkeypatch.setattr(store_format, "MIGRATIONS", {**MIGRATIONS, FORMAT: first, FORMAT + 1: second})
         await client.line.call("PING")
         assert steps == [(1, b"%d" % FORMAT), (2, b"%d" % FORMAT)]
-        assert await held_by(client, settings) == b"%d" % (FORMAT + 2)
+        assert await stored_number(client, settings) == b"%d" % (FORMAT + 2)
 
 
 async def test_a_full_store_without_a_number_is_read(own_store: StoreProcess) -> None:
@@ -109,9 +109,9 @@ async def test_a_full_store_without_a_number_is_read(own_store: StoreProcess) ->
         await client.set(SystemKeys(settings.key_prefix).store, "me")
         await client.config_set("maxmemory", 1)
         assert await client.line.call("PING") == b"PONG"
-        assert await held_by(client, settings) is None
+        assert await stored_number(client, settings) is None
         await client.config_set("maxmemory", 0)
         other = connect(own_store.url, settings)
         await other.line.call("PING")
         await other.aclose()
-        assert await held_by(client, settings) == b"%d" % FORMAT
+        assert await stored_number(client, settings) == b"%d" % FORMAT

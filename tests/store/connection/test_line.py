@@ -53,7 +53,7 @@ async def connections(client: Store) -> int:
     return int((await client.info("stats"))["total_connections_received"])
 
 
-async def test_a_thousand_calls_at_once_get_their_own_replies(any_store: str) -> None:
+async def test_a_thousand_concurrent_calls_get_their_own_replies(any_store: str) -> None:
     """Short and long ones, text and bytes, awaited in any order."""
     async with connected(any_store) as client:
         texts = [bytes([number % 256]) * (number * 37 % 5000) + b"%d" % number for number in range(1000)]
@@ -61,7 +61,7 @@ async def test_a_thousand_calls_at_once_get_their_own_replies(any_store: str) ->
 
 
 async def test_replies_of_every_kind(any_store: str) -> None:
-    """Nothing, numbers, nested arrays, and a megabyte in pieces."""
+    """Null, numbers, nested arrays, and a megabyte in pieces."""
     async with connected(any_store) as client:
         call = client.line.call
         assert await call("EVAL", "return {1, {'a', false}, {}}", 0) == [1, [b"a", None], []]
@@ -70,7 +70,7 @@ async def test_replies_of_every_kind(any_store: str) -> None:
         assert await call("ECHO", "€" * 400_000) == ("€" * 400_000).encode()
 
 
-async def test_an_error_is_one_calls_alone(any_store: str) -> None:
+async def test_an_error_affects_one_call(any_store: str) -> None:
     """Each kind is the exception that redis-py has for it. Other calls get their replies."""
     async with connected(any_store) as client:
         line = client.line
@@ -84,7 +84,7 @@ async def test_an_error_is_one_calls_alone(any_store: str) -> None:
 
 
 async def test_a_command_that_is_not_allowed(own_store: StoreProcess) -> None:
-    """A missing permission has a type of its own. With the password in the URL the rest works."""
+    """A missing permission has its own exception. With the password in the URL, allowed commands work."""
     async with connected(own_store.url) as admin:
         await admin.acl_setuser("me", enabled=True, passwords=["+p w"], keys=["*"], commands=["+echo", "+client"])
     async with connected(own_store.url.replace("unix://", "unix://me:p%20w@")) as client:
@@ -97,12 +97,12 @@ async def test_a_command_that_is_not_allowed(own_store: StoreProcess) -> None:
                 await client.line.call("ECHO", "a")
 
 
-async def test_a_call_that_is_cancelled_shifts_no_reply(any_store: str) -> None:
-    """Its reply still comes, and belongs to nobody."""
+async def test_a_cancelled_call_shifts_no_reply(any_store: str) -> None:
+    """Its reply still arrives, and is dropped."""
     async with connected(any_store) as client:
         await client.line.call("PING")
         calls = [send(client.line, "ECHO", number) for number in range(200)]
-        await asyncio.sleep(0)  # all are sent, none is answered
+        await asyncio.sleep(0)  # all are sent, and none is answered
         for call in calls[::2]:
             call.cancel()
         got = await outcomes(*calls)
@@ -111,8 +111,8 @@ async def test_a_call_that_is_cancelled_shifts_no_reply(any_store: str) -> None:
         assert await client.line.call("ECHO", "after") == b"after"
 
 
-async def test_a_lost_connection_fails_what_is_under_way(own_store: StoreProcess) -> None:
-    """All waiting calls, at once. Nobody knows whether they have run. The next call connects again."""
+async def test_a_lost_connection_fails_all_waiting_calls(own_store: StoreProcess) -> None:
+    """Immediately. It is unknown whether they have run. The next call connects again."""
     async with connected(own_store.url) as client:
         await client.line.call("PING")
         waiting = [send(client.line, *call) for call in (("BLPOP", "none", 0), ("ECHO", 1), ("ECHO", 2))]
@@ -134,7 +134,7 @@ LOOPS = {"asyncio": asyncio.new_event_loop, "uvloop": uvloop.new_event_loop}
 
 @pytest.fixture
 def sleepy_store(tmp_path: Path) -> Iterator[StoreProcess]:
-    """A store of the test's own that sleeps on request."""
+    """A store that sleeps on request."""
     with running(valkey(tmp_path, "--enable-debug-command", "yes")) as store:
         yield store
 
@@ -151,7 +151,7 @@ def run(request: pytest.FixtureRequest) -> Callable[[Coroutine[Any, Any, None]],
 
 
 async def one_late_reply(store: StoreProcess, folder: Path) -> None:
-    """A reply that comes too late fails its own call. A call behind it gets its own reply in time."""
+    """A reply that arrives too late fails its own call. The next call gets its own reply in time."""
     async with (
         store_proxy(store.url, folder) as proxy,
         connected(proxy.url, 1) as client,
@@ -171,7 +171,7 @@ async def one_late_reply(store: StoreProcess, folder: Path) -> None:
 
 
 async def a_slow_store(store: StoreProcess, _folder: Path) -> None:
-    """A command that blocks the store fails its own call only."""
+    """A command that blocks the store fails only its own call."""
     async with connected(store.url, 1) as client, connected(store.url) as other:
         await client.line.call("PING")
         before = await connections(other)
@@ -199,8 +199,8 @@ async def a_finished_call(store: StoreProcess, _folder: Path) -> None:
         assert await connections(other) == before
 
 
-async def a_process_that_is_held_up(store: StoreProcess, _folder: Path) -> None:
-    """Replies that arrived while this process was busy are read before they are called late."""
+async def a_busy_process(store: StoreProcess, _folder: Path) -> None:
+    """Replies that arrived while this process was busy are read before their calls time out."""
     async with connected(store.url, 0.2) as client, connected(store.url) as other:
         await client.line.call("PING")
         before = await connections(other)
@@ -211,7 +211,7 @@ async def a_process_that_is_held_up(store: StoreProcess, _folder: Path) -> None:
         assert await connections(other) == before
 
 
-SCENARIOS = [one_late_reply, a_slow_store, a_finished_call, a_process_that_is_held_up]
+SCENARIOS = [one_late_reply, a_slow_store, a_finished_call, a_busy_process]
 
 
 @pytest.mark.slow
@@ -244,14 +244,14 @@ def test_a_line_that_loses_replies_is_caught(
     tmp_path: Path,
     scenario: Callable[[StoreProcess, Path], Coroutine[Any, Any, None]],
 ) -> None:
-    """By an assertion of the test above."""
+    """The test above fails for a line that drops the connection when a call is late."""
     monkeypatch.setattr("live.store.connection.line.Line", Impatient)
     with pytest.raises(AssertionError), asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(scenario(sleepy_store, tmp_path))
 
 
 async def test_a_frozen_store_fails_calls_in_time(own_store: StoreProcess) -> None:
-    """Each call by itself. A store that wakes soon replies on the same connection."""
+    """Each call times out by itself. A store that wakes soon replies on the same connection."""
     async with connected(own_store.url, PATIENCE) as client, connected(own_store.url) as other:
         loop = asyncio.get_running_loop()
         await client.line.call("PING")
@@ -267,8 +267,8 @@ async def test_a_frozen_store_fails_calls_in_time(own_store: StoreProcess) -> No
 
 
 @pytest.mark.slow
-async def test_a_silent_store_is_given_up(own_store: StoreProcess) -> None:
-    """A failed peer stays silent: the connection is dropped, and the next call opens another."""
+async def test_a_silent_store_is_disconnected(own_store: StoreProcess) -> None:
+    """If the store stays silent, the connection is dropped, and the next call opens another."""
     async with connected(own_store.url, PATIENCE) as client, connected(own_store.url) as other:
         await client.line.call("PING")
         before = await connections(other)
@@ -285,14 +285,14 @@ async def test_a_silent_store_is_given_up(own_store: StoreProcess) -> None:
         assert await connections(other) == before + 1
 
 
-async def test_nothing_to_ask_is_answered_with_nothing(any_store: str) -> None:
-    """Without a word to the store."""
+async def test_an_empty_pipeline_sends_nothing(any_store: str) -> None:
+    """The result is empty, without a call to the store."""
     async with connected(any_store) as client:
         assert await client.line.calls([]) == []
 
 
-async def test_all_that_wait_share_one_attempt_to_connect(own_store: StoreProcess) -> None:
-    """A hundred calls at once open one connection, and one more after a loss."""
+async def test_concurrent_calls_share_one_connection(own_store: StoreProcess) -> None:
+    """A hundred concurrent calls open one connection, and one more after a loss."""
     async with connected(own_store.url) as client, connected(own_store.url) as other:
         await other.ping()
         for made in (1, 2):
@@ -303,8 +303,8 @@ async def test_all_that_wait_share_one_attempt_to_connect(own_store: StoreProces
             client.line._line.abort()
 
 
-async def test_a_store_that_is_not_there_is_told_and_met_later(own_store: StoreProcess) -> None:
-    """Every waiting call fails, and nothing can have run. Each later call tries again."""
+async def test_a_line_can_start_before_its_store(own_store: StoreProcess) -> None:
+    """Every waiting call fails, and has certainly not run. Each later call tries again."""
     own_store.kill()
     async with connected(own_store.url) as client:
         lost = await outcomes(*(send(client.line, "PING") for _ in range(10)))
@@ -315,7 +315,7 @@ async def test_a_store_that_is_not_there_is_told_and_met_later(own_store: StoreP
 
 
 async def test_a_closed_line_leaves_nothing_behind(own_store: StoreProcess) -> None:
-    """Calls in flight end, and the store sees the connection close. Closing while connecting works too."""
+    """Calls in progress end, and the store sees the connection close. Closing while connecting works too."""
     async with connected(own_store.url) as other:
         async with connected(own_store.url) as client:
             await client.line.call("PING")
@@ -349,7 +349,7 @@ def make_certificate(folder: Path) -> tuple[Path, Path]:
 
 @pytest.fixture
 async def tls_store(tmp_path: Path) -> AsyncIterator[str]:
-    """A store that uses TLS only and requires a password. Returns its URL."""
+    """A store that uses TLS only and requires a password; yields its URL."""
     if shutil.which("openssl") is None or REDIS_SERVER is None:
         pytest.skip("openssl or redis-server is not installed")
     key, certificate = make_certificate(tmp_path)
@@ -374,8 +374,8 @@ def running(store: StoreProcess) -> Iterator[StoreProcess]:
         store.kill()
 
 
-async def test_the_line_speaks_tls(tls_store: str) -> None:
-    """With a password and a database, as redis-py opens it. An untrusted certificate is refused."""
+async def test_the_line_supports_tls(tls_store: str) -> None:
+    """With a password and a database, like redis-py. An untrusted certificate is refused."""
     async with connected(tls_store) as client:
         echoes = [client.line.call("ECHO", "x" * size) for size in range(0, 100_000, 5000)]
         assert [len(echo) for echo in await asyncio.gather(*echoes)] == list(range(0, 100_000, 5000))

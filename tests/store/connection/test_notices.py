@@ -22,7 +22,7 @@ from tests.harness.waiting import eventually
 async def listening(
     store: str, others: Sequence[str] = ()
 ) -> AsyncIterator[tuple[list[Notice], Ledger, Redis, Channels]]:
-    """Everything that is received for one board, and for other channels; and its ledger."""
+    """Everything that is received for one board and for other channels, and the board's ledger."""
     settings = fresh_settings(store, store_timeout=Duration(0.5))
     client = connect(store, settings)
     ledger = Ledger(client, rolling_board(), settings)
@@ -54,7 +54,7 @@ async def until(heard: list[Notice], *wanted: Notice) -> None:
 
 
 async def test_each_change_is_announced_once(any_store: str) -> None:
-    """A batch is one notice, whatever its size. The first notice is a gap."""
+    """A batch has one notice, whatever its size. The first notice is a gap."""
     async with listening(any_store) as (heard, ledger, _, _):
         await until(heard, Gap())
         await ledger.writer.add([make_entry("a", 1, None), make_entry("b", 1, None)])
@@ -64,7 +64,7 @@ async def test_each_change_is_announced_once(any_store: str) -> None:
 
 
 async def test_a_cut_connection_is_a_gap(any_store: str) -> None:
-    """redis-py subscribes again without a report; this listener reports it."""
+    """redis-py resubscribes without a report, so this listener reports it."""
     async with listening(any_store) as (heard, ledger, client, _):
         await until(heard, Gap())
         await client.client_kill_filter(_type="pubsub")
@@ -81,7 +81,7 @@ async def test_a_cut_connection_is_a_gap(any_store: str) -> None:
         await eventually(changed)
 
 
-async def test_a_connection_is_one_gap_whatever_is_listened_to(any_store: str) -> None:
+async def test_a_connection_has_one_gap(any_store: str) -> None:
     """It comes when a thousand channels are all confirmed, at first and after a cut. A change after it is received."""
     async with listening(any_store, [f"b{number}" for number in range(999)]) as (heard, ledger, client, _):
         await until(heard, Gap())
@@ -91,8 +91,8 @@ async def test_a_connection_is_one_gap_whatever_is_listened_to(any_store: str) -
         await until(heard, Gap(), Gap(), Changed("posts"))
 
 
-async def test_without_a_channel_there_is_a_gap_too(any_store: str) -> None:
-    """A process without boards is connected too, and receives notices of the first board that comes or comes back."""
+async def test_a_connection_without_channels_has_a_gap_too(any_store: str) -> None:
+    """A process without boards is connected too, and receives notices of the first board that is added."""
     async with listening(any_store) as (heard, ledger, client, channels):
         await until(heard, Gap())
         channels.remove(ledger.state.keys.channel)
@@ -108,8 +108,8 @@ async def test_without_a_channel_there_is_a_gap_too(any_store: str) -> None:
 
 
 @pytest.mark.fault
-async def test_a_silent_store_is_away(own_store: StoreProcess) -> None:
-    """A store that neither replies nor closes is noticed by a ping with a deadline, and heard again when it wakes."""
+async def test_a_silent_store_is_unavailable(own_store: StoreProcess) -> None:
+    """A ping with a deadline detects a store that neither replies nor closes. When it wakes, notices arrive again."""
     async with listening(own_store.url) as (heard, _, _, _):
         await until(heard, Gap())
         with own_store.frozen():
@@ -126,8 +126,8 @@ async def test_a_silent_store_is_away(own_store: StoreProcess) -> None:
 
 
 @pytest.mark.fault
-async def test_a_store_that_restarts_is_heard_again(own_store: StoreProcess) -> None:
-    """After a kill and a restart, it is away for a while, and then there is a gap."""
+async def test_notices_continue_after_a_restart_of_the_store(own_store: StoreProcess) -> None:
+    """It is unavailable for a while, and then there is a gap."""
     async with listening(own_store.url) as (heard, _, _, _):
         await until(heard, Gap())
         own_store.kill()
@@ -144,8 +144,8 @@ async def test_a_store_that_restarts_is_heard_again(own_store: StoreProcess) -> 
         await eventually(back)
 
 
-async def test_what_is_listened_to_may_change(any_store: str) -> None:
-    """A new channel is heard from a gap on, and a removed one is not. A new connection has the same channels."""
+async def test_channels_can_be_added_and_removed(any_store: str) -> None:
+    """A new channel starts with a gap; a removed one is not received. A new connection has the same channels."""
     settings = fresh_settings(any_store, store_timeout=Duration(0.5))
     client = connect(any_store, settings)
     ledgers = {name: Ledger(client, rolling_board(board=name), settings) for name in ("one", "two")}

@@ -1,4 +1,4 @@
-"""Offsets that processes share: at once, even from a process that is killed, and never too high."""
+"""Offsets that processes share: immediately, even from a process that is killed, and never too high."""
 
 import os
 import random
@@ -40,7 +40,7 @@ for offset in range(1, 1_000_000):
 
 @contextmanager
 def shared(folder: Path, count: int = 1) -> Iterator[list[SharedPositions]]:
-    """What several processes have, closed at the end."""
+    """The positions of several processes, closed at the end."""
     made = [SharedPositions(folder, "live") for _ in range(count)]
     try:
         yield made
@@ -74,7 +74,7 @@ def test_offsets_only_grow_within_an_epoch(tmp_path: Path) -> None:
 
 
 def test_a_process_that_starts_later_reads_all_boards(tmp_path: Path) -> None:
-    """Also more boards than a file holds at first, and those of processes that have ended, whose files it deletes."""
+    """Even more boards than a file first has room for, and those of ended processes, whose files it deletes."""
     expected = {f"b{number}": ("e", number) for number in range(500)}
     with shared(tmp_path, 2) as (one, two):
         for board, (epoch, offset) in expected.items():
@@ -89,7 +89,7 @@ def test_a_process_that_starts_later_reads_all_boards(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("end", [signal.SIGSTOP, signal.SIGKILL])
-def test_an_offset_is_shared_at_once(tmp_path: Path, end: signal.Signals) -> None:
+def test_an_offset_is_shared_immediately(tmp_path: Path, end: signal.Signals) -> None:
     """Another process reads it, even if the process that wrote it is frozen."""
     command = [sys.executable, "-c", WRITER, str(tmp_path)]
     with (
@@ -119,7 +119,7 @@ def test_a_reader_creates_no_file(tmp_path: Path) -> None:
     assert not (tmp_path / "d").exists()
 
 
-def test_nothing_forgotten_comes_back(tmp_path: Path) -> None:
+def test_a_forgotten_board_does_not_return(tmp_path: Path) -> None:
     """Neither from our own file nor from the file of a process that has ended."""
     with shared(tmp_path) as (ended,):
         ended.note("gone", "e1", 7)
@@ -134,8 +134,8 @@ def test_nothing_forgotten_comes_back(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("missing", range(1, 128))
-def test_a_row_that_is_not_complete_is_skipped(tmp_path: Path, missing: int) -> None:
-    """Whatever part of it a frozen process has not written yet."""
+def test_an_incomplete_row_is_skipped(tmp_path: Path, missing: int) -> None:
+    """A frozen process may not have written any part of it yet."""
     with shared(tmp_path, 2) as (one, two):
         one.note("posts", "e1", 1000)
         one.note("posts", "e2", 3)
@@ -148,7 +148,7 @@ def test_a_row_that_is_not_complete_is_skipped(tmp_path: Path, missing: int) -> 
         assert two.known["posts"] == (("e2", 3) if is_whole else ("e1", 1000))
 
 
-def test_epochs_that_have_ended_take_no_space(tmp_path: Path) -> None:
+def test_ended_epochs_take_no_space(tmp_path: Path) -> None:
     """A board that is deleted and created again and again has a new epoch each time."""
     with shared(tmp_path, 2) as (one, two):
         for number in range(1, 2000):
@@ -160,8 +160,8 @@ def test_epochs_that_have_ended_take_no_space(tmp_path: Path) -> None:
 
 
 @pytest.mark.fault
-def test_nobody_waits_for_a_process_that_is_frozen(tmp_path: Path) -> None:
-    """Wherever it is frozen; and what it has acknowledged is known."""
+def test_a_frozen_process_blocks_nobody(tmp_path: Path) -> None:
+    """Wherever it is frozen, others know what it has acknowledged."""
     command = [sys.executable, "-c", BUSY_WRITER, str(tmp_path)]
     for _ in range(40):
         with (
@@ -184,8 +184,8 @@ def test_nobody_waits_for_a_process_that_is_frozen(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b"\xff" * 1000, bytes(4096)])
-def test_a_damaged_file_is_no_knowledge(tmp_path: Path, content: bytes) -> None:
-    """A crash of the machine can damage the files. The server needs nothing in them to go on."""
+def test_a_damaged_file_is_ignored(tmp_path: Path, content: bytes) -> None:
+    """A crash of the machine can damage the files. The server works without them."""
     (tmp_path / "positions-live").mkdir()
     (tmp_path / "positions-live" / "0123").write_bytes(content)
     with shared(tmp_path) as (positions,):
@@ -195,8 +195,11 @@ def test_a_damaged_file_is_no_knowledge(tmp_path: Path, content: bytes) -> None:
         assert positions.offset_of("posts", "e1") == 1
 
 
-def test_a_full_disk_is_an_error_and_not_the_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Space is allocated before it is mapped: a write to a hole would end the process. The next attempt may succeed."""
+def test_a_full_disk_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Space is allocated before it is mapped: a write to a hole would kill the process.
+
+    The next attempt may succeed.
+    """
 
     def full(_descriptor: int, _offset: int, _size: int) -> None:
         raise OSError(28, "No space left on device")

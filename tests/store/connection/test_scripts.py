@@ -73,7 +73,7 @@ class Plain(msgspec.Struct):
     word: str = ""
 
 
-class Noted(NamedTuple):
+class Call(NamedTuple):
     """One call of a script."""
 
     script: Script[Any]
@@ -82,13 +82,13 @@ class Noted(NamedTuple):
 
 
 @pytest.fixture
-def noted(monkeypatch: pytest.MonkeyPatch) -> list[Noted]:
-    """The calls of scripts. All of them are really made."""
-    calls: list[Noted] = []
+def recorded_calls(monkeypatch: pytest.MonkeyPatch) -> list[Call]:
+    """The calls of scripts, which are all really made."""
+    calls: list[Call] = []
     command = Script.command
 
     def noting(script: Script[Any], keys: Sequence[str], request: Any) -> tuple[Word, ...]:
-        calls.append(Noted(script, keys, request))
+        calls.append(Call(script, keys, request))
         return command(script, keys, request)
 
     monkeypatch.setattr(Script, "command", noting)
@@ -110,7 +110,7 @@ def code_of(source: str) -> str:
 
 @pytest.mark.parametrize("name", SOURCES)
 def test_a_header_names_every_store_key_that_the_source_uses(name: str) -> None:
-    """In their order, and under the names of the code. The rest is where the request or a loop says."""
+    """In order, and under the names of the code. The header says where the source finds the others."""
     header, code = parse_header(SOURCES[name]), code_of(SOURCES[name])
     alone = header.keys[: len(header.keys) - header.more_keys]
     assert set(alone) <= set(re.findall(r"\w+", code))
@@ -146,7 +146,7 @@ def read_from_request(code: str) -> set[str]:
 
 
 def test_every_field_of_a_part_of_a_request_is_read() -> None:
-    """By some script that receives it."""
+    """At least one script that receives it reads it."""
     sent: dict[tuple[str, str], str] = {}
     for name, script in USED.items():
         for field in fields_of(script.request):
@@ -166,7 +166,7 @@ def included(source: str) -> list[str]:
     return re.findall(r"--@include (\w+)", source)
 
 
-def test_a_script_is_its_file_with_the_parts_that_it_includes() -> None:
+def test_a_script_is_its_file_with_its_includes() -> None:
     """Every part is used, once in a script, and no include is left."""
     assert {name for source in SOURCES.values() for name in included(source)} == PARTS.keys()
     for name, source in SOURCES.items():
@@ -181,7 +181,7 @@ def test_a_script_is_its_file_with_the_parts_that_it_includes() -> None:
 FLAGS = {
     "#!lua": {"add", "adopt", "baseline", "create", "enter", "fix_totals", "gcra", "hold", "put_items", "restore"},
     "#!lua flags=no-writes": {"changes", "places", "read", "slots", "viewers"},
-    # They free memory, an operator needs them to free some, or they write no more than a field in place of another.
+    # They free memory, operators need them to free memory, or they only replace one field with another.
     "#!lua flags=allow-oom": {
         *(
             "audit",
@@ -201,8 +201,8 @@ FLAGS = {
 }
 
 
-def test_every_script_declares_what_it_may_do() -> None:
-    """In its first line. Exactly the scripts without any command that writes are declared to read."""
+def test_every_script_declares_its_flags() -> None:
+    """In its first line. Only scripts without any writing command are declared read-only."""
     first = {name: source.partition("\n")[0] for name, source in SOURCES.items()}
     assert first == {name: line for line, names in FLAGS.items() for name in names}
     writes = r"'(H?SET|HSETNX|HDEL|HINCRBY|ZADD|ZREM|SADD|UNLINK|RENAME|PUBLISH|XADD|XTRIM|P?EXPIRE(AT)?)'"
@@ -215,11 +215,11 @@ async def refused(store: Store, script: Script[Any]) -> str:
     try:
         await store.line.call("EVAL", script.source, 0, "no request")
     except ResponseError as error:
-        return "" if "script:" in str(error) else str(error)  # it ran, and failed for want of a request
+        return "" if "script:" in str(error) else str(error)  # it ran, and failed because it has no request
     return ""
 
 
-async def test_the_store_refuses_scripts_that_write_as_a_whole(own_store: StoreProcess) -> None:
+async def test_the_store_refuses_writing_scripts_as_a_whole(own_store: StoreProcess) -> None:
     """When memory is full, those that need memory; on a replica, all that write. Scripts that read always run."""
     async with connected(own_store.url, fresh_settings(own_store.url)) as client:
         for name, script in USED.items():
@@ -236,14 +236,14 @@ async def test_the_store_refuses_scripts_that_write_as_a_whole(own_store: StoreP
 
 
 @pytest.mark.parametrize("name", PARTS)
-def test_a_part_knows_no_places(name: str) -> None:
-    """It uses names, includes nothing, and defines only names of its own."""
+def test_a_part_uses_only_names(name: str) -> None:
+    """It reads no KEYS or ARGV by position, includes nothing, and defines only its own names."""
     assert not re.search(r"\b(KEYS|ARGV)\b", code_of(PARTS[name]))
     assert included(PARTS[name]) == []
     assert not re.findall(r"^(?!local |if |for .+ do$|  |end|\s*$).+", code_of(PARTS[name]), re.MULTILINE)
 
 
-async def test_callers_send_what_the_headers_document(valkey_url: str, noted: list[Noted]) -> None:
+async def test_callers_send_what_the_headers_document(valkey_url: str, recorded_calls: list[Call]) -> None:
     """Every script really runs, with its request and as many store keys as its header says, all with one tag."""
     settings = fresh_settings(valkey_url, rotation_step=1)
     async with connected(valkey_url, settings) as client:
@@ -253,7 +253,7 @@ async def test_callers_send_what_the_headers_document(valkey_url: str, noted: li
         record, _ = await ProducerStore(client, settings.key_prefix).add("shop", Scope())
         await LeaseStore(client, settings.key_prefix).take(record.producer(1, 1), 0, 1, 1)
         await watch(Presence(client, settings.key_prefix))
-        await live_and_leave(client, settings)
+        await create_and_delete(client, settings)
         await Turn(client, SystemKeys(settings.key_prefix).demo).ask()
         await Processes(client, settings.key_prefix).beat()
         await journal(client, settings)
@@ -263,12 +263,12 @@ async def test_callers_send_what_the_headers_document(valkey_url: str, noted: li
         {name} for name in (":producers", "rate:shop", ":boards", ":demo", ":items", ":processes", "brief", "again")
     ]
     known += [{board.id} for board in BOARDS]
-    for script, keys, request in noted:
+    for script, keys, request in recorded_calls:
         header = parse_header(script.source)
         assert type(request) is script.request
         assert fits(len(keys), header.keys, more=header.more_keys)
         assert {key.removeprefix(f"{settings.key_prefix}:{{").partition("}")[0] for key in keys} in known
-    assert {script.name for script, _, _ in noted} == SOURCES.keys()
+    assert {script.name for script, _, _ in recorded_calls} == SOURCES.keys()
 
 
 def fits(count: int, names: tuple[str, ...], *, more: int) -> bool:
@@ -325,7 +325,7 @@ async def watch(presence: Presence) -> None:
     await presence.leave()
 
 
-async def live_and_leave(client: Store, settings: Settings) -> None:
+async def create_and_delete(client: Store, settings: Settings) -> None:
     """Create a board at run time, freeze it, read it, and delete it."""
     board_admin = BoardAdmin(client, settings, Boards([]))
     await board_admin.put("brief", {"idle_ttl": "1s"}, "ann")
@@ -338,7 +338,7 @@ async def live_and_leave(client: Store, settings: Settings) -> None:
 
 
 @pytest.mark.parametrize("board", BOARDS, ids=lambda board: board.id)
-async def test_a_batch_is_sent_with_all_that_hangs_on_it(valkey_url: str, board: Board, noted: list[Noted]) -> None:
+async def test_a_batch_is_sent_with_all_its_parts(valkey_url: str, board: Board, recorded_calls: list[Call]) -> None:
     """The store keys of each group are where the group says, and its lists belong to its members."""
     settings = fresh_settings(valkey_url)
     async with connected(valkey_url, settings) as client:
@@ -348,7 +348,7 @@ async def test_a_batch_is_sent_with_all_that_hangs_on_it(valkey_url: str, board:
         ann = Extra("ann", b'{"a":1}')
         await ledger.writer.add([make_entry(f"k{i % 3}", i, i * HOUR, bytes([i] * 16), ann) for i in range(1, 8)])
 
-    own, (_, keys, request) = ledger.state.keys, noted[-1]
+    own, (_, keys, request) = ledger.state.keys, recorded_calls[-1]
     identities = request.identities
     assert bytes(identities.all).endswith(b"".join(b"\xb0" + bytes([i] * 16) for i in range(1, 8)))
     assert identities.counted == 7
@@ -370,7 +370,7 @@ async def test_a_batch_is_sent_with_all_that_hangs_on_it(valkey_url: str, board:
     assert events is None or list(map(len, msgspec.structs.astuple(events))) == [7, 7, 7]
 
 
-async def test_a_script_is_loaded_where_it_is_missing(valkey_url: str) -> None:
+async def test_a_missing_script_is_loaded(valkey_url: str) -> None:
     """A store that does not know the hash receives the source, once."""
     client = connect(valkey_url, fresh_settings(valkey_url))
     script = Script("mine", Plain, GOOD + f"-- {fresh_settings(valkey_url).key_prefix}")
@@ -381,8 +381,8 @@ async def test_a_script_is_loaded_where_it_is_missing(valkey_url: str) -> None:
 
 
 @pytest.mark.parametrize("size", [0, 1, 31, 32, 255, 256, 65535, 65536])
-async def test_bytes_are_sent_as_they_are(any_store: str, size: int) -> None:
-    """Although they are not text in any encoding."""
+async def test_bytes_are_sent_unchanged(any_store: str, size: int) -> None:
+    """Even if they are not text in any encoding."""
     content = bytes(range(128, 256)) * (size // 128 + 1)
 
     class Bytes(msgspec.Struct):
@@ -398,7 +398,7 @@ async def test_bytes_are_sent_as_they_are(any_store: str, size: int) -> None:
 
 @pytest.mark.parametrize("number", [0, -1, 127, 128, -33, 2**31, -(2**31) - 1, 2**53, -(2**53), 2**53 - 1, 0.5, 1e9])
 async def test_numbers_are_exact(any_store: str, number: float) -> None:
-    """Whole numbers within ±2^53, and fractions. None is not a field."""
+    """Whole numbers within ±2^53, and fractions. None is sent as a missing field."""
 
     class Number(msgspec.Struct):
         number: float
@@ -418,7 +418,7 @@ def script_hash(script: Script[Any]) -> str:
     return hashlib.sha1(script.source.encode(), usedforsecurity=False).hexdigest()
 
 
-async def test_scripts_refuse_a_board_that_is_not_there(valkey_url: str) -> None:
+async def test_scripts_refuse_a_missing_board(valkey_url: str) -> None:
     """Only `create` creates a board."""
     settings = fresh_settings(valkey_url)
     client = connect(valkey_url, settings)
@@ -445,15 +445,15 @@ async def test_scripts_refuse_a_board_that_is_not_there(valkey_url: str) -> None
         ("-- Returns {'ok'}\n", "", "does not say what the script returns"),
     ],
 )
-def test_a_broken_header_is_refused(before: str, after: str, message: str) -> None:
-    """A missing, repeated or misplaced number, and a missing request or reply, are errors of the script."""
+def test_an_invalid_header_is_refused(before: str, after: str, message: str) -> None:
+    """A missing, repeated or misplaced number, and a missing request or reply."""
     assert before in GOOD
     with pytest.raises(ValueError, match=message):
         parse_header(GOOD.replace(before, after))
 
 
-def test_a_header_is_read_whole() -> None:
-    """Names in order, and whether the last repeats."""
+def test_a_header_is_read_completely() -> None:
+    """The names in order, and whether the last one repeats."""
     source = "-- KEYS[1] a — x\n-- KEYS[2...] b — x\n-- Request: Plain\n-- Returns nothing\nreturn 1"
     assert parse_header(source) == Header(("a", "b"), more_keys=True, request="Plain")
     assert parse_header("-- Request: Plain\n-- Returns nothing\nreturn 1") == Header(
@@ -462,8 +462,8 @@ def test_a_header_is_read_whole() -> None:
 
 
 @pytest.mark.slow
-async def test_a_store_that_was_started_again_is_sent_each_script_once(own_store: StoreProcess) -> None:
-    """Not by each of the many boards that one event may be for."""
+async def test_a_restarted_store_receives_each_script_once(own_store: StoreProcess) -> None:
+    """Although one event may be for many boards."""
     settings = fresh_settings(own_store.url)
     client = connect(own_store.url, settings)
     ledgers = [Ledger(client, rolling_board(board=f"b{number}"), settings) for number in range(100)]

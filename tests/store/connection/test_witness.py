@@ -1,4 +1,4 @@
-"""What a server knows of its store: shared by processes, private, and undone by nobody but an operator."""
+"""What a server remembers of its store: shared by processes, private, and reset only by an operator."""
 
 import fcntl
 import multiprocessing
@@ -13,14 +13,14 @@ from live.store.connection.witness import Facts, Witness
 
 
 def witness(folder: Path) -> Witness:
-    """A witness as a server process has it."""
+    """A witness, as in a server process."""
     made = Witness(folder, "live")
     made.active = True
     return made
 
 
-def test_a_process_that_comes_later_knows_it_all(tmp_path: Path) -> None:
-    """In files for their owner alone."""
+def test_a_later_process_reads_everything(tmp_path: Path) -> None:
+    """Only the owner can read the files."""
     one = witness(tmp_path / "d")
     one.meet_store("abc")
     one.require_keys()
@@ -35,8 +35,8 @@ def test_a_process_that_comes_later_knows_it_all(tmp_path: Path) -> None:
     assert all(path.stat().st_mode & 0o077 == 0 for path in (tmp_path / "d").rglob("*"))
 
 
-def test_what_was_met_stays(tmp_path: Path) -> None:
-    """Neither another store nor another epoch replaces the first."""
+def test_the_first_store_and_epoch_are_kept(tmp_path: Path) -> None:
+    """Neither another store nor another epoch replaces them."""
     one = witness(tmp_path)
     for identity, epoch in (("abc", "e1"), ("def", "e2")):
         one.meet_store(identity)
@@ -44,8 +44,8 @@ def test_what_was_met_stays(tmp_path: Path) -> None:
     assert (one.facts.store, one.facts.epochs) == ("abc", {"posts": "e1"})
 
 
-def test_a_loss_that_one_process_finds_stops_all(tmp_path: Path) -> None:
-    """Also those that start after it. What they knew besides is kept."""
+def test_a_loss_found_by_one_process_stops_all(tmp_path: Path) -> None:
+    """Processes that start later are stopped too. Everything else that they knew is kept."""
     one, two = witness(tmp_path), witness(tmp_path)
     one.meet_store("abc")
     two.refresh()
@@ -58,8 +58,8 @@ def test_a_loss_that_one_process_finds_stops_all(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_frozen_process_holds_up_nobody(tmp_path: Path) -> None:
-    """A change counts in this process at once, and in the others as soon as the file can be written."""
+def test_a_frozen_process_blocks_nobody(tmp_path: Path) -> None:
+    """A change applies in this process immediately, and in the others as soon as the file can be written."""
     one, two = witness(tmp_path), witness(tmp_path)
     one.meet_store("abc")
     with (tmp_path / "witness-live.lock").open("w") as lock:
@@ -85,7 +85,7 @@ def test_a_frozen_process_holds_up_nobody(tmp_path: Path) -> None:
     )
 
 
-def test_an_operator_accepts(tmp_path: Path) -> None:
+def test_an_operator_accepts_a_loss(tmp_path: Path) -> None:
     """The loss is recorded, and API keys are still required. A process that knew the old store stays closed."""
     one, other = witness(tmp_path), witness(tmp_path)
     one.meet_store("abc")
@@ -105,8 +105,8 @@ def test_an_operator_accepts(tmp_path: Path) -> None:
     assert witness(tmp_path).lost == ""
 
 
-def test_an_acceptance_that_ends_early_accepts_nothing(tmp_path: Path) -> None:
-    """The loss is there as before, in memory and in the file."""
+def test_an_interrupted_acceptance_accepts_nothing(tmp_path: Path) -> None:
+    """The loss stays in memory and in the file."""
     one = witness(tmp_path)
     one.meet_store("abc")
     one.lose("it was emptied")
@@ -122,7 +122,7 @@ def test_an_acceptance_that_ends_early_accepts_nothing(tmp_path: Path) -> None:
         assert (process.facts.store, process.lost) == ("abc", "it was emptied")
 
 
-def test_a_command_that_only_looks_changes_nothing(tmp_path: Path) -> None:
+def test_a_command_that_only_reads_changes_nothing(tmp_path: Path) -> None:
     """It stops no server, whatever it finds, and creates no file."""
     look = Witness(tmp_path / "d", "live")
     look.meet_store("abc")
@@ -134,15 +134,15 @@ def test_a_command_that_only_looks_changes_nothing(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b'{"store": 5}', b"\xff"])
-def test_a_file_that_cannot_be_read_opens_no_door(tmp_path: Path, content: bytes) -> None:
-    """It is not taken for an empty one."""
+def test_an_unreadable_file_is_an_error(tmp_path: Path, content: bytes) -> None:
+    """It is not treated like an empty file."""
     (tmp_path / "witness-live.json").write_bytes(content)
     with pytest.raises(SetupError, match="which tells whether the store lost data"):
         Witness(tmp_path, "live")
 
 
 def work(folder: Path, number: int) -> None:
-    """A process with something to record."""
+    """A process that records something."""
     mine = witness(folder)
     for turn in range(20):
         mine.meet_board(f"b{number}-{turn}", "e")
@@ -150,8 +150,8 @@ def work(folder: Path, number: int) -> None:
 
 
 @pytest.mark.slow
-def test_many_processes_write_at_once(tmp_path: Path) -> None:
-    """Nothing that a process records is lost."""
+def test_concurrent_processes_lose_nothing(tmp_path: Path) -> None:
+    """Everything that a process records is kept."""
     context = multiprocessing.get_context("spawn")
     processes = [context.Process(target=work, args=(tmp_path, number)) for number in range(3)]
     for process in processes:
@@ -163,8 +163,8 @@ def test_many_processes_write_at_once(tmp_path: Path) -> None:
     assert witness(tmp_path).positions.known == {f"b{number}": ("e", 19) for number in range(3)}
 
 
-def test_boards_that_are_met_together_are_written_once(tmp_path: Path) -> None:
-    """All of them, also if the last one fails; a board that was known keeps its epoch."""
+def test_boards_are_recorded_together(tmp_path: Path) -> None:
+    """With one write, even if the last one fails. A known board keeps its epoch."""
     one = witness(tmp_path)
     one.meet_board("b0", "old")
     writes = 0

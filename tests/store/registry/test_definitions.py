@@ -1,4 +1,4 @@
-"""Definitions in the store: changed by compare-and-set, with a version that grows and an audit log."""
+"""Definitions in the store: changed by compare-and-set, with an increasing version and an audit log."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -26,8 +26,8 @@ async def definitions(store: str) -> AsyncIterator[tuple[DefinitionStore, Store]
         await client.aclose()
 
 
-async def test_what_is_kept_is_read(any_store: str) -> None:
-    """Nothing at first; then each definition as it was stored, under a version that grows with every change."""
+async def test_definitions_are_stored_and_read(any_store: str) -> None:
+    """At first there are none. Then each is returned as stored, with a version that increases with every change."""
     async with definitions(any_store) as (store, _):
         assert await store.version() == ""
         found = await store.load()
@@ -45,8 +45,8 @@ async def test_what_is_kept_is_read(any_store: str) -> None:
         assert [(entry.who, entry.what) for entry in entries] == [("bob", "deleted"), ("ann", "created")]
 
 
-async def test_who_has_read_something_older_changes_nothing(any_store: str) -> None:
-    """Neither the definitions nor the audit log, not even those of another board."""
+async def test_a_change_of_an_outdated_definition_is_refused(any_store: str) -> None:
+    """Neither the definitions nor the audit log change, not even for another board."""
     async with definitions(any_store) as (store, _):
         await store.keep("", "a", ONE, None)
         assert not await store.keep("", "b", ONE, ("ann", "created", {}))
@@ -54,7 +54,7 @@ async def test_who_has_read_something_older_changes_nothing(any_store: str) -> N
         assert await store.audit_log(9) == []
 
 
-async def test_a_store_that_lost_all_does_not_come_to_an_old_version(any_store: str) -> None:
+async def test_an_emptied_store_does_not_repeat_a_version(any_store: str) -> None:
     """A process that read before finds another version than its own."""
     async with definitions(any_store) as (store, client):
         await store.keep("", "a", ONE, None)
@@ -64,7 +64,7 @@ async def test_a_store_that_lost_all_does_not_come_to_an_old_version(any_store: 
         assert not await store.keep(str(before), "a", ONE, None)
 
 
-async def test_what_can_not_be_read_is_said(any_store: str) -> None:
+async def test_an_unreadable_definition_is_reported(any_store: str) -> None:
     """The message names the board."""
     async with definitions(any_store) as (store, client):
         await client.hset(store.key, "a", "{}")
@@ -73,8 +73,8 @@ async def test_what_can_not_be_read_is_said(any_store: str) -> None:
 
 
 @pytest.mark.slow
-async def test_a_lost_answer_may_have_changed_something(own_store: StoreProcess) -> None:
-    """Without a reply, the outcome is unknown. A store that cannot be reached has done nothing."""
+async def test_after_a_lost_reply_the_outcome_is_unknown(own_store: StoreProcess) -> None:
+    """A store that can't be reached has certainly changed nothing."""
     async with definitions(own_store.url) as (store, _):
         await store.version()
         with own_store.frozen(), pytest.raises(StoreUnavailableError) as lost:
@@ -88,8 +88,8 @@ async def test_a_lost_answer_may_have_changed_something(own_store: StoreProcess)
         assert not away.value.unknown
 
 
-async def test_only_what_has_changed_is_read(any_store: str) -> None:
-    """Each changed board once, as it is now; None where it was deleted."""
+async def test_only_changed_definitions_are_read(any_store: str) -> None:
+    """Each changed board is returned once, as it is now; None if it was deleted."""
     async with definitions(any_store) as (store, _):
         version: str | None = ""
         for board in ("a", "b", "c"):
@@ -107,7 +107,7 @@ async def test_only_what_has_changed_is_read(any_store: str) -> None:
 
 @pytest.mark.parametrize("lost", ["some", "all", "newest", "unknown"])
 async def test_after_a_gap_all_definitions_are_read(any_store: str, lost: str) -> None:
-    """Changes that are not listed any more, or that a server without the list has made, and an unknown version."""
+    """Some changes are no longer listed, or a server without the list made them, or the version is unknown."""
     async with definitions(any_store) as (store, client):
         changes = store.key.replace("definitions", "changes")
         version = await store.keep("", "a", ONE, None)
@@ -136,7 +136,7 @@ async def test_the_list_of_changes_is_bounded(any_store: str, monkeypatch: pytes
 
 
 async def test_a_cache_follows_every_change(any_store: str) -> None:
-    """It holds what a full read finds, after any number of changes, and after a gap."""
+    """It has the result of a full read after any number of changes, and after a gap."""
     async with definitions(any_store) as (store, client):
         cache = DefinitionCache(store)
         for number in range(40):

@@ -1,4 +1,4 @@
-"""Responses under an idempotency key: claimed by one body, one response for all, for as long as promised."""
+"""Responses under an idempotency key: claimed by one body, one response for all, for the promised time."""
 
 import asyncio
 import hashlib
@@ -31,7 +31,7 @@ def answers(client: Store, **changes: Any) -> Answers:
     return Answers(client, fresh_settings("", **changes))
 
 
-async def test_the_answer_is_kept_to_the_byte(client: Store) -> None:
+async def test_the_response_is_stored_unchanged(client: Store) -> None:
     """A claim returns nothing until there is a response, and then always that one. Other processes know it too."""
     settings = fresh_settings("")
     mine, theirs = Answers(client, settings), Answers(client, settings)
@@ -53,8 +53,8 @@ async def test_a_claim_is_for_one_body(client: Store) -> None:
     assert await mine.begin("shop", "k", BODY) == b"answer"
 
 
-async def test_keys_are_a_producers_own(client: Store) -> None:
-    """Another producer's key with the same text is another key, and no two names can be confused."""
+async def test_idempotency_keys_belong_to_a_producer(client: Store) -> None:
+    """The same text from another producer is another key, and no two names can be confused."""
     mine = answers(client)
     await mine.begin("shop", "k", BODY)
     await mine.finish("shop", "k", b"answer")
@@ -62,15 +62,15 @@ async def test_keys_are_a_producers_own(client: Store) -> None:
         assert await mine.begin(producer, key, OTHER) is None
 
 
-async def test_of_many_at_once_one_answer_is_kept(client: Store) -> None:
-    """The first response is stored, and all get that one."""
+async def test_one_of_several_concurrent_responses_is_stored(client: Store) -> None:
+    """The first one, and all requests get it."""
     mine = answers(client)
     assert set(await asyncio.gather(*(mine.begin("shop", "k", BODY) for _ in range(20)))) == {None}
     kept = await asyncio.gather(*(mine.finish("shop", "k", b"%d" % number) for number in range(20)))
     assert len(set(kept)) == 1
 
 
-async def test_an_answer_is_kept_for_the_dedupe_window(client: Store) -> None:
+async def test_a_response_is_kept_for_the_dedupe_window(client: Store) -> None:
     """Since the last request for it. A claim without a response expires too."""
     mine = answers(client, dedupe_window=Duration(1000))
     name = mine._name("shop", "k")
@@ -82,8 +82,8 @@ async def test_an_answer_is_kept_for_the_dedupe_window(client: Store) -> None:
 
 
 @pytest.mark.slow
-async def test_then_it_is_gone(client: Store) -> None:
-    """The key is free for another body."""
+async def test_a_claim_expires(client: Store) -> None:
+    """Afterwards, another body can use the key."""
     mine = answers(client, dedupe_window=Duration(0.2))
     await mine.begin("shop", "k", BODY)
 
@@ -95,8 +95,8 @@ async def test_then_it_is_gone(client: Store) -> None:
 
 
 @pytest.mark.slow
-async def test_a_store_that_is_away_says_what_may_have_been_counted(own_store: StoreProcess) -> None:
-    """Before the body is counted, nothing has happened. To store its response comes after."""
+async def test_an_unavailable_store_tells_whether_events_counted(own_store: StoreProcess) -> None:
+    """Before the body is counted, nothing has happened. Storing its response comes later."""
     client = connect(own_store.url, fresh_settings("", store_timeout=Duration(0.2)))
     mine = answers(client)
     with own_store.frozen():

@@ -1,4 +1,4 @@
-"""Viewer counts: over all processes, right again after a crash, and gone with the board."""
+"""Viewer counts: over all processes, correct after a crash, and deleted with the board."""
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
@@ -38,7 +38,7 @@ MUTANTS = {
 
 
 class Watched:
-    """Boards that are open in a store, and processes with viewers."""
+    """Boards in a store, and processes with viewers."""
 
     def __init__(self, client: Store, prefix: str, script: Script[Any]) -> None:
         self.client: Any = client
@@ -47,16 +47,16 @@ class Watched:
         self._script = script
 
     def process(self) -> Presence:
-        """One more process."""
+        """Add a process."""
         return Presence(self.client, self.prefix, self._script)
 
     async def held(self, process: Presence) -> bytes | None:
-        """What the store holds of a process."""
+        """The stored report of a process."""
         found: bytes | None = await self.client.hget(self.keys.viewers, process._process)
         return found
 
-    async def say(self, name: str, count: int, shift: int) -> None:
-        """Write a report of a process, so many milliseconds from now by the store's clock."""
+    async def report(self, name: str, count: int, shift: int) -> None:
+        """Write a report of a process, some milliseconds from now by the store's clock."""
         seconds, micros = await self.client.time()
         await self.client.hset(self.keys.viewers, name, f"{count} {seconds * 1000 + micros // 1000 + shift}")
 
@@ -65,7 +65,7 @@ class Watched:
 async def watched(
     store: str, script: Script[Any] = PRESENT, boards: Sequence[str] = ("posts",)
 ) -> AsyncIterator[Watched]:
-    """Boards that are open."""
+    """Boards that exist."""
     settings = fresh_settings(store)
     client = connect(store, settings)
     try:
@@ -76,8 +76,8 @@ async def watched(
         await client.aclose()
 
 
-async def whole_story(store: str, script: Script[Any]) -> None:
-    """Two processes, a third one that has crashed, one that leaves, and the end of the board."""
+async def all_cases(store: str, script: Script[Any]) -> None:
+    """Two processes, a third one that has crashed, one that ends, and the end of the board."""
     async with watched(store, script) as made:
         one, two = made.process(), made.process()
         assert await one.count("posts") == 0
@@ -87,9 +87,9 @@ async def whole_story(store: str, script: Script[Any]) -> None:
         assert await one.report({"posts": 2}) == {"posts": 6}
         assert 0 < await made.client.pttl(made.keys.viewers) <= TTL
 
-        await made.say("late", 10, EARLIER)
-        await made.say("crashed", 100, -TTL)
-        await made.say("ahead", 1000, TTL + 60_000)  # the clock has been set back since
+        await made.report("late", 10, EARLIER)
+        await made.report("crashed", 100, -TTL)
+        await made.report("ahead", 1000, TTL + 60_000)  # the clock has been set back since
         assert await one.count("posts") == 16
         assert await made.client.hlen(made.keys.viewers) == 5, "to look is to write nothing"
         assert await two.report({"posts": 4}) == {"posts": 16}
@@ -109,7 +109,7 @@ async def whole_story(store: str, script: Script[Any]) -> None:
 
 async def test_viewers_are_counted_over_all_processes(any_store: str) -> None:
     """Viewers of a crashed process do not count, and a board that does not exist has none."""
-    await whole_story(any_store, PRESENT)
+    await all_cases(any_store, PRESENT)
 
 
 @pytest.mark.parametrize("mutant", MUTANTS)
@@ -118,11 +118,11 @@ def test_a_wrong_script_is_caught(valkey_url: str, mutant: str) -> None:
     right, wrong = MUTANTS[mutant]
     script = compiled(valkey_url, PRESENT.changed(mutated(PRESENT.source, {right: wrong})))
     with must_be_caught(mutant):
-        asyncio.run(whole_story(valkey_url, script))
+        asyncio.run(all_cases(valkey_url, script))
 
 
-async def test_each_report_renews_the_key(valkey_url: str) -> None:
-    """It stays for as long as somebody watches, and expires when every process has crashed."""
+async def test_each_report_renews_the_store_key(valkey_url: str) -> None:
+    """It stays as long as somebody watches, and expires when every process has crashed."""
     async with watched(valkey_url) as made:
         one, two = made.process(), made.process()
         await one.report({"posts": 1})
@@ -146,8 +146,8 @@ class Counting(Script[PresenceRequest]):
         return super().command(keys, request)
 
 
-async def test_nothing_is_told_of_boards_that_nobody_watches(valkey_url: str) -> None:
-    """Neither before nor now: the store receives the end once, and each watched board once a report."""
+async def test_boards_without_viewers_are_not_reported(valkey_url: str) -> None:
+    """The store receives the end once, and each watched board once per report."""
     script = Counting()
     async with watched(valkey_url, script, ("a", "b", "c")) as made:
         process = made.process()
@@ -165,8 +165,8 @@ async def test_nothing_is_told_of_boards_that_nobody_watches(valkey_url: str) ->
         assert all([await process.count(board) == 0 for board in "abc"])
 
 
-async def test_what_the_store_has_forgotten_is_not_taken_back(valkey_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """So that a process does not remember deleted boards."""
+async def test_deleted_boards_are_forgotten(valkey_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A process does not remember boards that the store no longer has."""
     script = Counting()
     async with watched(valkey_url, script) as made:
         process = made.process()
@@ -178,8 +178,8 @@ async def test_what_the_store_has_forgotten_is_not_taken_back(valkey_url: str, m
         assert script.boards == ["posts"]
 
 
-async def test_an_end_that_the_store_did_not_hear_is_told_again(own_store: StoreProcess) -> None:
-    """The reply may be lost, or the report; the next report corrects it either way."""
+async def test_a_lost_report_is_corrected(own_store: StoreProcess) -> None:
+    """The reply or the report may be lost. The next report corrects it either way."""
     async with watched(own_store.url) as made:
         process = made.process()
         assert await process.report({"posts": 5}) == {"posts": 5}
@@ -212,8 +212,8 @@ class Pieces(SharedLine):
             self.under_way -= 1
 
 
-async def test_many_boards_are_told_in_pieces(any_store: str) -> None:
-    """One after the other, also on a store that has forgotten the script, which is not blocked."""
+async def test_many_boards_are_reported_in_pieces(any_store: str) -> None:
+    """One after the other, even if the store has forgotten the script. The store is not blocked."""
     boards = [f"b{number}" for number in range(150)]
     async with watched(any_store, boards=boards) as made:
         await made.client.line.close()
@@ -232,7 +232,7 @@ async def test_many_boards_are_told_in_pieces(any_store: str) -> None:
 
 
 async def test_a_removed_board_leaves_nothing(any_store: str) -> None:
-    """Its viewers go with it. A late report of a process writes nothing."""
+    """Its viewer count is deleted with it. A late report of a process writes nothing."""
     settings = fresh_settings(any_store)
     client = connect(any_store, settings)
     board_admin = BoardAdmin(client, settings, Boards([]))
@@ -253,8 +253,8 @@ async def test_a_removed_board_leaves_nothing(any_store: str) -> None:
     await client.aclose()
 
 
-async def test_viewers_are_measured_and_are_no_drift(any_store: str) -> None:
-    """They count as part of the fixed size of a board, and the audit accepts them."""
+async def test_viewer_counts_are_part_of_a_board(any_store: str) -> None:
+    """They belong to its fixed size, and the audit accepts them."""
     async with watched(any_store) as made:
         await made.process().report({"posts": 1})
         names = (await keys_of(made.client, made.prefix, ["posts"]))["posts"]

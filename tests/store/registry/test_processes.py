@@ -1,4 +1,4 @@
-"""The processes that share the work: each board has one owner, and what a process leaves is taken over."""
+"""The processes that share the work: each board has one owner, and others take over from an ended process."""
 
 from collections import Counter
 
@@ -24,13 +24,13 @@ def owners(processes: list[Processes]) -> list[int]:
 
 
 async def ended(processes: list[Processes]) -> bool:
-    """Whether the next beat of each process says that another one has ended. All have to agree."""
+    """Whether the next beat of each process says that another one has ended. All must agree."""
     (answer,) = {beat.has_ended for beat in [await process.beat() for process in processes]}
     return answer
 
 
 async def test_each_board_has_one_owner(any_store: str) -> None:
-    """The boards are spread. When a process ends, only its boards move, and the others hear of it once."""
+    """The boards are spread. When a process ends, only its boards move, and the others learn of it once."""
     settings = fresh_settings(any_store)
     client = connect(any_store, settings)
     processes = [Processes(client, settings.key_prefix) for _ in range(4)]
@@ -47,8 +47,8 @@ async def test_each_board_has_one_owner(any_store: str) -> None:
     await client.aclose()
 
 
-async def test_a_process_that_is_silent_has_ended(any_store: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its record is dropped by the next beat of another one, and the last record expires."""
+async def test_a_silent_process_has_ended(any_store: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The next beat of another process drops its record, and the last record expires."""
     monkeypatch.setattr("live.store.registry.processes._TTL_MS", 200)
     settings = fresh_settings(any_store)
     client = connect(any_store, settings)

@@ -51,7 +51,7 @@ async def producer_store(url: str, register: Script[Any] = REGISTER) -> AsyncIte
         await client.aclose()
 
 
-async def test_a_producer_is_kept_without_its_secret(any_store: str) -> None:
+async def test_a_producer_is_stored_without_its_secret(any_store: str) -> None:
     """The stored digest proves the secret, and does not reveal it."""
     async with producer_store(any_store) as (producers, client):
         assert (await producers.load()).records == {}
@@ -66,7 +66,7 @@ async def test_a_producer_is_kept_without_its_secret(any_store: str) -> None:
 
 @pytest.mark.slow
 async def test_every_change_changes_the_version(any_store: str) -> None:
-    """Also the first version in a store that has lost everything."""
+    """So does the first version of a store that has lost everything."""
     async with producer_store(any_store) as (producers, client):
         versions = [await producers.version()]
         record, _ = await producers.add("a", Scope())
@@ -85,8 +85,8 @@ async def test_every_change_changes_the_version(any_store: str) -> None:
         assert await producers.version() not in versions[:2]
 
 
-async def test_revoked_producers_stay_on_record(any_store: str) -> None:
-    """Without their secrets, so that API keys are still required."""
+async def test_revoked_producers_stay_recorded(any_store: str) -> None:
+    """They have no secrets any more, but API keys are still required."""
     async with producer_store(any_store) as (producers, _):
         await producers.add("a", Scope())
         await producers.revoke("a")
@@ -95,8 +95,8 @@ async def test_revoked_producers_stay_on_record(any_store: str) -> None:
         assert loaded.revoked is not None
 
 
-async def test_what_is_refused_changes_nothing(any_store: str) -> None:
-    """A third secret, an unknown producer, an unknown fingerprint, a wrong id."""
+async def test_a_refused_change_changes_nothing(any_store: str) -> None:
+    """A third secret, an unknown producer, an unknown fingerprint, or an invalid id."""
     async with producer_store(any_store) as (producers, _):
         await producers.add("a", Scope())
         await producers.add("a", Scope())
@@ -109,17 +109,17 @@ async def test_what_is_refused_changes_nothing(any_store: str) -> None:
         assert await producers.load() == before
 
 
-async def add_at_once(producers: ProducerStore) -> tuple[list[Any], int]:
-    """Add secrets to one producer, all at once. Returns the results, and how many are valid."""
+async def add_concurrently(producers: ProducerStore) -> tuple[list[Any], int]:
+    """Add secrets to one producer concurrently. Returns the results, and how many are valid."""
     tasks = [producers.add("a", Scope()) for _ in range(12)]
     results = await asyncio.gather(*tasks, return_exceptions=True)
     return results, len((await producers.load()).records["a"].secrets)
 
 
-async def test_changes_at_once_do_not_lose_one_another(any_store: str) -> None:
-    """Of twelve processes that add one, two succeed, and the others get an error."""
+async def test_concurrent_changes_are_not_lost(any_store: str) -> None:
+    """Of twelve processes that add a secret, two succeed, and the others get an error."""
     async with producer_store(any_store) as (producers, _):
-        results, live = await add_at_once(producers)
+        results, live = await add_concurrently(producers)
         assert live == 2
         assert sum(isinstance(result, SetupError) for result in results) == 10
 
@@ -129,13 +129,13 @@ async def test_a_script_that_does_not_compare_is_caught(valkey_url: str) -> None
     right = "if (redis.call('HGET', producers, producer) or '') ~= request.known then"
     mutant = compiled(valkey_url, REGISTER.changed(mutated(REGISTER.source, {right: "if false then"})))
     async with producer_store(valkey_url, mutant) as (producers, _):
-        results, _ = await add_at_once(producers)
+        results, _ = await add_concurrently(producers)
         assert sum(isinstance(result, SetupError) for result in results) != 10
 
 
 @pytest.mark.slow
-async def test_two_processes_add_at_once(any_store: str) -> None:
-    """Every producer of both processes is there, and the shared one has both secrets."""
+async def test_two_processes_add_producers_concurrently(any_store: str) -> None:
+    """Every producer of both processes is stored, and the shared one has both secrets."""
     settings = fresh_settings(any_store)
     processes = [
         await asyncio.create_subprocess_exec(
@@ -151,8 +151,8 @@ async def test_two_processes_add_at_once(any_store: str) -> None:
     assert len(records["shared"].secrets) == 2
 
 
-async def test_a_record_that_can_not_be_read_is_told(valkey_url: str) -> None:
-    """Nobody is accepted on the basis of half of the producers."""
+async def test_an_unreadable_record_is_an_error(valkey_url: str) -> None:
+    """Nobody is admitted on the basis of half of the producers."""
     async with producer_store(valkey_url) as (producers, client):
         await producers.add("a", Scope())
         await client.hset(producers.key, "b", '{"id": 1}')
@@ -161,7 +161,7 @@ async def test_a_record_that_can_not_be_read_is_told(valkey_url: str) -> None:
 
 
 async def test_an_unavailable_store_is_an_error(own_store: StoreProcess) -> None:
-    """By the one error for it."""
+    """There is one exception for it."""
     async with producer_store(own_store.url) as (producers, _):
         own_store.kill()
         for call in (producers.load(), producers.version(), producers.add("a", Scope()), producers.revoke("a")):

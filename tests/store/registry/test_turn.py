@@ -1,4 +1,4 @@
-"""A turn: one process at a time has it, and another one when that process is gone."""
+"""A turn: one process at a time has it, and another one when that process has ended."""
 
 import asyncio
 
@@ -13,7 +13,7 @@ from tests.harness.waiting import eventually
 
 
 @pytest.mark.slow
-async def test_one_process_has_its_turn(any_store: str) -> None:
+async def test_one_process_has_the_turn(any_store: str) -> None:
     """The first process keeps it by asking. When it stops asking, another process gets it for good."""
     settings = fresh_settings(any_store)
     client = connect(any_store, settings)
@@ -30,7 +30,7 @@ async def test_one_process_has_its_turn(any_store: str) -> None:
     await client.aclose()
 
 
-async def test_without_a_store_it_is_nobodys_turn(own_store: StoreProcess) -> None:
+async def test_without_a_store_nobody_has_the_turn(own_store: StoreProcess) -> None:
     """It is unknown whose turn it is."""
     settings = fresh_settings(own_store.url)
     client = connect(own_store.url, settings)
