@@ -42,14 +42,14 @@ def pytest_xdist_auto_num_workers() -> int:
     return (os.cpu_count() or 1) + 1
 
 
-# A test may run on a busy machine: none asserts an absolute time.
+# A test may run on a busy machine: so no test asserts an absolute time.
 settings.register_profile("patient", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("patient")
 
 
 @pytest.fixture(scope="module", autouse=True)
 def _leaks_show_in_their_file() -> Iterator[None]:
-    """Collect garbage after each file, so that an open socket fails a test of its own file."""
+    """Collect garbage after each file, so that an unclosed socket fails a test of the same file."""
     yield
     gc.collect()
 
@@ -87,7 +87,7 @@ def own_store(tmp_path: Path) -> Iterator[StoreProcess]:
 
 @pytest.fixture(scope="session")
 def volatile_store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StoreProcess]:
-    """A Valkey without persistence, for state machines, which empty it first."""
+    """A Valkey without persistence, for state machines, which first delete its data."""
     store = valkey(tmp_path_factory.mktemp("volatile"), "--appendonly", "no")
     store.start()
     yield store

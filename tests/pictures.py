@@ -52,7 +52,7 @@ OVER_VIDEO: Final = """document.documentElement.style.background =
 
 
 class Picture(NamedTuple):
-    """A picture of a page. `work` is a script that runs before, and `state` what the page then says of itself."""
+    """A picture of a page. `work` is a script that runs first, and `state` the state that the page must then have."""
 
     name: str
     path: str
@@ -88,7 +88,7 @@ async def main() -> None:
 
 
 async def take_all(store: StoreProcess) -> None:
-    """Take the pictures on a server with a store."""
+    """Take all pictures of a server with a store."""
     async with (
         run_server(fresh_settings(store.url), parse_boards(BOARDS)) as url,
         httpx.AsyncClient(base_url=url) as producer,
@@ -137,7 +137,7 @@ async def take(chromium: Browser, url: str, picture: Picture) -> None:
 
 
 async def take_stale(chromium: Browser, url: str, store: StoreProcess) -> None:
-    """The picture of a board whose store does not answer."""
+    """Take the picture of a board whose store does not answer."""
     page = await (await chromium.new_context(viewport={"width": 1280, "height": 520})).new_page()
     await page.goto(f"{url}/boards/posts")
     await page.wait_for_selector("#connection[data-state=live]")
@@ -148,7 +148,7 @@ async def take_stale(chromium: Browser, url: str, store: StoreProcess) -> None:
 
 
 async def settled(page: Page) -> None:
-    """Wait until the pictures of a page are loaded and nothing moves."""
+    """Wait until the images of a page are loaded and nothing moves."""
     await page.wait_for_function(
         "() => [...document.images].every((image) => image.complete || !image.checkVisibility())"
     )
@@ -156,7 +156,7 @@ async def settled(page: Page) -> None:
 
 
 async def write(page: Page, name: str) -> None:
-    """Write what a page shows."""
+    """Write the picture of a page."""
     session = await page.context.new_cdp_session(page)
     taken = await session.send("Page.captureScreenshot", {"format": "webp", "quality": QUALITY})
     path = FOLDER / f"{name}.webp"

@@ -28,17 +28,17 @@ class Lines(logging.Handler):
 
     def __init__(self, period: float) -> None:
         super().__init__()
-        self.told: list[dict[str, Any]] = []
+        self.logged: list[dict[str, Any]] = []
         self.repeats = Repeats(period)
         self.addFilter(self.repeats)
 
     def emit(self, record: logging.LogRecord) -> None:
-        self.told.append(record.msg if isinstance(record.msg, dict) else {"event": record.getMessage()})
+        self.logged.append(record.msg if isinstance(record.msg, dict) else {"event": record.getMessage()})
 
     def events(self, *fields: str) -> list[Any]:
         """The texts, with some fields."""
         return [
-            tuple(line.get(field) for field in ("event", *fields)) if fields else line["event"] for line in self.told
+            tuple(line.get(field) for field in ("event", *fields)) if fields else line["event"] for line in self.logged
         ]
 
 
@@ -64,10 +64,10 @@ def lines(request: pytest.FixtureRequest) -> Iterator[Lines]:
 async def over(lines: Lines, text: str) -> None:
     """Wait until a cause is over."""
 
-    async def told() -> bool:
+    async def is_logged() -> bool:
         return f"over: {text}" in lines.events()
 
-    await eventually(told)
+    await eventually(is_logged)
 
 
 @pytest.mark.slow
@@ -77,7 +77,7 @@ async def test_a_repeated_line_is_counted(lines: Lines) -> None:
     log = structlog.get_logger()
     for number in range(1000):
         log.warning("the store is unavailable", reason=f"late by {number}")
-    assert lines.told == [{"event": "the store is unavailable", "reason": "late by 0"}]
+    assert lines.logged == [{"event": "the store is unavailable", "reason": "late by 0"}]
     await over(lines, "the store is unavailable")
     assert lines.events("repeated") == [
         ("the store is unavailable", None), ("the store is unavailable", 999), ("over: the store is unavailable", 999),
@@ -95,7 +95,7 @@ async def test_a_line_that_continues_is_logged_once_per_period(lines: Lines) -> 
         said += 1
         await asyncio.sleep(0.001)
     await over(lines, "again")
-    counts = [line["repeated"] for line in lines.told if "repeated" in line]
+    counts = [line["repeated"] for line in lines.logged if "repeated" in line]
     assert sum(counts[:-1]) == counts[-1] == said - 1
     assert 2 <= len(counts) <= 8
 
@@ -124,7 +124,7 @@ async def test_different_causes_are_different_lines(lines: Lines) -> None:
     assert lines.events().count("failed") == 2
     assert len([event for event in lines.events() if event.startswith("Task")]) == 1
     lines.repeats.close()
-    assert sorted(line["repeated"] for line in lines.told if "repeated" in line) == [2] * 5
+    assert sorted(line["repeated"] for line in lines.logged if "repeated" in line) == [2] * 5
 
 
 @pytest.mark.parametrize("lines", [PERIOD], indirect=True)
@@ -132,7 +132,7 @@ async def test_the_number_of_causes_is_limited(lines: Lines) -> None:
     """A flood of different texts does not fill the memory."""
     for number in range(5000):
         structlog.get_logger().warning(f"text {number}")
-    assert len(lines.told) == 5000
+    assert len(lines.logged) == 5000
     assert len(lines.repeats._causes) <= 1000
 
 
@@ -143,8 +143,8 @@ def test_counts_are_logged_at_the_end() -> None:
         "for _ in range(50): structlog.get_logger().warning('again')"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    told = [json.loads(line) for line in done.stderr.splitlines()]
-    assert [(line["event"], line["level"], line.get("repeated")) for line in told] == [
+    logged = [json.loads(line) for line in done.stderr.splitlines()]
+    assert [(line["event"], line["level"], line.get("repeated")) for line in logged] == [
         ("again", "warning", None),
         ("again", "warning", 49),
     ]
@@ -177,9 +177,9 @@ async def test_a_stall_of_the_store_is_a_few_lines(own_store: StoreProcess, tmp_
             return "over: the store is unavailable" in server.log()
 
         await eventually(quiet, 3 * PERIOD)
-        told = [line for line in server.log().splitlines() if line.startswith("{")]
-        assert len(told) < 20, told
-        counted = [line for line in map(json.loads, told) if line["event"] == "over: the store is unavailable"]
+        logged = [line for line in server.log().splitlines() if line.startswith("{")]
+        assert len(logged) < 20, logged
+        counted = [line for line in map(json.loads, logged) if line["event"] == "over: the store is unavailable"]
         assert counted[0]["repeated"] >= refused / 2
     finally:
         server.stop()

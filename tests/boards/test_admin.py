@@ -25,7 +25,7 @@ from tests.harness.settings import fresh_settings
 KISS: Final[dict[str, Any]] = {"source": ["kiss"], "window": "forever"}
 
 
-class House:
+class Bench:
     """A board admin, with access to its results."""
 
     def __init__(self, client: Store, settings: Settings) -> None:
@@ -60,12 +60,12 @@ class House:
 
 
 @asynccontextmanager
-async def house(store: str) -> AsyncIterator[House]:
+async def bench(store: str) -> AsyncIterator[Bench]:
     """A board admin with an own key prefix."""
     settings = fresh_settings(store)
     client = connect(store, settings)
     try:
-        yield House(client, settings)
+        yield Bench(client, settings)
     finally:
         await client.aclose()
 
@@ -73,7 +73,7 @@ async def house(store: str) -> AsyncIterator[House]:
 @pytest.mark.slow
 async def test_a_deleted_board_leaves_nothing(any_store: str) -> None:
     """Thousands of store keys of every kind are deleted in steps. A board with a longer id keeps its keys."""
-    async with house(any_store) as made:
+    async with bench(any_store) as made:
         assert await made.board_admin.put("b", {"window": {"calendar": "hour", "keep": 900}, "clock": "event"}, "ann")
         assert await made.board_admin.put("b2", KISS, "ann")
         ledger = await made.ledger()
@@ -97,7 +97,7 @@ async def test_a_deleted_board_leaves_nothing(any_store: str) -> None:
 @pytest.mark.slow
 async def test_of_concurrent_puts_one_creates_the_board(any_store: str) -> None:
     """The others change it, the last one's choices win, and there is a single board."""
-    async with house(any_store) as made:
+    async with bench(any_store) as made:
         outcomes = await asyncio.gather(
             *(made.board_admin.put("b", {**KISS, "title": f"t{i}"}, f"p{i}") for i in range(8))
         )
@@ -115,7 +115,7 @@ async def test_of_concurrent_puts_one_creates_the_board(any_store: str) -> None:
 @pytest.mark.slow
 async def test_concurrent_puts_and_deletes_leave_a_complete_board_or_none(any_store: str) -> None:
     """In any order, the store finally holds a definition with its data, or nothing."""
-    async with house(any_store) as made:
+    async with bench(any_store) as made:
         for _ in range(10):
 
             async def delete() -> None:
@@ -134,7 +134,7 @@ async def test_concurrent_puts_and_deletes_leave_a_complete_board_or_none(any_st
 
 async def test_an_abandoned_creation_is_taken_over(any_store: str) -> None:
     """Including its data. The first creator changes nothing if it continues late."""
-    async with house(any_store) as made:
+    async with bench(any_store) as made:
         board = read_board("b", KISS)
         abandoned = Definition(
             epoch="0badbad0",
@@ -155,7 +155,7 @@ async def test_an_abandoned_creation_is_taken_over(any_store: str) -> None:
 
 async def test_unknown_data_of_a_board_is_deleted(any_store: str) -> None:
     """Another creator may have died before it wrote a definition."""
-    async with house(any_store) as made:
+    async with bench(any_store) as made:
         assert await create(made.client, made.keys, read_board("b", KISS), "0badbad0") is None
         assert await made.board_admin.put("b", KISS, "ann")
         await (await made.ledger()).state.open()
@@ -163,7 +163,7 @@ async def test_unknown_data_of_a_board_is_deleted(any_store: str) -> None:
 
 async def test_an_abandoned_deletion_is_finished(any_store: str) -> None:
     """By any process that finds it. Then the id is free."""
-    async with house(any_store) as made:
+    async with bench(any_store) as made:
         await made.board_admin.put("b", KISS, "ann")
         held = await made.definition()
         assert held is not None
@@ -175,7 +175,7 @@ async def test_an_abandoned_deletion_is_finished(any_store: str) -> None:
 
 async def test_a_board_of_a_file_is_not_changed(any_store: str) -> None:
     """Neither one of this server, nor the data of another server's board."""
-    async with house(any_store) as made:
+    async with bench(any_store) as made:
         for work in (
             made.board_admin.put("posts", KISS, "ann"),
             made.board_admin.patch("posts", {}, "ann"),
@@ -191,7 +191,7 @@ async def test_a_board_of_a_file_is_not_changed(any_store: str) -> None:
 
 async def test_a_part_of_a_union_may_be_deleted(any_store: str) -> None:
     """It must exist when the union is created, and can be deleted before the union."""
-    async with house(any_store) as made:
+    async with bench(any_store) as made:
         union = {"union": ["b", "posts"], "window": {"rolling": "24h", "slot": "1h"}}
         code, detail = await made.refused(made.board_admin.put("u", union, "ann"))
         assert (code, "no board `b`" in detail) == ("board_invalid", True)
@@ -204,7 +204,7 @@ async def test_a_part_of_a_union_may_be_deleted(any_store: str) -> None:
 
 async def test_the_audit_log_contains_every_change(any_store: str) -> None:
     """A change without effect is not logged."""
-    async with house(any_store) as made:
+    async with bench(any_store) as made:
         await made.board_admin.put("b", KISS, "ann")
         await made.board_admin.put("b", KISS, "bob")
         await made.board_admin.patch("b", {"title": "B"}, "bob")
@@ -225,7 +225,7 @@ async def test_the_audit_log_contains_every_change(any_store: str) -> None:
 
 async def test_the_number_of_boards_is_limited(any_store: str) -> None:
     """Boards of the file count. Concurrent creators can't exceed the limit, and deleting a board makes room."""
-    async with house(any_store) as made:
+    async with bench(any_store) as made:
         settings = msgspec.structs.replace(made.settings, max_boards=4)
         admins = [BoardAdmin(made.client, settings, Boards([rolling_board()])) for _ in range(2)]
         puts = [admins[number % 2].put(f"b{number}", KISS, "ann") for number in range(8)]

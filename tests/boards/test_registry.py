@@ -31,7 +31,7 @@ KISS: Final[dict[str, Any]] = {"source": ["kiss"], "window": "forever"}
 
 
 class Process:
-    """The boards of a process; `told` are the updates for the intake."""
+    """The boards of a process; `updates` are the updates for the intake."""
 
     def __init__(self, settings: Settings) -> None:
         in_file = Boards([rolling_board()])

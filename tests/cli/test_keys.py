@@ -158,9 +158,9 @@ def test_a_producer_changes_its_api_key(commands: Commands) -> None:
 )
 def test_errors_are_one_line(commands: Commands, arguments: list[str], line: str) -> None:
     """With status 2, and without any change."""
-    told = commands.refused(*arguments)
-    assert told.startswith(line)
-    assert len(told.splitlines()) == 1
+    printed = commands.refused(*arguments)
+    assert printed.startswith(line)
+    assert len(printed.splitlines()) == 1
     assert commands.records() == {}
 
 
@@ -169,8 +169,8 @@ def test_an_unknown_board_is_refused(commands: Commands, folder: Path) -> None:
     (folder / "boards.toml").write_text('[[board]]\nid = "songs"\n')
     assert "there is no board `postss`; did you mean `posts`?" in commands.refused("add", "shop", "--boards", "postss")
     commands.environment["LIVE_BOARDS"] = str(folder / "boards.toml")
-    told = commands.refused("add", "shop", "--boards", "songs,nope")
-    assert "--boards: there is no board `nope`; there are: songs. For a board that you create later" in told
+    printed = commands.refused("add", "shop", "--boards", "songs,nope")
+    assert "--boards: there is no board `nope`; there are: songs. For a board that you create later" in printed
     assert commands.records() == {}
     assert commands.json("add", "shop", "--boards", "nope", "--any-board")["boards"] == ["nope"]
     commands.output_of("add", "shop", "--boards", "songs")

@@ -193,8 +193,8 @@ def test_all_mistakes_in_a_boards_file_are_reported(folder: Path) -> None:
 )  # fmt: skip
 def test_errors_are_reported_in_one_line(arguments: list[str], line: str) -> None:
     """With the cause, often with advice, with exit status 2, and never with a traceback."""
-    (told,) = refused(*arguments)
-    assert told.startswith(line)
+    (printed,) = refused(*arguments)
+    assert printed.startswith(line)
 
 
 def test_an_audit_includes_run_time_boards(folder: Path) -> None:
@@ -339,7 +339,7 @@ def test_workers_do_not_outlive_their_parent(folder: Path) -> None:
 
 
 def test_an_audit_of_nothing_is_no_clean_bill(valkey_url: str) -> None:
-    """A store without the board, such as a wrong one, is told with status 2."""
+    """A store without the board, such as a wrong one, is printed with status 2."""
     assert (
         "the store has no board 'posts' under this key prefix"
         in refused("audit", "--store", valkey_url, LIVE_KEY_PREFIX="nobody")[0]

@@ -1,4 +1,4 @@
-"""Every example of docs/client.md runs as it stands, and the page names every error."""
+"""Every example of docs/client.md runs as written, and the page names every error."""
 
 import asyncio
 import re
@@ -23,7 +23,7 @@ PRINTS: Final = ["2 counted, 0 rejected", "5000 counted", "5000 counted", "1 pos
 @pytest.mark.slow
 @pytest.mark.parametrize(("example", "prints"), list(zip(EXAMPLES, PRINTS, strict=True)))
 async def test_an_example_runs(valkey_url: str, example: str, prints: str) -> None:
-    """Against a real server, in a process of its own, with warnings as errors."""
+    """Against a real server, in its own process, with warnings as errors."""
     async with run_server(fresh_settings(valkey_url), [rolling_board()]) as url:
         if "watch" in example:
             async with client.LiveBoard(url) as live:
@@ -39,6 +39,6 @@ async def test_an_example_runs(valkey_url: str, example: str, prints: str) -> No
 
 
 def test_every_error_is_listed() -> None:
-    """Each by its name."""
+    """By its name."""
     errors = {name for name in client.__all__ if name.endswith("Error")} - {"LiveBoardError"}
     assert set(re.findall(r"^\| `(\w+Error)` \|", PAGE, re.MULTILINE)) == errors

@@ -1,4 +1,4 @@
-"""The client is light: whoever imports it does not load the server."""
+"""The client is light: importing it does not load the server."""
 
 import json
 import subprocess
@@ -10,7 +10,7 @@ LOADED = "import sys, json, live.client; print(json.dumps(sorted(sys.modules)))"
 
 
 def test_the_client_does_not_load_the_server() -> None:
-    """Of our own it loads its package, the domain and the errors; none of the server's libraries."""
+    """Of this project it loads its package, the domain and the errors, and none of the server's libraries."""
     printed = subprocess.run([sys.executable, "-c", LOADED], capture_output=True, check=True).stdout
     modules = set(json.loads(printed))
     own = {name for name in modules if name.startswith("live.")}
@@ -18,7 +18,7 @@ def test_the_client_does_not_load_the_server() -> None:
     assert not modules & {"redis", "starlette", "uvicorn", "prometheus_client", "jinja2", "typer", "structlog", "rich"}
 
 
-def test_what_is_public_is_documented() -> None:
-    """Every name that the package offers has a docstring."""
+def test_every_public_name_is_documented() -> None:
+    """Every name in the package has a docstring."""
     for name in live.client.__all__:
         assert getattr(live.client, name).__doc__, name

@@ -1,4 +1,4 @@
-"""`LiveBoard.post`: one request, counted once, answered as it was counted."""
+"""`LiveBoard.post`: one request, which counts once and returns how it counted."""
 
 import asyncio
 import math
@@ -27,8 +27,8 @@ from tests.harness.settings import fresh_settings
 from tests.harness.store import StoreProcess
 
 
-async def test_an_answer_says_what_became_of_each_event(valkey_url: str) -> None:
-    """Counted, known by its id, or rejected by its index with a code; all fields of an event arrive."""
+async def test_an_answer_has_the_result_of_each_event(valkey_url: str) -> None:
+    """Counted, a duplicate by its id, or rejected by its index with a code. All fields of an event arrive."""
     boards = [rolling_board(), make_board(BoardChoice(id="best", source=("game",), operator="best", window="forever"))]
     async with run_server(fresh_settings(valkey_url), boards) as url, LiveBoard(f"{url}/") as live:
         answer = await live.post(Event("a"), Event("a", 4, id="1", source="shop"), Event(""))
@@ -46,8 +46,8 @@ async def test_an_answer_says_what_became_of_each_event(valkey_url: str) -> None
 
 
 @pytest.mark.slow
-async def test_a_lost_answer_is_had_again(valkey_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Requests and answers are lost at random; each answer says what was counted, as if nothing had been lost."""
+async def test_a_lost_answer_is_requested_again(valkey_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Requests and answers are lost at random. Each answer is the same as without losses."""
     monkeypatch.setattr(sender, "_LONGEST_PAUSE", 0.02)
     events = [Event(f"m{number % 5}", number) for number in range(1, 200)]
     async with (
@@ -65,7 +65,7 @@ async def test_a_lost_answer_is_had_again(valkey_url: str, monkeypatch: pytest.M
 
 @pytest.mark.slow
 async def test_a_rate_limit_is_obeyed(valkey_url: str) -> None:
-    """However short the patience is: on 429 the server is not away."""
+    """It does not use up the patience, because a 429 does not mean that the server is away."""
     settings = fresh_settings(valkey_url, rate=2, burst=2)
     async with run_server(settings, [rolling_board()]) as url, LiveBoard(url, patience=0.01) as live:
         began = asyncio.get_running_loop().time()
@@ -76,8 +76,8 @@ async def test_a_rate_limit_is_obeyed(valkey_url: str) -> None:
 
 
 @pytest.mark.slow
-async def test_a_server_that_is_away_is_waited_for(valkey_url: str, tmp_path: Path) -> None:
-    """For as long as the patience lasts."""
+async def test_a_post_waits_for_an_unavailable_server(valkey_url: str, tmp_path: Path) -> None:
+    """As long as the patience lasts."""
     server = ServerProcess(fresh_settings(valkey_url, port=free_port()), tmp_path)
     server.start()
     async with LiveBoard(server.url, patience=math.inf) as live, LiveBoard(server.url, patience=0) as hasty:
@@ -94,8 +94,8 @@ async def test_a_server_that_is_away_is_waited_for(valkey_url: str, tmp_path: Pa
 
 
 @pytest.mark.slow
-async def test_a_store_that_froze_with_events_in_hand_counts_them_once(own_store: StoreProcess) -> None:
-    """The server answers that it doesn't know; the answer after that is the right one."""
+async def test_a_frozen_store_counts_the_current_batch_once(own_store: StoreProcess) -> None:
+    """The server answers that the outcome is unknown; the next answer is final."""
     settings = fresh_settings(own_store.url, write_deadline=Duration(0.3), store_timeout=Duration(0.2))
     async with run_server(settings, [rolling_board()]) as url, LiveBoard(url) as live:
         assert (await live.post(Event("a"))).accepted == 1
@@ -107,8 +107,8 @@ async def test_a_store_that_froze_with_events_in_hand_counts_them_once(own_store
         assert await scores(url) == {"a": 2, "c": 1}
 
 
-async def test_what_the_server_refuses_is_raised(valkey_url: str) -> None:
-    """At once, with the code of the problem."""
+async def test_a_refusal_is_raised(valkey_url: str) -> None:
+    """Immediately, with the code of the problem."""
     async with run_server(fresh_settings(valkey_url, max_events=2), [rolling_board()]) as url:
         async with LiveBoard(url) as live:
             with pytest.raises(RequestRefusedError, match="more than 2 events") as raised:
@@ -122,8 +122,8 @@ async def test_what_the_server_refuses_is_raised(valkey_url: str) -> None:
         assert await scores(url) == {}
 
 
-async def test_something_else_that_answers_is_not_a_board() -> None:
-    """It is said so, rather than taken for a lost answer."""
+async def test_an_answer_of_another_server_is_an_error() -> None:
+    """It is not treated as a lost answer."""
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")
@@ -140,8 +140,8 @@ async def test_something_else_that_answers_is_not_a_board() -> None:
 @pytest.mark.parametrize(
     ("event", "error"), [(Event("a" * 70_000), ValueError), (Event("a", metadata={"x": object()}), TypeError)]
 )
-async def test_an_event_that_can_not_be_sent_is_refused_here(event: Event, error: type[Exception]) -> None:
-    """Before any connection is made."""
+async def test_an_invalid_event_is_refused_by_the_client(event: Event, error: type[Exception]) -> None:
+    """Before it opens a connection."""
     async with LiveBoard("http://127.0.0.1:9") as live, live.producer() as producer:
         with pytest.raises(error):
             await live.post(event)
@@ -149,8 +149,8 @@ async def test_an_event_that_can_not_be_sent_is_refused_here(event: Event, error
             await producer.send(event)
 
 
-async def test_a_client_that_is_not_open_says_so() -> None:
-    """Rather than fail with an obscure error."""
+async def test_a_client_must_be_open() -> None:
+    """Otherwise it raises a clear error."""
     live = LiveBoard("http://127.0.0.1:9")
     for _ in range(2):
         with pytest.raises(RuntimeError, match="not entered"):

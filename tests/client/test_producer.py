@@ -1,4 +1,4 @@
-"""`Producer` and `SyncProducer`: batches in which each event counts once, through whatever faults."""
+"""`Producer` and `SyncProducer`: batches in which each event counts once, whatever fails."""
 
 import asyncio
 import threading
@@ -38,7 +38,7 @@ async def url(valkey_url: str) -> AsyncIterator[str]:
 
 
 def many(count: int) -> list[Event]:
-    """Events with a source and an id, with a source alone, and with neither."""
+    """Events with a source and an id, with only a source, and with neither."""
     events = []
     for number in range(count):
         source = None if number % 3 == 0 else "shop"
@@ -48,7 +48,7 @@ def many(count: int) -> list[Event]:
 
 
 async def test_events_are_sent_in_batches_and_in_order(valkey_url: str) -> None:
-    """On a board that keeps the last amount, the last one sent stays."""
+    """The board keeps the last amount, so the last event that was sent determines it."""
     boards = [make_board(BoardChoice(id="last", source=("like",), operator="set", window="forever"))]
     settled: set[int] = set()
     async with run_server(fresh_settings(valkey_url), boards) as url, LiveBoard(url) as live:
@@ -66,7 +66,7 @@ async def test_events_are_sent_in_batches_and_in_order(valkey_url: str) -> None:
 
 
 async def test_a_single_event_does_not_wait_for_others(url: str) -> None:
-    """It is sent after `linger` at the latest, and at once on `flush`."""
+    """It is sent after `linger` at the latest, and immediately on `flush`."""
     async with LiveBoard(url) as live, live.producer(linger=0.01) as quick, live.producer(linger=1000) as slow:
         await quick.send(Event("a"))
 
@@ -81,10 +81,8 @@ async def test_a_single_event_does_not_wait_for_others(url: str) -> None:
 
 
 @pytest.mark.slow
-async def test_each_event_counts_once_through_a_line_that_loses_at_random(
-    url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """With ids of their own, and without."""
+async def test_each_event_counts_once_over_a_lossy_connection(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Some events have their own ids, some do not."""
     monkeypatch.setattr(sender, "_LONGEST_PAUSE", 0.02)
     events = many(20_000)
     async with lossy(url, share=0.3) as proxy, LiveBoard(proxy.url) as live:
@@ -101,7 +99,7 @@ async def test_each_event_counts_once_through_a_line_that_loses_at_random(
 
 
 @pytest.mark.fault
-async def test_each_event_counts_once_though_server_and_store_are_killed(
+async def test_each_event_counts_once_if_server_and_store_are_killed(
     own_store: StoreProcess, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """In turn, while events are sent."""
@@ -148,7 +146,7 @@ async def test_each_event_counts_once_though_server_and_store_are_killed(
 
 @pytest.mark.slow
 async def test_a_rate_limit_is_obeyed(valkey_url: str) -> None:
-    """For as long as the server asks, whatever the patience is."""
+    """The producer waits as long as the server asks, whatever the patience is."""
     settings = fresh_settings(valkey_url, rate=1000, burst=1000)
     async with run_server(settings, [rolling_board()]) as url, LiveBoard(url, patience=0.1) as live:
         async with live.producer() as producer:
@@ -158,7 +156,7 @@ async def test_a_rate_limit_is_obeyed(valkey_url: str) -> None:
 
 
 async def test_rejected_events_are_reported(url: str, caplog: pytest.LogCaptureFixture) -> None:
-    """To the callback, or in the log; the others count."""
+    """To the callback, or in the log. The others count."""
     rejected: list[tuple[Event, Rejection]] = []
     async with LiveBoard(url) as live:
         async with live.producer(on_rejected=lambda *pair: rejected.append(pair)) as producer:
@@ -176,8 +174,8 @@ async def test_rejected_events_are_reported(url: str, caplog: pytest.LogCaptureF
     assert "'b'" in line.getMessage()
 
 
-async def test_a_callback_that_fails_is_not_passed_over(url: str) -> None:
-    """Its error is raised to whoever uses the producer."""
+async def test_an_error_of_the_callback_is_raised(url: str) -> None:
+    """To the user of the producer."""
 
     def fail(event: Event, _rejection: Rejection) -> None:
         raise LookupError(event.member)
@@ -196,8 +194,8 @@ async def send_all(producer: Producer, events: list[Event]) -> None:
 
 
 @pytest.mark.slow
-async def test_a_producer_that_fails_gives_back_what_is_unsent(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Sent by another one with their ids, the events count once, though the first may have been counted already."""
+async def test_a_failed_producer_returns_unsent_events(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another producer sends them with their ids, so they count once, even if the first one may have counted them."""
     monkeypatch.setattr(sender, "_TIMEOUT", 0.5)
     events = many(2500)
     async with lossy(url) as proxy:
@@ -220,8 +218,8 @@ async def test_a_producer_that_fails_gives_back_what_is_unsent(url: str, monkeyp
     assert await scores(url) == sums(events)
 
 
-async def test_a_program_that_is_ending_is_not_kept_waiting() -> None:
-    """A task that is cancelled leaves its producer at once, though the server is away."""
+async def test_a_cancelled_task_leaves_its_producer_immediately() -> None:
+    """Even if the server is away."""
     entered = asyncio.Event()
 
     async def produce() -> None:
@@ -238,8 +236,8 @@ async def test_a_program_that_is_ending_is_not_kept_waiting() -> None:
             await task
 
 
-async def test_a_producer_that_is_not_open_says_so(url: str) -> None:
-    """Before its context and after it."""
+async def test_a_producer_must_be_open(url: str) -> None:
+    """Before and after its context, it raises a clear error."""
     async with LiveBoard(url) as live:
         producer = live.producer()
         with pytest.raises(RuntimeError, match="not entered"):
@@ -270,7 +268,7 @@ def produce(url: str, events: list[Event], threads: int) -> Totals:
 @pytest.mark.slow
 @pytest.mark.parametrize("threads", [1, 4])
 async def test_threads_send_events_once(url: str, monkeypatch: pytest.MonkeyPatch, threads: int) -> None:
-    """Through a line that loses at random."""
+    """Over a connection that loses messages at random."""
     monkeypatch.setattr(sender, "_LONGEST_PAUSE", 0.02)
     events = many(10_000)
     async with lossy(url, share=0.2) as proxy:
@@ -281,7 +279,7 @@ async def test_threads_send_events_once(url: str, monkeypatch: pytest.MonkeyPatc
 
 @pytest.mark.slow
 async def test_a_thread_keeps_the_order(valkey_url: str) -> None:
-    """On a board that keeps the last amount, the last one sent stays."""
+    """The board keeps the last amount, so the last event that was sent determines it."""
     boards = [make_board(BoardChoice(id="last", source=("like",), operator="set", window="forever"))]
     events = [Event(f"m{number % 3}", number) for number in range(1, 5001)]
     async with run_server(fresh_settings(valkey_url), boards) as url:
@@ -292,8 +290,8 @@ async def test_a_thread_keeps_the_order(valkey_url: str) -> None:
                 break
 
 
-async def test_a_thread_is_told_of_errors(url: str) -> None:
-    """Malformed events when they are sent; what fails later at the next call and at the end of the context."""
+async def test_errors_are_raised_in_threads(url: str) -> None:
+    """Malformed events raise immediately; later failures raise at the next call and at the end of the context."""
 
     def send_with(producer: SyncProducer) -> None:
         with producer:
@@ -315,8 +313,8 @@ async def test_a_thread_is_told_of_errors(url: str) -> None:
     assert await asyncio.to_thread(fail) == 10
 
 
-async def test_an_interrupted_thread_is_not_kept_waiting() -> None:
-    """KeyboardInterrupt ends the producer at once, though the server is away."""
+async def test_an_interrupted_thread_ends_immediately() -> None:
+    """KeyboardInterrupt ends the producer even if the server is away."""
 
     def interrupt(producer: SyncProducer) -> None:
         with producer:

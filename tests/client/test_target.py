@@ -1,4 +1,4 @@
-"""Addresses and API keys are checked before anything is sent, and no message repeats a secret."""
+"""URLs and API keys are checked before anything is sent, and no message repeats a secret."""
 
 import pytest
 
@@ -6,22 +6,22 @@ from live.client.target import access_refused, authorization, parse_api_key, par
 
 
 @pytest.mark.parametrize("url", ["http://127.0.0.1:8000", "https://board.example", "http://[::1]:80", "http://h/live"])
-def test_an_address_has_no_slash_at_its_end(url: str) -> None:
-    """So that a path can be appended."""
+def test_a_url_has_no_slash_at_its_end(url: str) -> None:
+    """A path can be appended."""
     assert parse_url(url) == parse_url(f"{url}/") == url
 
 
 @pytest.mark.parametrize(
     "url", ["", "h", "h:80", "ftp://h", "http://", "http://:80", "http://h:0", "http://h:99999", "http://h:x"]
 )
-def test_a_malformed_address_is_refused(url: str) -> None:
+def test_a_malformed_url_is_refused(url: str) -> None:
     """The message shows a correct one."""
     with pytest.raises(ValueError, match=r"is not a URL such as http://127\.0\.0\.1:8000"):
         parse_url(url)
 
 
-def test_an_api_key_is_sent_as_it_was_made() -> None:
-    """The line end of a file is not part of it; without an API key there is no header."""
+def test_an_api_key_is_sent_without_its_line_end() -> None:
+    """A file may end with one. Without an API key there is no header."""
     assert parse_api_key(" shop.a.b_c-\n") == "shop.a.b_c-"
     assert parse_api_key(None) is None
     assert authorization("shop.a") == {"Authorization": "Bearer shop.a"}
@@ -29,8 +29,8 @@ def test_an_api_key_is_sent_as_it_was_made() -> None:
     assert (producer_of("shop.a.b"), producer_of(None)) == ("shop", "")
 
 
-def test_a_server_below_a_path_is_watched_there() -> None:
-    """Just as events are sent there, and with TLS where they are."""
+def test_a_server_below_a_path_is_watched_below_it() -> None:
+    """Just as events are sent there. Both use TLS or neither."""
     assert socket_url("http://h:1/live", "/x") == "ws://h:1/live/x"
     assert socket_url("https://h", "/x", "a=1") == "wss://h/x?a=1"
 
@@ -39,7 +39,7 @@ def test_a_server_below_a_path_is_watched_there() -> None:
     "key", ["", "sesame", "shop.", ".sesame", "Shop.sesame", "shop.ses ame", "shop.sesame\r\nX: y", "shop.sésame"]
 )
 def test_a_malformed_api_key_is_not_repeated(key: str) -> None:
-    """It may be a secret all the same."""
+    """It may still be a secret."""
     with pytest.raises(ValueError, match=r"is not of the form ID\.SECRET") as raised:
         parse_api_key(key)
     assert "sesame" not in str(raised.value)
@@ -56,7 +56,7 @@ def test_a_malformed_api_key_is_not_repeated(key: str) -> None:
         (403, None, "`live keys add ID --verbs post`"),
     ],
 )
-def test_a_refused_api_key_comes_with_advice(status: int, key: str | None, advice: str, body: bytes) -> None:
+def test_a_refused_api_key_gives_advice(status: int, key: str | None, advice: str, body: bytes) -> None:
     """Whatever the answer looks like."""
     error = access_refused(status, body, key)
     assert advice in str(error)

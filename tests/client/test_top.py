@@ -1,4 +1,4 @@
-"""What messages do to the top, and when to try again."""
+"""What messages change in the top, and when a client tries again."""
 
 import math
 
@@ -13,8 +13,8 @@ UPDATE = b"""{"type":"update","epoch":"e","since":%d,"offset":4,"rank_count":2,"
 "changed":[{"key":"z","score":4,"rank":1}],"removed":["y"],"period":"2026"}"""
 
 
-def test_an_update_follows_from_the_top_before() -> None:
-    """It removes, moves and adds; a message of an unknown type changes nothing."""
+def test_an_update_changes_the_previous_top() -> None:
+    """It removes, moves and adds records. A message of an unknown type changes nothing."""
     state = TopState("b")
     state.receive(SYNC)
     before = state.changed()
@@ -40,8 +40,8 @@ def test_an_update_that_does_not_follow_is_a_gap(message: bytes) -> None:
         state.receive(message)
 
 
-def test_a_top_is_stale_until_the_server_or_a_new_connection_says_otherwise() -> None:
-    """Records that come meanwhile do not make it live."""
+def test_a_top_stays_stale_until_it_is_confirmed() -> None:
+    """By the server or a new connection. Records that arrive in between do not make it live."""
     state = TopState("b")
     state.receive(SYNC)
     assert state.receive(b'{"type":"status","stale":true,"reason":"so"}') == Status(stale=True, reason="so")
@@ -62,8 +62,8 @@ def stale(state: TopState) -> str | None:
     return state.top.stale
 
 
-def test_pauses_grow_and_are_spread() -> None:
-    """Each is random up to a limit that doubles; a success starts over."""
+def test_pauses_grow_with_jitter() -> None:
+    """Each is random up to a limit that doubles. A success resets it."""
     pauses = [[] for _ in range(6)]  # type: list[list[float]]
     for _ in range(2000):
         backoff = Backoff(1, 8)

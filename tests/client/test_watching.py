@@ -1,4 +1,4 @@
-"""`LiveBoard.watch`: whatever happens to the connection, the last top is the one of the API."""
+"""`LiveBoard.watch`: whatever happens to the connection, the last top equals the one of the API."""
 
 import asyncio
 import random
@@ -32,14 +32,14 @@ from tests.harness.waiting import eventually
 
 @pytest.fixture(autouse=True)
 def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A watcher that was cut off returns soon."""
+    """A disconnected watcher returns soon."""
     monkeypatch.setattr(watching, "_FIRST_PAUSE", 0.02)
     monkeypatch.setattr(watching, "_LONGEST_PAUSE", 0.05)
     monkeypatch.setattr(sender, "_LONGEST_PAUSE", 0.05)
 
 
 class Seen:
-    """All that one watcher was given."""
+    """Everything that one watcher has received."""
 
     def __init__(self) -> None:
         self.tops: list[Top] = []
@@ -47,11 +47,11 @@ class Seen:
 
     @property
     def last(self) -> Top:
-        """The present top."""
+        """The current top."""
         return self.tops[-1]
 
     async def until_same(self, url: str, limit: int = 50, board: str = "posts") -> None:
-        """Wait until the top is the one of the API, and live."""
+        """Wait until the top equals the one of the API, and is live."""
 
         async def agrees() -> bool:
             assert self.task is not None
@@ -85,7 +85,7 @@ async def watcher(url: str, board: str = "posts", limit: int = 50) -> AsyncItera
 @pytest.mark.slow
 @pytest.mark.parametrize("ranks", ["ordinal", "dense", "competition"])
 async def test_a_watcher_yields_the_ordered_top(valkey_url: str, ranks: str) -> None:
-    """Over random events, equal to the API's page, with ties by every rule."""
+    """Over random events, it equals the API's page, with ties by every rule."""
     chance = random.Random(4)
     board = make_board(BoardChoice(id="posts", ranks=ranks))  # type: ignore[arg-type]
     settings = fresh_settings(valkey_url, conflation_interval=Duration(0.005))
@@ -100,8 +100,8 @@ async def test_a_watcher_yields_the_ordered_top(valkey_url: str, ranks: str) -> 
 
 
 @pytest.mark.fault
-async def test_a_watcher_that_is_cut_off_a_hundred_times_yields_the_top_of_the_api(valkey_url: str) -> None:
-    """While events come: it continues from its position, and says meanwhile that its top is stale."""
+async def test_a_watcher_survives_a_hundred_disconnects(valkey_url: str) -> None:
+    """While events arrive, it continues from its position, and reports in between that its top is stale."""
     chance = random.Random(9)
     settings = fresh_settings(valkey_url, conflation_interval=Duration(0.005), rate=0)
     async with (
@@ -132,8 +132,8 @@ async def test_a_watcher_that_is_cut_off_a_hundred_times_yields_the_top_of_the_a
     assert proxy.connections > 100
 
 
-async def test_a_watcher_that_returns_is_told_what_it_missed(valkey_url: str) -> None:
-    """Its address says where it stands."""
+async def test_a_returning_watcher_receives_what_it_missed(valkey_url: str) -> None:
+    """Its URL has its position."""
     async with run_server(fresh_settings(valkey_url), [rolling_board()]) as url, LiveBoard(url) as live:
         await live.post(Event("a"))
         follower = watching.Watcher(url, "posts", limit=3)
@@ -145,8 +145,8 @@ async def test_a_watcher_that_returns_is_told_what_it_missed(valkey_url: str) ->
 
 
 @pytest.mark.slow
-async def test_a_server_that_restarts_is_found_again(valkey_url: str, tmp_path: Path) -> None:
-    """After the pause that it asked for in its last message, and with the events that came meanwhile."""
+async def test_a_watcher_survives_a_restart_of_the_server(valkey_url: str, tmp_path: Path) -> None:
+    """It returns after the pause from the last message, and receives the events in between."""
     server = ServerProcess(fresh_settings(valkey_url, port=free_port()), tmp_path)
     server.start()
     async with LiveBoard(server.url) as live, watcher(server.url) as seen:
@@ -161,8 +161,8 @@ async def test_a_server_that_restarts_is_found_again(valkey_url: str, tmp_path: 
     assert server.stop() == 0
 
 
-async def test_the_pause_that_the_server_asks_for_is_kept(valkey_url: str) -> None:
-    """It is announced before the close; a refusal may ask for one too."""
+async def test_the_requested_pause_is_obeyed(valkey_url: str) -> None:
+    """The server announces it before the close; a refusal may also ask for one."""
     follower = watching.Watcher("http://127.0.0.1:9", "posts", patience=60)
     follower._heard = asyncio.get_running_loop().time()
     status = follower._state.receive(b'{"type":"status","stale":true,"reason":"x","retry_after":7.5}')
@@ -181,8 +181,8 @@ async def test_the_pause_that_the_server_asks_for_is_kept(valkey_url: str) -> No
 
 
 @pytest.mark.slow
-async def test_what_ends_a_watch_is_raised(valkey_url: str) -> None:
-    """No such board, a board that is deleted, a server that is away for too long; nothing is tried for ever."""
+async def test_the_end_of_a_watch_is_raised(valkey_url: str) -> None:
+    """No such board, a deleted board, or a server that is away for too long."""
     settings = fresh_settings(valkey_url, anonymous_admin=True)
     async with (
         run_server(settings, [rolling_board()]) as url,

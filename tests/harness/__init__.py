@@ -1,1 +1,1 @@
-"""What the tests share: stores, servers, viewers, producers, models and the runner of mutants."""
+"""Shared helpers of the tests: stores, servers, viewers, producers, models, and the runner of mutants."""

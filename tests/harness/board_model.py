@@ -1,4 +1,4 @@
-"""What any board has to say, by brute force: the rules of every choice in a hundred lines, without a store."""
+"""A reference model of every kind of board, by brute force, without a store."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -8,11 +8,11 @@ from live.domain.board import Board
 from live.domain.event import Entry
 from live.domain.window import Forever, Periods, Sliding
 
-_DAY: Final = 86_400_000  # ms; as long as identities are known by default
+_DAY: Final = 86_400_000  # ms; the default dedupe window
 
 
 class Counted(NamedTuple):
-    """An event that was counted: its number, the slot and the time (ms) that it counts in, and what it said."""
+    """A counted event: its number, the slot and the time (ms) in which it counts, and its content."""
 
     number: int
     slot: int
@@ -22,7 +22,7 @@ class Counted(NamedTuple):
 
 
 class Reference:
-    """Keeps everything that was counted, and adds it up when it is asked."""
+    """Keeps every counted event, and adds them up when asked."""
 
     def __init__(self, board: Board, future: int) -> None:
         self.board = board
@@ -42,7 +42,7 @@ class Reference:
         return clock if self.board.clock == "server" else self.newest
 
     def add(self, batch: Sequence[Entry], clock: int) -> dict[int, str]:
-        """Count a batch; gives what is refused."""
+        """Count a batch; returns the refusals."""
         refused = {}
         for index, entry in enumerate(batch):
             self.number += 1
@@ -53,7 +53,7 @@ class Reference:
         return refused
 
     def _count(self, entry: Entry, clock: int) -> str | None:
-        """Count an entry, or give the code of the refusal; what was counted before is that before anything else."""
+        """Count an entry, or return the code of the refusal. A duplicate is recognized before any other refusal."""
         identity, today = entry[3], clock // _DAY
         if identity is not None and self.seen.get(identity, -2) >= today - 1:
             return "duplicate"
@@ -69,7 +69,7 @@ class Reference:
         return None
 
     def cut(self) -> None:
-        """Keep no more records than the board may; hidden ones take no place."""
+        """Drop the records beyond the board's cap; hidden ones take no place."""
         for slot, records in self.held.items():
             shown = {key: score for key, (score, _) in records.items() if key not in self.hidden}
             gone = self._ordered(shown, slot)[self.board.cap or len(shown) :]
@@ -160,7 +160,7 @@ class Reference:
         return self._ranked([(key, scores[key]) for key in self._ordered(scores, slot) if key not in self.hidden])
 
     def reached(self, key: str, slot: int) -> int:
-        """The number of the event with which a key got its score."""
+        """The number of the event with which a member got its score."""
         if self.board.operator != "incr":
             return self.held[slot][key][1]
         return max(
@@ -170,7 +170,7 @@ class Reference:
         )
 
     def _ordered(self, scores: dict[str, int], slot: int) -> list[str]:
-        """Keys by score, then by the rule for ties."""
+        """Members by score, then by the rule for ties."""
         ties = self.board.ties
         keys = sorted(scores, key=str.encode)
         if ties != "key":

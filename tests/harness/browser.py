@@ -22,7 +22,7 @@ PATIENCE: Final = 10_000  # milliseconds
 
 @asynccontextmanager
 async def browser(*flags: str) -> AsyncIterator[Browser]:
-    """Debian's Chromium without a screen."""
+    """Debian's headless Chromium."""
     async with async_playwright() as playwright:
         chromium = await playwright.chromium.launch(executable_path=CHROMIUM, args=[*FLAGS, *flags])
         try:
@@ -35,7 +35,7 @@ async def browser(*flags: str) -> AsyncIterator[Browser]:
 async def board_in_browser(
     store: str, *events: dict[str, Any], board: Board | list[Board] | None = None, path: str = "", **context: Any
 ) -> AsyncIterator[tuple[Page, httpx.AsyncClient]]:
-    """The page of a board that already has some events, and a producer; fails on any fault that the page reports."""
+    """The page of a board with some events, and a producer. Fails on any error that the page reports."""
     boards = board if isinstance(board, list) else [board or rolling_board()]
     settings = fresh_settings(store, write_deadline=Duration(0.5), store_timeout=Duration(0.3))
     faults: list[str] = []
@@ -56,7 +56,7 @@ async def board_in_browser(
 
 
 async def rows(page: Page) -> list[tuple[str, str, str]]:
-    """What the table shows."""
+    """The cells of the table."""
     found: list[list[str]] = await page.eval_on_selector_all(
         "#records tr", "rows => rows.map(row => [...row.cells].map(cell => cell.textContent))"
     )
@@ -64,12 +64,12 @@ async def rows(page: Page) -> list[tuple[str, str, str]]:
 
 
 async def until_live(page: Page) -> None:
-    """Wait until the page says that it is live."""
+    """Wait until the page is live."""
     await page.wait_for_selector("#connection[data-state=live]", timeout=PATIENCE)
 
 
 async def until_first(page: Page, key: str) -> None:
-    """Wait until a key is on the first row."""
+    """Wait until a member is in the first row."""
     await page.wait_for_function(
         "key => document.querySelector('#records tr')?.dataset.key === key", arg=key, timeout=PATIENCE
     )

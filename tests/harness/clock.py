@@ -1,4 +1,4 @@
-"""The store's clock as the scripts see it, set by a test."""
+"""The store's clock as scripts see it, set by a test."""
 
 from typing import Any
 
@@ -7,7 +7,7 @@ from live.store.board.state import Scripts
 
 
 def with_clock(scripts: Scripts, settings: Settings) -> Scripts:
-    """Scripts that go by a clock that the test sets."""
+    """Scripts that read the time from a clock that the test sets."""
     key = f"{settings.key_prefix}:time"
     parts = {name: getattr(scripts, name) for name in scripts.__struct_fields__}
     clock = f"redis.call('LRANGE', '{key}', 0, -1)"

@@ -1,4 +1,4 @@
-"""The decoders with all of their steps taken at once, as most tests want them."""
+"""The decoders, with all their steps run in one call."""
 
 from collections.abc import Sequence
 
@@ -12,7 +12,7 @@ def decode_json(body: bytes, max_events: int) -> Body:
 
 
 def decode_ndjson(body: bytes, max_events: int) -> Body:
-    """A JSON object a line."""
+    """One JSON object per line."""
     return finish(decoding.decode_ndjson(body, max_events))
 
 

@@ -1,4 +1,4 @@
-"""A producer that sends as fast as it can, in a process of its own; prints what it was told, as JSON."""
+"""A producer that sends as fast as it can, in its own process. It prints the answers that it received, as JSON."""
 
 import asyncio
 import sys
@@ -12,8 +12,8 @@ import msgspec
 BODY: Final = b'{"key":"flood"}'
 
 
-async def flood(url: str, key: str, seconds: float, told: Counter[str], heads: list[str]) -> None:
-    """Post one like after another on one connection; keep the head of the first refusal."""
+async def flood(url: str, key: str, seconds: float, statuses: Counter[str], heads: list[str]) -> None:
+    """Post likes on one connection, and keep the head of the first refusal."""
     address = urlsplit(url)
     reader, writer = await asyncio.open_connection(address.hostname, address.port)
     head = f"POST /v1/events HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {key}\r\nContent-Type: application/json\r\n"
@@ -25,7 +25,7 @@ async def flood(url: str, key: str, seconds: float, told: Counter[str], heads: l
         status = answer.split(" ", 2)[1]
         length = next(int(line[15:]) for line in answer.split("\r\n") if line.startswith("content-length:"))
         await reader.readexactly(length)
-        told[status] += 1
+        statuses[status] += 1
         if status == "429" and not heads:
             heads.append(answer)
     writer.close()
@@ -33,10 +33,10 @@ async def flood(url: str, key: str, seconds: float, told: Counter[str], heads: l
 
 async def main(url: str, key: str, seconds: float, connections: int) -> None:
     """Flood over several connections."""
-    print("begun", flush=True)  # noqa: T201 - for whoever has started us
-    told, heads = Counter[str](), list[str]()
-    await asyncio.gather(*(flood(url, key, seconds, told, heads) for _ in range(connections)))
-    sys.stdout.buffer.write(msgspec.json.encode({"told": told, "heads": heads}))
+    print("begun", flush=True)  # noqa: T201 - the parent waits for it
+    statuses, heads = Counter[str](), list[str]()
+    await asyncio.gather(*(flood(url, key, seconds, statuses, heads) for _ in range(connections)))
+    sys.stdout.buffer.write(msgspec.json.encode({"statuses": statuses, "heads": heads}))
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""A board folded from its journal, to compare with what the scripts made of the same events."""
+"""A board folded from its journal, to compare with the result of the scripts for the same events."""
 
 from itertools import takewhile
 from typing import Any, cast
@@ -17,7 +17,7 @@ from live.store.connection.client import Store
 
 
 class Folded:
-    """Reads the journal of one life of a board as it grows. Nothing trims it."""
+    """Reads the journal of one epoch of a board as it grows. The journal is not trimmed."""
 
     def __init__(self, client: Store, keys: Keys, epoch: str) -> None:
         self.client = client
@@ -29,7 +29,7 @@ class Folded:
         self.entries: list[tuple[Head, bytes]] = []
 
     async def read(self) -> None:
-        """Apply everything that is new. Each entry names the one before it."""
+        """Apply all new entries. Each entry names the previous one."""
         while True:
             (entries,) = await read_entries(self.client, [(self.keys, self.epoch, self.last)])
             if not entries:
@@ -43,7 +43,7 @@ class Folded:
         self.contents = unpack(pack(self.contents))  # a checkpoint loses nothing
 
     def ranking_at(self, board: Board, at: int) -> list[tuple[str, int]]:
-        """The records in order at an earlier time, in milliseconds: with everything that was counted before."""
+        """The records in order at an earlier time, in milliseconds."""
         data = Contents()
         stop = before(at, board.clock)
         for head, body in takewhile(lambda entry: not stop(*entry), self.entries):
@@ -57,11 +57,11 @@ class Folded:
         return [(member, found.scores[member]) for member in found.members]
 
     def tags(self, board: Board, period: int | None) -> dict[str, Reached]:
-        """With which event each member reached its score."""
+        """The event with which each member reached its score."""
         return self.contents.ranking(f":{period}" if board.window.tables else "").reached
 
     async def rebuild(self, board: Board, keys: Keys, epoch: str) -> None:
-        """Write the board under other store keys, and read on there."""
+        """Write the board under other store keys, and continue to read there."""
         done = await load(
             self.client,
             keys,
@@ -78,7 +78,7 @@ class Folded:
 
 
 async def data_of(client: Store, keys: Keys) -> dict[str, object]:
-    """Everything that a board's store keys hold, by the last part of their names, and the totals of its rankings."""
+    """Everything in a board's store keys, by the last part of their names, and the totals of its rankings."""
     found: dict[str, object] = {}
     async for name in client.names(keys.pattern):
         kind = name.removeprefix(keys.pattern[:-1])

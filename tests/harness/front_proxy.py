@@ -1,4 +1,4 @@
-"""A TCP proxy before a server: it passes bytes, holds them back, or refuses WebSockets."""
+"""A TCP proxy in front of a server: it forwards bytes, holds them back, or refuses WebSockets."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -18,11 +18,11 @@ class FrontProxy:
         self._moving.set()
 
     def stall(self) -> None:
-        """Hold back every byte."""
+        """Hold back all bytes."""
         self._moving.clear()
 
     def resume(self) -> None:
-        """Pass the bytes that wait, and those after them."""
+        """Forward the waiting bytes, and all later ones."""
         self._moving.set()
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -38,7 +38,7 @@ class FrontProxy:
     async def _pass(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, back: asyncio.StreamWriter | None
     ) -> None:
-        """Pass bytes in one direction; `back` is the browser where this direction carries its requests."""
+        """Forward bytes in one direction; `back` is the browser if this direction has its requests."""
         while data := await reader.read(65536):
             await self._moving.wait()
             if back is not None and self.refuses_upgrades and b"\r\nupgrade: websocket\r\n" in data.lower():
@@ -53,7 +53,7 @@ class FrontProxy:
 
 @asynccontextmanager
 async def front_proxy(url: str) -> AsyncIterator[FrontProxy]:
-    """A proxy before the server at an address."""
+    """A proxy in front of the server at an address."""
     proxy = FrontProxy(int(url.rsplit(":", 1)[1]))
     server = await asyncio.start_server(proxy.serve, "127.0.0.1", 0)
     proxy.url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"

@@ -1,4 +1,4 @@
-"""A server with its producers, and what it is asked by the tests of this folder."""
+"""A server with its producers, and helpers of tests/ingest."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -15,15 +15,15 @@ POSTS, NEWS = rolling_board(), rolling_board(board="news")
 
 
 async def make_key(settings: Settings, producer: str, **scope: Any) -> str:
-    """A producer's key."""
+    """Create an API key for a producer."""
     client = connect(settings.store, settings)
     _, secret = await ProducerStore(client, settings.key_prefix).add(producer, Scope(**scope))
     await client.aclose()
     return f"{producer}.{secret}"
 
 
-def told(answer: Mapping[str, Any]) -> tuple[int, int, list[tuple[Any, ...]]]:
-    """What an answer says of the events: how many were accepted, how many known, and what was refused."""
+def summary(answer: Mapping[str, Any]) -> tuple[int, int, list[tuple[Any, ...]]]:
+    """A summary of an answer: how many events were accepted, how many were duplicates, and the refusals."""
     rejected = [tuple(value for name, value in entry.items() if name != "detail") for entry in answer["rejected"]]
     return answer["accepted"], answer["duplicate"], rejected
 

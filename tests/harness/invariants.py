@@ -30,10 +30,10 @@ return {wrong, kept[1] or '0', kept[2] or '0', string.format('%.0f', units), str
 
 
 async def drifted(client: Any, keys: Keys) -> list[bytes]:
-    """The members for which I1 does not hold, looked at in one instant over the whole board, by brute force.
+    """The members for which I1 does not hold, checked by brute force over the whole board at one instant.
 
-    Every slot hash that exists counts, listed or not; so the keys are looked up first, and looked up again until
-    they did not change meanwhile.
+    Every existing slot hash counts, listed or not. So the store keys are looked up first, and again until they did not
+    change in between.
     """
     while True:
         before = sorted([key async for key in client.scan_iter(match=keys.slot_pattern, count=1000)])

@@ -1,4 +1,4 @@
-"""A machine that does anything to a ledger, in any order, and knows by brute force what has to come of it."""
+"""A machine that does anything to a ledger, in any order, and knows the right result by brute force."""
 
 import asyncio
 import re
@@ -24,7 +24,7 @@ from tests.harness.settings import fresh_settings
 from tests.harness.store import StoreProcess
 
 WINDOW, SLOT, FUTURE, DEDUPE = 40, 10, 5, 60
-NOON = 4_000_000_000  # so far ahead that nothing which the scripts let expire does, but at once
+NOON = 4_000_000_000  # so far ahead that script TTLs never expire during a test, or expire immediately
 
 keys = st.sampled_from(["a", "b", "c", "d", "é", "€/?", "\U0001f600"])
 MOST = {clock: rolling_board(f"{WINDOW}s", f"{SLOT}s", clock).most for clock in ("server", "event")}
@@ -37,7 +37,7 @@ Batch = list[tuple[str, int, int | None, bytes | None]]
 
 
 def simulated(script: Script[Any], clock: str, mutant: Mutant | None) -> Script[Any]:
-    """A script that asks a list in the store for the time, so that a test may set it."""
+    """A script that reads the time from a list in the store, so that a test can set it."""
     source = script.source
     if mutant is not None and mutant.script == script.name:
         source = mutated(source, {mutant.right: mutant.wrong})
@@ -45,7 +45,7 @@ def simulated(script: Script[Any], clock: str, mutant: Mutant | None) -> Script[
 
 
 def simulated_scripts(store: str, clock: str, mutant: Mutant | None) -> Scripts:
-    """Every script of a ledger on a clock that a test sets. The store compiles the one with the mistake first."""
+    """All scripts of a ledger on a clock that the test sets. The store compiles the mutant first."""
     scripts = Scripts(*(simulated(script, clock, mutant) for script in msgspec.structs.astuple(SCRIPTS)))
     if mutant is not None:
         compiled(store, getattr(scripts, mutant.script))
@@ -54,7 +54,7 @@ def simulated_scripts(store: str, clock: str, mutant: Mutant | None) -> Scripts:
 
 @dataclass
 class Verdict:
-    """What becomes of a batch: `counted` holds for each entry its index, and its member, amount and slot."""
+    """The result of a batch: `counted` has for each entry its index, and its member, amount and slot."""
 
     newest: int | None
     bucket: int
@@ -64,7 +64,7 @@ class Verdict:
 
 
 class LedgerMachine(StoreMachine):
-    """Runs the real scripts beside a list of everything that was accepted."""
+    """Runs the real scripts next to a list of every accepted event."""
 
     def __init__(self, store: StoreProcess, clock: str, mutant: Mutant | None = None) -> None:
         super().__init__(store)
@@ -82,18 +82,18 @@ class LedgerMachine(StoreMachine):
         self.scripts = simulated_scripts(store.url, self.time_key, mutant)
         self.accepted: list[tuple[str, int, int]] = []  # key, amount, slot
         self.newest: int | None = None  # the newest slot that the board has acted on
-        self.bucket = 0  # the newest bucket into which an identity was put
-        self.counted: dict[bytes, int] = {}  # the bucket into which each identity was put last
+        self.bucket = 0  # the newest bucket with an identity
+        self.counted: dict[bytes, int] = {}  # the last bucket of each identity
         self.now = NOON
         self.restarted = False
         self.ledgers: list[Ledger] = []
 
     @initialize()
     def begin(self) -> None:
-        """Two processes on one board."""
+        """Open one board in two processes."""
         self.loop = asyncio.new_event_loop()
         self.client = connect(self.store.url, self.settings)
-        self.run(self.client.flushall())  # the store is the test's own; what is left would only slow it down
+        self.run(self.client.flushall())  # the store belongs to the test; old data would slow it down
         self.set_time(NOON)
         self.ledgers = [self.new_ledger() for _ in range(2)]
 
@@ -119,7 +119,7 @@ class LedgerMachine(StoreMachine):
 
     @rule(batch=batches, process=st.integers(0, 1))
     def add(self, batch: Batch, process: int) -> None:
-        """The answer to each entry is what the model says, and what is accepted is counted."""
+        """Each entry gets the answer of the model, and accepted entries count."""
         entries = [
             make_entry(key, amount, None if offset is None else (self.now + offset) * 1000, identity)
             for key, amount, offset, identity in batch
@@ -129,7 +129,7 @@ class LedgerMachine(StoreMachine):
         assert dict(added.refused) == expected, f"refused {added.refused}, not {expected}"
 
     def expect(self, entries: list[Entry]) -> dict[int, str]:
-        """Count entries; gives what is refused.
+        """Count entries; returns the refusals.
 
         A member's entries count together if all of them fit into its range. If not, they count one after another.
         """
@@ -147,13 +147,13 @@ class LedgerMachine(StoreMachine):
         return verdict.refused
 
     def judge(self, entries: list[Entry], beyond: dict[int, str]) -> Verdict:
-        """What becomes of entries one by one, of which some are known to be beyond their range."""
+        """The result of entries one by one, some of which are known to be out of range."""
         bucket = max(self.now // DEDUPE * DEDUPE, self.bucket)
         verdict, newest = Verdict(self.newest, self.bucket), self.current
         for index, (key, amount, time, identity, _) in enumerate(entries):
             code = self.refusal(time, newest) or beyond.get(index)
             if self.known(identity, bucket) or (identity is not None and identity in verdict.identities):
-                code = "duplicate"  # whatever else could be said of it
+                code = "duplicate"  # before any other refusal
             if code is not None:
                 verdict.refused[index] = code
                 continue
@@ -167,7 +167,7 @@ class LedgerMachine(StoreMachine):
         return verdict
 
     def beyond_range(self, verdict: Verdict) -> list[int]:
-        """The entries that take a value beyond its range one after another, where all of them together do."""
+        """The entries that exceed the range one after another, if all of them together do."""
         held, after = dict[tuple[str, int], int](), dict[tuple[str, int], int]()
         for key, amount, slot in self.accepted:
             held[key, slot] = held.get((key, slot), 0) + amount
@@ -183,17 +183,17 @@ class LedgerMachine(StoreMachine):
         return found
 
     def moved(self, newest: int | None, slot: int) -> int | None:
-        """The newest slot once something was counted in a slot."""
+        """The newest slot after something was counted in a slot."""
         if self.board.clock == "event":
             return slot if newest is None else max(newest, slot)
         return newest
 
     def known(self, identity: bytes | None, bucket: int) -> bool:
-        """Whether an identity was put into this bucket or the one before."""
+        """Whether an identity is in this bucket or the previous one."""
         return identity is not None and self.counted.get(identity, 0) >= bucket - DEDUPE
 
     def refusal(self, time: int | None, newest: int | None) -> str | None:
-        """Why the model refuses an entry of a time, whoever sent it before."""
+        """Why the model refuses an entry because of its time."""
         if time is None:
             return "time_required" if self.board.clock == "event" else None
         if newest is not None and time // 1000 // SLOT * SLOT < newest - WINDOW:
@@ -202,11 +202,11 @@ class LedgerMachine(StoreMachine):
 
     @rule(process=st.integers(0, 1))
     def rotate(self, process: int) -> None:
-        """One step of one process."""
+        """Run one step of one process."""
         self.step(self.ledgers[process])
 
     def step(self, ledger: Ledger) -> bool:
-        """Rotate once; a step that moved something has acted on the current slot. Whether there may be more to do."""
+        """Rotate once; a step with an effect has acted on the current slot. Returns whether there may be more to do."""
         self.run(ledger.state.open())
         before = self.run(self.client.hget(ledger.state.keys.meta, "offset"))
         more = self.run(ledger.rotator.rotate()) is None
@@ -223,13 +223,13 @@ class LedgerMachine(StoreMachine):
 
     @rule(seconds=st.integers(1, WINDOW + 3 * SLOT))
     def advance(self, seconds: int) -> None:
-        """Time passes."""
+        """Let time pass."""
         self.set_time(self.now + seconds)
 
     @precondition(lambda self: self.now > NOON - WINDOW)
     @rule(seconds=st.integers(1, WINDOW))
     def clock_goes_back(self, seconds: int) -> None:
-        """The store's clock is set back: no slot goes backward with it."""
+        """Set the store's clock back: no slot goes backward."""
         self.set_time(self.now - seconds)
 
     @rule(
@@ -238,17 +238,17 @@ class LedgerMachine(StoreMachine):
         process=st.integers(0, 1),
     )
     def send_again(self, identity: bytes, pauses: list[int], process: int) -> None:
-        """An event comes again after about as long as it is known, while others come."""
+        """Send an event again at about the end of the dedupe window, with other events in between."""
         self.add([("a", 1, 0, identity)], process)
         for number, pause in enumerate(pauses):
             self.set_time(self.now + pause)
-            self.rotate_all(process)  # a board that keeps its old slots takes events for a while only
+            self.rotate_all(process)  # without rotation, the range of a member fills up
             self.add([("b", 1, 0, b"%d" % (number + 5) * 16)], 1 - process)
             self.add([("a", 1, 0, identity)], process)
 
     @rule(key=keys, process=st.integers(0, 1))
     def cancel(self, key: str, process: int) -> None:
-        """A member gets an amount that brings its score to zero, so it has no record any more."""
+        """Give a member an amount that brings its score to zero, so that it has no record."""
         self.add([(key, 1, 0, None)], process)
         self.rotate_all(process)
         self.add([(key, -dict(self.expected()).get(key, 0), 0, None)], process)
@@ -256,7 +256,7 @@ class LedgerMachine(StoreMachine):
     @precondition(lambda self: self.now > NOON - WINDOW)
     @rule(back=st.integers(1, 2 * SLOT), process=st.integers(0, 1))
     def rotate_and_go_back(self, back: int, process: int) -> None:
-        """What has begun to leave stays on its way out, though the clock is set back."""
+        """A slot that has begun to expire continues to expire, even if the clock is set back."""
         self.add([("a", 1, 0, None)], process)
         self.set_time(self.now + WINDOW + 2 * SLOT)
         self.rotate(process)
@@ -265,13 +265,13 @@ class LedgerMachine(StoreMachine):
 
     @rule(process=st.integers(0, 1))
     def restart_process(self, process: int) -> None:
-        """A process is replaced by one that knows nothing."""
+        """Replace a process by one that knows nothing."""
         self.ledgers[process] = self.new_ledger()
 
-    @precondition(lambda self: self.mutant is None and not self.restarted)  # once will do: it is the dearest rule
+    @precondition(lambda self: self.mutant is None and not self.restarted)  # once is enough: it is the slowest rule
     @rule()
     def restart_store(self) -> None:
-        """The store is killed and started again: nothing that was acknowledged is gone."""
+        """Kill and start the store: everything that was acknowledged is still there."""
         self.restarted = True
         self.store.kill()
         self.store.start()
@@ -279,7 +279,7 @@ class LedgerMachine(StoreMachine):
 
     @rule(size=st.integers(1, 9))
     def settle(self, size: int) -> None:
-        """With nothing due any more, the board is what a plain count over its window says, on pages of any size."""
+        """Once nothing is due, pages of any size match a plain count over the window."""
         self.rotate_all(0)
         expected = self.expected()
         walked: list[tuple[str, int]] = []
@@ -307,6 +307,6 @@ class LedgerMachine(StoreMachine):
 
     @invariant()
     def holds(self) -> None:
-        """I1, and the sums kept beside the ranking, after every rule."""
+        """I1, and the totals next to the ranking, after every rule."""
         if self.ledgers:
             assert self.run(drifted(self.client, self.ledgers[0].state.keys)) == []

@@ -1,4 +1,4 @@
-"""State machines of hypothesis that drive the real scripts of a store."""
+"""State machines of Hypothesis that drive the real scripts of a store."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -27,7 +27,7 @@ class StoreMachine(RuleBasedStateMachine):
         return self.loop.run_until_complete(work)
 
     def teardown(self) -> None:
-        """Close what the machine opened."""
+        """Close everything that the machine opened."""
         if self.loop is None:
             return
         try:
@@ -43,7 +43,7 @@ def run_machine(make: Callable[[], StoreMachine], *, examples: int, steps: int) 
 
 
 def run_mutant(make: Callable[[], StoreMachine], *, examples: int, steps: int) -> None:
-    """Run a machine with a mutant on the same schedules each time; the first failure is enough."""
+    """Run a machine with a mutant on the same schedules each time, until the first failure."""
     chosen = settings(
         _CALM,
         max_examples=examples,

@@ -1,4 +1,4 @@
-"""Runs mutants: code with a deliberate mistake, which an assertion of a test has to catch.
+"""Runs mutants: code with a deliberate mistake, which an assertion of a test must catch.
 
 A mutant that does not compile, or that makes the store return an error, proves nothing about the test that runs it. So
 the store compiles each mutant script first, and only a failed assertion in `tests/` counts as a catch. Errors of the
@@ -24,7 +24,7 @@ _TESTS = Path(__file__).parents[1]
 
 
 class Mutant(NamedTuple):
-    """A mistake to make in a script: `wrong` replaces `right`."""
+    """A mistake in a script: `wrong` replaces `right`."""
 
     script: str
     right: str
@@ -38,7 +38,7 @@ def mutated(source: str, changes: Mapping[str, str]) -> str:
         ValueError: a piece does not occur exactly once.
     """
     for right, wrong in changes.items():
-        if source.count(right) != 1:  # an assertion here would pass for a catch
+        if source.count(right) != 1:  # an assertion here would count as a catch
             raise ValueError(f"{right!r} occurs {source.count(right)} times in the script, not once")
         source = source.replace(right, wrong)
     return source
@@ -57,14 +57,14 @@ def compiled(store: str, script: Script[_R]) -> Script[_R]:
 
 @contextmanager
 def must_be_caught(mistake: str) -> Iterator[None]:
-    """Fail unless the body, which runs a mutant, ends with an assertion of a test. Other errors go through."""
+    """Fail unless the body, which runs a mutant, ends with a failed assertion of a test. Other errors are raised."""
     try:
         yield
     except AssertionError as error:
         if not _is_of_a_test(error):
             raise
     except FlakyFailure as group:
-        # The same steps did not fail twice, as where random bytes decide: each failure has to be an assertion.
+        # The same steps did not fail twice, because random bytes matter: each failure must be an assertion.
         if not all(isinstance(error, AssertionError) and _is_of_a_test(error) for error in group.exceptions):
             raise
     else:

@@ -36,14 +36,14 @@ http {{
     include {folder}/board.conf;
 }}
 """
-_USER: Final = "user root;" if os.getuid() == 0 else ""  # else a worker could not enter the folder of a test
+_USER: Final = "user root;" if os.getuid() == 0 else ""  # otherwise a worker could not enter the folder of a test
 
 
 @contextmanager
 def nginx(server: str, folder: Path, *changes: tuple[str, str]) -> Iterator[str]:
-    """Run nginx in front of a server while in the context; gives the address at which it listens.
+    """Run nginx in front of a server while in the context; yields the URL at which it listens.
 
-    It uses `docs/nginx.conf` with the two addresses replaced; `changes` are further texts in it and what to put there.
+    It uses `docs/nginx.conf` with the two addresses replaced. `changes` are further texts in it and their replacements.
     """
     assert NGINX is not None
     folder.mkdir(parents=True, exist_ok=True)
@@ -55,7 +55,10 @@ def nginx(server: str, folder: Path, *changes: tuple[str, str]) -> Iterator[str]
             [NGINX, "-p", str(folder), "-e", "stderr", "-c", str(folder / "nginx.conf")],
             stderr=errors,
             pass_fds=[listener.fileno()],
-            env={**os.environ, "NGINX": f"{listener.fileno()};"},  # it takes the socket over, so the port is ours
+            env={
+                **os.environ,
+                "NGINX": f"{listener.fileno()};",
+            },  # the port stays taken in between
         )
     try:
         _await_start(process, folder / "nginx.pid", log)
@@ -69,7 +72,7 @@ def nginx(server: str, folder: Path, *changes: tuple[str, str]) -> Iterator[str]
 async def behind_nginx(
     store: str, folder: Path, *changes: tuple[str, str], **settings: Any
 ) -> AsyncIterator[tuple[str, str]]:
-    """The address of nginx, and that of the server behind it, which trusts it."""
+    """The URL of nginx, and that of the server behind it, which trusts it."""
     made = fresh_settings(store, **{"trusted_proxies": TRUSTED, **settings})
     async with run_server(made, [rolling_board()]) as server:
         with nginx(server, folder, *changes) as url:
@@ -87,7 +90,7 @@ def _write_configuration(server: str, folder: Path, listen: str, changes: tuple[
 
 
 def _await_start(process: "subprocess.Popen[bytes]", pid: Path, log: Path) -> None:
-    """Wait until it has read its configuration and taken the socket."""
+    """Wait until nginx has read its configuration and listens."""
     end = time.monotonic() + DEADLINE
     while not pid.exists() or not pid.read_text(encoding="ascii").strip():
         assert process.poll() is None, log.read_text(encoding="utf-8")

@@ -1,4 +1,4 @@
-"""A PostgreSQL server of our own, on a private socket."""
+"""A PostgreSQL server on a private socket."""
 
 import os
 import pwd
@@ -48,7 +48,7 @@ class Postgres:
             time.sleep(0.05)
 
     def kill(self) -> None:
-        """End it as a crash does."""
+        """Kill it, as in a crash."""
         assert self.process is not None
         subprocess.run(self._as_user("pg_ctl", "-D", str(self.folder / "data"), "stop", "-m", "immediate"), check=True,
                        stdout=subprocess.DEVNULL)  # fmt: skip

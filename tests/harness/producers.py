@@ -1,4 +1,4 @@
-"""A server whose producers have keys."""
+"""A server whose producers have API keys."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -17,7 +17,7 @@ from tests.harness.settings import fresh_settings
 async def with_keys(
     store: str, *, plain: bool, **changes: Any
 ) -> AsyncIterator[tuple[str, ProducerStore, dict[str, str]]]:
-    """A server of two boards, the producers it knows, and their keys."""
+    """A server with two boards, its producers, and their API keys."""
     settings = fresh_settings(store, **changes)
     client = connect(store, settings)
     producers = ProducerStore(client, settings.key_prefix)
@@ -30,5 +30,5 @@ async def with_keys(
 
 
 def bearer(key: str) -> tuple[str, str]:
-    """The header field that proves a producer."""
+    """The header field with an API key."""
     return "Authorization", f"Bearer {key}"

@@ -1,4 +1,4 @@
-"""A producer's socket as bytes, for tests that say every one of them."""
+"""A producer's socket as bytes, for tests that choose every one of them."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -36,13 +36,13 @@ def close(code: int = 1000) -> bytes:
 
 
 class RawSocket:
-    """A socket whose frames a test writes and reads one by one."""
+    """A socket on which a test writes and reads single frames."""
 
     def __init__(self, wire: Wire) -> None:
         self.wire = wire
 
     async def send(self, *pieces: bytes) -> None:
-        """Send pieces, each by itself."""
+        """Send each piece separately."""
         await self.wire.send(*pieces)
 
     async def receive(self) -> tuple[Opcode, bytes]:
@@ -63,11 +63,11 @@ class RawSocket:
         return answer
 
     async def answers(self, count: int) -> list[dict[str, Any]]:
-        """So many answers."""
+        """The next `count` answers."""
         return [await self.answer() for _ in range(count)]
 
     async def ended(self) -> int:
-        """The code that the server closes with, behind messages and pings."""
+        """The server's close code, after other messages and pings."""
         while (received := await self.receive())[0] is not Opcode.CLOSE:
             pass
         self.wire.writer.write(close())
@@ -75,7 +75,7 @@ class RawSocket:
         return Close.parse(received[1]).code
 
     async def closed(self) -> int:
-        """The code that the server closes with; its frame is the next, and the last thing that it says."""
+        """The server's close code. Its close frame must be the next frame, and the last."""
         opcode, body = await self.receive()
         assert opcode is Opcode.CLOSE, (opcode, body)
         self.wire.writer.write(close())
@@ -87,7 +87,7 @@ class RawSocket:
 async def raw_socket(
     url: str, *fields: tuple[str, str], path: str = PATH, window: int | None = None
 ) -> AsyncIterator[RawSocket]:
-    """A producer's socket, its handshake done."""
+    """A producer's socket after its handshake."""
     async with connected(url, window=window) as wire:
         await wire.send(request("GET", path, *HANDSHAKE, *fields))
         head = await wire.reader.readuntil(b"\r\n\r\n")

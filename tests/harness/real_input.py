@@ -11,7 +11,7 @@ REAL_INPUT: Final = Path(__file__).parents[3] / "shared" / "data" / "site-reques
 
 
 def load() -> list[dict[str, Any]]:
-    """The events of the file, in its order."""
+    """The events of the file, in order."""
     return [msgspec.json.decode(line) for line in gzip.open(REAL_INPUT)]
 
 

@@ -25,7 +25,7 @@ from tests.harness.waiting import DEADLINE, eventually
 
 
 def plain_config(app: ASGIApp, settings: Settings) -> uvicorn.Config:
-    """The application under uvicorn as it comes, without our protocols: as any ASGI server would run it."""
+    """The application under plain uvicorn, without our protocols, as any ASGI server would run it."""
     return uvicorn.Config(
         app,
         http="httptools",
@@ -45,9 +45,9 @@ def plain_config(app: ASGIApp, settings: Settings) -> uvicorn.Config:
 async def run_server(
     settings: Settings, boards: Sequence[Board], *, plain: bool = False, certificate: Path | None = None
 ) -> AsyncIterator[str]:
-    """A real server on a free port in this event loop; gives its address. With `plain`, our protocols are left out.
+    """A real server on a free port in this event loop; yields its URL.
 
-    With a certificate (and its key, in the same file) it speaks TLS.
+    With `plain`, it runs without our protocols. With a certificate (and its key, in the same file) it uses TLS.
     """
     config = (plain_config if plain else server_config)(make_app(settings, Boards(boards)), settings)
     config.ssl_certfile = config.ssl_keyfile = certificate
@@ -85,12 +85,12 @@ async def serving(
 def server(
     store: str, *boards: Board, plain: bool = False, **changes: Any
 ) -> AbstractAsyncContextManager[httpx.AsyncClient]:
-    """The same with settings of its own; `changes` are settings."""
+    """The same with other settings; `changes` are settings."""
     return serving(fresh_settings(store, **changes), *boards, plain=plain)
 
 
 async def until_ready(client: httpx.AsyncClient) -> None:
-    """Wait until the server says that it is ready."""
+    """Wait until the server is ready."""
 
     async def ready() -> bool:
         return (await client.get("/readyz")).status_code == 200
@@ -100,7 +100,7 @@ async def until_ready(client: httpx.AsyncClient) -> None:
 
 @contextmanager
 def _leave_signals() -> Iterator[None]:
-    """A server in a test does not touch the signals of the test run."""
+    """Keep a server in a test from changing the signals of the test run."""
     yield
 
 
@@ -116,7 +116,7 @@ class ServerProcess:
         self.url = ""
 
     def start(self, *flags: str) -> None:
-        """Start it and wait for the address that it prints."""
+        """Start it and wait for the URL that it prints."""
         self.spawn(*flags)
         end = time.monotonic() + 20
         while "Live Board is at " not in (text := self.log()):
@@ -127,7 +127,7 @@ class ServerProcess:
         self.url = text.split("Live Board is at ")[-1].split("/  ")[0]
 
     def spawn(self, *flags: str) -> None:
-        """Start it, and wait for nothing."""
+        """Start it without waiting."""
         self._log = self._folder / f"server-{secrets.token_hex(3)}.log"
         with self._log.open("ab") as log:
             self.process = subprocess.Popen(
@@ -139,7 +139,7 @@ class ServerProcess:
             )
 
     def stop(self) -> int:
-        """End it as an operator does; gives its exit status."""
+        """End it as an operator does; returns its exit status."""
         assert self.process is not None
         self.process.terminate()
         return self.process.wait(DEADLINE)
@@ -151,5 +151,5 @@ class ServerProcess:
         self.process.wait()
 
     def log(self) -> str:
-        """What it has printed since it was started."""
+        """Everything that it has printed since it was started."""
         return self._log.read_text(encoding="utf-8")

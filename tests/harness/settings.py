@@ -11,7 +11,7 @@ from live.settings import Duration, HostPattern, Settings
 
 
 def fresh_settings(store: str, **changes: Any) -> Settings:
-    """Settings with a key prefix of their own, so that tests share a store without meeting."""
+    """Settings with a unique key prefix, so that tests can share a store."""
     prefix = f"t{secrets.token_hex(6)}"
     beside = Path(store.removeprefix("unix://")).parent if store.startswith("unix://") else Path("live-data")
     own = Settings(
@@ -21,12 +21,12 @@ def fresh_settings(store: str, **changes: Any) -> Settings:
         journal="off",  # the tests of the journal turn it on
         data_dir=beside / prefix,
         shutdown_timeout=Duration(1),
-        allowed_hosts=(HostPattern("x"),),  # what raw requests in tests ask for
+        allowed_hosts=(HostPattern("x"),),  # the host of raw requests in tests
     )
     return msgspec.structs.replace(own, **changes)
 
 
 def make_client(**changes: Any) -> Client:
-    """A client on this machine that asks a server for `localhost`; `changes` are fields."""
+    """A client on this machine that requests the host `localhost`; `changes` are fields."""
     client = Client("127.0.0.1", "http", "localhost", None, local=True, own_name=True, proxied=False)
     return msgspec.structs.replace(client, **changes)

@@ -13,17 +13,17 @@ PATIENCE: Final = httpx.Timeout(20)
 
 
 class Event(msgspec.Struct, frozen=True):
-    """One event as it came: `lines` are its fields, in their order."""
+    """One received event: `lines` are its fields, in order."""
 
     lines: tuple[tuple[str, str], ...]
 
     def __getitem__(self, name: str) -> str | None:
-        """A field; None when it is not there."""
+        """A field; None if it is missing."""
         return dict(self.lines).get(name)
 
     @property
     def message(self) -> dict[str, Any]:
-        """The message in it."""
+        """The decoded message."""
         found: dict[str, Any] = msgspec.json.decode(self["data"] or "{}")
         return found
 
@@ -38,7 +38,7 @@ class Stream:
         self._lines = response.aiter_lines()
 
     async def next(self) -> Event | None:
-        """The next event, or None at the end; the model has taken it."""
+        """The next event, or None at the end; the model applies it."""
         lines: list[tuple[str, str]] = []
         async for line in self._lines:
             if line:
@@ -62,7 +62,7 @@ class Stream:
         raise AssertionError(f"the stream ended without {types}")
 
     async def follow(self, offset: int) -> None:
-        """Read on to an offset."""
+        """Read events until the model reaches an offset."""
         while self.model.offset < offset:
             assert await self.next() is not None
 
@@ -71,7 +71,7 @@ class Stream:
 async def streaming(
     client: httpx.AsyncClient, query: str = "", model: ModelViewer | None = None, board: str = "posts", **headers: str
 ) -> AsyncIterator[Stream]:
-    """Watch a board, with what is known of it from before."""
+    """Watch a board, from a known position if there is one."""
     fields = {name.replace("_", "-"): value for name, value in headers.items()}
     async with client.stream("GET", f"/v1/boards/{board}/stream{query}", headers=fields, timeout=PATIENCE) as response:
         assert response.status_code == 200, await response.aread()

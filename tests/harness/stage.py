@@ -1,4 +1,4 @@
-"""A server with the boards of a file, looked at from every side: answers, page, socket and audit."""
+"""A server with the boards of a file, checked on every side: answers, page, socket and audit."""
 
 import asyncio
 import re
@@ -30,7 +30,7 @@ _RANK = re.compile(r'class="rank"[^>]*>\s*([^<\s]*)')
 
 
 class Stage:
-    """A running server, and its boards."""
+    """A running server with its boards."""
 
     def __init__(self, http: httpx.AsyncClient, settings: Settings) -> None:
         self.http = http
@@ -38,26 +38,26 @@ class Stage:
         self.store: Any = connect(settings.store, settings)
 
     async def post(self, *events: dict[str, Any]) -> dict[str, Any]:
-        """Post events as one array; the answer."""
+        """Post events as one array; returns the answer."""
         return await post(self.http, *events)
 
     async def accept(self, *events: dict[str, Any]) -> None:
-        """Post events, all of which are counted."""
+        """Post events, all of which must count."""
         answer = await self.post(*events)
         assert (answer["accepted"], answer["rejected"]) == (len(events), []), answer
 
     async def refused(self, *events: dict[str, Any]) -> list[str]:
-        """Post events; the codes of those that were refused."""
+        """Post events; returns the codes of the refused ones."""
         return [rejection["code"] for rejection in (await self.post(*events))["rejected"]]
 
     async def get(self, path: str, **query: Any) -> bytes:
-        """What is answered."""
+        """The body of an answer."""
         response = await self.http.get(path, params=query)
         assert response.status_code == 200, response.text
         return response.content
 
     async def problem(self, path: str, **query: Any) -> tuple[int, str]:
-        """Status and code of what is refused."""
+        """The status and code of a refusal."""
         response = await self.http.get(path, params=query)
         return response.status_code, response.json()["code"]
 
@@ -70,16 +70,16 @@ class Stage:
         return rows_of(await self.page(board, **query))
 
     async def record(self, board: str, key: str, **query: Any) -> RecordView:
-        """A key's own place."""
+        """The record of a member."""
         found = await self.get(f"/v1/boards/{board}/records/{key}", **query)
         return msgspec.json.decode(found, type=RecordView)
 
     async def records(self, board: str, *keys: str) -> RecordList:
-        """The places of several keys."""
+        """The records of several members."""
         return msgspec.json.decode(await self.get(f"/v1/boards/{board}/records", key=keys), type=RecordList)
 
     async def standing(self, key: str) -> Standing:
-        """A key on every board."""
+        """The ranks of a member on every board."""
         return msgspec.json.decode(await self.get(f"/v1/records/{key}"), type=Standing)
 
     async def walk(self, board: str, limit: int, **query: Any) -> list[BoardPage]:
@@ -97,7 +97,7 @@ class Stage:
         return pages
 
     async def html(self, board: str) -> list[tuple[str, str, list[str]]]:
-        """Key, rank and numbers of each row of the page."""
+        """The member, rank and numbers of each row of the page."""
         text = (await self.get(f"/boards/{board}")).decode()
         found = []
         for key, cells in _ROW.findall(text):
@@ -106,14 +106,14 @@ class Stage:
         return found
 
     async def frame(self, board: str) -> ModelViewer:
-        """What the first frame of the live route says."""
+        """A viewer that has received the first frame of the live route."""
         viewer = ModelViewer()
         async with connect_socket(self._live(board, 50)) as socket:
             viewer.receive(await socket.recv())
         return viewer
 
     async def shown(self, board: str) -> Rows:
-        """The first 50 records, on which answer, page and the live route agree."""
+        """The first 50 records, after the answer, the page and the live route agree."""
 
         async def agreed() -> tuple[Rows] | None:
             page, html = await self.page(board, limit=50), await self.html(board)
@@ -121,8 +121,8 @@ class Stage:
             if not page.offset == viewer.offset == (await self.page(board, limit=50)).offset:
                 return None
             assert viewer.records == list(page.records)
-            told = (viewer.rank_count, viewer.total_score, viewer.period)
-            assert told == (page.rank_count, page.total_score, page.period)
+            content = (viewer.rank_count, viewer.total_score, viewer.period)
+            assert content == (page.rank_count, page.total_score, page.period)
             assert html == [(record.key, f"{record.rank:,}", [f"{record.score:,}"]) for record in page.records]
             return (rows_of(page),)
 
@@ -131,7 +131,7 @@ class Stage:
 
     @asynccontextmanager
     async def watching(self, board: str, limit: int = 50) -> AsyncIterator[ModelViewer]:
-        """A viewer that applies what it is sent, while in the context."""
+        """A viewer that applies its messages while in the context."""
         viewer = ModelViewer()
         async with connect_socket(self._live(board, limit)) as socket:
             viewer.receive(await socket.recv())
@@ -153,7 +153,7 @@ class Stage:
 
 @asynccontextmanager
 async def stage(store: str, text: str, **changes: Any) -> AsyncIterator[Stage]:
-    """A server with the boards of a TOML text; in the end each of them is audited. `changes` are settings."""
+    """A server with the boards of a TOML text, which are audited at the end. `changes` are settings."""
     settings = fresh_settings(store, **{"conflation_interval": Duration(0.01), **changes})
     parsed = parse_boards(text)
     async with run_server(settings, parsed) as url, httpx.AsyncClient(base_url=url, timeout=30) as http:
@@ -178,7 +178,7 @@ async def sees(viewer: ModelViewer, rows: Rows) -> None:
 
 
 async def until(condition: Awaitable[Any], stop: asyncio.Event) -> Any:
-    """Await something, and then say so."""
+    """Await something, and then set an event."""
     try:
         return await condition
     finally:

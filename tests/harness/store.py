@@ -1,4 +1,4 @@
-"""Real stores: servers of Valkey and Redis in processes of our own."""
+"""Real stores: Valkey and Redis servers in their own processes."""
 
 import os
 import shutil
@@ -18,7 +18,7 @@ REDIS_SERVER: Final = os.environ.get("TEST_STORE_SERVER") or shutil.which("redis
 
 
 class StoreProcess:
-    """A Valkey or Redis server of our own on a private socket; it can be killed, frozen and started again."""
+    """A Valkey or Redis server on a private socket. It can be killed, frozen and started again."""
 
     def __init__(self, binary: str, folder: Path, *options: str) -> None:
         self.path = folder / "store.sock"
@@ -67,5 +67,5 @@ class StoreProcess:
 
 
 def valkey(folder: Path, *options: str) -> StoreProcess:
-    """A Valkey of the version that is embedded."""
+    """A Valkey of the embedded version."""
     return StoreProcess(str(get_binary_path()), folder, *options)

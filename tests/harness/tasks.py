@@ -1,4 +1,4 @@
-"""Tasks that run beside a test."""
+"""Tasks that run during a test."""
 
 import asyncio
 from contextlib import suppress
@@ -6,7 +6,7 @@ from typing import Any
 
 
 async def stop(*tasks: asyncio.Task[Any]) -> None:
-    """Cancel tasks. What one of them raised before is raised here."""
+    """Cancel tasks. Errors that they raised before are raised here."""
     for task in tasks:
         task.cancel()
         with suppress(asyncio.CancelledError):

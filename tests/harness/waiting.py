@@ -9,7 +9,7 @@ DEADLINE: Final = 10.0
 
 
 async def eventually(condition: Callable[[], Awaitable[object]], deadline: float = DEADLINE) -> Any:
-    """Wait until a condition gives something true, and give that back."""
+    """Wait until a condition returns something true, and return that."""
     end = time.monotonic() + deadline
     while True:
         value = await condition()

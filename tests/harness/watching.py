@@ -29,7 +29,7 @@ LONG: Final = 1000  # characters of a key, so that a hundred records are more th
 
 
 def on_uvloop(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
-    """Run a test on the loop that serves in production: its transports are not those of the standard library."""
+    """Run a test on the event loop of production, whose transports differ from those of the standard library."""
 
     @wraps(test)
     def run(*, runner: asyncio.Runner, **named: Any) -> None:
@@ -49,17 +49,17 @@ class Served(NamedTuple):
     live: Live
 
     async def post(self, *events: dict[str, Any]) -> int:
-        """Post events; gives where the board then stands."""
+        """Post events; returns the offset of the board afterwards."""
         offset: int = (await post(self.client, *events))["offsets"]["posts"]
         return offset
 
     async def fill(self) -> int:
-        """Post a hundred long keys: a sync of all of them is larger than 100 KB."""
+        """Post a hundred long keys, so that a sync of all of them is larger than 100 KB."""
         return await self.post(*({"key": long(number), "amount": number + 1} for number in range(100)))
 
     @property
     def watching(self) -> int:
-        """How many viewers the hub knows."""
+        """The number of viewers in the hub."""
         hub = self.live.hub
         assert hub.viewers == sum(channel.viewers for channel in hub.channels.values()) == hub._addresses.total()
         return hub.viewers
@@ -74,7 +74,7 @@ def long(number: int) -> str:
 async def served(
     store: str, board: Board | None = None, *, plain: bool = False, certificate: Path | None = None, **changes: Any
 ) -> AsyncIterator[Served]:
-    """A server with one board that shows a change at once."""
+    """A server with one board that sends changes immediately."""
     made: list[Live] = []
 
     def keep(make: Callable[..., Live], *arguments: Any) -> Live:
@@ -93,27 +93,27 @@ async def served(
 
 @asynccontextmanager
 async def watch(url: str, query: str = "", window: int | None = None) -> AsyncIterator[RawSocket]:
-    """A viewer's socket, its handshake done."""
+    """A viewer's socket after its handshake."""
     async with raw_socket(url, path=WATCH + query, window=window) as socket:
         yield socket
 
 
 async def follow(socket: RawSocket, model: ModelViewer, offset: int) -> None:
-    """Apply messages until the viewer stands at an offset."""
+    """Apply messages until the viewer reaches an offset."""
     async with asyncio.timeout(60):
         while model.offset < offset:
             await apply_next(socket, model)
 
 
 async def apply_next(socket: RawSocket, model: ModelViewer) -> None:
-    """Apply the next message; pings are passed over."""
+    """Apply the next message, skipping pings."""
     while (received := await socket.receive())[0] is not Opcode.TEXT:
         assert received[0] is Opcode.PING, received
     model.receive(received[1])
 
 
 async def until(condition: Callable[[], bool], deadline: float = DEADLINE) -> None:
-    """Wait until something about the server's parts is so."""
+    """Wait until a condition about the server's parts holds."""
 
     async def ask() -> bool:
         return condition()

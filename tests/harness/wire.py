@@ -1,4 +1,4 @@
-"""Requests and answers as bytes, for tests that say every one of them."""
+"""Requests and answers as bytes, for tests that choose every one of them."""
 
 import asyncio
 import re
@@ -20,13 +20,13 @@ _WAIT: Final = 20.0
 
 
 def request(method: str, target: str, *fields: tuple[str, str], body: bytes = b"", version: str = "1.1") -> bytes:
-    """A request of exactly these fields, behind `Host`."""
+    """A request with exactly these fields after `Host`."""
     lines = [f"{method} {target} HTTP/{version}", "Host: x", *(f"{name}: {value}" for name, value in fields), "", ""]
     return "\r\n".join(lines).encode("latin-1") + body
 
 
 def post(body: bytes, *fields: tuple[str, str], target: str = "/v1/events", version: str = "1.1") -> bytes:
-    """A POST of a body, JSON where nothing else is said, with its length unless it comes in chunks."""
+    """A POST of a body: JSON by default, with its length unless it is sent in chunks."""
     names = {name.lower() for name, _ in fields}
     kind = () if "content-type" in names else (JSON,)
     length = () if names & {"content-length", "transfer-encoding"} else (("Content-Length", str(len(body))),)
@@ -39,26 +39,26 @@ def chunks(*pieces: bytes) -> bytes:
 
 
 def likes(count: int) -> bytes:
-    """An array of so many likes."""
+    """An array of `count` likes."""
     return b"[" + b",".join([b'{"key":"a"}'] * count) + b"]"
 
 
 class Wire:
-    """A connection on which a test says every byte."""
+    """A connection on which a test chooses every byte."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.reader = reader
         self.writer = writer
 
     async def send(self, *pieces: bytes) -> None:
-        """Send pieces, each by itself."""
+        """Send each piece separately."""
         for piece in pieces:
             self.writer.write(piece)
             await self.writer.drain()
             await asyncio.sleep(0)
 
     async def answer(self) -> bytes:
-        """The next answer, whole, but for its date."""
+        """The next complete answer, without its date."""
         async with asyncio.timeout(_WAIT):
             head = await self.reader.readuntil(b"\r\n\r\n")
             if head.startswith(b"HTTP/1.1 100 "):
@@ -69,11 +69,11 @@ class Wire:
             return _DATE.sub(b"", head) + await self.rest()
 
     async def answers(self, count: int) -> list[bytes]:
-        """So many answers."""
+        """The next `count` answers."""
         return [await self.answer() for _ in range(count)]
 
     async def rest(self) -> bytes:
-        """Everything until the server closes."""
+        """All bytes until the server closes."""
         async with asyncio.timeout(_WAIT):
             try:
                 return _DATE.sub(b"", await self.reader.read())
@@ -83,7 +83,7 @@ class Wire:
 
 @asynccontextmanager
 async def connected(url: str, *, window: int | None = None) -> AsyncIterator[Wire]:
-    """A connection to a server; the kernel takes no more of what it sends than a `window`, where one is given."""
+    """A connection to a server. With a `window`, the kernel buffers no more received bytes than that."""
     address = urlsplit(url)
     assert address.hostname is not None
     own = socket.socket()
@@ -100,16 +100,16 @@ async def connected(url: str, *, window: int | None = None) -> AsyncIterator[Wir
         yield wire
     finally:
         if wire.writer.transport.get_write_buffer_size():
-            wire.writer.transport.abort()  # nobody takes what is left
+            wire.writer.transport.abort()  # nobody reads the rest
         wire.writer.close()
         with suppress(ConnectionError):
             await wire.writer.wait_closed()
 
 
 async def ask(url: str, *pieces: bytes, answers: int = 1) -> list[bytes]:
-    """The answers to what is sent on a connection of its own, and then what comes until the server closes, if it does.
+    """The answers on a new connection, followed by anything up to its end if the server closes it.
 
-    Whether it does is asked with one more request: where the connection lives on, it is answered.
+    To find out, one more request is sent: if the connection is still open, it is answered.
     """
     async with connected(url) as wire:
         await wire.send(*pieces)
@@ -125,5 +125,5 @@ def statuses(answers: Iterable[bytes]) -> list[int]:
 
 
 def without_offsets(answers: Iterable[bytes]) -> list[bytes]:
-    """Answers without where the board stood: that depends on which requests shared a batch."""
+    """Answers without the offset of the board, which depends on which requests shared a batch."""
     return [_LENGTH.sub(b"", _OFFSET.sub(b'"posts":0', answer)) for answer in answers]

@@ -14,7 +14,7 @@ from live.metrics import REGISTRY
 from live.store.board.keys import Keys
 from live.store.connection.client import connect
 from tests.harness.boards import rolling_board
-from tests.harness.ingest import NEWS, POSTS, make_key, scores, told
+from tests.harness.ingest import NEWS, POSTS, make_key, scores, summary
 from tests.harness.producer import post
 from tests.harness.server import serving
 from tests.harness.settings import fresh_settings
@@ -108,12 +108,12 @@ async def test_an_id_counts_once_over_bodies_and_restarts(valkey_url: str) -> No
     settings = fresh_settings(valkey_url)
     async with serving(settings) as first, serving(settings) as second:
         like = {"key": "a", "id": "1", "source": "s"}
-        assert told(await post(first, like, like, {"key": "a", "id": "2"})) == (2, 1, [])
-        assert told(await post(first, {**like, "key": "b", "amount": 9})) == (0, 1, [])
-        assert told(await post(second, {**like, "time": now()}, {"key": "c"})) == (1, 1, [])
+        assert summary(await post(first, like, like, {"key": "a", "id": "2"})) == (2, 1, [])
+        assert summary(await post(first, {**like, "key": "b", "amount": 9})) == (0, 1, [])
+        assert summary(await post(second, {**like, "time": now()}, {"key": "c"})) == (1, 1, [])
     async with serving(settings) as third:
         answer = await post(third, like, {"key": "a", "id": "2"})
-        assert (told(answer), answer["offsets"]) == ((0, 2, []), {})
+        assert (summary(answer), answer["offsets"]) == ((0, 2, []), {})
         assert await scores(third) == {"a": 2, "c": 1}
 
 
@@ -127,8 +127,8 @@ async def test_ids_are_scoped_to_their_source(valkey_url: str) -> None:
     async with serving(fresh_settings(valkey_url)) as client:
         pairs = [("s", "1"), ("t", "1"), (None, "1"), ("s1", "1"), ("s", "11"), ("1:s", "1"), ("s", "1:1"), ("S", "1")]
         events = [{"key": "a", "id": id_, **({} if source is None else {"source": source})} for source, id_ in pairs]
-        assert told(await post(client, *events)) == (len(pairs), 0, [])
-        assert told(await post(client, *events)) == (0, len(pairs), [])
+        assert summary(await post(client, *events)) == (len(pairs), 0, [])
+        assert summary(await post(client, *events)) == (0, len(pairs), [])
 
 
 async def test_ids_are_scoped_to_their_producer(valkey_url: str) -> None:
@@ -140,7 +140,7 @@ async def test_ids_are_scoped_to_their_producer(valkey_url: str) -> None:
         for key in (None, shop, site, more):
             headers = {} if key is None else {"Authorization": f"Bearer {key}"}
             response = await client.post("/v1/events", json={"key": "a", "id": "1"}, headers=headers)
-            answers.append(told(response.json()))
+            answers.append(summary(response.json()))
         assert answers == [(1, 0, []), (1, 0, []), (1, 0, []), (0, 1, [])]
 
 
@@ -151,10 +151,10 @@ async def test_a_refused_event_does_not_use_up_its_id(valkey_url: str) -> None:
         late, early = {"key": "a", "id": "1", "time": now(days=-2)}, {"key": "a", "id": "2", "time": now(hours=1)}
         large = {"key": "a", "id": "3", "amount": MAX_SCORE}
         refusals = [(0, "late"), (1, "early"), (2, "amount_too_large")]
-        assert told(await post(client, late, early, large)) == (0, 0, refusals)
+        assert summary(await post(client, late, early, large)) == (0, 0, refusals)
         good = [{"key": "a", "id": id_} for id_ in "123"]
-        assert told(await post(client, *good)) == (3, 0, [])
-        assert told(await post(client, *good)) == (0, 3, [])
+        assert summary(await post(client, *good)) == (3, 0, [])
+        assert summary(await post(client, *good)) == (0, 3, [])
 
 
 @pytest.mark.slow
@@ -164,22 +164,22 @@ async def test_a_forbidden_board_does_not_use_up_an_id(valkey_url: str) -> None:
     key = await make_key(settings, "shop", boards=("news",))
     async with serving(settings, POSTS, NEWS, key=key) as client:
         event = {"key": "a", "id": "1", "board": "posts"}
-        assert told(await post(client, event)) == (0, 0, [(0, "board_forbidden")])
+        assert summary(await post(client, event)) == (0, 0, [(0, "board_forbidden")])
         await make_key(settings, "shop", boards=("posts", "news"))
 
         async def allowed() -> bool:
-            return told(await post(client, event)) == (1, 0, [])
+            return summary(await post(client, event)) == (1, 0, [])
 
         await eventually(allowed)
-        assert told(await post(client, event)) == (0, 1, [])
+        assert summary(await post(client, event)) == (0, 1, [])
 
 
 async def test_a_late_retry_of_a_counted_event_is_a_duplicate(valkey_url: str) -> None:
     """The answer says that the event counts, not that it is late."""
     async with serving(fresh_settings(valkey_url), rolling_board(clock="event")) as client:
         old, new = {"key": "a", "id": "1", "time": now(days=-3)}, {"key": "b", "time": now()}
-        assert told(await post(client, old)) == (1, 0, [])
-        assert told(await post(client, new, old, {**old, "id": "2"})) == (1, 1, [(2, "late")])
+        assert summary(await post(client, old)) == (1, 0, [])
+        assert summary(await post(client, new, old, {**old, "id": "2"})) == (1, 1, [(2, "late")])
 
 
 @pytest.mark.slow
@@ -194,13 +194,13 @@ async def test_an_event_that_one_board_missed_counts_there_on_a_retry(valkey_url
         await store.rename(writers, f"{writers}-away")
         await store.set(writers, "not a hash")  # the store refuses all commands for this board
         answer = await post(client, *events)
-        assert (told(answer), answer["offsets"]) == ((2, 0, [(0, "board_unavailable", "news")]), {"posts": 2})
+        assert (summary(answer), answer["offsets"]) == ((2, 0, [(0, "board_unavailable", "news")]), {"posts": 2})
         assert answer["rejected"][0]["detail"] == REFUSALS["board_unavailable"]
         await store.rename(f"{writers}-away", writers)
 
         answer = await post(client, *events)
-        assert (told(answer), answer["offsets"]) == ((1, 1, []), {"news": 2})
-        assert told(await post(client, *events)) == (0, 2, [])
+        assert (summary(answer), answer["offsets"]) == ((1, 1, []), {"news": 2})
+        assert summary(await post(client, *events)) == (0, 2, [])
         assert await scores(client) == {"a": 1, "b": 1, "z": 1}
         assert await scores(client, "news") == {"a": 1, "z": 1}
     await store.aclose()
@@ -214,7 +214,7 @@ async def test_rejections_are_in_order(valkey_url: str) -> None:
             {"key": "a", "time": now(days=-2)}, {"key": ""}, {"key": "a", "id": "1"}, {"key": "a", "board": "x"},
             {"key": "a", "id": "9"}, {"key": "a", "type": "x"}, 7, {"key": "a", "id": "9", "board": "posts"},
         ]  # fmt: skip
-        assert told(await post(client, *body)) == (
+        assert summary(await post(client, *body)) == (
             1,
             2,
             [(0, "late", "posts"), (0, "late", "news"), (1, "key_invalid"), (3, "board_unknown"), (5, "type_unknown"),
@@ -242,9 +242,9 @@ async def test_a_body_may_have_as_many_ids_as_events(valkey_url: str) -> None:
     """Three thousand ids in one body are all new, then all duplicates; four concurrent bodies count once."""
     async with serving(fresh_settings(valkey_url, max_events=3000, batch_size=3000)) as client:
         many = [{"key": f"k{number % 10}", "id": f"{number}"} for number in range(3000)]
-        assert told(await post(client, *many)) == (3000, 0, [])
-        assert told(await post(client, *many)) == (0, 3000, [])
+        assert summary(await post(client, *many)) == (3000, 0, [])
+        assert summary(await post(client, *many)) == (0, 3000, [])
         more = [{"key": "more", "id": f"more{number}"} for number in range(3000)]
-        answers = [told(answer) for answer in await asyncio.gather(*(post(client, *more) for _ in range(4)))]
+        answers = [summary(answer) for answer in await asyncio.gather(*(post(client, *more) for _ in range(4)))]
         assert sorted(answers) == [(0, 3000, [])] * 3 + [(3000, 0, [])]
         assert (await scores(client))["more"] == 3000

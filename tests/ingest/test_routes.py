@@ -11,7 +11,7 @@ from live.domain.board import Board, Votes
 from live.domain.event import MAX_METADATA_BYTES
 from live.domain.packing import Field, Packing
 from live.domain.window import Forever, Periods
-from tests.harness.ingest import make_key, scores, told
+from tests.harness.ingest import make_key, scores, summary
 from tests.harness.producer import post
 from tests.harness.server import serving
 from tests.harness.settings import fresh_settings
@@ -40,7 +40,7 @@ async def test_a_category_selects_among_the_boards_of_a_type(valkey_url: str) ->
             {"key": "a", "category": "cats"}, {"key": "b", "category": "dogs"}, {"key": "c", "category": "birds"},
             {"key": "d"}, {"key": "e", "type": "visit", "category": "cats"}, {"key": "f", "board": "cats"},
         )  # fmt: skip
-        assert told(answer) == (4, 0, [(2, "type_unknown"), (3, "type_unknown")])
+        assert summary(answer) == (4, 0, [(2, "type_unknown"), (3, "type_unknown")])
         assert await all_scores(client) == {"cats": {"a": 1, "f": 1}, "pets": {"a": 1, "b": 1, "e": 1}}
         assert answer["offsets"] == {"cats": 1, "pets": 1}
 
@@ -51,12 +51,12 @@ async def test_a_union_is_the_weighted_sum_of_its_boards(valkey_url: str) -> Non
     async with serving(fresh_settings(valkey_url), board("likes"), board("buys", "buy"), both) as client:
         likes: list[dict[str, Any]] = [{"key": "a", "id": "1"}, {"key": "a", "amount": 2}]
         answer = await post(client, *likes)
-        assert (told(answer), answer["offsets"]) == ((2, 0, []), {"likes": 1, "both": 1})
+        assert (summary(answer), answer["offsets"]) == ((2, 0, []), {"likes": 1, "both": 1})
         answer = await post(
             client, {"key": "a", "type": "buy"}, {"key": "b", "board": "buys", "amount": -3}, {"key": "b"}, likes[0],
             {"key": "b", "board": "both"},
         )  # fmt: skip
-        assert told(answer) == (3, 1, [(4, "board_is_union")])
+        assert summary(answer) == (3, 1, [(4, "board_is_union")])
         for body in ([{"key": "c"}, {"key": "c"}], [{"key": "d", "type": "buy"}]):
             await post(client, *body)
         found = await all_scores(client)
@@ -70,8 +70,8 @@ async def test_an_event_that_feeds_two_boards_of_a_union_counts_with_both_weight
     """The weights are added first, so that the event's id is used once."""
     both = board("both", union={"x": 2, "y": 3}, source=frozenset())
     async with serving(fresh_settings(valkey_url), board("x"), board("y"), both) as client:
-        assert told(await post(client, {"key": "a", "id": "1"}, {"key": "b"})) == (2, 0, [])
-        assert told(await post(client, {"key": "a", "id": "1"})) == (0, 1, [])
+        assert summary(await post(client, {"key": "a", "id": "1"}, {"key": "b"})) == (2, 0, [])
+        assert summary(await post(client, {"key": "a", "id": "1"})) == (0, 1, [])
         assert await scores(client, "both") == {"a": 5, "b": 5}
 
 
@@ -80,7 +80,7 @@ async def test_a_weight_can_bring_an_amount_over_the_limit(valkey_url: str) -> N
     both = board("both", union={"x": 3, "y": 1}, source=frozenset())
     async with serving(fresh_settings(valkey_url), board("x"), board("y", "z"), both) as client:
         answer = await post(client, {"key": "a", "amount": 5 * 10**8}, {"key": "b"})
-        assert told(answer) == (2, 0, [(0, "amount_too_large", "both")])
+        assert summary(answer) == (2, 0, [(0, "amount_too_large", "both")])
         assert await scores(client, "both") == {"b": 3}
 
 
@@ -91,7 +91,7 @@ async def test_an_api_key_for_a_part_feeds_the_union(valkey_url: str) -> None:
     key = await make_key(settings, "shop", boards=("x", "both"))
     async with serving(settings, board("x"), board("y", "like", "z"), both, key=key) as client:
         answer = await post(client, {"key": "a"}, {"key": "b", "type": "z"}, {"key": "c", "board": "both"})
-        assert told(answer) == (1, 0, [(1, "board_forbidden"), (2, "board_is_union")])
+        assert summary(answer) == (1, 0, [(1, "board_forbidden"), (2, "board_is_union")])
         assert await all_scores(client) == {"x": {"a": 1}, "y": {}, "both": {"a": 1}}
 
 
@@ -103,7 +103,7 @@ async def test_fields_are_for_boards_that_rank_by_them(valkey_url: str) -> None:
             client, {"key": "a", "amount": 5, "fields": {"levels": 7}}, {"key": "b"},
             {"key": "c", "fields": {"levels": 7, "x": 1}}, {"key": "d", "fields": {"levels": 10}},
         )  # fmt: skip
-        assert told(answer) == (4, 0, [(index, "fields_invalid", "runs") for index in (1, 2, 3)])
+        assert summary(answer) == (4, 0, [(index, "fields_invalid", "runs") for index in (1, 2, 3)])
         assert [re.split("[:;]", entry["detail"])[0] for entry in answer["rejected"]] == [
             "levels is missing", "unknown field 'x'", "levels is not a whole number from 0 to 9"
         ]  # fmt: skip
@@ -119,7 +119,7 @@ async def test_invalid_fields_are_refused_by_index(valkey_url: str, fields: str)
     async with serving(fresh_settings(valkey_url), board("runs", operator="best", score=RUNS)) as client:
         body = f'[{{"key":"a","fields":{fields}}},{{"key":"b","fields":{{"levels":3}}}}]'
         response = await client.post("/v1/events", content=body, headers={"Content-Type": "application/json"})
-        accepted, _, refused = told(response.json())
+        accepted, _, refused = summary(response.json())
         assert (accepted, [index for index, *_ in refused]) == (1, [0])
         assert refused[0][1] in {"fields_invalid", "event_invalid", "field_duplicate"}
 
@@ -141,7 +141,7 @@ async def test_metadata_must_be_a_small_object(valkey_url: str, metadata: str, c
         response = await client.post(
             "/v1/events", content=f"[{','.join(events)}]", headers={"Content-Type": "application/json"}
         )
-        assert told(response.json()) == ((others, 0, [(0, code)]) if code else (others + 1, 0, []))
+        assert summary(response.json()) == ((others, 0, [(0, code)]) if code else (others + 1, 0, []))
         if code is None:
             view = await client.get("/v1/boards/set/records/a")
             found = msgspec.json.decode(view.content, type=dict[str, msgspec.Raw])["metadata"]
@@ -156,12 +156,12 @@ async def test_votes_are_counted_and_refused_individually(valkey_url: str) -> No
         answer = await post(
             client, *({"key": key, "actor": actor, "amount": amount} for key, actor, amount in votes), {"key": "z"}
         )
-        assert told(answer) == (
+        assert summary(answer) == (
             3, 0, [(1, "quota_exceeded"), (3, "quota_exceeded"), (5, "vote_missing"), (6, "actor_required")],
         )  # fmt: skip
         assert await scores(client, "vote") == {"a": 2, "b": 1}
         answer = await post(client, {"key": "a", "actor": "me", "amount": -1}, {"key": "c", "actor": "me"})
-        assert (told(answer), await scores(client, "vote")) == ((2, 0, []), {"a": 1, "b": 1, "c": 1})
+        assert (summary(answer), await scores(client, "vote")) == ((2, 0, []), {"a": 1, "b": 1, "c": 1})
 
 
 @pytest.mark.parametrize(
@@ -174,4 +174,4 @@ async def test_a_contest_that_is_not_open_refuses_votes(
     contest = board("vote", votes=Votes(opens=opens, closes=closes), window=Periods(unit="year"))
     async with serving(fresh_settings(valkey_url), contest) as client:
         answer = await post(client, {"key": "a", "actor": "me"})
-        assert told(answer) == ((1, 0, []) if code is None else (0, 0, [(0, code)]))
+        assert summary(answer) == ((1, 0, []) if code is None else (0, 0, [(0, code)]))

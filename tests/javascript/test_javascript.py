@@ -52,14 +52,14 @@ MISTAKES: Final = {
 
 @pytest.mark.skipif(not TSC.exists(), reason="TypeScript is not installed")
 def test_the_types_are_correct() -> None:
-    """As `make check` sees them."""
+    """The check is the one of `make check`."""
     command: list[str | Path] = [TSC, "--project", ROOT / "tests" / "tools" / "tsconfig.json"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (0, "")
 
 
 @pytest.mark.skipif(not TSC.exists(), reason="TypeScript is not installed")
-def test_a_wrong_type_is_noticed(tmp_path: Path) -> None:
+def test_a_wrong_type_is_detected(tmp_path: Path) -> None:
     """The check covers each script, and is strict."""
     (tmp_path / "tests" / "tools").mkdir(parents=True)
     shutil.copy(ROOT / "tests" / "tools" / "tsconfig.json", tmp_path / "tests" / "tools")
@@ -75,7 +75,7 @@ def test_a_wrong_type_is_noticed(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(NODE is None, reason="Node.js is not installed")
 def test_the_logic_is_correct(tmp_path: Path) -> None:
-    """The scripts and their tests, with messages as the server makes them."""
+    """The scripts pass their tests, with messages from the server."""
     tests = copied(tmp_path)
     (tests / "walks.json").write_bytes(msgspec.json.encode([walk(seed) for seed in range(30)]))
     done = subprocess.run(
@@ -87,7 +87,7 @@ def test_the_logic_is_correct(tmp_path: Path) -> None:
 
 
 def test_the_pages_import_only_the_entry_points() -> None:
-    """What they need, others can use too."""
+    """Everything that they need, others can use too."""
     public = {f"./client/{name}" for name in CLIENT}
     for script in (ROOT / "static").glob("*.js"):
         used = set(re.findall(r'from "(\./client/[^"]+)"', script.read_text(encoding="utf-8")))
@@ -97,8 +97,8 @@ def test_the_pages_import_only_the_entry_points() -> None:
 @pytest.mark.mutant
 @pytest.mark.skipif(NODE is None, reason="Node.js is not installed")
 @pytest.mark.parametrize("mistake", MISTAKES)
-def test_the_schedules_notice_a_mistake(mistake: str, tmp_path: Path) -> None:
-    """A client with a mistake does not end where the server is in one of the schedules."""
+def test_the_schedules_detect_a_mistake(mistake: str, tmp_path: Path) -> None:
+    """In one of them, a client with a mistake has another state than the server."""
     name, right, wrong = MISTAKES[mistake]
     tests = copied(tmp_path)
     script = tmp_path / "static" / "client" / name
@@ -115,8 +115,8 @@ def test_the_schedules_notice_a_mistake(mistake: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(NODE is None, reason="Node.js is not installed")
-def test_the_client_works_as_it_is_served(tmp_path: Path) -> None:
-    """The tests of the client pass with its bundle, so the minifier changes nothing."""
+def test_the_served_client_works(tmp_path: Path) -> None:
+    """The tests of the client pass with its bundle, so the minifier breaks nothing."""
     tests = copied(tmp_path)
     (tmp_path / "static" / "client" / "live-board.js").write_text(bundle("client/live-board.js", read))
     done = subprocess.run([str(NODE), "--test", tests / "client.test.js"], capture_output=True, text=True, check=False)
@@ -138,7 +138,7 @@ async def test_the_client_agrees_with_a_real_server(valkey_url: str, tmp_path: P
 
 
 def copied(folder: Path) -> Path:
-    """The scripts and their tests in a folder that Node takes for modules; gives the folder of the tests."""
+    """The scripts and their tests in a folder that Node treats as modules; returns the folder of the tests."""
     tests = folder / "tests" / "javascript"
     shutil.copytree(ROOT / "static", folder / "static")
     shutil.copytree(Path(__file__).parent, tests, ignore=shutil.ignore_patterns("*.py", "__pycache__"))

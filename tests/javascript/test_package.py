@@ -1,4 +1,4 @@
-"""The client as a package for npm: what a project receives that installs it."""
+"""The client as a package for npm, as a project receives it."""
 
 import json
 import os
@@ -54,14 +54,14 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def run(command: list[str], folder: Path, environment: dict[str, str] | None = None) -> str:
-    """What a command prints that has to work."""
+    """The output of a command that must succeed."""
     done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 
 
-def test_the_package_holds_what_it_exports(project: Path) -> None:
-    """Each entry point with its types, the words, and no tests; its version is that of the server."""
+def test_the_package_contains_its_exports(project: Path) -> None:
+    """Each entry point with its types, the words, and no tests. Its version is that of the server."""
     package = project / "node_modules" / "live-board"
     manifest = json.loads((package / "package.json").read_text())
     assert manifest["version"] == __version__
@@ -72,8 +72,8 @@ def test_the_package_holds_what_it_exports(project: Path) -> None:
     assert {path.suffix for path in package.rglob("*") if path.is_file()} == {".js", ".ts", ".json"}
 
 
-def test_its_types_are_exact(project: Path) -> None:
-    """A strict project can use it, and a wrong option is an error."""
+def test_the_types_are_exact(project: Path) -> None:
+    """A strict project can use them, and a wrong option is an error."""
     options = ["--strict", "--noEmit", "--target", "ES2022", "--module", "ES2022", "--moduleResolution", "bundler"]
     (project / "good.ts").write_text(CONSUMER)
     run([str(TOOLS / "tsc"), *options, "good.ts"], project)
@@ -83,8 +83,8 @@ def test_its_types_are_exact(project: Path) -> None:
     assert "bad.ts(8," in done.stdout
 
 
-def test_its_core_works_in_node(project: Path) -> None:
-    """Without a document, by the name of the package."""
+def test_the_core_works_in_node(project: Path) -> None:
+    """Without a document, imported by the name of the package."""
     script = """
         import { LiveBoard } from "live-board";
         import { grouped } from "live-board/words";

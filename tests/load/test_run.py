@@ -298,7 +298,7 @@ async def test_producers_send_an_api_key_and_viewers_need_none(valkey_url: str, 
         assert (ended.returncode, errors, report.failed, report.converged) == (0, b"", 0, 5)
         assert report.accepted == report.sent > 0
         return
-    told = errors.decode()
-    assert (ended.returncode, output, told.count("\n")) == (2, b"", 1)
-    assert "`live keys add" in told
-    assert "sesame" not in told
+    printed = errors.decode()
+    assert (ended.returncode, output, printed.count("\n")) == (2, b"", 1)
+    assert "`live keys add" in printed
+    assert "sesame" not in printed

@@ -23,7 +23,7 @@ def at(url: str) -> str:
     return url.replace("http", "ws", 1) + PATH
 
 
-async def told(client: ClientConnection) -> dict[str, Any]:
+async def next_answer(client: ClientConnection) -> dict[str, Any]:
     """The next answer."""
     answer: dict[str, Any] = msgspec.json.decode(await client.recv())
     return answer

@@ -196,9 +196,9 @@ async def test_a_client_that_reads_no_answers_is_throttled(server: ServerProcess
         assert sent < 400_000
         assert statuses(await ask(server.url, post(ONE))) == [200, 200]
         assert memory(server) - before < MOST_GROWTH
-        told = await wire.answers(1000)
-    first = told[: piece.count(b" HTTP/1.1\r\n")]
-    assert [statuses([answer]) for answer in told] == [statuses([answer]) for answer in first] * (1000 // len(first))
+        found = await wire.answers(1000)
+    first = found[: piece.count(b" HTTP/1.1\r\n")]
+    assert [statuses([answer]) for answer in found] == [statuses([answer]) for answer in first] * (1000 // len(first))
 
 
 async def worst_of(wire: Wire, count: int) -> float:

@@ -12,7 +12,7 @@ from websockets.frames import Opcode
 
 from tests.harness.raw_socket import HANDSHAKE, PATH, RawSocket, close, frame, raw_socket, text
 from tests.harness.wire import connected, likes, request
-from tests.protocols.producing import MAX_BODY, ONE, told, total
+from tests.protocols.producing import MAX_BODY, ONE, next_answer, total
 
 
 async def test_a_thousand_messages_are_answered_in_order(url: str, client: ClientConnection) -> None:
@@ -25,7 +25,7 @@ async def test_a_thousand_messages_are_answered_in_order(url: str, client: Clien
         body = {"": likes(count) if count > 1 else ONE, "key_invalid": b'{"key":""}', "malformed_body": b"{"}[kind]
         wanted.append((0 if kind else count, kind))
         await client.send(body.decode())
-    found = [await told(client) for _ in wanted]
+    found = [await next_answer(client) for _ in wanted]
 
     def result(answer: dict[str, Any]) -> tuple[int, str]:
         refused = answer.get("rejected") or [{"code": ""}]
@@ -41,10 +41,10 @@ async def test_invalid_json_is_answered_and_the_socket_stays_open(client: Client
     """The answer is the document of a POST, for text, for bytes, and for an empty message."""
     for message in ("{", b"{", "", b"", b'{"key":"\xff"}'):
         await client.send(message)
-        answer = await told(client)
+        answer = await next_answer(client)
         assert (answer["status"], answer["code"]) == (400, "malformed_body")
     await client.send(ONE)
-    assert (await told(client))["accepted"] == 1
+    assert (await next_answer(client))["accepted"] == 1
 
 
 async def test_an_id_counts_once(url: str, client: ClientConnection) -> None:
@@ -52,7 +52,7 @@ async def test_an_id_counts_once(url: str, client: ClientConnection) -> None:
     event = '{"key":"a","id":"1","source":"s"}'
     await client.send(event)
     await client.send(event)
-    assert [(await told(client))["accepted"], (await told(client))["duplicate"]] == [1, 1]
+    assert [(await next_answer(client))["accepted"], (await next_answer(client))["duplicate"]] == [1, 1]
     async with httpx.AsyncClient(base_url=url) as http:
         assert (await http.post("/v1/events", json=msgspec.json.decode(event))).json()["duplicate"] == 1
     assert await total(url) == 1
@@ -73,7 +73,7 @@ async def test_a_message_may_be_fragmented(client: ClientConnection) -> None:
 
     for message in (ONE, pieces('{"key":"ä"}'.encode()), ONE.decode(), letters(), ONE):
         await client.send(message)
-    assert [(await told(client))["accepted"] for _ in range(5)] == [1] * 5
+    assert [(await next_answer(client))["accepted"] for _ in range(5)] == [1] * 5
 
 
 async def test_a_ping_is_answered(url: str) -> None:

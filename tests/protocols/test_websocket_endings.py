@@ -18,7 +18,7 @@ from tests.harness.settings import fresh_settings
 from tests.harness.store import StoreProcess
 from tests.harness.waiting import eventually
 from tests.harness.wire import ask, connected, likes, request
-from tests.protocols.producing import ONE, WAYS, at, told, total
+from tests.protocols.producing import ONE, WAYS, at, next_answer, total
 
 pytestmark = pytest.mark.slow
 
@@ -31,13 +31,13 @@ async def test_a_revoked_api_key_ends_the_socket(valkey_url: str, *, plain: bool
         connect(at(url), additional_headers=[bearer(keys["all"])]) as websocket,
     ):
         await websocket.send(ONE)
-        assert (await told(websocket))["accepted"] == 1
+        assert (await next_answer(websocket))["accepted"] == 1
         await producers.revoke("all")
 
         async def is_refused() -> bool:
             try:
                 await websocket.send(ONE)
-                return bool((await told(websocket))["accepted"] != 1)
+                return bool((await next_answer(websocket))["accepted"] != 1)
             except ConnectionClosed:
                 return True
 
@@ -187,4 +187,4 @@ async def test_a_slowed_down_peer_is_not_disconnected(valkey_url: str, monkeypat
     ):
         for _ in range(15):
             await websocket.send(ONE)
-        assert [(await told(websocket))["accepted"] for _ in range(15)] == [1] * 15
+        assert [(await next_answer(websocket))["accepted"] for _ in range(15)] == [1] * 15

@@ -8,7 +8,7 @@ from websockets.exceptions import InvalidStatus
 from tests.harness.producers import bearer, with_keys
 from tests.harness.raw_socket import PATH, raw_socket, text
 from tests.harness.wire import connected, request, statuses
-from tests.protocols.producing import ONE, at, told
+from tests.protocols.producing import ONE, at, next_answer
 
 pytestmark = pytest.mark.slow
 
@@ -37,7 +37,7 @@ async def test_a_refused_handshake_is_an_http_answer(valkey_url: str) -> None:
             own = {**good, "Origin": url}
             async with connect(at(url), additional_headers=own) as websocket:
                 await websocket.send(ONE)
-                assert (await told(websocket))["accepted"] == 1
+                assert (await next_answer(websocket))["accepted"] == 1
 
 
 @pytest.mark.parametrize("path", [f"{PATH}?x=1", "/v1/%65vents/live"])

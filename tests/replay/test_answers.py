@@ -79,9 +79,9 @@ async def test_retry_after_is_obeyed(tmp_path: Path) -> None:
     """In seconds or as a date. A 503 that asks for more than the patience ends the replay."""
     path = write(tmp_path / "e.ndjson", many(3))
     for date in (False, True):
-        told = format_datetime(datetime.now(UTC) + timedelta(seconds=2), usegmt=True) if date else "1"
+        value = format_datetime(datetime.now(UTC) + timedelta(seconds=2), usegmt=True) if date else "1"
         began = asyncio.get_running_loop().time()
-        async with answering((429, b""), COUNTED, retry_after=told) as url:
+        async with answering((429, b""), COUNTED, retry_after=value) as url:
             await send(path, url)
         assert asyncio.get_running_loop().time() - began > 0.9
     async with answering((503, b""), retry_after="3600") as url:
@@ -89,8 +89,8 @@ async def test_retry_after_is_obeyed(tmp_path: Path) -> None:
             await send(path, url)
 
 
-@pytest.mark.parametrize(("told", "seconds"), [("7", 7), ("9" * 400, 86400), ("", None), ("soon", None), ("-1", None)])
-def test_retry_after_is_parsed(told: str, seconds: float | None) -> None:
+@pytest.mark.parametrize(("value", "seconds"), [("7", 7), ("9" * 400, 86400), ("", None), ("soon", None), ("-1", None)])
+def test_retry_after_is_parsed(value: str, seconds: float | None) -> None:
     """A number of seconds or a date; a date in the past is 0. Anything else is ignored."""
-    assert parse_retry_after(told) == seconds
+    assert parse_retry_after(value) == seconds
     assert parse_retry_after("Wed, 21 Oct 2015 07:28:00 GMT") == 0

@@ -78,13 +78,13 @@ async def test_a_replay_sends_its_api_key(tmp_path: Path, url: str, key: str) ->
 async def test_without_a_correct_api_key_the_command_gives_advice(tmp_path: Path, url: str, key: str) -> None:
     """In one line, with exit status 2. With the API key the whole file is sent."""
     path = str(write(tmp_path / "e.ndjson", many(10)))
-    for environment, told in (
+    for environment, message in (
         ({}, "live: the server requires an API key (401: "),
         ({"LIVE_KEY": f"shop.{SECRET}"}, "live: the server does not accept this API key of producer 'shop' (401: "),
     ):
         status, printed = await run_replay(path, "--to", url, **environment)
         assert (status, printed.count("\n")) == (2, 1)
-        assert printed.startswith(told)
+        assert printed.startswith(message)
         assert "`live keys add" in printed
         assert SECRET not in printed
     assert (await send(Path(path), url, key=key)).accepted == 10
@@ -137,7 +137,7 @@ async def test_the_secret_is_not_shown_if_something_else_answers(
     path = write(tmp_path / "e.ndjson", many(3))
     server = await asyncio.start_server(babble, "127.0.0.1", 0)
     async with server:
-        with pytest.raises(SetupError) as told:
+        with pytest.raises(SetupError) as caught:
             await send(path, f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}", key=f"shop.{SECRET}")
-    assert SECRET not in str(told.value)
-    assert "stays unavailable" in str(told.value) or "is not a Live Board" in str(told.value)
+    assert SECRET not in str(caught.value)
+    assert "stays unavailable" in str(caught.value) or "is not a Live Board" in str(caught.value)

@@ -44,11 +44,11 @@ async def test_a_refused_batch_stops_the_replay(tmp_path: Path, url: str) -> Non
 async def test_progress_is_reported(tmp_path: Path, url: str) -> None:
     """Bytes and events, which never decrease, and all bytes at the end."""
     path = write(tmp_path / "e.ndjson.gz", many(3500))
-    told: list[tuple[int, int, int]] = []
-    await replay(Options(path=path, url=url), lambda *numbers: told.append(numbers))
-    assert told == sorted(told)
-    assert [events for _, _, events in told] == [1000, 2000, 3000, 3500, 3500]
-    assert told[-1][0] == told[-1][1] == path.stat().st_size
+    reports: list[tuple[int, int, int]] = []
+    await replay(Options(path=path, url=url), lambda *numbers: reports.append(numbers))
+    assert reports == sorted(reports)
+    assert [events for _, _, events in reports] == [1000, 2000, 3000, 3500, 3500]
+    assert reports[-1][0] == reports[-1][1] == path.stat().st_size
 
 
 @pytest.mark.slow
@@ -151,10 +151,10 @@ async def test_a_replay_waits_for_a_store_that_is_away(own_store: StoreProcess, 
         own_store.kill()
         sending = asyncio.create_task(send(path, url))
 
-        async def told() -> bool:
+        async def refused() -> bool:
             return refused_for_the_store() > before
 
-        await eventually(told)
+        await eventually(refused)
         own_store.start()
         assert await sending == Outcome(sent=10, accepted=10)
 

@@ -8,7 +8,7 @@ import httpx
 import pytest
 
 from tests.harness.boards import rolling_board
-from tests.harness.ingest import make_key, scores, told
+from tests.harness.ingest import make_key, scores, summary
 from tests.harness.server import run_server
 from tests.harness.settings import fresh_settings
 from tests.harness.waiting import eventually
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.security
 FOREVER: Final = {"window": "forever"}
 
 
-class House:
+class Server:
     """A server with three API keys: one for all boards, one for three boards, and one that only posts."""
 
     def __init__(self, http: httpx.AsyncClient, keys: dict[str, str]) -> None:
@@ -37,11 +37,11 @@ class House:
         """Post events; returns the counts and refusals."""
         answer = await self.ask(name, "POST", "/v1/events", json=list(events))
         assert answer.status_code == 200, answer.text
-        return told(answer.json())
+        return summary(answer.json())
 
 
 @asynccontextmanager
-async def house(store: str, sources: tuple[str, ...] | None = ("vote",)) -> AsyncIterator[House]:
+async def server(store: str, sources: tuple[str, ...] | None = ("vote",)) -> AsyncIterator[Server]:
     """The server; the limited admin may read these event types."""
     settings = fresh_settings(store)
     both = ("admin", "post")
@@ -51,14 +51,14 @@ async def house(store: str, sources: tuple[str, ...] | None = ("vote",)) -> Asyn
         "shop": await make_key(settings, "shop"),
     }
     async with run_server(settings, [rolling_board()]) as url, httpx.AsyncClient(base_url=url, timeout=30) as http:
-        yield House(http, keys)
+        yield Server(http, keys)
 
 
 @pytest.mark.slow
 async def test_reading_an_event_type_needs_a_right(valkey_url: str) -> None:
     """By default an admin of some boards may read none, with `sources` only these, and with `*` all."""
     refused, made, changed = (403, "scope_forbidden"), (201, ""), (200, "")
-    async with house(valkey_url, None) as at:
+    async with server(valkey_url, None) as at:
         assert await at.put("lim", "mine", source=["vote"]) == refused
         assert await at.put("lim", "mine") == refused
         assert await at.put("boss", "mine", source=["like"], category=["a"]) == made
@@ -66,18 +66,18 @@ async def test_reading_an_event_type_needs_a_right(valkey_url: str) -> None:
         assert patch.status_code == 200  # it already reads this type
         wider = await at.ask("lim", "PATCH", "/v1/boards/mine", json={"category": None})
         assert wider.status_code == 403
-    async with house(valkey_url) as at:
+    async with server(valkey_url) as at:
         assert await at.put("lim", "mine", source=["vote"]) == made
         assert await at.put("lim", "mine", source=["vote", "like"]) == refused
         assert await at.put("lim", "mine", source=["vote"], title="x") == changed
         assert await at.put("lim", "also") == refused
-    async with house(valkey_url, ("*",)) as at:
+    async with server(valkey_url, ("*",)) as at:
         assert await at.put("lim", "mine", source=["anything", "like"]) == made
 
 
 async def test_a_union_needs_rights_to_its_parts(valkey_url: str) -> None:
     """An admin of other boards may not add them up."""
-    async with house(valkey_url) as at:
+    async with server(valkey_url) as at:
         await at.put("boss", "theirs", source=["like"])
         assert await at.put("lim", "mine", source=["vote"]) == (201, "")
         assert await at.put("lim", "both", union=["mine", "theirs"]) == (403, "scope_forbidden")
@@ -87,7 +87,7 @@ async def test_a_union_needs_rights_to_its_parts(valkey_url: str) -> None:
 
 async def test_the_owner_of_a_part_can_always_delete_it(valkey_url: str) -> None:
     """The union keeps its scores and its other parts. A new board of the same id does not feed it."""
-    async with house(valkey_url) as at:
+    async with server(valkey_url) as at:
         await at.put("lim", "mine", source=["vote"])
         await at.put("boss", "theirs", source=["like"])
         assert await at.put("boss", "sum", union=["mine", "theirs"]) == (201, "")
@@ -103,7 +103,7 @@ async def test_the_owner_of_a_part_can_always_delete_it(valkey_url: str) -> None
 
 async def test_a_board_adds_no_refusals_to_answers_for_others(valkey_url: str) -> None:
     """Votes on a shared event type are refused only in answers to the board's owner."""
-    async with house(valkey_url, ("like", "vote")) as at:
+    async with server(valkey_url, ("like", "vote")) as at:
         assert await at.put("lim", "mine", source=["like", "vote"], votes={"per_actor": 1}) == (201, "")
         like, named = {"key": "a"}, {"key": "a", "board": "mine"}
         assert await at.post("shop", like) == (1, 0, [])
@@ -131,8 +131,8 @@ async def test_an_api_key_can_limit_amounts(valkey_url: str) -> None:
         http.headers["Authorization"] = f"Bearer {key}"
         events = [{"key": "a", "amount": amount, "board": "posts"} for amount in (10, -10, 11, -11)]
         answer = (await http.post("/v1/events", json=events)).json()
-        assert told(answer) == (2, 0, [(2, "amount_too_large", "posts"), (3, "amount_too_large", "posts")])
+        assert summary(answer) == (2, 0, [(2, "amount_too_large", "posts"), (3, "amount_too_large", "posts")])
         assert "from -10 to 10" in answer["rejected"][0]["detail"]
         event = {"key": "a", "amount": 1, "id": "1", "board": "posts"}
-        assert told((await http.post("/v1/events", json=event)).json()) == (1, 0, [])
-        assert told((await http.post("/v1/events", json={**event, "amount": 99})).json()) == (0, 1, [])
+        assert summary((await http.post("/v1/events", json=event)).json()) == (1, 0, [])
+        assert summary((await http.post("/v1/events", json={**event, "amount": 99})).json()) == (0, 1, [])

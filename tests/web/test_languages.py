@@ -221,8 +221,8 @@ def test_problems_are_explained() -> None:
 
 def test_periods_and_moments_are_dates() -> None:
     """In the order of each language."""
-    told = {unit: period_words(ENGLISH, unit, name) for unit, name in EXAMPLES.items()}
-    assert told == {
+    found = {unit: period_words(ENGLISH, unit, name) for unit, name in EXAMPLES.items()}
+    assert found == {
         "hour": "21 November 2026, from 14:00 for an hour", "day": "21 November 2026", "week": "week 47 of 2026",
         "month": "November 2026", "quarter": "quarter 4 of 2026", "year": "2026",
     }  # fmt: skip

@@ -41,12 +41,12 @@ async def test_every_operation_and_schema_is_on_the_page(valkey_url: str) -> Non
         html = unescape(await page_of(url))
     document = openapi_document()
     for path, item in document["paths"].items():
-        for method, told in item.items():
-            part = html.split(f'<h3 id="{told["operationId"]}">')[1].split("</article>")[0]
+        for method, operation in item.items():
+            part = html.split(f'<h3 id="{operation["operationId"]}">')[1].split("</article>")[0]
             assert f"<b>{method.upper()}</b> {path}<" in part
-            for name in [parameter["name"] for parameter in told["parameters"]]:
+            for name in [parameter["name"] for parameter in operation["parameters"]]:
                 assert f"<code>{name}</code>" in part
-            assert re.findall(r'class="status"><code>(\d+)', part) == sorted(told["responses"])
+            assert re.findall(r'class="status"><code>(\d+)', part) == sorted(operation["responses"])
     for name, schema in document["components"]["schemas"].items():
         part = html.split(f'<h3 id="{name}">')[1].split("</article>")[0]
         assert re.findall(r"<dt><code>(.*?)</code>", part) == list(schema.get("properties", {}))

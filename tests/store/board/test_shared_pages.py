@@ -84,8 +84,8 @@ def test_a_call_that_answers_later_callers_is_caught() -> None:
         try:
             while key in self._waiting:
                 result = await call()
-                for told in self._waiting.pop(key):
-                    told(result)
+                for resolve in self._waiting.pop(key):
+                    resolve(result)
         finally:
             del self._calling[key]
 
