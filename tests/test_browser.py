@@ -29,8 +29,8 @@ pytestmark = [
 ]
 
 
-async def test_a_like_makes_its_row_rise(valkey_url: str) -> None:
-    """Post likes, and see the row rise, the sums change and a new row come, without a reload."""
+async def test_a_like_moves_its_row_up(valkey_url: str) -> None:
+    """The row rises, the totals change and a new row appears, without a reload."""
     async with board_in_browser(valkey_url, {"key": "a", "amount": 3}, {"key": "b", "amount": 2}) as (page, producer):
         await until_live(page)
         assert await rows(page) == [("1", "a", "3"), ("2", "b", "2")]
@@ -45,8 +45,8 @@ async def test_a_like_makes_its_row_rise(valkey_url: str) -> None:
         assert await page.evaluate("window.stays === document.querySelector('#records tr')"), "the row itself moves"
 
 
-async def test_rows_glide_to_their_places(valkey_url: str) -> None:
-    """A row that changes places starts where it was; with reduced motion it does not."""
+async def test_rows_move_with_an_animation(valkey_url: str) -> None:
+    """A row that changes places starts at its old place, unless the system asks for reduced motion."""
     for motion, moving in (("no-preference", True), ("reduce", False)):
         async with board_in_browser(
             valkey_url, {"key": "a", "amount": 3}, {"key": "b", "amount": 2}, reduced_motion=motion
@@ -70,7 +70,7 @@ async def test_rows_glide_to_their_places(valkey_url: str) -> None:
 
 
 async def test_a_record_without_likes_disappears(valkey_url: str) -> None:
-    """A like taken back, and a slot that leaves, take their rows off the page; an empty board says so."""
+    """A like taken back and an expired slot remove their rows; an empty board says so."""
     board = rolling_board("2s", "1s")
     async with board_in_browser(valkey_url, {"key": "a"}, {"key": "b"}, board=board) as (page, producer):
         await until_live(page)
@@ -80,8 +80,8 @@ async def test_a_record_without_likes_disappears(valkey_url: str) -> None:
         await page.wait_for_selector("#empty", state="visible", timeout=PATIENCE)
 
 
-async def test_it_reads_well_without_script(valkey_url: str) -> None:
-    """Without script the records are there, and the page says that it stands still."""
+async def test_the_page_works_without_script(valkey_url: str) -> None:
+    """The records are there, and the page says that it does not update itself."""
     async with board_in_browser(valkey_url, {"key": "a", "amount": 3}, {"key": "b"}, java_script_enabled=False) as (
         page,
         _,
@@ -91,8 +91,8 @@ async def test_it_reads_well_without_script(valkey_url: str) -> None:
         assert "1 a 3 2 b 1" in " ".join(text.split())
 
 
-async def test_keys_are_only_ever_text(valkey_url: str) -> None:
-    """Markup in a key is shown as it stands, by the server as by the script; right-to-left stays in its cell."""
+async def test_names_are_always_text(valkey_url: str) -> None:
+    """The server and the script show markup as text. Right-to-left text stays in its cell."""
     nasty = ["</script><img src=x onerror=alert(1)>", "<b>\"&'", "שלום", "{{7*7}}"]
     async with board_in_browser(valkey_url, *({"key": key} for key in nasty[:2])) as (page, producer):
         await until_live(page)
@@ -104,8 +104,8 @@ async def test_keys_are_only_ever_text(valkey_url: str) -> None:
         assert await page.locator("#records bdi").count() == 4
 
 
-async def test_it_goes_stale_and_heals(own_store: StoreProcess) -> None:
-    """While the store is away the page says so; afterwards it goes on by itself."""
+async def test_an_unavailable_store_is_shown_as_stale(own_store: StoreProcess) -> None:
+    """Afterwards the page continues by itself."""
     async with board_in_browser(own_store.url, {"key": "a", "amount": 3}) as (page, producer):
         await until_live(page)
         with own_store.frozen():
@@ -116,8 +116,8 @@ async def test_it_goes_stale_and_heals(own_store: StoreProcess) -> None:
         await until_first(page, "b")
 
 
-async def test_it_comes_back_after_a_cut(valkey_url: str, tmp_path: Path) -> None:
-    """A server that is gone is shown as such; the page tries again by itself, and is up to date after."""
+async def test_the_page_survives_a_restart_of_the_server(valkey_url: str, tmp_path: Path) -> None:
+    """It shows that the server is gone, tries again by itself, and is up to date afterwards."""
     settings = fresh_settings(valkey_url, port=free_port())
     server = ServerProcess(settings, tmp_path)
     server.start()
@@ -135,7 +135,7 @@ async def test_it_comes_back_after_a_cut(valkey_url: str, tmp_path: Path) -> Non
 
 
 async def test_the_backoff_has_full_jitter(valkey_url: str) -> None:
-    """Pauses are spread from zero up to a bound that doubles to the cap; a stable connection begins anew."""
+    """Pauses are random from zero up to a bound that doubles to a maximum. A stable connection resets it."""
     async with board_in_browser(valkey_url) as (page, _):
         pauses = await page.evaluate("""async () => {
             const own = document.querySelector('script[type=module]').src;
@@ -154,10 +154,10 @@ async def test_the_backoff_has_full_jitter(valkey_url: str) -> None:
 
 
 @pytest.mark.parametrize("ranks", get_args(Ranks))
-async def test_the_script_applies_messages_as_the_server_does(valkey_url: str, ranks: Ranks) -> None:
-    """Over random tops, the page's `applied` and the server's `apply` come to the same records; a gap is noticed.
+async def test_the_script_and_the_server_apply_messages_alike(valkey_url: str, ranks: Ranks) -> None:
+    """Over random tops, `applied` of the page and `apply` of the server give the same records; a gap is noticed.
 
-    Equal scores stand in any order, and metadata come and go.
+    Equal scores may come in any order, and metadata appears and disappears.
     """
     chance = random.Random(5)
     messages: list[dict[str, Any]] = []
@@ -193,7 +193,7 @@ async def test_the_script_applies_messages_as_the_server_does(valkey_url: str, r
 
 
 async def test_many_pages_show_the_same(valkey_url: str) -> None:
-    """Three pages of one board end on what the server's own page shows, row by row."""
+    """Three pages of one board finally show the records of the API, row by row."""
     chance = random.Random(9)
     settings = fresh_settings(valkey_url, conflation_interval=Duration(0.03))
     async with (
@@ -217,7 +217,7 @@ async def test_many_pages_show_the_same(valkey_url: str) -> None:
             )
 
             async def is_right(page: Page = page) -> bool:
-                return await rows(page) == right  # those out of sight are written once a second
+                return await rows(page) == right  # rows out of sight are updated once a second
 
             await eventually(is_right)
         assert answer["accepted"] == 10

@@ -1,4 +1,4 @@
-"""No page, state, theme or language has a fault that axe-core finds, and nothing is lost in other ways of seeing."""
+"""No page, state, theme or language has a problem that axe-core finds, and nothing is lost in other ways of reading."""
 
 import asyncio
 import re
@@ -60,7 +60,7 @@ PATHS = (
 
 
 async def faults(page: Page) -> list[str]:
-    """What axe-core finds on a page, with the first place of each."""
+    """The problems that axe-core finds on a page, with the first place of each."""
     await page.wait_for_function("() => document.getAnimations().length === 0", timeout=PATIENCE)
     found: list[dict[str, Any]] = await page.evaluate("async () => (await axe.run()).violations")
     return [f"{one['id']}: {one['nodes'][0]['html']} {one['nodes'][0]['failureSummary']}" for one in found]
@@ -69,7 +69,7 @@ async def faults(page: Page) -> list[str]:
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("theme", ["light", "dark"])
 async def test_every_page_is_accessible(valkey_url: str, theme: str) -> None:
-    """In each language, with its panels open."""
+    """In each language, with open panels."""
     async with board_in_browser(valkey_url, *EVENTS, board=parse_boards(BOARDS), bypass_csp=True) as (own, _):
         page = await own.context.new_page()
         await page.add_init_script(AXE.read_text(encoding="utf-8"))
@@ -109,7 +109,7 @@ async def test_every_state_is_accessible(own_store: StoreProcess) -> None:
         assert await faults(page) == [], "offline"
 
 
-async def test_boards_that_take_nothing_are_accessible(valkey_url: str) -> None:
+async def test_boards_that_accept_no_events_are_accessible(valkey_url: str) -> None:
     """Frozen, closed, deleted while the page is open, and without a server. Each says what happened and what to do."""
     settings = fresh_settings(valkey_url, anonymous_admin=True, shutdown_timeout=Duration(0.2))
     contest = {"source": ["vote"], "window": "forever", "votes": {"per_key": 1, "closes": "2026-01-01T00:00:00Z"}}
@@ -146,7 +146,7 @@ async def test_boards_that_take_nothing_are_accessible(valkey_url: str) -> None:
                 assert await faults(page) == [], state
 
 
-async def test_a_fault_would_be_found(valkey_url: str) -> None:
+async def test_a_problem_is_detected(valkey_url: str) -> None:
     """The tests above can fail."""
     async with board_in_browser(valkey_url, bypass_csp=True) as (page, _):
         await until_live(page)
@@ -156,7 +156,7 @@ async def test_a_fault_would_be_found(valkey_url: str) -> None:
 
 
 async def test_few_announcements_under_load(valkey_url: str) -> None:
-    """Though the leader and the own rank change all the time: at most one in ten seconds."""
+    """The leader and the reader's own rank change all the time, but are announced at most once in ten seconds."""
     async with board_in_browser(valkey_url, {"key": "a"}, {"key": "b"}, path="posts?key=a") as (page, producer):
         await until_live(page)
         await page.evaluate("""() => {
@@ -175,8 +175,8 @@ async def test_few_announcements_under_load(valkey_url: str) -> None:
         assert 1 <= len(heard) <= 3, heard
 
 
-async def test_nothing_is_lost_at_four_times_the_size(valkey_url: str) -> None:
-    """A window of 1,280 pixels at 400 %: nothing is wider than the window, and each control can be used."""
+async def test_nothing_is_lost_at_400_percent(valkey_url: str) -> None:
+    """In a window of 1,280 pixels, nothing is wider than the window, and each control can be used."""
     small: Any = {"width": 320, "height": 256}
     async with board_in_browser(valkey_url, *EVENTS, board=parse_boards(BOARDS), viewport=small) as (page, _):
         address = page.url
@@ -195,7 +195,10 @@ async def test_nothing_is_lost_at_four_times_the_size(valkey_url: str) -> None:
 
 
 async def test_print_and_forced_colours(valkey_url: str) -> None:
-    """On paper: black on white without controls, with the address. With forced colours: rows keep their edges."""
+    """On paper, the page is black on white with its address and without controls.
+
+    With forced colours, rows keep their borders.
+    """
     async with board_in_browser(valkey_url, *EVENTS, board=parse_boards(BOARDS), color_scheme="dark") as (page, _):
         await until_live(page)
         await page.emulate_media(media="print")

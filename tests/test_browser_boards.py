@@ -34,8 +34,8 @@ WEEK = '[[board]]\nid = "week"\nclock = "event"\nwindow = {calendar = "week", ti
 TEXTS = "rows => rows.map(row => [...row.cells].map(cell => cell.textContent))"
 
 
-async def test_fields_and_metadata_move(valkey_url: str) -> None:
-    """Each field in its column and metadata under the name, as the server renders them, and only ever as text."""
+async def test_fields_and_metadata_are_live(valkey_url: str) -> None:
+    """Each field has a column and metadata is below the name, as the server renders them, and always as text."""
     (board,) = parse_boards(CLIMB)
     first = [
         {"key": "a", "fields": {"levels": 7, "seconds": 1200}, "metadata": {"team": "red", "1": 1e21}},
@@ -74,12 +74,12 @@ async def test_fields_and_metadata_move(valkey_url: str) -> None:
 
 
 def page_words(html: str) -> str:
-    """Markup without what only the script leaves in it, what a baseline adds, and space between the rows."""
+    """The markup without what only the script adds, what a baseline adds, and space between the rows."""
     html = re.sub(r' data-moved?="[^"]*"', "", html)
     return "".join(html.replace(' style=""', "").replace(' style="z-index: 1;"', "").split())
 
 
-async def test_the_script_says_metadata_as_the_server_does(valkey_url: str) -> None:
+async def test_the_script_and_the_server_show_the_same_metadata(valkey_url: str) -> None:
     """Over random numbers, strings, names and orders."""
     chance = random.Random(3)
     letters = ["a", "0", "7", "é", "😀", "ש", " ", "<", "__proto__", "x" * 20]
@@ -106,7 +106,7 @@ async def test_the_script_says_metadata_as_the_server_does(valkey_url: str) -> N
     assert shown == [metadata_words(msgspec.Raw(text.encode())) for text in said]
 
 
-async def test_the_script_names_members_as_the_server_does(valkey_url: str) -> None:
+async def test_the_script_and_the_server_show_the_same_rows(valkey_url: str) -> None:
     """Names, gaps, bars, movement and sparklines, over random members and scores."""
     chance = random.Random(4)
     letters = [" ", "\u200d", "\u3164", "\u2800", "\u0301", "\U0001fae8", "😀", "a", "ש", "\u00ad", "\ue000", "\u034f"]
@@ -139,8 +139,11 @@ async def test_the_script_names_members_as_the_server_does(valkey_url: str) -> N
     ]
 
 
-async def test_the_period_turns(valkey_url: str) -> None:
-    """With the first event of a new week its name changes and the records go; the week before is a link away."""
+async def test_a_new_period_empties_the_page(valkey_url: str) -> None:
+    """With the first event of a new week its name changes and the records disappear.
+
+    There is a link to the previous week.
+    """
     (board,) = parse_boards(WEEK)
     async with board_in_browser(valkey_url, board=board) as (page, producer):
         await until_live(page)
@@ -165,8 +168,8 @@ async def test_the_period_turns(valkey_url: str) -> None:
         assert await page.eval_on_selector_all("#records tr", TEXTS) == [["1", "b", "1"]]
 
 
-async def test_boards_move_side_by_side(valkey_url: str) -> None:
-    """Each by a connection of its own; next to each other where there is room, else below, and never wider."""
+async def test_boards_side_by_side_are_live(valkey_url: str) -> None:
+    """Each has its own connection. They are next to each other if there is room, else below each other."""
     boards = [rolling_board(board="north"), rolling_board(board="south"), *parse_boards(CLIMB)]
     path = "north,south,climb"
     async with board_in_browser(

@@ -115,12 +115,12 @@ async def foreign(valkey_url: str, tmp_path: Path) -> AsyncIterator[tuple[Page, 
 
 
 async def until_text(page: Page, selector: str, text: str) -> None:
-    """Wait until an element, also of a shadow tree, has a text."""
+    """Wait until an element, possibly in a shadow tree, has a text."""
     await page.locator(selector, has_text=text).first.wait_for(timeout=PATIENCE)
 
 
 async def test_ten_lines_watch_a_board_of_another_origin(foreign: tuple[Page, httpx.AsyncClient]) -> None:
-    """They show each change."""
+    """They show every change."""
     page, producer = foreign
     await page.goto(page.url.replace("favicon.ico", "plain.html"))
     await until_text(page, "#top", "a 2, b 1")
@@ -129,7 +129,7 @@ async def test_ten_lines_watch_a_board_of_another_origin(foreign: tuple[Page, ht
 
 
 async def test_the_element_shows_a_board_of_another_origin(foreign: tuple[Page, httpx.AsyncClient]) -> None:
-    """Its content shows first. It follows its attributes and the language of the page, and needs no inline style."""
+    """First it shows its content. It follows its attributes and the language of the page, and needs no inline style."""
     page, producer = foreign
     await page.add_init_script(
         "window.states = []; addEventListener('live-board-state', ({ detail }) => states.push(detail.name), true)"
@@ -166,7 +166,7 @@ async def test_the_element_shows_a_board_of_another_origin(foreign: tuple[Page, 
 
 @pytest.mark.skipif(not (MODULES / "react-dom").exists(), reason="React is not installed")
 async def test_components_of_react_share_a_connection(foreign: tuple[Page, httpx.AsyncClient], tmp_path: Path) -> None:
-    """Two in strict mode, on another origin, open one; it closes after the last one left."""
+    """Two components in strict mode, on another origin, open one connection, and close it when both are removed."""
     page, producer = foreign
     paths = {
         "react": "react/cjs/react.production.js",

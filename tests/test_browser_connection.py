@@ -1,4 +1,4 @@
-"""What the page does with each message, and with the end of its connection; and a browser's own EventSource."""
+"""What the page does with each message and at the end of its connection; and a browser's own EventSource."""
 
 import asyncio
 import json
@@ -39,7 +39,7 @@ LEAVING = {"type": "status", "stale": True, "reason": "the server is shutting do
 
 
 class Server:
-    """The other end of the page's sockets, played by the test."""
+    """The other end of the page's sockets, which the test controls."""
 
     def __init__(self) -> None:
         self.sockets: list[WebSocketRoute] = []
@@ -50,7 +50,7 @@ class Server:
         self.times.append(time.monotonic())
 
     async def socket(self, number: int) -> WebSocketRoute:
-        """One of the connections that the page makes, by its number."""
+        """One of the page's connections, by its number."""
 
         async def is_there() -> bool:
             return len(self.sockets) > number
@@ -62,15 +62,15 @@ class Server:
         return parse_qs(urlsplit(self.sockets[number].url).query)
 
 
-def say(socket: WebSocketRoute, *messages: dict[str, Any]) -> None:
+def send(socket: WebSocketRoute, *messages: dict[str, Any]) -> None:
     """Send messages to the page."""
     for message in messages:
         socket.send(json.dumps(message))
 
 
 @asynccontextmanager
-async def played(store: str, query: str = "") -> AsyncIterator[tuple[Page, Server]]:
-    """The page of a board whose sockets the test plays."""
+async def controlled(store: str, query: str = "") -> AsyncIterator[tuple[Page, Server]]:
+    """The page of a board whose sockets the test controls."""
     server = Server()
     async with (
         run_server(fresh_settings(store), [rolling_board()]) as url,
@@ -85,31 +85,31 @@ async def played(store: str, query: str = "") -> AsyncIterator[tuple[Page, Serve
         assert faults == []
 
 
-async def test_it_comes_back_when_the_server_says(valkey_url: str) -> None:
-    """Not earlier, though the network comes and goes meanwhile; with its position, and takes just what it missed."""
-    async with played(valkey_url) as (page, server):
+async def test_the_page_reconnects_after_the_requested_pause(valkey_url: str) -> None:
+    """Not earlier, even if the network comes back. It sends its position, and receives only what it missed."""
+    async with controlled(valkey_url) as (page, server):
         first = await server.socket(0)
-        say(first, SYNC)
+        send(first, SYNC)
         await until_live(page)
-        told = time.monotonic()
-        say(first, LEAVING)
+        asked = time.monotonic()
+        send(first, LEAVING)
         await first.close(code=3001)
         await page.wait_for_selector("#connection[data-state=reconnecting]", timeout=PATIENCE)
         await page.evaluate("dispatchEvent(new Event('offline')); dispatchEvent(new Event('online'))")
         assert "Reconnecting in" in (await page.text_content("#connection") or "")
         second = await server.socket(1)
-        assert server.times[1] - told >= 0.7
+        assert server.times[1] - asked >= 0.7
         assert {name: value for name, (value,) in server.query(1).items() if name != "limit"} == {
             "epoch": "e", "offset": "7"
         }  # fmt: skip
-        say(second, {**UPDATE, "recovered": True})
+        send(second, {**UPDATE, "recovered": True})
         await until_first(page, "b")
         await until_live(page)
         assert await rows(page) == [("1", "b", "5"), ("2", "a", "1")]
 
 
-async def test_a_little_jitter_is_on_top_of_what_the_server_says(valkey_url: str) -> None:
-    """So that those who are told the same do not come in one instant; the backoff's own count goes on."""
+async def test_the_requested_pause_has_some_jitter(valkey_url: str) -> None:
+    """Clients that receive the same pause do not return at the same instant. The backoff's count does not change."""
     async with board_in_browser(valkey_url) as (page, _):
         pauses = await page.evaluate("""async () => {
             const own = document.querySelector('script[type=module]').src;
@@ -120,12 +120,12 @@ async def test_a_little_jitter_is_on_top_of_what_the_server_says(valkey_url: str
     assert pauses == [3000, 3250, 3500]
 
 
-async def test_what_does_not_fit_makes_it_come_back(valkey_url: str) -> None:
-    """With the position up to which it has followed."""
-    async with played(valkey_url) as (page, server):
-        say(await server.socket(0), SYNC, UPDATE)
+async def test_a_gap_makes_the_page_reconnect(valkey_url: str) -> None:
+    """It sends the position that it has reached."""
+    async with controlled(valkey_url) as (page, server):
+        send(await server.socket(0), SYNC, UPDATE)
         await until_first(page, "b")
-        say(server.sockets[0], {**UPDATE, "since": 10, "offset": 11})
+        send(server.sockets[0], {**UPDATE, "since": 10, "offset": 11})
         await server.socket(1)
         assert (server.query(1)["epoch"], server.query(1)["offset"]) == (["e"], ["9"])
 
@@ -136,49 +136,49 @@ AROUND = {
 }  # fmt: skip
 
 
-async def test_messages_beside_the_records(valkey_url: str) -> None:
-    """How many watch, where a key stands, and what a newer server may say that this page knows nothing of."""
-    async with played(valkey_url, "?key=me%26you") as (page, server):
+async def test_other_messages(valkey_url: str) -> None:
+    """The viewer count, the rank of a member, and a type from a newer server, which the page ignores."""
+    async with controlled(valkey_url, "?key=me%26you") as (page, server):
         assert await page.text_content("#place") == "Your place: not ranked"
         socket = await server.socket(0)
         assert server.query(0)["key"] == ["me&you"]
-        say(socket, {"type": "weather", "sunny": True}, SYNC, {"type": "viewers", "count": 1234}, AROUND)
+        send(socket, {"type": "weather", "sunny": True}, SYNC, {"type": "viewers", "count": 1234}, AROUND)
         await page.wait_for_function(
             "() => document.getElementById('viewers').textContent === '1,234'", timeout=PATIENCE
         )
         await until_place(page, "Your place: rank 1,234, 5 behind the next")
-        say(socket, {**AROUND, "rank": None, "gap": None, "score": None})
+        send(socket, {**AROUND, "rank": None, "gap": None, "score": None})
         await until_place(page, "Your place: not ranked")
         await until_live(page)
         assert len(server.sockets) == 1
 
 
 async def until_place(page: Page, text: str) -> None:
-    """Wait until the page tells a place."""
+    """Wait until the page shows a rank."""
     await page.wait_for_function(
         "text => document.getElementById('place').textContent === text", arg=text, timeout=PATIENCE
     )
 
 
-async def test_it_does_without_what_the_page_has_not(valkey_url: str) -> None:
-    """An older page, or one that was cut down, has neither of the two elements."""
-    async with played(valkey_url) as (page, server):
+async def test_missing_elements_are_ignored(valkey_url: str) -> None:
+    """A page of an older version may have neither of the two elements."""
+    async with controlled(valkey_url) as (page, server):
         assert await page.locator("#place").count() == 0
         socket = await server.socket(0)
         assert "key" not in server.query(0)
         await page.evaluate("document.getElementById('viewers').parentElement.remove()")
-        say(socket, {"type": "viewers", "count": 2}, AROUND, SYNC)
+        send(socket, {"type": "viewers", "count": 2}, AROUND, SYNC)
         await until_live(page)
 
 
-async def test_how_many_watch_is_kept_up_to_date(valkey_url: str) -> None:
-    """By what the server itself says."""
+async def test_the_viewer_count_is_live(valkey_url: str) -> None:
+    """The server sends it."""
     async with board_in_browser(valkey_url) as (page, _):
         await page.wait_for_function("() => document.getElementById('viewers').textContent === '1'", timeout=PATIENCE)
 
 
-async def test_a_place_is_told_in_the_same_words(valkey_url: str) -> None:
-    """By the script as by the server."""
+async def test_the_script_and_the_server_show_a_rank_alike(valkey_url: str) -> None:
+    """In the same words."""
     places = [(1, None), (2, 0), (3, 1), (1234, 1_000_000), (None, None), (None, 3)]
     async with board_in_browser(valkey_url) as (page, _):
         said = await page.evaluate(
@@ -193,49 +193,49 @@ async def test_a_place_is_told_in_the_same_words(valkey_url: str) -> None:
 
 
 LISTEN = """(path) => {
-    window.told = [];
+    window.messages = [];
     window.source = new EventSource(path);
     for (const type of ["sync", "update", "status"])
-        source.addEventListener(type, (event) => told.push({ id: event.lastEventId, ...JSON.parse(event.data) }));
+        source.addEventListener(type, (event) => messages.push({ id: event.lastEventId, ...JSON.parse(event.data) }));
 }"""
 
 
-async def heard(page: Page, test: Callable[[dict[str, Any]], object]) -> dict[str, Any]:
+async def received(page: Page, test: Callable[[dict[str, Any]], object]) -> dict[str, Any]:
     """The first message that passes a test."""
 
     async def found() -> dict[str, Any] | None:
-        told: list[dict[str, Any]] = await page.evaluate("told")
-        return next(filter(test, told), None)
+        messages: list[dict[str, Any]] = await page.evaluate("messages")
+        return next(filter(test, messages), None)
 
     message: dict[str, Any] = await eventually(found, PATIENCE / 1000)
     return message
 
 
-async def test_an_event_source_follows_and_comes_back(valkey_url: str, tmp_path: Path) -> None:
-    """A browser reads the stream by itself: over a restart it goes on from where it stood."""
+async def test_an_event_source_reconnects(valkey_url: str, tmp_path: Path) -> None:
+    """After a restart of the server, the browser continues the stream from its last event."""
     process = ServerProcess(fresh_settings(valkey_url, port=free_port()), tmp_path)
     process.start()
     async with browser() as chromium, httpx.AsyncClient() as producer:
         page = await chromium.new_page()
         await page.goto(f"{process.url}/")
         await page.evaluate(LISTEN, "/v1/boards/posts/stream?limit=5")
-        sync = await heard(page, lambda message: message["type"] == "sync")
+        sync = await received(page, lambda message: message["type"] == "sync")
         assert sync["id"] == f"{sync['epoch']}:0"
         await producer.post(f"{process.url}/v1/events", json={"key": "a"})
-        update = await heard(page, lambda message: message["type"] == "update")
+        update = await received(page, lambda message: message["type"] == "update")
         assert (update["id"], update["changed"][0]["key"]) == (f"{sync['epoch']}:1", "a")
         assert await asyncio.to_thread(process.stop) == 0
-        status = await heard(page, lambda message: message["type"] == "status")
+        status = await received(page, lambda message: message["type"] == "status")
         assert status["retry_after"] > 0
         await asyncio.to_thread(process.start)
-        back = await heard(page, lambda message: message.get("recovered"))
+        back = await received(page, lambda message: message.get("recovered"))
         assert (back["type"], back["since"], back["offset"]) == ("update", 1, 1)
         await producer.aclose()
     assert await asyncio.to_thread(process.stop) == 0
 
 
-async def test_an_event_source_stops_when_the_board_is_gone(valkey_url: str) -> None:
-    """It comes back once, and is told that there is none."""
+async def test_an_event_source_stops_when_its_board_is_deleted(valkey_url: str) -> None:
+    """It reconnects once, and the answer says that there is no such board."""
     settings = fresh_settings(valkey_url, anonymous_admin=True)
     async with run_server(settings, [rolling_board()]) as url, browser() as chromium:
         async with httpx.AsyncClient(base_url=url) as client:
@@ -243,7 +243,7 @@ async def test_an_event_source_stops_when_the_board_is_gone(valkey_url: str) -> 
             page = await chromium.new_page()
             await page.goto(f"{url}/")
             await page.evaluate(LISTEN, "/v1/boards/june/stream")
-            await heard(page, lambda message: message["type"] == "sync")
+            await received(page, lambda message: message["type"] == "sync")
             await client.delete("/v1/boards/june")
-        await heard(page, lambda message: message.get("reason") == "board deleted")
+        await received(page, lambda message: message.get("reason") == "board deleted")
         await page.wait_for_function("() => source.readyState === EventSource.CLOSED", timeout=PATIENCE)

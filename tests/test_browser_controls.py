@@ -31,8 +31,8 @@ async def board_page(store: str) -> AsyncIterator[tuple[Page, str, httpx.AsyncCl
         yield await chromium.new_page(), f"{url}/boards/posts", producer
 
 
-async def test_a_paused_page_stands_still_and_counts(valkey_url: str) -> None:
-    """The key p pauses and resumes; afterwards the page shows the latest."""
+async def test_a_paused_page_counts_changes(valkey_url: str) -> None:
+    """The key p pauses and resumes. Afterwards the page shows the latest state."""
     async with board_page(valkey_url) as (page, address, producer):
         await post(producer, {"key": "a"})
         await page.goto(address)
@@ -53,7 +53,7 @@ async def test_a_paused_page_stands_still_and_counts(valkey_url: str) -> None:
 
 
 async def test_a_name_is_found_by_keyboard(valkey_url: str) -> None:
-    """The page marks the rows that match; a member below them opens with its rank."""
+    """The page marks the matching rows. A member below them opens with its rank."""
     async with board_page(valkey_url) as (page, address, producer):
         await post(producer, *({"key": f"Member {number}", "amount": 100 - number} for number in range(60)))
         await page.goto(address)
@@ -69,7 +69,7 @@ async def test_a_name_is_found_by_keyboard(valkey_url: str) -> None:
 
 
 async def test_a_theme_is_chosen_and_kept(valkey_url: str) -> None:
-    """The address and the next page keep it."""
+    """The URL and the next page keep it."""
     async with board_page(valkey_url) as (page, address, _):
         await page.emulate_media(color_scheme="light")
         await page.goto(address)
@@ -86,8 +86,8 @@ async def test_a_theme_is_chosen_and_kept(valkey_url: str) -> None:
         assert (await page.evaluate("document.querySelector('#theme').value")) == "dark"
 
 
-async def test_the_speed_is_asked_of_the_server(valkey_url: str) -> None:
-    """The page opens another connection, without a gap."""
+async def test_a_new_speed_opens_another_connection(valkey_url: str) -> None:
+    """The page misses no change."""
     async with board_page(valkey_url) as (page, address, producer):
         asked: list[str] = []
         page.on("websocket", lambda socket: asked.append(socket.url))

@@ -25,8 +25,8 @@ ROWS = """board => [...document.querySelectorAll(`[data-board=${board}] li`)].ma
 CLIMB = '[[board]]\nid="climb"\nwindow="forever"\noperator="best"\nscore=[{field="levels", max=99}]'
 
 
-async def test_the_cards_move(valkey_url: str) -> None:
-    """Each by itself: records overtake each other, appear and leave, as the server renders them."""
+async def test_cards_are_live(valkey_url: str) -> None:
+    """Records overtake each other, appear and disappear, as the server renders them."""
     boards = [rolling_board(board="posts"), *parse_boards(CLIMB)]
     events = [{"key": key, "amount": amount, "board": "posts"} for key, amount in (("a", 3), ("b", 2), ("c", 1))]
     async with board_in_browser(valkey_url, *events, board=boards, path="../") as (page, producer):
@@ -49,7 +49,7 @@ async def test_the_cards_move(valkey_url: str) -> None:
 
 
 async def test_a_card_says_when_it_is_stale(own_store: StoreProcess) -> None:
-    """And goes on by itself."""
+    """Afterwards it continues by itself."""
     async with board_in_browser(own_store.url, {"key": "a"}, path="../") as (page, _):
         await page.wait_for_selector(CARD.format("posts", "live"), timeout=PATIENCE)
         with own_store.frozen():
@@ -58,7 +58,7 @@ async def test_a_card_says_when_it_is_stale(own_store: StoreProcess) -> None:
 
 
 async def test_only_cards_in_sight_are_live(valkey_url: str) -> None:
-    """A card far below opens no connection until it is scrolled to; then the first one closes its own."""
+    """A card further down opens no connection until it is scrolled into view; then the first one closes its own."""
     boards = [rolling_board(board=f"b{number}") for number in range(40)]
     async with board_in_browser(valkey_url, board=boards, path="../", viewport=SMALL) as (
         page,
@@ -73,7 +73,7 @@ async def test_only_cards_in_sight_are_live(valkey_url: str) -> None:
 
 
 async def test_the_first_page_moves_within_three_seconds(valkey_url: str, tmp_path: Path) -> None:
-    """As `make run` serves it: the sample likes are seen soon after the page is opened."""
+    """The sample likes of `make run` appear soon after the page is opened."""
     server = ServerProcess(fresh_settings(valkey_url, demo=True), tmp_path)
     server.start()
     async with browser() as chromium:

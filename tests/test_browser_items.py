@@ -24,7 +24,7 @@ PIXEL = bytes.fromhex(
 )  # fmt: skip
 
 
-async def test_titles_are_shown_at_once_and_later(valkey_url: str) -> None:
+async def test_titles_are_shown_in_old_and_new_rows(valkey_url: str) -> None:
     """As text, whatever they contain. Pictures come from listed hosts, and nothing else is loaded."""
     settings = fresh_settings(valkey_url, anonymous_admin=True, image_hosts=("img.example.org",))
     faults: list[str] = []

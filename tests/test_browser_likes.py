@@ -21,7 +21,7 @@ pytestmark = [
 BOARD: Board = parse_boards('[[board]]\nid = "posts"\nlike_button = true')[0]
 EVENTS = ({"key": "Ada", "amount": 10}, {"key": "<b>Bo</b>", "amount": 10}, {"key": "constructor", "amount": 5})
 
-# Keeps everything that a screen reader is told.
+# Keeps everything that a screen reader announces.
 HEAR = """() => {
   const announcer = document.getElementById("announcer");
   window.heard = [];
@@ -40,7 +40,7 @@ async def until_score(page: Page, key: str, score: str) -> None:
 
 
 async def test_a_like_counts_and_stays_marked(valkey_url: str) -> None:
-    """The row moves, the button says so, and after a reload it still does; a second click does nothing."""
+    """The row moves, and the button is marked, even after a reload. A second click does nothing."""
     async with board_in_browser(valkey_url, *EVENTS, board=BOARD) as (page, producer):
         await until_live(page)
         await page.evaluate(HEAR)
@@ -75,7 +75,7 @@ async def test_a_new_row_can_be_liked_by_keyboard(valkey_url: str) -> None:
 
 
 async def test_a_like_without_script(valkey_url: str) -> None:
-    """A form that returns to the page, which says that the like counts; the record page too."""
+    """A form returns to the page, which says that the like counts. The record page does the same."""
     async with board_in_browser(valkey_url, *EVENTS, board=BOARD, java_script_enabled=False) as (page, producer):
         assert not await page.locator("#liked").is_visible()
         for _ in range(2):
@@ -90,7 +90,7 @@ async def test_a_like_without_script(valkey_url: str) -> None:
         assert {record["key"]: record["score"] for record in records} == {"Ada": 11, "<b>Bo</b>": 10, "constructor": 6}
 
 
-async def test_a_refused_like_is_told(valkey_url: str) -> None:
+async def test_a_refused_like_is_reported(valkey_url: str) -> None:
     """The page says that it was not counted, and the button stays as it was."""
     settings = fresh_settings(valkey_url, like_burst=1, like_rate=1)
     async with (

@@ -49,7 +49,7 @@ async def test_the_chart_follows_the_score(valkey_url: str) -> None:
 
 @pytest.mark.parametrize("width", [320, 1280])
 async def test_the_page_fits_the_screen(valkey_url: str, width: int) -> None:
-    """Whatever the member is called."""
+    """Whatever the name of the member is."""
     key = "W" * 300
     async with board_in_browser(
         valkey_url, {"key": key, "amount": 10**9}, path=f"posts/records/{key}", viewport={"width": width, "height": 800}
@@ -60,8 +60,8 @@ async def test_the_page_fits_the_screen(valkey_url: str, width: int) -> None:
         assert await page.title() == f"{'W' * 50}…{'W' * 29} · posts · Live Board"
 
 
-async def test_large_figures_are_short_and_whole_in_their_titles(valkey_url: str) -> None:
-    """As the server renders them, and live."""
+async def test_large_figures_are_short_and_exact_in_their_titles(valkey_url: str) -> None:
+    """The server and the script show them alike."""
     events = [{"key": "a", "amount": 10**9}, {"key": "b", "amount": 5}]
     async with board_in_browser(valkey_url, *events, path="posts/records/a") as (page, producer):
         figures = "els => els.map(el => [el.textContent, el.title])"

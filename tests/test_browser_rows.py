@@ -1,4 +1,4 @@
-"""The rows of the page in a real Chromium: movement, sparklines, and members and scores of any kind."""
+"""Rows of the page in a real Chromium: movement, sparklines, and members and scores of any kind."""
 
 import re
 from collections.abc import AsyncIterator
@@ -36,7 +36,7 @@ NASTY = [
 
 @asynccontextmanager
 async def page_of(url: str, **context: Any) -> AsyncIterator[Page]:
-    """The page at an address, once it is live."""
+    """The page at a URL, once it is live."""
     async with browser() as chromium:
         page = await (await chromium.new_context(**context)).new_page()
         await page.goto(url)
@@ -45,7 +45,7 @@ async def page_of(url: str, **context: Any) -> AsyncIterator[Page]:
 
 
 async def forget_baseline(settings: Settings) -> None:
-    """Let the next server keep a baseline at once."""
+    """Let the next server keep a baseline immediately."""
     store = connect(settings.store, settings)
     await store.call("x", "DEL", Keys(settings.key_prefix, "posts").baseline)
     await store.aclose()
@@ -67,8 +67,8 @@ async def with_baseline(
         yield client
 
 
-async def test_movement_is_told_against_the_baseline(valkey_url: str) -> None:
-    """The server renders it, the script goes on with it, and it is read aloud in words."""
+async def test_movement_is_relative_to_the_baseline(valkey_url: str) -> None:
+    """The server renders it, the script updates it, and screen readers get words."""
     events = [{"key": key, "amount": amount} for key, amount in (("a", 40), ("b", 30), ("c", 20), ("d", 10))]
     async with with_baseline(valkey_url, *events) as client:
         await post(client, {"key": "c", "amount": 15})
@@ -89,8 +89,8 @@ async def test_movement_is_told_against_the_baseline(valkey_url: str) -> None:
             assert [(await cell.aria_snapshot()).split('"')[1] for cell in heard[:3]] == ["1 up 3", "2 new", "3 down 2"]
 
 
-async def test_sparklines_are_those_of_the_slots(valkey_url: str) -> None:
-    """Rendered by the server; a row that enters receives its own with the next slot, or on load."""
+async def test_sparklines_show_the_slots(valkey_url: str) -> None:
+    """The server renders them. A new row receives its own with the next slot, or on load."""
     board = rolling_board("3h", "1h", clock="event")
     times = [f"2026-11-20T{hour}:30:00Z" for hour in ("09", "10", "11", "12")]
     settings = fresh_settings(valkey_url)
@@ -110,8 +110,8 @@ async def test_sparklines_are_those_of_the_slots(valkey_url: str) -> None:
 
 
 @pytest.mark.parametrize("width", [320, 1280])
-async def test_rows_have_one_height_whatever_they_hold(valkey_url: str, width: int) -> None:
-    """And nothing leaves its row, or makes the page wider than the screen."""
+async def test_rows_have_the_same_height(valkey_url: str, width: int) -> None:
+    """Whatever they contain. Nothing overflows its row, or makes the page wider than the screen."""
     board = read_board("posts", {"operator": "set", "window": "forever"})
     scores = (
         [2**53 - 1 - number for number in range(4)] + [10**number for number in (12, 9, 8, 7, 6, 3, 1)] + [-(2**53)]
@@ -140,7 +140,7 @@ async def test_rows_have_one_height_whatever_they_hold(valkey_url: str, width: i
 
 
 async def test_names_link_to_their_records(valkey_url: str) -> None:
-    """In rows of the server and of the script, except for names that no path can hold; the language stays."""
+    """Rows of the server and of the script do, except for names that no path can contain. The language stays."""
     keys = ["a/b?c#d", "..", "é!'()*~", "100%"]
     settings = fresh_settings(valkey_url)
     async with serving(settings) as client:
@@ -156,8 +156,8 @@ async def test_names_link_to_their_records(valkey_url: str) -> None:
         assert "<a href" not in (await client.get("/embed/posts")).text.partition("<tbody")[2].partition("</tbody")[0]
 
 
-async def test_ones_own_row_stands_out(valkey_url: str) -> None:
-    """Also when it enters the page later."""
+async def test_the_readers_own_row_is_highlighted(valkey_url: str) -> None:
+    """Even if it enters the page later."""
     async with serving(fresh_settings(valkey_url)) as client:
         await post(client, {"key": "a", "amount": 2})
         async with page_of(f"{client.base_url}/boards/posts?key=me") as page:

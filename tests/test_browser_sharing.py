@@ -1,4 +1,4 @@
-"""The panel that shares a board, and the command that starts an empty one, in a real browser."""
+"""The panel that shares a board, and the command that fills an empty one, in a real browser."""
 
 import pytest
 
@@ -11,7 +11,7 @@ pytestmark = [
 
 
 async def test_a_link_and_a_snippet_are_copied(valkey_url: str) -> None:
-    """By the keyboard alone; the button says so, and so does the page to those who do not see it."""
+    """With the keyboard alone. The button says so, and so does the page to screen readers."""
     async with board_in_browser(
         valkey_url, {"key": "a"}, permissions=["clipboard-read", "clipboard-write"], locale="zh-CN"
     ) as (page, _):
@@ -30,7 +30,7 @@ async def test_a_link_and_a_snippet_are_copied(valkey_url: str) -> None:
 
 
 async def test_without_permission_the_text_is_selected(valkey_url: str) -> None:
-    """And the button says what to do."""
+    """The button then says what to do."""
     async with board_in_browser(valkey_url, path="posts") as (page, _):
         await until_live(page)
         await page.evaluate("() => void (navigator.clipboard.writeText = () => Promise.reject(new Error('no')))")

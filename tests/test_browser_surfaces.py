@@ -1,4 +1,4 @@
-"""A board on a wall, in a frame of another page, and over a video."""
+"""A board on a wall display, in a frame of another page, and over a video."""
 
 import base64
 from typing import Any
@@ -29,7 +29,7 @@ ALPHA = """async (picture) => {
 
 
 async def alphas(page: Page, reader: Page) -> list[list[int]]:
-    """The alpha of every pixel of a page, by rows: as video software receives it."""
+    """The alpha of every pixel of a page by row, as video software receives it."""
     picture = base64.b64encode(await page.screenshot(omit_background=True)).decode()
     flat: list[int] = await reader.evaluate(ALPHA, picture)
     width = (page.viewport_size or {"width": 0})["width"]
@@ -37,13 +37,13 @@ async def alphas(page: Page, reader: Page) -> list[list[int]]:
 
 
 async def until_overlaid(page: Page) -> None:
-    """Wait until an overlay is live, which it does not say, and nothing moves."""
+    """Wait until an overlay is live, although it does not say so, and nothing moves."""
     await page.wait_for_selector("#connection[data-state=live]", state="attached", timeout=PATIENCE)
     await page.wait_for_function("() => document.getAnimations().length === 0", timeout=PATIENCE)
 
 
-async def test_ten_rows_fill_a_wall(valkey_url: str) -> None:
-    """All of them are in sight, their names are large, and nothing is there to be clicked."""
+async def test_ten_rows_fill_a_wall_display(valkey_url: str) -> None:
+    """All of them are visible, their names are large, and nothing can be clicked."""
     screen: Any = {"width": 1920, "height": 1080}
     async with board_in_browser(valkey_url, *LIKES, path="posts?display=wall&theme=dark", viewport=screen) as (page, _):
         await until_live(page)
@@ -61,7 +61,7 @@ async def test_ten_rows_fill_a_wall(valkey_url: str) -> None:
 
 
 async def test_an_overlay_is_transparent_outside_of_its_rows(valkey_url: str) -> None:
-    """Alpha is 0 everywhere else; the rows and the scale are those of the address."""
+    """Alpha is 0 everywhere else. The URL determines the rows and the scale."""
     screen: Any = {"width": 800, "height": 600}
     sizes = {}
     async with board_in_browser(valkey_url, *LIKES, path="../overlay/posts?rows=5&scale=1", viewport=screen) as (
@@ -105,8 +105,8 @@ async def test_an_overlay_says_when_it_is_stale(own_store: StoreProcess) -> None
             assert await page.evaluate(color) != before
 
 
-async def test_a_frame_tells_its_height(valkey_url: str) -> None:
-    """Whenever it changes; the background of the page around it shows through if it asks for that."""
+async def test_a_frame_reports_its_height(valkey_url: str) -> None:
+    """Whenever it changes. The background of the outer page is visible if the URL asks for that."""
     async with board_in_browser(valkey_url, {"key": "a"}, path="../embed/posts?bg=transparent") as (own, producer):
         address, page = own.url, await own.context.new_page()
         await page.route("**/around", lambda route: route.fulfill(content_type="text/html", body="<!doctype html>"))
@@ -136,8 +136,8 @@ async def test_a_frame_tells_its_height(valkey_url: str) -> None:
         assert (await link.get_attribute("href"), await link.get_attribute("target")) == ("/boards/posts", "_blank")
 
 
-async def test_a_frame_has_the_theme_of_its_address(valkey_url: str) -> None:
-    """Also on a system with the other one."""
+async def test_a_frame_has_the_theme_of_its_url(valkey_url: str) -> None:
+    """Even on a system with the other theme."""
     async with board_in_browser(valkey_url, path="../embed/posts?theme=light", color_scheme="dark") as (page, _):
         await until_live(page)
         assert await page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(245, 245, 241)"

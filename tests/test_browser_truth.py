@@ -23,7 +23,7 @@ pytestmark = [
 
 @asynccontextmanager
 async def proxied(store: str) -> AsyncIterator[tuple[Page, FrontProxy, httpx.AsyncClient]]:
-    """A page without an address, a proxy before the server, and a producer that does not use the proxy."""
+    """A page that is not open yet, a proxy in front of the server, and a producer that does not use the proxy."""
     async with (
         run_server(fresh_settings(store), [rolling_board()]) as url,
         httpx.AsyncClient(base_url=url) as producer,

@@ -40,7 +40,7 @@ async def test_an_empty_board_begins_with_a_day_of_likes(valkey_url: str) -> Non
         round(datetime.fromisoformat(slot["start"]).timestamp() * 1000) + 1_800_000: value
         for slot, value in zip(slots, scores, strict=True)
     }
-    past = sorted(sent.keys() & counted.keys())[:-1]  # the last one may be the hour of the likes that follow
+    past = sorted(sent.keys() & counted.keys())[:-1]  # the last one may be the hour of later likes
     assert len(past) >= 22
     assert {at: sent[at] for at in past} == {at: counted[at] for at in past}
 

@@ -42,7 +42,7 @@ def first_cells(page: str) -> set[str]:
 
 @pytest.mark.parametrize("field", msgspec.structs.fields(Settings), ids=lambda field: field.name)
 def test_every_setting_is_documented(field: msgspec.structs.FieldInfo) -> None:
-    """With the description that --help shows."""
+    """Its description is that of --help."""
     meaning = next(part.description for part in field.type.__metadata__ if isinstance(part, msgspec.Meta))
     (row,) = (row for row in rows("settings") if row[0] == f"`{environment_name(field.name)}`")
     assert row[2].rstrip(" |") == meaning
@@ -50,7 +50,7 @@ def test_every_setting_is_documented(field: msgspec.structs.FieldInfo) -> None:
 
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: path.name)
 def test_pages_name_only_existing_settings(path: Path) -> None:
-    """A renamed setting is renamed on every page."""
+    """A renamed setting must be renamed on every page."""
     named = set(re.findall(r"\bLIVE_[A-Z_]+\b", path.read_text(encoding="utf-8")))
     assert named <= {*SETTINGS, *OTHER_VARIABLES, "LIVE_"}
 

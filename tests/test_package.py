@@ -1,4 +1,4 @@
-"""The package as a user gets it: a wheel in an empty environment serves a page with all that belongs to it."""
+"""The package as a user gets it: a wheel in an empty environment serves a page with all its files."""
 
 import re
 import subprocess
@@ -29,13 +29,13 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def run(*command: str) -> None:
-    """Run a command that has to work."""
+    """Run a command that must succeed."""
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_the_wheel_holds_everything_and_nothing_else(wheel: Path) -> None:
-    """Scripts, static files and templates are inside; tests and benches are not."""
+def test_the_wheel_contains_everything_and_nothing_else(wheel: Path) -> None:
+    """Scripts, static files and templates are inside; tests and benchmarks are not."""
     names = set(zipfile.ZipFile(wheel).namelist())
 
     for folder, pattern in (("live", "**/*.py"), ("live", "**/*.lua"), ("static", "**/*.*"), ("templates", "**/*.*")):
@@ -47,8 +47,8 @@ def test_the_wheel_holds_everything_and_nothing_else(wheel: Path) -> None:
 
 
 @pytest.mark.timeout(300)
-def test_it_serves_its_page_from_an_empty_environment(wheel: Path, valkey_url: str, tmp_path: Path) -> None:
-    """Installed as in the image, every package by its hash, it serves the page and each file that it names."""
+def test_an_empty_environment_serves_the_page(wheel: Path, valkey_url: str, tmp_path: Path) -> None:
+    """Installed as in the image, every package with its hash, the server has the page and each file that it uses."""
     venv.create(tmp_path / "env", with_pip=True)
     python = tmp_path / "env" / "bin" / "python"
     install = (str(python), "-m", "pip", "install", "--quiet", "--no-deps")

@@ -44,7 +44,7 @@ MUTANTS = {
 @pytest.mark.parametrize("clock", ["server", "event"])
 @pytest.mark.parametrize("kind", ["valkey", "redis"])
 def test_the_ledger_equals_the_model(kind: str, clock: str, tmp_path: Path) -> None:
-    """Any schedule on the real scripts: true after every step, and equal to a plain count when settled."""
+    """Any schedule with the real scripts: I1 holds after every step, and the settled board equals a plain count."""
     if kind == "redis" and REDIS_SERVER is None:
         pytest.skip("redis-server is not installed")
     store = valkey(tmp_path) if kind == "valkey" else StoreProcess(str(REDIS_SERVER), tmp_path)
@@ -59,7 +59,7 @@ def test_the_ledger_equals_the_model(kind: str, clock: str, tmp_path: Path) -> N
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize("name", MUTANTS)
 def test_a_wrong_script_is_caught(name: str, volatile_store: StoreProcess) -> None:
-    """Every mistake that is worth a line in a script is found: the property above can fail."""
+    """The property above detects every mutant of the scripts."""
     with must_be_caught(name):
         for clock in ("event", "server"):
             run_mutant(lambda: LedgerMachine(volatile_store, clock, MUTANTS[name]), examples=100, steps=40)  # noqa: B023

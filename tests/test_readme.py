@@ -1,4 +1,4 @@
-"""The documentation as a newcomer follows it: every command, pasted into a fresh shell, does what the text promises."""
+"""The documentation as a new user follows it: every command works as pasted into a fresh shell."""
 
 import os
 import re
@@ -24,7 +24,7 @@ from tests.harness.settings import fresh_settings
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
 ROOT: Final = Path(__file__).parent.parent
-# In the order in which somebody would follow them: after `api-keys` nobody may post without an API key.
+# In the order in which you would follow them: after `api-keys` nobody may post without an API key.
 PAGES: Final = ("README", "docs/quickstart", "docs/runtime-boards", "docs/api-keys", "docs/operations")
 BLOCKS: Final = [
     block
@@ -71,13 +71,13 @@ STEPS: Final = [
 
 @pytest.fixture(scope="module")
 def checkout() -> Iterator[Path]:
-    """What a newcomer has after `git clone` and the first `make run`; in a folder with a short path."""
+    """The files that a new user has after `git clone` and the first `make run`, in a folder with a short path."""
     names = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, check=True).stdout  # noqa: S607
     with tempfile.TemporaryDirectory(prefix="live-") as name:
         for path in filter(None, names.decode().split("\0")):
             (Path(name) / path).parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(ROOT / path, Path(name) / path)
-        done = subprocess.run(  # what `make run` does once, before it starts the server
+        done = subprocess.run(  # the first part of `make run`, before it starts the server
             ["make", ".venv/run"],  # noqa: S607
             cwd=name,
             env=environment(0),
@@ -90,14 +90,14 @@ def checkout() -> Iterator[Path]:
 
 
 def environment(port: int) -> dict[str, str]:
-    """Of a newcomer: no virtual environment is active, and nothing is set but the port."""
+    """The environment of a new user: no active virtual environment, and only the port is set."""
     left = {name: value for name, value in os.environ.items() if not name.startswith(("LIVE_", "VIRTUAL_ENV"))}
     path = os.pathsep.join(part for part in left["PATH"].split(os.pathsep) if not part.startswith(str(ROOT)))
     return {**left, "PATH": path, "LIVE_PORT": str(port)}
 
 
 class Terminal:
-    """A fresh shell into which a block is pasted."""
+    """A fresh shell for pasted blocks."""
 
     def __init__(self, shell: str, folder: Path, block: str, ports: tuple[int, int]) -> None:
         self._log = folder / f"terminal-{time.monotonic_ns()}.log"
@@ -112,7 +112,7 @@ class Terminal:
         self.process.stdin.flush()
 
     def wait_for(self, text: str) -> None:
-        """Wait until something is printed."""
+        """Wait until a text is printed."""
         end = time.monotonic() + DEADLINE
         while text not in self.log():
             assert time.monotonic() < end, self.log()
@@ -120,13 +120,13 @@ class Terminal:
             time.sleep(0.05)
 
     def finish(self) -> None:
-        """Leave the shell, and wait for the end of the commands."""
+        """Leave the shell, and wait for the end of its commands."""
         assert self.process.stdin is not None
         self.process.stdin.close()
         self.process.wait(DEADLINE)
 
     def end(self) -> None:
-        """End what goes on, and then the shell, which does not end by the same signal."""
+        """End the running command, and then the shell, which ignores that signal."""
         assert self.process.stdin is not None
         os.killpg(self.process.pid, signal.SIGTERM)
         self.process.stdin.close()
@@ -137,12 +137,12 @@ class Terminal:
             time.sleep(0.05)
 
     def log(self) -> str:
-        """What was printed."""
+        """Everything that was printed."""
         return self._log.read_text(errors="replace")
 
 
 def alive(group: int) -> bool:
-    """Whether a process of a group is left."""
+    """Whether any process of a group exists."""
     try:
         os.killpg(group, signal.SIGTERM)
     except ProcessLookupError:
@@ -152,7 +152,7 @@ def alive(group: int) -> bool:
 
 @contextmanager
 def pasted(shell: str, folder: Path, block: str, ports: tuple[int, int]) -> Iterator[Terminal]:
-    """A block that goes on for as long as the context."""
+    """Run a block that does not end while in the context."""
     terminal = Terminal(shell, folder, block, ports)
     try:
         yield terminal
@@ -161,7 +161,7 @@ def pasted(shell: str, folder: Path, block: str, ports: tuple[int, int]) -> Iter
 
 
 def free_ports() -> tuple[int, int]:
-    """Two ports that nobody has now."""
+    """Two free ports."""
     with socket.socket() as one, socket.socket() as other:
         one.bind(("127.0.0.1", 0))
         other.bind(("127.0.0.1", 0))
@@ -169,7 +169,7 @@ def free_ports() -> tuple[int, int]:
 
 
 def has_docker() -> bool:
-    """Whether there is an engine to run containers."""
+    """Whether containers can be run."""
     docker = shutil.which("docker")
     return docker is not None and subprocess.run([docker, "info"], capture_output=True, check=False).returncode == 0
 
@@ -183,13 +183,13 @@ def test_every_block_is_tried() -> None:
 
 
 def needs(shell: str) -> None:
-    """Skip without a shell."""
+    """Skip if a shell is missing."""
     if shutil.which(shell) is None:
         pytest.skip(f"{shell} is not installed")
 
 
-def test_every_command_does_what_the_text_promises(checkout: Path) -> None:
-    """Block by block, each in a fresh shell, beside the server of `make run`."""
+def test_every_command_works(checkout: Path) -> None:
+    """Block by block, each in a fresh shell, next to the server of `make run`."""
     needs("bash")
     shutil.rmtree(checkout / "live-data", ignore_errors=True)
     ports = free_ports()
@@ -211,7 +211,7 @@ def test_every_command_does_what_the_text_promises(checkout: Path) -> None:
 
 
 def test_the_first_steps_work_in_zsh_too(checkout: Path) -> None:
-    """The blocks of the README: zsh treats quotes and comments in its own way."""
+    """The blocks of the README, because zsh parses quotes and comments differently."""
     needs("zsh")
     shutil.rmtree(checkout / "live-data", ignore_errors=True)
     ports = free_ports()
@@ -222,7 +222,7 @@ def test_the_first_steps_work_in_zsh_too(checkout: Path) -> None:
 
 
 def follow(step: Step, block: str, shell: str, folder: Path, ports: tuple[int, int]) -> None:
-    """Paste a block, and see that it prints what it is to print and that nothing goes wrong."""
+    """Paste a block, and check that it prints the expected text and no error."""
     terminal = Terminal(shell, folder, block, ports)
     if step.goes_on:
         terminal.wait_for(step.prints)
@@ -234,8 +234,8 @@ def follow(step: Step, block: str, shell: str, folder: Path, ports: tuple[int, i
 
 
 @pytest.mark.skipif(not has_docker(), reason="there is no Docker engine")
-def test_the_composition_takes_an_event(checkout: Path) -> None:
-    """With the key that the block makes."""
+def test_the_composition_accepts_an_event(checkout: Path) -> None:
+    """With the API key that the block creates."""
     (block,) = (block for block in BLOCKS if "docker" in block)
     try:
         follow(next(step for step in STEPS if "docker" in step.begins), block, "bash", checkout, free_ports())
@@ -244,7 +244,7 @@ def test_the_composition_takes_an_event(checkout: Path) -> None:
 
 
 async def test_the_events_of_the_example_file_count(valkey_url: str) -> None:
-    """Each event in a comment of the example file counts on its board, on whatever day you read it."""
+    """Each event in a comment of the example file counts on its board, on any day."""
     (text,) = re.findall(r"```toml\n(.*?)```", (ROOT / "docs" / "boards.md").read_text(), re.DOTALL)
     events = re.findall(r"# (\{.*\})$", text, re.MULTILINE)
     ids = [board["id"] for board in tomllib.loads(text)["board"] if board.get("source", ["like"])[0] in str(events)]

@@ -1,4 +1,4 @@
-"""Real input: 10,000 requests to a web site over 84 hours, against a plain count over the file."""
+"""Real input: 10,000 requests to a web site over 84 hours, compared with a plain count over the file."""
 
 import asyncio
 import random
@@ -44,7 +44,7 @@ def expected(events: list[dict[str, Any]], ties: str = "key") -> list[tuple[str,
 
 
 async def whole_board(client: httpx.AsyncClient) -> tuple[list[tuple[str, int]], int, int | None]:
-    """Every record, page by page, with the count and the total that each page names."""
+    """Every record, page by page; each page must have the same count and total."""
     records: list[tuple[str, int]] = []
     cursor: str | None = ""
     page = None
@@ -61,7 +61,7 @@ async def whole_board(client: httpx.AsyncClient) -> tuple[list[tuple[str, int]],
 
 
 async def compare(client: httpx.AsyncClient, sent: list[dict[str, Any]], ties: str = "key") -> None:
-    """Ranking, scores, count and total are what a plain count gives."""
+    """Check that ranking, scores, count and total match a plain count."""
     records, rank_count, total = await whole_board(client)
     right = expected(sent, ties)
     assert records == right
@@ -72,9 +72,9 @@ async def compare(client: httpx.AsyncClient, sent: list[dict[str, Any]], ties: s
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize("ties", get_args(Ties))
 async def test_the_site_log_equals_a_plain_count_at_many_instants(valkey_url: str, ties: Ties) -> None:
-    """Replayed in the order of the log, the board is right at every one of 28 instants through the 84 hours.
+    """The log is replayed in order, and the board is correct at 28 instants during the 84 hours.
 
-    Of equal scores the first, or the last, is the key whose newest request came first, or last.
+    Ties are ordered by the newest request of each member.
     """
     events = load()
     board = make_board(BoardChoice(id="site", source=("request",), clock="event", ties=ties))
@@ -91,8 +91,8 @@ async def test_the_site_log_equals_a_plain_count_at_many_instants(valkey_url: st
 
 
 @pytest.mark.timeout(120)
-async def test_eight_producers_at_once_give_the_same(valkey_url: str) -> None:
-    """Shuffled within a slot and posted in chunks by eight producers at once, it is right after every third slot."""
+async def test_eight_concurrent_producers_give_the_same_ranking(valkey_url: str) -> None:
+    """Each slot is shuffled and posted by all of them. The board is checked after every third slot."""
     chance = random.Random(11)
     slots: dict[int, list[dict[str, Any]]] = {}
     for event in load():
@@ -141,7 +141,7 @@ async def test_the_commands_replay_and_audit(tmp_path: Path) -> None:
 
 
 def live(server: ServerProcess, *arguments: str) -> dict[str, Any]:
-    """Run a command with the settings of a server; its one JSON object."""
+    """Run a command with the settings of a server; returns its JSON object."""
     command = [sys.executable, "-m", "live", *arguments]
     done = subprocess.run(command, env=server.environment, capture_output=True, check=False)
     assert done.returncode == 0, done.stderr.decode()

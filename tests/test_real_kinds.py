@@ -1,4 +1,4 @@
-"""Real input on boards of other kinds: each equals a plain count over the file."""
+"""Real input on boards of other kinds, compared with a plain count over the file."""
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator
@@ -33,7 +33,7 @@ async def whole(boards: Stage, board: str, **query: Any) -> Rows:
 
 
 async def test_distinct_visitors_per_path_and_day(valkey_url: str) -> None:
-    """A contest in which each visitor has one vote a path and day counts the visitors; every other visit is refused."""
+    """A contest with one vote per path, visitor and day counts the visitors. Every other visit is refused."""
     window = 'window = { calendar = "day", grace = "1h" }\nvotes = { per_key = 1 }\n'
     events = load()
     days: dict[str, set[tuple[str, str]]] = defaultdict(set)
@@ -57,7 +57,7 @@ async def test_distinct_visitors_per_path_and_day(valkey_url: str) -> None:
 
 
 async def test_calendar_days_and_weeks_in_two_zones(valkey_url: str) -> None:
-    """Each day and each ISO week, as it is cut in Shanghai and in New York."""
+    """Each day and each ISO week, in Shanghai and in New York."""
     text = ""
     for zone, info in ZONES.items():
         for unit in ("day", "week"):
@@ -86,7 +86,7 @@ async def test_calendar_days_and_weeks_in_two_zones(valkey_url: str) -> None:
 
 
 async def test_an_exact_sliding_hour(valkey_url: str) -> None:
-    """At each of many instants the requests of the last 3,600 seconds, and no other."""
+    """At many instants, the board has the requests of the last 3,600 seconds, and no others."""
     events = load()
     sent: list[dict[str, Any]] = []
     async with stage(valkey_url, BOARD.format(id="hour") + 'window = { sliding = "1h" }\n') as boards:

@@ -1,4 +1,4 @@
-"""Processes that only take events, or only show boards, on one store."""
+"""Processes that only accept events, or only serve viewers, on one store."""
 
 import httpx
 import pytest
@@ -15,8 +15,8 @@ from tests.harness.viewer import ModelViewer
 pytestmark = pytest.mark.slow
 
 
-async def test_one_process_takes_events_and_another_shows_them(valkey_url: str) -> None:
-    """What is posted to the one is seen at the other, live too."""
+async def test_events_of_one_process_are_shown_by_another(valkey_url: str) -> None:
+    """On its pages and its live route."""
     settings = fresh_settings(valkey_url)
     boards = [rolling_board()]
     async with (
@@ -35,8 +35,8 @@ async def test_one_process_takes_events_and_another_shows_them(valkey_url: str) 
 
 
 @pytest.mark.parametrize("path", ["/", "/boards/posts", "/v1/boards"])
-async def test_who_takes_events_shows_no_boards(valkey_url: str, path: str) -> None:
-    """Viewers can't take the places of producers where there are none for them."""
+async def test_an_ingest_process_serves_no_viewers(valkey_url: str, path: str) -> None:
+    """Viewers can't take places of producers there."""
     async with (
         run_server(fresh_settings(valkey_url, role="ingest"), [rolling_board()]) as url,
         httpx.AsyncClient(base_url=url) as client,
@@ -47,8 +47,8 @@ async def test_who_takes_events_shows_no_boards(valkey_url: str, path: str) -> N
             await connect(url.replace("http", "ws") + "/v1/boards/posts/live")
 
 
-async def test_who_shows_boards_takes_no_events(valkey_url: str) -> None:
-    """Neither by POST nor by socket."""
+async def test_a_viewer_process_accepts_no_events(valkey_url: str) -> None:
+    """Neither by POST nor by WebSocket."""
     async with (
         run_server(fresh_settings(valkey_url, role="viewers"), [rolling_board()]) as url,
         httpx.AsyncClient(base_url=url) as client,

@@ -1,4 +1,4 @@
-"""The one table of settings: defaults, the environment, flags, and what is said of a wrong value."""
+"""The table of settings: defaults, the environment, flags, and messages about invalid values."""
 
 from pathlib import Path
 from typing import Any
@@ -26,12 +26,12 @@ DURATIONS = sorted(name for name, field in FIELDS.items() if isinstance(field.de
 
 
 def meta_of(name: str) -> msgspec.Meta:
-    """What the table says of a setting."""
+    """The metadata of a setting in the table."""
     return next(part for part in FIELDS[name].type.__metadata__ if isinstance(part, msgspec.Meta))
 
 
 def mistakes(**environment: str) -> list[str]:
-    """The lines that an environment is refused with."""
+    """The lines with which an environment is refused."""
     with pytest.raises(SetupError) as caught:
         load_settings(environment)
     return str(caught.value).splitlines()
@@ -39,7 +39,7 @@ def mistakes(**environment: str) -> list[str]:
 
 @pytest.mark.parametrize("name", FIELDS)
 def test_every_setting_has_a_meaning_and_a_default(name: str) -> None:
-    """The table is all that --help and the README are made from."""
+    """The table is the source of --help and of docs/settings.md."""
     meaning = meta_of(name).description
     assert meaning
     assert meaning[0] in "`ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
@@ -47,14 +47,14 @@ def test_every_setting_has_a_meaning_and_a_default(name: str) -> None:
     assert FIELDS[name].default is not msgspec.NODEFAULT
 
 
-def test_nothing_given_gives_the_defaults() -> None:
-    """An empty variable is as good as none."""
+def test_without_variables_the_defaults_apply() -> None:
+    """An empty variable is the same as none."""
     assert load_settings({}) == Settings()
     assert load_settings({environment_name(name): "" for name in FIELDS}) == Settings()
 
 
-def test_a_flag_wins_over_the_environment() -> None:
-    """Flags, then the environment, then the default; a flag of None was not given."""
+def test_a_flag_takes_precedence_over_the_environment() -> None:
+    """First flags, then the environment, then the default. A flag of None was not given."""
     environment = {"LIVE_PORT": "1234", "LIVE_HOST": "::1"}
     settings = load_settings(environment, port=4321, host=None)
     assert (settings.port, settings.host, settings.workers) == (4321, "::1", 1)
@@ -78,7 +78,7 @@ def test_a_flag_wins_over_the_environment() -> None:
         ("LIVE_LOG_LEVEL", "warning", "warning"),
     ],
 )
-def test_a_variable_is_read_as_its_setting_is(name: str, text: str, value: object) -> None:
+def test_a_variable_has_the_type_of_its_setting(name: str, text: str, value: object) -> None:
     """Numbers, paths, durations, lists and switches as text."""
     settings = load_settings({name: text})
     assert getattr(settings, name.removeprefix("LIVE_").lower()) == value
@@ -115,8 +115,8 @@ def test_a_variable_is_read_as_its_setting_is(name: str, text: str, value: objec
         ),
     ],
 )
-def test_a_wrong_value_is_told_with_its_variable(name: str, text: str, message: str) -> None:
-    """One line that names the variable, the value and what is wrong with it."""
+def test_an_invalid_value_is_reported_with_its_variable(name: str, text: str, message: str) -> None:
+    """One line has the variable, the value and the mistake."""
     assert mistakes(**{name: text}) == [f"{name} (or its flag) = {text!r}: {message}"]
 
 
@@ -139,7 +139,7 @@ def test_a_wrong_value_is_told_with_its_variable(name: str, text: str, message: 
     ],
 )
 def test_an_origin_that_no_browser_sends_is_refused(text: str, advice: str) -> None:
-    """It would never be met, and nobody would know why; the refusal says what to write."""
+    """It would never match, without any sign. The message says what to write."""
     (line,) = mistakes(LIVE_ALLOWED_ORIGINS=text)
     assert line.startswith("LIVE_ALLOWED_ORIGINS (or its flag) = ")
     assert advice in line
@@ -148,13 +148,13 @@ def test_an_origin_that_no_browser_sends_is_refused(text: str, advice: str) -> N
 @pytest.mark.parametrize(
     "origin", ["http://localhost:3000", "https://a.example:8443", "http://[::1]:8080", "capacitor://localhost"]
 )
-def test_an_origin_as_browsers_send_it_is_taken(origin: str) -> None:
-    """With the port where it is not the usual one of its scheme; of other schemes too."""
+def test_a_valid_origin_is_accepted(origin: str) -> None:
+    """With the port if it is not the default of its scheme. Other schemes are accepted too."""
     assert load_settings({"LIVE_ALLOWED_ORIGINS": origin}).allowed_origins == (origin,)
 
 
 def test_an_unknown_variable_is_refused_with_the_nearest_name() -> None:
-    """A setting that is misspelt would silently have no effect. `LIVE_KEY` is for the commands that send events."""
+    """A misspelt setting would silently have no effect. `LIVE_KEY` is for the commands that send events."""
     lines = mistakes(LIVE_ALOWED_ORIGINS="https://a.example", LIVE_PROT="80", LIVE_XYZZY="", LIVE_KEY="a.b", PATH="x")
     assert lines == [
         "there is no setting `LIVE_ALOWED_ORIGINS`; did you mean `LIVE_ALLOWED_ORIGINS`?",
@@ -166,15 +166,15 @@ def test_an_unknown_variable_is_refused_with_the_nearest_name() -> None:
     check_variables({"LIVE_KEY": "a.b", "LIVE_PORT": "0"})
 
 
-def test_all_wrong_values_are_told_at_once() -> None:
-    """A line each, in the order of the table."""
+def test_all_invalid_values_are_reported_at_once() -> None:
+    """A line for each, in the order of the table."""
     lines = mistakes(LIVE_WORKERS="none", LIVE_PORT="x", LIVE_MAX_BODY="0", LIVE_HOST="fine")
     assert [line.split(" ")[0] for line in lines] == ["LIVE_PORT", "LIVE_WORKERS", "LIVE_MAX_BODY"]
 
 
 @pytest.mark.parametrize("name", DURATIONS)
-def test_every_span_of_time_is_written_as_a_duration(name: str) -> None:
-    """No setting takes bare seconds."""
+def test_every_duration_has_a_unit(name: str) -> None:
+    """No setting accepts bare seconds."""
     assert getattr(load_settings({environment_name(name): "2500ms"}), name) == 2.5
     assert mistakes(**{environment_name(name): "2.5"})
 
@@ -196,7 +196,7 @@ TEXTS = {
 
 
 def values(name: str) -> st.SearchStrategy[Any]:
-    """Values that a setting may have."""
+    """Valid values of a setting."""
     meta, default = meta_of(name), FIELDS[name].default
     if isinstance(default, Duration):
         return st.integers(1, 7 * 86_400_000).map(lambda milliseconds: Duration(milliseconds / 1000))
@@ -214,6 +214,6 @@ def values(name: str) -> st.SearchStrategy[Any]:
 @pytest.mark.slow
 @given(st.fixed_dictionaries({name: values(name) for name in FIELDS}))
 def test_a_worker_gets_the_same_settings(values: dict[str, Any]) -> None:
-    """What goes to a worker process through its environment comes out as it went in."""
+    """A worker process receives them through its environment, unchanged."""
     settings = Settings(**values)
     assert load_settings(as_environment(settings)) == settings

@@ -1,4 +1,4 @@
-"""The documentation as a site: it builds without a warning, and a browser fetches nothing from another host."""
+"""The documentation as a site: it builds without warnings, and a browser loads nothing from another host."""
 
 import shutil
 import subprocess
@@ -36,7 +36,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.slow
 def test_every_page_is_in_the_site_and_in_its_navigation(site: Path) -> None:
-    """A page that is missing there would never be found."""
+    """Nobody would find a page that is missing there."""
     assert sorted(path.stem for path in site.glob("*.html")) == sorted([*PAGES, "404"])
     index = (site / "index.html").read_text(encoding="utf-8")
     assert [page for page in PAGES if f'href="{page}.html"' not in index] == []
@@ -65,7 +65,7 @@ def served(folder: Path) -> Iterator[str]:
 @pytest.mark.browser
 @pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed")
 async def test_a_browser_needs_only_the_files_of_the_site(site: Path) -> None:
-    """On every page, and to search."""
+    """To read every page, and to search."""
     fetched: list[str] = []
     with served(site) as url:
         async with async_playwright() as playwright:

@@ -1,4 +1,4 @@
-"""A walk over a whole ranking, while it changes."""
+"""A walk over a whole ranking while it changes."""
 
 import asyncio
 import random
@@ -15,19 +15,19 @@ from tests.harness.stage import Stage, stage, until
 
 @pytest.mark.slow
 @pytest.mark.parametrize("ties", get_args(Ties))
-async def test_the_whole_ranking(valkey_url: str, ties: Ties) -> None:
-    """A walk over 20,000 records that change meanwhile meets each that stands still exactly once, forth and back."""
+async def test_a_walk_over_a_changing_ranking(valkey_url: str, ties: Ties) -> None:
+    """In both directions, it meets each unchanged one of 20,000 records exactly once."""
     await walk_over(valkey_url, 20_000, ties)
 
 
 @pytest.mark.slow
-async def test_a_large_whole_ranking(valkey_url: str) -> None:
-    """The same over ten times as many."""
+async def test_a_walk_over_a_large_ranking(valkey_url: str) -> None:
+    """The same with ten times as many records."""
     await walk_over(valkey_url, 200_000, "key")
 
 
 async def walk_over(store: str, count: int, ties: Ties) -> None:
-    """Walk over a board of so many records, each tenth of which moves all the time."""
+    """Walk over a board with `count` records, a tenth of which change all the time."""
     chance = random.Random(10)
     done = asyncio.Event()
     text = f'[[board]]\nid = "posts"\nwindow = "forever"\nties = "{ties}"\n'
@@ -36,29 +36,29 @@ async def walk_over(store: str, count: int, ties: Ties) -> None:
             numbers = range(first, min(count, first + 2000))
             await accept_raw(boards.http, [{"key": f"k{n}", "amount": 1 + n * 7919 % (count // 5)} for n in numbers])
 
-        async def stir() -> int:
-            stirred = 0
+        async def move() -> int:
+            moves = 0
             while not done.is_set():
                 movers = [chance.randrange(0, count, 10) for _ in range(100)]
                 await accept_raw(boards.http, [{"key": f"k{n}", "amount": chance.randint(-50, 50)} for n in movers])
-                stirred += 1
-            return stirred
+                moves += 1
+            return moves
 
         size = max(500, count // 500)
-        walks, stirred = await asyncio.gather(until(there_and_back(boards, size), done), stir())
+        walks, moves = await asyncio.gather(until(there_and_back(boards, size), done), move())
         still = {f"k{n}" for n in range(count) if n % 10}
         for walk in walks:
             found = [record.key for page in walk for record in page.records if record.key in still]
             assert len(found) == len(set(found)) == len(still)
             placed = [(-record.score, record.key) for page in walk for record in page.records if record.key in still]
             assert [score for score, _ in placed] == sorted(score for score, _ in placed)
-        assert stirred > 5
+        assert moves > 5
         if count <= 20_000:
             await boards.shown("posts")
 
 
 async def there_and_back(boards: Stage, size: int) -> tuple[list[BoardPage], list[BoardPage]]:
-    """Every page from the first to the last, and from there to the first; the last one is in both."""
+    """Every page from the first to the last, and back to the first; the last one is in both."""
     forth = await boards.walk("posts", size)
     back = await boards.walk_back("posts", size, forth[-1])
     return forth, back[::-1]

@@ -306,7 +306,7 @@ def test_a_server_stops_under_load(folder: Path) -> None:
 
 
 def test_workers_share_a_board(folder: Path) -> None:
-    """Whichever process a like comes to, it counts once; the metrics are those of all, and all end together."""
+    """A like counts once, whichever process it reaches. The metrics are those of all workers, and all end together."""
     with serving(own_store(folder, workers=2), folder) as server:
 
         def post(number: int) -> int:
@@ -338,8 +338,8 @@ def test_workers_do_not_outlive_their_parent(folder: Path) -> None:
         assert scores(server) == {"a": 1}
 
 
-def test_an_audit_of_nothing_is_no_clean_bill(valkey_url: str) -> None:
-    """A store without the board, such as a wrong one, is printed with status 2."""
+def test_an_audit_of_a_missing_board_is_an_error(valkey_url: str) -> None:
+    """For example of a wrong store, with status 2."""
     assert (
         "the store has no board 'posts' under this key prefix"
         in refused("audit", "--store", valkey_url, LIVE_KEY_PREFIX="nobody")[0]
