@@ -12,6 +12,7 @@ from live.journal.lives import Life
 from live.journal.reading import contents_of
 from live.journal.schema import CHECKPOINT, SEGMENT
 from live.journal.segments import Packed, compress
+from live.journal.totals import folded as last_folded
 
 LEAST: Final = 16 * 1024**2  # bytes of segments after which a board gets a checkpoint
 AGE: Final = 86_400  # seconds after which it gets one if anything has happened
@@ -88,14 +89,16 @@ def keep(connection: Connection, wanted: Due, made: Packed, at: int) -> None:
         connection.execute(insert(CHECKPOINT).values(row))
 
 
-def forget(connection: Connection, life: Life, before: int) -> int:
+def forget(connection: Connection, life: Life, before: int, *, folded: bool = False) -> int:
     """Delete what is not needed to read the board at any time since `before` (microseconds). Returns how many segments.
 
-    The last checkpoint before that time stays, and every segment after it.
+    The last checkpoint before that time stays, and every segment after it. With `folded`, so does every segment that
+    is not in the totals yet.
     """
-    base = connection.scalar(
-        select(func.max(CHECKPOINT.c.segment)).where(CHECKPOINT.c.life == life.id, CHECKPOINT.c.time < before)
-    )
+    where = [CHECKPOINT.c.life == life.id, CHECKPOINT.c.time < before]
+    if folded:
+        where.append(CHECKPOINT.c.segment <= last_folded(connection, life))
+    base = connection.scalar(select(func.max(CHECKPOINT.c.segment)).where(*where))
     if base is None:
         return 0
     connection.execute(delete(CHECKPOINT).where(CHECKPOINT.c.life == life.id, CHECKPOINT.c.segment < base))

@@ -17,7 +17,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final, Self, TypeVar
 
-from sqlalchemy import Connection, Engine, create_engine, event, insert, select, text
+from sqlalchemy import Connection, Engine, create_engine, event, insert, select, text, update
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError, OperationalError, SQLAlchemyError
 
@@ -169,6 +169,8 @@ class Database:
                 f"the journal has schema {about['schema']}, and this version of Live Board reads schema {VERSION}: "
                 "a newer version has written it. Start that version"
             )
+        if int(about["schema"]) < VERSION:  # later versions only add tables
+            connection.execute(update(ABOUT).where(ABOUT.c.name == "schema").values(value=str(VERSION)))
         self.id = about["id"]
 
 

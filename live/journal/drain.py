@@ -7,11 +7,12 @@ an entry nor stores one twice.
 
 import asyncio
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Final
 
 import structlog
 
+from live.domain.board import Boards
 from live.errors import SetupError, StoreUnavailableError
 from live.journal.database import Database, JournalError
 from live.journal.definitions import DefinitionLog
@@ -52,11 +53,14 @@ Name = tuple[str, str]
 class Drainer:
     """Moves all journals under one prefix of store keys to a database."""
 
-    def __init__(self, client: Store, settings: Settings, database: Database) -> None:
+    def __init__(
+        self, client: Store, settings: Settings, database: Database, boards: Callable[[], Boards] = lambda: Boards(())
+    ) -> None:
+        """Drain into a database. `boards` gives the boards as they are defined now, for the keeper."""
         prefix = settings.key_prefix
         self._client = client
         self._prefix = prefix
-        self._keeper = Keeper(settings, database)
+        self._keeper = Keeper(settings, database, boards)
         self._interval = _INTERVAL_OF_ACK if settings.journal_ack else _INTERVAL
         self._database = database
         self._lives: dict[Name, Life] = {}

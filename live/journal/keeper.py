@@ -1,20 +1,28 @@
-"""Makes checkpoints, and forgets what is older than the settings say. A process of its own does the work."""
+"""Makes checkpoints and hourly totals, and forgets what is older than the settings say.
+
+A process of its own does the work.
+"""
 
 import asyncio
 import os
 import time
+from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 from multiprocessing import get_context
 from typing import Final
 
 import structlog
+from sqlalchemy import Connection
 
+from live.domain.board import Board, Boards
 from live.errors import SetupError, StoreUnavailableError
+from live.journal.cells import HOUR, has_totals
 from live.journal.checkpoints import Due, due, forget, keep, make
 from live.journal.database import Database, open_journal
-from live.journal.lives import open_lives
+from live.journal.lives import ConflictError, Life, open_lives
 from live.journal.segments import Packed
+from live.journal.totals import NewTotals, add_totals, add_up, unfolded
 from live.settings import Settings
 from live.system.processes import end_with_parent
 
@@ -24,12 +32,15 @@ _INTERVAL: Final = 60.0  # seconds
 
 
 class Keeper:
-    """Looks after the journal of the process that writes it."""
+    """Looks after the journal of the process that writes it. `boards` gives the boards as they are defined now."""
 
-    def __init__(self, settings: Settings, database: Database) -> None:
+    def __init__(
+        self, settings: Settings, database: Database, boards: Callable[[], Boards] = lambda: Boards(())
+    ) -> None:
         self._settings = settings
         self._prefix = settings.key_prefix
         self._database = database
+        self._boards = boards
 
     async def run(self) -> None:
         """Look after the journal until cancelled."""
@@ -37,36 +48,70 @@ class Keeper:
             await asyncio.sleep(_INTERVAL)
             try:
                 await self.step()
-            except (StoreUnavailableError, SetupError) as error:
-                log.error("the journal has no new checkpoint", reason=str(error))  # noqa: TRY400 - the reason says all
+            except (StoreUnavailableError, SetupError, ConflictError) as error:
+                log.error("the journal can't be kept in order", reason=str(error))  # noqa: TRY400 - the reason says all
 
-    async def step(self) -> None:
-        """Make the checkpoints that are due, and forget what is too old.
+    async def step(self, now: int | None = None) -> None:
+        """Make the checkpoints and totals that are due, and forget what is too old. `now` is in microseconds.
 
         Raises:
             StoreUnavailableError: the database is unavailable.
             SetupError: the journal is damaged.
+            ConflictError: another process looks after the journal too.
         """
-        now = time.time_ns() // 1000
+        now = time.time_ns() // 1000 if now is None else now
         lives = await self._database.run(lambda connection: open_lives(connection, self._prefix))
-        wanted = await self._database.run(lambda connection: [due(connection, life, now) for life in lives])
-        for one in wanted:
-            if one is not None:
-                await self._make(one)
+        boards = self._boards().by_id
+        counted = [
+            (life, boards[life.board]) for life in lives if life.board in boards and has_totals(boards[life.board])
+        ]
+        hour = now // 1_000_000 // HOUR * HOUR * 1_000_000
+        wanted = await self._database.run(lambda connection: _wanted(connection, lives, now))
+        behind = await self._database.run(lambda connection: _behind(connection, counted, hour))
+        if wanted or behind:
+            with ProcessPoolExecutor(1, get_context("spawn"), end_with_parent, (os.getpid(),)) as pool:
+                for one in wanted:
+                    await self._make(pool, one)
+                for life, board in behind:
+                    await self._add_up(pool, life, board, hour)
         least = now - self._settings.journal_events * 1_000_000
+        has_sums = {life.id for life, _ in counted}
         for life in lives:
-            await self._database.run(partial(forget, life=life, before=least))
+            await self._database.run(partial(forget, life=life, before=least, folded=life.id in has_sums))
 
-    async def _make(self, wanted: Due) -> None:
+    async def _make(self, pool: ProcessPoolExecutor, wanted: Due) -> None:
         """Make a checkpoint in another process: this one has clients to serve."""
-        with ProcessPoolExecutor(1, get_context("spawn"), end_with_parent, (os.getpid(),)) as pool:
-            made, at = await asyncio.get_running_loop().run_in_executor(pool, _made, self._settings, wanted)
+        made, at = await asyncio.get_running_loop().run_in_executor(pool, _made, self._settings, wanted)
         await self._database.run(lambda connection: keep(connection, wanted, made, at))
+
+    async def _add_up(self, pool: ProcessPoolExecutor, life: Life, board: Board, until: int) -> None:
+        """Bring the totals of a board up to date, some segments at a time."""
+        loop = asyncio.get_running_loop()
+        while (new := await loop.run_in_executor(pool, _added_up, self._settings, life, board, until)) is not None:
+            await self._database.run(partial(add_totals, new=new))
+
+
+def _wanted(connection: Connection, lives: Sequence[Life], now: int) -> list[Due]:
+    return [one for life in lives if (one := due(connection, life, now)) is not None]
+
+
+def _behind(connection: Connection, lives: Sequence[tuple[Life, Board]], until: int) -> list[tuple[Life, Board]]:
+    return [(life, board) for life, board in lives if unfolded(connection, life, until)]
+
+
+def _reading(settings: Settings) -> Database:
+    database = open_journal(settings, writes=False)
+    assert database is not None, "there is something to read"  # noqa: S101
+    return database
 
 
 def _made(settings: Settings, wanted: Due) -> tuple[Packed, int]:
     """Make a checkpoint, in a process that only reads."""
-    database = open_journal(settings, writes=False)
-    assert database is not None, "there is something to read"  # noqa: S101
-    with database:
+    with _reading(settings) as database:
         return database.work(lambda connection: make(connection, settings.key_prefix, wanted, settings.dedupe_window))
+
+
+def _added_up(settings: Settings, life: Life, board: Board, until: int) -> NewTotals | None:
+    """Add up segments, in a process that only reads."""
+    with _reading(settings) as database:
+        return database.work(lambda connection: add_up(connection, settings.key_prefix, life, board, until))

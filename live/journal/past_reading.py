@@ -1,12 +1,13 @@
 """Reads the past of boards from SQL: in the process that `past` starts."""
 
 import signal
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
+from pathlib import Path
 from typing import Final, NoReturn, TypeVar
 
 import msgspec
-from sqlalchemy import Connection, func, select
+from sqlalchemy import Connection, select
 
 from live.domain.board import Board
 from live.domain.ranking import ranks_of
@@ -14,12 +15,24 @@ from live.errors import SetupError
 from live.journal.contents import Contents, Ranking
 from live.journal.database import Database, open_journal
 from live.journal.entries import Add, parse_head
-from live.journal.lives import Life, find_life, lives_of
-from live.journal.moments import Change, Moment, NoPastError, Parts, PastRanking, Step, Stretch, TooLongError
-from live.journal.reading import Stop, before, contents_at, contents_of
-from live.journal.schema import ABOUT, CHECKPOINT, SEGMENT
+from live.journal.lives import Life, find_life
+from live.journal.moments import (
+    Change,
+    Moment,
+    NoPastError,
+    Parts,
+    PastRanking,
+    Step,
+    Stretch,
+    TooLongError,
+    UnsupportedPastError,
+)
+from live.journal.reach import Source, contents_at_all, reaches_of, since_of, source_of
+from live.journal.reading import Stop, before, contents_of
+from live.journal.schema import ABOUT, SEGMENT
 from live.journal.segments import unpack_entries
 from live.journal.standing import live_slots, scores_of, standing
+from live.journal.totals_reading import contents_from_totals
 from live.settings import Settings
 
 _R = TypeVar("_R")
@@ -76,13 +89,13 @@ def read_history(
     """How records stood at some times, which rise, in milliseconds since 1970.
 
     Raises:
-        NoPastError: the journal does not reach back to the last of them.
+        NoPastError: the journal does not reach back to them.
     """
 
     def work(connection: Connection) -> list[list[Step]]:
         steps: list[list[Step]] = [[] for _ in members]
-        for at, data in _contents_at_all(connection, settings.key_prefix, board, times):
-            for found, step in zip(steps, _steps(board, data, hidden, members, at), strict=True):
+        for at, hour, data in contents_at_all(connection, settings.key_prefix, board, times):
+            for found, step in zip(steps, _steps(board, data, hidden, members, at, hour), strict=True):
                 found.append(step)
         return steps
 
@@ -94,7 +107,10 @@ def explain_record(settings: Settings, moment: Moment, member: str) -> Parts:
 
     def work(connection: Connection) -> Parts:
         board, at = moment.board, moment.at
-        life, data = _contents_at(connection, settings.key_prefix, board, at)
+        (life, hour), data = _contents_at(connection, settings.key_prefix, moment)
+        if hour is not None:
+            (reach, *_) = reaches_of(connection, settings.key_prefix, board)
+            raise UnsupportedPastError(reach.entries, "an explanation names events")
         held = live_slots(board, data, at, moment.period)
         slots = sorted((start, slot[member]) for start, slot in held.items() if member in slot)
         changes = _changes(connection, life, member, before(at, board.clock))
@@ -130,7 +146,7 @@ def position_of(link: str) -> tuple[int, int]:
 
 
 def _ranking(settings: Settings, moment: Moment) -> PastRanking:
-    key = (moment.board.shape.encode(), moment.board.id, moment.at, moment.period, moment.hidden)
+    key = (settings.key_prefix, moment.board.shape.encode(), moment.board.id, moment.at, moment.period, moment.hidden)
     found = _RANKINGS.get(key)
     if found is None:
         found = _database(settings).work(partial(_read_ranking, prefix=settings.key_prefix, moment=moment))
@@ -142,12 +158,13 @@ def _ranking(settings: Settings, moment: Moment) -> PastRanking:
 
 def _read_ranking(connection: Connection, prefix: str, moment: Moment) -> PastRanking:
     board = moment.board
-    life, data = _contents_at(connection, prefix, board, moment.at)
-    found = standing(board, data, moment.at, moment.period, moment.hidden)
+    source, data = _contents_at(connection, prefix, moment)
+    hour = None if source.hour is None else source.hour * 1000
+    found = standing(board, data, moment.at if hour is None else hour, moment.period, moment.hidden)
     scores = [found.scores[member] for member in found.members]
     suffix = f":{found.period}" if board.window.tables else ""
     return PastRanking(
-        epoch=life.epoch,
+        epoch=source.life.epoch,
         offset=data.offset,
         period=found.period,
         members=found.members,
@@ -155,6 +172,7 @@ def _read_ranking(connection: Connection, prefix: str, moment: Moment) -> PastRa
         ranks=ranks_of(scores, 1, 0, board.ranks),
         total=sum(scores),
         metadata=data.rankings.get(suffix, Ranking()).metadata if board.votes is None else data.entrants,
+        hour=hour,
     )
 
 
@@ -170,68 +188,29 @@ def _cut(found: PastRanking, start: int, end: int) -> Stretch:
     return Stretch(piece, len(found.members), start)
 
 
-def _steps(board: Board, data: Contents, hidden: frozenset[str], members: Sequence[str], at: int) -> list[Step]:
-    found = standing(board, data, at, hidden=hidden)
+def _steps(
+    board: Board, data: Contents, hidden: frozenset[str], members: Sequence[str], at: int, hour: int | None
+) -> list[Step]:
+    answered = None if hour is None else hour * 1000
+    found = standing(board, data, at if answered is None else answered, hidden=hidden)
     ranks = ranks_of([found.scores[member] for member in found.members], 1, 0, board.ranks)
     wanted = set(members)
     places = {member: rank for member, rank in zip(found.members, ranks, strict=True) if member in wanted}
-    return [Step(at, found.scores[member] if member in places else None, places.get(member)) for member in members]
+    return [
+        Step(at, found.scores[member] if member in places else None, places.get(member), answered) for member in members
+    ]
 
 
-def _contents_at_all(
-    connection: Connection, prefix: str, board: Board, times: Sequence[int]
-) -> Iterator[tuple[int, Contents]]:
-    """What a board held at some times, which rise. Before the journal, that is nothing."""
-    lives: list[tuple[Life, list[int]]] = []
-    left = list(times)
-    for life in reversed(lives_of(connection, prefix, board.id)):
-        first = _first(connection, life)
-        if first is not None:
-            first = 0 if board.clock == "event" else first
-            lives.insert(0, (life, [at for at in left if first <= at * 1000]))
-            left = [at for at in left if first > at * 1000]
-    if len(left) == len(times):
-        raise NoPastError
-    for at in left:
-        yield at, Contents()
-    for life, wanted in lives:
-        if wanted:
-            yield from contents_at(connection, prefix, life, wanted, board.clock)
-
-
-def _contents_at(connection: Connection, prefix: str, board: Board, at: int) -> tuple[Life, Contents]:
-    """What a board held at a time, and the life that it had then."""
-    begin: int | None = None
-    for life in reversed(lives_of(connection, prefix, board.id)):
-        first = _first(connection, life)
-        if first is None:
-            continue
-        if first <= at * 1000 or board.clock == "event":
-            return life, contents_of(connection, prefix, life, before(at, board.clock))
-        begin = first // 1000
-    raise NoPastError(begin)
-
-
-def _first(connection: Connection, life: Life) -> int | None:
-    """The time from which on a life can be read, in microseconds; None if it has no entry."""
-    checkpoint = connection.scalar(select(func.min(CHECKPOINT.c.time)).where(CHECKPOINT.c.life == life.id))
-    segment = connection.execute(
-        select(SEGMENT.c.began, SEGMENT.c.first).where(SEGMENT.c.life == life.id).order_by(SEGMENT.c.id).limit(1)
-    ).first()
-    if checkpoint is None:
-        return None if segment is None else int(segment.began)
-    # Without a checkpoint before it, the first segment can only be read if it is the first of the life.
-    older = segment is not None and segment.began < checkpoint and _is_whole(connection, life)
-    return int(segment.began) if segment is not None and older else checkpoint
-
-
-def _is_whole(connection: Connection, life: Life) -> bool:
-    """Whether the first segment of a life is still there."""
-    row = connection.execute(
-        select(SEGMENT.c.crc, SEGMENT.c.data).where(SEGMENT.c.life == life.id).order_by(SEGMENT.c.id).limit(1)
-    ).one()
-    head = parse_head(next(unpack_entries(row.crc, row.data))[0])
-    return head.kind in ("begin", "adopt", "renew")
+def _contents_at(connection: Connection, prefix: str, moment: Moment) -> tuple[Source, Contents]:
+    """What a board held at a time, and where that was read."""
+    board = moment.board
+    reaches = reaches_of(connection, prefix, board)
+    source = source_of(reaches, board, moment.at)
+    if source is None:
+        raise NoPastError(since_of(reaches))
+    if source.hour is not None:
+        return source, contents_from_totals(connection, source.life, board, source.hour, moment.period)
+    return source, contents_of(connection, prefix, source.life, before(moment.at, board.clock))
 
 
 def _changes(connection: Connection, life: Life, member: str, stop: Stop) -> list[Change]:
@@ -259,15 +238,16 @@ def _changes(connection: Connection, life: Life, member: str, stop: Stop) -> lis
 
 
 _RANKINGS: Final[dict[tuple[object, ...], PastRanking]] = {}
-_DATABASES: Final[dict[str, Database]] = {}
+_DATABASES: Final[dict[tuple[str, Path, str], Database]] = {}
 
 
 def _database(settings: Settings) -> Database:
     """The database, which this process only reads."""
-    found = _DATABASES.get(settings.journal)
+    name = (settings.journal, settings.data_dir, settings.key_prefix)
+    found = _DATABASES.get(name)
     if found is None:
         found = open_journal(settings, writes=False)
         if found is None:
             raise SetupError("the server keeps no journal")
-        _DATABASES[settings.journal] = found
+        _DATABASES[name] = found
     return found

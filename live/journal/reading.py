@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
 import msgspec
-from sqlalchemy import Connection, select
+from sqlalchemy import Connection, func, select
 
 from live.domain.board import ClockKind
 from live.errors import SetupError
@@ -44,7 +44,7 @@ def contents_of(
         if stop(head, body):
             break
         if head.kind == "renew":
-            data = _parent(connection, prefix, life, body.decode(), head.before)
+            data = contents_of_parent(connection, prefix, life, body.decode(), head.before)
         apply(data, head, body)
     return data
 
@@ -67,10 +67,22 @@ def contents_at(
         if not left:
             return
         if head.kind == "renew":
-            data = _parent(connection, prefix, life, body.decode(), head.before)
+            data = contents_of_parent(connection, prefix, life, body.decode(), head.before)
         apply(data, head, body)
     for at in left:
         yield at, data
+
+
+def oldest_checkpoint(connection: Connection, life: Life) -> tuple[Contents, int] | None:
+    """What a board held when its journal was shortened, and the last segment in it; None if the journal is whole."""
+    first = select(func.min(SEGMENT.c.id)).where(SEGMENT.c.life == life.id).scalar_subquery()
+    row = connection.execute(
+        select(CHECKPOINT.c.segment, CHECKPOINT.c.crc, CHECKPOINT.c.data)
+        .where(CHECKPOINT.c.life == life.id, CHECKPOINT.c.segment < func.coalesce(first, CHECKPOINT.c.segment + 1))
+        .order_by(CHECKPOINT.c.segment)
+        .limit(1)
+    ).first()
+    return None if row is None else (unpack(decompress(row.crc, row.data)), row.segment)
 
 
 def before(time: int, clock: ClockKind = "server") -> Stop:
@@ -121,7 +133,7 @@ def _entries(
             progress(done, total)
 
 
-def _parent(connection: Connection, prefix: str, life: Life, epoch: str, link: str) -> Contents:
+def contents_of_parent(connection: Connection, prefix: str, life: Life, epoch: str, link: str) -> Contents:
     """What the board held at the end of its life before, which an entry named by its link ended."""
     parent = find_life(connection, prefix, life.board, epoch)
     data = Contents()
@@ -131,7 +143,7 @@ def _parent(connection: Connection, prefix: str, life: Life, epoch: str, link: s
             if data.link == link:
                 break
             if head.kind == "renew":
-                data = _parent(connection, prefix, parent, body.decode(), head.before)
+                data = contents_of_parent(connection, prefix, parent, body.decode(), head.before)
             apply(data, head, body)
     if data.link != link:
         raise SetupError(

@@ -4,6 +4,7 @@ from typing import Final
 
 from sqlalchemy import (
     BigInteger,
+    Boolean,
     Column,
     ForeignKey,
     Index,
@@ -16,7 +17,7 @@ from sqlalchemy import (
     UniqueConstraint,
 )
 
-VERSION: Final = 1
+VERSION: Final = 2
 
 METADATA: Final = MetaData()
 _ID: Final = BigInteger().with_variant(Integer, "sqlite")  # SQLite numbers only rows of the type INTEGER by itself
@@ -94,4 +95,36 @@ GAP: Final = Table(
     Column("expected", String(160), nullable=False, comment="the link of the last entry before it"),
     Column("found", String(160), nullable=False, comment="the entry that the next one names"),
     comment="where entries are missing; the next entry is the whole content of the board",
+)
+FOLDED: Final = Table(
+    "folded",
+    METADATA,
+    Column("life", _ID, ForeignKey("life.id"), primary_key=True, autoincrement=False),
+    Column("segment", BigInteger, nullable=False, comment="the last segment that the totals contain"),
+    Column("since", BigInteger, comment="the first hour whose beginning the totals can tell; NULL for none yet"),
+    comment="how far the totals of a life are",
+)
+CELL: Final = Table(
+    "cell",
+    METADATA,
+    Column("life", _ID, ForeignKey("life.id"), primary_key=True, autoincrement=False),
+    Column("start", BigInteger, primary_key=True, autoincrement=False, comment="an hour by the clock of the board"),
+    Column("newest", BigInteger, comment="the newest slot at its end; NULL for none"),
+    Column("top", BigInteger, comment="the highest slot in which anything was counted until its end; NULL for none"),
+    Column("offset", BigInteger, nullable=False, comment="the offset at its end"),
+    Column("whole", Boolean, nullable=False, comment="whether its totals include those of the cells before"),
+    Column("rows", BigInteger, nullable=False, comment="about how many totals it has"),
+    comment="the hours of a life in which something was counted",
+)
+TOTAL: Final = Table(
+    "total",
+    METADATA,
+    Column("life", _ID, ForeignKey("life.id"), primary_key=True, autoincrement=False),
+    Column("cell", BigInteger, primary_key=True, autoincrement=False),
+    Column("start", BigInteger, primary_key=True, autoincrement=False, comment="the slot"),
+    Column("member", Text, primary_key=True),
+    Column("value", BigInteger, nullable=False),
+    Column("reached", BigInteger, comment="offset and number of the event with which the member reached its score"),
+    comment="what was counted in an hour for each slot and member",
+    sqlite_with_rowid=False,
 )

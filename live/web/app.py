@@ -172,7 +172,7 @@ async def _work(parts: Live) -> None:
             tasks.create_task(parts.hub.run())
             tasks.create_task(parts.reaper.run())
         if parts.settings.role != "viewers" and parts.journal is not None:
-            tasks.create_task(Drainer(parts.client, parts.settings, parts.journal).run())
+            tasks.create_task(Drainer(parts.client, parts.settings, parts.journal, lambda: parts.registry.boards).run())
         tasks.create_task(parts.authenticator.run())
         tasks.create_task(parts.limits.run())
         tasks.create_task(parts.losses.run())

@@ -17,7 +17,7 @@ from live.store.board.ledger import Ledger
 from live.store.board.reader import Reading, Selection
 from live.web.admins import admin_of, read_body, read_object
 from live.web.paging import cursors_around, selection_of
-from live.web.past import past_page, past_response
+from live.web.past import Resolution, past_page, past_response
 from live.web.responses import NOT_STORED, json_response, negotiated, page_reply, unchanged
 from live.web.state import Live, live_of
 from live.web.waiting import Wait
@@ -56,7 +56,8 @@ class BoardPage(msgspec.Struct, frozen=True):
     `next_cursor` is null on the last page, and `prev_cursor` on the first. `period` is the name of the period of a
     calendar board. `total_score` is null if scores are not amounts, and `entrant_count` is null on boards without
     registration. `viewer_count` is the number of viewers in all processes; the `ETag` does not depend on it.
-    `as_of` is the time of a page of the past.
+    `as_of` is the time of a page of the past. `resolution` is `exact` if the page has every event before that time, and
+    `hour` if it comes from hourly totals; `as_of` is the beginning of the hour then.
     """
 
     board: str
@@ -72,6 +73,7 @@ class BoardPage(msgspec.Struct, frozen=True):
     next_cursor: str | None
     prev_cursor: str | None
     as_of: str | UnsetType = UNSET
+    resolution: Resolution | UnsetType = UNSET
 
 
 async def list_boards(request: Request) -> Response:
@@ -84,8 +86,9 @@ async def get_board(request: Request) -> Response:
     """Return one page of a board."""
     live, query = live_of(request), request.query_params
     if "as_of" in query:
-        board, page, following, at = await past_page(request, live)
-        shown = msgspec.structs.replace(_board_page(board, page, 0), next_cursor=following, as_of=at)
+        past = await past_page(request, live)
+        shown = _board_page(past.board, past.page, 0)
+        shown = msgspec.structs.replace(shown, next_cursor=past.cursor, as_of=past.as_of, resolution=past.resolution)
         return past_response(request, shown)
     known = request.headers.get("if-none-match", "")
     if "wait" not in query:

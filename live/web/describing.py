@@ -23,8 +23,9 @@ POSTING: Final = frozenset(
 ASKING: Final = frozenset({"parameter_invalid"})
 BOARD: Final = ASKING | {"board_not_found"}
 RECORDS: Final = BOARD | {"period_not_found"}
-RECORD: Final = RECORDS | {"record_not_found", "past_unavailable"}
-PAGE: Final = RECORDS | {"cursor_invalid", "too_many_viewers", "stopping", "past_unavailable"}
+PAST: Final = frozenset(("past_unavailable", "as_of_unsupported"))
+RECORD: Final = RECORDS | PAST | {"record_not_found"}
+PAGE: Final = RECORDS | PAST | {"cursor_invalid", "too_many_viewers", "stopping"}
 WATCHING: Final = BOARD | {"origin_forbidden", "too_many_viewers", "stopping"}
 ADMIN: Final = ASKING | {
     "credentials_required", "credentials_invalid", "origin_forbidden", "scope_forbidden", "rate_exceeded"

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from live.web.describing import BOARD, OF_BOARD, OF_KEY, RECORD, document, operation, parameter
+from live.web.describing import BOARD, OF_BOARD, OF_KEY, PAST, RECORD, document, operation, parameter
 from live.web.past import MAX_MEMBERS, MAX_STEPS, HistoryList
 from live.web.schemas import Json
 
@@ -10,7 +10,8 @@ _TIME: Final = {"type": "string", "format": "date-time"}
 
 AS_OF: Final = parameter(
     "as_of", "query", _TIME,
-    "Read the board as it was at this time: with everything that was counted before. This needs a journal.",
+    "Read the board as it was at this time: with everything that was counted before. "
+    "This needs a journal. Beyond `LIVE_JOURNAL_EVENTS`, it is read as it was at the beginning of that hour.",
 )  # fmt: skip
 EXPLAIN: Final = parameter(
     "explain", "query", {"type": "string", "enum": ["true"]},
@@ -31,12 +32,12 @@ def past_operations() -> Json:
     one = operation(
         "getHistory", "records", "Read how a record moved.",
         "Its score and rank at each time, null where it was not on the board. This needs a journal.",
-        document(HistoryList), RECORD - {"period_not_found", "record_not_found"} | {"past_unavailable"},
+        document(HistoryList), RECORD - {"period_not_found", "record_not_found"} | PAST,
         OF_BOARD, OF_KEY, *_SPAN,
     )  # fmt: skip
     some = operation(
         "listHistory", "boards", "Read how some records moved.",
-        "The same for several members.", document(HistoryList), BOARD | {"past_unavailable"}, OF_BOARD, keys, *_SPAN,
+        "The same for several members.", document(HistoryList), BOARD | PAST, OF_BOARD, keys, *_SPAN,
     )  # fmt: skip
     return {
         "/v1/boards/{board}/records/{key}/history": {"get": one},

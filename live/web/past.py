@@ -5,7 +5,7 @@ import binascii
 from collections.abc import Awaitable, Mapping, Sequence
 from datetime import UTC, datetime
 from http import HTTPStatus
-from typing import Final, NamedTuple, TypeVar
+from typing import Final, Literal, NamedTuple, TypeVar
 
 import msgspec
 from msgspec import UNSET, UnsetType
@@ -17,7 +17,7 @@ from live.domain.ranking import Page, Record, position
 from live.domain.window import EVER, Periods, parse_duration
 from live.errors import ProblemError
 from live.ingest.replies import Reply
-from live.journal.moments import Moment, NoPastError, PastRanking, Step, Stretch
+from live.journal.moments import Moment, NoPastError, PastRanking, Step, Stretch, UnsupportedPastError
 from live.journal.past import Past
 from live.journal.past_reading import explain_record, find_record, read_history, read_ranking
 from live.network.parameters import whole_number
@@ -30,6 +30,9 @@ from live.web.state import Live, live_of
 
 _T = TypeVar("_T")
 
+Resolution = Literal["exact", "hour"]
+"""Whether a response about the past is exact to the batch, or comes from hourly totals."""
+
 MAX_STEPS: Final = 400
 MAX_MEMBERS: Final = 20
 _DAY: Final = 86_400_000  # milliseconds
@@ -39,11 +42,15 @@ _CACHE: Final = b"public, max-age=60"  # a member that is hidden today leaves th
 
 
 class HistoryStep(msgspec.Struct, frozen=True):
-    """A record at a time. `score` and `rank` are null if it was not on the board."""
+    """A record at a time. `score` and `rank` are null if it was not on the board.
+
+    `as_of` is there if the journal only has hourly totals of that time: the beginning of the hour, which this is for.
+    """
 
     at: str
     score: int | None
     rank: int | None
+    as_of: str | UnsetType = UNSET
 
 
 class RecordHistory(msgspec.Struct, frozen=True):
@@ -100,8 +107,18 @@ class _Asked(NamedTuple):
         return await _ask(self.past.ask(read_ranking, self.moment, start, limit))
 
 
-async def past_page(request: Request, live: Live) -> tuple[Board, Page, str | None, str]:
-    """The page of a board at a time, the cursor of the next one, and the time.
+class PastPage(NamedTuple):
+    """Some records of a board at a time, the cursor of the next ones, the time, and how exact it is."""
+
+    board: Board
+    page: Page
+    cursor: str | None
+    as_of: str
+    resolution: Resolution
+
+
+async def past_page(request: Request, live: Live) -> PastPage:
+    """The page of a board at a time.
 
     Raises:
         ProblemError: a parameter is not valid, or the journal does not reach back so far.
@@ -111,18 +128,18 @@ async def past_page(request: Request, live: Live) -> tuple[Board, Page, str | No
     limit = whole_number(query, "limit", min(DEFAULT_LIMIT, live.settings.max_limit), 1, live.settings.max_limit)
     start = _start_in(query)
     found = await asked.cut(start, limit)
-    board, following = asked.moment.board, start + limit
+    following = start + limit
     cursor = _cursor(following) if following < found.count else None
-    return board, _page_of(board, found), cursor, _rfc3339(asked.moment.at)
+    return _past_page(asked.moment, found, cursor)
 
 
-async def past_record(request: Request, live: Live, member: str, around: int) -> tuple[Board, Page, str]:
-    """The page around a record at a time, with at least the record above it, and the time. Raises as `past_page`."""
+async def past_record(request: Request, live: Live, member: str, around: int) -> PastPage:
+    """The page around a record at a time, with at least the record above it. Raises as `past_page`."""
     asked = await _asked(live, await live.use(request.path_params["board"]), request.query_params)
     found = await _ask(asked.past.ask(find_record, asked.moment, member, max(around, 1)))
     if found is None:
         raise ProblemError("record_not_found", "the member was not on the board then")
-    return asked.moment.board, _page_of(asked.moment.board, found), _rfc3339(asked.moment.at)
+    return _past_page(asked.moment, found, None)
 
 
 async def explain(request: Request, live: Live, member: str) -> Response:
@@ -212,6 +229,10 @@ def _past(live: Live) -> Past:
 async def _ask(answer: Awaitable[_T]) -> _T:
     try:
         return await answer
+    except UnsupportedPastError as error:
+        since = "no event" if error.since is None else f"every event since {_rfc3339(error.since)}"
+        detail = f"the journal has {since} of this board, and only totals before: {error.reason}"
+        raise ProblemError("as_of_unsupported", detail) from None
     except NoPastError as error:
         since = "nothing" if error.since is None else f"everything since {_rfc3339(error.since)}"
         raise ProblemError("past_unavailable", f"the journal has {since} of this board") from None
@@ -280,6 +301,14 @@ def _times(query: Mapping[str, str], now: int) -> list[int]:
     return list(range(end, begin - 1, -step))[::-1]
 
 
+def _past_page(moment: Moment, found: Stretch, cursor: str | None) -> PastPage:
+    hour = found.ranking.hour
+    page = _page_of(moment.board, found)
+    if hour is None:
+        return PastPage(moment.board, page, cursor, _rfc3339(moment.at), "exact")
+    return PastPage(moment.board, page, cursor, _rfc3339(hour), "hour")
+
+
 def _page_of(board: Board, found: Stretch) -> Page:
     ranking = found.ranking
     return Page(
@@ -320,7 +349,7 @@ def _period_name(board: Board, start: int | None) -> str | None:
 
 
 def _step(step: Step) -> HistoryStep:
-    return HistoryStep(_rfc3339(step.at), step.score, step.rank)
+    return HistoryStep(_rfc3339(step.at), step.score, step.rank, UNSET if step.hour is None else _rfc3339(step.hour))
 
 
 def _slot_times(board: Board, start: int) -> tuple[str | None, str | None]:

@@ -18,7 +18,7 @@ from live.network.parameters import whole_number
 from live.store.board.ledger import Ledger
 from live.store.board.reader import Reading, Selection
 from live.web.admins import admin_of, read_body, read_object
-from live.web.past import explain, past_record, past_response
+from live.web.past import Resolution, explain, past_record, past_response
 from live.web.periods import period_of
 from live.web.responses import NOT_STORED, json_response, negotiated, page_reply
 from live.web.state import Live, live_of
@@ -32,7 +32,7 @@ class RecordView(msgspec.Struct, frozen=True):
 
     `gap` is the number of points behind the next rank, and null for the first record. `percentile` is the percentage of
     the other records that are behind. A contestant without votes has the score 0, and no rank or percentile.
-    `as_of` is the time of a record of the past.
+    `as_of` is the time of a record of the past, and `resolution` as in `BoardPage`.
     """
 
     board: str
@@ -49,6 +49,7 @@ class RecordView(msgspec.Struct, frozen=True):
     fields: dict[str, int] | UnsetType = UNSET
     metadata: msgspec.Raw | UnsetType = UNSET
     as_of: str | UnsetType = UNSET
+    resolution: Resolution | UnsetType = UNSET
 
 
 class RecordList(msgspec.Struct, frozen=True):
@@ -100,8 +101,9 @@ async def get_record(request: Request) -> Response:
         return await explain(request, live_of(request), member)
     if "as_of" in request.query_params:
         around = around_of(request.query_params)
-        found, page, at = await past_record(request, live_of(request), member, around)
-        return past_response(request, msgspec.structs.replace(_ranked(found, page, member, around), as_of=at))
+        past = await past_record(request, live_of(request), member, around)
+        shown = _ranked(past.board, past.page, member, around)
+        return past_response(request, msgspec.structs.replace(shown, as_of=past.as_of, resolution=past.resolution))
     known = request.headers.get("if-none-match", "")
     return negotiated(request, await reply_of_record(live_of(request), board, member, request.query_params, known))
 

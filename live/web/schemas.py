@@ -88,6 +88,8 @@ MEANINGS: Final[Mapping[str, str]] = {
     "SlotTime.start": "Start of the slot, RFC 3339. Null if the window has no slots.",
     "BoardPage.as_of": "The time of a page of the past, RFC 3339. Omitted on the present.",
     "RecordView.as_of": "The time of a record of the past, RFC 3339. Omitted on the present.",
+    "HistoryStep.as_of": "The beginning of the hour that this is for, where the journal only has hourly totals.",
+    "resolution": "`exact` to the batch, or read at the beginning of an `hour`. Omitted on the present.",
     "Explanation.as_of": "The time, RFC 3339.",
     "Explanation.changes": "The newest changes before that time, the last one first.",
     "Explanation.parts": "What each slot holds of the score, the oldest slot first.",

@@ -1,0 +1,166 @@
+"""Adds up the entries of a journal by hour: what was counted in each slot for each member.
+
+A cell is an hour by the board's clock: of the store's time, or of the newest event time. An event is added to the cell
+in which it was counted, whatever slot it belongs to. So the sum of all cells before an hour is exactly what the board
+held then, although late events came afterwards.
+"""
+
+from typing import Final
+
+import msgspec
+
+from live.domain.board import Board
+from live.domain.window import Sliding
+from live.errors import SetupError
+from live.journal.contents import Contents
+from live.journal.entries import Add, Head, Tags
+from live.journal.fold import apply
+
+HOUR: Final = 3600  # seconds
+_NUMBERS: Final = 2**24  # events of one batch
+
+_ADD: Final = msgspec.msgpack.Decoder(Add)
+_TAGS: Final = msgspec.msgpack.Decoder(Tags)
+_UNCOUNTED: Final = frozenset(("begin", "hide", "enter", "withdraw"))  # entries that change no score
+
+
+class Cell(msgspec.Struct, kw_only=True):
+    """What was counted in an hour.
+
+    Attributes:
+        start: the start of the hour, in seconds since 1970.
+        newest: the newest slot at its end; None for none.
+        top: the highest slot in which anything was counted until its end; None for none.
+        offset: the board's offset at its end.
+        whole: whether `totals` is everything that the board held, and not only what was added.
+        totals: for a slot and a member, the sum, and the tag of the member (`tag_number`) if it has changed.
+    """
+
+    start: int
+    newest: int | None = None
+    top: int | None = None
+    offset: int = 0
+    whole: bool = False
+    totals: dict[tuple[int, str], tuple[int, int | None]] = {}
+
+    def add(self, start: int, member: str, amount: int, reached: int | None) -> None:
+        """Add an amount to a slot."""
+        value, before = self.totals.get((start, member), (0, None))
+        self.totals[start, member] = (value + amount, before if reached is None else reached)
+        self.top = start if self.top is None else max(self.top, start)
+
+
+def has_totals(board: Board) -> bool:
+    """Whether hourly sums tell the past of a board: amounts are added, and leave with their slot."""
+    return board.operator == "incr" and not isinstance(board.window, Sliding)
+
+
+def tag_number(offset: int, number: int) -> int:
+    """The tag of a member as one number, which grows with time."""
+    return offset * _NUMBERS + number
+
+
+def tag_parts(tag: int) -> tuple[int, int]:
+    """The offset and the number of a tag."""
+    return divmod(tag, _NUMBERS)
+
+
+def hour_of(milliseconds: int) -> int:
+    """The start of the hour of a time in milliseconds since 1970; in seconds since 1970."""
+    return milliseconds // 1000 // HOUR * HOUR
+
+
+class Cells:
+    """Adds up entries one after another."""
+
+    def __init__(self, board: Board, last: Cell | None) -> None:
+        """Continue after the cell `last`; None at the beginning of a life."""
+        self.done: list[Cell] = []
+        self._board = board
+        self._now = None if last is None else Cell(start=last.start, newest=last.newest, top=last.top)
+        self._begins = last is None
+
+    @property
+    def size(self) -> int:
+        """How many totals there are."""
+        return sum(len(cell.totals) for cell in self.cells)
+
+    @property
+    def cells(self) -> list[Cell]:
+        """The cells with something new, the last one open."""
+        return self.done + ([] if self._now is None or not self._now.offset else [self._now])
+
+    def apply(self, head: Head, body: bytes, parent: Contents | None = None) -> None:
+        """Add the next entry. `parent` is what the life before held, if the entry continues it.
+
+        Raises:
+            SetupError: this version does not know such an entry.
+        """
+        match head.kind:
+            case "add":
+                self._add(head, _ADD.decode(body))
+            case "tags":
+                self._tag(head, _TAGS.decode(body))
+            case "adopt" | "renew":
+                data = parent or Contents()
+                apply(data, head, body)
+                self.replace(data)
+            case kind if kind in _UNCOUNTED:
+                self._turn(head.time, head.offset)
+            case kind:
+                raise SetupError(f"the journal has an entry {kind!r}: a newer version has written it")
+
+    def _turn(self, time: int, offset: int, latest: int | None = None) -> Cell | None:
+        """The cell of an entry that was made at a time (microseconds); None while the board's clock has no time."""
+        moment = latest if self._board.clock == "event" else time // 1000
+        cell = self._now
+        if moment is not None and (cell is None or hour_of(moment) > cell.start):
+            if cell is not None and cell.offset:
+                self.done.append(cell)
+            cell = self._now = Cell(
+                start=hour_of(moment),
+                newest=None if cell is None else cell.newest,
+                top=None if cell is None else cell.top,
+                whole=self._begins,
+            )
+            self._begins = False
+        if cell is not None:
+            cell.offset = offset
+        return cell
+
+    def _add(self, head: Head, request: Add) -> None:
+        cell = self._turn(head.time, head.offset, request.latest)
+        if cell is None:
+            return
+        tagged = bool(request.rules.ties)
+        for group in request.groups:
+            orders = group.orders if tagged else [0] * len(group.members)
+            for member, amount, order in zip(group.members, group.amounts, orders, strict=True):
+                reached = tag_number(head.offset, abs(order)) if order else None
+                if amount or reached is not None:
+                    cell.add(group.start, member, amount, reached)
+        if request.reached is not None:
+            cell.newest = request.reached
+
+    def _tag(self, head: Head, tags: Tags) -> None:
+        cell = self._turn(head.time, head.offset)
+        if cell is None:
+            return
+        for suffix, member, number in tags:
+            start = int(suffix[1:]) if suffix else cell.top or 0
+            cell.add(start, member, 0, tag_number(head.offset, number))
+
+    def replace(self, data: Contents) -> None:
+        """Continue with everything that the board held."""
+        self._begins = True
+        cell = self._turn(data.time, data.offset, data.latest)
+        if cell is None:
+            return
+        cell.whole, self._begins = True, False
+        cell.newest, cell.top, cell.totals = data.newest, None, {}
+        tagged = self._board.tags != "key"
+        for start, slot in data.slots.items():
+            ranking = data.rankings.get(f":{start}" if self._board.window.tables else "")
+            for member, value in slot.items():
+                reached = ranking.reached.get(member) if ranking is not None and tagged else None
+                cell.add(start, member, value, None if reached is None else tag_number(*reached))
