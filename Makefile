@@ -1,4 +1,4 @@
-# Everything is done in a virtual environment of the checkout; nothing has to be installed before.
+# Everything runs in a virtual environment of the checkout. You need not install anything first.
 VENV := .venv
 PYTHON ?= python3
 RUN := $(VENV)/bin

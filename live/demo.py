@@ -1,4 +1,4 @@
-"""Sample likes, so that newcomers see a board with a history that moves."""
+"""Sample likes, so that new users see a live board with a history."""
 
 import asyncio
 import math

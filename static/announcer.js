@@ -1,5 +1,5 @@
 // @ts-check
-/** Speaks to screen readers through one live region: the latest news, and never more often than every ten seconds. */
+/** Announces the latest news to screen readers through one live region, at most every ten seconds. */
 const SPEECH_REST = 10_000;
 
 export class Announcer {

@@ -1,5 +1,5 @@
 // @ts-check
-/** The page of one board or several: each goes live from the records that it was rendered with. */
+/** The page of one or several boards: each continues from the records that the server rendered. */
 import { Announcer } from "./announcer.js";
 import { LiveBoard } from "./client/live-board.js";
 import { TableView } from "./client/view.js";
@@ -10,9 +10,9 @@ import { StatusView } from "./status.js";
 import { startTheme } from "./theme.js";
 import { Trends } from "./trends.js";
 
-const RANK_REST = 5_000; // milliseconds that one's own rank has to stay before it is told
+const RANK_REST = 5_000; // milliseconds for which the reader's rank must stay the same before it is announced
 
-/** Everything on the page that belongs to one board. */
+/** The part of the page that belongs to one board. */
 class BoardView {
   #rankTimer = 0;
   #leader = /** @type {string | undefined} */ (undefined);
@@ -60,14 +60,14 @@ class BoardView {
     this.board.start();
   }
 
-  /** What stands around the table; written with it, so that all of it is of one moment. */
+  /** The texts around the table, written together with it, so that all are from the same moment. */
   #showSums() {
     const { rankCount, totalScore, viewers, around, period, records, epoch } = this.board.snapshot;
     const { parts } = this;
     if (around) this.#showPlace(around);
     if (epoch === null) return;
     if (viewers !== null) {
-      write(parts.viewers, grouped(Math.max(1, viewers))); // at least this page
+      write(parts.viewers, grouped(Math.max(1, viewers))); // this page is one of them
       const count = parts.viewers?.parentElement;
       if (count) count.hidden = false;
     }
@@ -88,7 +88,7 @@ class BoardView {
   }
 
   /**
-   * Tell those who do not see the page what matters: another leader, and one's own rank once it stays.
+   * Announce what matters to screen readers: a new leader, and the reader's rank once it stays the same.
    *
    * @param {import("./client/live-board.js").Snapshot} snapshot
    */
@@ -96,7 +96,7 @@ class BoardView {
     const leader = records[0]?.key;
     if (this.#leader !== undefined && leader !== undefined && leader !== this.#leader) {
       const row = [...this.table.body.rows].find((one) => one.dataset.key === leader);
-      const name = row?.querySelector("bdi")?.textContent ?? nameWords(leader); // it may have a title
+      const name = row?.querySelector("bdi")?.textContent ?? nameWords(leader); // the row may show a title
       const place = around?.rank ? placeWords(around.rank, null)[0] : "";
       this.announcer.say(place ? say("takes_first_and_you", { name, place }) : say("takes_first", { name }));
     }
@@ -116,7 +116,7 @@ const sections = /** @type {NodeListOf<HTMLElement>} */ (document.querySelectorA
 const shown = Array.from(sections, (section) => new BoardView(section, announcer));
 const tools = document.getElementById("tools");
 if (tools) {
-  tools.inert = true; // takes its room, but no clicks until its script is here
+  tools.inert = true; // takes its place, but no clicks until its script is loaded
   tools.hidden = false;
   startTheme(/** @type {HTMLSelectElement} */ (document.getElementById("theme")));
   void import("./tools.js").then(({ startTools }) => startTools(shown, announcer.say, say));

@@ -1,10 +1,10 @@
 // @ts-check
-/** The list of boards: each card that can be seen shows the first records of its board, live. */
+/** The list of boards: each visible card shows the first records of its board, live. */
 import { showLocalTimes } from "./times.js";
 import { LiveBoard } from "./client/live-board.js";
 import { grouped, nameWords, stateWords } from "./client/words.js";
 
-const MOST = 12; // cards that are live at the same time, for the sake of connections
+const MOST = 12; // cards that are live at the same time, because each needs a connection
 const CALM = 1000; // milliseconds between two updates of a card
 
 /** @typedef {import("./client/live-board.js").Snapshot} Snapshot */

@@ -1,5 +1,5 @@
 // @ts-check
-/** Titles and pictures of members, for rows that come after the page was made: the server writes those before. */
+/** Titles and pictures of members, for rows that are added to the page; the server renders the first ones. */
 
 /** @typedef {{key: string, title: string, image?: string}} Item */
 
@@ -15,7 +15,7 @@ const known = new Map();
 const done = new WeakSet(document.querySelectorAll(ROW));
 let isAsking = false;
 
-/** Show what is known, and ask for the rest. */
+/** Show known titles, and request the others. */
 function show() {
   const rows = /** @type {HTMLElement[]} */ ([...document.querySelectorAll(ROW)].filter((row) => !done.has(row)));
   const missing = new Set();
@@ -42,7 +42,7 @@ async function ask(members) {
     for (const member of members) known.set(member, found.get(member) ?? null);
     show();
   } catch {
-    rest = FAULT_REST; // the rows show their members meanwhile
+    rest = FAULT_REST; // until then the rows show their members
   }
   setTimeout(() => {
     isAsking = false;

@@ -1,5 +1,5 @@
 // @ts-check
-/** The like buttons of a page: they send likes without leaving it, and stay marked in this browser. */
+/** The like buttons of a page: they send likes without leaving the page, and stay marked in this browser. */
 
 const MOST_REMEMBERED = 200; // likes of a board
 
@@ -86,7 +86,7 @@ function load(store) {
   try {
     return JSON.parse(localStorage.getItem(store) ?? "{}");
   } catch {
-    return {}; // the browser keeps nothing: marks last as long as the page
+    return {}; // the browser stores nothing: marks last as long as the page
   }
 }
 
@@ -104,7 +104,7 @@ function save(store, likes) {
 
 /**
  * @param {string} text
- * @param {boolean} isShown to those who see the page too; the button shows them a success
+ * @param {boolean} isShown visibly too; the button already shows a success
  */
 function tell(text, isShown) {
   const [announcer, note] = ["announcer", "liked"].map((id) => document.getElementById(id));

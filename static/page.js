@@ -1,8 +1,8 @@
 // @ts-check
-/** What the scripts of several pages share. */
+/** Functions that the scripts of several pages share. */
 
 /**
- * The address of the page of a record; none for members that a browser would take for a part of the path.
+ * The address of the page of a record; null for members that a browser would treat as a part of the path.
  *
  * @param {string} records the address of the pages of all records
  * @param {string} key

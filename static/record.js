@@ -1,5 +1,5 @@
 // @ts-check
-/** The page of one record: rank, score and neighbours live, and the chart anew while the score changes. */
+/** The page of one record: rank, score and neighbours are live, and the chart is replaced when the score changes. */
 import { Announcer } from "./announcer.js";
 import { LiveBoard } from "./client/live-board.js";
 import { TableView } from "./client/view.js";
@@ -9,8 +9,8 @@ import { showLocalTimes } from "./times.js";
 import { StatusView } from "./status.js";
 import { Trends } from "./trends.js";
 
-const RANK_REST = 5_000; // milliseconds that the rank has to stay before it is told
-const MOST_WHOLE = 1e9; // a figure from which on it is shortened, and whole in its title
+const RANK_REST = 5_000; // milliseconds for which the rank must stay the same before it is announced
+const MOST_WHOLE = 1e9; // figures from here on are shortened, and exact in their titles
 const CHART_REST = 20_000; // milliseconds between two charts
 const CHART_AGE = 600_000; // … if the score is the same
 
@@ -86,7 +86,7 @@ board.start();
 
 let drawnAt = Date.now();
 
-/** The server draws the chart: ask it for another one if there is something new, and nobody is using this one. */
+/** The server draws the chart: request another one if there is something new, and this one is not in use. */
 async function redraw() {
   const chart = document.getElementById("chart");
   const isSame = chart?.dataset.score === String(board.snapshot.around?.score) && Date.now() - drawnAt < CHART_AGE;

@@ -1,8 +1,8 @@
 // @ts-check
-/** Says how the connection of a board is, in words that stay true, and lets people connect now. */
+/** Shows the state of the connection of a board in words, and lets people connect now. */
 import { stateWords } from "./client/words.js";
 
-/** Shows the state of one board; a countdown goes on while nothing else happens. */
+/** Shows the state of one board. A countdown continues while nothing else happens. */
 export class StatusView {
   #timer = 0;
 

@@ -1,5 +1,5 @@
 // @ts-check
-/** What a board needs inside of something else: its scale over a video, and its height for the page around it. */
+/** What a board needs inside of another page or a video: its scale, and the report of its height. */
 const root = document.documentElement;
 
 root.style.fontSize = `${Number(root.dataset.scale ?? 1) * 100}%`;

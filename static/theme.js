@@ -1,5 +1,5 @@
 // @ts-check
-/** Light, dark, or as the system has it: from the address, or else as it was chosen last. */
+/** The theme: light, dark, or that of the system. The address determines it, or else the last choice. */
 const KEY = "live-board theme";
 
 /** @param {HTMLSelectElement} select */
@@ -18,7 +18,7 @@ function setTheme(theme) {
   try {
     localStorage.setItem(KEY, theme);
   } catch {
-    // a browser that keeps nothing: the address says it
+    // the browser stores nothing: the address keeps the choice
   }
 }
 

@@ -63,7 +63,7 @@ function startFind(shown) {
     } else if (event.key === "Enter" && field.value.trim() && !mark()) {
       const url = new URL(location.href);
       url.searchParams.set("key", field.value.trim());
-      location.assign(url); // it may be below what is shown: the page tells its place
+      location.assign(url); // it may be below the rows: then the page shows its rank
     }
   });
   addEventListener("keydown", (event) => {

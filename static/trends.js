@@ -1,5 +1,5 @@
 // @ts-check
-/** What changes seldom: the ranks that movement is measured against, and the sparklines. */
+/** Data that changes seldom: the ranks against which movement is measured, and the sparklines. */
 import { clock, say, trendPoints } from "./client/words.js";
 
 /**
@@ -10,11 +10,11 @@ import { clock, say, trendPoints } from "./client/words.js";
 
 const MINUTE = 60_000;
 const HOUR = 60 * MINUTE;
-const SPREAD = 5_000; // milliseconds over which pages ask
+const SPREAD = 5_000; // milliseconds over which the requests of pages are spread
 const SOON = 5_000; // the shortest pause between two requests
 
 /**
- * Milliseconds until the next baseline: at the next full hour, or a minute later if that is not there yet.
+ * Milliseconds until the next baseline: at the next full hour, or a minute later if it does not exist yet.
  *
  * @param {Baseline} baseline
  * @param {number} now
@@ -25,7 +25,7 @@ export function baselinePause({ since, ranks }, now) {
 }
 
 /**
- * Milliseconds until the next slot: when the newest one ends. On an event clock nobody knows; then after a slot's length.
+ * Milliseconds until the next slot: when the newest one ends. On an event clock this is unknown; then a slot's length.
  *
  * @param {Slots} slots
  * @param {number} now
@@ -37,7 +37,7 @@ export function slotsPause({ slots }, now) {
   return Math.max(SOON, Math.min(HOUR, to > now ? to - now : Math.min(MINUTE, to - from)));
 }
 
-/** Asks again and again, each time after a pause that follows from the last answer; never while the page is hidden. */
+/** Repeats a request, each time after a pause that follows from the last answer; never while the page is hidden. */
 class Poll {
   /**
    * @param {string} address
@@ -62,7 +62,7 @@ class Poll {
       if (response.status === 404) return; // the board was deleted
       if (response.ok) pause = this.take(await response.json());
     } catch {
-      // the network is away: the connection of the board says it
+      // there is no network: the connection of the board reports it
     }
     this.#wait(pause);
   }
@@ -78,7 +78,7 @@ export class Trends {
    * @param {import("./client/live-board.js").LiveBoard} board
    * @param {import("./client/view.js").TableView} table
    * @param {string} address of the board in the API
-   * @param {HTMLElement | null} since says against what movement is measured
+   * @param {HTMLElement | null} since says since when movement is measured
    */
   constructor(board, table, address, since) {
     this.board = board;
@@ -88,7 +88,7 @@ export class Trends {
     if (table.shape.trends) new Poll(`${address}/slots`, (slots) => this.#takeSlots(slots));
   }
 
-  /** Compare with the baseline as long as it is of the same board and period. */
+  /** Compare with the baseline if it belongs to the same epoch and period. */
   compare() {
     const [baseline, { epoch, period }] = [this.#baseline, this.board.snapshot];
     if (!baseline || epoch === null) return;

@@ -1,6 +1,6 @@
 #!/bin/sh
-# Installs through apt what pip can't: `venv PYTHON` what a virtual environment needs, `test` what the tests need,
-# `bench` what the measures need.
+# Installs with apt what pip can't install: `venv PYTHON` for virtual environments, `test` for the tests,
+# `bench` for the benchmarks.
 set -eu
 
 missing() {
@@ -35,7 +35,7 @@ if [ "$(id -u)" != 0 ] || ! command -v apt-get >/dev/null; then
 	give_up
 fi
 echo "Installing $wanted..." >&2
-# Debian starts a server that it installs, unless it is told that this is no time to (RUNLEVEL=1).
+# Debian starts every server that it installs, unless RUNLEVEL is 1.
 if apt-get update -q >/dev/null &&
 	DEBIAN_FRONTEND=noninteractive RUNLEVEL=1 apt-get install -q -y --no-install-recommends $wanted >/dev/null; then
 	exit 0

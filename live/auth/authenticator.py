@@ -45,8 +45,8 @@ class Authenticator:
         self._away = False
         self._lapse: asyncio.TimerHandle | None = None
         self._looking = asyncio.Lock()  # if two checks ran at once, the older one could overwrite the newer one
-        # Whether producers need an API key. It never becomes false again, so a store that lost its producers opens no
-        # door.
+        # Whether producers need an API key. It never becomes false again, so a store that lost its producers admits
+        # nobody.
         self._key_required = not settings.open and not is_loopback(settings.host)
 
     async def open(self) -> None:

@@ -210,7 +210,7 @@ class BoardAdmin:
                 return False
             if not at_run_time:
                 await self.finish(board, reserved)
-                detail = f"the store holds a board {board} of a boards file; take another id"
+                detail = f"the store holds a board {board} of a boards file; choose another id"
                 raise ProblemError("board_in_file", detail)
             # The data of an unfinished creation or deletion that nobody else can finish.
             await delete_keys(self._client, keys, epoch)

@@ -35,7 +35,7 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True):
         board: the only board; None for all.
         at: the time, in milliseconds since 1970; None for everything that the journal has.
         name: another id for the board.
-        dry: only tell what would be rebuilt.
+        dry: only report what would be rebuilt.
     """
 
     board: str | None = None
@@ -45,7 +45,7 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Rebuilding:
-    """Rebuilds the boards of one key prefix. Calls `progress` with a board, what is done of it, and its size."""
+    """Rebuilds the boards of one key prefix. Calls `progress` with a board, the part that is done, and its size."""
 
     def __init__(self, client: Store, settings: Settings, in_file: Boards, database: Database, show: Progress) -> None:
         self._client = client
@@ -56,7 +56,7 @@ class Rebuilding:
         self._show = show
 
     async def rebuild(self, wanted: Wanted) -> list[Rebuilt]:
-        """Rebuild what is wanted. After an interruption, the same call goes on.
+        """Rebuild the wanted boards. After an interruption, the same call continues.
 
         Raises:
             SetupError: another process uses the journal, the journal does not know the board, its definition is
@@ -123,7 +123,7 @@ class Rebuilding:
                 )
 
     def _epoch(self, life: Life, wanted: Wanted) -> str:
-        """The new epoch of a life: the same for each attempt."""
+        """The new epoch of a life, which is the same for each attempt."""
         salt = f"{self._database.id}:{life.epoch}:{life.link}:{wanted.at}:{wanted.name}"
         return hashlib.blake2b(salt.encode(), digest_size=4).hexdigest()
 

@@ -29,7 +29,7 @@ from live.store.board.handover import claim_sink, release_sink
 from live.store.connection.client import connect
 from live.store.connection.embedded import running_or_started
 
-journal = typer.Typer(name="journal", no_args_is_help=True, help="Look after the journal of the boards in SQL.")
+journal = typer.Typer(name="journal", no_args_is_help=True, help="Inspect and maintain the journal in SQL.")
 
 BoardOption = Annotated[str | None, typer.Option("--board", help="The only board. Default: all boards.")]
 
@@ -41,7 +41,7 @@ def rebuild(  # noqa: PLR0913 - one parameter per flag
         str | None, typer.Option("--at", help="The time to go back to, such as 2026-11-22T12:00:00Z. Default: the end.")
     ] = None,
     name: Annotated[str | None, typer.Option("--as", help="Another id for the board, with --board.")] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only tell what would be rebuilt.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be rebuilt.")] = False,
     store: StoreOption = None,
     boards: BoardsOption = None,
     data_dir: DataDirOption = None,

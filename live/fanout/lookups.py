@@ -37,7 +37,7 @@ class RankLookups:
         """
         if asked.key is None or (variant, asked.key, asked.around) in self._lookups or len(self._lookups) < _MOST:
             return
-        raise ProblemError("too_many_viewers", f"{_MOST} keys of this board are watched already", retry_after=5)
+        raise ProblemError("too_many_viewers", f"{_MOST} members of this board are watched already", retry_after=5)
 
     def find(self, variant: Variant, asked: Subscription) -> RankLookup | None:
         """The lookup that a new viewer asks for, or None."""

@@ -52,6 +52,6 @@ def _put_item() -> Json:
 
 def _delete_item() -> Json:
     return operation(
-        "deleteItem", "administration", "Delete the title of a member.", "Also if it has none.",
+        "deleteItem", "administration", "Delete the title of a member.", "It also succeeds if there is none.",
         done(204, "The member has no title."), ADMIN, OF_KEY, security=KEYED,
     )  # fmt: skip

@@ -73,7 +73,7 @@ MEANINGS: Final[Mapping[str, str]] = {
     "CloudEvent.subject": "The member.",
     "image": "URL of a small picture. It begins with `https://`, and its host is in the setting `image_hosts`.",
     "items": "The items.",
-    "url": "Where the member leads to. It begins with `https://`.",
+    "url": "Link of the member's title. It begins with `https://`.",
     "Item.title": "What pages show instead of the member: 1 to 200 characters.",
     "ItemChoice.title": "What pages show instead of the member: 1 to 200 characters.",
     "Liked.counted": "False if the visitor had liked the member before.",

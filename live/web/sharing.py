@@ -1,4 +1,4 @@
-"""What people take along from a board: its address as a QR code, and its records as a table."""
+"""Ways to share a board: its address as a QR code, and its records as a table."""
 
 import csv
 import io

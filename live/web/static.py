@@ -1,4 +1,4 @@
-"""Serves the static files of the pages: small, compressed, and cached for as long as browsers like."""
+"""Serves the static files of the pages: small, compressed, and cached without a time limit."""
 
 import gzip
 import hashlib

@@ -1,5 +1,5 @@
 // @ts-check
-/** When to try again: exponential, with full jitter, so that viewers who were cut off together come back apart. */
+/** Exponential back-off with full jitter, so that viewers that were disconnected together do not return together. */
 export class Backoff {
   /** @param {{base?: number, cap?: number, random?: () => number}} [options] base and cap in milliseconds */
   constructor({ base = 500, cap = 20_000, random = Math.random } = {}) {
@@ -15,7 +15,7 @@ export class Backoff {
   }
 
   /**
-   * Milliseconds until the next try if the server named a time: not before, and a little later.
+   * Milliseconds until the next try if the server asks for a number of seconds: at least that, plus some jitter.
    *
    * @param {number} seconds
    */
@@ -23,7 +23,7 @@ export class Backoff {
     return seconds * 1000 + this.random() * this.base;
   }
 
-  /** The connection held: start over. */
+  /** Start over, once a connection is stable. */
   reset() {
     this.tries = 0;
   }

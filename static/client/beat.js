@@ -1,5 +1,5 @@
 // @ts-check
-/** How often a view draws: with every change, or more rarely while frames take long. */
+/** How often a view draws: with every change, or less often while frames take long. */
 const BEATS = [0, 120, 180, 400]; // milliseconds between two draws
 const CALM_BEAT = 1000; // … with reduced motion
 const HEAVY = 35; // milliseconds that a frame with a draw may take
@@ -12,12 +12,12 @@ export class Beat {
   #mean = 0;
   #slowedAt = -Infinity;
 
-  /** Whether people want little motion. */
+  /** Whether the user asks for reduced motion. */
   get isCalm() {
     return calm.matches;
   }
 
-  /** The least time between two draws, in milliseconds. */
+  /** The minimum time between two draws, in milliseconds. */
   get pause() {
     return calm.matches ? CALM_BEAT : BEATS[this.#step];
   }
@@ -31,7 +31,7 @@ export class Beat {
   note(now, cost) {
     this.#mean += (cost - this.#mean) * WEIGHT;
     if (this.#mean > HEAVY) {
-      if (this.#step < BEATS.length - 1) this.#mean /= 2; // see what the slower beat brings
+      if (this.#step < BEATS.length - 1) this.#mean /= 2; // measure with the slower beat first
       this.#step = Math.min(this.#step + 1, BEATS.length - 1);
       this.#slowedAt = now;
     } else if (this.#step && now - this.#slowedAt > QUIET) {

@@ -38,7 +38,7 @@ export class Choice {
     return OPEN_TIMEOUT * 2 ** Math.min(this.#rounds, 2);
   }
 
-  /** An attempt failed without a message; returns whether to try another transport at once. */
+  /** An attempt failed without a message; returns whether to try another transport immediately. */
   failed() {
     if (++this.#failures < FAILURES) return false;
     this.#failures = 0;
@@ -48,7 +48,7 @@ export class Choice {
   }
 
   /**
-   * A transport brought a message; returns the milliseconds until the first one is tried again, 0 for never.
+   * A transport delivered a message; returns the milliseconds until the first one is tried again, 0 for never.
    *
    * @param {number} at
    */

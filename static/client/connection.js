@@ -1,5 +1,5 @@
 // @ts-check
-/** Keeps one way to a board open, over any number of cuts, and says how it is. */
+/** Keeps one connection to a board open, reconnects as often as needed, and reports its state. */
 import { Backoff } from "./backoff.js";
 
 /**
@@ -22,7 +22,7 @@ export class Connection {
   #link = null;
   /** @type {Attempt | null} replaces the link as soon as it brings records */
   #trial = null;
-  #earliest = 0; // when the server wants us back
+  #earliest = 0; // the earliest reconnect that the server allows
   #heardAt = 0;
   #silent = false;
   /** @type {string | undefined} why the server says that it is out of date */
@@ -46,7 +46,7 @@ export class Connection {
     this.report = { name: "idle", since: setting.now() };
   }
 
-  /** Connect now, or as soon as the server wants us back; `force`: now in any case. */
+  /** Connect now, or as soon as the server allows; with `force`, now in any case. */
   connect(force = false) {
     if (this.#link) return;
     const pause = this.#earliest - this.setting.now();
@@ -55,7 +55,7 @@ export class Connection {
   }
 
   /**
-   * Close, and stay away until `connect`.
+   * Close, and stay disconnected until `connect`.
    *
    * @param {Condition} name
    * @param {string} [reason]
@@ -66,13 +66,13 @@ export class Connection {
     this.#tell({ name, reason });
   }
 
-  /** The page is visible again; timers may have been late. */
+  /** The page is visible again; its timers may be late. */
   wake() {
     if (this.#link) this.#look();
     else if (this.report.retryAt) this.connect();
   }
 
-  /** Ask for something else, without a gap. */
+  /** Replace the connection by one with other parameters, without a gap. */
   renew() {
     if (this.#link?.heard) this.#run(this.choice.at, true);
     else if (this.#link) this.#start();
@@ -187,7 +187,7 @@ export class Connection {
     this.#heardAt = this.setting.now();
   }
 
-  /** See whether anything was heard lately. */
+  /** Check whether anything was received recently. */
   #look() {
     const { now, staleAfter } = this.setting;
     const link = this.#link;

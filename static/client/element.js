@@ -1,5 +1,5 @@
 // @ts-check
-/** `<live-board src="https://host/boards/posts">`: a table of a board that moves. Without script, its content shows. */
+/** `<live-board src="https://host/boards/posts">`: a live table of a board. Without script, its content is shown. */
 import { LiveBoard } from "./live-board.js";
 import { TableView } from "./view.js";
 import { say, setLanguage, stateWords } from "./words.js";
@@ -68,7 +68,7 @@ export class LiveBoardElement extends HTMLElement {
     if (this.isConnected) this.#ask();
   }
 
-  /** Watch what the attributes say, once for all that change at the same time. */
+  /** Watch the board in the attributes, once for all that change at the same time. */
   #ask() {
     const opened = ++this.#opened;
     queueMicrotask(async () => {

@@ -1,9 +1,9 @@
 // @ts-check
-/** The language in which boards speak: English, or the one that the script of a page was made for, until it sets another. */
+/** The language of the texts: English, or that of the page's script, until another one is set. */
 import { tag, words } from "./words/en.js";
 
 /**
- * @typedef {{one?: string, other: string}} Counted what is said of one, and of any other number
+ * @typedef {{one?: string, other: string}} Counted the forms for one, and for any other number
  * @typedef {"hour" | "day" | "week" | "month" | "quarter" | "year"} Unit of a calendar
  * @typedef {{[name in keyof typeof words]: (typeof words)[name] extends string ? string : Counted}} Table
  */
@@ -19,7 +19,7 @@ let times;
 setLanguage(tag, words);
 
 /**
- * Speak another language from now on.
+ * Use another language from now on.
  *
  * @param {string} tag such as `zh-Hans`
  * @param {Table} words
@@ -32,7 +32,7 @@ export function setLanguage(tag, words) {
 }
 
 /**
- * A number with its thousands apart; none is a dash.
+ * A number with thousands separators; null is a dash.
  *
  * @param {number | null} value
  */
@@ -53,7 +53,7 @@ export function clock(time) {
  * A sentence of the table. `n` chooses between the forms of a counted one.
  *
  * @param {keyof Table} name
- * @param {Object<string, string | number>} [values] what stands in braces; numbers are grouped
+ * @param {Object<string, string | number>} [values] the values in braces; numbers are grouped
  */
 export function say(name, values = {}) {
   const said = dictionary[name];
@@ -65,7 +65,7 @@ export function say(name, values = {}) {
 }
 
 /**
- * Why a board is not live, as people read it. The server's own words, if the table has none for them.
+ * Why a board is not live, in words; the server's text if the table has no translation.
  *
  * @param {string} reason
  */

@@ -1,5 +1,5 @@
 // @ts-check
-/** Watches the top of a board: over any number of cuts, by whatever way is open, and never old data as live. */
+/** Watches the top of a board: it reconnects by any transport that works, and never shows old data as live. */
 import { Choice } from "./choice.js";
 import { Connection } from "./connection.js";
 import { applied } from "./state.js";
@@ -76,7 +76,7 @@ export class LiveBoard {
     options.signal?.addEventListener("abort", () => this.stop());
   }
 
-  /** What is known now; a new object after every change. The records stand still while paused. */
+  /** The current state; a new object after every change. The records do not change while paused. */
   get snapshot() {
     return this.#snapshot;
   }
@@ -85,7 +85,7 @@ export class LiveBoard {
     return this.#held !== null;
   }
 
-  /** The least time between two updates, in milliseconds; `auto`: as the board has it. */
+  /** The minimum time between two updates, in milliseconds; `auto`: that of the board. */
   get interval() {
     return this.watched.interval ?? "auto";
   }
@@ -107,7 +107,7 @@ export class LiveBoard {
     this.#connection.close("idle");
   }
 
-  /** Let the records stand still; the connection stays. */
+  /** Freeze the records; the connection stays open. */
   pause() {
     this.#held ??= { board: this.#board, around: this.#around, since: this.#setting.now() };
     this.#publish();
@@ -124,7 +124,7 @@ export class LiveBoard {
   }
 
   /**
-   * Call something after each change of the snapshot.
+   * Call a function after each change of the snapshot.
    *
    * @param {() => void} subscriber
    * @returns {() => void} unsubscribes
@@ -177,7 +177,7 @@ export class LiveBoard {
     this.#publish();
   }
 
-  /** Where to go on; not without the kind of ranks, which updates need. */
+  /** The position to resume from; none without the kind of ranks, which updates need. */
   #position() {
     const board = this.#board;
     return board?.ranks && { epoch: board.epoch, offset: board.offset };
@@ -237,13 +237,13 @@ export class LiveBoard {
         listener(value);
       } catch (error) {
         queueMicrotask(() => {
-          throw error; // reported as uncaught, and the connection goes on
+          throw error; // reported as uncaught, and the connection continues
         });
       }
     }
   }
 
-  /** In a browser: follow the network, the tab, and the cache for "back", which takes no page with an open connection. */
+  /** Follow the network, the tab, and the back-forward cache, which takes no page with an open connection. */
   #followPage() {
     const abort = new AbortController();
     const { document } = globalThis;
@@ -297,6 +297,6 @@ function storageOf({ storage }) {
   try {
     return storage ?? globalThis.sessionStorage;
   } catch {
-    return undefined; // not available in a frame without an origin: nothing is remembered
+    return undefined; // not available in a frame without an origin: then nothing is remembered
   }
 }

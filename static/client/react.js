@@ -9,7 +9,7 @@ import { LiveBoard } from "./live-board.js";
 
 const LINGER = 1_000; // milliseconds that a board without components stays connected: React may mount them again
 
-/** A board for as long as a component shows it. */
+/** A board that is open while a component shows it. */
 class Store {
   #components = 0;
   #timer = /** @type {any} */ (undefined);

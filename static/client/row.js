@@ -1,5 +1,5 @@
 // @ts-check
-/** The row of one member in the table of a board: what it shows, and how it flies to another place. */
+/** The row of one member in the table of a board: its content, and its animation to another place. */
 import { grouped, metadataWords, moveWords, nameWords, short } from "./words.js";
 
 /**
@@ -11,14 +11,14 @@ import { grouped, metadataWords, moveWords, nameWords, short } from "./words.js"
 const FLIGHT = { duration: 280, easing: "ease-out" };
 const GLOW = { duration: 900, easing: "ease-out", pseudoElement: "::after" };
 const TOP = 3; // rows that are larger; a class, because `:nth-child` costs the layout of all rows
-const LARGE = 1e7; // a score from which on it is shortened where there is little room
+const LARGE = 1e7; // scores from here on are shortened where there is little room
 const HUGE = 1e9; // … and everywhere
 const SVG = "http://www.w3.org/2000/svg";
 
-/** The row of one member. What it shows is kept, so that only what changes is written, and nothing is read. */
+/** The row of one member. It remembers its content, so that it writes only changes and reads nothing. */
 export class Row {
   index = -1;
-  #from = 0; // pixels from its place where its flight began
+  #from = 0; // pixels from its place at the start of its animation
   /** @type {Animation | null} */
   flight = null;
   /** @type {string[]} the texts of rank, values and gap */
@@ -60,7 +60,7 @@ export class Row {
     this.flight?.cancel();
     this.#from = from;
     const { style } = this.element;
-    style.zIndex = from > 0 ? "1" : ""; // risers pass in front
+    style.zIndex = from > 0 ? "1" : ""; // rising rows pass in front
     const faller = from < 0 ? { opacity: [0.7, 1] } : {};
     const flight = this.element.animate({ transform: [`translateY(${from}px)`, "none"], ...faller }, FLIGHT);
     flight.onfinish = () => {
@@ -82,7 +82,7 @@ export class Row {
   }
 
   /**
-   * Write the score, and where it may not fit also a short form of it.
+   * Write the score, and also a short form where it may not fit.
    *
    * @param {number} score
    */
@@ -127,7 +127,7 @@ export class Row {
   }
 
   /**
-   * Write what a member says about itself.
+   * Write the metadata of the member.
    *
    * @param {BoardRecord["metadata"]} metadata
    */
@@ -186,7 +186,7 @@ export function newRow(key, { columns, bars, trends, link, own, parts }) {
 }
 
 /**
- * A decoration that is stretched to its box.
+ * A decoration that fills its box.
  *
  * @param {string} kind
  * @param {string} box
@@ -210,7 +210,7 @@ function element(name, attributes) {
 }
 
 /**
- * Put a small line about a record under its name, or take it away.
+ * Put a small line below the name of a record, or remove it.
  *
  * @param {HTMLElement} name
  * @param {string[]} parts
@@ -227,7 +227,7 @@ function describe(name, parts) {
 }
 
 /**
- * Text that keeps its direction to itself.
+ * Text whose direction does not affect its surroundings.
  *
  * @param {string} text
  */

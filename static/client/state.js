@@ -1,6 +1,6 @@
 // @ts-check
 /**
- * What a viewer knows of a board, and how a message changes it.
+ * What a viewer knows about a board, and how a message changes it.
  *
  * @typedef {{key: string, score: number, rank: number, position?: number, fields?: Object<string, number>,
  *            metadata?: Object<string, unknown>}} BoardRecord
@@ -18,7 +18,7 @@
  * @typedef {Sync | Page | Update | Status | Viewers | Around | {type: "alive"}} Message
  */
 
-/** An update that does not start where the board stands: a message is missing. */
+/** An update that does not start at the position of the board: a message is missing. */
 export class Gap extends Error {}
 
 /**
@@ -46,7 +46,7 @@ export function applied(board, message) {
 }
 
 /**
- * The records without those that left or changed, and then with each changed record at its position.
+ * The records without removed and changed ones, and then with each changed record at its position.
  *
  * @param {readonly BoardRecord[]} records
  * @param {BoardRecord[]} changed in the order of their positions
@@ -61,8 +61,8 @@ function reordered(records, changed, removed) {
 }
 
 /**
- * The records numbered again from the first one on: equal scores share a rank, except on ordinal boards. A record has a
- * position if that is not its rank.
+ * The records with new ranks from the first one on: equal scores share a rank, except on ordinal boards. A record has a
+ * position if that differs from its rank.
  *
  * @param {BoardRecord[]} records
  * @param {Ranks} [ranks]

@@ -1,5 +1,5 @@
 // @ts-check
-/** How the connection of a board is, as people read it. No DOM. */
+/** The state of the connection of a board, in words. No DOM. */
 import { clock, reasonWords, say } from "./language.js";
 
 /** @typedef {import("./live-board.js").Snapshot} Snapshot */

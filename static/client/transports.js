@@ -1,6 +1,6 @@
 // @ts-check
 /**
- * The three ways to watch a board. Each one opens at once, tells its link what happens, and returns how to close it.
+ * The three transports. Each one opens immediately, reports to its link, and returns a function that closes it.
  *
  * @typedef {import("./state.js").Message} Message
  * @typedef {{final?: boolean, reason?: string, retryAfter?: number}} End `final`: the server does not want us back
@@ -14,8 +14,8 @@
  * @typedef {"websocket" | "sse" | "poll"} TransportName
  */
 
-const POLL_WAIT = 10; // seconds; less than a silence that counts as stale
-const POLL_PAUSE = 1000; // milliseconds between two answers at least
+const POLL_WAIT = 10; // seconds; shorter than a silence that counts as stale
+const POLL_PAUSE = 1000; // minimum milliseconds between two answers
 
 /** @param {Watched} watched */
 const queryOf = ({ limit, interval, key, around, position }) => ({
@@ -95,7 +95,7 @@ function poll(address, link, { fetch, now, setTimeout }, { limit, interval = 0, 
 }
 
 /**
- * What a refusal means. Only a problem document is from the server itself, and not from something on the way.
+ * What a refusal means. Only a problem document comes from the server itself, and not from a proxy.
  *
  * @param {Response} response
  * @returns {Promise<End>}

@@ -1,5 +1,5 @@
 // @ts-check
-/** Shows the records of a board in a table body: one draw for each frame, and rows that fly to their new places. */
+/** Shows the records of a board in a table body: at most one draw per frame, and rows that move with an animation. */
 import { Beat } from "./beat.js";
 import { newRow, Row } from "./row.js";
 import { barWidth, gapWords, grouped } from "./words.js";
@@ -7,15 +7,15 @@ import { barWidth, gapWords, grouped } from "./words.js";
 /** @typedef {import("./state.js").BoardRecord} BoardRecord */
 
 const MOST_GLOWS = 3;
-const REST = 2000; // milliseconds until the rows that are out of sight are written and in place
-const STEP = 100; // … a part of them after so many milliseconds
-const SMALL = 30; // records that are all drawn at once
-const MARGIN = 1; // rows around those that can be seen
+const REST = 2000; // milliseconds until rows out of sight are up to date and in place
+const STEP = 100; // … milliseconds until the next part of them
+const SMALL = 30; // up to this many records, all are drawn at once
+const MARGIN = 1; // rows around the visible ones
 
 /**
  * @typedef {{fields?: string[], gaps?: boolean, onDraw?: () => void} & Partial<import("./row.js").Shape>} Options
  *   `fields`: the columns, if they are not the score; `onDraw` is called with each draw; `link` returns the address of a
- *   member's page; `own` is the member whose row stands out
+ *   member's page; `own` is the member whose row is highlighted
  */
 export class TableView {
   /** @type {Map<string, Row>} */
@@ -28,7 +28,7 @@ export class TableView {
   #timer = 0;
   #asked = false;
   #drawnAt = -Infinity;
-  #next = 0; // where the next part of the rows out of sight begins
+  #next = 0; // the start of the next part of the rows out of sight
   #left = 0; // how many rows have not been drawn since the last change
   #glows = 0;
   /** @type {Map<string, number> | null | undefined} ranks to compare with; null: there are none; undefined: unknown yet */
@@ -56,7 +56,7 @@ export class TableView {
   }
 
   /**
-   * Show records with the next frame: the latest, if more come until then.
+   * Show records in the next frame: the latest ones, if more arrive before.
    *
    * @param {readonly BoardRecord[]} records
    */
@@ -87,13 +87,13 @@ export class TableView {
     this.#refresh();
   }
 
-  /** Draw all rows again: with the next draw, or soon those that are out of sight. */
+  /** Draw all rows again: visible ones with the next draw, others soon after. */
   #refresh() {
     this.#left = this.#records.length;
     if (this.#records.length) this.#ask();
   }
 
-  /** Draw with the next frame, or when the beat allows it; never while the page is hidden. */
+  /** Draw in the next frame, or when the beat allows it; never while the page is hidden. */
   #ask() {
     if (this.#asked) return;
     this.#asked = true;
@@ -144,7 +144,7 @@ export class TableView {
   }
 
   /**
-   * Which rows are drawn although they are out of sight: one part after another, and all of them after a rest.
+   * The rows that are drawn although they are out of sight: one part after another, and all of them after a rest.
    *
    * @param {number} length
    * @param {number} elapsed milliseconds since the last draw
@@ -170,7 +170,7 @@ export class TableView {
   }
 
   /**
-   * Put the rows into the document in their order, with few moves, and take out those that left.
+   * Put the rows into the document in order, with few moves, and remove those that are gone.
    *
    * @param {Row[]} rows
    */
@@ -179,7 +179,7 @@ export class TableView {
     let cursor = body.firstElementChild;
     for (const { element } of rows) {
       while (cursor && cursor !== element && cursor.nextElementSibling === element) {
-        move(body, cursor, null); // one row fell, instead of all others rising
+        move(body, cursor, null); // one row falls, instead of all others rising
         cursor = element;
       }
       if (cursor === element) cursor = element.nextElementSibling;
@@ -214,7 +214,7 @@ export class TableView {
   }
 
   /**
-   * Let a row fly to its new place, if people can see it.
+   * Animate a row to its new place, if it is visible.
    *
    * @param {Row} row
    * @param {number} index
@@ -232,7 +232,7 @@ export class TableView {
 }
 
 /**
- * The rows with each one that is drawn at its place; the others stay where they are, or take what is free.
+ * The rows, each drawn one at its place; the others stay where they are, or take free places.
  *
  * @param {Row[]} target
  * @param {(index: number) => boolean} isDrawn
@@ -250,7 +250,7 @@ function arranged(target, isDrawn) {
 }
 
 /**
- * Move an element, with its focus and its animations where the browser can.
+ * Move an element, and keep its focus and animations if the browser can.
  *
  * @param {any} parent
  * @param {Element} element

@@ -1,5 +1,5 @@
 // @ts-check
-/** Gaps, periods and metadata as people read them; the server's `words.py` writes them alike. No DOM. */
+/** Gaps, periods and metadata in words; the server's `words.py` writes them the same way. No DOM. */
 import { grouped, say } from "./language.js";
 
 export { clock, grouped, say, setLanguage } from "./language.js";
@@ -15,7 +15,7 @@ const MOST_VALUE = 40;
 const LONG_GAP = 1e6;
 
 /**
- * A member as its row shows it: cut in the middle if it is long, and named if nothing of it can be seen.
+ * A member as its row shows it: cut in the middle if it is long, and named if it has no visible character.
  *
  * @param {string} key
  */
@@ -27,7 +27,7 @@ export function nameWords(key) {
 }
 
 /**
- * How far a record is from the one above it; nothing for the first.
+ * The gap of a record to the one above it; empty for the first.
  *
  * @param {{score: number}} record
  * @param {{score: number, rank: number} | undefined} above
@@ -55,7 +55,7 @@ export function short(value) {
 }
 
 /**
- * How a member moved since the baseline, to see and to hear; nothing for one that has the same rank.
+ * How a member moved since the baseline, as symbols and in words; empty if it has the same rank.
  *
  * @param {number} rank
  * @param {number | undefined} before none for a member that the baseline does not have
@@ -69,7 +69,7 @@ export function moveWords(rank, before) {
 }
 
 /**
- * The points of a sparkline, 100 wide and 20 high, from the values of the slots that have ended; nothing if they have no
+ * The points of a sparkline, 100 wide and 20 high, from the values of the slots that have ended; empty if they have no
  * shape.
  *
  * @param {(number | null)[]} values null for a slot without a value
@@ -123,10 +123,10 @@ export function periodWords(unit, name, zone) {
 }
 
 /**
- * Where a key stands, in two parts: the first changes seldom, and is read aloud.
+ * The rank of a member in words, in two parts: the first changes seldom, and is read aloud.
  *
- * @param {number | null} rank none for a key that is not on the board
- * @param {number | null} gap what it misses to the rank above; none for the first, and where it can't be told
+ * @param {number | null} rank null if the member is not on the board
+ * @param {number | null} gap points behind the next rank; null for the first, and if it is unknown
  * @returns {[string, string]}
  */
 export function placeWords(rank, gap) {
@@ -137,7 +137,7 @@ export function placeWords(rank, gap) {
 }
 
 /**
- * The members of a metadata object that are strings or numbers, each as `name: value`, what is long cut off.
+ * The strings and numbers of a metadata object, each as `name: value`, with long ones cut off.
  *
  * @param {Object<string, unknown> | undefined} metadata
  * @returns {string[]}
@@ -150,7 +150,7 @@ export function metadataWords(metadata) {
 }
 
 /**
- * Cut by code points, so that none is broken in two.
+ * Cut by code points, so that none is split.
  *
  * @param {string} text
  * @param {number} most

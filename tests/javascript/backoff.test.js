@@ -4,20 +4,20 @@ import { test } from "node:test";
 
 import { Backoff } from "../../static/client/backoff.js";
 
-test("pauses double up to the longest one", () => {
+test("pauses double up to a maximum", () => {
   const backoff = new Backoff({ base: 500, cap: 3000, random: () => 1 });
   assert.deepEqual([1, 2, 3, 4, 5].map(() => backoff.next()), [500, 1000, 2000, 3000, 3000]);
   backoff.reset();
   assert.equal(backoff.next(), 500);
 });
 
-test("pauses are spread from zero to their limit", () => {
+test("pauses are random from zero to their limit", () => {
   const shares = [0, 0.25, 1];
   const backoff = new Backoff({ base: 100, cap: 800, random: () => shares.shift() ?? 0 });
   assert.deepEqual([backoff.next(), backoff.next(), backoff.next()], [0, 50, 400]);
 });
 
-test("a pause that the server asks for is kept, and lengthened by no more than the base", () => {
+test("a pause that the server asks for is obeyed, plus at most the base", () => {
   assert.equal(new Backoff({ base: 500, random: () => 0 }).after(1.5), 1500);
   assert.equal(new Backoff({ base: 500, random: () => 1 }).after(1.5), 2000);
 });

@@ -1,5 +1,5 @@
 // @ts-check
-/** What the client does with each turn of its connection, in virtual time. */
+/** What the client does in each state of its connection, in virtual time. */
 import assert from "node:assert/strict";
 import { afterEach, test } from "node:test";
 
@@ -20,7 +20,7 @@ function watched(wish) {
   return { clock, world, live, state: () => live.snapshot.state };
 }
 
-/** What storage of a session holds. */
+/** A session storage. */
 class Memory {
   values = /** @type {Map<string, string>} */ (new Map());
   getItem = (/** @type {string} */ name) => this.values.get(name) ?? null;
@@ -42,11 +42,11 @@ async function givesWay(how) {
   assert.deepEqual(live.snapshot.records, [{ key: "a", score: 1, rank: 1 }]);
 }
 
-test("a WebSocket that is refused gives way to an event stream within 5 s", () => givesWay("refuse"));
+test("a refused WebSocket is replaced by an event stream within 5 s", () => givesWay("refuse"));
 
-test("a WebSocket that never opens gives way to an event stream within 5 s", () => givesWay("hang"));
+test("a WebSocket that never opens is replaced by an event stream within 5 s", () => givesWay("hang"));
 
-test("where streams are refused too, long polling brings the board", async () => {
+test("if streams are refused too, the client uses long polling", async () => {
   const { clock, world, live, state } = watched();
   world.blocked.websocket = world.blocked.sse = "refuse";
   live.start();
@@ -61,7 +61,7 @@ test("where streams are refused too, long polling brings the board", async () =>
   assert.equal(live.snapshot.viewers, 1);
 });
 
-test("what works is remembered, and the WebSocket tried again after ten minutes", async () => {
+test("the client remembers what works, and tries the WebSocket again after ten minutes", async () => {
   const storage = new Memory();
   const first = watched({ storage });
   first.world.blocked.websocket = "refuse";
@@ -98,7 +98,7 @@ test("after a restart of the server the WebSocket is used again soon", async () 
   assert.deepEqual([state().name, world.viewers.size], ["live", 1]);
 });
 
-test("a connection that hangs is stale at 12 s, since the last message", async () => {
+test("a connection that hangs is stale after 12 s, since the last message", async () => {
   const { clock, world, live, state } = watched();
   live.start();
   await clock.advance(SECOND);
@@ -129,7 +129,7 @@ test("a quiet board stays live", async () => {
   assert.deepEqual(state(), { name: "live", reason: undefined, since, retryAt: undefined });
 });
 
-test("the client comes back when the server says, and at once if told to", async () => {
+test("the client reconnects when the server asks, and immediately if the page asks", async () => {
   const { clock, world, live, state } = watched();
   live.start();
   await clock.advance(SECOND);
@@ -154,7 +154,7 @@ test("a deleted board ends the watch", async () => {
   assert.equal(world.opened.length, 1);
 });
 
-test("a board that there is not is found out over HTTP", async () => {
+test("HTTP reveals that a board does not exist", async () => {
   const { clock, world, live, state } = watched();
   [world.blocked.websocket, world.deleted] = ["refuse", true];
   live.start();
@@ -164,7 +164,7 @@ test("a board that there is not is found out over HTTP", async () => {
   await ready;
 });
 
-test("while paused the records stand still, and the changes are counted", async () => {
+test("while paused the records do not change, and changes are counted", async () => {
   const { clock, world, live, state } = watched();
   world.board.like("a", 1);
   live.start();
@@ -184,23 +184,23 @@ test("while paused the records stand still, and the changes are counted", async 
   assert.deepEqual([state().name, live.snapshot.waiting, live.snapshot.records[0].key], ["live", 0, "b"]);
 });
 
-test("subscribers hear of each change, and listeners of their kind", async () => {
+test("subscribers are called for each change, and listeners for their kind", async () => {
   const { clock, world, live } = watched();
-  const heard = { any: 0, change: 0, states: /** @type {string[]} */ ([]) };
-  const off = live.subscribe(() => heard.any++);
-  live.on("change", () => heard.change++);
-  live.on("state", ({ name }) => heard.states.push(name));
+  const called = { any: 0, change: 0, states: /** @type {string[]} */ ([]) };
+  const off = live.subscribe(() => called.any++);
+  live.on("change", () => called.change++);
+  live.on("state", ({ name }) => called.states.push(name));
   live.start();
   await clock.advance(SECOND);
   world.board.like("a", 1);
   await clock.advance(20 * SECOND);
-  assert.deepEqual(heard.states, ["connecting", "live"]);
-  assert.equal(heard.change, 2);
-  const before = heard.any;
+  assert.deepEqual(called.states, ["connecting", "live"]);
+  assert.equal(called.change, 2);
+  const before = called.any;
   off();
   live.stop();
-  assert.equal(heard.any, before);
-  assert.equal(heard.states.at(-1), "idle");
+  assert.equal(called.any, before);
+  assert.equal(called.states.at(-1), "idle");
 });
 
 test("a snapshot is another object only after a change, and can't be changed", async () => {
@@ -248,15 +248,15 @@ test("a signal stops the watch", async () => {
   assert.deepEqual([state().name, world.viewers.size], ["idle", 0]);
 });
 
-test("a hidden page is told nothing, and everything when it is shown", async () => {
+test("a hidden page is not updated until it is shown", async () => {
   const page = Object.assign(new EventTarget(), { visibilityState: "visible" });
   Object.assign(globalThis, { document: page, addEventListener: () => {} });
   const { clock, world, live } = watched();
-  let told = 0;
-  live.subscribe(() => told++);
+  let calls = 0;
+  live.subscribe(() => calls++);
   live.start();
   await clock.advance(SECOND);
-  const before = told;
+  const before = calls;
   const show = (/** @type {string} */ how) => {
     page.visibilityState = how;
     page.dispatchEvent(new Event("visibilitychange"));
@@ -266,12 +266,12 @@ test("a hidden page is told nothing, and everything when it is shown", async () 
     world.board.like("a", 1);
     await clock.advance(SECOND);
   }
-  assert.equal(told, before);
+  assert.equal(calls, before);
   show("visible");
-  assert.deepEqual([told, live.snapshot.records[0].score], [before + 1, 10]);
+  assert.deepEqual([calls, live.snapshot.records[0].score], [before + 1, 10]);
 });
 
-test("another interval is asked for beside the open connection", async () => {
+test("another interval is requested before the open connection is closed", async () => {
   const { clock, world, live, state } = watched({ interval: 200 });
   live.start();
   await clock.advance(SECOND);
@@ -287,7 +287,7 @@ test("another interval is asked for beside the open connection", async () => {
   assert.equal(state().name, "live");
 });
 
-test("a known position is where the watch begins", async () => {
+test("a watch can begin at a known position", async () => {
   const records = [{ key: "a", score: 1, rank: 1 }];
   const position = { epoch: "e1", offset: 1, rankCount: 1, totalScore: null, records, ranks: /** @type {const} */ ("ordinal") };
   const { clock, world, live } = watched({ position, key: "me&you", around: 2, limit: 5 });

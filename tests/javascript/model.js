@@ -24,7 +24,7 @@ export class Clock {
   };
   clearTimeout = (/** @type {any} */ timer) => void this.#timers.delete(timer);
 
-  /** Let time pass; promises are settled after each timer. */
+  /** Let time pass. Promises are settled after each timer. */
   async advance(/** @type {number} */ milliseconds) {
     const end = this.time + milliseconds;
     await settled();
@@ -42,7 +42,7 @@ export class Clock {
 
 const settled = () => new Promise((resolve) => setImmediate(resolve));
 
-/** A board as the server has it: every top that it ever had can be looked up by its position. */
+/** A board of the server. Every earlier top can be looked up by its position. */
 export class Board {
   epoch = "e1";
   offset = 0;
@@ -63,7 +63,7 @@ export class Board {
     this.note();
   }
 
-  /** The store loses everything and begins a new life. */
+  /** The store loses everything, and the board gets a new epoch. */
   lose() {
     this.epoch = `e${Number(this.epoch.slice(1)) + 1}`;
     this.offset = 0;
@@ -95,7 +95,7 @@ export class Board {
     return { type: "sync", board: "b", ...this.head(), recovered: false, ...ranks, records: this.top() };
   }
 
-  /** What changed since an offset of this epoch. */
+  /** The changes since an offset of this epoch. */
   update(/** @type {number} */ since) {
     const before = new Map(this.tops.get(`${this.epoch}:${since}`)?.map((record) => [record.key, JSON.stringify(record)]));
     const old = this.tops.get(`${this.epoch}:${since}`) ?? [];
@@ -224,7 +224,7 @@ export class World {
     return new Response(body);
   }
 
-  /** Long polling: at once if the board is elsewhere, or else when it is, or when the wait is over. */
+  /** Long polling: answers when the board is at another position, or when the wait is over. */
   answer(/** @type {any} */ resolve, /** @type {string | undefined} */ tag, /** @type {number} */ until) {
     const at = `"${this.board.epoch}:${this.board.offset}"`;
     if (this.stalled) this.clock.setTimeout(() => this.answer(resolve, tag, until), TICK);

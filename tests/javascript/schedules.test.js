@@ -1,5 +1,5 @@
 // @ts-check
-/** Random schedules of drops, gaps, stalls and blocked transports: the client ends where the server is. */
+/** Random schedules of drops, gaps, stalls and blocked transports: the client finally has the state of the server. */
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
@@ -12,7 +12,7 @@ const TRANSPORTS = ["websocket", "sse", "poll"];
 const STALE_AFTER = 12_000;
 const LONGEST_STEP = 3_000;
 
-/** Something happens on the board, in the network or in the server. */
+/** Change something on the board, in the network or in the server. */
 function act(/** @type {World} */ world, /** @type {() => number} */ random) {
   const pick = (/** @type {any[]} */ list) => list[Math.floor(random() * list.length)];
   const like = () => world.board.like(`m${Math.floor(random() * 12)}`, pick([1, 1, 2, 5, -1]));
@@ -27,7 +27,7 @@ function act(/** @type {World} */ world, /** @type {() => number} */ random) {
   ])(); // prettier-ignore
 }
 
-/** Whatever is shown as live was the board's top, and was confirmed a moment ago. */
+/** Check that a top shown as live was the board's top, and was confirmed recently. */
 function check(/** @type {LiveBoard} */ live, /** @type {World} */ world, /** @type {number} */ stalledAt) {
   const { state, epoch, offset, records } = live.snapshot;
   if (epoch === null) return;
@@ -54,7 +54,7 @@ async function run(/** @type {number} */ seed) {
     check(live, world, stalledAt);
   }
   Object.assign(world, { stalled: false, lossy: 0, blocked: { websocket: "", sse: "", poll: "" } });
-  world.board.like("last", 3); // shows a gap where the last message was lost
+  world.board.like("last", 3); // reveals a gap if the last message was lost
   await clock.advance(60_000);
   const { snapshot } = live;
   assert.equal(snapshot.state.name, "live", JSON.stringify(snapshot.state));
@@ -65,7 +65,7 @@ async function run(/** @type {number} */ seed) {
   return new Set(world.opened);
 }
 
-test(`${SCHEDULES} schedules end where the server is`, async () => {
+test(`${SCHEDULES} schedules end with the state of the server`, async () => {
   const used = new Set();
   for (let seed = 1; seed <= SCHEDULES; seed++) {
     try {

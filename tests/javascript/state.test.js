@@ -13,7 +13,7 @@ import { applied, Gap } from "../../static/client/state.js";
  */
 const walks = JSON.parse(readFileSync(new URL("walks.json", import.meta.url), "utf8"));
 
-test("messages lead to the records that the server holds", () => {
+test("messages give the records of the server", () => {
   assert.ok(walks.length > 10);
   for (const { messages, records } of walks) {
     /** @type {import("../../static/client/state.js").Board | null} */

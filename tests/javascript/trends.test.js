@@ -28,11 +28,11 @@ const slots = (start, end) => ({
   records: [],
 });
 
-test("the next baseline is asked for at the next full hour", () => {
+test("the next baseline is requested at the next full hour", () => {
   assert.equal(baselinePause(baseline(NINE + 400), NINE + 20 * MINUTE), 40 * MINUTE);
 });
 
-test("a baseline that is late, missing or empty is asked for again after a minute", () => {
+test("a late, missing or empty baseline is requested again after a minute", () => {
   for (const one of [baseline(NINE - 1), baseline(null), baseline(NINE, {})]) {
     assert.equal(baselinePause(one, NINE + 1), MINUTE);
   }
@@ -42,13 +42,13 @@ test("a viewer whose clock is behind waits for its own hour", () => {
   assert.equal(baselinePause(baseline(NINE), NINE - 5 * MINUTE), 5 * MINUTE);
 });
 
-test("the next slots are asked for when the newest one ends, but not too often", () => {
+test("the next slots are requested when the newest one ends, but not too often", () => {
   assert.equal(slotsPause(slots(NINE, NINE + HOUR), NINE + 50 * MINUTE), 10 * MINUTE);
   assert.equal(slotsPause(slots(NINE, NINE + 24 * HOUR), NINE), HOUR);
   assert.equal(slotsPause(slots(NINE, NINE + 1000), NINE), 5_000);
 });
 
-test("on an event clock the slots are asked for again after the length of one", () => {
+test("on an event clock, slots are requested again after the length of one", () => {
   assert.equal(slotsPause(slots(NINE, NINE + HOUR), NINE + 9 * HOUR), MINUTE);
   assert.equal(slotsPause(slots(NINE, NINE + 10_000), NINE + 9 * HOUR), 10_000);
   assert.equal(slotsPause({ slots: [{ start: null, end: null }], records: [] }, NINE), HOUR);

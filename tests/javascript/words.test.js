@@ -13,7 +13,7 @@ test("numbers are grouped, and a missing one is a dash", () => {
   assert.deepEqual([grouped(0), grouped(-1234567), grouped(null)], ["0", "-1,234,567", "–"]);
 });
 
-test("a place has a rank, and a gap where there is one", () => {
+test("a rank is shown with its gap, if there is one", () => {
   assert.equal(placeWords(null, null)[1], "");
   assert.deepEqual(placeWords(1, null), ["rank 1", ""]);
   assert.equal(placeWords(1200, 3)[0], "rank 1,200");
@@ -34,7 +34,7 @@ test("metadata shows a bounded number of members", () => {
   assert.equal(many.at(-1), "…");
 });
 
-test("a long name is cut in the middle by characters, and one that nobody can see is named", () => {
+test("a long name is cut in the middle by characters, and an invisible one is named", () => {
   assert.equal(nameWords("a".repeat(80)), "a".repeat(80));
   assert.equal(nameWords("😀".repeat(80)), "😀".repeat(80));
   assert.equal(nameWords(`${"a".repeat(60)}${"b".repeat(60)}`), `${"a".repeat(50)}…${"b".repeat(29)}`);
@@ -42,7 +42,7 @@ test("a long name is cut in the middle by characters, and one that nobody can se
   assert.equal(nameWords("\u200dx"), "\u200dx");
 });
 
-test("the gap to the record above is told with its sign", () => {
+test("the gap to the record above has a sign", () => {
   const above = { score: 1000, rank: 3 };
   assert.deepEqual(
     [undefined, above, above, above].map((one, i) => gapWords({ score: [1, 1000, -234, 3000][i] }, one)),
@@ -60,7 +60,7 @@ test("a large number keeps three digits, and is never rounded up", () => {
   assert.equal(gapWords({ score: 5 }, { score: 9007199254740991, rank: 1 }), "−9.00 Qd to 1");
 });
 
-test("movement is told against the rank before, to see and to hear", () => {
+test("movement is relative to the previous rank, as symbols and in words", () => {
   assert.deepEqual(moveWords(3, 7), ["▲4", "up 4"]);
   assert.deepEqual(moveWords(1007, 3), ["▼1,004", "down 1,004"]);
   assert.deepEqual(moveWords(3, 3), ["", ""]);
@@ -74,7 +74,7 @@ test("a sparkline has a point for each slot with a value, from zero to the highe
   assert.deepEqual([[], [3], [null, 3], [0, 0], [null, null]].map(trendPoints), ["", "", "", "", ""]);
 });
 
-test("a period is told by its name", () => {
+test("a period is shown by its name", () => {
   const periods = [
     ["hour", "2025-10-26T02+0100", "Europe/Berlin"], ["day", "2026-11-01", "America/New_York"], ["week", "2026-W07", "UTC"],
     ["month", "2026-12", "UTC"], ["quarter", "2026-Q4", "UTC"], ["year", "0987", "UTC"],
@@ -88,7 +88,7 @@ test("a period is told by its name", () => {
   ); // prettier-ignore
 });
 
-test("another language is spoken from when it is set", () => {
+test("a new language applies as soon as it is set", () => {
   setLanguage("zh-Hans", chinese);
   assert.deepEqual(placeWords(1200, 3), ["第 1,200 名", "，距上一名 3"]);
   assert.equal(say("waiting", { n: 1 }), "已暂停，有 1 处变化待显示");

@@ -1,4 +1,4 @@
-"""The baseline of a board: the ranking as it stood at the start of the hour, against which movement is measured.
+"""The baseline of a board: its ranking at the start of the hour, against which movement is measured.
 
 The store keeps one baseline for each board, so every viewer sees the same movement.
 """

@@ -26,7 +26,7 @@ class BoardModeration:
         request = EnterRequest(state.epoch or "", keys.channel, member, text(metadata), most)
         reply = await state.run(state.scripts.enter, [keys.meta, keys.entrants, state.journal], request)
         if reply[0] == b"full":
-            detail = f"board {state.board.id} registers {most} keys: raise its `max_members`"
+            detail = f"board {state.board.id} registers {most} members: raise its `max_members`"
             raise ProblemError("too_many_members", detail)
         return bool(reply[2])
 
@@ -48,7 +48,7 @@ class BoardModeration:
         if reply[0] == b"voted":
             raise ProblemError("record_voted", "hide the record instead")
         if not reply[2]:
-            raise ProblemError("record_not_found", "the key is not registered")
+            raise ProblemError("record_not_found", "the member is not registered")
 
     async def hide(self, member: str, *, hidden: bool) -> None:
         """Take a member out of the rankings, or put it back. The board counts a hidden member as before.

@@ -293,7 +293,7 @@ async def open_boards(states: Sequence[BoardState]) -> None:
 
 
 def _nothing(*_: object) -> None:
-    """Nobody has to be told."""
+    """Do nothing: the default callback."""
 
 
 def _check_shape(board: Board, held: str, secret: bytes) -> None:
@@ -305,8 +305,8 @@ def _check_shape(board: Board, held: str, secret: bytes) -> None:
     shape = board.shape.encode()
     if held != shape:
         raise SetupError(
-            f"board {board.id!r} lives in the store with other choices: {held or 'those of an older version'}, and now "
-            f"is to have {shape}. Give it another id, or set its definition right."
+            f"the store holds board {board.id!r} with other choices: {held or 'those of an older version'}; "
+            f"its definition has {shape}. Give it another id, or correct its definition."
         )
     if board.votes and not secret:
         raise SetupError(

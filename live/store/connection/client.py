@@ -195,12 +195,12 @@ async def unsafe_settings(client: Redis) -> list[str]:
         except ResponseError as error:
             if not isinstance(error, NoPermissionError) and "unknown command" not in str(error):
                 raise
-            return [f"the store does not tell its settings ({error}); check appendonly, appendfsync, maxmemory-policy"]
+            return [f"the store does not show its settings ({error}); check appendonly, appendfsync, maxmemory-policy"]
     settings = {_text(name): _text(value) for name, value in found.items()}
     policy = settings.get("maxmemory-policy", "noeviction")
     if policy != "noeviction":
         raise SetupError(
-            f"the store's maxmemory-policy is {policy}: it may drop slots, and rankings would be wrong for ever. "
+            f"the store's maxmemory-policy is {policy}: it may evict slots, and rankings would stay wrong. "
             "Set it to noeviction."
         )
     lines = []

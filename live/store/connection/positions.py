@@ -122,7 +122,7 @@ class SharedPositions:
                 continue  # another process took over a file, maybe into one that is not in the list
             else:
                 return
-        raise OSError(f"the files in {self._folder} change without end")
+        raise OSError(f"the files in {self._folder} keep changing")
 
     def forget(self) -> None:
         """Forget all positions, and delete the files of processes that have ended."""

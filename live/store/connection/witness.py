@@ -192,7 +192,7 @@ class Witness:
         except (OSError, msgspec.DecodeError) as error:
             raise SetupError(
                 f"can't read {self.path}, which tells whether the store lost data: {error}. "
-                "Put the file back from a backup, or choose another --data-dir"
+                "Restore the file from a backup, or choose another --data-dir"
             ) from None
         # This process has boards open whose epochs are no longer valid.
         self._restart = self._restart or (self._read_at is not None and facts.accepted != self.facts.accepted)
@@ -225,7 +225,7 @@ class Witness:
     def lift(self) -> None:
         """Record that the store holds everything again, so that no data is lost."""
         if self.facts.lost:
-            log.warning("the store holds again all that was known; what was lost is found", reason=self.facts.lost)
+            log.warning("the store holds everything again that was known; no data is lost", reason=self.facts.lost)
             self._change(lambda _: {"lost": ""})
 
     def _change(self, change: _Change) -> None:
@@ -304,9 +304,9 @@ def _try_lock(file: int) -> bool:
 
 
 CHOICES: Final = (
-    "Put the lost data back (start the right store, or restore it from a newer backup) and start the server again. "
+    "Restore the lost data (start the right store, or restore it from a newer backup) and start the server again. "
     "Or rebuild the boards from the journal with `live rebuild`. "
-    "Or accept the loss with `live serve --accept-loss`: boards go on with what the store holds, and boards of which "
-    "it holds nothing begin at nothing. If the store is another one on purpose, choose another --data-dir. "
+    "Or accept the loss with `live serve --accept-loss`: boards continue with what the store holds, and boards that "
+    "it does not hold start empty. If you use another store on purpose, choose another --data-dir. "
     "What is known is in {path}"
 )

@@ -1,5 +1,5 @@
 #!lua flags=allow-oom
--- Opens a board: returns which epoch it has and where its clock stands.
+-- Opens a board: returns its epoch and the state of its clock.
 -- KEYS[1] meta — hash: the board's state
 -- KEYS[2] writers — hash: writer, "sequence offset seconds" of its last batch
 -- KEYS[3] slots — sorted set: the start of every slot, scored by itself

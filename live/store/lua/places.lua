@@ -1,5 +1,5 @@
 #!lua flags=no-writes
--- Reads the records of several members with their neighbours, and where the board stands, at one instant.
+-- Reads the records of several members with their neighbours, and the board's position, at one instant.
 -- KEYS[1] ranking — sorted set: name, score
 -- KEYS[2] reached — hash: member, tag
 -- KEYS[3] levels — sorted set: each score in the ranking

@@ -1,5 +1,5 @@
 #!lua
--- Makes a board of everything that was written under its store keys: until then nobody sees it.
+-- Turns what was written under a board's store keys into a board. Before that, no client can see it.
 -- KEYS[1] meta — hash: the board's state
 -- KEYS[2] journal — stream: what SQL does not hold yet
 -- Request: RestoreRequest

@@ -1,5 +1,5 @@
 #!lua flags=no-writes
--- Reads what members hold in each slot, and where the board stands, at one instant.
+-- Reads what members hold in each slot, and the board's position, at one instant.
 -- KEYS[1] meta — hash: the board's state
 -- KEYS[2] hidden — hash: the members that are hidden
 -- KEYS[3...] slot — hash: member, value; one for each slot

@@ -1,5 +1,5 @@
 // @ts-check
-/** What a board says, in English. The server reads this table too: what is exported is JSON. */
+/** The words of a board in English. The server reads this table too, so what it exports is JSON. */
 export const tag = "en";
 
 export const words = {

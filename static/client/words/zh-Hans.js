@@ -1,5 +1,5 @@
 // @ts-check
-/** What a board says, in simplified Chinese. */
+/** The words of a board in simplified Chinese. */
 export const tag = "zh-Hans";
 
 /** @type {import("../language.js").Table} */

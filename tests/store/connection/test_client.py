@@ -234,7 +234,7 @@ async def test_a_store_that_forbids_config_has_a_warning(own_store: StoreProcess
         "me", enabled=True, passwords=["+pw"], keys=["*"], categories=["+@all"], commands=["-config"]
     )
     (line,) = await warnings(own_store.url.replace("unix://", "unix://me:pw@"))
-    assert line.startswith("the store does not tell its settings (")
+    assert line.startswith("the store does not show its settings (")
     assert "check appendonly, appendfsync, maxmemory-policy" in line
 
 

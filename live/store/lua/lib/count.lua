@@ -3,7 +3,7 @@ local sign = rules.order == 'forward' and -1 or 1
 local threshold, write_metadata, tag_hidden
 
 if rules.cap then
-  -- The score below which no new member gets into a full ranking of best values, where no record leaves by itself. Then
+  -- The score below which no new member gets into a full ranking of best values, where no record expires. Then
   -- the script need not add most members of a batch only to trim them. Signed so that more is better; nil for no
   -- threshold.
   function threshold(ranking)

@@ -1,4 +1,4 @@
--- Step: the log of a sliding window. Its events leave one by one, in any order of signs: a value stays within its range
+-- Step: the log of a sliding window. Its events expire one by one, in any order of signs: a value stays within its range
 -- if all amounts without their signs add up to no more. So a value counts its negative amounts twice, once for each
 -- sign.
 local events, add_to_log = request.events, nil

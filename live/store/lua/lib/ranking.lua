@@ -142,7 +142,7 @@ end
 
 local trim
 if rules.cap then
-  -- Takes the last records out of a ranking that holds more than it may, with all that belongs to them.
+  -- Deletes the last records of a ranking that is over its limit, with everything that belongs to them.
   function trim(ranking, slot)
     local excess = call('ZCARD', ranking.key) - rules.cap
     while excess > 0 do

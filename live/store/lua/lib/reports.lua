@@ -1,4 +1,4 @@
--- The reports of viewers: how many each process has, and when it said so.
+-- Viewer reports: how many viewers each process has, and when it reported them.
 
 -- The viewers of all processes except `process`, and the processes that have not reported for `ttl` milliseconds: they
 -- have crashed. Needs `now`, the time in milliseconds.
