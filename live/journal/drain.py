@@ -25,6 +25,7 @@ from live.settings import Settings
 from live.store.board.handover import (
     MOST_ENTRIES,
     Entry,
+    Place,
     begin_again,
     claim_sink,
     forget_journal,
@@ -133,7 +134,9 @@ class Drainer:
         self._lives = {(life.board, life.epoch): life for life in known}
         listed = await journals(self._client, self._prefix)
         await self._drain(listed)
-        await self._end(listed)
+        places = await self._places(listed)
+        await self._mend(places)
+        await self._end(places)
 
     async def drain(self, boards: Iterable[str]) -> None:
         """Move all entries of boards to SQL. Raises as `sweep`."""
@@ -212,13 +215,29 @@ class Drainer:
             await trim(self._client, Keys(self._prefix, life.board), life.epoch, last.id, last.size)
         return None
 
-    async def _end(self, listed: list[Name]) -> None:
-        """End the lives whose boards have gone, once everything is in SQL."""
-        standing = []
+    async def _places(self, listed: list[Name]) -> dict[Name, Place]:
+        """What the store holds of each journal."""
+        places: dict[Name, Place] = {}
         for first in range(0, len(listed), _BOARDS):
-            standing += await standing_of(self._client, self._prefix, listed[first : first + _BOARDS])
-        JOURNAL_BACKLOG.set(sum(place.waiting for place in standing))
-        gone = [name for name, place in zip(listed, standing, strict=True) if place.gone and not place.entries]
+            names = listed[first : first + _BOARDS]
+            places |= zip(names, await standing_of(self._client, self._prefix, names), strict=True)
+        JOURNAL_BACKLOG.set(sum(place.waiting for place in places.values()))
+        return places
+
+    async def _mend(self, places: dict[Name, Place]) -> None:
+        """Trim what a drainer that was killed left behind, and begin again where SQL lacks the last entries."""
+        for name, place in places.items():
+            life, keys = self._lives[name], Keys(self._prefix, name[0])
+            if place.entries and life.size:
+                await trim(self._client, keys, life.epoch, life.drained, life.size)
+            elif place.link and place.link != life.link:
+                log.error("SQL lacks the last entries of a journal", board=life.board, epoch=life.epoch, has=life.link)
+                JOURNAL_GAPS.inc()
+                await begin_again(self._client, keys, life.epoch)
+
+    async def _end(self, places: dict[Name, Place]) -> None:
+        """End the lives whose boards have gone, once everything is in SQL."""
+        gone = [name for name, place in places.items() if place.gone and not place.entries]
         ended = [self._lives[name] for name in gone if self._lives[name].size]
         if ended:
             await self._database.run(lambda connection: end_lives(connection, ended))

@@ -35,11 +35,13 @@ class Place(NamedTuple):
         gone: whether the board has another epoch by now, or is deleted.
         entries: the number of entries.
         waiting: the bytes of the entries.
+        link: the link of the last entry; empty if the board has another epoch or no journal.
     """
 
     gone: bool
     entries: int
     waiting: int
+    link: str
 
 
 async def announce_journal(client: Store, keys: Keys, epoch: str) -> None:
@@ -183,9 +185,10 @@ async def standing_of(client: Store, prefix: str, names: Sequence[tuple[str, str
             if isinstance(reply, Exception):
                 raise StoreUnavailableError(str(reply)) from reply
         held, journal, drained = state
-        size = int((journal or b"0").rpartition(b" ")[2])
+        link, _, size = (journal or b"0").decode().rpartition(" ")
         here = held == epoch.encode()
-        places.append(Place(not here and gone != epoch.encode(), entries, size - int(drained or 0) if here else 0))
+        waiting = int(size) - int(drained or 0)
+        places.append(Place(not here and gone != epoch.encode(), entries, waiting if here else 0, link if here else ""))
     return places
 
 

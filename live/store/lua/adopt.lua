@@ -45,6 +45,7 @@ held.log = call('ZRANGE', log, 0, -1, 'WITHSCORES')
 held.entrants, held.hidden = call('HGETALL', entrants), call('HKEYS', hidden)
 
 board.place, board.journal = digits(board.offset), '0-0 0 - 0 0'
-append(board, board.place .. '-' .. time[1], 'adopt', '-', 0, cmsgpack.pack(held))
+local moment = digits(time[1] * 1000000 + time[2])  -- another one at this offset has a later id
+append(board, board.place .. '-' .. moment, 'adopt', '-', 0, cmsgpack.pack(held))
 call('HSET', meta, 'journal', board.journal)
 return {'ok', board.place}
