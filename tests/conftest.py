@@ -2,6 +2,7 @@
 
 import gc
 import os
+import random
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -33,8 +34,16 @@ _keep_files_in_memory()  # before pytest chooses its folder
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add the option with which `make attack` runs longer than `make test`."""
-    parser.addoption("--effort", type=int, default=1, help="how many times as long the tests in tests/security run")
+    """Add the option with which `make attack` and `make faults` run longer than `make test`."""
+    parser.addoption("--effort", type=int, default=1, help="how many times as long attacks and faults run")
+    parser.addoption(
+        "--seed", type=int, default=random.SystemRandom().randrange(10**9), help="what faults are drawn by"
+    )
+
+
+def pytest_report_header(config: pytest.Config) -> str:
+    """Say by which number random faults can be drawn again."""
+    return f"random faults: --seed {config.getoption('seed')}"
 
 
 def pytest_xdist_auto_num_workers() -> int:
@@ -52,6 +61,19 @@ def _leaks_show_in_their_file() -> Iterator[None]:
     """Collect garbage after each file, so that an unclosed socket fails a test of the same file."""
     yield
     gc.collect()
+
+
+@pytest.fixture
+def effort(pytestconfig: pytest.Config) -> int:
+    """How many times longer than in `make test` an attack or a fault runs; `--effort` sets it."""
+    effort: int = pytestconfig.getoption("effort")
+    return effort
+
+
+@pytest.fixture
+def chance(request: pytest.FixtureRequest) -> random.Random:
+    """Draws random faults; `--seed` repeats them."""
+    return random.Random(f"{request.config.getoption('seed')} {request.node.name}")
 
 
 @pytest.fixture(scope="session")

@@ -22,6 +22,7 @@ from live.store.board.requests import RotateRequest
 from live.store.board.state import SCRIPTS, Scripts
 from live.store.connection.client import connect
 from tests.harness.boards import open_ledger, rolling_board
+from tests.harness.folded import Folded
 from tests.harness.invariants import drifted
 from tests.harness.mutation import compiled, mutated
 from tests.harness.producer import post
@@ -203,15 +204,15 @@ async def test_a_server_killed_during_a_rotation(tmp_path: Path) -> None:
     assert middle, "no kill hit the middle of a rotation"
 
 
-async def test_no_acknowledged_event_is_lost_when_the_store_is_killed(own_store: StoreProcess) -> None:
-    """Through five kills, every acknowledged like is kept, and others are answered with 503."""
+async def test_no_acknowledged_event_is_lost_when_the_store_is_killed(own_store: StoreProcess, effort: int) -> None:
+    """Through five kills or more, every acknowledged like is kept, and others are answered with 503."""
     settings = fresh_settings(own_store.url, write_deadline=Duration(0.5), store_timeout=Duration(0.3))
     client: Any = connect(own_store.url, settings)
     acknowledged: Counter[str] = Counter()
     stop = asyncio.Event()
     async with run_server(settings, [rolling_board()]) as url:
         producing = [asyncio.create_task(likes(url, acknowledged, stop, seed)) for seed in range(8)]
-        for _ in range(5):
+        for _ in range(5 * effort):
             before = acknowledged.total()
 
             async def some(before: int = before) -> bool:
@@ -292,9 +293,9 @@ async def swallowing_proxy(store: Path, folder: Path, swallow: int) -> AsyncIter
         server.close()
 
 
-async def count_through_lost_answers(store: StoreProcess, folder: Path, scripts: Scripts) -> int:
-    """The score of a single like when the answers to its first three attempts are lost."""
-    settings = fresh_settings(store.url, write_deadline=Duration(5))
+async def count_through_lost_answers(store: StoreProcess, folder: Path, scripts: Scripts) -> list[int]:
+    """The score of a single like, in the store and in its journal, when the answers to three attempts are lost."""
+    settings = fresh_settings(store.url, write_deadline=Duration(5), journal="sqlite")
     ready: Any = connect(store.url, settings)
     opened = Ledger(ready, rolling_board(), settings, scripts)
     await opened.state.open()
@@ -308,13 +309,15 @@ async def count_through_lost_answers(store: StoreProcess, folder: Path, scripts:
         assert swallowed == [3]
         await client.aclose()
     score = await ready.zscore(ledger.state.keys.ranking, "a")
+    folded = Folded(ready, ledger.state.keys, ledger.state.epoch or "")
+    await folded.read()
     await ready.aclose()
-    return int(score or 0)
+    return [int(score or 0), *(slot["a"] for slot in folded.contents.slots.values())]
 
 
 async def test_a_lost_answer_counts_once(own_store: StoreProcess, tmp_path: Path) -> None:
     """The writer retries with the same batch number."""
-    assert await count_through_lost_answers(own_store, tmp_path, Scripts()) == 1
+    assert await count_through_lost_answers(own_store, tmp_path, Scripts()) == [1, 1]
 
 
 async def test_a_retry_without_a_batch_number_is_detected(own_store: StoreProcess, tmp_path: Path) -> None:
@@ -325,7 +328,7 @@ async def test_a_retry_without_a_batch_number_is_detected(own_store: StoreProces
     }
     mutant = compiled(own_store.url, SCRIPTS.add.changed(mutated(SCRIPTS.add.source, wrong)))
 
-    assert await count_through_lost_answers(own_store, tmp_path, Scripts(add=mutant)) == 4
+    assert await count_through_lost_answers(own_store, tmp_path, Scripts(add=mutant)) == [4, 4]
 
 
 async def test_a_frozen_store_that_resumes_counts_no_batch_twice(own_store: StoreProcess) -> None:

@@ -6,6 +6,8 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+from sqlalchemy import func, select
+
 from live.domain.board import Board
 from live.domain.event import make_entry
 from live.journal.contents import Contents
@@ -13,6 +15,7 @@ from live.journal.database import Database
 from live.journal.drain import Drainer
 from live.journal.lives import find_life
 from live.journal.reading import contents_of
+from live.journal.schema import GAP
 from live.journal.standing import standing
 from live.store.board.handover import read_entries
 from live.store.board.ledger import Ledger
@@ -49,8 +52,12 @@ class Journaled:
 
     async def rows(self) -> Rows:
         """What the store says."""
-        page = await self.ledger.reader.read(1000)
+        page = await self.ledger.reader.read(100_000)
         return [(record.key, record.score) for record in page.records]
+
+    async def total(self) -> int:
+        """The sum of all scores in the store."""
+        return sum(score for _, score in await self.rows())
 
     async def contents(self, **choices: Any) -> Contents:
         """What SQL says."""
@@ -74,11 +81,25 @@ class Journaled:
         (entries,) = await read_entries(self.client, [(state.keys, state.epoch or "", "0")])
         return len(entries)
 
+    async def must_agree(self) -> None:
+        """SQL has every event that was counted, once, and the store holds none of them any more (I11)."""
+        rows = await self.rows()
+        assert await self.total() == self.counted
+        assert await self.rows_in_sql() == rows
+        assert await self.waiting() == 0
+
+    async def gaps(self) -> int:
+        """How often SQL has found that entries are missing."""
+        count = select(func.count()).select_from(GAP)
+        return await self.databases[0].run(lambda connection: connection.scalar(count) or 0)
+
 
 @asynccontextmanager
-async def journaled(store: str, folder: Path, board: Board | None = None, **changes: Any) -> AsyncIterator[Journaled]:
+async def journaled(
+    store: str, folder: Path, board: Board | None = None, url: str = "sqlite", **changes: Any
+) -> AsyncIterator[Journaled]:
     """A board with a journal in a data directory of its own; `changes` are settings."""
-    found = Journaled(store, folder, board or rolling_board(ties="first"), **changes)
+    found = Journaled(store, folder, board or rolling_board(ties="first"), url, **changes)
     try:
         yield found
     finally:

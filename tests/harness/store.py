@@ -27,11 +27,14 @@ class StoreProcess:
             binary, "--port", "0", "--unixsocket", str(self.path), "--dir", str(folder),
             "--save", "", "--appendonly", "yes", "--appendfsync", "always", *options,
         ]  # fmt: skip
+        self.environment: dict[str, str] = {}  # more variables, such as those of a shim
         self.process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
         """Start it and wait until it answers."""
-        self.process = subprocess.Popen(self._command, stdout=subprocess.DEVNULL)
+        self.process = subprocess.Popen(
+            self._command, stdout=subprocess.DEVNULL, env={**os.environ, **self.environment}
+        )
         end = time.monotonic() + DEADLINE
         while not self._answers():
             assert self.process.poll() is None, "the store ended"
@@ -64,6 +67,23 @@ class StoreProcess:
                 return connection.recv(16).startswith(b"+PONG")
             except OSError:
                 return False
+
+
+class Copy:
+    """A copy of the store's append-only file, to be restored later."""
+
+    def __init__(self, store: StoreProcess, folder: Path) -> None:
+        self._store = store
+        self._live = folder / "appendonlydir"
+        self._kept = folder / "kept"
+        shutil.copytree(self._live, self._kept)
+
+    def restore(self) -> None:
+        """Stop the store, and start it with the copied data."""
+        self._store.kill()
+        shutil.rmtree(self._live)
+        shutil.copytree(self._kept, self._live)
+        self._store.start()
 
 
 def valkey(folder: Path, *options: str) -> StoreProcess:

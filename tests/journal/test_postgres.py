@@ -1,17 +1,27 @@
 """The journal in PostgreSQL: the same as in SQLite, also when the server is killed at any time."""
 
-from collections.abc import Iterator
-from contextlib import suppress
+import asyncio
+import random
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
 
+import msgspec
 import pytest
+from sqlalchemy import select
 
+import live.journal.drain
 from live.errors import SetupError, StoreUnavailableError
 from live.journal.database import Database, JournalError
-from live.journal.lives import ConflictError
+from live.journal.lives import ConflictError, add_pieces
+from live.journal.schema import LIFE
 from tests.harness.boards import rolling_board
-from tests.harness.journaled import Journaled
+from tests.harness.journaled import Journaled, journaled
+from tests.harness.mutation import must_be_caught, replaced
 from tests.harness.postgres import Postgres, has_postgres, running_postgres
+from tests.harness.proxy import Proxy
 from tests.harness.waiting import eventually
 
 pytestmark = [
@@ -66,3 +76,109 @@ def test_other_databases_are_refused_with_what_is_allowed(url: str, tmp_path: Pa
     """Before anything starts."""
     with pytest.raises(SetupError, match="postgresql://"):
         Database(url, tmp_path, "live", writes=True)
+
+
+class CommitProxy(Proxy):
+    """In front of PostgreSQL: when a `COMMIT` passes and a fault is due, it ends the connection before or after."""
+
+    def __init__(self, upstream: str) -> None:
+        super().__init__(upstream)
+        self.due = ""  # `before` or `after` the server executes it
+        self.faults = 0
+        self._swallow = False
+
+    async def request(self, data: bytes) -> bytes | None:
+        if self.due and b"COMMIT" in data:
+            self.faults += 1
+            self._swallow = self.due == "after"
+            if self.due == "before":
+                self.due = ""
+                return None
+            self.due = ""
+        return data
+
+    async def answer(self, data: bytes) -> bytes | None:
+        if self._swallow:
+            self._swallow = False
+            return None
+        return data
+
+
+@asynccontextmanager
+async def commit_proxy(postgres: Postgres) -> AsyncIterator[tuple[CommitProxy, str]]:
+    """A proxy, and the URL of the database behind it."""
+    name = ".s.PGSQL.5432"
+    with TemporaryDirectory(prefix="live-pg-") as folder:
+        proxy = CommitProxy(f"unix://{postgres.folder / name}")
+        server = await asyncio.start_unix_server(proxy.serve, str(Path(folder) / name))
+        try:
+            yield proxy, postgres.url.replace(str(postgres.folder), folder)
+        finally:
+            server.close()
+            await proxy.end()
+
+
+async def lose_commits(
+    store: str, folder: Path, postgres: Postgres, chance: random.Random, rounds: int, *, kill: bool = False
+) -> None:
+    """Lose the connection at a `COMMIT`, before or after it is executed; maybe the server too."""
+    async with commit_proxy(postgres) as (proxy, url), journaled(store, folder, url=url) as board:
+        await board.like("a")
+        drainer = await board.drainer()
+        await drainer.sweep()
+        for number in range(rounds):
+            await board.like("a", f"b{number % 3}")
+            proxy.due = chance.choice(["before", "after"])
+            with suppress(JournalError):
+                await drainer.drain(["posts"])  # one transaction, which writes
+            if kill:
+                await asyncio.to_thread(postgres.kill)
+                await asyncio.to_thread(postgres.start)
+            await drainer.sweep()
+            await board.must_agree()
+        assert proxy.faults == rounds
+        assert await board.gaps() == 0
+
+
+@pytest.mark.fault
+async def test_a_connection_lost_at_a_commit_changes_nothing(
+    valkey_url: str, tmp_path: Path, postgres: Postgres, chance: random.Random, effort: int
+) -> None:
+    """Nobody knows whether it was committed: the drainer reads again how far SQL is."""
+    await lose_commits(valkey_url, tmp_path, postgres, chance, 5 * effort)
+
+
+@pytest.mark.fault
+async def test_a_server_killed_at_a_commit_changes_nothing(
+    valkey_url: str, tmp_path: Path, postgres: Postgres, chance: random.Random, effort: int
+) -> None:
+    """Also when it has to recover from its log."""
+    await lose_commits(valkey_url, tmp_path, postgres, chance, 3 * effort, kill=True)
+
+
+@pytest.mark.fault
+@pytest.mark.mutant
+async def test_a_blind_retry_counts_twice(
+    valkey_url: str, tmp_path: Path, postgres: Postgres, chance: random.Random
+) -> None:
+    """The same insertion again, without a look at what SQL has."""
+    right = Database.run
+
+    async def blind(database: Database, work: Any) -> Any:
+        try:
+            return await right(database, work)
+        except JournalError:
+            return await right(database, work)
+
+    def unchecked(connection: Any, pieces: Any) -> None:
+        for piece in pieces:
+            row = connection.execute(select(LIFE).where(LIFE.c.id == piece.life.id)).mappings().one()
+            life = msgspec.structs.replace(piece.life, drained=row["drained"], link=row["link"])
+            add_pieces(connection, [msgspec.structs.replace(piece, life=life)])
+
+    with (
+        must_be_caught("blind retry without UNIQUE"),
+        replaced(Database, "run", blind),
+        replaced(live.journal.drain, "add_pieces", unchecked),
+    ):
+        await lose_commits(valkey_url, tmp_path, postgres, chance, 8)

@@ -30,7 +30,7 @@ from tests.harness.boards import rolling_board
 from tests.harness.producer import post
 from tests.harness.server import ServerProcess, run_server, until_ready
 from tests.harness.settings import fresh_settings
-from tests.harness.store import StoreProcess, valkey
+from tests.harness.store import Copy, StoreProcess, valkey
 from tests.harness.viewer import ModelViewer
 from tests.harness.waiting import eventually
 
@@ -324,23 +324,6 @@ async def test_a_board_that_lost_its_state_stops_everything(tmp_path: Path) -> N
 
 
 # A store that goes back
-
-
-class Copy:
-    """A copy of the store's append-only file, to be restored later."""
-
-    def __init__(self, store: StoreProcess, folder: Path) -> None:
-        self._store = store
-        self._live = folder / "appendonlydir"
-        self._kept = folder / "kept"
-        shutil.copytree(self._live, self._kept)
-
-    def restore(self) -> None:
-        """Stop the store, and start it with the copied data."""
-        self._store.kill()
-        shutil.rmtree(self._live)
-        shutil.copytree(self._kept, self._live)
-        self._store.start()
 
 
 async def watch(url: str, position: tuple[str, int] | None = None) -> tuple[ClientConnection, ModelViewer]:
