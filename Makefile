@@ -3,7 +3,7 @@ VENV := .venv
 PYTHON ?= python3
 RUN := $(VENV)/bin
 
-.PHONY: help run test test-fast coverage attack check bench pictures docs format pin clean
+.PHONY: help run test test-fast coverage attack faults check bench pictures docs format pin clean
 
 run: $(VENV)/run  ## start a server with sample likes
 	@$(RUN)/live serve --demo --admin-key
@@ -25,6 +25,9 @@ coverage: $(VENV)/test  ## run all tests but the mutants, and print the branch c
 
 attack: $(VENV)/test  ## run the tests in tests/security twenty times as long
 	$(RUN)/pytest tests/security --effort 20 --timeout 3600
+
+faults: $(VENV)/test  ## run the tests that kill, cut and fill servers, with 50 kills in each gap
+	$(RUN)/pytest -m fault --effort 17 --timeout 3600
 
 check: $(VENV)/test  ## check style and types
 	$(RUN)/ruff check live tests bench image
