@@ -1,9 +1,10 @@
 # Everything runs in a virtual environment of the checkout. You need not install anything first.
 VENV := .venv
 PYTHON ?= python3
+SECONDS ?= 600
 RUN := $(VENV)/bin
 
-.PHONY: help run test test-fast coverage attack faults check bench pictures docs format pin clean
+.PHONY: help run test test-fast coverage attack faults soak check bench pictures docs format pin clean
 
 run: $(VENV)/run  ## start a server with sample likes
 	@$(RUN)/live serve --demo --admin-key
@@ -28,6 +29,9 @@ attack: $(VENV)/test  ## run the tests in tests/security twenty times as long
 
 faults: $(VENV)/test  ## run the tests that kill, cut and fill servers, with 50 kills in each gap
 	$(RUN)/pytest -m fault --effort 17 --timeout 3600
+
+soak: $(VENV)/test  ## cause random faults under load for ten minutes (SECONDS=600), and compare what is left
+	$(RUN)/python -m tests.soak --seconds $(SECONDS) $(if $(SEED),--seed $(SEED))
 
 check: $(VENV)/test  ## check style and types
 	$(RUN)/ruff check live tests bench image

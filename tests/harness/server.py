@@ -108,7 +108,7 @@ class ServerProcess:
     """`live serve` as its own process on a free port."""
 
     def __init__(self, settings: Settings, folder: Path, python: str = sys.executable) -> None:
-        self._python = python
+        self.python = python
         self.environment = {**os.environ, **as_environment(settings)}
         self._folder = folder
         self._log = folder
@@ -131,7 +131,7 @@ class ServerProcess:
         self._log = self._folder / f"server-{secrets.token_hex(3)}.log"
         with self._log.open("ab") as log:
             self.process = subprocess.Popen(
-                [self._python, "-m", "live", "serve", *flags],
+                [self.python, "-m", "live", "serve", *flags],
                 env=self.environment,
                 cwd=self._folder,  # not the checkout, so that what is installed is what runs
                 stdout=log,

@@ -1,0 +1,14 @@
+"""A short soak."""
+
+import random
+
+import pytest
+
+from tests.soak.__main__ import run
+
+pytestmark = [pytest.mark.fault, pytest.mark.slow]
+
+
+def test_acknowledged_is_store_is_journal(chance: random.Random) -> None:
+    """After faults of all kinds under load on every kind of board."""
+    assert run(15, chance.randrange(10**6), postgres=False) == []

@@ -1,0 +1,110 @@
+"""The end of a soak: whether acknowledged = store = journal, and whether every check of the product is clean."""
+
+import asyncio
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from sqlalchemy import func, select
+
+from live.domain.board import Board
+from live.domain.board_file import load_boards
+from live.journal.contents import Contents
+from live.journal.lives import find_life
+from live.journal.reading import contents_of
+from live.journal.schema import GAP
+from live.journal.standing import standing
+from live.store.board.handover import journals, standing_of
+from live.store.board.ledger import Ledger
+from live.store.connection.client import connect
+from tests.harness.waiting import eventually
+from tests.soak.load import Acknowledged
+from tests.soak.machine import BOARDS, Machine
+
+_DRAINED = 60.0  # seconds until the drainer has to have moved everything
+_SHOWN = 5  # members that a report names
+_Rows = list[tuple[str, int]]
+
+
+async def verdict(machine: Machine, known: Acknowledged) -> list[str]:
+    """Everything that is not as it has to be, one sentence each."""
+    settings = machine.settings
+    client = connect(settings.store, settings)
+
+    async def drained() -> bool:
+        names = await journals(client, settings.key_prefix)
+        return all(not place.entries for place in await standing_of(client, settings.key_prefix, names))
+
+    try:
+        await eventually(drained, _DRAINED)
+        now = int((await client.time())[0]) * 1000
+        faults = []
+        with machine.open_database() as database:
+            for board in load_boards(BOARDS).by_id.values():
+                ledger = Ledger(client, board, settings)
+                await ledger.state.open()
+                life = database.work(
+                    lambda sql, board=board, ledger=ledger: find_life(  # type: ignore[misc]
+                        sql, settings.key_prefix, board.id, ledger.state.epoch or ""
+                    )
+                )
+                if life is None:
+                    faults.append(f"{board.id}: the journal does not know it")
+                    continue
+                data = database.work(lambda sql, life=life: contents_of(sql, settings.key_prefix, life))  # type: ignore[misc]
+                faults += await _board_faults(ledger, board, data, now, known.scores(board.id))
+            gaps = database.work(lambda sql: sql.scalar(select(func.count()).select_from(GAP)))
+        if gaps:
+            faults.append(f"the journal has {gaps} gaps")
+    finally:
+        await client.aclose()
+    return faults + await asyncio.to_thread(lambda: list(_command_faults(machine)))
+
+
+async def _board_faults(ledger: Ledger, board: Board, data: Contents, now: int, scores: Mapping[str, int]) -> list[str]:
+    """The differences of one board, in each of its periods."""
+    periods: list[int | None] = [*sorted(data.slots, reverse=True)] if board.window.tables else [None]
+    faults, sums = [], dict[str, int]()
+    for period in periods:
+        page = await ledger.reader.read(100_000, period=period)
+        held = [(record.key, record.score) for record in page.records]
+        found = standing(board, data, now, period)
+        folded = [(member, found.scores[member]) for member in found.members]
+        where = board.id if period is None else f"{board.id}, period {period}"
+        if held != folded:
+            faults.append(f"{where}: the store and the journal differ: {_difference(held, folded)}")
+        for member, score in held:
+            sums[member] = sums.get(member, 0) + score
+    wanted, rows = _capped(board, scores), sorted(sums.items())
+    difference = _difference(rows, sorted(wanted.items()))
+    if board.cap is not None:  # which of those with the last score stay depends on the order of arrival
+        right = sorted(sums.values()) == sorted(wanted.values()) and all(scores.get(key) == sums[key] for key in sums)
+    else:
+        right = rows == sorted(wanted.items())
+    if not right:
+        faults.append(f"{board.id}: the store has not what was acknowledged: {difference}")
+    return faults
+
+
+def _capped(board: Board, scores: Mapping[str, int]) -> dict[str, int]:
+    ordered = sorted(scores.items(), key=lambda item: -item[1])
+    return dict(ordered[: board.cap])
+
+
+def _difference(one: _Rows, other: _Rows) -> str:
+    """What is only in one of two lists, or the first place at which they differ."""
+    only, missing = [row for row in one if row not in other], [row for row in other if row not in one]
+    if only or missing:
+        return f"{only[:_SHOWN]} against {missing[:_SHOWN]} ({len(only)} and {len(missing)} in all)"
+    place = next((number for number, pair in enumerate(zip(one, other, strict=True)) if pair[0] != pair[1]), 0)
+    return f"from place {place} on, {one[place : place + _SHOWN]} against {other[place : place + _SHOWN]}"
+
+
+def _command_faults(machine: Machine) -> Iterator[str]:
+    """The commands that do not say that all is well."""
+    commands: list[tuple[str, ...]] = [("audit",), ("journal", "verify")]
+    if machine.command("reconcile", "--help").returncode == 0:
+        commands.append(("reconcile",))
+    for words in commands:
+        done: Any = machine.command(*words)
+        if done.returncode:
+            yield f"live {' '.join(words)} ended with {done.returncode}: {(done.stderr or done.stdout).strip()[-500:]}"
