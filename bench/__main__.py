@@ -21,10 +21,12 @@ from bench.fanout import fan_out
 from bench.growth import growth
 from bench.idle import idle_viewers
 from bench.increment import increment
+from bench.journal import journal
 from bench.kinds import kinds
 from bench.latency import likes_to_frames
 from bench.many import many_boards
 from bench.memory import id_memory
+from bench.past import past
 from bench.processes import BenchError
 from bench.reads import get_top_100
 from bench.rotation import rotation
@@ -39,6 +41,8 @@ PARTS: Final[dict[str, Callable[[Scale, Report], list[Row]]]] = {
     "ingest-single": ingest_single,
     "ingest-batch": ingest_batch,
     "ingest-socket": ingest_socket,
+    "journal": journal,
+    "past": past,
     "kinds": kinds,
     "growth": growth,
     "id-memory": id_memory,

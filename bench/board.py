@@ -9,6 +9,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Final
 
+import redis
+
 from bench.plans import Frames, Keys, Load, Pairs, Plan, Posts
 from bench.processes import BenchError, Server, add_api_key, live_server, microseconds, running_store
 from bench.table import Scale
@@ -36,14 +38,14 @@ class Board:
     """The server under test with its store, an API key, and the number of events that it acknowledged.
 
     `boards` is the text of the boards file, which must contain the board `posts`. A board that is not `summed` has no
-    total to compare with the acknowledged events.
+    total to compare with the acknowledged events. `journal` is the setting of that name.
     """
 
-    def __init__(self, stack: ExitStack, boards: str = PLAIN, *, summed: bool = True) -> None:
+    def __init__(self, stack: ExitStack, boards: str = PLAIN, *, summed: bool = True, journal: str = "sqlite") -> None:
         self.store = stack.enter_context(running_store())
         self.key = add_api_key(self.store)
         self._file = _file(stack, boards)
-        self.server = stack.enter_context(live_server(self.store, self._file))
+        self.server = stack.enter_context(live_server(self.store, self._file, journal))
         self._summed = summed
         self.acknowledged = 0
         self.await_ready(self.server)
@@ -58,8 +60,10 @@ class Board:
         """Another server on the same store."""
         return stack.enter_context(live_server(self.store, self._file))
 
-    def send(self, content: Posts | Frames, load: Load) -> dict[str, float]:
+    def send(self, content: Posts | Frames, load: Load, *, drained: bool = True) -> dict[str, float]:
         """Send events; returns the microseconds of CPU per event, in the server and in the store.
+
+        With `drained`, they include the journal, until all of the events are in SQL.
 
         Raises:
             BenchError: the board's total differs from the acknowledged events.
@@ -68,7 +72,7 @@ class Board:
         plan = Plan(
             address=self.server.address, content=content, load=load, key=self.key, expect=f'{{"accepted":{events},'
         )
-        cost = microseconds(plan, self.processes)
+        cost = microseconds(plan, self.processes, settle=self.await_drained if drained else None)
         self.acknowledged += (load.warmup + load.requests) * events
         total = self._total() if self._summed else self.acknowledged
         if total != self.acknowledged:
@@ -90,6 +94,18 @@ class Board:
         each = Keys(count=count, order="each")
         self.fill(each, count)
         self.send_bare(Pairs(keys=each, events=BATCH), Load(requests=count // BATCH, connections=1))
+
+    def await_drained(self) -> None:
+        """Wait until SQL has everything that `posts` has counted."""
+        deadline = time.monotonic() + _READY_DEADLINE
+        with redis.Redis(unix_socket_path=self.store.address) as client:
+            while True:
+                journal, drained = client.hmget("live:{posts}:meta", "journal", "drained")
+                if journal is None or journal.split()[-1] == drained:
+                    return
+                if time.monotonic() > deadline:
+                    raise BenchError("the journal is not drained")
+                time.sleep(0.01)
 
     def _total(self) -> int:
         with closing(HTTPConnection(self.server.address, timeout=10)) as connection:

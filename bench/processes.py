@@ -5,7 +5,7 @@ import re
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -66,14 +66,22 @@ def running_store() -> Iterator[Server]:
             store.stop()
 
 
+def data_of(store: Server) -> Path:
+    """The data directory of the servers on a store."""
+    return Path(store.address).parent / "server"
+
+
 @contextmanager
-def live_server(store: Server, boards: Path | None = None) -> Iterator[Server]:
+def live_server(store: Server, boards: Path | None = None, journal: str = "sqlite") -> Iterator[Server]:
     """`live serve` with one process and default settings on a store; `boards` is the boards file.
 
-    The server's data directory lies next to the store's files, so it does not outlive the store.
+    `journal` is the setting of that name. The server's data directory lies next to the store's files, so it does not
+    outlive the store.
     """
-    data_dir = Path(store.address).parent / "server"
-    settings = load_settings({}, store=f"unix://{store.address}", port=0, boards=boards, data_dir=data_dir)
+    data_dir = data_of(store)
+    settings = load_settings(
+        {}, store=f"unix://{store.address}", port=0, boards=boards, data_dir=data_dir, journal=journal
+    )
     environment = as_environment(settings) | _LIMITS
     with module_server("live", "serve", environment=environment) as server:
         yield server
@@ -154,20 +162,30 @@ def _await_address(process: subprocess.Popen[bytes], log: Path) -> str:
         time.sleep(0.02)
 
 
-def drive(plan: Plan, counted: Mapping[str, Server], steady: Mapping[str, float] | None = None) -> dict[str, float]:
+def drive(
+    plan: Plan,
+    counted: Mapping[str, Server],
+    steady: Mapping[str, float] | None = None,
+    settle: Callable[[], object] | None = None,
+) -> dict[str, float]:
     """Carry out a plan in a driver process; returns the CPU seconds that each counted server used.
 
-    Measured from the moment that the driver is connected and warm until the last answer is complete. `steady` is the
-    CPU time that servers use per second without the plan, which is subtracted.
+    Measured from the moment that the driver is connected and warm until the last answer is complete, and until `settle`
+    returns, which waits for work that an answer does not wait for. `steady` is the CPU time that servers use per second
+    without the plan, which is subtracted.
     """
     process = start_module("bench.driver", stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     assert process.stdin is not None  # noqa: S101 - both are pipes
     assert process.stdout is not None  # noqa: S101
     try:
         _command(process, msgspec.json.encode(plan), b"ready\n")
+        if settle is not None:
+            settle()  # what the warm-up has left
         before = {name: cpu_seconds(server.pid) for name, server in counted.items()}
         started = time.perf_counter()
         _command(process, b"go", b"done\n")
+        if settle is not None:
+            settle()
         used = {name: cpu_seconds(server.pid) - before[name] for name, server in counted.items()}
         elapsed = time.perf_counter() - started
         return {name: seconds - (steady or {}).get(name, 0) * elapsed for name, seconds in used.items()}
@@ -178,11 +196,14 @@ def drive(plan: Plan, counted: Mapping[str, Server], steady: Mapping[str, float]
 
 
 def microseconds(
-    plan: Plan, counted: Mapping[str, Server], steady: Mapping[str, float] | None = None
+    plan: Plan,
+    counted: Mapping[str, Server],
+    steady: Mapping[str, float] | None = None,
+    settle: Callable[[], object] | None = None,
 ) -> dict[str, float]:
-    """Carry out a plan; returns microseconds of CPU per event, by counted server. `steady` is as in `drive`."""
+    """Carry out a plan; returns microseconds of CPU per event, by counted server. The rest is as in `drive`."""
     events = plan.load.requests * plan.content.events
-    return {name: seconds / events * 1e6 for name, seconds in drive(plan, counted, steady).items()}
+    return {name: seconds / events * 1e6 for name, seconds in drive(plan, counted, steady, settle).items()}
 
 
 def used_memory(store: Server) -> int:
