@@ -16,6 +16,7 @@ from live.metrics import COMMIT_EVENTS, COMMIT_SECONDS, EVENTS_ACCEPTED, RANGE_L
 from live.settings import Settings
 from live.store.board.rotation import catch_up
 from live.store.board.rotator import BoardRotator
+from live.store.board.senders import Senders
 from live.store.board.writer import Added, BoardWriter
 
 log = structlog.get_logger()
@@ -38,6 +39,10 @@ class Share(Protocol):
     def entries(self) -> Sequence[Entry]:
         """The entries to count."""
 
+    @property
+    def producer(self) -> str:
+        """The id of the producer that sent them."""
+
     def resolve(self, committed: Committed) -> None:
         """The entries are counted and fsynced, except for refused ones."""
 
@@ -50,6 +55,7 @@ class _AwaitedShare:
 
     def __init__(self, entries: Sequence[Entry]) -> None:
         self.entries = entries
+        self.producer = ""
         self.answer: asyncio.Future[Committed] = asyncio.get_running_loop().create_future()
 
     def resolve(self, committed: Committed) -> None:
@@ -137,7 +143,8 @@ class Committer:
             batch = self._take()
             self._end_delay()
             try:
-                added = await self._add(join([share.entries for share in batch]))
+                senders = [(share.producer, len(share.entries)) for share in batch]
+                added = await self._add(join([share.entries for share in batch]), senders)
             except StoreUnavailableError as error:
                 _reject(batch, error)
                 self._reject_waiting(str(error))
@@ -208,9 +215,9 @@ class Committer:
             self._arrived.clear()
         return batch
 
-    async def _add(self, entries: Sequence[Entry]) -> Added:
+    async def _add(self, entries: Sequence[Entry], senders: Senders) -> Added:
         started = time.perf_counter()
-        added = await self._writer.add(entries)
+        added = await self._writer.add(entries, senders)
         COMMIT_SECONDS.observe(time.perf_counter() - started)
         COMMIT_EVENTS.observe(len(entries))
         self._accepted.inc(len(entries) - len(added.refused))

@@ -64,9 +64,10 @@ class Head(msgspec.Struct, frozen=True):
 
 
 class PlainShare(Share, Protocol):
-    """A share that gets its single entry from `Intake.submit_plain`."""
+    """A share that gets its single entry and its producer from `Intake.submit_plain`."""
 
     entries: Sequence[Entry]
+    producer: str
 
 
 class Intake:
@@ -145,6 +146,7 @@ class Intake:
         if event.id is not UNSET:
             identity = head.identities.of(event)
         share.entries = (entry_of(event, identity),)
+        share.producer = head.producer.id
         self._committers[head.only_board].submit(share)
         return True
 

@@ -44,11 +44,12 @@ class _Share:
     `details` explain refusals further than their codes, by the index of the event.
     """
 
-    __slots__ = ("_posting", "board", "details", "entries", "fault", "indexes", "offset", "refused")
+    __slots__ = ("_posting", "board", "details", "entries", "fault", "indexes", "offset", "producer", "refused")
 
-    def __init__(self, posting: "Posting", board: str) -> None:
+    def __init__(self, posting: "Posting", board: str, producer: str) -> None:
         self._posting = posting
         self.board = board
+        self.producer = producer
         self.details: dict[int, str] = {}
         self.indexes: Sequence[int] = ()
         self.entries: Sequence[Entry] = ()
@@ -227,7 +228,7 @@ class Posting:
         return [(shares.get(target.id) or self._share_of(target.id), target, weight) for target, weight in targets]
 
     def _share_of(self, board: str) -> _Share:
-        share = self._shares[board] = _Share(self, board)
+        share = self._shares[board] = _Share(self, board, self._producer.id)
         return share
 
     def _identity(self, event: Event, index: int) -> bytes:

@@ -73,6 +73,8 @@ class Votes(msgspec.Struct, frozen=True):
     actors: list[msgspec.Raw]
     pairs: list[msgspec.Raw]
     changes: list[int]
+    members: list[int] = []
+    producers: list[int] = []
 
 
 class Group(msgspec.Struct, frozen=True, kw_only=True):
@@ -85,6 +87,7 @@ class Group(msgspec.Struct, frozen=True, kw_only=True):
     orders: list[int] = []
     metadata: list[msgspec.Raw] = []
     votes: Votes | None = None
+    parts: list[tuple[int, list[int]]] = []
 
 
 class LogEvents(msgspec.Struct, frozen=True):
@@ -93,6 +96,7 @@ class LogEvents(msgspec.Struct, frozen=True):
     times: list[int | bool]
     amounts: list[int]
     members: list[str]
+    producers: list[int] = []
 
 
 class Add(msgspec.Struct, frozen=True, kw_only=True):
@@ -105,6 +109,7 @@ class Add(msgspec.Struct, frozen=True, kw_only=True):
     identities: Identities | None = None
     groups: list[Group] = []
     events: LogEvents | None = None
+    producers: list[str] = []
 
 
 class Latest(msgspec.Struct, frozen=True):

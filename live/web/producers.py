@@ -27,6 +27,7 @@ class _Message:
     def __init__(self, intake: Intake, session: Session, body: bytes) -> None:
         self.body = body
         self.entries: Sequence[Entry] = ()
+        self.producer = ""
         self.answer: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
         self._intake = intake
         self._session = session

@@ -23,7 +23,10 @@ _NOT_JUDGED: Final = cast("Head", None)
 class Post:
     """One request, from its head to its reply."""
 
-    __slots__ = ("_connection", "_head", "_is_complete", "_more", "_shared", "body", "entries", "keep_alive", "reply")
+    __slots__ = (
+        "_connection", "_head", "_is_complete", "_more", "_shared", "body", "entries", "keep_alive", "producer",
+        "reply",
+    )  # fmt: skip
 
     is_full = False
 
@@ -36,6 +39,7 @@ class Post:
         self._more = bytearray()  # the body after its first piece
         self._is_complete = False
         self.entries: Sequence[Entry] = ()
+        self.producer = ""
         self.reply: Reply | None = None
 
     @property

@@ -25,12 +25,13 @@ class Answering(Protocol):
 class Message:
     """One message. If it has only one event, it is also that event's share. `frame` is the encoded answer."""
 
-    __slots__ = ("_socket", "body", "entries", "frame")
+    __slots__ = ("_socket", "body", "entries", "frame", "producer")
 
     def __init__(self, socket: Answering, body: bytes) -> None:
         self._socket = socket
         self.body = body
         self.entries: Sequence[Entry] = ()
+        self.producer = ""
         self.frame: bytes | None = None
 
     def resolve(self, committed: Committed) -> None:

@@ -16,6 +16,7 @@ from live.domain.board import Board
 from live.domain.event import MAX_SCORE, Entry, Extra, Likes
 from live.domain.window import Periods, Sliding
 from live.store.board.clock import Clock, planned_clock
+from live.store.board.senders import Senders, number_senders
 
 _VOTER: Final = b"voter"
 _PAIR: Final = b"pair"
@@ -30,12 +31,16 @@ class Group(msgspec.Struct):
             member left the score in between.
         metadata: the metadata (JSON) of each member; empty to delete it.
         votes: the digests of each vote, and the change to their counts.
+        voted: for each vote its member, and the number of its producer in the batch.
+        parts: in a batch of several producers that adds amounts up, what each of them but the first added.
     """
 
     amounts: dict[str, int] = {}
     orders: dict[str, int] = {}
     metadata: dict[str, bytes] = {}
     votes: list[tuple[bytes, bytes, int]] = []
+    voted: list[tuple[str, int]] = []
+    parts: dict[int, dict[str, int]] = {}
 
 
 class Plan(msgspec.Struct):
@@ -53,6 +58,9 @@ class Plan(msgspec.Struct):
         asked: the identities of refused entries. If the store knows one, that event was counted before.
         events: the events for the log of a sliding window.
         voters: the indexes of the entries that are votes, in order.
+        producers: the producers of the batch; empty for unknown.
+        senders: for each entry the number of its producer; empty if there are not several.
+        event_senders: the same for each of `events`.
     """
 
     current: int | None
@@ -66,6 +74,9 @@ class Plan(msgspec.Struct):
     asked: dict[bytes, None] = {}
     events: list[tuple[int | None, int, str]] = []
     voters: list[int] = []
+    producers: list[str] = []
+    senders: list[int] = []
+    event_senders: list[int] = []
 
     @property
     def looked_up(self) -> list[bytes]:
@@ -84,6 +95,7 @@ def make_plan(
     clock: Clock,
     newest_time: int | None,
     secret: bytes = b"",
+    senders: Senders = (),
 ) -> Plan:
     """Plan the entries at `indexes`, in that order. Of entries with the same identity the first is counted.
 
@@ -94,8 +106,10 @@ def make_plan(
         clock: the board's clock.
         newest_time: the latest time (ms) that an event may have; None leaves the check to the script.
         secret: the board's secret, the key of the digests of voters.
+        senders: who sent them; empty for unknown.
     """
     plan = begin_plan(board, clock)
+    plan.producers, plan.senders = number_senders(senders)
     whole = isinstance(entries, Likes) and len(indexes) == len(entries)
     if whole and board.bare and board.clock == "server":
         _plan_likes(plan, board, cast("Likes", entries).keys)
@@ -118,8 +132,14 @@ def _plan_likes(plan: Plan, board: Board, keys: list[str]) -> None:
     group = plan.slots[plan.current] = Group(dict(Counter(keys)))
     if board.ties != "key":
         group.orders = {key: -number for number, key in enumerate(keys, 1)}
+    if plan.senders:
+        for sender, key in zip(plan.senders, keys, strict=True):
+            _share(group, sender, key, 1)
     if isinstance(board.window, Sliding):
-        plan.events = [(None, amount, key) for key, amount in group.amounts.items()]
+        if plan.senders:
+            plan.events, plan.event_senders = [(None, 1, key) for key in keys], plan.senders
+        else:
+            plan.events = [(None, amount, key) for key, amount in group.amounts.items()]
 
 
 def _plan_entry(
@@ -139,15 +159,26 @@ def _plan_entry(
         plan.identities[identity] = index
     group = plan.slots.get(slot)
     if group is None:
-        group = plan.slots[slot] = Group({}, {}, {}, [])
-    _count(group, board, key, amount, index)
+        group = plan.slots[slot] = Group({}, {}, {}, [], [], {})
+    sender = plan.senders[index] if plan.senders else 0
+    _count(group, board, key, amount, index, sender)
     if board.operator == "set" or (board.operator == "best" and group.orders[key] == index + 1):
         group.metadata[key] = b"" if extra is None or extra.metadata is None else extra.metadata
     if board.votes is not None and extra is not None and extra.actor is not None:
         group.votes.append((*voter_digests(secret, extra.actor, key), amount))
+        group.voted.append((key, sender))
         plan.voters.append(index)
     if isinstance(board.window, Sliding) and amount:
         plan.events.append((time, amount, key))
+        if plan.senders:
+            plan.event_senders.append(sender)
+
+
+def _share(group: Group, sender: int, key: str, amount: int) -> None:
+    """Record what a producer that is not the first one of its batch added."""
+    if sender:
+        part = group.parts.setdefault(sender, {})
+        part[key] = part.get(key, 0) + amount
 
 
 def _place_of(plan: Plan, board: Board, entry: Entry, newest_time: int | None) -> int | str:
@@ -171,10 +202,12 @@ def _place_of(plan: Plan, board: Board, entry: Entry, newest_time: int | None) -
     return slot
 
 
-def _count(group: Group, board: Board, key: str, amount: int, index: int) -> None:
+def _count(group: Group, board: Board, key: str, amount: int, index: int, sender: int) -> None:
     """Combine an amount with the earlier ones of the same member, and record which event decides its order."""
     amounts, orders = group.amounts, group.orders
     number = index + 1
+    if sender and board.operator == "incr":
+        _share(group, sender, key, amount)
     if key not in amounts:
         amounts[key] = amount
         orders[key] = number if board.operator != "incr" else -number if amount else 0

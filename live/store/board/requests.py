@@ -88,12 +88,18 @@ class Identities(msgspec.Struct, kw_only=True, omit_defaults=True):
     kept: int
 
 
-class Votes(msgspec.Struct):
-    """For each vote, the digest of its actor, the digest of actor and member, and the change to their counts."""
+class Votes(msgspec.Struct, omit_defaults=True):
+    """For each vote, the digest of its actor, the digest of actor and member, and the change to their counts.
+
+    The script needs neither `members`, the place of the voted member in the group, nor `producers`, the number of the
+    vote's producer in a batch of several. They are for the journal.
+    """
 
     actors: list[Text]
     pairs: list[Text]
     changes: list[int]
+    members: list[int] = []
+    producers: list[int] = []
 
 
 class Group(msgspec.Struct, kw_only=True, omit_defaults=True):
@@ -109,6 +115,8 @@ class Group(msgspec.Struct, kw_only=True, omit_defaults=True):
             none, negative if the member left the score in between.
         metadata: for each member its metadata (JSON), empty to delete it.
         votes: the votes in a contest.
+        parts: for the journal, in a batch of several producers that adds amounts up: the number of each producer but
+            the first, and what it added: the place of a member in the group and an amount, in turn.
     """
 
     start: int
@@ -119,14 +127,16 @@ class Group(msgspec.Struct, kw_only=True, omit_defaults=True):
     orders: list[int] = []
     metadata: list[Text] = []
     votes: Votes | None = None
+    parts: list[tuple[int, list[int]]] = []
 
 
-class LogEvents(msgspec.Struct):
-    """Events for the log of a sliding window. A time of False means now."""
+class LogEvents(msgspec.Struct, omit_defaults=True):
+    """Events for the log of a sliding window. A time of False means now. `producers` are as in `Votes`."""
 
     times: list[int | Literal[False]]
     amounts: list[int]
     members: list[str]
+    producers: list[int] = []
 
 
 class AddRequest(msgspec.Struct, kw_only=True, omit_defaults=True):
@@ -150,6 +160,7 @@ class AddRequest(msgspec.Struct, kw_only=True, omit_defaults=True):
         groups: what the batch adds to each slot; empty when the plan refuses every event.
         backlog: how many bytes of the journal may wait to be moved to SQL; None for any number.
         events: the events for the log of a sliding window.
+        producers: for the journal: the ids of the producers that sent the batch; empty for unknown.
     """
 
     epoch: str
@@ -169,6 +180,7 @@ class AddRequest(msgspec.Struct, kw_only=True, omit_defaults=True):
     groups: list[Group] = []
     backlog: int | None = None
     events: LogEvents | None = None
+    producers: list[str] = []
 
 
 class OpenRequest(msgspec.Struct, kw_only=True, omit_defaults=True):

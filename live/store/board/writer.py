@@ -15,6 +15,7 @@ from live.errors import JournalBehindError, StoreUnavailableError
 from live.store.board.plan import Group as Planned
 from live.store.board.plan import Plan, known_again, make_plan, out_of_range, planned, turned_away
 from live.store.board.requests import AddRequest, Group, Identities, LogEvents, PlannedClock, Votes, rules_of
+from live.store.board.senders import Senders
 from live.store.board.state import MOST_REPLANS, BoardState
 from live.store.connection.client import may_have_run, store_errors
 from live.store.connection.scripts import text, texts
@@ -48,8 +49,8 @@ class BoardWriter:
         self._sequence = 0
         self._writing = asyncio.Lock()
 
-    async def add(self, entries: Sequence[Entry]) -> Added:
-        """Count a batch and return when the store has synced it to disk.
+    async def add(self, entries: Sequence[Entry], senders: Senders = ()) -> Added:
+        """Count a batch and return when the store has synced it to disk. `senders` says for the journal who sent it.
 
         The whole batch is applied at one instant. After a lost reply the batch is sent again under the same number, so
         that it counts once.
@@ -63,7 +64,7 @@ class BoardWriter:
             state = self.state
             await state.open_to_write()
             stood = (state.clock.newest, state.clock.latest)
-            offset, refused, widest = await self._apply(entries)
+            offset, refused, widest = await self._apply(entries, senders)
             moved = (state.clock.newest, state.clock.latest) != stood
             if moved or isinstance(state.board.window, Sliding):  # a new event may leave before all others
                 state.on_sooner()
@@ -86,7 +87,7 @@ class BoardWriter:
                 raise StoreUnavailableError(reason, unknown=True)
             await asyncio.sleep(_SQL_POLL)
 
-    async def _apply(self, entries: Sequence[Entry]) -> tuple[int | None, dict[int, str], int]:
+    async def _apply(self, entries: Sequence[Entry], senders: Senders) -> tuple[int | None, dict[int, str], int]:
         """Plan the entries and apply the plan. Returns `offset`, `refused` and `widest` of `Added`."""
         state = self.state
         self._sequence += 1
@@ -97,7 +98,7 @@ class BoardWriter:
         indexes: Sequence[int] = range(len(entries))
         while indexes and replans < MOST_REPLANS:
             board = state.board  # one value for the plan and its script, because an operator may change the board
-            plan = make_plan(board, entries, indexes, state.clock, newest_time, state.secret)
+            plan = make_plan(board, entries, indexes, state.clock, newest_time, state.secret, senders)
             match await self._send(board, plan, future):
                 case [b"ok", offset, *widest]:
                     state.clock.newest = plan.reached
@@ -152,7 +153,8 @@ class BoardWriter:
             identities=identities,
             groups=groups,
             backlog=int(state.settings.journal_backlog),
-            events=_log_events(plan.events) if plan.events else None,
+            events=_log_events(plan) if plan.events else None,
+            producers=plan.producers,
         )
         return keys, request
 
@@ -184,7 +186,8 @@ class BoardWriter:
             amounts=list(amounts.values()),
             orders=[] if board.ties == "key" else [planned.orders[member] for member in amounts],
             metadata=[text(planned.metadata[member]) for member in amounts] if planned.metadata else [],
-            votes=_votes(planned.votes) if planned.votes else None,
+            votes=_votes(planned) if planned.votes else None,
+            parts=_parts(planned) if planned.parts else [],
         )
 
     async def _send(self, board: Board, plan: Plan, future: int) -> list[Any]:
@@ -218,14 +221,31 @@ def _behind(board: Board, what: bytes, waiting: Sequence[bytes]) -> StoreUnavail
     return StoreUnavailableError(f"board {board.id} has {board.most_slots} slots, and most wait to be subtracted")
 
 
-def _votes(votes: Sequence[tuple[bytes, bytes, int]]) -> Votes:
-    actors, pairs, changes = zip(*votes, strict=True)
-    return Votes([text(actor) for actor in actors], [text(pair) for pair in pairs], list(changes))
+def _votes(group: Planned) -> Votes:
+    actors, pairs, changes = zip(*group.votes, strict=True)
+    places = {member: place for place, member in enumerate(group.amounts)}
+    return Votes(
+        [text(actor) for actor in actors],
+        [text(pair) for pair in pairs],
+        list(changes),
+        [places[member] for member, _ in group.voted],
+        [sender for _, sender in group.voted] if group.parts else [],
+    )
 
 
-def _log_events(events: Sequence[tuple[int | None, int, str]]) -> LogEvents:
-    times, amounts, members = zip(*events, strict=True)
-    return LogEvents([False if time is None else time for time in times], list(amounts), list(members))
+def _parts(group: Planned) -> list[tuple[int, list[int]]]:
+    places = {member: place for place, member in enumerate(group.amounts)}
+    return [
+        (sender, [number for member, amount in part.items() for number in (places[member], amount)])
+        for sender, part in group.parts.items()
+    ]
+
+
+def _log_events(plan: Plan) -> LogEvents:
+    times, amounts, members = zip(*plan.events, strict=True)
+    return LogEvents(
+        [False if time is None else time for time in times], list(amounts), list(members), plan.event_senders
+    )
 
 
 def _refusals(

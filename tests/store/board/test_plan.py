@@ -382,3 +382,30 @@ def test_a_batch_is_planned_like_its_single_entries(
     assert whole.reached == (clock.newest if by_event else whole.current)
     if entries and not by_event:
         assert whole.till == min(tills, default=None)
+
+
+def test_a_batch_of_one_producer_costs_only_its_name() -> None:
+    """Nothing says which entry came from it."""
+    made = make_plan(
+        SERVER, [like(key) for key in "abac"], range(4), clock_at(0), None, senders=[("ann", 1), ("ann", 3)]
+    )
+    assert (made.producers, made.senders, [group.parts for group in made.slots.values()]) == (["ann"], [], [{}])
+
+
+@pytest.mark.parametrize("entries", [Likes(["a", "b", "a", "c"]), [like(key) for key in "abac"]])
+def test_a_batch_of_several_producers_says_who_added_what(entries: Sequence[Entry]) -> None:
+    """The first producer added what the others did not, and pieces of one producer need not be together."""
+    senders = [("ann", 1), ("bob", 2), ("ann", 1)]
+    made = make_plan(SERVER, entries, range(4), clock_at(0), None, senders=senders)
+    (group,) = made.slots.values()
+    assert made.producers == ["ann", "bob"]
+    assert (group.amounts, group.parts) == ({"a": 2, "b": 1, "c": 1}, {1: {"a": 1, "b": 1}})
+
+
+def test_the_log_of_a_sliding_window_says_who_sent_each_event() -> None:
+    """Of likes too, which it otherwise adds up."""
+    board, senders = forever(window=Sliding(HOUR)), [("ann", 1), ("bob", 2)]
+    for entries in (Likes(["a", "a", "b"]), [like(key) for key in "aab"]):
+        made = make_plan(board, entries, range(3), clock_at(0), None, senders=senders)
+        pairs = zip(made.events, made.event_senders, strict=True)
+        assert [(member, sender) for (_, _, member), sender in pairs] == [("a", 0), ("a", 1), ("b", 1)]
