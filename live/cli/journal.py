@@ -15,13 +15,15 @@ from live.cli.terminal import (
     JsonOption,
     StoreOption,
     clear_errors,
+    journal_database,
+    milliseconds_of,
     out,
     print_json,
     progress_bar,
 )
 from live.domain.board_file import load_boards
 from live.errors import SetupError
-from live.journal.database import Database, open_journal
+from live.journal.database import Database
 from live.journal.rebuild import Rebuilt
 from live.journal.status import LifeStatus, Verdict, status, verify
 from live.settings import Settings, load_settings
@@ -58,8 +60,8 @@ def rebuild(  # noqa: PLR0913 - one parameter per flag
         if name is not None and board is None:
             raise SetupError("--as needs --board: it gives one board another id")
         settings = load_settings(store=store, boards=boards, data_dir=data_dir)
-        wanted = Wanted(board=board, at=None if at is None else _milliseconds(at), name=name, dry=dry_run)
-        with progress_bar("Rebuilding", quiet=as_json) as show, _database(settings) as database:
+        wanted = Wanted(board=board, at=None if at is None else milliseconds_of(at, "--at"), name=name, dry=dry_run)
+        with progress_bar("Rebuilding", quiet=as_json) as show, journal_database(settings) as database:
             done = asyncio.run(_rebuild(settings, database, wanted, show))
     if as_json:
         print_json({"boards": done, "dry_run": dry_run})
@@ -91,7 +93,7 @@ def show_status(*, data_dir: DataDirOption = None, as_json: JsonOption = False) 
     """
     with clear_errors():
         settings = load_settings(data_dir=data_dir)
-        with _database(settings, writes=False) as database:
+        with journal_database(settings, writes=False) as database:
             found = database.work(lambda connection: status(connection, settings.key_prefix))
     if as_json:
         print_json({"boards": found})
@@ -107,7 +109,7 @@ def check(*, data_dir: DataDirOption = None, as_json: JsonOption = False) -> Non
     """
     with clear_errors():
         settings = load_settings(data_dir=data_dir)
-        with progress_bar("Reading", quiet=as_json) as show, _database(settings, writes=False) as database:
+        with progress_bar("Reading", quiet=as_json) as show, journal_database(settings, writes=False) as database:
             found = database.work(lambda connection: verify(connection, settings.key_prefix, show))
     if as_json:
         print_json({"sound": not any(verdict.faults for verdict in found), "boards": found})
@@ -129,7 +131,7 @@ def adopt(*, store: StoreOption = None, data_dir: DataDirOption = None) -> None:
     """
     with clear_errors():
         settings = load_settings(store=store, data_dir=data_dir)
-        with _database(settings) as database:
+        with journal_database(settings) as database:
             asyncio.run(_adopt(settings, database))
     out.print("The journals of the store go into this database from now on.")
 
@@ -144,25 +146,6 @@ async def _adopt(settings: Settings, database: Database) -> None:
             await claim_sink(client, settings.key_prefix, database.id)
         finally:
             await client.aclose()
-
-
-def _database(settings: Settings, *, writes: bool = True) -> Database:
-    database = open_journal(settings, writes=writes)
-    if database is None:
-        raise SetupError("there is no journal: LIVE_JOURNAL is off")
-    if database.is_sqlite and not database.path.exists():
-        raise SetupError(f"there is no journal at {database.path}: choose another --data-dir, or set LIVE_JOURNAL")
-    return database
-
-
-def _milliseconds(text: str) -> int:
-    try:
-        time = datetime.fromisoformat(text)
-    except ValueError:
-        raise SetupError(f"--at {text!r} is not a time such as 2026-11-22T12:00:00Z") from None
-    if time.tzinfo is None:
-        raise SetupError(f"--at {text!r} names no time zone: add Z for UTC, or an offset such as +08:00")
-    return round(time.timestamp() * 1000)
 
 
 def _table(found: list[LifeStatus]) -> Table:

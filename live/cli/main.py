@@ -14,6 +14,7 @@ from live.cli.boards import show_boards
 from live.cli.journal import journal, rebuild
 from live.cli.keys import keys
 from live.cli.load import load
+from live.cli.personal import void
 from live.cli.terminal import (
     BoardsOption,
     DataDirOption,
@@ -51,6 +52,7 @@ app.command(name="boards")(show_boards)
 app.command()(load)
 app.add_typer(journal)
 app.command()(rebuild)
+app.command()(void)
 
 BoardOption = Annotated[str | None, typer.Option("--board", help="The board to check. Default: all boards.")]
 AdminKeyOption = Annotated[

@@ -1,7 +1,9 @@
 """Flags and output that the commands share."""
 
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Any, NoReturn
 
@@ -11,6 +13,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from live.errors import SetupError, StoreUnavailableError
+from live.journal.database import Database, open_journal
 from live.settings import Settings, environment_name
 
 out = Console(highlight=False)
@@ -67,6 +70,50 @@ def progress_bar(what: str, *, quiet: bool) -> Iterator[Any]:
             bar.update(task, completed=done, total=total, note=f"{done if count is None else count:,.0f}")
 
         yield show
+
+
+def journal_database(settings: Settings, *, writes: bool = True) -> Database:
+    """The journal that the settings name, which exists.
+
+    Raises:
+        SetupError: there is none.
+    """
+    database = open_journal(settings, writes=writes)
+    if database is None:
+        raise SetupError("there is no journal: LIVE_JOURNAL is off")
+    if database.is_sqlite and not database.path.exists():
+        raise SetupError(f"there is no journal at {database.path}: choose another --data-dir, or set LIVE_JOURNAL")
+    return database
+
+
+def milliseconds_of(text: str, flag: str) -> int:
+    """The time that a flag names, in milliseconds since 1970.
+
+    Raises:
+        SetupError: it is not a time with a time zone.
+    """
+    try:
+        time = datetime.fromisoformat(text)
+    except ValueError:
+        raise SetupError(f"{flag} {text!r} is not a time such as 2026-11-22T12:00:00Z") from None
+    if time.tzinfo is None:
+        raise SetupError(f"{flag} {text!r} names no time zone: add Z for UTC, or an offset such as +08:00")
+    return round(time.timestamp() * 1000)
+
+
+def confirm(question: str, *, yes: bool) -> None:
+    """Ask before something that can't be undone. Without a terminal, `yes` has to be given.
+
+    Raises:
+        SetupError: there is nobody to ask.
+        Exit: the answer is no.
+    """
+    if yes:
+        return
+    if not (sys.stdin.isatty() and err.is_terminal):
+        raise SetupError(f"{question} Add --yes to do it without this question")
+    if not typer.confirm(question, err=True):
+        raise typer.Exit(1)
 
 
 def print_json(value: object) -> None:

@@ -3,7 +3,7 @@
 import asyncio
 import math
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -13,7 +13,7 @@ from live.domain.event import Entry
 from live.domain.window import Sliding
 from live.errors import JournalBehindError, StoreUnavailableError
 from live.store.board.plan import Group as Planned
-from live.store.board.plan import Plan, known_again, make_plan, out_of_range, planned, turned_away
+from live.store.board.plan import Plan, begin_plan, known_again, make_plan, out_of_range, planned, turned_away
 from live.store.board.requests import AddRequest, Group, Identities, LogEvents, PlannedClock, Votes, rules_of
 from live.store.board.senders import Senders
 from live.store.board.state import MOST_REPLANS, BoardState
@@ -72,6 +72,33 @@ class BoardWriter:
             if offset is not None and state.settings.journal_ack and state.settings.journal != "off":
                 await self._await_sql(offset)
             return Added(offset, refused, moved, widest)
+
+    async def put(self, fill: Callable[[Board, Plan], None]) -> list[Any]:
+        """Apply a plan that does not come from events, under a number of its own, and return the answer of the script.
+
+        `fill` adds to an empty plan. It is called again if the board's clock has moved. The answer is one of `add.lua`,
+        but not `replan`, `behind`, `backlog` and `epoch`.
+
+        Raises:
+            StoreUnavailableError, JournalBehindError, EpochLostError: as `add`.
+        """
+        async with self._writing:
+            state = self.state
+            await state.open_to_write()
+            self._sequence += 1
+            for _ in range(MOST_REPLANS):
+                board = state.board
+                plan = begin_plan(board, state.clock)
+                fill(board, plan)
+                match await self._send(board, plan, 0):
+                    case [b"behind" | b"backlog" as what, *waiting]:
+                        raise _behind(board, what, waiting)
+                    case [b"replan", newest, now, latest, bucket]:
+                        state.hear(newest, now, latest)
+                        state.bucket = int(bucket)
+                    case reply:
+                        return reply
+            raise state.moved_too_often()
 
     async def _await_sql(self, offset: int) -> None:
         """Wait until the journal's database has everything up to an offset.

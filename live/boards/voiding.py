@@ -1,0 +1,188 @@
+"""Voids what a producer or an actor contributed since a time: takes it back from every board."""
+
+import math
+from collections.abc import Callable, Iterable
+from datetime import UTC, datetime
+from functools import partial
+from typing import Final
+
+import msgspec
+
+from live.boards.definition import DefinitionError, read_board
+from live.boards.taking_back import TakingBack
+from live.domain.board import Board, Boards
+from live.domain.window import Rolling, Sliding
+from live.errors import SetupError
+from live.journal.contributions import ActorTrace, Contribution, ProducerTrace, Voided
+from live.journal.database import Database
+from live.journal.tracing import Found, find_trail
+from live.settings import Settings
+from live.store.board.ledger import Ledger
+from live.store.connection.client import Store, store_errors
+from live.store.connection.loss import LossWatch
+from live.store.registry.definitions import DefinitionStore
+
+Progress = Callable[[str, int, int], None]
+_MICROSECONDS: Final = 1000  # in a millisecond
+_NO_ACTORS: Final = "it does not tell actors apart: only boards with `votes` or `like_button` do"
+
+
+class Whose(msgspec.Struct, kw_only=True):
+    """What to void: the producer or the actor, and the times (milliseconds since 1970) between which it was counted."""
+
+    producer: str | None = None
+    actor: str | None = None
+    since: int
+    until: int | None = None
+
+
+class Outcome(msgspec.Struct, kw_only=True):
+    """What was taken back from a board.
+
+    Attributes:
+        board: the id of the board.
+        batches: the batches that held something of the producer or actor.
+        changes: how many scores of members in slots changed.
+        amount: what was subtracted in all.
+        votes: how many votes were taken back.
+        fault: why nothing was taken back from the board; empty if that is not so.
+        notes: what can't be taken back, one sentence each.
+    """
+
+    board: str
+    batches: int = 0
+    changes: int = 0
+    amount: int = 0
+    votes: int = 0
+    fault: str = ""
+    notes: list[str] = []
+
+
+class Voiding:
+    """Takes back contributions from the boards of one key prefix. Calls `show` with a board, what is done, and all."""
+
+    def __init__(self, client: Store, settings: Settings, in_file: Boards, database: Database, show: Progress) -> None:
+        self._client = client
+        self._settings = settings
+        self._in_file = in_file
+        self._database = database
+        self._show = show
+
+    async def void(self, whose: Whose, board: str | None, *, dry: bool) -> list[Outcome]:
+        """Take back contributions from one board, or from all. Whatever was taken back before stays so.
+
+        Raises:
+            SetupError: there is no such board, or the store has lost data.
+            StoreUnavailableError, EpochLostError: the same call goes on where it was.
+        """
+        faults = await LossWatch(self._client, self._settings.key_prefix).find()
+        if faults:
+            raise SetupError(f"the store has lost data: {faults[0]}")
+        found = await boards_of(self._client, self._settings, self._in_file)
+        if board is not None and board not in found:
+            raise SetupError(f"there is no board {board!r}; there are: {', '.join(sorted(found))}")
+        wanted = {board: found[board]} if board is not None else found
+        return [await self._void(one, epoch, whose, dry=dry) for one, epoch in wanted.values()]
+
+    async def _void(self, board: Board, epoch: str, whose: Whose, *, dry: bool) -> Outcome:
+        """Take back contributions from a board; `epoch` is empty for a board of the boards file."""
+        outcome = Outcome(board=board.id)
+        ledger = Ledger(self._client, board, self._settings, born=epoch)
+        async with store_errors():
+            is_there = await self._client.call(ledger.state.keys.meta, "HEXISTS", ledger.state.keys.meta, "epoch")
+        if not is_there:
+            return outcome
+        if whose.actor is not None and board.votes is None and not _has_likes(board):
+            outcome.notes.append(_NO_ACTORS)
+            return outcome
+        await ledger.state.open_to_write()
+        contributions = await self._find(ledger, whose, outcome)
+        outcome.fault = outcome.fault or (_fault(board, whose) if contributions else "")
+        if outcome.fault:
+            return outcome
+        show = partial(self._show, board.id)
+        taken = await TakingBack(ledger.writer).take_back(contributions, show, dry=dry)
+        outcome.batches, outcome.changes = taken.contributions, taken.changes
+        outcome.amount, outcome.votes = taken.amount, taken.votes
+        return outcome
+
+    async def _find(self, ledger: Ledger, whose: Whose, outcome: Outcome) -> list[Contribution]:
+        """What is to be taken back from a board."""
+        state, since = ledger.state, whose.since * _MICROSECONDS
+        trail = await find_trail(
+            self._client, self._database, self._settings.key_prefix, state.board.id, state.epoch or "", since
+        )
+        if trail.reach > since and _may_count(state.board, trail.reach, state.clock.now):
+            outcome.fault = f"its journal begins at {_instant(trail.reach)}: give a later --since"
+            return []
+        return await self._database.run(
+            lambda sql: read_contributions(trail.read(sql), trail.read(sql), ledger, whose, outcome)
+        )
+
+
+def read_contributions(
+    first: Iterable[Found], again: Iterable[Found], ledger: Ledger, whose: Whose, outcome: Outcome
+) -> list[Contribution]:
+    """What somebody contributed to a board, from all entries of its journal in two passes."""
+    board, voided = ledger.state.board, Voided()
+    for _, head, body in first:
+        if head.kind == "add":
+            voided.hear(body)
+        elif head.kind == "adopt":
+            outcome.notes.append(f"its journal began again at {_instant(head.time)}: entries before may be missing")
+    trace: ActorTrace | ProducerTrace
+    if whose.actor is None:
+        trace = ProducerTrace(board, whose.producer or "", voided)
+    else:
+        trace = ActorTrace(board, whose.actor, [ledger.state.secret], voided)
+    end = whose.until * _MICROSECONDS if whose.until is not None else math.inf
+    entries = (entry for entry in again if entry[1].kind == "add" and entry[1].time < end)
+    found = [one for epoch, head, body in entries for one in trace.find(epoch, head, body)]
+    if isinstance(trace, ProducerTrace) and trace.unnamed:
+        outcome.notes.append(f"{trace.unnamed:,} batches of older versions don't name their producers")
+    return found
+
+
+async def boards_of(client: Store, settings: Settings, in_file: Boards) -> dict[str, tuple[Board, str]]:
+    """The boards of the boards file and the run-time boards, with the epoch of each run-time board.
+
+    Raises:
+        SetupError: the definition of a run-time board can't be read.
+        StoreUnavailableError: the store is unavailable.
+    """
+    found = {name: (board, "") for name, board in in_file.by_id.items()}
+    for name, definition in (await DefinitionStore(client, settings.key_prefix).load()).boards.items():
+        if definition.state == "live" and name not in found:
+            try:
+                found[name] = read_board(name, definition.choices), definition.epoch
+            except DefinitionError as error:
+                raise SetupError(f"the definition of board {name!r} can't be read: {error}") from None
+    return found
+
+
+def _fault(board: Board, whose: Whose) -> str:
+    """Why a board can't give back what somebody contributed; empty if it can."""
+    if board.operator != "incr":
+        return f"it keeps one amount of a member (operator {board.operator}), and not those that it replaced"
+    if whose.actor is not None and len(set(board.union.values())) > 1:
+        return "it is a union with several weights, and the journal does not say which board a like came from"
+    return ""
+
+
+def _has_likes(board: Board) -> bool:
+    return board.like_button or bool(board.union)
+
+
+def _may_count(board: Board, time: int, now: int) -> bool:
+    """Whether what was counted before a time (microseconds since 1970) may still count now (milliseconds)."""
+    match board.window:
+        case Rolling(length, slot) if board.clock == "server":
+            return time // _MICROSECONDS > now - (length + slot) * 1000
+        case Sliding(length) if board.clock == "server":
+            return time // _MICROSECONDS > now - length * 1000
+        case _:
+            return True
+
+
+def _instant(time: int) -> str:
+    return datetime.fromtimestamp(time / 1e6, UTC).isoformat(timespec="seconds")

@@ -1,0 +1,113 @@
+"""`live void`: take back what a producer or an actor contributed."""
+
+import asyncio
+from contextlib import nullcontext
+from typing import Annotated, Any
+
+import typer
+
+from live.auth.visitors import Visitors
+from live.boards.voiding import Outcome, Voiding, Whose
+from live.cli.terminal import (
+    BoardsOption,
+    DataDirOption,
+    JsonOption,
+    StoreOption,
+    clear_errors,
+    confirm,
+    journal_database,
+    milliseconds_of,
+    out,
+    print_json,
+    progress_bar,
+)
+from live.domain.board_file import load_boards
+from live.errors import EpochLostError, SetupError
+from live.settings import Settings, load_settings
+from live.store.connection.client import Store, connect
+from live.store.connection.embedded import running_or_started
+
+BoardOption = Annotated[str | None, typer.Option("--board", help="The only board. Default: all boards.")]
+YesOption = Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation.")]
+DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Only tell what would happen.")]
+
+
+def void(  # noqa: PLR0913 - one parameter per flag
+    *,
+    since: Annotated[str, typer.Option("--since", help="A time such as 2026-11-22T12:00:00Z.")],
+    until: Annotated[str | None, typer.Option("--until", help="The end, such as 2026-11-22T13:00:00Z.")] = None,
+    producer: Annotated[str | None, typer.Option("--producer", help="The id of an API key.")] = None,
+    actor: Annotated[
+        str | None, typer.Option("--actor", help="The `actor` of votes, or the cookie of a visitor who liked.")
+    ] = None,
+    board: BoardOption = None,
+    dry_run: DryRunOption = False,
+    yes: YesOption = False,
+    store: StoreOption = None,
+    boards: BoardsOption = None,
+    data_dir: DataDirOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Take back what a producer or an actor contributed in a period, as if these events had never come.
+
+    The boards keep running. Viewers see the change, and the journal records it. Nothing is taken back twice: run the
+    command again after an interruption, or with another period. It exits with 1 if a board can't take something back.
+
+    Example: live void --producer shop --since 2026-11-22T12:00:00Z
+    """
+    with clear_errors():
+        if (producer is None) == (actor is None):
+            raise SetupError("give either --producer or --actor")
+        settings = load_settings(store=store, boards=boards, data_dir=data_dir)
+        first, last = milliseconds_of(since, "--since"), None if until is None else milliseconds_of(until, "--until")
+        if not dry_run:
+            confirm(f"Take back what {producer or actor!r} contributed since {since}?", yes=yes)
+        whose = Whose(producer=producer, actor=actor, since=first, until=last)
+        with progress_bar("Taking back", quiet=as_json) as show:
+            found = asyncio.run(_void(settings, whose, board, show, dry=dry_run))
+    if as_json:
+        print_json({"boards": found, "dry_run": dry_run})
+    else:
+        _print_outcomes(found, dry=dry_run)
+    if any(outcome.fault for outcome in found):
+        raise typer.Exit(1)
+
+
+async def _void(settings: Settings, whose: Whose, board: str | None, show: Any, *, dry: bool) -> list[Outcome]:  # noqa: ANN401
+    with (
+        journal_database(settings, writes=False) as database,
+        nullcontext(settings.store) if settings.store else running_or_started(settings.data_dir) as url,
+    ):
+        client = connect(url, settings)
+        try:
+            if whose.actor is not None:
+                whose.actor = await _actor(client, settings, whose.actor)
+            work = Voiding(
+                client, settings, load_boards(settings.boards), database, lambda _, done, total: show(done, total)
+            )
+            return await work.void(whose, board, dry=dry)
+        except EpochLostError as error:
+            raise SetupError(str(error)) from None
+        finally:
+            await client.aclose()
+
+
+async def _actor(client: Store, settings: Settings, text: str) -> str:
+    """An actor as events name it: that of a visitor is a digest of the cookie."""
+    return await Visitors(client, settings.key_prefix).read(text) or text
+
+
+def _print_outcomes(found: list[Outcome], *, dry: bool) -> None:
+    verb = "would be taken back" if dry else "taken back"
+    for outcome in found:
+        if outcome.fault:
+            out.print(f"{outcome.board}: NOT {verb}: {outcome.fault}", markup=False)
+        elif outcome.batches:
+            votes = f" and {outcome.votes:,} votes" if outcome.votes else ""
+            out.print(
+                f"{outcome.board}: {outcome.amount:,} points{votes} of {outcome.batches:,} batches {verb}", markup=False
+            )
+        for note in outcome.notes:
+            out.print(f"{outcome.board}: {note}", markup=False)
+    if not any(outcome.batches or outcome.fault for outcome in found):
+        out.print("There is nothing to take back.")

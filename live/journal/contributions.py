@@ -1,0 +1,248 @@
+"""What one producer or one actor contributed to a board, found in its journal.
+
+A batch that takes contributions back names their identities, which follow from the entry and from whose they are. So
+the journal itself remembers what was taken back, for as long as it remembers what was contributed.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from hashlib import blake2b
+from typing import Final
+
+import msgspec
+
+from live.domain.board import Board
+from live.domain.event import Event, Identities
+from live.domain.producer import LIKES
+from live.domain.window import Sliding
+from live.journal.contents import IDENTITY
+from live.journal.entries import Add, Group, Head, content, contents
+from live.store.board.plan import voter_digests
+
+VOIDER: Final = ":void"
+"""The producer of the batches that take contributions back. No API key has an id with a colon."""
+
+Amount = tuple[int, str, int]
+"""The start of a slot, a member and an amount."""
+
+
+class Vote(msgspec.Struct, frozen=True):
+    """A vote: slot, member, the digests of its actor and of actor and member, and the change to their counts."""
+
+    start: int
+    member: str
+    actor: bytes
+    pair: bytes
+    change: int
+
+
+class Contribution(msgspec.Struct, frozen=True):
+    """What one entry of the journal holds of a producer or an actor.
+
+    Attributes:
+        identity: names the contribution, 16 bytes.
+        amounts: what it added to the slots; in a contest `votes` say it.
+        votes: its votes.
+        events: its events in a sliding window: the time in milliseconds, the member and the amount of each.
+        alone: whether it has to be taken back in a batch of its own, so that `Voided.like` knows what it was.
+    """
+
+    identity: bytes
+    amounts: list[Amount] = []
+    votes: list[Vote] = []
+    events: list[Amount] = []
+    alone: bool = False
+
+
+class Voided:
+    """The contributions that were taken back: their identities, and for a like what it had added."""
+
+    def __init__(self) -> None:
+        self._known: dict[bytes, Amount | None] = {}
+
+    def hear(self, body: bytes) -> None:
+        """Read an entry of the journal; only those of voids say something."""
+        if _SENT.decode(body).producers != [VOIDER]:
+            return
+        whole = _ADD.decode(body)
+        assert whole.identities is not None, "every void names what it takes back"  # noqa: S101
+        found = contents(whole.identities.all, IDENTITY)[: whole.identities.counted]
+        like: Amount | None = None
+        if len(found) == 1 and len(whole.groups) == 1 and len(whole.groups[0].members) == 1:
+            group = whole.groups[0]
+            time = whole.events.times[0] if whole.events is not None else group.start
+            like = int(time), group.members[0], -group.amounts[0]
+        self._known |= dict.fromkeys(found, like)
+
+    def add(self, identities: Iterable[bytes]) -> None:
+        """Remember contributions that the store knows as taken back."""
+        self._known |= dict.fromkeys(identities, None)
+
+    def __contains__(self, identity: bytes) -> bool:
+        return identity in self._known
+
+    def like(self, identity: bytes) -> Amount | None:
+        """What a like had added that was taken back by itself: the slot or the time, the member and the amount."""
+        return self._known.get(identity)
+
+
+Find = Callable[[str, Head, bytes], list[Contribution]]
+"""Finds what an entry holds of somebody and was not taken back, by the epoch, the head and the body of the entry."""
+
+
+class ProducerTrace:
+    """Finds what a producer contributed. `unnamed` counts the entries that name no producer."""
+
+    def __init__(self, board: Board, producer: str, voided: Voided) -> None:
+        self._board = board
+        self._producer = producer
+        self._voided = voided
+        self.unnamed = 0
+
+    def find(self, epoch: str, head: Head, body: bytes) -> list[Contribution]:
+        """See `Find`."""
+        sent = _SENT.decode(body)
+        if not sent.producers:
+            self.unnamed += 1
+        identity = identity_of(epoch, head, self._producer)
+        if self._producer not in sent.producers or identity in self._voided:
+            return []
+        add, number = _ADD.decode(body), sent.producers.index(self._producer)
+        found = Contribution(identity, [], [], [])
+        alone = len(sent.producers) == 1
+        for group in add.groups:
+            if group.votes is not None:
+                found.votes.extend(self._votes(epoch, head, group, number))
+            elif not isinstance(self._board.window, Sliding):
+                part = group.amounts if alone else _part(group, number)
+                found.amounts.extend(zip([group.start] * len(part), group.members, part, strict=True))
+        if add.events is not None and isinstance(self._board.window, Sliding):
+            now, events = head.time // 1000, add.events
+            for index, (time, amount, member) in enumerate(
+                zip(events.times, events.amounts, events.members, strict=True)
+            ):
+                if alone or events.producers[index] == number:
+                    found.events.append((now if time is False else int(time), member, amount))
+        self._leave_out_likes(epoch, head, add, found)
+        return [found]
+
+    def _votes(self, epoch: str, head: Head, group: Group, number: int) -> Iterator[Vote]:
+        votes = group.votes
+        assert votes is not None, "the caller has looked"  # noqa: S101
+        senders = votes.producers or [0] * len(votes.changes)
+        for actor, pair, change, place, sender in zip(
+            votes.actors, votes.pairs, votes.changes, votes.members, senders, strict=True
+        ):
+            voter = content(actor)
+            if sender == number and identity_of(epoch, head, voter.hex()) not in self._voided:
+                yield Vote(group.start, group.members[place], voter, content(pair), change)
+
+    def _leave_out_likes(self, epoch: str, head: Head, add: Add, found: Contribution) -> None:
+        """Likes that were taken back one by one, because their visitor was voided or erased."""
+        if self._producer != LIKES or add.identities is None:
+            return
+        for identity in contents(add.identities.all, IDENTITY)[: add.identities.counted]:
+            like = self._voided.like(identity_of(epoch, head, identity.hex()))
+            if like is not None:
+                start, member, amount = like
+                (found.events if isinstance(self._board.window, Sliding) else found.amounts).append(
+                    (start, member, -amount)
+                )
+
+
+class ActorTrace:
+    """Finds what an actor contributed: votes in a contest, and otherwise the likes of a visitor.
+
+    `secrets` are the keys of the digests of voters that the board has had.
+    """
+
+    def __init__(self, board: Board, actor: str, secrets: Iterable[bytes], voided: Voided) -> None:
+        self._board = board
+        self._actor = actor
+        self._secrets = {voter_digests(secret, actor, "")[0]: secret for secret in secrets}
+        self._voided = voided
+        self._likes: dict[str, bytes] = {}  # the identity of a like of each member
+
+    def find(self, epoch: str, head: Head, body: bytes) -> list[Contribution]:
+        """See `Find`."""
+        add = _ADD.decode(body)
+        if add.producers == [VOIDER]:
+            return []
+        if self._board.votes is not None:
+            return self._votes(epoch, head, add)
+        return self._liked(epoch, head, add) if self._board.like_button or self._board.union else []
+
+    def _votes(self, epoch: str, head: Head, add: Add) -> list[Contribution]:
+        found: dict[bytes, Contribution] = {}
+        for group in add.groups:
+            votes = group.votes
+            for index, actor in enumerate(() if votes is None else votes.actors):
+                assert votes is not None, "it has actors"  # noqa: S101
+                voter, pair = content(actor), content(votes.pairs[index])
+                secret, identity = self._secrets.get(voter), identity_of(epoch, head, voter.hex())
+                if secret is None or identity in self._voided:
+                    continue
+                sender = votes.producers[index] if votes.producers else 0
+                if add.producers and identity_of(epoch, head, add.producers[sender]) in self._voided:
+                    continue
+                members = {voter_digests(secret, self._actor, member)[1]: member for member in group.members}
+                vote = Vote(group.start, members[pair], voter, pair, votes.changes[index])
+                found.setdefault(identity, Contribution(identity, [], [], [])).votes.append(vote)
+        return list(found.values())
+
+    def _liked(self, epoch: str, head: Head, add: Add) -> list[Contribution]:
+        """The likes in an entry."""
+        if add.identities is None or (add.producers and LIKES not in add.producers):
+            return []
+        if identity_of(epoch, head, LIKES) in self._voided:
+            return []
+        counted = set(contents(add.identities.all, IDENTITY)[: add.identities.counted])
+        found = []
+        for member in {member for group in add.groups for member in group.members}:
+            liked = self.like_of(member)
+            identity = identity_of(epoch, head, liked.hex())
+            if liked in counted and identity not in self._voided:
+                weight = next(iter(self._board.union.values()), 1)
+                if isinstance(self._board.window, Sliding):
+                    found.append(Contribution(identity, [], [], [(head.time // 1000, member, weight)], alone=True))
+                else:
+                    found.append(Contribution(identity, [(add.reached or 0, member, weight)], [], [], alone=True))
+        return found
+
+    def like_of(self, member: str) -> bytes:
+        """The identity of the visitor's like of a member, outside of contests."""
+        found = self._likes.get(member)
+        if found is None:
+            event = Event(key=member, source=self._actor, id=f"\n{member}")
+            found = self._likes[member] = Identities(LIKES).of(event)
+        return found
+
+
+class _Sent(msgspec.Struct, frozen=True):
+    """Who sent a batch."""
+
+    producers: list[str] = []
+
+
+def identity_of(epoch: str, head: Head, name: str) -> bytes:
+    """The identity of what an entry holds of somebody."""
+    return blake2b(f"{epoch} {head.id} {name}".encode(), digest_size=IDENTITY, person=b"void").digest()
+
+
+def _part(group: Group, number: int) -> list[int]:
+    """What one of several producers added to each member of a group."""
+    parts: Mapping[int, list[int]] = dict(group.parts)
+    if number:
+        return _dense(parts.get(number, []), len(group.members))
+    others = [_dense(part, len(group.members)) for part in parts.values()]
+    return [amount - sum(rest) for amount, *rest in zip(group.amounts, *others, strict=True)]
+
+
+def _dense(part: list[int], size: int) -> list[int]:
+    found = [0] * size
+    for place, amount in zip(part[::2], part[1::2], strict=True):
+        found[place] = amount
+    return found
+
+
+_ADD: Final = msgspec.msgpack.Decoder(Add)
+_SENT: Final = msgspec.msgpack.Decoder(_Sent)

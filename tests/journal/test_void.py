@@ -1,0 +1,273 @@
+"""`live void` leaves a board as if some events had never come."""
+
+import random
+import time
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import live.boards.taking_back
+from live.boards.voiding import Outcome, Voiding, Whose
+from live.domain.board import Board, Boards
+from live.domain.board_file import BoardChoice, VotesChoice, make_board
+from live.domain.event import Entry, Event, Extra, Identities, make_entry
+from live.domain.producer import LIKES
+from live.domain.window_choice import WindowChoice
+from live.errors import SetupError
+from live.journal.contributions import Voided
+from live.store.board.ledger import Ledger
+from live.store.board.senders import Senders
+from tests.harness.folded import data_of
+from tests.harness.journaled import Journaled, journaled
+from tests.harness.mutation import must_be_caught, replaced
+from tests.harness.settings import fresh_settings
+
+HOUR = 3_600_000
+Sent = tuple[str, str, int, int | None, str]
+"""A producer, a member, an amount, a time and an actor."""
+
+
+def board_of(kind: str, **choices: Any) -> Board:
+    """A board whose ranking depends on scores and names only."""
+    windows: dict[str, Any] = {
+        "rolling": WindowChoice(rolling="4h", slot="1h"),
+        "sliding": WindowChoice(sliding="4h"),
+        "day": WindowChoice(calendar="day", keep=3, grace="30d"),
+        "days": WindowChoice(calendar="day", last=3),
+        "forever": "forever",
+        "contest": "forever",
+    }
+    if kind == "contest":
+        choices["votes"] = VotesChoice(registered=False)
+    return make_board(BoardChoice(id="posts", ties="key", window=windows[kind], **choices))
+
+
+def random_batches(kind: str, seed: int) -> list[list[Sent]]:
+    """Batches of events of three producers, now and in earlier slots. Nobody withdraws the votes of others."""
+    dice, now = random.Random(seed), time.time_ns() // 1_000_000
+    cast: dict[tuple[str, str, str], int] = {}
+    batches = []
+    for _ in range(12):
+        batch = []
+        for _ in range(dice.randint(1, 12)):
+            producer, member = dice.choice(["ann", "ann", "bob", ""]), dice.choice("abcde")
+            actor, amount = f"{producer}-{dice.choice('xyz')}", dice.choice([1, 1, 2, -1, 5])
+            if kind == "contest":
+                amount = -1 if cast.get((producer, member, actor), 0) and dice.random() < 0.4 else 1
+                cast[producer, member, actor] = cast.get((producer, member, actor), 0) + amount
+            at = None if kind in ("forever", "contest") or dice.random() < 0.5 else now - dice.randint(0, 3) * HOUR
+            batch.append((producer, member, amount, at, actor))
+        batches.append(batch)
+    return batches
+
+
+def entries_of(kind: str, batch: Sequence[Sent]) -> tuple[list[Entry], Senders]:
+    """A batch as a committer sends it."""
+    entries = [
+        make_entry(member, amount, at, None, Extra(actor) if kind == "contest" else None)
+        for _, member, amount, at, actor in batch
+    ]
+    return entries, [(producer, 1) for producer, *_ in batch]
+
+
+async def count(ledger: Ledger, kind: str, batch: Sequence[Sent]) -> None:
+    """Count a batch, all of it."""
+    if batch:
+        assert not (await ledger.writer.add(*entries_of(kind, batch))).refused
+
+
+async def void(board: Journaled, **whose: Any) -> Outcome:
+    """Void from the beginning, unless `since` is given."""
+    dry = whose.pop("dry", False)
+    work = Voiding(board.client, board.settings, Boards([board.board]), board.databases[0], lambda *_: None)
+    (outcome,) = await work.void(Whose(**{"since": 0, **whose}), None, dry=dry)
+    return outcome
+
+
+async def state_of(ledger: Ledger) -> dict[str, object]:
+    """What the store holds of scores and votes. A sliding window keeps the events that cancel out in its log."""
+    found = await data_of(ledger.state.client, ledger.state.keys)
+    return {
+        name: held
+        for name, held in found.items()
+        if name.partition(":")[0] not in ("seen", "log", "taken", "slots", "latest")
+    }
+
+
+@asynccontextmanager
+async def counted(store: str, folder: Path, kind: str, seed: int) -> AsyncIterator[tuple[Journaled, Ledger]]:
+    """A board with events of three producers, and another one on which `ann` never was."""
+    async with journaled(store, folder, board_of(kind)) as board:
+        settings = fresh_settings(store)
+        without = Ledger(board.client, board.board, settings)
+        drainer = await board.drainer()
+        dice = random.Random(seed)
+        for batch in random_batches(kind, seed):
+            await count(board.ledger, kind, batch)
+            await count(without, kind, [event for event in batch if event[0] != "ann"])
+            if dice.random() < 0.3:
+                await drainer.sweep()
+        yield board, without
+
+
+async def same(board: Journaled, without: Ledger) -> None:
+    """Both boards hold the same, and so does SQL."""
+    contest = board.board.votes is not None
+    held, wanted = await state_of(board.ledger), await state_of(without)
+    if contest:  # each board has a secret of its own
+        for found in (held, wanted):
+            found["votes"] = sorted(found.get("votes", {}).values())  # type: ignore[attr-defined]
+    assert held == wanted
+    await (await board.drainer()).sweep()
+    assert await board.rows_in_sql() == await board.rows()
+
+
+KINDS = ["rolling", "sliding", "day", "days", "forever", "contest"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("seed", range(3))
+async def test_a_producer_that_never_was(valkey_url: str, tmp_path: Path, kind: str, seed: int) -> None:
+    """A plain count without its events. To repeat it changes nothing, even when the store has forgotten identities."""
+    async with counted(valkey_url, tmp_path, kind, seed) as (board, without):
+        dry = await void(board, producer="ann", dry=True)
+        outcome = await void(board, producer="ann")
+        assert (outcome.fault, outcome.notes) == ("", [])
+        assert (dry.batches, dry.amount) == (outcome.batches, outcome.amount)
+        await same(board, without)
+        await repeat(board)
+        await same(board, without)
+
+
+async def repeat(board: Journaled) -> None:
+    """Void again, when the store has forgotten all identities."""
+    for name in [name async for name in board.client.names(board.ledger.state.keys.seen_pattern)]:
+        await board.client.delete(name)
+    again = await void(board, producer="ann")
+    assert again.batches == 0, "nothing is left"
+
+
+async def test_a_void_that_forgets_counts_twice(valkey_url: str, tmp_path: Path) -> None:
+    """The journal remembers what was voided."""
+    async with counted(valkey_url, tmp_path, "rolling", 0) as (board, _):
+        await void(board, producer="ann")
+        with must_be_caught("void twice counts twice"), replaced(Voided, "hear", lambda *_: None):
+            await repeat(board)
+
+
+class KilledError(Exception):
+    """The command ends here."""
+
+
+@pytest.mark.parametrize("kind", ["rolling", "contest"])
+async def test_an_interrupted_void_goes_on(
+    valkey_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    """Each batch is taken back once, wherever the command is killed."""
+    monkeypatch.setattr(live.boards.taking_back, "_MOST_CONTRIBUTIONS", 1)
+
+    async with counted(valkey_url, tmp_path, kind, 5) as (board, without):
+        for batches in (1, 3):
+
+            def die(_board: str, done: int, _total: int, most: int = batches) -> None:
+                if done >= most:
+                    raise KilledError
+
+            work = Voiding(board.client, board.settings, Boards([board.board]), board.databases[0], die)
+            with pytest.raises(KilledError):
+                await work.void(Whose(producer="ann", since=0), None, dry=False)
+        await void(board, producer="ann")
+        await same(board, without)
+
+
+async def test_the_time_limits_what_is_voided(valkey_url: str, tmp_path: Path) -> None:
+    """By when it was counted; overlapping times take nothing back twice."""
+    async with journaled(valkey_url, tmp_path, board_of("forever")) as board:
+        await board.drainer()
+        times = []
+        for amount in (1, 10, 100):
+            times.append(int(await _now(board)))
+            await count(board.ledger, "forever", [("ann", "a", amount, None, "")])
+        await void(board, producer="ann", since=times[1], until=times[2])
+        assert await board.rows() == [("a", 101)]
+        await void(board, producer="ann", since=times[1])
+        assert await board.rows() == [("a", 1)]
+        await void(board, producer="ann", since=times[2])
+        assert await board.rows() == [("a", 1)]
+        await void(board, producer="ann")
+        assert await board.rows() == []
+
+
+async def _now(board: Journaled) -> float:
+    """The store's time in milliseconds, which differs from that of the last event."""
+    seconds, micros = await board.client.time()
+    start = seconds * 1000 + micros // 1000
+    now = start
+    while now <= start:
+        seconds, micros = await board.client.time()
+        now = seconds * 1000 + micros // 1000
+    return now
+
+
+async def test_an_actor_that_never_voted(valkey_url: str, tmp_path: Path) -> None:
+    """The votes of others stay. What one producer sent of the actor is not taken back twice."""
+    async with journaled(valkey_url, tmp_path, board_of("contest")) as board:
+        await board.drainer()
+        await count(
+            board.ledger,
+            "contest",
+            [("ann", "a", 1, None, "eve"), ("ann", "a", 1, None, "joe"), ("bob", "b", 2, None, "eve")],
+        )
+        await count(board.ledger, "contest", [("bob", "b", -1, None, "eve")])
+        assert (await void(board, actor="eve")).votes == 2
+        assert await board.rows() == [("a", 1)]
+        await void(board, actor="eve")
+        await void(board, producer="bob")
+        assert await board.rows() == [("a", 1)]
+        await void(board, producer="ann")
+        assert await board.rows() == []
+        await void(board, actor="joe")
+        assert await state_of(board.ledger) == {"totals": {}}
+
+
+def like_of(member: str, visitor: str) -> Entry:
+    """A like as the pages send it."""
+    event = Event(key=member, source=visitor, actor=visitor, id=f"\n{member}")
+    return make_entry(member, 1, None, Identities(LIKES).of(event), Extra(visitor))
+
+
+@pytest.mark.parametrize("kind", ["rolling", "sliding"])
+async def test_a_visitor_that_never_liked(valkey_url: str, tmp_path: Path, kind: str) -> None:
+    """In whatever order visitors and all likes are voided, each like goes once."""
+    for visitor_first in (True, False):
+        async with journaled(valkey_url, tmp_path, board_of(kind, like_button=True)) as board:
+            await board.drainer()
+            batch = [like_of("a", "v1"), like_of("a", "v2"), like_of("b", "v1"), make_entry("a", 7)]
+            await board.ledger.writer.add(batch, [(LIKES, 3), ("ann", 1)])
+            wanted = {True: [("a", 8)], False: [("a", 7)]}[visitor_first]
+            await void(board, **({"actor": "v1"} if visitor_first else {"producer": LIKES}))
+            assert await board.rows() == wanted
+            await void(board, **({"producer": LIKES} if visitor_first else {"actor": "v1"}))
+            assert await board.rows() == [("a", 7)]
+
+
+async def test_what_cannot_be_voided_is_said(valkey_url: str, tmp_path: Path) -> None:
+    """A board that keeps one amount, one that keeps no actors, one that is frozen, and old entries."""
+    best = make_board(BoardChoice(id="posts", operator="best", window="forever"))
+    async with journaled(valkey_url, tmp_path, best) as board:
+        await board.drainer()
+        await count(board.ledger, "best", [("ann", "a", 1, None, "")])
+        assert "one amount" in (await void(board, producer="ann")).fault
+        assert (await void(board, producer="bob")).fault == ""
+        assert "actors" in (await void(board, actor="eve")).notes[0]
+    async with journaled(valkey_url, tmp_path) as board:
+        await board.drainer()
+        await board.like("a")
+        assert "1 batches" in (await void(board, producer="ann")).notes[0]
+        await count(board.ledger, "rolling", [("ann", "a", 1, None, "")])
+        await board.client.hset(board.ledger.state.keys.meta, "frozen", 1)
+        with pytest.raises(SetupError, match="frozen"):
+            await void(board, producer="ann")
