@@ -74,7 +74,7 @@ class TakingBack:
                 case [b"votes", *words]:
                     batch.refuse([int(number) for number in words[::2]])
                 case _:
-                    raise SetupError(f"board {self._state.board.id!r} can't take anything back: {_reason(reply)}")
+                    raise SetupError(_reason(reply))
         raise StoreUnavailableError(f"board {self._state.board.id}: the votes changed {_ATTEMPTS} times in a row")
 
     async def _read_votes(self, batch: "_Batch") -> None:

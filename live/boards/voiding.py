@@ -101,7 +101,11 @@ class Voiding:
         if outcome.fault:
             return outcome
         show = partial(self._show, board.id)
-        taken = await TakingBack(ledger.writer).take_back(contributions, show, dry=dry)
+        try:
+            taken = await TakingBack(ledger.writer).take_back(contributions, show, dry=dry)
+        except SetupError as error:  # the other boards can give back what they have
+            outcome.fault = str(error)
+            return outcome
         outcome.batches, outcome.changes = taken.contributions, taken.changes
         outcome.amount, outcome.votes = taken.amount, taken.votes
         return outcome

@@ -1,0 +1,116 @@
+"""`live void` as operators use it, beside a running server."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from typer.testing import CliRunner
+
+from live.cli.main import app
+from live.settings import HostPattern, Settings
+from tests.harness.server import ServerProcess
+
+BOARDS = """
+[[board]]
+id = "posts"
+source = ["like"]
+[[board]]
+id = "vote"
+source = ["vote"]
+window = "forever"
+votes = { per_key = 1 }
+[[board]]
+id = "best"
+source = ["run"]
+window = "forever"
+operator = "best"
+"""
+TO_ALL = "2000-01-01T00:00:00Z"
+
+
+class Machine:
+    """A server with its embedded store and journal, two API keys, and commands beside it."""
+
+    def __init__(self, folder: Path) -> None:
+        boards = folder / "boards.toml"
+        boards.write_text(BOARDS, encoding="utf-8")
+        self.data = folder / "data"
+        settings = Settings(
+            port=0, data_dir=self.data, boards=boards, journal="sqlite", allowed_hosts=(HostPattern("x"),)
+        )
+        self.server = ServerProcess(settings, folder)
+        self.keys = {name: json.loads(self.run("keys", "add", name, "--json").stdout)["key"] for name in ("ann", "bob")}
+        self.server.start()
+
+    def run(self, *words: str) -> "subprocess.CompletedProcess[str]":
+        """Run a command beside the server, without a terminal."""
+        return subprocess.run(
+            [sys.executable, "-m", "live", *words],
+            env={**os.environ, **self.server.environment, "COLUMNS": "200"},
+            stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60, check=False,
+        )  # fmt: skip
+
+    def post(self, producer: str, *events: dict[str, Any]) -> None:
+        """Post events with the API key of a producer, all of which count."""
+        headers = {"Authorization": f"Bearer {self.keys[producer]}"}
+        answer = httpx.post(f"{self.server.url}/v1/events", json=events, headers=headers, timeout=30)
+        assert answer.json()["accepted"] == len(events), answer.text
+
+    def scores(self, board: str) -> dict[str, int]:
+        """The scores of a board, as the server says."""
+        found = httpx.get(f"{self.server.url}/v1/boards/{board}", timeout=30).json()
+        return {record["key"]: record["score"] for record in found["records"]}
+
+
+@pytest.mark.slow
+def test_a_producer_is_voided_while_the_server_runs(tmp_path: Path) -> None:
+    """On the boards that can give its events back. The others are named, and the exit status tells."""
+    machine = Machine(tmp_path)
+    try:
+        for producer, votes in (("ann", ("v1", "v2")), ("bob", ("v3",))):
+            machine.post(producer, {"type": "like", "key": "a", "amount": 5}, {"type": "like", "key": "b"})
+            machine.post(producer, *({"type": "vote", "key": "song", "actor": voter} for voter in votes))
+        machine.post("ann", {"type": "like", "key": "a"})
+        begun = machine.run("void", "--producer", "ann", "--since", TO_ALL)
+        assert (begun.returncode, "--yes" in begun.stderr) == (2, True)
+        dry = json.loads(machine.run("void", "--producer", "ann", "--since", TO_ALL, "--dry-run", "--json").stdout)
+        assert {board["board"]: board["amount"] for board in dry["boards"]} == {"posts": 7, "vote": 2, "best": 0}
+        assert machine.scores("posts") == {"a": 11, "b": 2}
+
+        done = machine.run("void", "--producer", "ann", "--since", TO_ALL, "--yes")
+        assert done.returncode == 0, done.stderr
+        assert (
+            done.stdout
+            == "posts: 7 points of 2 batches taken back\nvote: 2 points and 2 votes of 1 batches taken back\n"
+        )
+        assert (machine.scores("posts"), machine.scores("vote")) == ({"a": 5, "b": 1}, {"song": 1})
+        machine.post("ann", {"type": "vote", "key": "song", "actor": "v1"}, {"type": "run", "key": "r", "amount": 9})
+
+        again = machine.run("void", "--actor", "v1", "--since", TO_ALL, "--yes", "--json")
+        assert [board["votes"] for board in json.loads(again.stdout)["boards"]] == [0, 1, 0]
+        refused = machine.run("void", "--producer", "ann", "--since", TO_ALL, "--yes")
+        assert (refused.returncode, "best: NOT taken back" in refused.stdout) == (1, True)
+        assert machine.scores("vote") == {"song": 1}
+        assert machine.run("journal", "verify").returncode == 0
+        assert machine.run("audit").returncode == 0
+    finally:
+        machine.server.kill()
+
+
+@pytest.mark.parametrize(
+    ("words", "reason"),
+    [
+        (("--since", TO_ALL), "either --producer or --actor"),
+        (("--since", "noon", "--actor", "a"), "not a time"),
+        (("--since", "2026-01-01T00:00:00", "--actor", "a"), "time zone"),
+    ],
+)
+def test_what_is_to_be_voided_must_be_clear(tmp_path: Path, words: tuple[str, ...], reason: str) -> None:
+    """Before anything is opened."""
+    refused = CliRunner().invoke(app, ["void", "--data-dir", str(tmp_path), *words])
+    assert (refused.exit_code, reason in refused.stderr) == (2, True)
