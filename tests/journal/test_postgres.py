@@ -22,6 +22,7 @@ from tests.harness.journaled import Journaled, journaled
 from tests.harness.mutation import must_be_caught, replaced
 from tests.harness.postgres import Postgres, has_postgres, running_postgres
 from tests.harness.proxy import Proxy
+from tests.harness.timeline import past_is_exact
 from tests.harness.waiting import eventually
 
 pytestmark = [
@@ -182,3 +183,8 @@ async def test_a_blind_retry_counts_twice(
         replaced(live.journal.drain, "add_pieces", unchecked),
     ):
         await lose_commits(valkey_url, tmp_path, postgres, chance, 8)
+
+
+async def test_totals_in_postgres_tell_the_past(valkey_url: str, tmp_path: Path, postgres: Postgres) -> None:
+    """As those in SQLite do."""
+    await past_is_exact(valkey_url, tmp_path, "rolling", 7, postgres.url)
