@@ -9,6 +9,7 @@ from typing import Annotated, Any, Final, Literal
 import msgspec
 from msgspec import Meta
 
+from live.domain.journaling import parse_retention
 from live.domain.names import unknown
 from live.domain.window import parse_duration
 from live.errors import SetupError
@@ -20,7 +21,6 @@ OTHER_VARIABLES = ("LIVE_KEY",)  # read by `live replay` and `live load`
 
 _PREFIX = "LIVE_"
 LEAST_MEMORY = 16 * 1024**2  # bytes; a store needs that much to start
-_LEAST_RETENTION = 3600  # seconds
 LONGEST = 7 * 86400  # seconds; a longer time is a mistake, and the kernel accepts at most 24 days
 
 
@@ -100,6 +100,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         Size, _said("maximum bytes of a board's journal that may wait in the store; beyond this, POST returns 503")
     ] = Size(256 * 1024**2)
     journal_events: Annotated[Retention, _said("how long the journal keeps every event")] = Retention(7 * 86400)
+    journal_totals: Annotated[
+        Retention, _said("how long the journal keeps hourly totals, from which it tells the past beyond the events")
+    ] = Retention(400 * 86400)
     max_boards: Annotated[int, _said("maximum number of boards, including those in the boards file", ge=1)] = 1000
     boards: Annotated[
         Path | None, _said("TOML file that defines the boards; without one, the server has a single board, `posts`")
@@ -217,10 +220,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def _parse_retention(text: str) -> Retention:
-    seconds = parse_duration(text)
-    if seconds < _LEAST_RETENTION:
-        raise ValueError(f"{text!r} is less than 1h")
-    return Retention(seconds)
+    return Retention(parse_retention(text))
 
 
 def _parse_size(text: str) -> Size:

@@ -7,6 +7,7 @@ from typing import Final, Literal, NamedTuple
 
 import msgspec
 
+from live.domain.journaling import Journaling
 from live.domain.packing import MAX_VALUES, Packing
 from live.domain.ranking import Ranks
 from live.domain.window import Rolling, Sliding, Window
@@ -45,7 +46,7 @@ class Board(msgspec.Struct, frozen=True, kw_only=True):
     time between two messages to a viewer, in milliseconds; None means the setting of the server. Only run-time boards
     can be `frozen`, which refuses events, or have an `idle_ttl`, the seconds without use after which the board is
     deleted. `owner` is the id of the API key that created the board, if the key is limited to some boards.
-    `like_button` lets visitors of the board's pages add likes, without an API key.
+    `like_button` lets visitors of the board's pages add likes, without an API key. `journal` is what the journal keeps.
     """
 
     id: str
@@ -66,6 +67,7 @@ class Board(msgspec.Struct, frozen=True, kw_only=True):
     clock: ClockKind = "server"
     conflation: int | None = None
     like_button: bool = False
+    journal: Journaling = Journaling()
     frozen: bool = False
     idle_ttl: int | None = None
     owner: str = ""

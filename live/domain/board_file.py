@@ -26,6 +26,7 @@ from live.domain.board import (
 )
 from live.domain.choices import mistakes_in, without
 from live.domain.event import MAX_SCORE, milliseconds
+from live.domain.journaling import JournalLevel, journaling_mistakes, make_journaling
 from live.domain.packing import Field, Packing
 from live.domain.ranking import Ranks
 from live.domain.unions import union_mistakes
@@ -85,6 +86,9 @@ class BoardChoice(Choice, frozen=True, kw_only=True):
     clock: ClockKind = "server"
     conflation_interval: str | None = None
     like_button: bool = False
+    journal: JournalLevel = "events"
+    journal_events: str | None = None
+    journal_totals: str | None = None
 
 
 def make_board(choice: BoardChoice) -> Board:
@@ -113,6 +117,7 @@ def make_board(choice: BoardChoice) -> Board:
         clock=choice.clock,
         conflation=conflation,
         like_button=choice.like_button,
+        journal=make_journaling(choice.journal, choice.journal_events, choice.journal_totals),
     )
 
 
@@ -199,6 +204,7 @@ def _senseless(choice: BoardChoice) -> Iterator[str]:
     votes = choice.votes
     if votes is not None and votes.opens is not None and votes.closes is not None and votes.opens >= votes.closes:
         yield "`votes` closes before it opens"
+    yield from journaling_mistakes(choice.journal, choice.journal_events, choice.journal_totals)
     yield from _union_mistakes(choice)
 
 

@@ -16,19 +16,24 @@ import structlog
 from sqlalchemy import Connection
 
 from live.domain.board import Board, Boards
+from live.domain.journaling import Journaling
 from live.errors import SetupError, StoreUnavailableError
 from live.journal.cells import HOUR, has_totals
 from live.journal.checkpoints import Due, due, forget, keep, make
 from live.journal.database import Database, open_journal
-from live.journal.lives import ConflictError, Life, open_lives
+from live.journal.lives import ConflictError, Life, end_lives, open_lives
 from live.journal.segments import Packed
 from live.journal.totals import NewTotals, add_totals, add_up, unfolded
+from live.journal.totals_retention import condense, forget_totals
 from live.settings import Settings
 from live.system.processes import end_with_parent
 
 log = structlog.get_logger()
 
 _INTERVAL: Final = 60.0  # seconds
+
+_Known = tuple[Life, Board | None]
+"""A life, and its board as it is defined now, if this process knows it."""
 
 
 class Keeper:
@@ -62,22 +67,37 @@ class Keeper:
         now = time.time_ns() // 1000 if now is None else now
         lives = await self._database.run(lambda connection: open_lives(connection, self._prefix))
         boards = self._boards().by_id
-        counted = [
-            (life, boards[life.board]) for life in lives if life.board in boards and has_totals(boards[life.board])
-        ]
+        known = [(life, boards.get(life.board)) for life in lives]
+        off = [life for life, board in known if board is not None and board.journal.level == "off"]
+        if off:
+            await self._database.run(lambda connection: end_lives(connection, off))
+        kept = [(life, board) for life, board in known if life not in off]
+        await self._condense(kept, now)
+        for life, board in kept:
+            await self._forget(life, board, now)
+
+    async def _condense(self, kept: Sequence[_Known], now: int) -> None:
+        """Make the checkpoints and the totals that are due."""
         hour = now // 1_000_000 // HOUR * HOUR * 1_000_000
-        wanted = await self._database.run(lambda connection: _wanted(connection, lives, now))
-        behind = await self._database.run(lambda connection: _behind(connection, counted, hour))
+        wanted = await self._database.run(lambda connection: _wanted(connection, kept, now))
+        behind = await self._database.run(lambda connection: _behind(connection, kept, hour))
         if wanted or behind:
             with ProcessPoolExecutor(1, get_context("spawn"), end_with_parent, (os.getpid(),)) as pool:
                 for one in wanted:
                     await self._make(pool, one)
                 for life, board in behind:
                     await self._add_up(pool, life, board, hour)
-        least = now - self._settings.journal_events * 1_000_000
-        has_sums = {life.id for life, _ in counted}
-        for life in lives:
-            await self._database.run(partial(forget, life=life, before=least, folded=life.id in has_sums))
+
+    async def _forget(self, life: Life, board: Board | None, now: int) -> None:
+        """Forget what is too old: the events of a board that keeps only totals as soon as a checkpoint has them."""
+        journal = Journaling() if board is None else board.journal
+        events = 0 if journal.level == "totals" else journal.events or self._settings.journal_events
+        totals = journal.totals or self._settings.journal_totals
+        is_summed = board is not None and has_totals(board)
+        await self._database.run(partial(forget, life=life, before=now - events * 1_000_000, folded=is_summed))
+        if board is not None and is_summed:
+            before = now // 1_000_000 - totals
+            await self._database.run(partial(forget_totals, life=life, board=board, before=before, kept=totals))
 
     async def _make(self, pool: ProcessPoolExecutor, wanted: Due) -> None:
         """Make a checkpoint in another process: this one has clients to serve."""
@@ -89,14 +109,16 @@ class Keeper:
         loop = asyncio.get_running_loop()
         while (new := await loop.run_in_executor(pool, _added_up, self._settings, life, board, until)) is not None:
             await self._database.run(partial(add_totals, new=new))
+        await self._database.run(partial(condense, life=life, board=board))
 
 
-def _wanted(connection: Connection, lives: Sequence[Life], now: int) -> list[Due]:
-    return [one for life in lives if (one := due(connection, life, now)) is not None]
+def _wanted(connection: Connection, kept: Sequence[_Known], now: int) -> list[Due]:
+    return [one for life, _ in kept if (one := due(connection, life, now)) is not None]
 
 
-def _behind(connection: Connection, lives: Sequence[tuple[Life, Board]], until: int) -> list[tuple[Life, Board]]:
-    return [(life, board) for life, board in lives if unfolded(connection, life, until)]
+def _behind(connection: Connection, kept: Sequence[_Known], until: int) -> list[tuple[Life, Board]]:
+    summed = [(life, board) for life, board in kept if board is not None and has_totals(board)]
+    return [(life, board) for life, board in summed if unfolded(connection, life, until)]
 
 
 def _reading(settings: Settings) -> Database:

@@ -118,7 +118,7 @@ def add_pieces(connection: Connection, pieces: Sequence[Piece]) -> None:
         moved = connection.execute(
             update(LIFE)
             .where(and_(LIFE.c.id == life.id, LIFE.c.drained == life.drained, LIFE.c.link == life.link))
-            .values(drained=last.id, link=last.link, size=last.size)
+            .values(drained=last.id, link=last.link, size=last.size, ended=None)
         )
         if moved.rowcount != 1:
             raise ConflictError(f"board {life.board}, epoch {life.epoch}")

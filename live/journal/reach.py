@@ -14,7 +14,7 @@ from live.journal.entries import parse_head
 from live.journal.lives import Life, lives_of
 from live.journal.moments import NoPastError, UnsupportedPastError
 from live.journal.reading import contents_at, oldest_checkpoint
-from live.journal.schema import CHECKPOINT, LIFE, SEGMENT
+from live.journal.schema import CHECKPOINT, GAP, LIFE, SEGMENT
 from live.journal.segments import unpack_entries
 from live.journal.totals_reading import contents_by_hour, totals_since
 
@@ -29,12 +29,14 @@ class Reach(NamedTuple):
         began: when it began.
         entries: from when on its entries tell how the board stood.
         totals: from which hour on its totals do; None for never.
+        gaps: stretches of which entries are missing, each from the last entry before to the first one after.
     """
 
     life: Life
     began: int
     entries: int
     totals: int | None
+    gaps: Sequence[tuple[int, int]] = ()
 
 
 class Source(NamedTuple):
@@ -58,6 +60,9 @@ def source_of(reaches: Sequence[Reach], board: Board, at: int) -> Source | None:
         UnsupportedPastError: the journal has only totals of that time, which can't tell it.
     """
     for reach in reaches:
+        for begin, end in reach.gaps:
+            if begin < at <= end:
+                raise NoPastError(end)
         if at >= reach.entries:
             return Source(reach.life, None)
         hour = hour_of(at)
@@ -130,8 +135,10 @@ def _reach(connection: Connection, board: Board, life: Life) -> Reach | None:
         held = None if is_whole else oldest_checkpoint(connection, life)
         latest = None if held is None else held[0].latest
         return Reach(life, _ALWAYS, _ALWAYS if latest is None else latest + 1, totals)
+    gaps = connection.execute(select(GAP.c.expected, GAP.c.time).where(GAP.c.life == life.id)).all()
     entries = segment.began // 1000 if is_whole and segment is not None else (checkpoint or 0) // 1000 + 1
-    return Reach(life, min(began // 1000, entries), entries, totals)
+    stretches = [(int(link.split(" ")[1]) // 1000, time // 1000) for link, time in gaps]
+    return Reach(life, min(began // 1000, entries), entries, totals, stretches)
 
 
 def _begins(crc: int, data: bytes) -> bool:

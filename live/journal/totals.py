@@ -120,7 +120,7 @@ def _last(connection: Connection, life: Life) -> Cell | None:
     return None if row is None else Cell(start=row.start, newest=row.newest, top=row.top, offset=row.offset)
 
 
-def _upsert(connection: Connection, table: Table, key: Sequence[str], **changes: Any) -> Insert:  # noqa: ANN401
+def upsert(connection: Connection, table: Table, key: Sequence[str], **changes: Any) -> Insert:  # noqa: ANN401
     """Insert rows, or change those that are there; `changes` receive the row that was to be inserted."""
     is_postgresql = connection.dialect.name == "postgresql"
     statement = postgresql.insert(table) if is_postgresql else sqlite.insert(table)
@@ -131,7 +131,7 @@ def _upsert(connection: Connection, table: Table, key: Sequence[str], **changes:
 
 
 def _add_cell(connection: Connection) -> Insert:
-    return _upsert(
+    return upsert(
         connection,
         CELL,
         ("life", "start"),
@@ -144,7 +144,7 @@ def _add_cell(connection: Connection) -> Insert:
 
 
 def _add_total(connection: Connection) -> Insert:
-    return _upsert(
+    return upsert(
         connection,
         TOTAL,
         ("life", "cell", "start", "member"),

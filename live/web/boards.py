@@ -10,6 +10,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from live.domain.board import Board, ClockKind, Operator, SortOrder, Ties
+from live.domain.journaling import JournalLevel
 from live.domain.ranking import Page, Ranks, Record
 from live.errors import ProblemError, StoreUnavailableError
 from live.ingest.replies import Reply
@@ -40,6 +41,7 @@ class BoardSummary(msgspec.Struct, frozen=True):
     source: Sequence[str]
     union: dict[str, int]
     like_button: bool
+    journal: JournalLevel
     frozen: bool
     idle_ttl: int | None
 
@@ -190,6 +192,7 @@ def _summary_of(board: Board) -> BoardSummary:
         source=sorted(board.source),
         union=dict(board.union),
         like_button=board.like_button,
+        journal=board.journal.level,
         frozen=board.frozen,
         idle_ttl=board.idle_ttl,
     )

@@ -3,6 +3,7 @@
 import random
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -18,6 +19,7 @@ from live.journal.reading import before, contents_of
 from live.journal.standing import standing
 from live.journal.totals import add_up
 from live.journal.totals_reading import contents_by_hour, contents_from_totals, totals_since
+from live.journal.totals_retention import condense
 from live.store.board.ledger import Ledger
 from live.store.board.state import SCRIPTS
 from tests.harness.board_model import Reference
@@ -94,6 +96,8 @@ class Timeline(Journaled):
 
         while await self.databases[0].run(work):
             pass
+        for life in await self.databases[0].run(lambda connection: open_lives(connection, self.settings.key_prefix)):
+            await self.databases[0].run(partial(condense, life=life, board=self.board))
 
     async def read(self, work: Callable[[Connection, Life], Any]) -> Any:
         """Read from SQL."""
@@ -164,7 +168,7 @@ async def live_through(line: Timeline, seed: int) -> None:
         await line.count(*events)
         if chance.random() < 0.4:
             await drainer.sweep()
-        if chance.random() < 0.2:
+        if chance.random() < 0.3:
             await line.fold(chance.choice([FAR, line.now * 1000]))
     await drainer.sweep()
     await line.fold()

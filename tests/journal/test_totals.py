@@ -6,16 +6,23 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from sqlalchemy import Connection
+from sqlalchemy import Connection, Table, func, select
 
+import live.journal.checkpoints
+import live.journal.totals_retention
+from live.domain.board import Boards
 from live.domain.board_file import parse_boards
 from live.journal import totals
 from live.journal.cells import HOUR, Cell, has_totals
 from live.journal.checkpoints import due, forget, keep, make
+from live.journal.keeper import Keeper
 from live.journal.lives import ConflictError, Life
 from live.journal.moments import Moment, NoPastError, UnsupportedPastError
 from live.journal.past_reading import explain_record, read_history, read_ranking
+from live.journal.schema import CELL, SEGMENT
 from live.journal.totals import NewTotals, add_totals, add_up, folded
+from live.journal.totals_reading import totals_since
+from live.journal.totals_retention import forget_totals
 from tests.harness.mutation import must_be_caught, replaced
 from tests.harness.timeline import BEGIN, FAR, KINDS, Timeline, board_of, live_through, past_is_exact, timeline
 
@@ -137,6 +144,55 @@ async def test_what_sums_can_not_tell_is_refused(valkey_url: str, tmp_path: Path
         await forget_events(line)
         with pytest.raises(UnsupportedPastError):
             read_ranking(line.settings, msgspec.structs.replace(moment, at=moment.at + 1), 0, 100)
+
+
+async def count_of(line: Timeline, table: Table) -> int:
+    """The rows of a table."""
+    asked = select(func.count()).select_from(table)
+    return await line.databases[0].run(lambda connection: connection.scalar(asked) or 0)
+
+
+@pytest.mark.parametrize("kind", ["rolling", "forever", "calendar", "two days"])
+async def test_old_totals_are_forgotten_and_the_others_stay_exact(
+    valkey_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    """Boards whose scores never leave keep the sum of what was forgotten."""
+    monkeypatch.setattr(live.journal.totals_retention, "LEAST", 8)
+    seed = random.SystemRandom().randrange(2**32)
+    async with timeline(valkey_url, tmp_path, board_of(kind)) as line:
+        await live_through(line, seed)
+        since = await line.read(totals_since)
+        hours = [hour for hour in sorted(line.said) if hour >= since]
+        expected = [await line.from_events(hour) for hour in hours]
+        assert await line.in_one_pass(hours) == expected, f"seed {seed}"
+        await forget_events(line)
+        kept = len(hours) // 2
+        await line.read(lambda connection, life: forget_totals(connection, life, line.board, hours[-kept], 0))
+        left = await count_of(line, CELL)
+        await line.read(lambda connection, life: forget_totals(connection, life, line.board, hours[-kept] + 1, 0))
+        assert await count_of(line, CELL) == left < len(hours)
+        assert await line.in_one_pass(hours[-kept:]) == expected[-kept:], f"seed {seed}"
+        assert [await line.from_totals(hour) for hour in hours[-kept:]] == expected[-kept:], f"seed {seed}"
+        moment = Moment(line.board, (hours[-kept] - 1) * 1000, None, frozenset())
+        with pytest.raises(NoPastError) as refused:
+            read_ranking(line.settings, moment, 0, 100)
+        assert refused.value.since == hours[-kept] * 1000
+
+
+async def test_a_board_that_keeps_totals_keeps_no_old_events(
+    valkey_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is left rebuilds the board exactly, and tells its past by the hour."""
+    monkeypatch.setattr(live.journal.checkpoints, "LEAST", 0)
+    (board,) = parse_boards('[[board]]\nid = "posts"\njournal = "totals"\nties = "first"')
+    async with timeline(valkey_url, tmp_path, board) as line:
+        await live_through(line, 7)
+        hour = sorted(line.said)[5]
+        expected, segments = await line.from_events(hour), await count_of(line, SEGMENT)
+        await Keeper(line.settings, line.databases[0], lambda: Boards([board])).step(line.now * 1000 + 1)
+        assert await count_of(line, SEGMENT) == 0 < segments
+        assert await line.rows_in_sql() == await line.rows()
+        assert await line.from_totals(hour) == expected
 
 
 class _KilledError(Exception):

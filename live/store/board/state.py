@@ -13,7 +13,7 @@ from live.domain.board import Board
 from live.errors import EpochLostError, SetupError, StoreUnavailableError
 from live.settings import Settings
 from live.store.board.clock import Clock, planned_clock
-from live.store.board.handover import announce_journal, begin_journal
+from live.store.board.handover import announce_journal, begin_journal, stop_journal
 from live.store.board.journal_requests import AdoptRequest
 from live.store.board.keys import Keys, Table
 from live.store.board.read_requests import BaselineRequest, LookupRequest, ReadRequest, SlotsRequest
@@ -168,6 +168,11 @@ class BoardState:
         """The store key of the board's journal."""
         return self.keys.journal(self.epoch or self.born)
 
+    @property
+    def journaled(self) -> bool:
+        """Whether the board has a journal."""
+        return self.settings.journal != "off" and self.board.journal.level != "off"
+
     def require_whole(self) -> None:
         """Raise an error while the store has lost data and no operator has accepted the loss.
 
@@ -201,13 +206,15 @@ class BoardState:
         self.hear(newest, now, latest)
         self.span, self.bucket = int(span), int(bucket)
         self.epoch = epoch.decode()
+        if self.board.journal.level == "off":
+            await stop_journal(self.client, self.keys, self.epoch)
         if not self.born:
             self.client.witness.meet_board(self.board.id, self.epoch)
 
     async def _opened(self, born: str) -> list[Any]:
         """What the store holds of the board, which is created if it is not there and never had an epoch."""
         keys, secret = self.keys, text(secrets.token_bytes(16))
-        journaled = self.settings.journal != "off"
+        journaled = self.journaled
         request = OpenRequest(
             idle=_WRITER_IDLE,
             span=math.ceil(self.settings.dedupe_window),

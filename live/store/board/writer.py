@@ -69,7 +69,7 @@ class BoardWriter:
             if moved or isinstance(state.board.window, Sliding):  # a new event may leave before all others
                 state.on_sooner()
             state.on_added(moved)
-            if offset is not None and state.settings.journal_ack and state.settings.journal != "off":
+            if offset is not None and state.settings.journal_ack and state.journaled:
                 await self._await_sql(offset)
             return Added(offset, refused, moved, widest)
 
