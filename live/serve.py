@@ -18,6 +18,7 @@ from uvicorn.supervisors import Multiprocess
 
 from live.auth.admin_key import FILE, provide_admin_key
 from live.boards.acceptance import accept_loss
+from live.boards.definition import unkept
 from live.domain.board import Boards
 from live.domain.board_file import load_boards
 from live.errors import SetupError, StoreUnavailableError
@@ -66,6 +67,8 @@ def serve(settings: Settings, *, admin_key: bool = False, accept_loss: bool = Fa
             f"the boards file has {len(boards.by_id)} boards, and the setting max_boards allows {settings.max_boards}: "
             "raise LIVE_MAX_BOARDS, or leave some out"
         )
+    if settings.journal == "off" and (mistakes := unkept(boards.by_id.values())):
+        raise SetupError("\n".join(mistakes))
     with bound_socket(settings) as listener, _store(settings) as url:
         settings = msgspec.structs.replace(settings, store=url, port=listener.getsockname()[1])
         if warning := unsafe_hosts(settings):

@@ -2,7 +2,7 @@
 
 import re
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Any, Final, Generic, Literal, NamedTuple, TypeVar
@@ -43,6 +43,8 @@ _DEFAULT_SOURCE: Final = "like"
 _MOST_CAP: Final = 100_000
 _MOST_MEMBERS: Final = 1_000_000_000
 _MOST_CONFLATION: Final = 60_000  # milliseconds
+_LEAST_REPLAY: Final = 60  # seconds
+_MOST_REPLAY: Final = 30 * 86_400  # seconds
 
 
 class VotesChoice(Choice, frozen=True, kw_only=True):
@@ -89,6 +91,7 @@ class BoardChoice(Choice, frozen=True, kw_only=True):
     journal: JournalLevel = "events"
     journal_events: str | None = None
     journal_totals: str | None = None
+    replay: str | None = None
 
 
 def make_board(choice: BoardChoice) -> Board:
@@ -97,7 +100,7 @@ def make_board(choice: BoardChoice) -> Board:
     Raises:
         ValueError: choices are invalid or contradict each other. The message has one line for each mistake.
     """
-    window, score, conflation = _check(choice)
+    window, score, conflation, replay = _check(choice)
     return Board(
         id=choice.id,
         title=choice.title or choice.id,
@@ -118,14 +121,18 @@ def make_board(choice: BoardChoice) -> Board:
         conflation=conflation,
         like_button=choice.like_button,
         journal=make_journaling(choice.journal, choice.journal_events, choice.journal_totals),
+        replay=replay,
     )
 
 
-def _check(choice: BoardChoice) -> tuple[Window, Packing | None, int | None]:
-    """The window, the packing and the conflation interval in milliseconds. Raises ValueError as `make_board` does."""
+def _check(choice: BoardChoice) -> tuple[Window, Packing | None, int | None, int | None]:
+    """The window, the packing, the conflation interval in milliseconds, and for how many seconds frames are kept.
+
+    Raises ValueError as `make_board` does.
+    """
     mistakes = list(_senseless(choice))
     window: Window = Forever()
-    score = conflation = None
+    score = None
     if not BOARD_ID.fullmatch(choice.id):
         mistakes.insert(0, f"id = {choice.id!r} does not match ^[a-z0-9][a-z0-9_-]{{0,63}}$")
     try:
@@ -135,11 +142,8 @@ def _check(choice: BoardChoice) -> tuple[Window, Packing | None, int | None]:
     else:
         mistakes += _like_mistakes(choice, window)
     mistakes += _unfit(choice)
-    if choice.conflation_interval is not None:
-        try:
-            conflation = _conflation_of(choice.conflation_interval)
-        except ValueError as error:
-            mistakes.append(f"conflation_interval: {error}")
+    conflation = _parsed("conflation_interval", choice.conflation_interval, _conflation_of, mistakes)
+    replay = _parsed("replay", choice.replay, _replay_of, mistakes)
     if choice.score:
         try:
             score = _make_score(choice.score)
@@ -147,7 +151,7 @@ def _check(choice: BoardChoice) -> tuple[Window, Packing | None, int | None]:
             mistakes += [f"score: {line}" for line in str(error).splitlines()]
     if mistakes:
         raise ValueError("\n".join(mistakes))
-    return window, score, conflation
+    return window, score, conflation, replay
 
 
 def _max_amount_of(choice: BoardChoice) -> int:
@@ -169,12 +173,29 @@ def _make_score(parts: tuple[FieldChoice, ...]) -> Packing:
     return Packing(tuple(fields))
 
 
+def _parsed(name: str, text: str | None, parse: Callable[[str], int], mistakes: list[str]) -> int | None:
+    """What a choice says, None without it. A mistake goes to `mistakes`."""
+    try:
+        return None if text is None else parse(text)
+    except ValueError as error:
+        mistakes.append(f"{name}: {error}")
+        return None
+
+
 def _conflation_of(text: str) -> int:
     """Parse a duration into milliseconds."""
     milliseconds = round(parse_duration(text) * 1000)
     if not 1 <= milliseconds <= _MOST_CONFLATION:
         raise ValueError(f"{text!r} is not between 1ms and {_MOST_CONFLATION // 1000}s")
     return milliseconds
+
+
+def _replay_of(text: str) -> int:
+    """Parse a duration into seconds."""
+    seconds = parse_duration(text)
+    if not _LEAST_REPLAY <= seconds <= _MOST_REPLAY or seconds != int(seconds):
+        raise ValueError(f"{text!r} is not a whole number of seconds from 1m to {_MOST_REPLAY // 86_400}d")
+    return int(seconds)
 
 
 def _make_votes(choice: VotesChoice | None) -> Votes | None:

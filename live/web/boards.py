@@ -28,7 +28,7 @@ _JSON: Final = ("application/json", "application/merge-patch+json", "")
 
 
 class BoardSummary(msgspec.Struct, frozen=True):
-    """The definition of a board. Lengths in `window`, and `idle_ttl`, are in seconds."""
+    """The definition of a board. Lengths in `window`, `replay` and `idle_ttl` are in seconds."""
 
     board: str
     title: str
@@ -42,6 +42,7 @@ class BoardSummary(msgspec.Struct, frozen=True):
     union: dict[str, int]
     like_button: bool
     journal: JournalLevel
+    replay: int | None
     frozen: bool
     idle_ttl: int | None
 
@@ -193,6 +194,7 @@ def _summary_of(board: Board) -> BoardSummary:
         union=dict(board.union),
         like_button=board.like_button,
         journal=board.journal.level,
+        replay=board.replay,
         frozen=board.frozen,
         idle_ttl=board.idle_ttl,
     )

@@ -152,3 +152,10 @@ def test_a_conflation_interval_out_of_range_is_refused(text: str) -> None:
     """It must be from a millisecond to a minute."""
     (mistake,) = mistakes(f'[[board]]\nid = "b"\nconflation_interval = "{text}"')
     assert mistake.endswith(f"conflation_interval: '{text}' is not between 1ms and 60s")
+
+
+@pytest.mark.parametrize("text", ["0s", "59s", "1.5m1", "90.5s", "31d", "always"])
+def test_a_replay_out_of_range_is_refused(text: str) -> None:
+    """From a minute to thirty days, in whole seconds."""
+    (mistake,) = mistakes(f'[[board]]\nid = "b"\nreplay = "{text}"')
+    assert f"replay: '{text}' is not a" in mistake
