@@ -204,6 +204,11 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     max_viewers: Annotated[int, _said("maximum viewers per process", ge=0)] = 20_000
     max_board_viewers: Annotated[int, _said("maximum viewers of one board per process", ge=0)] = 20_000
     max_address_viewers: Annotated[int, _said("maximum viewers per process from one address", ge=0)] = 10_000
+    max_replays: Annotated[
+        int,
+        _said("maximum replays per process: one per board and delay, and one per viewer of the past", ge=0),
+    ] = 100
+    max_address_replays: Annotated[int, _said("maximum replays per process that one address has opened", ge=0)] = 20
     slow_timeout: Annotated[Duration, _said("a viewer that reads nothing for this long is disconnected")] = Duration(15)
     max_items: Annotated[int, _said("maximum number of members that have a title", ge=0)] = 100_000
     image_hosts: Annotated[

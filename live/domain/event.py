@@ -167,6 +167,11 @@ def entries_of(events: Sequence[Event], identify: Callable[[Event], bytes]) -> l
     ]
 
 
+def rfc3339(time: int) -> str:
+    """A time in milliseconds since 1970 as text."""
+    return datetime.fromtimestamp(time / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
 def milliseconds(time: datetime) -> int:
     """A time in milliseconds since 1970."""
     return (time - _EPOCH) // _MILLISECOND

@@ -1,14 +1,13 @@
 """The channel of one board in one process: it reads the top once per tick, and brings every viewer up to date."""
 
-import asyncio
-import math
 import time
-from collections.abc import Iterable
 from typing import Final
 
 from live.domain.ranking import Page
 from live.errors import EpochLostError
 from live.fanout.announcements import Announcements
+from live.fanout.audience import Audience
+from live.fanout.delivery import deliver
 from live.fanout.frames import ALIVE, Frame
 from live.fanout.lookups import RankLookups
 from live.fanout.position import Position
@@ -17,12 +16,11 @@ from live.fanout.subscription import Subscription
 from live.fanout.tick import Tick
 from live.fanout.variant import Variant
 from live.fanout.variants import Variants
-from live.fanout.viewer import PushViewer, Viewer, count_frames
+from live.fanout.viewer import Viewer
 from live.metrics import CONFLATED, SEND_LAG_SECONDS, VIEWERS
 from live.settings import Settings
 from live.store.board.reader import BoardReader
 
-_MOST_AT_ONCE: Final = 256  # frames; then other tasks of the event loop run
 SILENCE: Final = 5.0  # seconds without a message after which a viewer receives `alive`
 _RETRY: Final = 500  # milliseconds between a failed read and the next try
 
@@ -31,13 +29,15 @@ class Channel:
     """One board in this process.
 
     `announcements` is the state that viewers receive besides records. `ended` is the close code of a channel that has
-    ended. `position` is the epoch and offset of the last read.
+    ended. `position` is the epoch and offset of the last read. `uncounted` is how many of
+    its viewers are recordings, less the viewers of the board's past, which are elsewhere.
     """
 
     def __init__(self, reader: BoardReader, settings: Settings, schedule: "Schedule[Channel]") -> None:
         self.reader = reader
         self.announcements = Announcements()
         self.ended: int | None = None
+        self.uncounted = 0
         self.position: tuple[str, int] | None = None
         self._schedule = schedule
         self._variants = Variants(
@@ -55,8 +55,13 @@ class Channel:
 
     @property
     def viewers(self) -> int:
-        """Number of viewers in this process."""
-        return len(self._viewers)
+        """Number of viewers in this process, with those of replays."""
+        return len(self._viewers) - self.uncounted
+
+    @property
+    def is_watched(self) -> bool:
+        """Whether anybody watches the board, or records it."""
+        return bool(self._viewers) or self.uncounted < 0
 
     @property
     def is_settled(self) -> bool:
@@ -80,12 +85,13 @@ class Channel:
 
     def enter(self, viewer: Viewer) -> None:
         """Add a viewer, and wake it when there is something to send."""
-        variant = viewer.variant
+        variant = _variant(viewer.audience)
         if not self._viewers:
             self.announcements.stale = self._heard_at = None  # unknown without viewers: the next read finds out
             self._changed = False
         self._viewers.add(viewer)
-        self._gauge.inc()
+        self.uncounted += not viewer.is_counted
+        self._gauge.inc(viewer.is_counted)
         variant.viewers += 1
         variant.loose.add(viewer)
         is_new = self._lookups.enter(viewer)
@@ -100,10 +106,10 @@ class Channel:
         if viewer not in self._viewers:
             return
         self._viewers.discard(viewer)
-        self._gauge.dec()
-        variant = viewer.variant
-        if isinstance(viewer, PushViewer):
-            viewer.leave_cohort()
+        self.uncounted -= not viewer.is_counted
+        self._gauge.dec(viewer.is_counted)
+        variant = _variant(viewer.audience)
+        viewer.leave_cohort()
         variant.loose.discard(viewer)
         variant.viewers -= 1
         self._lookups.leave(viewer)
@@ -153,9 +159,11 @@ class Channel:
         if self.announcements.set_viewer_count(count) and self._viewers:
             self._tick_soon()
 
-    def due_frame(self, variant: Variant, position: Position) -> Frame | None:
+    def due_frame(self, audience: Audience, position: Position) -> Frame | None:
         """The frame that a viewer at a position needs next, or None. The position moves with it."""
-        frame = variant.next_frame(position) or position.next_around() or self.announcements.next_frame(position)
+        frame = (
+            _variant(audience).next_frame(position) or position.next_around() or self.announcements.next_frame(position)
+        )
         now = time.monotonic()
         if frame is None and now - position.sent_at >= SILENCE:
             frame = ALIVE
@@ -168,7 +176,7 @@ class Channel:
         now = time.monotonic()
         if now < self._silent_from:
             return
-        await self._spread(list(self._variants), now - SILENCE)
+        await deliver(self, list(self._variants), now - SILENCE)
         sent = (position.sent_at for variant in self._variants for position in variant.positions)
         self._silent_from = min(sent, default=now) + SILENCE  # whoever joins later has received something later
 
@@ -205,7 +213,7 @@ class Channel:
         # `renew` has already scheduled another read after an outdated tick.
         elif page is not None and not tick.is_outdated:
             self._take(tick, page)
-        await self._spread(list(self._variants) if self.announcements.take_due() else tick.variants)
+        await deliver(self, list(self._variants) if self.announcements.take_due() else tick.variants)
         if heard_at is not None:
             SEND_LAG_SECONDS.observe(time.monotonic() - heard_at)
         self._tick = None
@@ -253,34 +261,11 @@ class Channel:
         if self._tick is None:
             self._schedule.add(self._schedule.now(), self)
 
-    async def _spread(self, variants: Iterable[Variant], silent_since: float = math.inf) -> None:
-        """Bring the viewers of some variants up to date that received nothing since a time (default: all of them).
 
-        Other tasks of the event loop run in between.
-        """
-        sent = 0
-        for variant in variants:
-            for cohort in list(variant.cohorts):
-                if cohort.position.sent_at > silent_since:
-                    continue
-                while (frame := self.due_frame(variant, cohort.position)) is not None:
-                    sent += len(cohort)
-                    data = cohort.position.encode(frame)
-                    count_frames(frame, len(cohort), len(data))
-                    for member in cohort.send(data):
-                        assert isinstance(member, PushViewer), "only push viewers are in cohorts"  # noqa: S101
-                        member.fall_out(cohort.position)
-                if sent >= _MOST_AT_ONCE:
-                    sent = 0
-                    await asyncio.sleep(0)
-            variant.merge_cohorts()
-            for viewer in list(variant.loose):
-                if viewer in variant.loose and viewer.position.sent_at <= silent_since:
-                    viewer.wake()
-                    sent += 1
-                if sent >= _MOST_AT_ONCE:
-                    sent = 0
-                    await asyncio.sleep(0)
+def _variant(audience: Audience) -> Variant:
+    """The audience of a viewer of a channel."""
+    assert isinstance(audience, Variant), "a channel has no other audiences"  # noqa: S101
+    return audience
 
 
 def reason_of(error: Exception) -> str:

@@ -8,6 +8,7 @@ import msgspec
 from msgspec import UNSET, UnsetType
 from websockets import frames as websocket
 
+from live.domain.event import rfc3339
 from live.domain.ranking import Page, Ranks, Record, diff
 from live.fanout.deflate import FLUSHED, History, Shared, deflate
 
@@ -84,7 +85,17 @@ class Alive(msgspec.Struct, frozen=True, tag="alive", tag_field="type"):
     """A sign that the connection is alive. The server sends it after about 5 seconds without another message."""
 
 
-MessageType = Literal["sync", "update", "status", "viewers", "around", "alive"]
+class Replay(msgspec.Struct, frozen=True, tag="replay", tag_field="type"):
+    """From when on the next messages are from the past, as they were sent then, and how fast they follow.
+
+    `at` is null when the past has reached the present: from then on, the messages are live.
+    """
+
+    at: str | None
+    speed: float
+
+
+MessageType = Literal["sync", "update", "status", "viewers", "around", "alive", "replay"]
 _encode = msgspec.json.Encoder().encode
 
 
@@ -195,6 +206,11 @@ def status_frame(reason: str | None, retry_after: float | None = None) -> Frame:
 def viewers_frame(count: int) -> Frame:
     """The number of viewers."""
     return Frame("viewers", _encode(Viewers(count)))
+
+
+def replay_frame(at: int | None, speed: float) -> Frame:
+    """From when on (milliseconds since 1970) a replay plays; None when it has reached the present."""
+    return Frame("replay", _encode(Replay(None if at is None else rfc3339(at), speed)))
 
 
 def around_frame(around: Around) -> Frame:

@@ -12,10 +12,12 @@ import structlog
 
 from live.errors import BOARD_GONE, LEAVING, ProblemError, StoreUnavailableError
 from live.fanout.channel import Channel, reason_of
+from live.fanout.playback import Archive, Playback
+from live.fanout.replays import Replays
 from live.fanout.schedule import Schedule
-from live.fanout.subscription import Subscription
+from live.fanout.subscription import Subscription, default_size
 from live.fanout.tick import Tick
-from live.fanout.viewer import PullViewer, PushViewer, Sink, Viewer
+from live.fanout.viewer import PullViewer, PushViewer, Sink, Source, Viewer
 from live.metrics import STORE_STALE, TICK_SECONDS
 from live.settings import Settings
 from live.store.board.reader import BoardReader, read_positions, read_tops
@@ -34,12 +36,21 @@ _KEEP_ALIVE_INTERVAL: Final = 1.0  # seconds between two checks for viewers that
 class Hub:
     """All channels of the process, and the one connection that receives their notices."""
 
-    def __init__(self, client: Store, readers: Iterable[BoardReader], settings: Settings, presence: Presence) -> None:
+    def __init__(
+        self,
+        client: Store,
+        readers: Iterable[BoardReader],
+        settings: Settings,
+        presence: Presence,
+        archive: Archive | None = None,
+    ) -> None:
+        """Serve boards. An archive has the frames of those that keep them."""
         self.channels: dict[str, Channel] = {}
         self.viewers = 0
         self._client = client
         self._settings = settings
         self._presence = presence
+        self._replays = Replays(archive, settings, self._go_live)
         self._notices = Channels({})
         # The boards whose notices this process receives, each with since when it has no viewer (infinite: it has some).
         self._heard: dict[str, float] = {}
@@ -64,6 +75,7 @@ class Hub:
         """Remove a deleted board and disconnect its viewers."""
         self._stop_hearing(board)
         self.channels.pop(board).end(BOARD_GONE)
+        self._replays.end(BOARD_GONE, board)
 
     def drain(self) -> None:
         """Disconnect all viewers and accept no more, because the process stops."""
@@ -71,6 +83,7 @@ class Hub:
             self._draining = True
             for channel in self._watched():
                 channel.end(LEAVING)
+            self._replays.end(LEAVING)
 
     # Viewers
 
@@ -82,7 +95,8 @@ class Hub:
             ProblemError: `too_many_viewers`, or `board_not_found`.
         """
         channel = self.admit(board, asked, address)
-        reader = PullViewer(channel, *channel.place_of(asked))
+        source = self._source(channel, asked, address)
+        reader = PullViewer(source, *source.place_of(asked))
         self._enter(reader, channel, address)
         try:
             yield reader
@@ -94,7 +108,8 @@ class Hub:
 
         Call `leave` when it is gone.
         """
-        viewer = PushViewer(channel, *channel.place_of(asked), sink)
+        source = self._source(channel, asked, address)
+        viewer = PushViewer(source, *source.place_of(asked), sink)
         self._enter(viewer, channel, address)
         return viewer
 
@@ -127,13 +142,31 @@ class Hub:
                 detail = f"{viewers} viewers {whose}; the setting {setting} allows {most}"
                 raise ProblemError("too_many_viewers", detail, retry_after=5)
         channel.require_room(asked)
+        self._replays.require_room(channel, asked, address)
         return channel
+
+    def attend(self, channel: Channel, recording: Viewer) -> None:
+        """Let a recording receive the frames of a channel, which does not count as a viewer."""
+        self._hear_board(channel)
+        channel.enter(recording)
+
+    def _source(self, channel: Channel, asked: Subscription, address: str) -> Source:
+        """What a viewer watches: the present of a board, or a replay."""
+        return channel if asked.replay is None else self._replays.find(channel, asked.replay, address)
+
+    def _go_live(self, playback: Playback) -> None:
+        """Move the viewers of a replay to the present, from the position at which the replay has ended."""
+        channel, asked = playback.present, Subscription(size=default_size(self._settings)).since(playback.last)
+        for viewer in playback.viewers:
+            playback.leave(viewer)
+            viewer.move(channel, *channel.place_of(asked))
+            channel.enter(viewer)
 
     def _enter(self, viewer: Viewer, channel: Channel, address: str) -> None:
         self.viewers += 1
         self._addresses[address] += 1
         self._hear_board(channel)
-        channel.enter(viewer)
+        viewer.channel.enter(viewer)
 
     def _hear_board(self, channel: Channel) -> None:
         """Receive the notices of a board.
@@ -208,7 +241,7 @@ class Hub:
         """Compare the positions of the boards with what was read, because a notice can get lost without an error."""
         while True:
             await asyncio.sleep(_CHECK_INTERVAL)
-            await _check(self._client, [channel for channel in self._watched() if channel.viewers])
+            await _check(self._client, [channel for channel in self._watched() if channel.is_watched])
 
     async def _count_viewers(self) -> None:
         """Report the number of viewers here to the store, and send the total to the viewers."""
@@ -230,7 +263,7 @@ class Hub:
             for board, empty_since in list(self._heard.items()):
                 if board not in self._heard:
                     continue  # removed meanwhile
-                if self.channels[board].viewers:
+                if self.channels[board].is_watched:
                     self._heard[board] = math.inf
                     await self.channels[board].keep_alive()
                 elif math.isinf(empty_since):

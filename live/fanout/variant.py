@@ -1,24 +1,10 @@
 """A variant: the top of one board in one size and interval. It decides which frame brings a viewer up to date."""
 
-from collections.abc import Iterator
-from typing import Protocol
-
 from live.domain.ranking import Page, Ranks
-from live.fanout.cohort import MOST, Cohort
+from live.fanout.audience import Audience
 from live.fanout.frames import Frame, is_surely_smaller, sync_frame, update_frame
 from live.fanout.history import History
 from live.fanout.position import Position
-
-
-class Loose(Protocol):
-    """A viewer that is in no cohort."""
-
-    @property
-    def position(self) -> Position:
-        """Its position."""
-
-    def wake(self) -> None:
-        """Check whether there is something to send."""
 
 
 class Totals:
@@ -47,7 +33,7 @@ class _Frames:
         self.recoveries: dict[int, Frame] = {}
 
 
-class Variant:
+class Variant(Audience):
     """The top `size` of a board. `advance` sets a newer page, and `next_frame` brings a viewer up to date.
 
     A viewer at the position of the previous page receives the update, which is encoded once for all. A viewer that
@@ -59,14 +45,12 @@ class Variant:
         self, board: str, size: int, interval: int, history: History, ranks: Ranks = "ordinal", totals_interval: int = 0
     ) -> None:
         """With `totals_interval`, the minimum time in milliseconds between two updates of totals alone."""
+        super().__init__()
         self.size = size
         self.interval = interval  # milliseconds
-        self.viewers = 0
         # Time of the next read, in milliseconds of the loop's clock; None if it is up to date.
         self.due: int | None = None
         self.totals = Totals(totals_interval)
-        self.cohorts: list[Cohort] = []
-        self.loose: set[Loose] = set()  # viewers that are in no cohort
         self._board = board
         self._ranks = ranks
         self._history = history
@@ -89,34 +73,6 @@ class Variant:
     def is_empty(self) -> bool:
         """Whether it has no page yet."""
         return self._page is None
-
-    @property
-    def positions(self) -> Iterator[Position]:
-        """The positions of all viewers."""
-        yield from (cohort.position for cohort in self.cohorts)
-        yield from (viewer.position for viewer in self.loose)
-
-    def cohort_at(self, position: Position) -> Cohort:
-        """A cohort at a position that has room for one more."""
-        for cohort in self.cohorts:
-            if len(cohort) < MOST and cohort.position.state() == position.state():
-                return cohort
-        cohort = Cohort(position)
-        self.cohorts.append(cohort)
-        return cohort
-
-    def merge_cohorts(self) -> None:
-        """Join cohorts that have come to the same state, and remove those without members."""
-        if len(self.cohorts) == 1 and self.cohorts[0]:
-            return
-        kept: dict[tuple[object, ...], Cohort] = {}
-        for cohort in self.cohorts:
-            other = kept.setdefault(cohort.position.state(), cohort)
-            if other is not cohort and len(other) + len(cohort) <= MOST:
-                cohort.move_all(other)
-            elif len(cohort) < len(other):
-                kept[cohort.position.state()] = cohort  # the one with more room
-        self.cohorts = [cohort for cohort in self.cohorts if cohort]
 
     def hold(self, page: Page, now: int) -> bool:
         """Whether to send nothing of a page yet: nothing in the top changed, and totals were sent a moment ago.

@@ -2,17 +2,21 @@
 
 import asyncio
 import math
-from typing import Final, Protocol
+from typing import ClassVar, Final, Protocol
 
 from live.domain.ranking import Page
 from live.errors import CLOSE_CODES
+from live.fanout.audience import Audience
 from live.fanout.cohort import Cohort
 from live.fanout.frames import Frame
 from live.fanout.position import Position
+from live.fanout.subscription import Subscription
 from live.fanout.variant import Variant
 from live.metrics import BYTES_SENT, FRAMES_SENT, RECOVERIES
 
-_SENT: Final = {kind: FRAMES_SENT.labels(kind) for kind in ("sync", "update", "status", "viewers", "around", "alive")}
+_SENT: Final = {
+    kind: FRAMES_SENT.labels(kind) for kind in ("sync", "update", "status", "viewers", "around", "alive", "replay")
+}
 
 
 class ChannelEndedError(Exception):
@@ -28,7 +32,7 @@ class Source(Protocol):
 
     ended: int | None
 
-    def due_frame(self, variant: Variant, position: Position) -> Frame | None:
+    def due_frame(self, audience: Audience, position: Position) -> Frame | None:
         """The frame that a viewer at a position needs next, or None. The position moves with it."""
 
     def enter(self, viewer: "Viewer") -> None:
@@ -37,15 +41,19 @@ class Source(Protocol):
     def leave(self, viewer: "Viewer") -> None:
         """Remove a viewer."""
 
+    def place_of(self, asked: Subscription) -> tuple[Audience, Position]:
+        """The audience and the position of a viewer that connects or reconnects."""
+
 
 class Viewer:
-    """One open connection that watches the top of a board."""
+    """One open connection that watches the top of a board. `is_counted` says whether people learn of it."""
 
-    __slots__ = ("_alone", "channel", "cohort", "variant")
+    is_counted: ClassVar = True
+    __slots__ = ("_alone", "audience", "channel", "cohort")
 
-    def __init__(self, channel: Source, variant: Variant, position: Position) -> None:
+    def __init__(self, channel: Source, audience: Audience, position: Position) -> None:
         self.channel = channel
-        self.variant = variant
+        self.audience = audience
         self.cohort: Cohort | None = None
         self._alone: Position | None = position
 
@@ -61,7 +69,7 @@ class Viewer:
         """The next frame for this viewer, or None if it is up to date."""
         position = self.position
         returns = position.returns
-        frame = self.channel.due_frame(self.variant, position)
+        frame = self.channel.due_frame(self.audience, position)
         if returns and not position.returns and frame is not None:
             RECOVERIES.labels("true" if b'"recovered":true' in frame.payload else "false").inc()
         return frame
@@ -74,14 +82,22 @@ class Viewer:
         """Disconnect, because there is nothing more to watch."""
         raise NotImplementedError
 
+    def leave_cohort(self) -> None:
+        """Have a position of its own."""
+
+    def move(self, channel: Source, audience: Audience, position: Position) -> None:
+        """Watch another source, after it has left its own."""
+        position.deflates = self.position.deflates
+        self.channel, self.audience, self._alone = channel, audience, position
+
 
 class PullViewer(Viewer):
     """A viewer that asks for each frame with `next_frame`."""
 
     __slots__ = ("_woken",)
 
-    def __init__(self, channel: Source, variant: Variant, position: Position) -> None:
-        super().__init__(channel, variant, position)
+    def __init__(self, channel: Source, audience: Audience, position: Position) -> None:
+        super().__init__(channel, audience, position)
         self._woken = asyncio.Event()
 
     def wake(self) -> None:
@@ -113,11 +129,13 @@ class PullViewer(Viewer):
         Raises:
             ChannelEndedError: there is nothing more to watch.
         """
+        top = self.audience
+        assert isinstance(top, Variant), "pages come from a channel"  # noqa: S101
         self.position.sent_at = math.inf  # it takes a page, and no sign of life before
         while True:
             if self.channel.ended is not None:
                 raise ChannelEndedError(self.channel.ended)
-            page = self.variant.page_elsewhere(self.position)
+            page = top.page_elsewhere(self.position)
             if page is not None:
                 return page
             self._woken.clear()
@@ -159,8 +177,8 @@ class PushViewer(Viewer):
 
     __slots__ = ("_sink",)
 
-    def __init__(self, channel: Source, variant: Variant, position: Position, sink: Sink) -> None:
-        super().__init__(channel, variant, position)
+    def __init__(self, channel: Source, audience: Audience, position: Position, sink: Sink) -> None:
+        super().__init__(channel, audience, position)
         position.deflates = sink.deflates
         self._sink = sink
 
@@ -191,18 +209,18 @@ class PushViewer(Viewer):
             if not self._sink.write(data):
                 return
         if self.position.epoch is not None and self.position.lookup is None:
-            self.join(self.variant.cohort_at(self.position))
+            self.join(self.audience.cohort_at(self.position))
 
     def join(self, cohort: Cohort) -> None:
         """Join a cohort."""
         self.cohort, self._alone = cohort, None
         cohort.add(self)
-        self.variant.loose.discard(self)
+        self.audience.loose.discard(self)
 
     def fall_out(self, position: Position) -> None:
         """Leave the cohort, with a copy of its position."""
         self.cohort, self._alone = None, position.copy()
-        self.variant.loose.add(self)
+        self.audience.loose.add(self)
 
     def leave_cohort(self) -> None:
         """Leave the cohort before the connection closes, so that it no longer writes to the file descriptor."""

@@ -164,6 +164,8 @@ class Database:
         if "schema" not in about:
             about = {"schema": str(VERSION), "id": secrets.token_hex(16), "began": str(time.time_ns() // 1000)}
             connection.execute(insert(ABOUT), [{"name": name, "value": value} for name, value in about.items()])
+        if int(about["schema"]) < VERSION:  # the tables that it did not have are there now
+            connection.execute(update(ABOUT).where(ABOUT.c.name == "schema").values(value=str(VERSION)))
         if int(about["schema"]) > VERSION:
             raise SetupError(
                 f"the journal has schema {about['schema']}, and this version of Live Board reads schema {VERSION}: "

@@ -52,13 +52,14 @@ Name = tuple[str, str]
 
 
 class Drainer:
-    """Moves all journals under one prefix of store keys to a database."""
+    """Moves all journals under one prefix of store keys to a database. `writes` is whether it may do so now."""
 
     def __init__(
         self, client: Store, settings: Settings, database: Database, boards: Callable[[], Boards] = lambda: Boards(())
     ) -> None:
         """Drain into a database. `boards` gives the boards as they are defined now, for the keeper."""
         prefix = settings.key_prefix
+        self.writes = False
         self._client = client
         self._prefix = prefix
         self._keeper = Keeper(settings, database, boards)
@@ -73,8 +74,10 @@ class Drainer:
         """Drain until cancelled, whenever no other process does."""
         while True:
             try:
+                self.writes = False
                 if await self._database.take():
                     await self.claim()
+                    self.writes = True
                     await self._work()
             except (StoreUnavailableError, ConflictError) as error:
                 JOURNAL_LAG.set(time.monotonic() - self._drained)

@@ -86,6 +86,25 @@ DEFINITION: Final = Table(
     Index("definition_of_name", "prefix", "kind", "name"),
     comment="run-time boards, API keys and titles of members, with their earlier versions",
 )
+FRAME: Final = Table(
+    "frame",
+    METADATA,
+    Column("id", _ID, primary_key=True),
+    Column("life", _ID, ForeignKey("life.id"), nullable=False),
+    Column("first", BigInteger, nullable=False, comment="the lowest offset after one of its frames"),
+    Column("last", BigInteger, nullable=False, comment="the highest"),
+    Column("began", BigInteger, nullable=False, comment="when it begins, microseconds"),
+    Column("ended", BigInteger, nullable=False, comment="the time of its last frame, microseconds"),
+    Column("snapshot", Integer, nullable=False, comment="how many frames, the first ones, are those of a new viewer"),
+    Column("cut", Integer, nullable=False, comment="1 if frames are missing before it"),
+    Column("crc", BigInteger, nullable=False),
+    Column("data", LargeBinary, nullable=False),
+    Index("frame_of_life", "life", "id"),
+    Index("frame_of_time", "life", "ended"),
+    Index("frame_to_begin", "life", "began", "snapshot"),
+    comment="what viewers of boards with `replay` received, compressed: one row for about a second",
+    sqlite_autoincrement=True,  # viewers ask for what comes after a row
+)
 GAP: Final = Table(
     "gap",
     METADATA,

@@ -1,6 +1,7 @@
 """Query parameters."""
 
 from collections.abc import Collection, Iterable, Mapping
+from datetime import UTC, datetime
 from typing import Final
 
 from live.domain.names import unknown
@@ -32,6 +33,22 @@ def whole_number(query: Mapping[str, str], name: str, default: int, least: int, 
     if not (is_whole(text) and least <= int(text) <= most):
         raise ProblemError("parameter_invalid", f"`{name}` must be a whole number from {least} to {most}")
     return int(text)
+
+
+def time_of(text: str, name: str) -> int:
+    """A time such as `2026-11-22T12:00:00Z`, in milliseconds since 1970.
+
+    Raises:
+        ProblemError: `parameter_invalid`.
+    """
+    try:
+        time = datetime.fromisoformat(text)
+        moment = None if time.tzinfo is None else time.astimezone(UTC)
+    except (ValueError, OverflowError):  # OverflowError: no time in UTC
+        moment = None
+    if moment is None:
+        raise ProblemError("parameter_invalid", f"`{name}` must be a time with its zone, such as 2026-11-22T12:00:00Z")
+    return round(moment.timestamp() * 1000)
 
 
 def is_whole(text: str) -> bool:

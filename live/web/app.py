@@ -24,9 +24,11 @@ from live.domain.board import Boards
 from live.domain.board_file import load_boards
 from live.errors import EpochLostError, ProblemError, StoreUnavailableError
 from live.fanout.hub import Hub
+from live.fanout.recorder import Recorder
 from live.ingest.intake import Intake
 from live.journal.database import open_journal
 from live.journal.drain import Drainer
+from live.journal.footage import FootageReader, FootageWriter
 from live.journal.past import Past
 from live.logs import configure_logs
 from live.protocols.connection_limits import ConnectionLimits
@@ -86,6 +88,8 @@ def make_app(settings: Settings, all_boards: Boards) -> ASGIApp:
                 await parts.journal.aclose()
             if parts.past is not None:
                 parts.past.close()
+            if parts.footage is not None:
+                await parts.footage.aclose()
 
     app = Starlette(
         routes=routes_of(settings),
@@ -118,7 +122,8 @@ def make_parts(settings: Settings, all_boards: Boards, clients: ClientResolver) 
     answers, authenticator = Answers(client, settings), Authenticator(client, settings)
     rate_limiter = RateLimiter(client, settings)
     presence = Presence(client, settings.key_prefix)
-    hub, board_admin = Hub(client, (), settings, presence), BoardAdmin(client, settings, all_boards)
+    footage = None if settings.journal == "off" else FootageReader(settings)
+    hub, board_admin = Hub(client, (), settings, presence, footage), BoardAdmin(client, settings, all_boards)
     registry = BoardRegistry(client, settings, all_boards, hub, board_admin)
     intake = Intake(settings, registry.boards, registry.committers, authenticator, rate_limiter, answers)
     registry.tell = intake.set_boards
@@ -146,6 +151,7 @@ def make_parts(settings: Settings, all_boards: Boards, clients: ClientResolver) 
         templates=make_templates(settings.root_path),
         journal=open_journal(settings, writes=settings.role != "viewers"),
         past=None if settings.journal == "off" else Past(settings),
+        footage=footage,
         rank_charts=RankCharts(),
     )
 
@@ -168,11 +174,15 @@ async def _work(parts: Live) -> None:
     """Run everything that is not a request."""
     async with asyncio.TaskGroup() as tasks:
         tasks.create_task(parts.registry.run())
+        if parts.settings.role != "ingest" or parts.journal is not None:
+            tasks.create_task(parts.hub.run())  # on a process that only takes events, for recordings
         if parts.settings.role != "ingest":
-            tasks.create_task(parts.hub.run())
             tasks.create_task(parts.reaper.run())
         if parts.settings.role != "viewers" and parts.journal is not None:
-            tasks.create_task(Drainer(parts.client, parts.settings, parts.journal, lambda: parts.registry.boards).run())
+            drainer = Drainer(parts.client, parts.settings, parts.journal, lambda: parts.registry.boards)
+            recorder = Recorder(parts.hub, FootageWriter(parts.journal), parts.settings, lambda: drainer.writes)
+            tasks.create_task(drainer.run())
+            tasks.create_task(recorder.run())
         tasks.create_task(parts.authenticator.run())
         tasks.create_task(parts.limits.run())
         tasks.create_task(parts.losses.run())

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from live.domain.event import Event
 from live.errors import CLOSE_CODES
-from live.fanout.frames import Alive, Around, Status, Sync, Update, Viewers
+from live.fanout.frames import Alive, Around, Replay, Status, Sync, Update, Viewers
 from live.ingest.posting import Answer
 from live.ingest.replies import ProblemBody
 from live.web.openapi import INFO, WATCHED
@@ -20,6 +20,7 @@ _TO_VIEWERS: Final = {
     "viewers": Viewers,
     "around": Around,
     "alive": Alive,
+    "replay": Replay,
 }
 _FROM_PRODUCERS: Final = {"event": Event}
 _TO_PRODUCERS: Final = {"answer": Answer, "problem": ProblemBody}

@@ -26,7 +26,7 @@ RECORDS: Final = BOARD | {"period_not_found"}
 PAST: Final = frozenset(("past_unavailable", "as_of_unsupported"))
 RECORD: Final = RECORDS | PAST | {"record_not_found"}
 PAGE: Final = RECORDS | PAST | {"cursor_invalid", "too_many_viewers", "stopping"}
-WATCHING: Final = BOARD | {"origin_forbidden", "too_many_viewers", "stopping"}
+WATCHING: Final = BOARD | {"origin_forbidden", "past_unavailable", "too_many_viewers", "stopping"}
 ADMIN: Final = ASKING | {
     "credentials_required", "credentials_invalid", "origin_forbidden", "scope_forbidden", "rate_exceeded"
 }  # fmt: skip

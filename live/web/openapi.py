@@ -76,6 +76,12 @@ WATCHED: Final[Mapping[str, tuple[Json, str]]] = {
         {"type": "integer", "minimum": 0, "maximum": 50, "default": 0},
         "Number of neighbours of the member on each side.",
     ),
+    "at": ({"type": "string", "format": "date-time"}, "Receive what was sent from this time on. Needs `replay`."),
+    "speed": (
+        {"type": "number", "minimum": 0.1, "maximum": 100, "default": 1},
+        "How fast the messages after `at` follow.",
+    ),
+    "delay": ({"type": "string", "examples": ["45s"]}, "Receive everything this much later. Needs `replay`."),
 }
 
 _SLOTS: Final = parameter(

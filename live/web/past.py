@@ -3,7 +3,6 @@
 import base64
 import binascii
 from collections.abc import Awaitable, Mapping, Sequence
-from datetime import UTC, datetime
 from http import HTTPStatus
 from typing import Final, Literal, NamedTuple, TypeVar
 
@@ -13,6 +12,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from live.domain.board import Board
+from live.domain.event import rfc3339
 from live.domain.ranking import Page, Record, position
 from live.domain.window import EVER, Periods, parse_duration
 from live.errors import ProblemError
@@ -20,7 +20,7 @@ from live.ingest.replies import Reply
 from live.journal.moments import Moment, NoPastError, PastRanking, Step, Stretch, UnsupportedPastError
 from live.journal.past import Past
 from live.journal.past_reading import explain_record, find_record, read_history, read_ranking
-from live.network.parameters import whole_number
+from live.network.parameters import time_of, whole_number
 from live.store.board.keys import SystemKeys
 from live.store.board.ledger import Ledger
 from live.store.connection.client import store_errors
@@ -151,12 +151,12 @@ async def explain(request: Request, live: Live, member: str) -> Response:
     body = Explanation(
         board=board.id,
         key=member,
-        as_of=_rfc3339(asked.moment.at),
+        as_of=rfc3339(asked.moment.at),
         epoch=parts.epoch,
         offset=parts.offset,
         score=parts.score,
         parts=[ScorePart(*_slot_times(board, start), score) for start, score in parts.slots],
-        changes=[ScoreChange(_rfc3339(change.at // 1000), change.offset, change.amount) for change in parts.changes],
+        changes=[ScoreChange(rfc3339(change.at // 1000), change.offset, change.amount) for change in parts.changes],
     )
     return past_response(request, body)
 
@@ -194,22 +194,6 @@ def past_response(request: Request, body: object) -> Response:
     return negotiated(request, Reply(HTTPStatus.OK, b"application/json", msgspec.json.encode(body), cache=_CACHE))
 
 
-def time_of(text: str, name: str) -> int:
-    """A time such as `2026-11-22T12:00:00Z`, in milliseconds since 1970.
-
-    Raises:
-        ProblemError: `parameter_invalid`.
-    """
-    try:
-        time = datetime.fromisoformat(text)
-        moment = None if time.tzinfo is None else time.astimezone(UTC)
-    except (ValueError, OverflowError):  # OverflowError: no time in UTC
-        moment = None
-    if moment is None:
-        raise ProblemError("parameter_invalid", f"`{name}` must be a time with its zone, such as 2026-11-22T12:00:00Z")
-    return round(moment.timestamp() * 1000)
-
-
 async def _asked(live: Live, ledger: Ledger, query: Mapping[str, str]) -> _Asked:
     board, past, now = ledger.state.board, _past(live), await _now(ledger)
     at = time_of(query["as_of"], "as_of") if "as_of" in query else now
@@ -230,11 +214,11 @@ async def _ask(answer: Awaitable[_T]) -> _T:
     try:
         return await answer
     except UnsupportedPastError as error:
-        since = "no event" if error.since is None else f"every event since {_rfc3339(error.since)}"
+        since = "no event" if error.since is None else f"every event since {rfc3339(error.since)}"
         detail = f"the journal has {since} of this board, and only totals before: {error.reason}"
         raise ProblemError("as_of_unsupported", detail) from None
     except NoPastError as error:
-        since = "nothing" if error.since is None else f"everything since {_rfc3339(error.since)}"
+        since = "nothing" if error.since is None else f"everything since {rfc3339(error.since)}"
         raise ProblemError("past_unavailable", f"the journal has {since} of this board") from None
 
 
@@ -305,8 +289,8 @@ def _past_page(moment: Moment, found: Stretch, cursor: str | None) -> PastPage:
     hour = found.ranking.hour
     page = _page_of(moment.board, found)
     if hour is None:
-        return PastPage(moment.board, page, cursor, _rfc3339(moment.at), "exact")
-    return PastPage(moment.board, page, cursor, _rfc3339(hour), "hour")
+        return PastPage(moment.board, page, cursor, rfc3339(moment.at), "exact")
+    return PastPage(moment.board, page, cursor, rfc3339(hour), "hour")
 
 
 def _page_of(board: Board, found: Stretch) -> Page:
@@ -349,12 +333,12 @@ def _period_name(board: Board, start: int | None) -> str | None:
 
 
 def _step(step: Step) -> HistoryStep:
-    return HistoryStep(_rfc3339(step.at), step.score, step.rank, UNSET if step.hour is None else _rfc3339(step.hour))
+    return HistoryStep(rfc3339(step.at), step.score, step.rank, UNSET if step.hour is None else rfc3339(step.hour))
 
 
 def _slot_times(board: Board, start: int) -> tuple[str | None, str | None]:
     slot = board.window.slot_at(start)
-    return (None, None) if slot == EVER else (_rfc3339(slot.start * 1000), _rfc3339(slot.end * 1000))
+    return (None, None) if slot == EVER else (rfc3339(slot.start * 1000), rfc3339(slot.end * 1000))
 
 
 def _start_in(query: Mapping[str, str]) -> int:
@@ -375,7 +359,3 @@ def _start_in(query: Mapping[str, str]) -> int:
 
 def _cursor(start: int) -> str:
     return base64.urlsafe_b64encode(msgspec.json.encode(("past", start))).rstrip(b"=").decode()
-
-
-def _rfc3339(milliseconds: int) -> str:
-    return datetime.fromtimestamp(milliseconds / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

@@ -13,7 +13,7 @@ import pytest
 
 from live.domain.board import Board
 from live.domain.ranking import Page, Record
-from live.fanout import variant
+from live.fanout import audience
 from live.fanout.channel import Channel
 from live.fanout.deflate import GzipStream, History, Shared, following
 from live.fanout.frames import Around, Frame, around_frame
@@ -239,7 +239,7 @@ def compare(seed: int, store: str, pair: type[Pair | StreamPair] = Pair) -> int:
 @pytest.fixture(autouse=True)
 def small_cohorts(monkeypatch: pytest.MonkeyPatch) -> None:
     """Cohorts that are soon full, so that there are several in one state."""
-    monkeypatch.setattr(variant, "MOST", 6)
+    monkeypatch.setattr(audience, "MOST", 6)
 
 
 @pytest.mark.slow

@@ -11,7 +11,7 @@ from websockets.exceptions import InvalidStatus
 
 from live.domain.cloudevent import CloudEvent
 from live.errors import PROBLEMS, REFUSALS, ProblemError
-from live.fanout.subscription import Subscription
+from live.fanout.subscription import Replay, Subscription
 from live.ingest.bodies import _DECODERS
 from live.network.parameters import require_known
 from live.settings import Settings
@@ -77,7 +77,7 @@ def test_openapi_lists_every_route() -> None:
         "wait",
         "as_of",
     }
-    watching = {"board", *Subscription.__struct_fields__} - {"size"} | {"limit"}
+    watching = {"board", *Subscription.__struct_fields__, *Replay.__struct_fields__} - {"size", "replay"} | {"limit"}
     assert asked["watchBoard"] == watching
     assert asked["streamBoard"] == watching | {"Last-Event-ID"}
     assert asked["listRecords"] == {"board", "key", "period"}
@@ -200,6 +200,6 @@ async def test_asyncapi_describes_the_messages(valkey_url: str, kind: str) -> No
     assert fits(set(message), document["components"]["schemas"][kind.title()])
     assert set(message) == set(document["components"]["schemas"][kind.title()]["required"])
     assert document["channels"]["boardLive"]["messages"].keys() == {
-        "sync", "update", "status", "viewers", "around", "alive"
+        "sync", "update", "status", "viewers", "around", "alive", "replay"
     }  # fmt: skip
     assert document == msgspec.json.decode(msgspec.json.encode(asyncapi_document()))

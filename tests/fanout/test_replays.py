@@ -1,0 +1,352 @@
+"""Replays and delays: the bytes that a live viewer received, some time later."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from websockets.asyncio.client import ClientConnection, connect
+from websockets.exceptions import InvalidStatus
+
+from live.errors import SetupError
+from live.fanout import frames, playback, recorder, subscription
+from live.journal.footage import FootageWriter
+from live.serve import serve
+from live.settings import Duration, Settings
+from tests.harness.boards import rolling_board
+from tests.harness.mutation import must_be_caught, replaced
+from tests.harness.server import server as server_of
+from tests.harness.server import until_ready
+from tests.harness.waiting import eventually
+from tests.harness.watching import Served, served
+
+BOARD = msgspec.structs.replace(rolling_board(), replay=3600)
+DELAY = 2  # seconds
+QUIET = ("alive", "replay")
+
+
+@pytest.fixture(autouse=True)
+def short_times(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pieces and delays that tests need not wait for."""
+    monkeypatch.setattr(subscription, "_LEAST_DELAY", 1)
+    monkeypatch.setattr(recorder, "_INTERVAL", 0.2)
+    monkeypatch.setattr(recorder, "_SNAPSHOT", 0.5)
+    monkeypatch.setattr(playback, "_POLL", 0.1)
+    monkeypatch.setattr(playback, "_PRESENT", 1000)
+
+
+@asynccontextmanager
+async def recording(store: str, **changes: Any) -> AsyncIterator[Served]:
+    """A server that keeps the frames of its board, and has kept the first ones."""
+    async with served(store, BOARD, journal="sqlite", conflation_interval=Duration(0.05), **changes) as server:
+        await until_ready(server.client)
+        await server.post({"key": "first"})
+        await until_kept(server)
+        yield server
+
+
+async def until_kept(server: Served) -> None:
+    """Wait until SQL has frames of the board."""
+    footage = server.live.footage
+    assert footage is not None
+
+    async def kept() -> bool:
+        state = server.live.ledgers["posts"].state
+        return await footage.start("posts", state.epoch or "", 2**50) is not None
+
+    await eventually(kept)
+
+
+class Taped:
+    """A viewer that keeps what it receives."""
+
+    def __init__(self, socket: ClientConnection) -> None:
+        self.socket = socket
+        self.messages: list[bytes] = []
+
+    async def until(self, found: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
+        """Receive messages up to one."""
+        async with asyncio.timeout(30):
+            while True:
+                text = await self.socket.recv(decode=False)
+                message: dict[str, Any] = msgspec.json.decode(text)
+                if message["type"] != "alive":
+                    self.messages.append(text)
+                if found(message):
+                    return message
+
+    async def until_offset(self, offset: int) -> None:
+        """Receive messages up to a position."""
+        await self.until(lambda message: message.get("offset", -1) >= offset)
+
+    def after(self, offset: int) -> list[bytes]:
+        """What it received behind a position."""
+        found = [msgspec.json.decode(text).get("offset", -1) for text in self.messages]
+        return self.messages[found.index(offset) + 1 :]
+
+
+@asynccontextmanager
+async def watching(server: Served, query: str = "", board: str = "posts") -> AsyncIterator[Taped]:
+    """A viewer that does not take compressed messages."""
+    url = f"{server.url.replace('http', 'ws')}/v1/boards/{board}/live{query}"
+    async with connect(url, compression=None) as socket:
+        yield Taped(socket)
+
+
+def text_of(seconds: float) -> str:
+    """A time as requests write it."""
+    return datetime.fromtimestamp(seconds, UTC).isoformat().replace("+00:00", "Z")
+
+
+async def play(server: Served, live: Taped, count: int) -> int:
+    """Post likes, each of which viewers receive before the next one; gives the last offset."""
+    offset = 0
+    for number in range(count):
+        offset = await server.post({"key": f"k{number % 3}", "amount": number + 1})
+        await live.until_offset(offset)
+    return offset
+
+
+async def test_a_delayed_viewer_receives_the_bytes_of_a_live_one(valkey_url: str) -> None:
+    """In the same order, and not before the delay is over."""
+    async with recording(valkey_url) as server, watching(server) as live:
+        await live.until(lambda message: message["type"] == "sync")
+        started = time.time()
+        first = await server.post({"key": "mark"})
+        await live.until_offset(first)
+        async with watching(server, f"?delay={DELAY}s") as delayed:
+            last = await play(server, live, 8)
+            await delayed.until_offset(first)
+            assert time.time() - started >= DELAY
+            await delayed.until_offset(last)
+        expected, received = live.after(first), delayed.after(first)
+        assert len(received) >= 8
+        assert received == expected[: len(received)]
+
+
+async def test_a_replay_sends_the_bytes_of_then_and_becomes_live(valkey_url: str) -> None:
+    """It names its time first, begins with the state of then, and goes on after the last kept message."""
+    async with recording(valkey_url) as server, watching(server) as live:
+        first = await server.post({"key": "mark"})
+        await live.until_offset(first)
+        began = time.time()
+        last = await play(server, live, 8)
+        await until_played(server, last)
+        async with watching(server, f"?at={text_of(began)}&speed=8") as again:
+            begins = await again.until(lambda message: message["type"] == "replay")
+            assert begins["speed"] == 8
+            assert len(again.messages) == 1
+            sync = await again.until(lambda message: message["type"] == "sync")
+            assert len(again.messages) == 2
+            assert sync["offset"] <= first
+            ends = await again.until(lambda message: message["type"] == "replay")
+            assert ends["at"] is None
+            past = [text for text in again.after(first) if b'"replay"' not in text]
+            assert past == live.after(first)[: len(past)]
+            assert msgspec.json.decode(past[-1])["offset"] == last or b"viewers" in past[-1]
+            new = await server.post({"key": "new"})
+            await again.until_offset(new)
+            assert msgspec.json.decode(again.messages[-1])["type"] == "update"
+
+
+async def until_played(server: Served, offset: int) -> None:
+    """Wait until SQL has the frame at an offset."""
+    footage, epoch = server.live.footage, server.live.ledgers["posts"].state.epoch
+    assert footage is not None
+
+    async def kept() -> bool:
+        return bool(await footage.until("posts", epoch or "", offset))
+
+    await eventually(kept)
+
+
+async def test_viewers_with_one_delay_share_every_frame(valkey_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Kept frames are never encoded again, and a frame object serves all of them."""
+    made: list[bytes] = []
+    encoded: list[bytes] = []
+    make, encode = playback.frame_of, frames._encode
+
+    def count_made(kept: Any) -> Any:
+        made.append(kept.payload)
+        return make(kept)
+
+    def count_encoded(message: Any) -> bytes:
+        encoded.append(encode(message))
+        return encoded[-1]
+
+    async with recording(valkey_url) as server, watching(server) as live:
+        await live.until(lambda message: message["type"] == "sync")
+        viewers = [watching(server, f"?delay={DELAY}s") for _ in range(20)]
+        tapes = await asyncio.gather(*(viewer.__aenter__() for viewer in viewers))
+        first = await server.post({"key": "mark"})
+        await asyncio.gather(*(tape.until_offset(first) for tape in tapes))
+        monkeypatch.setattr(playback, "frame_of", count_made)
+        monkeypatch.setattr(frames, "_encode", count_encoded)
+        last = await play(server, live, 5)
+        await asyncio.gather(*(tape.until_offset(last) for tape in tapes))
+        assert len({tuple(tape.after(first)) for tape in tapes}) == 1
+        assert all(made.count(text) == 1 for text in tapes[0].after(first) if b'"update"' in text)
+        assert sum(b'"update"' in text for text in encoded) == 5
+        assert len(server.live.hub._replays._all) == 1
+        assert server.watching == 21
+        await asyncio.gather(*(viewer.__aexit__(None, None, None) for viewer in viewers))
+        await eventually(lambda: gone(server))
+
+
+async def gone(server: Served) -> bool:
+    """Whether no replay runs any more."""
+    replays = server.live.hub._replays
+    return not (replays._all or replays._delayed or replays._addresses)
+
+
+@pytest.mark.mutant
+async def test_a_delay_that_is_not_kept_is_noticed(valkey_url: str) -> None:
+    """A mutant that sends each piece at once."""
+
+    def at_once(*_: object) -> float:
+        return 0
+
+    with must_be_caught("messages are sent before they are due"), replaced(playback.Pace, "due", at_once):
+        await test_a_delayed_viewer_receives_the_bytes_of_a_live_one(valkey_url)
+
+
+@pytest.mark.mutant
+async def test_a_message_that_is_encoded_again_is_noticed(valkey_url: str) -> None:
+    """A mutant that decodes what was kept."""
+
+    def again(kept: Any) -> frames.Frame:
+        text = msgspec.json.format(kept.payload, indent=0) if kept.type == "update" else kept.payload
+        return frames.Frame(kept.type, text.replace(b",", b", "), kept.position)
+
+    with must_be_caught("other bytes than those of then"), replaced(playback, "frame_of", again):
+        await test_a_delayed_viewer_receives_the_bytes_of_a_live_one(valkey_url)
+
+
+REFUSED = [
+    ("delay=0s", "parameter_invalid"),
+    ("delay=1.5s", "parameter_invalid"),
+    ("delay=61m", "parameter_invalid"),
+    ("delay=soon", "parameter_invalid"),
+    ("at=noon", "parameter_invalid"),
+    ("at=2026-11-22T12:00:00", "parameter_invalid"),
+    ("at=2100-01-01T00:00:00Z", "parameter_invalid"),
+    ("at=2001-01-01T00:00:00Z", "past_unavailable"),
+    ("at=2001-01-01T00:00:00Z&speed=0", "parameter_invalid"),
+    ("at=2001-01-01T00:00:00Z&speed=101", "parameter_invalid"),
+    ("at=2001-01-01T00:00:00Z&speed=nan", "parameter_invalid"),
+    ("at=2001-01-01T00:00:00Z&delay=5s", "parameter_invalid"),
+    ("speed=2", "parameter_invalid"),
+    ("delay=5s&speed=2", "parameter_invalid"),
+    ("delay=5s&limit=10", "parameter_invalid"),
+    ("delay=5s&interval=1s", "parameter_invalid"),
+    ("delay=5s&key=a", "parameter_invalid"),
+]
+
+
+async def test_what_can_not_be_played_is_refused(valkey_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the reason, on the WebSocket as on the stream."""
+    monkeypatch.undo()
+    async with server_of(valkey_url, BOARD, journal="sqlite") as client:
+        for query, code in REFUSED:
+            answer = await client.get(f"/v1/boards/posts/stream?{query}")
+            assert answer.json()["code"] == code, answer.text
+            with pytest.raises(InvalidStatus) as refused:
+                await connect(f"{client.base_url}/v1/boards/posts/live?{query}".replace("http", "ws"))
+            assert msgspec.json.decode(refused.value.response.body or b"")["code"] == code
+
+
+async def test_a_board_without_replay_has_none(valkey_url: str) -> None:
+    """Although the server keeps a journal."""
+    async with server_of(valkey_url, rolling_board(), journal="sqlite") as client:
+        answer = await client.get("/v1/boards/posts/stream?delay=5s")
+        assert answer.json()["code"] == "past_unavailable"
+
+
+async def test_replays_are_limited(valkey_url: str) -> None:
+    """In all, and for one address; viewers with a delay that is played already are not."""
+    async with recording(valkey_url, max_replays=2, max_address_replays=2) as server:
+        now = f"at={text_of(time.time())}&speed=0.1"
+        async with watching(server, f"?{now}"), watching(server, "?delay=30s"), watching(server, "?delay=30s"):
+            with pytest.raises(InvalidStatus):
+                await connect(f"{server.url.replace('http', 'ws')}/v1/boards/posts/live?delay=31s")
+            answer = await server.client.get(f"/v1/boards/posts/stream?{now}")
+            assert answer.json()["code"] == "too_many_viewers"
+        await eventually(lambda: gone(server))
+        async with watching(server, "?delay=31s"):
+            assert len(server.live.hub._replays._all) == 1
+
+
+async def test_frames_are_forgotten_in_time(valkey_url: str) -> None:
+    """Those of a board that keeps none any more at once; those of unknown boards later."""
+    async with recording(valkey_url) as server:
+        assert server.live.journal is not None
+        writer = FootageWriter(server.live.journal)
+        await writer.forget({"posts": 3600})
+        await writer.forget({"other": 0})
+        await until_kept(server)
+        epoch, footage = server.live.ledgers["posts"].state.epoch or "", server.live.footage
+        assert footage is not None
+        assert await footage.start("posts", epoch, 0) is not None
+        await writer.forget({"posts": 0})
+        assert await footage.start("posts", epoch, 2**50) is None
+
+
+async def test_events_streams_play_too(valkey_url: str) -> None:
+    """The same messages."""
+    async with recording(valkey_url) as server, watching(server) as live:
+        began = text_of(time.time())
+        last = await play(server, live, 3)
+        await until_played(server, last)
+        payloads: list[bytes] = []
+        async with server.client.stream(
+            "GET", f"/v1/boards/posts/stream?at={began}&speed=10", headers={"Accept-Encoding": "identity"}
+        ) as answer:
+            async for line in answer.aiter_lines():
+                if line.startswith("data: ") and "alive" not in line:
+                    payloads.append(line.removeprefix("data: ").encode())
+                if '"at":null' in line:
+                    break
+        updates = [text for text in payloads if b'"update"' in text]
+        assert updates == [text for text in live.messages if b'"update"' in text][-len(updates) :]
+        assert len(updates) >= 3
+        assert payloads[0].startswith(b'{"type":"replay"')
+
+
+async def test_a_fast_replay_sends_only_whole_tops(valkey_url: str) -> None:
+    """So that one viewer does not receive thousands of messages a second."""
+    async with recording(valkey_url) as server, watching(server) as live:
+        began = text_of(time.time())
+        last = 0
+        for _ in range(4):
+            last = await play(server, live, 4)
+            await until_played(server, last)
+        async with watching(server, f"?at={began}&speed=20") as fast:
+            await fast.until(lambda message: message["type"] == "replay" and message["at"] is None)
+            kinds = [msgspec.json.decode(text)["type"] for text in fast.messages]
+            assert "update" not in kinds
+            assert kinds.count("sync") >= 2
+
+
+async def test_a_run_time_board_needs_a_journal(valkey_url: str) -> None:
+    """The database of the journal keeps the frames."""
+    for journal, status in (("off", 422), ("sqlite", 201)):
+        async with server_of(valkey_url, rolling_board(), journal=journal, anonymous_admin=True) as client:
+            answer = await client.put("/v1/boards/other", json={"source": ["other"], "replay": "7d"})
+            assert answer.status_code == status, answer.text
+            if journal == "off":
+                assert "LIVE_JOURNAL is off" in answer.json()["detail"]
+            else:
+                assert answer.json()["replay"] == 604_800
+
+
+def test_a_boards_file_with_replay_needs_a_journal(tmp_path: Path) -> None:
+    """The server does not start without one."""
+    boards = tmp_path / "boards.toml"
+    boards.write_text('[[board]]\nid = "b"\nreplay = "1h"\n')
+    with pytest.raises(SetupError, match="`replay` needs a journal"):
+        serve(Settings(port=0, boards=boards, journal="off", data_dir=tmp_path))
