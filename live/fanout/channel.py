@@ -101,6 +101,14 @@ class Channel:
         if is_new:
             self._tick_soon()
 
+    def knows(self, viewer: Viewer) -> bool:
+        """Whether a returning viewer can receive exactly what it missed."""
+        return self._variants.knows(viewer.position, _variant(viewer.audience).size)
+
+    def recall(self, page: Page) -> None:
+        """Take a page from the archive, at which viewers return."""
+        self._variants.recall(page)
+
     def leave(self, viewer: Viewer) -> None:
         """Remove a viewer."""
         if viewer not in self._viewers:
@@ -161,6 +169,8 @@ class Channel:
 
     def due_frame(self, audience: Audience, position: Position) -> Frame | None:
         """The frame that a viewer at a position needs next, or None. The position moves with it."""
+        if position.waits:
+            return None
         frame = (
             _variant(audience).next_frame(position) or position.next_around() or self.announcements.next_frame(position)
         )

@@ -13,6 +13,7 @@ import structlog
 from live.errors import BOARD_GONE, LEAVING, ProblemError, StoreUnavailableError
 from live.fanout.channel import Channel, reason_of
 from live.fanout.playback import Archive, Playback
+from live.fanout.recalls import Recalls
 from live.fanout.replays import Replays
 from live.fanout.schedule import Schedule
 from live.fanout.subscription import Subscription, default_size
@@ -51,6 +52,7 @@ class Hub:
         self._settings = settings
         self._presence = presence
         self._replays = Replays(archive, settings, self._go_live)
+        self._recalls = Recalls(archive)
         self._notices = Channels({})
         # The boards whose notices this process receives, each with since when it has no viewer (infinite: it has some).
         self._heard: dict[str, float] = {}
@@ -160,12 +162,15 @@ class Hub:
         for viewer in playback.viewers:
             playback.leave(viewer)
             viewer.move(channel, *channel.place_of(asked))
+            self._recalls.hold(channel, viewer)
             channel.enter(viewer)
 
     def _enter(self, viewer: Viewer, channel: Channel, address: str) -> None:
         self.viewers += 1
         self._addresses[address] += 1
         self._hear_board(channel)
+        if viewer.channel is channel:
+            self._recalls.hold(channel, viewer)
         viewer.channel.enter(viewer)
 
     def _hear_board(self, channel: Channel) -> None:

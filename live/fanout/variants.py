@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from live.domain.board import Board
 from live.domain.ranking import Page
 from live.fanout.history import History
+from live.fanout.position import Position
 from live.fanout.subscription import Subscription
 from live.fanout.variant import Variant
 
@@ -64,6 +65,14 @@ class Variants:
     def keep(self, page: Page) -> None:
         """Add a page to the history for viewers that reconnect."""
         self._history.add(page)
+
+    def recall(self, page: Page) -> None:
+        """Add an older page to the history."""
+        self._history.recall(page)
+
+    def knows(self, position: Position, size: int) -> bool:
+        """Whether the history has the page at a position."""
+        return self._history.find(position.epoch, position.offset, size) is not None
 
     def renew(self, board: Board) -> None:
         """Replace the definition of the board: every viewer receives a sync."""

@@ -14,7 +14,7 @@ from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import InvalidStatus
 
 from live.errors import SetupError
-from live.fanout import frames, playback, recorder, subscription
+from live.fanout import frames, playback, recalls, recorder, subscription
 from live.journal.footage import FootageWriter
 from live.serve import serve
 from live.settings import Duration, Settings
@@ -22,6 +22,7 @@ from tests.harness.boards import rolling_board
 from tests.harness.mutation import must_be_caught, replaced
 from tests.harness.server import server as server_of
 from tests.harness.server import until_ready
+from tests.harness.viewer import ModelViewer
 from tests.harness.waiting import eventually
 from tests.harness.watching import Served, served
 
@@ -267,8 +268,9 @@ async def test_a_board_without_replay_has_none(valkey_url: str) -> None:
         assert answer.json()["code"] == "past_unavailable"
 
 
-async def test_replays_are_limited(valkey_url: str) -> None:
+async def test_replays_are_limited(valkey_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """In all, and for one address; viewers with a delay that is played already are not."""
+    monkeypatch.setattr(playback, "_PRESENT", -(10**9))  # none becomes live
     async with recording(valkey_url, max_replays=2, max_address_replays=2) as server:
         now = f"at={text_of(time.time())}&speed=0.1"
         async with watching(server, f"?{now}"), watching(server, "?delay=30s"), watching(server, "?delay=30s"):
@@ -350,3 +352,58 @@ def test_a_boards_file_with_replay_needs_a_journal(tmp_path: Path) -> None:
     boards.write_text('[[board]]\nid = "b"\nreplay = "1h"\n')
     with pytest.raises(SetupError, match="`replay` needs a journal"):
         serve(Settings(port=0, boards=boards, journal="off", data_dir=tmp_path))
+
+
+async def test_viewers_recover_after_a_restart(valkey_url: str) -> None:
+    """From kept messages, although the new process has seen none of them."""
+    model = ModelViewer()
+    names = [f"a-rather-long-name-{number}" for number in range(30)]
+    async with recording(valkey_url) as server, connect(live_url(server)) as socket:
+        await server.post(*({"key": name} for name in names))
+        offset = await server.post({"key": "first", "amount": 4})
+        await apply_until(model, socket, offset)
+        place = f"epoch={model.epoch}&offset={offset}"
+        same: dict[str, Any] = {
+            "key_prefix": server.live.settings.key_prefix,
+            "data_dir": server.live.settings.data_dir,
+        }
+    async with served(valkey_url, BOARD, journal="sqlite", **same) as server:
+        last = await server.post({"key": names[7], "amount": 5}, {"key": "first", "amount": -4})
+        url = live_url(server)
+        async with connect(f"{url}?{place}") as socket, connect(f"{url}?{place}") as other:
+            await apply_until(model, socket, last)
+            assert (model.recovered, model.updates > 0) == (True, True)
+            assert [(record.key, record.score) for record in model.records[:1]] == [(names[7], 6)]
+            assert {record.score for record in model.records[1:]} == {1}
+            assert msgspec.json.decode(await other.recv())["recovered"] is True
+            assert len(model.records) == 31
+        async with connect(f"{url}?epoch={model.epoch}&offset=1000000") as socket:
+            assert msgspec.json.decode(await socket.recv())["type"] == "sync"
+
+
+@pytest.mark.mutant
+async def test_a_recovery_from_another_state_is_noticed(valkey_url: str) -> None:
+    """A mutant that finds the first kept state in place of the one that the viewer had."""
+
+    def first_of(pieces: Any, epoch: str, offset: int) -> Any:
+        if not pieces:
+            return None
+        sync = msgspec.json.decode(pieces[0].frames[0].payload)
+        found = page_at(pieces, epoch, sync["offset"])
+        return found and msgspec.structs.replace(found, offset=offset)
+
+    page_at = recalls.page_at
+    with must_be_caught("changes since another state"), replaced(recalls, "page_at", first_of):
+        await test_viewers_recover_after_a_restart(valkey_url)
+
+
+def live_url(server: Served) -> str:
+    """The address of the board's live route."""
+    return f"{server.url}/v1/boards/posts/live".replace("http", "ws", 1)
+
+
+async def apply_until(model: ModelViewer, socket: ClientConnection, offset: int) -> None:
+    """Apply messages up to a position."""
+    async with asyncio.timeout(30):
+        while model.offset < offset:
+            model.receive(await socket.recv())
