@@ -226,6 +226,8 @@ def _senseless(choice: BoardChoice) -> Iterator[str]:
     if votes is not None and votes.opens is not None and votes.closes is not None and votes.opens >= votes.closes:
         yield "`votes` closes before it opens"
     yield from journaling_mistakes(choice.journal, choice.journal_events, choice.journal_totals)
+    if choice.replay is not None and choice.journal == "off":
+        yield "`replay` with `journal = off`: the journal keeps what viewers receive"
     yield from _union_mistakes(choice)
 
 

@@ -159,3 +159,9 @@ def test_a_replay_out_of_range_is_refused(text: str) -> None:
     """From a minute to thirty days, in whole seconds."""
     (mistake,) = mistakes(f'[[board]]\nid = "b"\nreplay = "{text}"')
     assert f"replay: '{text}' is not a" in mistake
+
+
+def test_a_board_without_a_journal_keeps_no_frames() -> None:
+    """They would be in the journal."""
+    (mistake,) = mistakes('[[board]]\nid = "b"\nreplay = "1h"\njournal = "off"')
+    assert "`replay` with `journal = off`" in mistake

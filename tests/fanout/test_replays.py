@@ -15,6 +15,7 @@ from websockets.exceptions import InvalidStatus
 
 from live.errors import SetupError
 from live.fanout import frames, playback, recalls, recorder, subscription
+from live.journal.database import JournalError
 from live.journal.footage import FootageWriter
 from live.serve import serve
 from live.settings import Duration, Settings
@@ -58,7 +59,10 @@ async def until_kept(server: Served) -> None:
 
     async def kept() -> bool:
         state = server.live.ledgers["posts"].state
-        return await footage.start("posts", state.epoch or "", 2**50) is not None
+        try:
+            return await footage.start("posts", state.epoch or "", 2**50) is not None
+        except JournalError:  # its tables are not there yet
+            return False
 
     await eventually(kept)
 
