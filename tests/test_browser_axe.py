@@ -69,7 +69,7 @@ async def faults(page: Page) -> list[str]:
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("theme", ["light", "dark"])
 async def test_every_page_is_accessible(valkey_url: str, theme: str) -> None:
-    """In each language, with open panels."""
+    """The pages are in each language, with open panels."""
     async with board_in_browser(valkey_url, *EVENTS, board=parse_boards(BOARDS), bypass_csp=True) as (own, _):
         page = await own.context.new_page()
         await page.add_init_script(AXE.read_text(encoding="utf-8"))

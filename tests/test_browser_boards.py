@@ -80,7 +80,7 @@ def page_words(html: str) -> str:
 
 
 async def test_the_script_and_the_server_show_the_same_metadata(valkey_url: str) -> None:
-    """Over random numbers, strings, names and orders."""
+    """The numbers, strings, names and orders are random."""
     chance = random.Random(3)
     letters = ["a", "0", "7", "é", "😀", "ש", " ", "<", "__proto__", "x" * 20]
 

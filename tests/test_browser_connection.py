@@ -86,7 +86,7 @@ async def controlled(store: str, query: str = "") -> AsyncIterator[tuple[Page, S
 
 
 async def test_the_page_reconnects_after_the_requested_pause(valkey_url: str) -> None:
-    """Not earlier, even if the network comes back. It sends its position, and receives only what it missed."""
+    """It does not reconnect earlier, even if the network comes back. It receives only what it missed."""
     async with controlled(valkey_url) as (page, server):
         first = await server.socket(0)
         send(first, SYNC)
@@ -178,7 +178,7 @@ async def test_the_viewer_count_is_live(valkey_url: str) -> None:
 
 
 async def test_the_script_and_the_server_show_a_rank_alike(valkey_url: str) -> None:
-    """In the same words."""
+    """They use the same words."""
     places = [(1, None), (2, 0), (3, 1), (1234, 1_000_000), (None, None), (None, 3)]
     async with board_in_browser(valkey_url) as (page, _):
         said = await page.evaluate(

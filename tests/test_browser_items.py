@@ -25,7 +25,7 @@ PIXEL = bytes.fromhex(
 
 
 async def test_titles_are_shown_in_old_and_new_rows(valkey_url: str) -> None:
-    """As text, whatever they contain. Pictures come from listed hosts, and nothing else is loaded."""
+    """They are text, whatever they contain. Pictures come from listed hosts, and nothing else is loaded."""
     settings = fresh_settings(valkey_url, anonymous_admin=True, image_hosts=("img.example.org",))
     faults: list[str] = []
     async with (

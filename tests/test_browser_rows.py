@@ -111,7 +111,7 @@ async def test_sparklines_show_the_slots(valkey_url: str) -> None:
 
 @pytest.mark.parametrize("width", [320, 1280])
 async def test_rows_have_the_same_height(valkey_url: str, width: int) -> None:
-    """Whatever they contain. Nothing overflows its row, or makes the page wider than the screen."""
+    """Their content does not matter. Nothing overflows its row, or makes the page wider than the screen."""
     board = read_board("posts", {"operator": "set", "window": "forever"})
     scores = (
         [2**53 - 1 - number for number in range(4)] + [10**number for number in (12, 9, 8, 7, 6, 3, 1)] + [-(2**53)]
@@ -157,7 +157,7 @@ async def test_names_link_to_their_records(valkey_url: str) -> None:
 
 
 async def test_the_readers_own_row_is_highlighted(valkey_url: str) -> None:
-    """Even if it enters the page later."""
+    """It may enter the page later."""
     async with serving(fresh_settings(valkey_url)) as client:
         await post(client, {"key": "a", "amount": 2})
         async with page_of(f"{client.base_url}/boards/posts?key=me") as page:

@@ -11,7 +11,7 @@ pytestmark = [
 
 
 async def test_a_link_and_a_snippet_are_copied(valkey_url: str) -> None:
-    """With the keyboard alone. The button says so, and so does the page to screen readers."""
+    """The keyboard is enough. The button says so, and so does the page to screen readers."""
     async with board_in_browser(
         valkey_url, {"key": "a"}, permissions=["clipboard-read", "clipboard-write"], locale="zh-CN"
     ) as (page, _):

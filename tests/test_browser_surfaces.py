@@ -94,7 +94,7 @@ async def test_an_overlay_is_transparent_outside_of_its_rows(valkey_url: str) ->
 
 
 async def test_an_overlay_says_when_it_is_stale(own_store: StoreProcess) -> None:
-    """In words, and in other colours."""
+    """It uses words and other colours."""
     async with board_in_browser(own_store.url, *LIKES, path="../overlay/posts") as (page, _):
         await page.wait_for_selector("#connection[data-state=live]", state="attached", timeout=PATIENCE)
         assert not await page.is_visible("#connection")
@@ -106,7 +106,7 @@ async def test_an_overlay_says_when_it_is_stale(own_store: StoreProcess) -> None
 
 
 async def test_a_frame_reports_its_height(valkey_url: str) -> None:
-    """Whenever it changes. The background of the outer page is visible if the URL asks for that."""
+    """It does so with every change. The background of the outer page is visible if the URL asks for that."""
     async with board_in_browser(valkey_url, {"key": "a"}, path="../embed/posts?bg=transparent") as (own, producer):
         address, page = own.url, await own.context.new_page()
         await page.route("**/around", lambda route: route.fulfill(content_type="text/html", body="<!doctype html>"))
@@ -137,7 +137,7 @@ async def test_a_frame_reports_its_height(valkey_url: str) -> None:
 
 
 async def test_a_frame_has_the_theme_of_its_url(valkey_url: str) -> None:
-    """Even on a system with the other theme."""
+    """The system may have the other theme."""
     async with board_in_browser(valkey_url, path="../embed/posts?theme=light", color_scheme="dark") as (page, _):
         await until_live(page)
         assert await page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(245, 245, 241)"

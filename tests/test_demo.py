@@ -47,7 +47,7 @@ async def test_an_empty_board_begins_with_a_day_of_likes(valkey_url: str) -> Non
 
 @pytest.mark.slow
 async def test_one_of_all_workers_generates_likes(valkey_url: str, tmp_path: Path) -> None:
-    """Of three workers and a second server; when that worker is killed, another one takes over."""
+    """There are three workers and a second server. When that worker is killed, another one takes over."""
     settings = fresh_settings(valkey_url, workers=3, demo=True)
     servers = [ServerProcess(settings, tmp_path) for _ in range(2)]
     store: Any = connect(valkey_url, settings)

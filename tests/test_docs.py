@@ -57,19 +57,19 @@ def test_pages_name_only_existing_settings(path: Path) -> None:
 
 @pytest.mark.parametrize("code", PROBLEMS)
 def test_every_problem_code_is_documented(code: str) -> None:
-    """With its HTTP status."""
+    """It has its HTTP status."""
     assert [str(PROBLEMS[code].status), f"`{code}`"] in [row[:2] for row in rows("http-api")]
 
 
 @pytest.mark.parametrize("code", REFUSALS)
 def test_every_refusal_code_is_documented(code: str) -> None:
-    """In the first column of a table."""
+    """It is in the first column of a table."""
     assert code in first_cells("http-api")
 
 
 @pytest.mark.parametrize("code", CLOSE_CODES)
 def test_every_close_code_is_documented(code: int) -> None:
-    """With its reason, and whether to reconnect."""
+    """It has its reason, and whether to reconnect."""
     (row,) = (row for row in rows("live-protocol") if row[0] == str(code))
     assert row[1].startswith(CLOSE_CODES[code].reason)
     assert row[2].startswith("yes") is CLOSE_CODES[code].reconnect
@@ -77,7 +77,7 @@ def test_every_close_code_is_documented(code: int) -> None:
 
 @pytest.mark.parametrize("name", METRICS)
 def test_every_metric_is_documented(name: str) -> None:
-    """With its name in Prometheus."""
+    """It has its name in Prometheus."""
     assert name in first_cells("operations")
 
 
@@ -99,18 +99,18 @@ def commands() -> list[str]:
 
 @pytest.mark.parametrize("command", commands())
 def test_every_command_is_documented(command: str) -> None:
-    """In the table of commands."""
+    """It is in the table of commands."""
     assert any(word == command or word.startswith(f"{command} ") for word in first_cells("commands"))
 
 
 @pytest.mark.parametrize("choice", BoardChoice.__struct_fields__)
 def test_every_choice_of_a_board_is_documented(choice: str) -> None:
-    """In the table of choices."""
+    """It is in the table of choices."""
     assert choice in first_cells("boards")
 
 
 def test_the_example_file_has_every_kind_of_board() -> None:
-    """And a server accepts it."""
+    """A server accepts the file."""
     (text,) = re.findall(r"```toml\n(.*?)```", DOCS["boards"], re.DOTALL)
     boards = parse_boards(text)
     assert {type(board.window) for board in boards} == {Rolling, Sliding, Periods, Forever}
@@ -133,7 +133,7 @@ def without_code(text: str) -> str:
 
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: path.name)
 def test_every_internal_link_resolves(path: Path) -> None:
-    """To a file and a heading. Pages of the site do not link to files outside of it."""
+    """It leads to a file and a heading. Pages of the site do not link to files outside of it."""
     text = path.read_text(encoding="utf-8")
     for link in re.findall(r"\]\((?!https?:)([^)]+)\)", text) + re.findall(r'src(?:set)?="(?!https?:)([^"]+)"', text):
         file, _, heading = link.partition("#")
@@ -151,7 +151,7 @@ def test_the_architecture_page_names_existing_files() -> None:
 
 
 def test_every_page_is_reachable() -> None:
-    """From the list of pages."""
+    """The list of pages has it."""
     assert {f"{name}.md" for name in DOCS} - {"index.md"} == set(re.findall(r"\]\(([a-z-]+\.md)\)", DOCS["index"]))
 
 
@@ -161,7 +161,7 @@ def test_the_readme_is_short() -> None:
 
 
 def test_the_readme_explains_what_is_public() -> None:
-    """So that nobody exposes a server without knowing it."""
+    """Nobody should expose a server without knowing it."""
     public = README.split("## What is public")[1].split("## ")[0]
     assert "can read every board" in public
     assert "`/metrics`" in public

@@ -59,7 +59,7 @@ def test_the_image_installs_exactly_the_tested_packages() -> None:
 
 @pytest.mark.parametrize("name", ["requirements.txt", "build.txt"])
 def test_every_package_of_the_image_has_its_hashes(name: str) -> None:
-    """Of one wheel, or one per architecture. The files contain no URL."""
+    """There is one wheel, or one per architecture. The files contain no URL."""
     assert "/" not in (ROOT / "image" / name).read_text().replace("\\", "")
     for package, hashes in pinned(name).items():
         assert len(hashes) in {1, 2}, package

@@ -96,7 +96,7 @@ def test_only_the_store_uses_redis(path: Path) -> None:
 
 
 def test_imports_have_no_cycles() -> None:
-    """Also within a package."""
+    """This includes imports within a package."""
     graph = {module_name(path): inner_imports(path) for path in MODULES}
     done: set[str] = set()
 
@@ -129,7 +129,7 @@ def test_the_domain_package_is_pure(path: Path) -> None:
     ],
 )
 def test_these_tests_detect_a_wrong_import(tmp_path: Path, source: str, refused: object) -> None:
-    """In both forms of the import statement."""
+    """The import statement has two forms."""
     path = tmp_path / "store.py"
     path.write_text(source)
     (name,) = (name for name, _ in imports(path))

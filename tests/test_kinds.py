@@ -263,7 +263,7 @@ window = { sliding = "3s" }
 
 
 async def test_an_exact_sliding_window(valkey_url: str) -> None:
-    """To the millisecond: each event expires an hour after its time."""
+    """Each event expires an hour after its time, to the millisecond."""
     chance = random.Random(6)
     sent: list[tuple[float, str, int]] = []
     now = 0.0

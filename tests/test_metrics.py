@@ -40,7 +40,7 @@ def test_a_gauge_defines_how_workers_are_combined(gauge: Gauge) -> None:
 
 @pytest.mark.parametrize("histogram", [metric for metric in TABLE.values() if isinstance(metric, Histogram)])
 def test_the_buckets_of_a_histogram_increase(histogram: Histogram) -> None:
-    """And end with infinity."""
+    """They end with infinity."""
     (family,) = histogram.collect()
     bounds = [float(sample.labels["le"]) for sample in family.samples if sample.name.endswith("_bucket")]
     assert bounds == sorted(set(bounds))

@@ -73,6 +73,6 @@ def test_a_mutant_that_nothing_calls_is_an_error() -> None:
 
 
 def test_a_function_that_does_not_exist_is_an_error() -> None:
-    """As after a rename."""
+    """It may have been renamed."""
     with pytest.raises(AttributeError), replaced(Counter, "subtract", lambda *_: 0):
         pass

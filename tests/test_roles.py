@@ -16,7 +16,7 @@ pytestmark = pytest.mark.slow
 
 
 async def test_events_of_one_process_are_shown_by_another(valkey_url: str) -> None:
-    """On its pages and its live route."""
+    """They appear on its pages and its live route."""
     settings = fresh_settings(valkey_url)
     boards = [rolling_board()]
     async with (
@@ -48,7 +48,7 @@ async def test_an_ingest_process_serves_no_viewers(valkey_url: str, path: str) -
 
 
 async def test_a_viewer_process_accepts_no_events(valkey_url: str) -> None:
-    """Neither by POST nor by WebSocket."""
+    """It has neither POST nor the WebSocket."""
     async with (
         run_server(fresh_settings(valkey_url, role="viewers"), [rolling_board()]) as url,
         httpx.AsyncClient(base_url=url) as client,

@@ -149,7 +149,7 @@ def test_an_origin_that_no_browser_sends_is_refused(text: str, advice: str) -> N
     "origin", ["http://localhost:3000", "https://a.example:8443", "http://[::1]:8080", "capacitor://localhost"]
 )
 def test_a_valid_origin_is_accepted(origin: str) -> None:
-    """With the port if it is not the default of its scheme. Other schemes are accepted too."""
+    """It has its port if that is not the default of its scheme. Other schemes are accepted too."""
     assert load_settings({"LIVE_ALLOWED_ORIGINS": origin}).allowed_origins == (origin,)
 
 

@@ -114,7 +114,7 @@ async def test_of_concurrent_puts_one_creates_the_board(any_store: str) -> None:
 
 @pytest.mark.slow
 async def test_concurrent_puts_and_deletes_leave_a_complete_board_or_none(any_store: str) -> None:
-    """In any order, the store finally holds a definition with its data, or nothing."""
+    """Whatever the order is, the store finally holds a definition with its data, or nothing."""
     async with bench(any_store) as made:
         for _ in range(10):
 
@@ -133,7 +133,7 @@ async def test_concurrent_puts_and_deletes_leave_a_complete_board_or_none(any_st
 
 
 async def test_an_abandoned_creation_is_taken_over(any_store: str) -> None:
-    """Including its data. The first creator changes nothing if it continues late."""
+    """So is its data. The first creator changes nothing if it continues late."""
     async with bench(any_store) as made:
         board = read_board("b", KISS)
         abandoned = Definition(
@@ -162,7 +162,7 @@ async def test_unknown_data_of_a_board_is_deleted(any_store: str) -> None:
 
 
 async def test_an_abandoned_deletion_is_finished(any_store: str) -> None:
-    """By any process that finds it. Then the id is free."""
+    """Any process that finds it finishes it. Then the id is free."""
     async with bench(any_store) as made:
         await made.board_admin.put("b", KISS, "ann")
         held = await made.definition()
@@ -174,7 +174,7 @@ async def test_an_abandoned_deletion_is_finished(any_store: str) -> None:
 
 
 async def test_a_board_of_a_file_is_not_changed(any_store: str) -> None:
-    """Neither one of this server, nor the data of another server's board."""
+    """This holds for this server's boards file, and for the data of another server's board."""
     async with bench(any_store) as made:
         for work in (
             made.board_admin.put("posts", KISS, "ann"),

@@ -24,7 +24,7 @@ def test_a_board_needs_no_choices() -> None:
 
 
 def test_choices_are_those_of_the_boards_file() -> None:
-    """In JSON form, including times."""
+    """They have a JSON form, including times."""
     board = read_board("b", {
         "window": "forever", "idle_ttl": "2h", "frozen": True,
         "votes": {"per_actor": 3, "opens": "2026-01-01T00:00:00Z", "closes": "2026-02-01T00:00:00+01:00"},
@@ -35,7 +35,7 @@ def test_choices_are_those_of_the_boards_file() -> None:
 
 
 def test_all_mistakes_are_reported_at_once() -> None:
-    """In types, names, nested tables and combinations. Nothing is reported that follows from a default."""
+    """They are in types, names, nested tables and combinations. Nothing is reported that follows from a default."""
     found = mistakes(
         "B!", title=5, operator="most", cap=3, idle_ttl="0s", id="x", colour="red", ranks="dense",
         window={"rolling": "1h", "slot": "7m", "width": 3}, votes={"per_key": 0, "per_actor": 1, "closes": 3},
@@ -49,7 +49,7 @@ def test_all_mistakes_are_reported_at_once() -> None:
 
 
 def test_contradictory_choices_are_reported() -> None:
-    """As for the boards file."""
+    """The messages are those of the boards file."""
     (line,) = mistakes(cap=3)
     assert line.startswith("`cap` with `operator = incr`")
     assert mistakes(idle_ttl="1.5s")[0].startswith("`idle_ttl`")

@@ -115,7 +115,7 @@ def test_an_api_key_is_printed_once_and_works(commands: Commands) -> None:
 
 
 def test_secrets_and_digests_are_not_listed(commands: Commands) -> None:
-    """Neither as text nor as JSON. Fingerprints are."""
+    """Neither the text nor the JSON contains them. Fingerprints are listed."""
     first = commands.json("add", "shop")
     key = first["key"]
     commands.output_of("add", "other", "--boards", "posts", "--rate", "1000")
@@ -157,7 +157,7 @@ def test_a_producer_changes_its_api_key(commands: Commands) -> None:
     ],
 )
 def test_errors_are_one_line(commands: Commands, arguments: list[str], line: str) -> None:
-    """With status 2, and without any change."""
+    """The exit status is 2, and nothing changes."""
     printed = commands.refused(*arguments)
     assert printed.startswith(line)
     assert len(printed.splitlines()) == 1
@@ -165,7 +165,7 @@ def test_errors_are_one_line(commands: Commands, arguments: list[str], line: str
 
 
 def test_an_unknown_board_is_refused(commands: Commands, folder: Path) -> None:
-    """With the most similar board of the boards file or the store, unless --any-board is given."""
+    """The message suggests the most similar board of the boards file or the store. --any-board permits it."""
     (folder / "boards.toml").write_text('[[board]]\nid = "songs"\n')
     assert "there is no board `postss`; did you mean `posts`?" in commands.refused("add", "shop", "--boards", "postss")
     commands.environment["LIVE_BOARDS"] = str(folder / "boards.toml")
@@ -187,14 +187,14 @@ def test_an_unknown_board_is_refused(commands: Commands, folder: Path) -> None:
 
 
 def test_an_empty_list_says_so(commands: Commands) -> None:
-    """As text and as JSON."""
+    """Text and JSON both do."""
     assert commands.output_of("list") == "No producer has an API key.\n"
     assert commands.json("list") == {"producers": []}
 
 
 @pytest.mark.parametrize("command", ["add", "list", "revoke"])
 def test_help_has_a_description_and_an_example(commands: Commands, command: str) -> None:
-    """For every command."""
+    """This holds for every command."""
     assert f"Example: live keys {command}" in commands.output_of(command, "--help")
 
 

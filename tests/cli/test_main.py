@@ -148,7 +148,7 @@ def test_an_invalid_address_is_reported_in_one_line(host: str) -> None:
 
 
 def test_all_invalid_settings_are_reported() -> None:
-    """With a line for each."""
+    """Each has its own line."""
     lines = refused("serve", "--port", "70000", LIVE_WORKERS="many", LIVE_STORE_TIMEOUT="5")
     assert [line.split(":")[0] for line in lines] == [
         "LIVE_PORT (or its flag) = '70000'",
@@ -192,13 +192,13 @@ def test_all_mistakes_in_a_boards_file_are_reported(folder: Path) -> None:
     ],
 )  # fmt: skip
 def test_errors_are_reported_in_one_line(arguments: list[str], line: str) -> None:
-    """With the cause, often with advice, with exit status 2, and never with a traceback."""
+    """It has the cause, and often advice. The exit status is 2, and there is never a traceback."""
     (printed,) = refused(*arguments)
     assert printed.startswith(line)
 
 
 def test_an_audit_includes_run_time_boards(folder: Path) -> None:
-    """After those of the file. For an unknown board, it lists the known ones."""
+    """They come after those of the file. For an unknown board, it lists the known ones."""
     settings = own_store(folder, anonymous_admin=True)
     options = ("--store", f"unix://{folder}/data/valkey.sock")
     with serving(settings, folder) as server:
@@ -246,7 +246,7 @@ def test_the_path_of_a_data_directory_is_checked(folder: Path) -> None:
     ],
 )
 def test_unsafe_settings_of_the_store_are_logged(folder: Path, options: list[str], lines: list[str]) -> None:
-    """With one line each. The board is served anyway."""
+    """Each has its own line. The board is served anyway."""
     store = valkey(folder, *options)
     store.start()
     with serving(fresh_settings(store.url, max_connections=100, max_viewers=100), folder) as server:
@@ -339,7 +339,7 @@ def test_workers_do_not_outlive_their_parent(folder: Path) -> None:
 
 
 def test_an_audit_of_a_missing_board_is_an_error(valkey_url: str) -> None:
-    """For example of a wrong store, with status 2."""
+    """The store may be a wrong one. The exit status is 2."""
     assert (
         "the store has no board 'posts' under this key prefix"
         in refused("audit", "--store", valkey_url, LIVE_KEY_PREFIX="nobody")[0]

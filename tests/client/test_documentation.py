@@ -39,6 +39,6 @@ async def test_an_example_runs(valkey_url: str, example: str, prints: str) -> No
 
 
 def test_every_error_is_listed() -> None:
-    """By its name."""
+    """The page has its name."""
     errors = {name for name in client.__all__ if name.endswith("Error")} - {"LiveBoardError"}
     assert set(re.findall(r"^\| `(\w+Error)` \|", PAGE, re.MULTILINE)) == errors

@@ -77,7 +77,7 @@ async def test_a_rate_limit_is_obeyed(valkey_url: str) -> None:
 
 @pytest.mark.slow
 async def test_a_post_waits_for_an_unavailable_server(valkey_url: str, tmp_path: Path) -> None:
-    """As long as the patience lasts."""
+    """It waits as long as the patience lasts."""
     server = ServerProcess(fresh_settings(valkey_url, port=free_port()), tmp_path)
     server.start()
     async with LiveBoard(server.url, patience=math.inf) as live, LiveBoard(server.url, patience=0) as hasty:

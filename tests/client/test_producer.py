@@ -102,7 +102,7 @@ async def test_each_event_counts_once_over_a_lossy_connection(url: str, monkeypa
 async def test_each_event_counts_once_if_server_and_store_are_killed(
     own_store: StoreProcess, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """In turn, while events are sent."""
+    """They are killed in turn, while events are sent."""
     monkeypatch.setattr(sender, "_LONGEST_PAUSE", 0.1)
     server = ServerProcess(fresh_settings(own_store.url, port=free_port(), rate=0), tmp_path)
     server.start()
@@ -156,7 +156,7 @@ async def test_a_rate_limit_is_obeyed(valkey_url: str) -> None:
 
 
 async def test_rejected_events_are_reported(url: str, caplog: pytest.LogCaptureFixture) -> None:
-    """To the callback, or in the log. The others count."""
+    """The callback receives them, or they are logged. The others count."""
     rejected: list[tuple[Event, Rejection]] = []
     async with LiveBoard(url) as live:
         async with live.producer(on_rejected=lambda *pair: rejected.append(pair)) as producer:
@@ -175,7 +175,7 @@ async def test_rejected_events_are_reported(url: str, caplog: pytest.LogCaptureF
 
 
 async def test_an_error_of_the_callback_is_raised(url: str) -> None:
-    """To the user of the producer."""
+    """The user of the producer receives it."""
 
     def fail(event: Event, _rejection: Rejection) -> None:
         raise LookupError(event.member)
@@ -219,7 +219,7 @@ async def test_a_failed_producer_returns_unsent_events(url: str, monkeypatch: py
 
 
 async def test_a_cancelled_task_leaves_its_producer_immediately() -> None:
-    """Even if the server is away."""
+    """It does so even if the server is away."""
     entered = asyncio.Event()
 
     async def produce() -> None:
@@ -268,7 +268,7 @@ def produce(url: str, events: list[Event], threads: int) -> Totals:
 @pytest.mark.slow
 @pytest.mark.parametrize("threads", [1, 4])
 async def test_threads_send_events_once(url: str, monkeypatch: pytest.MonkeyPatch, threads: int) -> None:
-    """Over a connection that loses messages at random."""
+    """The connection loses messages at random."""
     monkeypatch.setattr(sender, "_LONGEST_PAUSE", 0.02)
     events = many(10_000)
     async with lossy(url, share=0.2) as proxy:

@@ -57,7 +57,7 @@ def test_a_malformed_api_key_is_not_repeated(key: str) -> None:
     ],
 )
 def test_a_refused_api_key_gives_advice(status: int, key: str | None, advice: str, body: bytes) -> None:
-    """Whatever the answer looks like."""
+    """It does so whatever the answer looks like."""
     error = access_refused(status, body, key)
     assert advice in str(error)
     assert (error.status, error.detail) == (status, "so" if b"so" in body else "")

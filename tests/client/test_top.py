@@ -31,7 +31,7 @@ def test_an_update_changes_the_previous_top() -> None:
 
 @pytest.mark.parametrize("message", [UPDATE % 2, UPDATE.replace(b'"e"', b'"other"') % 1])
 def test_an_update_that_does_not_follow_is_a_gap(message: bytes) -> None:
-    """From another offset, of another epoch, or before any sync."""
+    """It starts at another offset, belongs to another epoch, or comes before any sync."""
     state = TopState("b")
     with pytest.raises(GapError):
         state.receive(message)
@@ -41,7 +41,7 @@ def test_an_update_that_does_not_follow_is_a_gap(message: bytes) -> None:
 
 
 def test_a_top_stays_stale_until_it_is_confirmed() -> None:
-    """By the server or a new connection. Records that arrive in between do not make it live."""
+    """The server or a new connection confirms it. Records that arrive in between do not make it live."""
     state = TopState("b")
     state.receive(SYNC)
     assert state.receive(b'{"type":"status","stale":true,"reason":"so"}') == Status(stale=True, reason="so")

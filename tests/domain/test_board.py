@@ -129,7 +129,7 @@ def test_the_default_board() -> None:
 
 
 def test_a_type_feeds_every_board_that_has_it_as_source() -> None:
-    """In the order of the file. An unknown type feeds none."""
+    """The boards are in the order of the file. An unknown type feeds none."""
     one, two, three = (
         make(name, source=frozenset(source))
         for name, source in (("one", {"like"}), ("two", {"like", "play"}), ("three", {"play"}))

@@ -82,7 +82,7 @@ def test_periods_are_contiguous(calendar: Calendar, data: st.DataObject) -> None
 
 @given(calendars, st.data())
 def test_a_period_is_found_by_its_name(calendar: Calendar, data: st.DataObject) -> None:
-    """And not those of its neighbours."""
+    """The periods next to it are not."""
     period = calendar.at(data.draw(moments(calendar.zone)))
     for neighbour in (calendar.before(period), period, calendar.at(period.end)):
         assert Calendar(calendar.unit, calendar.zone, calendar.week_start).parse(neighbour.name) == neighbour
@@ -110,7 +110,7 @@ def assert_dates_around(middle: int, unit: Unit, zone: ZoneInfo) -> None:
 @pytest.mark.slow
 @given(st.sampled_from(UNITS[1:]), zones, st.data())
 def test_periods_match_dates(unit: Unit, name: str, data: st.DataObject) -> None:
-    """Also at changes of the clocks."""
+    """They do so at changes of the clocks too."""
     zone = ZoneInfo(name)
     assert_dates_around(change_after(data.draw(moments(zone)), zone), unit, zone)
 
@@ -186,7 +186,7 @@ def test_weeks_begin_on_any_day(start: Weekday, day: date) -> None:
     ],
 )  # fmt: skip
 def test_the_first_days_of_a_year_may_belong_to_the_last_week(week_start: Weekday, day: str, name: str) -> None:
-    """And the last days to the first week of the next year."""
+    """The last days may belong to the first week of the next year."""
     assert Calendar("week", ZoneInfo("UTC"), week_start).at(moment(day)).name == name
 
 
@@ -283,7 +283,7 @@ def test_a_repeated_hour_is_its_own_period(zone: str, begin: str, names: list[st
     ],
 )
 def test_a_name_belongs_to_one_period(unit: Unit, name: str, start: str, end: str) -> None:
-    """In Shanghai, from midnight to midnight."""
+    """The name of a day in Shanghai names the time from midnight to midnight."""
     zone = "Asia/Shanghai"
     assert Calendar(unit, ZoneInfo(zone)).parse(name) == (moment(start, zone), moment(end, zone), name)
 
@@ -357,7 +357,7 @@ def test_results_do_not_depend_on_earlier_calls(unit: Unit, name: str, places: l
 
 
 def test_known_periods_are_cached(monkeypatch: pytest.MonkeyPatch) -> None:
-    """For the newest and for recent periods, in any order. The cache is bounded."""
+    """The newest and recent periods are, in any order. The cache is bounded."""
     known = Calendar("day", ZoneInfo("Europe/Berlin"))
     begin = known.parse("2026-11-21").start
     periods = [known.at(begin + n * DAY) for n in range(20)]

@@ -81,7 +81,7 @@ def fates(body: Body) -> list[tuple[str, str]]:
 @settings(deadline=None)  # most of the time is the SDK's
 @given(attributes, data)
 def test_events_of_the_sdk_are_decoded_exactly(given_: Attributes, payload: Any) -> None:
-    """In structured and binary mode, with any data and any other attributes."""
+    """They are in structured or binary mode, with any data and any other attributes."""
     event = CloudEvent(dict(given_), payload)
     structured, binary = to_structured_event(event), to_binary_event(event)
     assert decode_structured(structured.body) == Body([expected(given_)], [0], [])
@@ -110,7 +110,7 @@ def test_required_attributes_must_be_present(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["time", "sampledrate", "board", "actor", "dataschema", "data", "other"])
 def test_null_is_the_same_as_unset(name: str) -> None:
-    """For every optional attribute."""
+    """This holds for every optional attribute."""
     assert decode_structured(as_json({name: None})) == decode_structured(as_json({}))
 
 
@@ -141,7 +141,7 @@ REFUSED: dict[str, tuple[Attributes, str, str]] = {
 
 @pytest.mark.parametrize("name", REFUSED)
 def test_an_invalid_attribute_refuses_its_event(name: str) -> None:
-    """In all three modes with the same detail; other events of a batch are not affected."""
+    """The detail is the same in all three modes. Other events of a batch are not affected."""
     changes, code, detail = REFUSED[name]
     event = as_json(changes)
     encoded = {key: "".join(f"%{byte:02x}" for byte in str(value).encode()) for key, value in changes.items()}
@@ -243,13 +243,13 @@ def test_headers_are_unescaped_as_specified(header: bytes, key: str) -> None:
 
 @pytest.mark.parametrize("header", [b"%C0%A0", b"%ff", b"\xff", b"%ED%A0%80", b"%F4%90%80%80", b"%E2%82"])
 def test_headers_that_are_not_utf_8_are_refused(header: bytes) -> None:
-    """Also in unused attributes."""
+    """Unused attributes are checked too."""
     detail = "the header 'ce-other' is not percent-encoded UTF-8"
     assert fates(decode_binary([*as_headers({}), (b"ce-other", header)])) == [(INVALID, detail)]
 
 
 def test_other_headers_are_ignored() -> None:
-    """Whatever their names, and however often they occur."""
+    """Their names and their number do not matter."""
     others = [
         (b"content-type", b"text/plain"),
         (b"cf-ray", b"x"),

@@ -87,7 +87,7 @@ def as_line(text: str) -> bytes:
 @pytest.mark.slow
 @given(st.data(), st.lists(events, min_size=1, max_size=4))
 def test_valid_json_is_decoded_exactly(data: st.DataObject, many: list[Fields]) -> None:
-    """With any whitespace, order and escapes: alone, in an array and as NDJSON."""
+    """It may have any whitespace, order and escapes, alone, in an array or as NDJSON."""
     texts = [data.draw(written(list(fields.items()))) for fields in many]
     expected = [event_of(fields) for fields in many]
 
@@ -126,7 +126,7 @@ def test_a_repeated_field_is_refused(data: st.DataObject, fields: Fields) -> Non
     ],
 )
 def test_no_spelling_hides_a_repeated_field(text: str) -> None:
-    """Neither colons in values, nor offsets without one, nor escapes in names."""
+    """Colons in values, offsets without one, and escapes in names do not."""
     (rejection,) = decode_json(text.encode(), 1).rejections
     assert rejection.code == "field_duplicate"
 
@@ -218,6 +218,6 @@ def test_times_are_rounded_down_to_milliseconds(time_text: str, milliseconds: in
      "+12026-11-21T12:00:00Z"],
 )  # fmt: skip
 def test_a_time_that_is_not_rfc_3339_is_refused(time_text: str) -> None:
-    """For example, a time without a zone, or a day that does not exist."""
+    """Examples are a time without a zone, and a day that does not exist."""
     (rejection,) = decode_json(json.dumps({"key": "a", "time": time_text}).encode(), 1).rejections
     assert (rejection.code, rejection.detail[-11:]) == ("event_invalid", "at `$.time`")

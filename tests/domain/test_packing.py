@@ -58,7 +58,7 @@ def test_a_score_is_a_number_in_mixed_radix() -> None:
 @pytest.mark.slow
 @given(st.data())
 def test_packed_values_can_be_unpacked(data: st.DataObject) -> None:
-    """In the order of the fields; a double can hold the score."""
+    """They are in the order of the fields. A double can hold the score."""
     packing = data.draw(packings())
     values = data.draw(values_for(packing))
     score = packing.pack(values)
@@ -94,7 +94,7 @@ def test_scores_compare_like_their_fields(data: st.DataObject) -> None:
 @pytest.mark.slow
 @given(packings(most_values=1000))
 def test_all_values_give_all_scores(packing: Packing) -> None:
-    """From worst to best they are 0, 1, 2 and so on."""
+    """The scores are 0, 1, 2 and so on, from worst to best."""
     names = [field.name for field in packing.fields]
     ranges = [range(field.low, field.high + 1) for field in packing.fields]
     all_values = [dict(zip(names, values, strict=True)) for values in product(*ranges)]

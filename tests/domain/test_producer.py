@@ -76,7 +76,7 @@ def test_any_header_can_be_parsed(header: bytes) -> None:
 
 
 def test_a_secret_matches_only_its_own_digest() -> None:
-    """At any position."""
+    """The digest may be at any position."""
     assert matches((OLD, NEW), b"old")
     assert matches((OLD, NEW), b"new")
     assert not matches((OLD, NEW), b"other")
@@ -98,7 +98,7 @@ class Watched(list[bytes]):
 @pytest.mark.parametrize("digests", [(OLD, NEW), NO_DIGESTS, record().digests])
 @pytest.mark.parametrize("secret", [b"old", b"new", b"other", b""])
 def test_every_digest_is_compared(digests: tuple[bytes, ...], secret: bytes) -> None:
-    """As many for a match in the first place as for no match, and for an unknown producer."""
+    """A match in the first place needs as many comparisons as no match, or an unknown producer."""
     watched = Watched(digests)
     matches(watched, secret)
     assert watched.looked == producers.MOST_SECRETS
@@ -147,7 +147,7 @@ def test_a_secret_is_revoked_by_its_fingerprint() -> None:
 
 
 def test_revoking_an_unknown_secret_is_refused() -> None:
-    """Also for an unknown producer."""
+    """So is revoking a secret of an unknown producer."""
     with pytest.raises(SetupError, match="there is no producer 'shop'"):
         without_secret(None, "shop", None, 1)
     with pytest.raises(SetupError, match=f"no secret 'x'; its valid secrets: {record().secrets[0].fingerprint}"):
@@ -178,7 +178,7 @@ def test_a_fingerprint_does_not_reveal_the_digest() -> None:
 
 
 def test_a_record_can_be_stored() -> None:
-    """As JSON."""
+    """Its form is JSON."""
     full = with_secret(record(boards=("a",), rate=1.5, burst=3), "shop", Scope(), NEW, 2)
     assert msgspec.json.decode(msgspec.json.encode(full), type=Record) == full
 
@@ -189,7 +189,7 @@ def test_a_record_can_be_stored() -> None:
      ({"rate": 0.0}, 0.0, 7), ({"rate": 10.0, "burst": 1}, 10.0, 1)],
 )  # fmt: skip
 def test_a_producers_own_rate_sets_a_burst_of_two_seconds(scope: dict[str, Any], rate: float, burst: int) -> None:
-    """Unless it has its own burst. Without either, the defaults apply."""
+    """A burst of its own takes precedence. Without either, the defaults apply."""
     producer = record(**scope).producer(100.0, 7)
     assert (producer.id, producer.rate, producer.burst, producer.rate_key) == ("shop", rate, burst, "shop")
 
@@ -206,7 +206,7 @@ def test_an_api_key_permits_its_boards_and_verbs() -> None:
 
 
 def test_an_anonymous_producer_is_identified_by_its_address() -> None:
-    """For IPv6 by its /64 network. Its store key contains only a digest."""
+    """An IPv6 address counts as its /64 network. The store key contains only a digest."""
     keys = {
         name: anonymous(address, 1, 1).rate_key
         for name, address in {

@@ -65,7 +65,7 @@ def test_the_fewest_records_are_sent(old: list[str], new: list[str]) -> None:
 
 @given(scores, scores, sizes)
 def test_applying_a_difference_gives_the_new_top(old: dict[str, int], new: dict[str, int], size: int) -> None:
-    """For any two tops of any size."""
+    """This holds for any two tops of any size."""
     before, after = top(old, size), top(new, size)
     assert apply(before, *diff(before, after)) == after
 
@@ -153,7 +153,7 @@ def test_equal_scores_share_ranks_by_the_kind_of_the_board(
 
 @given(st.lists(st.integers(0, 4), max_size=12), kinds, st.data())
 def test_the_ranks_of_a_page_match_those_of_the_board(values: list[int], ranks: Ranks, data: st.DataObject) -> None:
-    """Wherever the page begins, also between equal scores, given the rank of its first record."""
+    """The page may begin anywhere, also between equal scores, given the rank of its first record."""
     values.sort(reverse=True)
     whole = ranks_of(values, 1, 0, ranks)
     start = data.draw(st.integers(0, len(values)))

@@ -19,7 +19,7 @@ UNITS = {"ms": Fraction(1, 1000), "s": Fraction(1), "m": Fraction(60), "h": Frac
      ("1.1h", 3960), ("0.001s", 0.001), ("999999999d", 86_399_999_913_600)],
 )  # fmt: skip
 def test_a_duration_is_a_number_and_a_unit(text: str, seconds: float) -> None:
-    """In every unit, with up to three decimals."""
+    """The unit may be any, and the number may have up to three decimals."""
     assert parse_duration(text) == seconds
 
 
@@ -62,7 +62,7 @@ def test_a_rolling_window_has_two_durations() -> None:
     ],
 )
 def test_a_window_must_be_a_multiple_of_its_slot(rolling: str, slot: str, message: str) -> None:
-    """And both must be whole seconds. The message names the invalid value."""
+    """Both must be whole seconds. The message names the invalid value."""
     with pytest.raises(ValueError, match=message):
         Rolling.parse(rolling, slot)
 
@@ -71,7 +71,7 @@ def test_a_window_must_be_a_multiple_of_its_slot(rolling: str, slot: str, messag
     ("seconds", "start"), [(0, 0), (3599, 0), (3600, 3600), (-1, -3600), (-3600, -3600), (-3601, -7200)]
 )
 def test_a_slot_is_identified_by_its_start(seconds: int, start: int) -> None:
-    """Also before 1970."""
+    """This holds before 1970 too."""
     assert Rolling(86_400, 3600).slot_at(seconds) == Slot(start, start + 3600)
 
 
@@ -96,7 +96,7 @@ def test_a_slot_counts_while_any_part_of_it_is_inside_the_window(
 
 
 def test_a_sliding_window_has_one_duration() -> None:
-    """In whole seconds, at least one."""
+    """It must be in whole seconds, at least one."""
     assert Sliding.parse("3h") == Sliding(10_800)
     with pytest.raises(ValueError, match="a window must be at least 1s"):
         Sliding.parse("0s")
@@ -113,7 +113,7 @@ def test_a_window_without_slots_has_a_single_one(window: Window, seconds: int) -
 
 
 def test_only_periods_have_separate_rankings() -> None:
-    """Unless they are added up."""
+    """Periods that are added up have a single one."""
     windows: list[Window] = [Rolling(60, 60), Sliding(60), Forever(), Periods(unit="day", last=7), Periods(unit="day")]
     assert [window.tables for window in windows] == [False, False, False, False, True]
 
@@ -123,7 +123,7 @@ NEW_YEAR = 1_767_225_600  # 1 January 2026 00:00 UTC
 
 
 def test_periods_follow_the_calendar() -> None:
-    """In their time zone and with their first day of the week."""
+    """They have their time zone and their first day of the week."""
     assert Periods(unit="day").slot_at(NEW_YEAR + 5) == Slot(NEW_YEAR, NEW_YEAR + DAY)
     assert Periods(unit="month").slot_at(NEW_YEAR) == Slot(NEW_YEAR, NEW_YEAR + 31 * DAY)
     shanghai = Periods(unit="day", timezone="Asia/Shanghai")
@@ -136,7 +136,7 @@ def test_periods_follow_the_calendar() -> None:
 
 @pytest.mark.parametrize("unit", ["hour", "day", "week", "month", "quarter", "year"])
 def test_the_oldest_period_is_counted_in_periods(unit: str) -> None:
-    """Whatever their lengths: `keep` before the current one, or `last` including it."""
+    """Lengths do not matter: `keep` counts those before the current one, and `last` includes it."""
     kept = Periods(unit=unit, keep=5)  # type: ignore[arg-type]
     summed = Periods(unit=unit, last=6)  # type: ignore[arg-type]
     newest = kept.slot_at(NEW_YEAR).start
@@ -149,7 +149,7 @@ def test_the_oldest_period_is_counted_in_periods(unit: str) -> None:
 
 @given(st.integers(-(10**13), 10**13))
 def test_every_time_has_a_period(seconds: int) -> None:
-    """Also times before and after all calendars."""
+    """So do times before and after all calendars."""
     window = Periods(unit="year", keep=1000)
     slot = window.slot_at(seconds)
     assert slot.start <= min(max(seconds, FIRST), LAST - 1) < slot.end
@@ -173,7 +173,7 @@ def test_invalid_periods_are_refused(choices: dict[str, Any], message: str) -> N
 
 
 def test_the_grace_of_periods_is_a_duration() -> None:
-    """In whole seconds."""
+    """It must be in whole seconds."""
     assert Periods.parse("1.5h", unit="week", keep=2) == Periods(unit="week", keep=2, grace=5400)
     with pytest.raises(ValueError, match="grace = '1ms' is not a whole number of seconds"):
         Periods.parse("1ms", unit="day")

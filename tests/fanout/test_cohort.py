@@ -151,7 +151,7 @@ def test_broken_connections_are_aborted(ends: list[End]) -> None:
 
 @pytest.mark.parametrize("direct", [True, False])
 def test_a_discarded_member_receives_nothing(*, direct: bool) -> None:
-    """Nor does a connection that reuses its file descriptor. Discarding twice is allowed."""
+    """A connection that reuses its file descriptor does not either. Discarding twice is allowed."""
     gone, cohort = End(direct=direct), Cohort(Position("e", 1))
     cohort.add(gone)
     cohort.discard(gone)

@@ -151,7 +151,7 @@ async def test_concurrent_viewers_share_a_read(valkey_url: str) -> None:
 
 @pytest.mark.slow
 async def test_a_quiet_board_is_not_read(valkey_url: str) -> None:
-    """With viewers, but without changes."""
+    """It has viewers, but no changes."""
     async with server(
         valkey_url, rolling_board(), rotation_interval=Duration(60), conflation_interval=Duration(0.01)
     ) as (url, client):

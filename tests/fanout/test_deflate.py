@@ -310,7 +310,7 @@ def test_a_text_is_compressed_for_a_bounded_number_of_histories() -> None:
 
 
 def test_cohorts_that_come_to_the_same_state_become_one(valkey_url: str) -> None:
-    """After four messages. Otherwise each viewer that joins a quiet board would stay in a cohort of its own."""
+    """It takes four messages. Otherwise each viewer that joins a quiet board would stay in its own cohort."""
 
     async def run() -> int:
         settings = fresh_settings(valkey_url)
@@ -334,7 +334,7 @@ def test_cohorts_that_come_to_the_same_state_become_one(valkey_url: str) -> None
 
 
 def test_a_message_that_does_not_shrink_is_sent_plain() -> None:
-    """Also a small one: its compressed form would save nothing."""
+    """So is a small one, because its compressed form would save nothing."""
     noise = random.Random(1).randbytes(500)
     for payload in (b'{"type":"alive"}', noise):
         frame = Frame("update", payload)

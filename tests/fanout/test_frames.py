@@ -31,7 +31,7 @@ def top(offset: int, board: dict[str, int]) -> Page:
 
 
 def test_a_sync_has_the_documented_form() -> None:
-    """With fields in the documented order, and numbers as digits."""
+    """Its fields are in the documented order, and numbers are digits."""
     frame = sync_frame("posts", page(41, ("p1", 77), rank_count=9312, total=88410), 50, "ordinal")
     assert (frame.type, frame.text) == (
         "sync",
@@ -57,7 +57,7 @@ def test_an_update_has_the_documented_form() -> None:
 
 
 def test_a_status_has_the_documented_form() -> None:
-    """With a reason while the board is stale, without one when it no longer is."""
+    """It has a reason while the board is stale, and none when it no longer is."""
     assert status_frame("store unreachable").text == '{"type":"status","stale":true,"reason":"store unreachable"}'
     assert status_frame(None).text == '{"type":"status","stale":false}'
     assert status_frame(None).type == "status"

@@ -20,7 +20,7 @@ def known(history: History, epoch: str = "e", size: int = 3) -> list[int]:
 
 
 def test_the_last_pages_are_kept() -> None:
-    """As many as the history's size; the oldest go first."""
+    """There are as many as the history's size. The oldest are dropped first."""
     history = History(3)
     for offset in (1, 2, 5, 7):
         history.add(page(offset))
@@ -71,7 +71,7 @@ def test_a_page_serves_only_viewers_of_its_size() -> None:
 @pytest.mark.slow
 @given(st.integers(0, 4), st.lists(st.tuples(st.sampled_from("ef"), st.integers(0, 8)), max_size=30))
 def test_a_history_never_exceeds_its_size_or_returns_a_wrong_page(size: int, steps: list[tuple[str, int]]) -> None:
-    """For any sequence of pages."""
+    """This holds for any sequence of pages."""
     history = History(size)
     for epoch, offset in steps:
         history.add(page(offset, epoch))

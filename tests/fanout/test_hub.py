@@ -287,7 +287,7 @@ async def settled_again(hub: Hub) -> None:
 
 
 async def test_notices_are_received_while_somebody_watches(valkey_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """From the first viewer on, until some time after the last one. A viewer that returns before that keeps them."""
+    """They start with the first viewer, and end some time after the last one, unless a viewer returns before."""
     monkeypatch.setattr("live.fanout.hub._LINGER", 0.5)
     monkeypatch.setattr("live.fanout.hub._KEEP_ALIVE_INTERVAL", 0.02)
     async with running_hub(valkey_url) as (hub, ledger):

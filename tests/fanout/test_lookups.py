@@ -324,7 +324,7 @@ async def test_a_failed_read_is_retried(valkey_url: str, monkeypatch: pytest.Mon
 
 
 async def test_a_redefined_board_has_new_ranks(valkey_url: str) -> None:
-    """In the new order, although no record has changed."""
+    """The order is the new one, although no record has changed."""
     async with running_hub(valkey_url, **FAST) as (hub, ledger):
         await ledger.writer.add([make_entry("a", 1), make_entry("b", 2)])
         with hub.watch("posts", subscription()) as viewer:

@@ -48,7 +48,7 @@ def test_a_viewer_that_missed_nothing_is_recovered() -> None:
 
 
 def test_viewers_from_the_same_position_share_a_frame() -> None:
-    """After a cut there are many of them."""
+    """There are many of them after a cut."""
     variant = running(many(1, 1), many(2, 2), size=30)
     assert variant.next_frame(Position("one", 1)) is variant.next_frame(Position("one", 1))
 
@@ -75,7 +75,7 @@ def test_an_unknown_position_receives_a_sync() -> None:
 
 
 def test_a_new_epoch_always_receives_a_sync() -> None:
-    """Even to an offset that the old epoch had."""
+    """So does a viewer at an offset that the old epoch had."""
     variant = running(many(1, 1), many(2, 2), many(2, 7, "two"), size=30)
     assert types(variant.next_frame(Position("one", 2))) == ["sync"]
 
@@ -111,7 +111,7 @@ def test_a_viewer_ahead_of_the_store_receives_a_sync() -> None:
 
 
 def test_a_history_can_be_turned_off() -> None:
-    """With size zero."""
+    """Its size is then zero."""
     history = History(0)
     history.add(many(1, 1))
     assert history.find("one", 1, 1) is None

@@ -36,7 +36,7 @@ class Called:
 
 @given(st.integers(0, 10**12), st.integers(1, 60_000))
 def test_the_next_tick_is_a_multiple(now: int, interval: int) -> None:
-    """After now, and by at most one interval, so all with the same interval are called together."""
+    """It is after now, by at most one interval, so all with the same interval are called together."""
     after = Called().schedule.after(now, interval)
     assert after % interval == 0
     assert now < after <= now + interval
@@ -95,7 +95,7 @@ async def test_a_call_may_add_entries() -> None:
 
 
 async def test_nothing_is_called_after_the_stop() -> None:
-    """Neither waiting entries nor new ones."""
+    """This holds for waiting entries and new ones."""
     called = Called()
     called.schedule.start()
     called.schedule.add(called.schedule.now() + 10, "waiting")

@@ -78,7 +78,7 @@ def test_intervals_are_rounded_up_to_shared_ones(asked: int, of_board: int, pace
 
 @given(st.text("0123456789abcdef", min_size=1, max_size=64), st.integers(0, 10**16 - 1))
 def test_a_written_position_can_be_read(epoch: str, offset: int) -> None:
-    """As the id of an event, and as the tag of a page, which may also contain a period."""
+    """It may be the id of an event, or the tag of a page, which may also contain a period."""
     word, expected = position_id(epoch, offset), Subscription(size=1, epoch=epoch, offset=offset)
     for text in (word, f"{word}:1767225600", f"{word}:-3600"):
         assert Subscription(size=1).since(text) == expected
@@ -87,6 +87,6 @@ def test_a_written_position_can_be_read(epoch: str, offset: int) -> None:
 
 @pytest.mark.parametrize("word", ["", "*", "e", "e:", ":1", "e:x", "e:-1", "e:1.0", f"e:{'1' * 17}", f"{'e' * 65}:1"])
 def test_an_invalid_position_is_ignored(word: str) -> None:
-    """With and without another position."""
+    """An earlier position of the subscription stays."""
     for asked in (Subscription(size=1), Subscription(size=1, epoch="e", offset=7)):
         assert asked.since(word) is asked

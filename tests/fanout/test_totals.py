@@ -95,7 +95,7 @@ class Simulation:
 
 @pytest.mark.parametrize("seed", range(50))
 def test_totals_wait_and_records_do_not(seed: int) -> None:
-    """In random schedules: every change of the top is sent at its tick, and totals alone follow once per interval."""
+    """In random schedules, every change of the top is sent at its tick, and totals alone follow once per interval."""
     simulation = Simulation(seed)
     simulation.run(200)
     assert simulation.sent_alone
@@ -159,7 +159,7 @@ async def test_a_viewer_of_a_busy_board_receives_few_frames(valkey_url: str) -> 
 
 
 async def test_a_change_of_the_top_does_not_wait(valkey_url: str) -> None:
-    """Even if totals wait for a minute; the update follows from the older offset."""
+    """This holds even if totals wait for a minute. The update follows from the older offset."""
     changes = {"conflation_interval": Duration(0.02), "totals_interval": Duration(60)}
     async with running_hub(valkey_url, **changes) as (hub, ledger):
         await ledger.writer.add([make_entry("first", 1000, None)])

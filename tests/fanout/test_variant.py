@@ -39,7 +39,7 @@ def test_there_is_no_frame_before_the_first_page() -> None:
 
 
 def test_a_viewer_receives_a_sync_and_then_updates() -> None:
-    """And nothing while the board does not change."""
+    """It receives nothing while the board does not change."""
     variant, position = variant_of(5), Position()
     variant.advance(page(1, a=1))
     assert types(variant.next_frame(position), variant.next_frame(position)) == ["sync", None]

@@ -85,7 +85,7 @@ def padded(size: int) -> bytes:
      "application/x-ndjson; charset=utf-8"],
 )  # fmt: skip
 async def test_json_and_lines_in_utf_8_are_read(client: httpx.AsyncClient, media_type: str) -> None:
-    """In any spelling of the type."""
+    """The type may have any spelling."""
     await expect_counted(client, EVENT, {"Content-Type": media_type})
 
 
@@ -112,7 +112,7 @@ async def test_an_unknown_encoding_is_refused(client: httpx.AsyncClient, encodin
 
 @pytest.mark.parametrize("encoding", ["gzip", "GZIP", "gZip"])
 async def test_gzip_is_decompressed(client: httpx.AsyncClient, encoding: str) -> None:
-    """In one piece, in chunks, and as several members in a row."""
+    """It may come in one piece, in chunks, or as several members in a row."""
     headers = {**JSON, "Content-Encoding": encoding}
     await expect_counted(client, gzip.compress(EVENT), headers)
     await expect_counted(client, chunks(gzip.compress(EVENT), 3), headers)
@@ -127,7 +127,7 @@ async def test_identity_is_accepted(client: httpx.AsyncClient) -> None:
 
 
 async def test_truncated_or_invalid_gzip_is_refused(client: httpx.AsyncClient) -> None:
-    """At any byte of the first or a later member, and with bytes after the end."""
+    """The fault may be at any byte of the first or a later member, or after the end."""
     compressed = gzip.compress(EVENT)
     for end in range(1, len(compressed)):
         await expect_refused(client, compressed[:end], GZIP, "malformed_body", "the gzip body is cut short")
@@ -147,14 +147,14 @@ async def test_a_compressed_body_is_validated_like_any_other(client: httpx.Async
 
 
 async def test_a_body_of_exactly_the_limit_is_accepted(client: httpx.AsyncClient) -> None:
-    """With Content-Length, in chunks, and compressed."""
+    """It may have a Content-Length, come in chunks, or be compressed."""
     await expect_counted(client, padded(MOST), JSON)
     await expect_counted(client, chunks(padded(MOST)), JSON)
     await expect_counted(client, gzip.compress(padded(MOST)), GZIP)
 
 
 async def test_a_body_one_byte_over_the_limit_is_refused(client: httpx.AsyncClient) -> None:
-    """In each form. A client that is still sending receives the answer too."""
+    """This holds for each form. A client that is still sending receives the answer too."""
     compressed = gzip.compress(padded(MOST)) + gzip.compress(b" ")
     for body, headers in (
         (padded(MOST + 1), JSON),

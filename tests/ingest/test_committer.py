@@ -73,7 +73,7 @@ async def test_waiting_requests_share_a_call(valkey_url: str) -> None:
 
 
 async def test_a_batch_has_whole_requests(valkey_url: str) -> None:
-    """As many as fit into the batch size, in order and not split."""
+    """It has as many as fit into the batch size, in order and not split."""
     bench = Bench(valkey_url, batch_size=10)
     requests = bench.send(*[likes(*"abcd") for _ in range(5)], likes("e"), likes("f"))
     await waiting(*requests)
@@ -168,7 +168,7 @@ async def test_too_many_waiting_events_are_refused(valkey_url: str) -> None:
 
 
 async def test_an_unavailable_store_rejects_all_waiting_requests() -> None:
-    """And all later ones."""
+    """It rejects all later ones too."""
     bench = Bench("unix:///nowhere/valkey.sock", write_deadline=Duration(0.1))
     requests = bench.send(*[likes("a")] * 20)
     await waiting(*requests)
@@ -289,7 +289,7 @@ async def waits_for(bench: Bench, wanted: int) -> bool:
 
 
 async def test_a_retired_committer_leaves_no_timer(valkey_url: str) -> None:
-    """Even if it is retired during a group-commit delay."""
+    """It may be retired during a group-commit delay."""
     bench = Bench(valkey_url, commit_delay=Duration(60))
     async with bench.running():
         requests = bench.send(*[likes("a")] * 5)

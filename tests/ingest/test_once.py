@@ -83,7 +83,7 @@ async def test_refusals_are_part_of_the_answer(settings: Settings) -> None:
 
 @pytest.mark.slow
 async def test_twenty_concurrent_requests_count_once(settings: Settings) -> None:
-    """On two servers, with and without event ids: all get the same bytes."""
+    """They go to two servers, with and without event ids, and all get the same bytes."""
     body = b'[{"key":"a"},{"key":"b","id":"1"},{"key":"c"}]'
     async with serving(settings) as first, serving(settings) as second:
         answers = await asyncio.gather(*(send(client, "k", body) for client in (first, second) * 10))
@@ -142,7 +142,7 @@ async def test_a_malformed_idempotency_key_is_refused(settings: Settings, store:
 
 
 async def test_two_idempotency_keys_are_refused(settings: Settings) -> None:
-    """Even if they are equal: the server does not guess which one applies."""
+    """The server does not guess which one applies, even if they are equal."""
     async with serving(settings) as client:
         for second in ("k", "l"):
             fields = [("Content-Type", JSON), ("Idempotency-Key", "k"), ("idempotency-key", second)]

@@ -104,7 +104,7 @@ def test_careless_identities_are_caught(make: type[Identities]) -> None:
 
 @pytest.mark.slow
 async def test_an_id_counts_once_over_bodies_and_restarts(valkey_url: str) -> None:
-    """In one body, in the next, on another server, and after a restart, whatever else the event says."""
+    """It is repeated in one body, in the next, on another server, and after a restart, with other content."""
     settings = fresh_settings(valkey_url)
     async with serving(settings) as first, serving(settings) as second:
         like = {"key": "a", "id": "1", "source": "s"}
@@ -207,7 +207,7 @@ async def test_an_event_that_one_board_missed_counts_there_on_a_retry(valkey_url
 
 
 async def test_rejections_are_in_order(valkey_url: str) -> None:
-    """By index, whether the decoder, the routes or the boards refused. Duplicates are only counted."""
+    """The index determines it, whether the decoder, the routes or the boards refused. Duplicates are only counted."""
     async with serving(fresh_settings(valkey_url), POSTS, NEWS) as client:
         await post(client, {"key": "a", "id": "1"})
         body: list[Any] = [

@@ -46,7 +46,7 @@ async def test_a_category_selects_among_the_boards_of_a_type(valkey_url: str) ->
 
 
 async def test_a_union_is_the_weighted_sum_of_its_boards(valkey_url: str) -> None:
-    """Whether events name its parts or reach them by type. Nobody posts to the union itself."""
+    """Events may name its parts or reach them by type. Nobody posts to the union itself."""
     both = board("both", union={"likes": 1, "buys": 10}, source=frozenset())
     async with serving(fresh_settings(valkey_url), board("likes"), board("buys", "buy"), both) as client:
         likes: list[dict[str, Any]] = [{"key": "a", "id": "1"}, {"key": "a", "amount": 2}]
@@ -115,7 +115,7 @@ async def test_fields_are_for_boards_that_rank_by_them(valkey_url: str) -> None:
                '{"levels":1,"levels":2}', '{"levels":9007199254740993}'],
 )  # fmt: skip
 async def test_invalid_fields_are_refused_by_index(valkey_url: str, fields: str) -> None:
-    """Whether the decoder or the board finds them; other events of the body count."""
+    """The decoder or the board finds them. Other events of the body count."""
     async with serving(fresh_settings(valkey_url), board("runs", operator="best", score=RUNS)) as client:
         body = f'[{{"key":"a","fields":{fields}}},{{"key":"b","fields":{{"levels":3}}}}]'
         response = await client.post("/v1/events", content=body, headers={"Content-Type": "application/json"})
@@ -135,7 +135,7 @@ async def test_invalid_fields_are_refused_by_index(valkey_url: str, fields: str)
 )  # fmt: skip
 @pytest.mark.parametrize("others", [0, 1])
 async def test_metadata_must_be_a_small_object(valkey_url: str, metadata: str, code: str | None, others: int) -> None:
-    """As the only event of a body and among others. Valid metadata is returned byte for byte."""
+    """The event may be the only one of a body, or one of several. Valid metadata is returned byte for byte."""
     async with serving(fresh_settings(valkey_url), board("set", operator="set")) as client:
         events = [f'{{"key":"a","metadata":{metadata}}}', *('{"key":"b"}' for _ in range(others))]
         response = await client.post(

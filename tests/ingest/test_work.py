@@ -124,7 +124,7 @@ def test_no_step_of_any_body_takes_long(name: str) -> None:
     "body", [gzip.compress(b"") * 50_000, gzip.compress(b" " * MIB), gzip.compress(b"a" * 99) * 9000]
 )
 def test_decompression_runs_in_steps(body: bytes) -> None:
-    """For a bomb, and for many small members."""
+    """The body is a bomb, or has many small members."""
     worst = min(longest(decompress(body, MIB))[0] / unit() for _ in range(3))
     assert worst < 8
 

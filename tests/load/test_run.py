@@ -99,7 +99,7 @@ def assert_freeze_shows(report: Report) -> None:
 
 
 def test_rates_and_ramps_are_parsed() -> None:
-    """In likes per second."""
+    """They are in likes per second."""
     assert parse_rate("500") == (500, 500)
     assert parse_rate("0..2000.5") == (0, 2000.5)
     assert options("http://h", rate="10..20", duration="2s", batch=3).schedule == Schedule(
@@ -144,7 +144,7 @@ async def test_processes_and_batches_share_the_load(url: str) -> None:
 
 
 async def test_a_ramp_is_reported_in_steps(url: str) -> None:
-    """With the rate that was requested and the rate that was counted."""
+    """Each has the rate that was requested and the rate that was counted."""
     report = await load(url, rate="0..200", duration="1s")
     assert report.accepted == report.sent > 0
     assert [step.requested_rate for step in report.steps] == [10, 30, 50, 70, 90, 110, 130, 150, 170, 190]
@@ -159,7 +159,7 @@ async def test_a_load_without_viewers_has_no_times_to_seen(url: str) -> None:
 
 
 async def test_an_objective_is_met_or_missed(url: str) -> None:
-    """By the time from when a like was due until it is durable or visible."""
+    """The time counts from when a like was due until it is durable or visible."""
     met = await load(url, slo=["max=1d", "acknowledged:max=1d"])
     assert [objective.met for objective in met.objectives] == [True, True]
     missed = await load(url, slo=["acknowledged:p50=0ms", "seen:p50=0ms"])
@@ -181,7 +181,7 @@ async def test_a_rate_that_is_not_reached_fails(url: str) -> None:
 
 @pytest.mark.fault
 async def test_a_frozen_store_shows_with_its_whole_length(own_store: StoreProcess) -> None:
-    """Although only a few requests were waiting for it: all that were due in that time count."""
+    """Only a few requests wait for it, but all that were due in that time count."""
     report = await loaded_with_a_freeze(own_store)
     assert_freeze_shows(report)
 
@@ -247,7 +247,7 @@ def test_without_the_extra_the_command_says_what_to_install(monkeypatch: pytest.
 
 
 async def test_a_report_has_a_row_for_each_time(url: str) -> None:
-    """And says whether the objective was met."""
+    """It says whether the objective was met."""
     text = text_of(await load(url, sse_viewers=1, slo=["p99=1d"]))
     for expected in (
         "of 50 likes counted",

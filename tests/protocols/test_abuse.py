@@ -115,7 +115,7 @@ async def test_trailers_and_chunk_extensions_are_limited(url: str, endless: byte
 
 
 async def test_a_head_below_the_limit_is_accepted(url: str) -> None:
-    """In one piece, in small ones, with many fields, and repeatedly on one connection."""
+    """It may come in one piece or in small ones, with many fields, and repeatedly on one connection."""
     heads = [padded(60_000), post(ONE, *[("a", "b")] * 7000), padded(60_000, "/v1/%65vents")]
     async with connected(url) as wire:
         for head in heads:

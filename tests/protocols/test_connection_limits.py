@@ -142,7 +142,7 @@ async def test_a_connection_without_a_request_times_out(valkey_url: str) -> None
 
 
 async def test_the_default_timeout_is_below_ten_seconds(valkey_url: str) -> None:
-    """For incomplete heads and bodies, with default settings."""
+    """It applies to incomplete heads and bodies."""
     clock = asyncio.get_running_loop().time
     async with run_server(fresh_settings(valkey_url), [rolling_board()]) as url:
 
@@ -172,7 +172,7 @@ async def test_a_steady_stream_of_requests_does_not_time_out(valkey_url: str) ->
 
 
 async def test_an_idle_connection_is_closed(valkey_url: str) -> None:
-    """After `idle_timeout`, whichever path its last request took. A connection that sends in between stays open."""
+    """This happens after `idle_timeout`, on every path. A connection that sends in between stays open."""
     settings = fresh_settings(valkey_url, idle_timeout=Duration(0.8))
     clock = asyncio.get_running_loop().time
     async with run_server(settings, [rolling_board()]) as url, connected(url) as kept:

@@ -64,7 +64,10 @@ async def both(valkey_url: str) -> AsyncIterator[Both]:
 
 @pytest.mark.parametrize("name", CASES)
 async def test_both_protocols_answer_a_request_alike(both: Both, name: str) -> None:
-    """For every form of a body and every mistake; afterwards the connection stays open, or ends, on both."""
+    """The requests have every form of a body and every mistake.
+
+    Afterwards the connection is open, or closed, on both.
+    """
     case = CASES[name]
     found, plain = await both.ask(*case.sent, answers=len(case.statuses))
     if case.is_http:
@@ -208,7 +211,7 @@ async def test_both_protocols_check_api_keys_alike(valkey_url: str) -> None:
 @pytest.mark.slow
 @WAYS
 async def test_a_revoked_api_key_is_refused_on_an_open_connection(valkey_url: str, *, plain: bool) -> None:
-    """Within five seconds, even if the head is cached."""
+    """It takes at most five seconds, even if the head is cached."""
     async with with_keys(valkey_url, plain=plain) as (url, producers, keys), connected(url) as wire:
         sent = post(ONE, bearer(keys["all"]))
         for _ in range(3):
@@ -224,7 +227,7 @@ async def test_a_revoked_api_key_is_refused_on_an_open_connection(valkey_url: st
 
 
 async def test_one_connection_serves_several_producers(valkey_url: str) -> None:
-    """As behind a proxy: the result for one head is not used for another that differs only in its API key."""
+    """A proxy does this. The result for one head is not used for another that differs only in its API key."""
     async with with_keys(valkey_url, plain=False) as (url, _, keys), connected(url) as wire:
         length = ("Content-Length", str(len(ONE)))
         for fields in ((), (length,)):  # the API key before and after the length
@@ -271,7 +274,7 @@ async def test_trailers_are_ignored(both: Both) -> None:
 
 @pytest.mark.slow
 async def test_a_large_body_is_refused_on_every_path(valkey_url: str) -> None:
-    """Including requests whose rate is checked in the store, and requests with a cached head."""
+    """The rate may be checked in the store, and the head may be cached."""
     for rate in (0, 1_000_000):
         async with both_servers(valkey_url, rate=rate, max_body=100) as servers:
             large = post(ONE + b" " * 200)

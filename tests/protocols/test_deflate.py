@@ -102,7 +102,7 @@ async def compare(server: Served, path: str) -> None:
 @pytest.mark.slow
 @on_uvloop
 async def test_the_websockets_library_reads_the_same_with_and_without(valkey_url: str) -> None:
-    """Through 30 updates, each of which refers to the one before it."""
+    """It reads 30 updates, each of which refers to the one before it."""
     async with served(valkey_url) as server:
         await server.fill()
         await compare(server, f"{WATCH}?limit=20")

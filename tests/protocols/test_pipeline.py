@@ -77,7 +77,7 @@ def test_nothing_follows_the_last_reply() -> None:
 
 
 def test_a_body_goes_to_its_request() -> None:
-    """Even if earlier requests have no answers yet."""
+    """Earlier requests may have no answers yet."""
     pipeline, (first,) = filled(1)
     exchange = Exchange()
     assert not pipeline.add(exchange, has_body=True)
@@ -184,7 +184,7 @@ def test_a_client_that_leaves_disconnects_every_request() -> None:
 
 
 def test_the_exchange_at_the_front_begins() -> None:
-    """Only the first one: the application writes directly to the connection."""
+    """No other one does, because the application writes directly to the connection."""
     pipeline, (first, second) = filled(2)
     pipeline.begin_first()
     assert (first.began, second.began) == (True, False)

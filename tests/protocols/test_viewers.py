@@ -52,7 +52,7 @@ async def expect_no_viewers(server: Served) -> None:
 
 @on_uvloop
 async def test_a_ping_is_answered(server: Served) -> None:
-    """With the same payload. An unsolicited pong is ignored, and updates continue."""
+    """The pong has the same payload. An unsolicited pong is ignored, and updates continue."""
     async with watch(server.url) as socket:
         model = ModelViewer()
         await apply_next(socket, model)
@@ -160,7 +160,7 @@ async def test_a_library_client_can_close(server: Served) -> None:
 async def test_a_viewer_that_does_not_answer_a_close_is_disconnected(
     ours: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """After a timeout."""
+    """There is a timeout."""
     monkeypatch.setattr("live.protocols.websocket.viewer._CLOSE_TIMEOUT", 0.3)
     async with watch(ours.url) as socket:
         await socket.receive()
@@ -214,7 +214,7 @@ async def test_viewers_that_answer_no_pings_are_disconnected(ours: Served) -> No
 @pytest.mark.slow
 @on_uvloop
 async def test_a_library_client_answers_pings(ours: Served) -> None:
-    """In every round."""
+    """It does so in every round."""
     async with connect(ours.url.replace("http", "ws") + WATCH, ping_interval=None) as socket:
         await socket.recv()
         for _ in range(3):

@@ -75,7 +75,7 @@ class _Answer:
 @pytest.mark.parametrize("setting", ["", "max_viewers", "max_board_viewers", "max_address_viewers"])
 @on_uvloop
 async def test_both_protocols_refuse_viewers_alike(valkey_url: str, setting: str) -> None:
-    """With the same statuses, header fields and bodies, byte for byte."""
+    """Statuses, header fields and bodies are the same, byte for byte."""
     limits: dict[str, Any] = {setting: 0} if setting else {}
     cases = {"full": (request("GET", WATCH, *HANDSHAKE), 503)} if setting else REFUSED
     async with (
@@ -106,7 +106,7 @@ async def expect_empty(server: Served) -> None:
 @pytest.mark.parametrize("setting", ["max_viewers", "max_board_viewers", "max_address_viewers"])
 @on_uvloop
 async def test_a_viewer_that_leaves_makes_room(valkey_url: str, setting: str, *, plain: bool) -> None:
-    """Whether it closes the WebSocket, closes the connection, or resets it."""
+    """It closes the WebSocket, closes the connection, or resets it."""
     limits: dict[str, Any] = {setting: 2}
     async with served(valkey_url, plain=plain, **limits) as server:
         shake = request("GET", WATCH, *HANDSHAKE)

@@ -99,10 +99,7 @@ async def expect_converged_small(server: Served, socket: RawSocket, model: Model
 @pytest.mark.slow
 @on_uvloop
 async def test_a_viewer_that_does_not_read_has_a_bounded_cost(valkey_url: str) -> None:
-    """However much changes.
-
-    When it reads again, it receives the rest of a frame and then the latest state, no backlog.
-    """
+    """Any number of changes is possible. When it reads again, it gets the rest of a frame and the latest state."""
     async with served(valkey_url) as server:
         await server.fill()
         async with watch(server.url, "?limit=100", WINDOW) as stalled, watch(server.url, "?limit=100") as healthy:
@@ -124,7 +121,7 @@ async def test_a_viewer_that_does_not_read_has_a_bounded_cost(valkey_url: str) -
 @pytest.mark.slow
 @on_uvloop
 async def test_a_viewer_without_progress_is_disconnected(valkey_url: str) -> None:
-    """With code 3008. Others are not affected."""
+    """The close code is 3008. Others are not affected."""
     before = SLOW_VIEWERS._value.get()
     async with served(valkey_url, slow_timeout=Duration(0.5)) as server:
         await server.fill()
@@ -140,7 +137,7 @@ async def test_a_viewer_without_progress_is_disconnected(valkey_url: str) -> Non
 @pytest.mark.slow
 @on_uvloop
 async def test_a_slow_viewer_receives_the_close_code(valkey_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """After the frame that was in progress it receives only the close frame."""
+    """It receives the rest of the current frame, and then only the close frame."""
     monkeypatch.setattr("live.protocols.viewer_reaper._CLOSE_TIMEOUT", 20.0)
     async with served(valkey_url, slow_timeout=Duration(0.3)) as server:
         await server.fill()
@@ -156,7 +153,7 @@ async def test_a_slow_viewer_receives_the_close_code(valkey_url: str, monkeypatc
 @pytest.mark.slow
 @on_uvloop
 async def test_a_viewer_with_some_progress_stays_connected(valkey_url: str) -> None:
-    """Even if data waits for longer than `slow_timeout`."""
+    """Data may wait for longer than `slow_timeout`."""
     async with served(valkey_url, slow_timeout=Duration(1)) as server:
         await server.fill()
         async with watch(server.url, "?limit=100", WINDOW) as socket:
@@ -315,7 +312,7 @@ async def test_a_stopping_server_refuses_viewers(valkey_url: str, *, plain: bool
 @WAYS
 @on_uvloop
 async def test_viewers_of_a_deleted_board_are_disconnected(valkey_url: str, *, plain: bool) -> None:
-    """With 3502, which tells them not to reconnect."""
+    """The close code 3502 tells them not to reconnect."""
     async with served(valkey_url, plain=plain) as server, watch(server.url) as socket:
         await socket.receive()
         server.live.hub.remove("posts")

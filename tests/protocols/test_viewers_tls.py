@@ -60,7 +60,7 @@ async def top(server: Served, size: int) -> object:
 
 @on_uvloop
 async def test_viewers_over_tls_reach_the_top(valkey_url: str, certificate: Path) -> None:
-    """With small and large frames. Small frames are sent immediately, so the viewer stays in its cohort."""
+    """Frames are small and large. Small frames are sent immediately, so the viewer stays in its cohort."""
     async with (
         served(valkey_url, certificate=certificate) as server,
         watching(server, certificate, "?limit=3") as small,
@@ -101,7 +101,7 @@ async def test_a_slow_viewer_over_tls_skips_changes(valkey_url: str, certificate
 
 @on_uvloop
 async def test_a_viewer_over_tls_without_progress_is_disconnected(valkey_url: str, certificate: Path) -> None:
-    """As over TCP."""
+    """This works as over TCP."""
     async with served(valkey_url, certificate=certificate, slow_timeout=Duration(0.5)) as server:
         await server.fill()
         async with watching(server, certificate, "?limit=100") as socket:
@@ -117,7 +117,7 @@ async def test_a_viewer_over_tls_without_progress_is_disconnected(valkey_url: st
 
 @on_uvloop
 async def test_closing_over_tls(valkey_url: str, certificate: Path) -> None:
-    """From either side, with the right codes; pings are answered."""
+    """Either side may close, with the right codes. Pings are answered."""
     async with served(valkey_url, certificate=certificate) as server:
         async with watching(server, certificate) as socket:
             await socket.recv()

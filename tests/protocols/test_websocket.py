@@ -59,7 +59,7 @@ async def test_an_id_counts_once(url: str, client: ClientConnection) -> None:
 
 
 async def test_a_message_may_be_fragmented(client: ClientConnection) -> None:
-    """As text or bytes, with pings in between, a split character, and whole messages before and after."""
+    """It is text or bytes, with pings in between, a split character, and whole messages before and after."""
 
     async def pieces(body: bytes) -> AsyncIterator[bytes]:
         for index in range(0, len(body), 3):

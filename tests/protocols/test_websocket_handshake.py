@@ -42,7 +42,7 @@ async def test_a_refused_handshake_is_an_http_answer(valkey_url: str) -> None:
 
 @pytest.mark.parametrize("path", [f"{PATH}?x=1", "/v1/%65vents/live"])
 async def test_the_path_may_be_encoded(url: str, path: str) -> None:
-    """With a query or an encoded letter it is the same socket, with the same limits."""
+    """A query or an encoded letter gives the same socket, with the same limits."""
     async with raw_socket(url, path=path) as socket:
         await socket.send(text(b" " * 3000 + ONE))
         assert (await socket.answer())["accepted"] == 1

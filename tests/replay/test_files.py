@@ -31,7 +31,7 @@ async def test_empty_lines_and_files_are_skipped(tmp_path: Path, url: str) -> No
 
 
 async def test_every_event_can_be_sent_to_one_board(tmp_path: Path, url: str) -> None:
-    """Whatever board or type the event names."""
+    """The board and type of the events do not matter."""
     events: list[Event] = [{"key": "a", "time": "2015-05-17T10:00:00Z"}, {"key": "b", "board": "posts", "type": "x"}]
     path = write(tmp_path / "e.ndjson", [{**event, "time": "2015-05-17T10:00:00Z"} for event in events])
     assert (await send(path, url, board="log")).accepted == 2

@@ -65,7 +65,7 @@ async def run_replay(*arguments: str, **environment: str) -> tuple[int | None, s
 
 
 async def test_a_replay_sends_its_api_key(tmp_path: Path, url: str, key: str) -> None:
-    """From the environment, or from the flag, which takes precedence."""
+    """It comes from the environment, or from the flag, which takes precedence."""
     path = str(write(tmp_path / "e.ndjson", many(1500)))
     status, printed = await run_replay(path, "--to", url, LIVE_KEY=f" {key}\n")
     assert status == 0
@@ -76,7 +76,7 @@ async def test_a_replay_sends_its_api_key(tmp_path: Path, url: str, key: str) ->
 
 
 async def test_without_a_correct_api_key_the_command_gives_advice(tmp_path: Path, url: str, key: str) -> None:
-    """In one line, with exit status 2. With the API key the whole file is sent."""
+    """It is one line, with exit status 2. With the API key the whole file is sent."""
     path = str(write(tmp_path / "e.ndjson", many(10)))
     for environment, message in (
         ({}, "live: the server requires an API key (401: "),
@@ -125,7 +125,7 @@ async def test_another_api_key_of_the_same_producer_continues(
 async def test_the_secret_is_not_shown_if_something_else_answers(
     tmp_path: Path, answer: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Neither with the answer nor with the request."""
+    """The message repeats neither the answer nor the request."""
 
     async def babble(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")

@@ -77,7 +77,7 @@ async def test_a_complete_replay_leaves_nothing(tmp_path: Path, url: str, state_
 
 
 async def test_progress_belongs_to_a_file_a_server_and_a_board(tmp_path: Path, url: str) -> None:
-    """With a changed file, another server, another board or --restart, the replay starts over."""
+    """A changed file, another server, another board or --restart starts the replay over."""
     path = write(tmp_path / "e.ndjson", many(1500))
     note = note_path(Options(path=path, url=url))
     note.parent.mkdir(parents=True)
@@ -143,7 +143,7 @@ async def test_a_replay_waits_for_a_server_that_is_away(valkey_url: str, tmp_pat
 
 @pytest.mark.slow
 async def test_a_replay_waits_for_a_store_that_is_away(own_store: StoreProcess, tmp_path: Path) -> None:
-    """While the server says that nothing was counted."""
+    """The server says that nothing was counted."""
     path = write(tmp_path / "e.ndjson", many(10))
     settings = fresh_settings(own_store.url, write_deadline=Duration(0.1))
     before = refused_for_the_store()
@@ -212,7 +212,7 @@ async def test_a_waiting_replay_can_be_interrupted(url: str, tmp_path: Path) -> 
 
 @pytest.mark.slow
 async def test_a_replay_that_did_not_start_leaves_nothing(tmp_path: Path, url: str, state_folder: Path) -> None:
-    """Neither for a folder nor if the server refuses the first batch."""
+    """The file is a folder, or the server refuses the first batch."""
     (tmp_path / "bad").write_bytes(b'{"key":"\xff"}\n')
     for path in (tmp_path, tmp_path / "bad"):
         with pytest.raises(SetupError):

@@ -55,7 +55,7 @@ def two_boards(store: str, *, plain: bool = False, **changes: Any) -> AbstractAs
 @pytest.mark.parametrize("open_to_all", [False, True])
 @pytest.mark.parametrize("plain", [False, True])
 async def test_boards_can_not_be_changed_without_an_api_key(valkey_url: str, *, open_to_all: bool, plain: bool) -> None:
-    """Not even from the same machine. The detail says how to create a key."""
+    """This includes the same machine. The detail says how to create a key."""
     async with two_boards(valkey_url, plain=plain, open=open_to_all) as client:
         assert (await client.post("/v1/events", json={"key": "a"})).status_code == 200
         assert await statuses(client) == [401] * len(CHANGES)
@@ -67,7 +67,7 @@ async def test_boards_can_not_be_changed_without_an_api_key(valkey_url: str, *, 
 @pytest.mark.slow
 @pytest.mark.parametrize("plain", [False, True])
 async def test_an_operator_may_allow_anonymous_changes_from_this_machine(valkey_url: str, *, plain: bool) -> None:
-    """Through a local name and without a proxy. Pages of other origins are still refused."""
+    """They need a local name and no proxy. Pages of other origins are still refused."""
     allowed = {"anonymous_admin": True, "allowed_hosts": ("board.test",)}
     async with two_boards(valkey_url, plain=plain, **allowed) as client:
         await client.post("/v1/events", json={"key": "a"})
@@ -108,7 +108,7 @@ async def test_only_a_producers_api_key_makes_keys_mandatory_for_posting(valkey_
 
 @pytest.mark.slow
 async def test_an_operator_chooses_the_role_that_changes_boards(valkey_url: str) -> None:
-    """By default not the public one. A process of another role does not have these routes."""
+    """The default is not the public role. A process of another role does not have these routes."""
     settings = fresh_settings(valkey_url, anonymous_admin=True)
     wanted = {"ingest": True, "viewers": False}
     for _ in range(2):

@@ -117,7 +117,7 @@ async def test_pages_of_other_origins_can_not_write_anonymously(url: str) -> Non
 
 
 async def test_two_origins_are_refused(url: str) -> None:
-    """In either order."""
+    """Their order does not matter."""
     twice = (("Origin", "http://localhost"), ("Origin", "http://evil.test"))
     assert await ask(url, "post", ("localhost",), *twice) == 403
     assert await ask(url, "post", ("localhost",), *twice[::-1]) == 403
@@ -148,7 +148,7 @@ HEADS = [
 
 @pytest.mark.parametrize("head", HEADS)
 async def test_malformed_fields_do_not_become_a_host(url: str, head: str) -> None:
-    """Even if a lenient parser would accept them."""
+    """A lenient parser would accept them."""
     async with connected(url) as wire:
         await wire.send(f"GET /v1/boards HTTP/1.1\r\n{head}\r\nConnection: close\r\n\r\n".encode("latin-1"))
         answer = await wire.rest()

@@ -211,7 +211,7 @@ def servers(folder: Path, workers: int, *, keyed: bool) -> Iterator[Servers]:
 async def test_an_emptied_store_is_not_taken_for_a_new_one(
     tmp_path: Path, workers: int, effort: int, *, keyed: bool
 ) -> None:
-    """Not by the running process, nor by a new worker, nor by a server that starts later."""
+    """The running process, a new worker, and a server that starts later all notice."""
     with servers(tmp_path, workers, keyed=keyed) as made:
         await made.begin()
         await made.flush()

@@ -104,7 +104,7 @@ async def add_api_key(settings: Settings, store: EmbeddedStore) -> None:
 
 
 async def test_other_users_can_read_nothing(folder: Path) -> None:
-    """Whatever the umask of the server's process, and even if the directory was open before."""
+    """The umask of the server's process does not matter, nor whether the directory was open before."""
     data = folder / "d"
     settings = fresh_settings("", data_dir=data)
     before = os.umask(0)
@@ -164,7 +164,7 @@ def test_a_server_of_an_earlier_version_keeps_its_lock(folder: Path) -> None:
 
 
 def test_a_lock_file_of_another_user_is_replaced(folder: Path) -> None:
-    """In a directory that was writable by everybody."""
+    """The directory was writable by everybody."""
     data = folder / "d"
     data.mkdir()
     (data / "lock").touch()
@@ -179,7 +179,7 @@ def test_a_lock_file_of_another_user_is_replaced(folder: Path) -> None:
 
 @pytest.mark.parametrize("name", [".", "valkey.log", "appendonlydir"])
 def test_files_of_another_user_are_refused(folder: Path, name: str) -> None:
-    """With advice, because their content is unknown."""
+    """Their content is unknown. The message has advice."""
     data = folder / "d"
     (data / "appendonlydir").mkdir(parents=True)
     (data / "valkey.log").touch()

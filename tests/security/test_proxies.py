@@ -80,7 +80,7 @@ async def test_an_untrusted_peer_can_not_forge_its_address(valkey_url: str) -> N
 
 
 async def test_viewers_are_counted_by_client(valkey_url: str, tmp_path: Path) -> None:
-    """On WebSockets and on streams."""
+    """WebSockets and streams both count."""
     async with behind_nginx(valkey_url, tmp_path, max_address_viewers=1) as (url, _):
 
         def watch(address: str) -> connect:
@@ -103,7 +103,7 @@ async def test_viewers_are_counted_by_client(valkey_url: str, tmp_path: Path) ->
 async def test_nobody_is_an_anonymous_admin_through_a_proxy(
     valkey_url: str, tmp_path: Path, changes: tuple[tuple[str, str], ...], trusted: tuple[str, ...]
 ) -> None:
-    """By default not even through a proxy that says nothing about its clients."""
+    """This is the default, even for a proxy that says nothing about its clients."""
     async with (
         behind_nginx(valkey_url, tmp_path, *changes, trusted_proxies=trusted) as (url, _),
         httpx.AsyncClient(base_url=url) as client,
@@ -117,7 +117,7 @@ async def test_nobody_is_an_anonymous_admin_through_a_proxy(
 async def test_an_anonymous_admin_must_connect_directly(
     valkey_url: str, tmp_path: Path, trusted: tuple[str, ...], changes: tuple[tuple[str, str], ...]
 ) -> None:
-    """Not through a proxy on this machine, which identifies itself, or which the operator has named."""
+    """A proxy on this machine that identifies itself, or that the operator has named, does not count."""
     settings = {"anonymous_admin": True, "trusted_proxies": trusted}
     async with (
         behind_nginx(valkey_url, tmp_path, *changes, **settings) as (url, server),

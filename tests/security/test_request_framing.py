@@ -225,7 +225,7 @@ def test_our_parser_finds_the_requests_that_h11_finds(part: int, effort: int) ->
 
 
 def test_the_result_does_not_depend_on_how_a_stream_is_split(effort: int) -> None:
-    """As a whole, byte by byte, or split at random: the same requests and the same refusal."""
+    """The pieces may be the whole, single bytes, or random. The requests and the refusal are the same."""
     for seed in range(2000 * effort):
         chosen = random.Random(seed)
         stream = stream_of(chosen)

@@ -56,7 +56,7 @@ async def server(store: str, sources: tuple[str, ...] | None = ("vote",)) -> Asy
 
 @pytest.mark.slow
 async def test_reading_an_event_type_needs_a_right(valkey_url: str) -> None:
-    """By default an admin of some boards may read none, with `sources` only these, and with `*` all."""
+    """An admin of some boards may read no type by default, only those in `sources`, and all with `*`."""
     refused, made, changed = (403, "scope_forbidden"), (201, ""), (200, "")
     async with server(valkey_url, None) as at:
         assert await at.put("lim", "mine", source=["vote"]) == refused

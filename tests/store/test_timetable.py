@@ -12,7 +12,7 @@ from live.store.timetable import Timetable
 
 @given(st.lists(st.tuples(st.integers(0, 9), st.sampled_from(["set", "forward", "remove"]), st.integers(-50, 50))))
 def test_due_items_are_taken_in_order(moves: list[tuple[int, str, int]]) -> None:
-    """As from a plain mapping. Items that are not due stay."""
+    """A plain mapping gives the same. Items that are not due stay."""
     timetable: Timetable[int] = Timetable()
     now = time.monotonic()
     expected: dict[int, float] = {}
@@ -47,7 +47,7 @@ def test_setting_an_item_repeatedly_takes_no_space() -> None:
 
 
 async def test_a_wait_ends_for_an_earlier_item() -> None:
-    """Even if there was no item when it began."""
+    """There may be no item when it begins."""
     timetable: Timetable[str] = Timetable()
     waiting = asyncio.create_task(timetable.wait())
     await asyncio.sleep(0)

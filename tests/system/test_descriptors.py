@@ -1,4 +1,4 @@
-"""How limits on connections are fitted to the file descriptors that there are."""
+"""How limits on connections are adapted to the available file descriptors."""
 
 import msgspec
 import pytest
@@ -14,7 +14,7 @@ COUNTS = st.integers(1, 100_000)
 
 @given(connections=COUNTS, viewers=st.integers(0, 100_000), available=st.integers(300, 200_000))
 def test_connections_and_viewers_leave_what_is_reserved(connections: int, viewers: int, available: int) -> None:
-    """However many are asked for; what fits stays as it is, and neither is left without a place."""
+    """Any limits are possible. Limits that fit stay unchanged, and neither becomes zero."""
     asked = Settings(max_connections=connections, max_viewers=viewers)
     fitted = fit(asked, available)
     budget = available - RESERVED - asked.store_connections

@@ -154,7 +154,7 @@ async def server(valkey_url: str) -> AsyncIterator[Server]:
 
 @pytest.mark.parametrize("name", REFUSED)
 async def test_an_invalid_event_is_refused(server: Server, name: str) -> None:
-    """As an object, in an array and as a line: with the reason, and without a trace in the store."""
+    """It is an object, in an array, or a line. The answer has the reason, and the store has no trace."""
     event, code, detail = REFUSED[name]
     bodies = [(b"[" + event + b"]", JSON), (event, LINES)] + ([] if event.startswith(b"[") else [(event, JSON)])
     before = await server.keys()

@@ -50,7 +50,7 @@ async def test_a_baseline_has_the_ranks_and_the_time(valkey_url: str) -> None:
 
 
 async def test_the_period_is_named(valkey_url: str) -> None:
-    """So that a page does not compare ranks of two periods."""
+    """A page must not compare ranks of two periods."""
     board = Board(id="posts", title="p", window=Periods(unit="year"), source=frozenset({"like"}))
     async with server(valkey_url, board) as client:
         assert (await baseline_of(client))["period"] == (await client.get("/v1/boards/posts")).json()["period"]

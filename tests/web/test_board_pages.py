@@ -134,7 +134,7 @@ def test_invalid_metadata_is_not_shown() -> None:
 
 
 async def test_a_page_shows_the_current_period(valkey_url: str) -> None:
-    """With its name and time zone, and a link to the previous one; before the first event there is neither."""
+    """It has its name and time zone, and a link to the previous one. Before the first event there is neither."""
     async with server(valkey_url, WEEK) as client:
         html = (await client.get("/boards/week")).text
         assert "by week in Asia/Shanghai" in html
@@ -221,13 +221,13 @@ async def test_a_contest_of_registered_members_counts_them(valkey_url: str) -> N
 
 
 def test_a_time_is_shown_in_words() -> None:
-    """With seconds only if they are not zero."""
+    """Seconds are shown only if they are not zero."""
     assert moment_words(ENGLISH, moment(1_763_733_600_000)) == "21 November 2025, 14:00 UTC"
     assert moment_words(ENGLISH, moment(1_763_733_605_000)) == "21 November 2025, 14:00:05 UTC"
 
 
-async def test_a_page_shows_the_place_of_a_member(valkey_url: str) -> None:
-    """Of the member in the query, on each board and in each period; the member is escaped."""
+async def test_a_page_shows_the_rank_of_a_member(valkey_url: str) -> None:
+    """The query names the member. Each board and each period shows its rank; the member is escaped."""
     events: list[dict[str, Any]] = [{"board": "week", **event} for event in WEEKS]
     events += [{"board": "north", "key": "<b>", "amount": 9}, {"board": "north", "key": "m&m"}]
     events += [{"board": "climb", "key": key, "fields": {"levels": 5, "seconds": 1}} for key in ("m&m", "n")]
@@ -294,7 +294,7 @@ async def test_pages_are_served_while_the_store_is_unavailable(own_store: StoreP
 
 @pytest.mark.slow
 async def test_tables_are_accessible(valkey_url: str) -> None:
-    """With a caption, headings with scope, and a status; without inline styles or scripts."""
+    """They have a caption, headings with scope, and a status, and no inline styles or scripts."""
     async with server(valkey_url, WEEK + CLIMB + CONTEST) as client:
         html = (await client.get("/boards/week,climb,cakes")).text
         assert html.count("<table") == html.count("<caption") == 3

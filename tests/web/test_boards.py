@@ -312,7 +312,7 @@ async def test_a_member_that_is_not_on_the_board_is_404(valkey_url: str) -> None
 
 @pytest.mark.parametrize("path", ["/v1/boards/none", "/v1/boards/none/records/a", "/v1/boards/none/live"])
 async def test_an_unknown_board_is_404(valkey_url: str, path: str) -> None:
-    """On each route."""
+    """This holds on each route."""
     async with server(valkey_url) as client:
         response = await client.get(path)
         assert (response.status_code, response.json()["code"]) == (404, "board_not_found")

@@ -111,7 +111,7 @@ async def test_a_board_is_created_changed_and_deleted(any_store: str) -> None:
 
 
 async def test_a_changed_board_has_a_new_tag(valkey_url: str) -> None:
-    """Even without new events."""
+    """It does not need new events."""
     async with servers(valkey_url, 1) as (_, (one,)):
         await one.put(PATH, json=KISS)
         page = await one.get(PATH)
@@ -121,7 +121,7 @@ async def test_a_changed_board_has_a_new_tag(valkey_url: str) -> None:
 
 
 async def test_all_mistakes_of_a_definition_are_reported(valkey_url: str) -> None:
-    """With a line for each; nothing is created."""
+    """Each has its own line, and nothing is created."""
     async with servers(valkey_url, 1) as (_, (one,)):
         wrong = await one.put(PATH, json={"title": 5, "colour": "red", "window": {"rolling": "1h", "slot": "7m"}})
         assert code(wrong) == (422, "board_invalid")
@@ -168,7 +168,7 @@ async def test_a_frozen_board_refuses_events_and_can_be_read(any_store: str) -> 
 
 
 async def test_viewers_of_a_deleted_board_are_closed(valkey_url: str) -> None:
-    """With 3502, in every process. Viewers of other boards stay."""
+    """The close code is 3502, in every process. Viewers of other boards stay."""
     async with servers(valkey_url) as (_, (one, two)):
         await one.put(PATH, json=KISS)
         await wait_until_known(two)
@@ -317,7 +317,7 @@ async def test_an_anonymous_admin_is_named_in_the_audit_log(valkey_url: str) -> 
 
 
 async def test_an_unused_board_is_deleted(any_store: str) -> None:
-    """With everything it owns. Listing and readiness do not count as use. Boards in use stay."""
+    """So is everything it owns. Listing and readiness do not count as use. Boards in use stay."""
     async with servers(any_store) as (settings, (one, two)):
         await one.put(PATH, json={**KISS, "idle_ttl": "2s"})
         await one.put("/v1/boards/read", json={**KISS, "idle_ttl": "2s"})

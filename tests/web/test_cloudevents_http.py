@@ -61,7 +61,7 @@ async def score(client: httpx.AsyncClient, key: str, board: str = "posts") -> in
 
 @pytest.mark.parametrize("mode", MODES)
 async def test_an_event_of_the_sdk_counts(client: httpx.AsyncClient, mode: str) -> None:
-    """With any data, and with its sample rate as the amount. Sent again, it is a duplicate."""
+    """It may have any data, and its sample rate is the amount. Sent again, it is a duplicate."""
     key = f"caf\u00e9 \u20ac \U0001f600 100% {mode}"
     for number, data in enumerate([None, {"a": 1}, "text", b"\x00\xff"]):
         message = MODES[mode](event(key, id=f"{mode}-{number}", sampledrate=10, data=data))
@@ -85,7 +85,7 @@ async def test_the_identity_is_the_same_in_every_mode(client: httpx.AsyncClient)
 
 @pytest.mark.parametrize("mode", MODES)
 async def test_the_time_of_an_event_counts(client: httpx.AsyncClient, mode: str) -> None:
-    """In the window it counts, before the window it is late, in the future it is early."""
+    """An event in the window counts, one before it is late, and one in the future is early."""
     now = datetime.now(UTC)
     fates = {}
     for days in (-0.5, -3, 1):
@@ -96,7 +96,7 @@ async def test_the_time_of_an_event_counts(client: httpx.AsyncClient, mode: str)
 
 @pytest.mark.parametrize("mode", MODES)
 async def test_board_and_type_select_the_board(client: httpx.AsyncClient, mode: str) -> None:
-    """As in plain JSON."""
+    """They do so as in plain JSON."""
     named = await send(client, MODES[mode](event(f"named-{mode}", board="other", actor="ann")))
     assert list(named["offsets"]) == ["other"]
     strange = await send(client, MODES[mode](event("strange", type="com.example.never")))
@@ -104,7 +104,7 @@ async def test_board_and_type_select_the_board(client: httpx.AsyncClient, mode: 
 
 
 async def test_an_invalid_event_of_a_batch_is_refused_alone(client: httpx.AsyncClient) -> None:
-    """By its index; the others count."""
+    """The refusal has its index; the others count."""
     bad = CloudEvent({"type": "like", "source": "/tests"})  # without a subject
     answer = await send(client, batch(event("good"), bad, event("good")))
     assert answer["accepted"] == 2
@@ -122,7 +122,7 @@ async def test_the_content_type_takes_precedence_over_headers(client: httpx.Asyn
 
 @pytest.mark.parametrize("media_type", ["application/json", "application/x-ndjson", "text/plain", "image/png", None])
 async def test_a_body_in_binary_mode_may_have_any_type(client: httpx.AsyncClient, media_type: str | None) -> None:
-    """Including types that would be decoded if the body were not the data of an event."""
+    """Some types would be decoded if the body were not the data of an event."""
     message = to_binary_event(event("binary", data=b'{"key":"data"}'))
     headers = {**message.headers, **({} if media_type is None else {"content-type": media_type})}
     assert (await send(client, HTTPMessage(headers, message.body)))["accepted"] == 1
@@ -136,7 +136,7 @@ async def test_an_unknown_event_format_is_refused(client: httpx.AsyncClient) -> 
 
 
 async def test_an_invalid_body_is_refused(client: httpx.AsyncClient) -> None:
-    """In both JSON modes. A batch has the same limits as any body."""
+    """This holds for both JSON modes. A batch has the same limits as any body."""
     types = ["application/cloudevents+json", "application/cloudevents-batch+json"]
     for media_type in types:
         response = await client.post("/v1/events", content=b'{"id":', headers={"content-type": media_type})

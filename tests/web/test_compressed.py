@@ -1,4 +1,4 @@
-"""Compressed responses: what is in them is what other clients receive, and what is kept of them counts."""
+"""Compressed responses: their content equals the plain responses, and kept ones count as memory."""
 
 import gzip
 import re
@@ -52,7 +52,7 @@ async def test_small_responses_and_refusals_are_plain(valkey_url: str) -> None:
 
 
 async def test_a_kept_response_is_compressed_once(valkey_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """However many clients ask for it."""
+    """Any number of clients may ask for it."""
     made = []
     compress = gzip.compress
 
@@ -71,7 +71,7 @@ async def test_a_kept_response_is_compressed_once(valkey_url: str, monkeypatch: 
 
 
 async def test_kept_pages_count_as_memory(valkey_url: str) -> None:
-    """In each language and theme, plain and compressed."""
+    """There is one in each language and theme, plain and compressed."""
     async with served(valkey_url) as here:
         await here.post(*MEMBERS)
         await here.client.get("/v1/boards/posts?limit=50")

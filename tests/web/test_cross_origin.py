@@ -42,8 +42,8 @@ def preflight(method: str = "GET", origin: str = FRIEND) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("path", PATHS)
-async def test_a_friend_may_read(valkey_url: str, path: str) -> None:
-    """Every answer to GET, refusals too; caches keep the answers to different origins apart."""
+async def test_an_allowed_origin_may_read(valkey_url: str, path: str) -> None:
+    """Every answer to GET, refusals too. Caches keep the answers to different origins apart."""
     async with server(valkey_url) as client:
         answer = await client.get(path, headers={"Origin": FRIEND})
         assert answer.headers[PERMISSION] == FRIEND
@@ -55,8 +55,8 @@ async def test_a_friend_may_read(valkey_url: str, path: str) -> None:
             assert "Origin" in answer.headers["vary"].split(", ")
 
 
-async def test_a_friend_may_read_every_route_for_reading(valkey_url: str) -> None:
-    """Each one of /openapi.json, after a preflight request; whatever the answer is."""
+async def test_an_allowed_origin_may_read_every_route(valkey_url: str) -> None:
+    """It may read each GET route of /openapi.json after a preflight request, whatever the answer is."""
     values = {"board": "posts", "key": "a"}
     async with server(valkey_url) as client:
         document = (await client.get("/openapi.json")).json()
@@ -71,7 +71,7 @@ async def test_a_friend_may_read_every_route_for_reading(valkey_url: str) -> Non
                 assert answer.headers.get(PERMISSION) == FRIEND, route
 
 
-async def test_a_friend_may_send_conditional_requests(valkey_url: str) -> None:
+async def test_an_allowed_origin_may_send_conditional_requests(valkey_url: str) -> None:
     """`If-None-Match` needs a preflight request."""
     async with server(valkey_url) as client:
         answer = await client.options("/v1/boards/posts", headers=preflight())
@@ -93,7 +93,7 @@ async def test_a_friend_may_send_conditional_requests(valkey_url: str) -> None:
     ],
 )
 async def test_nothing_else_is_permitted(valkey_url: str, path: str, asked: dict[str, str]) -> None:
-    """Neither other origins, nor requests that change something, nor pages."""
+    """Other origins, requests that change something, and pages are not."""
     async with server(valkey_url, anonymous_admin=True) as client:
         answer = await client.options(path, headers=asked)
         assert PERMISSION not in answer.headers
@@ -102,7 +102,7 @@ async def test_nothing_else_is_permitted(valkey_url: str, path: str, asked: dict
 
 @pytest.mark.slow
 async def test_the_client_can_be_imported_from_any_origin(valkey_url: str) -> None:
-    """From a stable path, with types."""
+    """Its path is stable, and it has types."""
     async with server(valkey_url) as client:
         answer = await client.get("/client/live-board.js", headers={"Origin": "https://any.example"})
         assert answer.status_code == 200
@@ -118,7 +118,7 @@ async def test_the_client_can_be_imported_from_any_origin(valkey_url: str) -> No
 @pytest.mark.slow
 @pytest.mark.parametrize("name", [*sorted(CLIENT), "words/zh-Hans.js"])
 async def test_each_entry_point_imports_only_entry_points(valkey_url: str, name: str) -> None:
-    """So that a page of any origin can load it, compressed or not."""
+    """A page of any origin can load it, compressed or not."""
     async with server(valkey_url) as client:
         answer = await client.get(f"/client/{name}", headers={"Accept-Encoding": "identity"})
         packed = await client.get(f"/client/{name}", headers={"Accept-Encoding": "gzip"})

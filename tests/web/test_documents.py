@@ -146,7 +146,10 @@ def test_openapi_describes_everything_it_names() -> None:
 
 @pytest.mark.slow
 async def test_an_unknown_parameter_is_refused(valkey_url: str) -> None:
-    """On every route of the contract and with any method; the detail suggests the nearest name. Pages ignore it."""
+    """This holds on every route of the contract, with any method.
+
+    The detail suggests the nearest name. Pages ignore it.
+    """
     async with (
         run_server(fresh_settings(valkey_url), [rolling_board()]) as url,
         httpx.AsyncClient(base_url=url) as client,

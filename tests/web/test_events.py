@@ -67,7 +67,7 @@ async def test_an_empty_array_is_valid(valkey_url: str) -> None:
 
 
 async def test_an_event_feeds_every_board_of_its_type(valkey_url: str) -> None:
-    """By type every board whose source includes it, by name one board. The answer has the offset of each."""
+    """A type feeds every board whose source includes it, a name one board. The answer has the offset of each."""
     boards = [board("likes", "like", "love"), board("love", "love"), board("views", "view")]
     async with server(valkey_url, *boards) as client:
         answer = await post(
@@ -248,7 +248,7 @@ async def test_a_lost_board_does_not_affect_others(valkey_url: str) -> None:
 
 @pytest.mark.slow
 async def test_a_store_that_forbids_notices_counts_nothing(own_store: StoreProcess) -> None:
-    """With a user without rights on channels, every POST is refused, none is counted, and the server keeps running."""
+    """The store's user has no rights on channels. Every POST is refused, and the server keeps running."""
     store: Any = connect(own_store.url, fresh_settings(own_store.url))
     await store.execute_command("ACL", "SETUSER", "board", "on", ">secret", "~*", "+@all", "resetchannels")
     url = f"{own_store.url}?username=board&password=secret"

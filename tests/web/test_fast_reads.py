@@ -169,7 +169,7 @@ def read(target: str, *fields: tuple[str, str], method: str = "GET") -> bytes:
 
 @pytest.mark.parametrize("query", QUERIES)
 async def test_both_paths_answer_every_query_alike(both: Both, query: str) -> None:
-    """On every kind of board, for a page and for a record."""
+    """There is every kind of board, for a page and for a record."""
     for board in ("posts", "dense", "weeks", "contest", "empty", "none"):
         for path in ("", "/records/a", "/records/Bo"):
             await both.same(read(f"/v1/boards/{board}{path}?{query}"))
@@ -177,7 +177,7 @@ async def test_both_paths_answer_every_query_alike(both: Both, query: str) -> No
 
 @pytest.mark.parametrize("path", PATHS)
 async def test_both_paths_answer_every_target_alike(both: Both, path: str) -> None:
-    """Also those that look like a board or a record and are none."""
+    """Some targets only look like a board or a record."""
     for board in IDS:
         await both.same(read(f"/v1/boards/{board}{path}"))
     await both.same(read(f"http://x/v1/boards/posts{path}?limit=2"))
@@ -187,7 +187,7 @@ async def test_both_paths_answer_every_target_alike(both: Both, path: str) -> No
 @pytest.mark.slow
 @pytest.mark.parametrize("query", [*QUERIES, "lang=zh", "lang=en&theme=dark", "display=wall", "display=x", "theme=<b>"])
 async def test_both_paths_show_the_same_pages(both: Both, query: str) -> None:
-    """In each language, again and again."""
+    """Each language is requested repeatedly."""
     for board in ("posts", "weeks", "contest", "empty", "none", "posts,dense", "po%73ts"):
         for accepted in ("", "zh-CN", "fr, zh;q=0.5"):
             for _ in range(2):
@@ -209,7 +209,7 @@ async def test_both_paths_answer_all_header_fields_alike(both: Both, fields: tup
 
 @pytest.mark.parametrize("seed", range(20))
 async def test_both_paths_answer_pipelined_requests_alike(both: Both, seed: int) -> None:
-    """Of any kind, and again and again, so that remembered heads change nothing."""
+    """The requests are of any kind and repeated, so that remembered heads change nothing."""
     chosen = random.Random(seed)
     sent = []
     for _ in range(40):
@@ -220,7 +220,7 @@ async def test_both_paths_answer_pipelined_requests_alike(both: Both, seed: int)
 
 
 async def test_both_paths_walk_a_board_alike(both: Both) -> None:
-    """With the cursors and the tags of each other."""
+    """Each accepts the cursors and tags of the other."""
     for board in ("posts", "weeks?period=previous", "dense"):
         url: str | None = f"/v1/boards/{board}{'&' if '?' in board else '?'}limit=1"
         while url is not None:
@@ -236,7 +236,7 @@ async def test_both_paths_walk_a_board_alike(both: Both) -> None:
 
 @pytest.mark.parametrize("target", ["/v1/boards/large", "/v1/boards/large/records/book-1?around=50", "/boards/large"])
 async def test_both_paths_compress_alike(both: Both, target: str) -> None:
-    """Also again, when the compressed form is kept. What is in it is what other clients receive."""
+    """A kept compressed form is used again. Its content equals that of plain responses."""
     for _ in range(2):
         plain = await both.same(read(target))
         packed = await both.same(read(target, ("Accept-Encoding", "gzip")))
@@ -283,7 +283,7 @@ async def test_a_pipelined_read_sees_the_event_before_it(both: Both) -> None:
 
 
 async def test_refused_reads_are_counted_once(both: Both) -> None:
-    """In the same metric."""
+    """Both paths use the same metric."""
 
     def counted() -> float:
         return REGISTRY.get_sample_value("live_problems_total", {"code": "record_not_found"}) or 0

@@ -65,7 +65,7 @@ def test_openapi_spec_validator_finds_nothing(document: Path) -> None:
 
 @needs_node
 def test_spectral_finds_nothing(document: Path) -> None:
-    """Not even a warning, by its default rules."""
+    """The default rules give not even a warning."""
     run(
         NODE / "spectral", "lint", document, "--ruleset", GIVEN / "spectral.yaml", "--fail-severity", "hint",
         cwd=document.parent,
@@ -74,7 +74,7 @@ def test_spectral_finds_nothing(document: Path) -> None:
 
 @needs_node
 def test_redocly_finds_nothing(document: Path) -> None:
-    """By its recommended rules, all as errors."""
+    """The recommended rules all count as errors."""
     run(
         NODE / "redocly", "lint", document, "--config", GIVEN / "redocly.yaml", cwd=document.parent,
         REDOCLY_TELEMETRY="off", REDOCLY_SUPPRESS_UPDATE_NOTICE="true",

@@ -75,7 +75,7 @@ async def test_a_title_is_stored_read_and_deleted(client: httpx.AsyncClient) -> 
     ],
 )  # fmt: skip
 async def test_an_invalid_item_is_refused(client: httpx.AsyncClient, item: dict[str, Any]) -> None:
-    """Whether alone or among others, of which none is stored then."""
+    """It may be alone or among others; then none of them is stored."""
     assert await put(client, "a", **item) == (422, "item_invalid")
     items = [{"key": "b", "title": "B"}, {"key": "a", **item}]
     assert (await client.put("/v1/items", json={"items": items})).json()["code"] == "item_invalid"
@@ -89,14 +89,14 @@ async def test_an_invalid_item_is_refused(client: httpx.AsyncClient, item: dict[
         (b'{"title": ' + b"[" * 40 + b"]" * 40 + b"}", "malformed_body"),
     ],
 )  # fmt: skip
-async def test_a_body_that_is_no_object_is_refused(client: httpx.AsyncClient, content: bytes, code: str) -> None:
-    """For one member and for several."""
+async def test_a_body_that_is_not_an_object_is_refused(client: httpx.AsyncClient, content: bytes, code: str) -> None:
+    """This holds for one member and for several."""
     for path in ("/v1/items/a", "/v1/items"):
         assert (await client.put(path, content=content)).json()["code"] == code
 
 
 async def test_lists_are_bounded(client: httpx.AsyncClient) -> None:
-    """Without members, with too many, and with one twice."""
+    """They may not be empty, too long, or name a member twice."""
     twice = {"items": [{"key": "a", "title": "A"}, {"key": "a", "title": "B"}]}
     many = {"items": [{"key": f"{number}", "title": "A"} for number in range(1001)]}
     nothing: dict[str, list[dict[str, str]]] = {"items": []}
@@ -117,7 +117,7 @@ async def test_there_is_room_for_a_number_of_items(client: httpx.AsyncClient) ->
 
 
 async def test_only_administrators_of_all_boards_set_titles(valkey_url: str) -> None:
-    """Neither producers, nor administrators of some boards, nor anyone without an API key."""
+    """Producers, administrators of some boards, and anyone without an API key may not."""
     settings = fresh_settings(valkey_url)
     store = connect(valkey_url, settings)
     producers = ProducerStore(store, settings.key_prefix)
@@ -146,7 +146,7 @@ async def test_only_administrators_of_all_boards_set_titles(valkey_url: str) -> 
 
 @pytest.mark.parametrize("title", HOSTILE)
 async def test_hostile_titles_are_shown_as_they_are(client: httpx.AsyncClient, title: str) -> None:
-    """On every page and in the table, and never as HTML."""
+    """They are text on every page and in the table, and never HTML."""
     assert await put(client, "a", title=title, url="https://example.org/?a=1&b=1") == (204, "")
     for path in ("/boards/posts", "/boards/posts?display=wall", "/embed/posts", "/overlay/posts", "/",
                  "/boards/posts/records/a", "/boards/posts/records/b"):  # fmt: skip
@@ -194,7 +194,7 @@ async def test_pictures_come_from_listed_hosts(valkey_url: str) -> None:
 
 
 async def test_without_items_pages_ask_the_store_once_a_second(valkey_url: str) -> None:
-    """Whether there are any; and with items, only for members that they have not asked for."""
+    """They ask whether there are any. With items, they ask only for members that are not known yet."""
     settings = fresh_settings(valkey_url)
     client = connect(valkey_url, settings)
     asked: list[str] = []
@@ -237,7 +237,7 @@ async def test_titles_stay_when_the_store_does_not_answer(valkey_url: str) -> No
 
 
 def test_hosts_of_urls() -> None:
-    """In lower case, without the port; a pattern with a star matches names below it only."""
+    """They are in lower case, without the port. A pattern with a star matches only names below it."""
     assert [host_of(url) for url in ("https://A.example", "HTTPS://a.example:8443/x", "https://[::1]/", "ftp://a")] == [
         "a.example", "a.example", "[::1]", None,
     ]  # fmt: skip

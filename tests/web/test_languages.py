@@ -67,7 +67,7 @@ async def client(valkey_url: str) -> AsyncIterator[httpx.AsyncClient]:
 
 
 def holes(said: Said) -> set[str]:
-    """What stands in braces in the forms of a sentence."""
+    """The names in braces in the forms of a sentence."""
     forms = [said] if isinstance(said, str) else said.values()
     return {hole for form in forms for _, hole, _, _ in Formatter().parse(form) if hole}
 
@@ -105,14 +105,14 @@ def test_no_name_is_in_both_halves_of_the_table() -> None:
         ("", "zh", "zh-Hans"), (None, "zh;q=nan, en", "en"),
     ],
 )  # fmt: skip
-def test_the_address_decides_and_then_the_browser(asked: str | None, accepted: str, tag: str) -> None:
-    """What is not known is passed over; English if nothing is left."""
+def test_the_url_takes_precedence_over_the_browser(asked: str | None, accepted: str, tag: str) -> None:
+    """Unknown languages are ignored. The default is English."""
     assert language_of(asked, accepted).tag == tag
 
 
 @pytest.mark.slow
 async def test_pages_say_their_language(client: httpx.AsyncClient) -> None:
-    """To browsers, to screen readers and to caches; links keep a language that the address names."""
+    """Browsers, screen readers and caches learn it. Links keep a language that the URL names."""
     response = await client.get("/boards/posts", headers={"Accept-Language": "zh"})
     assert '<html lang="zh-Hans">' in response.text
     assert response.headers["content-language"] == "zh-Hans"
@@ -220,7 +220,7 @@ def test_problems_are_explained() -> None:
 
 
 def test_periods_and_moments_are_dates() -> None:
-    """In the order of each language."""
+    """Each language has its own order."""
     found = {unit: period_words(ENGLISH, unit, name) for unit, name in EXAMPLES.items()}
     assert found == {
         "hour": "21 November 2026, from 14:00 for an hour", "day": "21 November 2026", "week": "week 47 of 2026",

@@ -112,7 +112,7 @@ async def test_likes_at_the_same_time_count_once(url: str) -> None:
 
 
 async def test_a_form_returns_to_its_page(url: str) -> None:
-    """Without script: the board, or the page of the record, in the language of the page."""
+    """Without script, it returns to the board or the page of the record, in the language of the page."""
     visitor = Visitor(url)
     done = await visitor.send("/boards/liked/likes?lang=zh-Hans", data={"key": "Ada"}, follow=True)
     assert [step.status_code for step in done.history] == [307, 303]
@@ -132,7 +132,7 @@ async def test_a_form_returns_to_its_page(url: str) -> None:
     ],
 )  # fmt: skip
 async def test_other_pages_can_not_like(url: str, headers: dict[str, str]) -> None:
-    """Even with the cookie of the visitor, and before anything else is looked at."""
+    """The cookie of the visitor does not help. The origin is checked before anything else."""
     visitor = Visitor(url)
     await visitor.like("Bo")
     assert code(await visitor.like("Ada", **headers)) == (403, "origin_forbidden")
@@ -145,8 +145,8 @@ async def test_programs_can_not_like(url: str) -> None:
         assert code(await program.post("/boards/liked/likes", data={"key": "Ada"})) == (403, "origin_forbidden")
 
 
-async def test_a_browser_without_cookies_is_told(url: str) -> None:
-    """It ends with a problem, not in a circle, and counts nothing."""
+async def test_a_browser_without_cookies_gets_a_problem(url: str) -> None:
+    """It does not end in a redirect loop, and nothing is counted."""
     visitor = Visitor(url)
     answer = await visitor.send("/boards/liked/likes?visitor=new", data={"key": "Ada"}, headers=SCRIPT)
     assert code(answer) == (403, "cookie_required")
@@ -218,7 +218,7 @@ async def test_boards_without_a_like_button_take_no_likes(url: str) -> None:
 
 
 async def test_a_flood_is_limited_by_address(valkey_url: str) -> None:
-    """Whatever the cookies: the rate is that of the address, and no other address notices."""
+    """Cookies do not matter. Other addresses are not affected."""
     settings: dict[str, Any] = {"like_burst": 6, "like_rate": 1, "trusted_proxies": ("127.0.0.1",)}
     async with server(valkey_url, *BOARDS, **settings) as producer:
         await post(producer, {"key": "Ada"})

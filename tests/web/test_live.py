@@ -206,7 +206,7 @@ async def test_more_viewers_than_the_limit_are_refused(valkey_url: str) -> None:
 
 
 async def test_without_an_upgrade_it_is_426(valkey_url: str) -> None:
-    """With an Upgrade field for WebSocket."""
+    """The answer has an Upgrade field for WebSocket."""
     async with server(valkey_url) as client:
         response = await client.get("/v1/boards/posts/live")
         assert (response.status_code, response.json()["code"]) == (426, "upgrade_required")
@@ -278,7 +278,7 @@ async def drain(socket: ClientConnection) -> None:
 
 @pytest.mark.slow
 async def test_a_stopping_server_closes_viewers(valkey_url: str) -> None:
-    """With code 3001, after a jittered `retry_after`."""
+    """The close code is 3001, after a jittered `retry_after`."""
     settings = fresh_settings(valkey_url)
     async with run_server(settings, [rolling_board()]) as url:
         socket = await connect(f"{url.replace('http', 'ws')}/v1/boards/posts/live")

@@ -147,7 +147,7 @@ async def test_an_unknown_page_is_a_404_page(valkey_url: str) -> None:
     [(1, "1 second"), (90, "90 seconds"), (60, "1 minute"), (3600, "1 hour"), (86400, "24 hours"), (604800, "7 days")],
 )
 def test_durations_are_shown_in_words(seconds: int, words: str) -> None:
-    """In the largest unit that divides them; a day is shown as 24 hours."""
+    """The unit is the largest one that divides them; a day is shown as 24 hours."""
     assert span(ENGLISH, seconds) == words
 
 
@@ -163,7 +163,7 @@ def test_durations_are_shown_in_words(seconds: int, words: str) -> None:
     ],
 )
 async def test_a_window_is_shown_in_words(valkey_url: str, window: Window, period: str | None, words: str) -> None:
-    """On the pages of a board of each kind, with the current period."""
+    """The pages of each kind of board show it, with the current period."""
     assert window_words(ENGLISH, window, period) == words
     board = Board(id="b", title="b", window=window, operator="best" if words == "of all time" else "incr")
     async with (

@@ -71,7 +71,7 @@ async def test_everything_on_the_page_is_escaped(valkey_url: str) -> None:
 
 
 @pytest.mark.parametrize("path", ["posts/records/none", "posts/records/%00", "none/records/a", "posts/records/hidden"])
-async def test_what_is_not_there_is_explained(valkey_url: str, path: str) -> None:
+async def test_a_missing_record_is_explained(valkey_url: str, path: str) -> None:
     """An unknown or hidden member, a name that no member can have, and an unknown board."""
     async with server(valkey_url, anonymous_admin=True) as client:
         await post(client, {"key": "hidden"})
@@ -82,7 +82,7 @@ async def test_what_is_not_there_is_explained(valkey_url: str, path: str) -> Non
 
 
 async def test_a_window_without_slots_has_no_chart(valkey_url: str) -> None:
-    """And a packed score has its fields as figures."""
+    """A packed score has its fields as figures."""
     fields = [{"field": "levels", "max": 99}, {"field": "seconds", "order": "asc", "max": 5000}]
     board = read_board("posts", {"window": "forever", "operator": "best", "score": fields})
     async with server(valkey_url, board) as client:
@@ -93,7 +93,7 @@ async def test_a_window_without_slots_has_no_chart(valkey_url: str) -> None:
 
 
 async def test_the_page_is_also_in_chinese(valkey_url: str) -> None:
-    """And its links stay so."""
+    """Its links keep the language."""
     async with server(valkey_url) as client:
         await post(client, {"key": "一"})
         html = (await client.get("/boards/posts/records/一?lang=zh")).text

@@ -45,7 +45,7 @@ async def test_a_record_has_its_percentile(valkey_url: str, order: str) -> None:
 
 
 async def test_several_records_at_once(valkey_url: str) -> None:
-    """In the requested order, without members that are not on the board."""
+    """They are in the requested order, without members that are not on the board."""
     async with server(valkey_url, rolling_board()) as client:
         await post(client, *({"key": key, "amount": amount} for key, amount in (("a", 3), ("é/?&", 2), ("c", 1))))
         answer = (await client.get("/v1/boards/posts/records", params={"key": ["c", "none", "é/?&"]})).json()
@@ -58,8 +58,8 @@ async def test_several_records_at_once(valkey_url: str) -> None:
 
 
 @pytest.mark.parametrize("count", [0, 101])
-async def test_the_number_of_keys_is_limited(valkey_url: str, count: int) -> None:
-    """From one to a hundred."""
+async def test_the_number_of_members_is_limited(valkey_url: str, count: int) -> None:
+    """It must be from one to a hundred."""
     async with server(valkey_url, rolling_board()) as client:
         response = await client.get("/v1/boards/posts/records", params={"key": ["a"] * count})
         assert (response.status_code, response.json()["code"]) == (400, "parameter_invalid")
@@ -81,7 +81,7 @@ async def test_one_member_on_every_board(valkey_url: str) -> None:
 
 
 async def test_a_record_of_a_period(valkey_url: str) -> None:
-    """The current or a named period; the answer names it."""
+    """It is the current or a named period; the answer names it."""
     hours = forever("hours", window=Periods(unit="hour"), clock="event")
     events = [{"key": "a", "amount": amount, "time": f"2026-01-01T0{hour}:00:00Z"} for hour, amount in ((5, 2), (6, 7))]
     async with server(valkey_url, hours) as client:
@@ -118,7 +118,7 @@ async def test_a_record_has_its_fields_and_metadata(valkey_url: str) -> None:
 
 
 async def test_equal_scores_share_a_rank(valkey_url: str) -> None:
-    """In a page and in a record; `position` is the place where it differs from the rank."""
+    """Pages and records show it. `position` is the place if it differs from the rank."""
     async with server(valkey_url, forever("b", ranks="dense"), forever("c", ranks="competition")) as client:
         await post(
             client, *({"key": key, "amount": amount} for key, amount in (("a", 5), ("b", 3), ("c", 3), ("d", 1)))
@@ -153,7 +153,7 @@ async def test_a_registered_member_without_votes_has_no_rank(valkey_url: str) ->
 
 
 @pytest.mark.slow
-async def test_many_keys_are_read_at_one_instant(valkey_url: str, tmp_path: Path) -> None:
+async def test_many_members_are_read_at_one_instant(valkey_url: str, tmp_path: Path) -> None:
     """While another process writes, 99 records have the same offset, in the requested order."""
     keys = [f"k{number}" for number in range(99)]
     settings = fresh_settings(valkey_url)

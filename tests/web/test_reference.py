@@ -36,7 +36,7 @@ async def page_of(url: str) -> str:
 
 
 async def test_every_operation_and_schema_is_on_the_page(valkey_url: str) -> None:
-    """With all parameters, statuses and properties."""
+    """Each has all parameters, statuses and properties."""
     async with server(valkey_url) as url:
         html = unescape(await page_of(url))
     document = openapi_document()
@@ -68,7 +68,7 @@ async def test_every_link_has_a_target(valkey_url: str) -> None:
 
 @pytest.mark.parametrize("role", ["ingest", "viewers"])
 async def test_every_role_serves_the_reference(valkey_url: str, role: str) -> None:
-    """With its style sheets."""
+    """It has its style sheets."""
     async with server(valkey_url, role=role) as url, httpx.AsyncClient(base_url=url) as client:
         html = (await client.get("/docs")).text
         for path in re.findall(r'href="(/static/[^"]+\.css)"', html):
@@ -76,7 +76,7 @@ async def test_every_role_serves_the_reference(valkey_url: str, role: str) -> No
 
 
 async def test_links_include_the_root_path(valkey_url: str) -> None:
-    """For a proxy that serves the board below a path."""
+    """A proxy may serve the board below a path."""
     async with server(valkey_url, root_path="/below") as url:
         html = await page_of(url)
     assert 'href="/below/openapi.json"' in html

@@ -116,7 +116,7 @@ async def test_an_answer_without_a_body_has_the_security_headers(client: httpx.A
 async def test_a_405_lists_the_allowed_methods(
     client: httpx.AsyncClient, method: str, path: str, allowed: set[str]
 ) -> None:
-    """In Allow; the body is a problem document under /v1/, a page elsewhere."""
+    """They are in Allow. The body is a problem document under /v1/, and a page elsewhere."""
     response = await client.request(method, path)
     assert response.status_code == 405
     assert set(response.headers["allow"].split(", ")) == allowed
@@ -131,7 +131,7 @@ async def test_a_405_lists_the_allowed_methods(
     "path", ["/v1/boards/", "/v1/boards/posts/", "/boards/posts/", "//evil.example", "/v1//boards"]
 )
 async def test_there_are_no_redirects(client: httpx.AsyncClient, path: str) -> None:
-    """And no answer contains a host from the request."""
+    """No answer contains a host from the request."""
     answer = await raw(client, f"GET {path} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
     assert answer.startswith(b"HTTP/1.1 404 ")
     assert b"location:" not in answer.lower()
@@ -201,7 +201,7 @@ async def test_own_and_allowed_origins_pass(host: str, origin: str) -> None:
      "https://evil.example#a.example", "HTTPS://a.example ", "file://a.example", "https://a.example, https://b.example"],
 )  # fmt: skip
 async def test_any_other_origin_is_refused(origin: str) -> None:
-    """Including one that contains the server's own, and invalid origins."""
+    """One may contain the server's own origin, or be invalid."""
     with pytest.raises(ProblemError, match="origin_forbidden"):
         make_client(origin=origin, host="a.example").require_origin(["https://friend.example"])
 

@@ -1,4 +1,4 @@
-"""What people take along from a board, and how they start an empty one."""
+"""Ways to share a board, and the command that posts its first event."""
 
 import asyncio
 import csv
@@ -92,14 +92,14 @@ async def test_a_board_that_no_event_can_start_shows_no_command(valkey_url: str)
             assert (response.status_code, "curl" in response.text) == (200, False)
 
 
-async def test_the_command_has_an_api_key_where_one_is_needed(valkey_url: str) -> None:
-    """As a place to fill in."""
+async def test_the_command_has_an_api_key_if_one_is_needed(valkey_url: str) -> None:
+    """You fill it in."""
     async with with_keys(valkey_url, plain=True) as (url, _, _), httpx.AsyncClient(base_url=url) as client:
         assert "Authorization: Bearer &lt;id&gt;.&lt;secret&gt;" in (await client.get("/boards/posts")).text
 
 
 async def test_records_are_downloaded_as_csv(valkey_url: str) -> None:
-    """In order, with each field of a score; nothing in it is a formula."""
+    """They are in order, with each field of a score. Nothing in the file is a formula."""
     keys = ["=HYPERLINK(1)", '"quoted", with comma', "-1", "@x", "+y", "名字", "a\\b"]
     async with server(valkey_url) as client:
         likes = [{"board": "posts", "key": key, "amount": 90 - place} for place, key in enumerate(keys)]

@@ -1,4 +1,4 @@
-"""The static files as pages receive them: few, small and compressed."""
+"""The static files of the pages: few, small and compressed."""
 
 import gzip
 import re
@@ -56,7 +56,7 @@ async def client(valkey_url: str) -> AsyncIterator[httpx.AsyncClient]:
 
 @pytest.mark.slow
 async def test_a_page_needs_few_and_small_files(client: httpx.AsyncClient) -> None:
-    """At most six requests with the page itself, and bounded script and style, plain and compressed."""
+    """There are at most six requests with the page itself. Script and style are bounded, plain and compressed."""
     for path in ("/", "/boards/posts", "/boards/posts?lang=zh", "/boards/posts/records/a", "/overlay/posts"):
         html = (await client.get(path)).text
         files = set(re.findall(r'(?:href|src)="(/static/[^"]+)"', html))
@@ -69,8 +69,8 @@ async def test_a_page_needs_few_and_small_files(client: httpx.AsyncClient) -> No
         assert not [file.url for file in code if re.search(r'\bimport\b(?!\("./tools)|@ts-check', file.text)]
 
 
-async def test_files_are_compressed_for_those_who_take_it(client: httpx.AsyncClient) -> None:
-    """The same bytes otherwise; caches keep both apart."""
+async def test_files_are_compressed_for_clients_that_accept_it(client: httpx.AsyncClient) -> None:
+    """The content is the same. Caches keep both apart."""
     html = (await client.get("/boards/posts")).text
     for file in re.findall(r'(?:href|src)="(/static/[^"]+)"', html):
         plain = await client.get(file, headers={"Accept-Encoding": "identity"})
@@ -87,7 +87,7 @@ async def test_files_are_compressed_for_those_who_take_it(client: httpx.AsyncCli
 
 @pytest.mark.parametrize("name", ["../pyproject.toml", "%2e%2e/pyproject.toml", "client", "client/", "none.js", "x"])
 async def test_nothing_else_is_served(client: httpx.AsyncClient, name: str) -> None:
-    """Neither folders, nor what is outside, nor what is missing."""
+    """Folders, outside files and missing files are not."""
     style_sheet = re.findall(r'href="(/static/[^"]+)board.css"', (await client.get("/")).text)[0]
     assert (await client.get(style_sheet + name)).status_code == 404
 
@@ -137,14 +137,14 @@ def test_the_controls_and_the_core_of_the_client_are_small() -> None:
         ),
     ],
 )
-def test_what_can_not_be_bundled_is_refused(modules: dict[str, str], reason: str) -> None:
-    """Instead of a script that fails in the browser."""
+def test_an_unknown_form_of_import_is_refused(modules: dict[str, str], reason: str) -> None:
+    """Otherwise the script would fail in the browser."""
     with pytest.raises(ValueError, match=re.escape(reason)):
         bundle("x.js", modules.__getitem__)
 
 
 @pytest.mark.skipif(NODE is None, reason="Node.js is not installed")
-def test_what_stays_apart_is_imported(tmp_path: Path) -> None:
+def test_separate_modules_are_imported(tmp_path: Path) -> None:
     """Two bundles can share the instance of a module."""
     modules = {
         "in/entry.js": 'import { one } from "../one.js";\nimport { two } from "./t.js";\nexport let all = one + two;\n',
@@ -167,7 +167,7 @@ def test_a_style_sheet_loses_comments_and_keeps_its_rules() -> None:
 
 @pytest.mark.parametrize("path", sorted(assets("static").glob("*.css")), ids=lambda path: path.name)
 def test_descendants_stay_descendants(path: Path) -> None:
-    """The space before `:is` has a meaning, and inside of `@container` it would be lost: write `>` there."""
+    """The space before `:is` has a meaning. Inside of `@container` it would be lost: write `>` there."""
     before_pseudo_class = re.compile(r"[^\s>+~,{};(]\s:(?:is|not|has|where)\(")
     text = re.sub(r"/\*.*?\*/", "", path.read_text(encoding="utf-8"), flags=re.DOTALL)
     made = style(text)

@@ -30,8 +30,8 @@ QUICK: dict[str, Any] = {"conflation_interval": Duration(0.01)}
 
 
 @pytest.mark.slow
-async def test_a_stream_sends_what_a_socket_sends(valkey_url: str) -> None:
-    """Over random likes, both reach the top of the board, by a sync and updates that follow from it."""
+async def test_a_stream_sends_the_same_as_a_socket(valkey_url: str) -> None:
+    """Over random likes, both reach the top of the board, with a sync and updates that follow from it."""
     chance = random.Random(3)
     async with server(valkey_url, **QUICK) as client, streaming(client, "?limit=5") as stream:
         watcher = await watch(client, 5)
@@ -68,7 +68,7 @@ async def test_the_form_of_a_stream(valkey_url: str) -> None:
 
 @pytest.mark.slow
 async def test_a_reconnecting_client_receives_what_it_missed(valkey_url: str) -> None:
-    """By the id of its last event, or by the query for clients that keep the position. The id takes precedence."""
+    """It sends the id of its last event, or the query if it keeps the position. The id takes precedence."""
     async with server(valkey_url, **QUICK) as client:
         await post(client, *({"key": f"k{number}", "amount": number} for number in range(1, 30)))
         async with streaming(client) as other, streaming(client) as stream:
@@ -106,7 +106,7 @@ async def test_a_client_with_an_invalid_position_receives_the_top(valkey_url: st
 
 @pytest.mark.slow
 async def test_a_quiet_stream_sends_alive_messages(valkey_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """So that neither the client nor a proxy takes the stream for dead."""
+    """Otherwise the client or a proxy could treat the stream as dead."""
     monkeypatch.setattr(channel, "SILENCE", 0.05)
     monkeypatch.setattr(hub, "_KEEP_ALIVE_INTERVAL", 0.05)
     async with server(valkey_url, **QUICK) as client, streaming(client) as stream:
@@ -132,7 +132,7 @@ async def test_a_quiet_stream_sends_alive_messages(valkey_url: str, monkeypatch:
     ],
 )
 async def test_an_invalid_request_is_refused(valkey_url: str, path: str, status: int, code: str) -> None:
-    """As on the live route. EventSource does not reconnect after any of these."""
+    """The refusals are those of the live route. EventSource does not reconnect after any of them."""
     async with server(valkey_url) as client:
         response = await client.get(f"/v1/boards/{path}")
         assert (response.status_code, response.json()["code"]) == (status, code)
@@ -162,7 +162,7 @@ async def test_a_head_request_is_not_a_viewer(valkey_url: str) -> None:
 
 @pytest.mark.parametrize("limit", ["max_viewers", "max_board_viewers", "max_address_viewers"])
 async def test_more_viewers_than_the_limit_are_refused(valkey_url: str, limit: str) -> None:
-    """For each limit; when a viewer leaves there is room again."""
+    """This holds for each limit. When a viewer leaves, there is room again."""
     async with serving(fresh_settings(valkey_url, **{limit: 1})) as client:
         async with streaming(client) as stream:
             await stream.until("sync")
@@ -205,7 +205,7 @@ def large(number: int) -> list[dict[str, Any]]:
 
 @pytest.mark.slow
 async def test_a_client_without_progress_is_disconnected(valkey_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """After `slow_timeout`. The kernel would do the same, and waits longer here."""
+    """This happens after `slow_timeout`. The kernel would do the same, and waits longer here."""
     patient = partial(msgspec.structs.replace, slow_timeout=Duration(15))
     monkeypatch.setattr("tests.harness.server.bound_socket", lambda settings: bound_socket(patient(settings)))
     before = SLOW_VIEWERS._value.get()
@@ -226,7 +226,7 @@ async def test_a_client_without_progress_is_disconnected(valkey_url: str, monkey
 
 
 async def test_a_deleted_board_ends_its_streams(valkey_url: str) -> None:
-    """With the reason; reconnecting gets 404."""
+    """They receive the reason. Reconnecting gets 404."""
     async with server(valkey_url, **QUICK, anonymous_admin=True) as client:
         await client.put("/v1/boards/june", json={})
         async with streaming(client, board="june") as stream:

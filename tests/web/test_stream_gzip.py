@@ -66,7 +66,7 @@ async def like(client: httpx.AsyncClient, number: int) -> int:
 async def test_a_stream_has_the_encoding_that_the_client_accepts(
     valkey_url: str, accepted: str, encoding: str | None
 ) -> None:
-    """Also for HEAD. Caches learn of both."""
+    """So has the answer to HEAD. Caches learn of both."""
     async with server(valkey_url, **QUICK) as client:
         async with streaming(client, Accept_Encoding=accepted) as stream:
             await stream.until("sync")

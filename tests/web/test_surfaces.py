@@ -47,8 +47,8 @@ async def test_each_surface_has_its_number_of_rows(client: httpx.AsyncClient, pa
         "/boards/posts?display=phone",
     ],
 )  # fmt: skip
-async def test_mistakes_in_an_address_are_explained(client: httpx.AsyncClient, query: str) -> None:
-    """On a problem page, which names the parameter."""
+async def test_mistakes_in_a_url_are_explained(client: httpx.AsyncClient, query: str) -> None:
+    """A problem page names the parameter."""
     response = await client.get(query)
     assert response.status_code == 400
     assert f"`{query.partition('?')[2].partition('=')[0]}` must be" in response.text

@@ -42,7 +42,7 @@ def watching(html: str) -> dict[str, str]:
 
 
 async def test_the_document_has_the_viewer_count(valkey_url: str) -> None:
-    """Of all processes together, on any page of the board."""
+    """It is that of all processes together, on any page of the board."""
     async with server(valkey_url, "posts") as (client, one, two):
         assert (await client.get("/v1/boards/posts")).json()["viewer_count"] == 0
         await one.report({"posts": 3})
@@ -66,7 +66,7 @@ async def test_the_tag_does_not_depend_on_viewers(valkey_url: str) -> None:
 
 
 async def test_pages_show_the_viewer_count(valkey_url: str) -> None:
-    """Of each board, with its own id if several are shown side by side."""
+    """Each board has its own id if several are shown side by side."""
     async with server(valkey_url, "posts", "other") as (client, one, two):
         await one.report({"posts": 1200, "other": 1})
         await two.report({"posts": 34})

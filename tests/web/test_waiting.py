@@ -48,7 +48,7 @@ def watched(count: int, board: str = "posts") -> Callable[[], Any]:
 
 
 async def test_news_is_answered_immediately(valkey_url: str) -> None:
-    """To clients without a tag, with another one or an invalid one; the answer is the page without `wait`."""
+    """The client has no tag, another one or an invalid one. The answer is the page without `wait`."""
     async with server(valkey_url, {"key": "a"}, **QUICK) as client:
         plain = await client.get(BOARD)
         epoch = plain.json()["epoch"]
@@ -78,7 +78,7 @@ async def test_a_change_ends_a_wait(valkey_url: str) -> None:
 
 @pytest.mark.slow
 async def test_a_wait_without_a_change_is_304(valkey_url: str) -> None:
-    """With the client's tag."""
+    """The answer has the client's tag."""
     async with server(valkey_url, {"key": "a"}, **QUICK) as client:
         tag = (await client.get(BOARD)).headers["etag"]
         clock = asyncio.get_running_loop().time
@@ -107,7 +107,7 @@ async def test_an_invalid_wait_is_refused(valkey_url: str, query: str) -> None:
 
 @pytest.mark.slow
 async def test_waiting_clients_share_reads(valkey_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """However many they are: reads when they arrive, and one when the board changes."""
+    """There are reads when they arrive, and one when the board changes, for any number of clients."""
     reads = 0
     read = BoardReader.read
 
@@ -129,7 +129,7 @@ async def test_waiting_clients_share_reads(valkey_url: str, monkeypatch: pytest.
 
 
 async def test_each_client_gets_its_own_limit(valkey_url: str) -> None:
-    """Even if the page was read for a larger one; a walk continues from there."""
+    """The page may have been read for a larger one. A walk continues from there."""
     board = rolling_board(ties="first")
     events = [{"key": f"k{number}", "amount": 1 + number // 3} for number in range(9)]
     async with server(valkey_url, *events, boards=[board], **QUICK) as client, streaming(client, "?limit=50") as other:
@@ -232,7 +232,7 @@ async def test_a_client_that_disconnects_stops_waiting(valkey_url: str) -> None:
 
 
 async def test_a_deleted_board_ends_waits(valkey_url: str) -> None:
-    """With 404."""
+    """The answer is 404."""
     async with server(valkey_url, **QUICK, anonymous_admin=True) as client:
         await client.put("/v1/boards/june", json={})
         tag = (await client.get("/v1/boards/june")).headers["etag"]
@@ -244,7 +244,7 @@ async def test_a_deleted_board_ends_waits(valkey_url: str) -> None:
 
 
 async def test_a_stopping_server_ends_waits(valkey_url: str) -> None:
-    """With Retry-After."""
+    """The answer has Retry-After."""
     async with httpx.AsyncClient() as client:
         async with run_server(fresh_settings(valkey_url, **QUICK), [rolling_board()]) as url:
             tag = (await client.get(url + BOARD)).headers["etag"]
@@ -257,7 +257,7 @@ async def test_a_stopping_server_ends_waits(valkey_url: str) -> None:
 
 @pytest.mark.slow
 async def test_an_unavailable_store_ends_waits(own_store: StoreProcess) -> None:
-    """With the same problem as a page without `wait`, not with 304."""
+    """The problem is that of a page without `wait`, not 304."""
     async with server(own_store.url, {"key": "a"}, store_timeout=Duration(0.3), **QUICK) as client:
         tag = (await client.get(BOARD)).headers["etag"]
         own_store.kill()

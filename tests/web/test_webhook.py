@@ -38,7 +38,7 @@ async def ask(client: httpx.AsyncClient, *headers: tuple[str, str]) -> httpx.Res
      "http://example.com:1"],
 )  # fmt: skip
 async def test_a_sender_that_names_itself_may_send(client: httpx.AsyncClient, origin: str) -> None:
-    """By a DNS name or an origin. The rate is the producer's, in requests per minute."""
+    """The name is a DNS name or an origin. The rate is the producer's, in requests per minute."""
     response = await ask(client, ("WebHook-Request-Origin", origin))
     assert response.headers["webhook-allowed-origin"] == origin
     assert response.headers["webhook-allowed-rate"] == "120"
@@ -64,7 +64,7 @@ async def test_without_a_limit_any_rate_is_granted(asked: str | None, allowed: s
 
 
 async def test_a_client_that_does_not_ask_is_granted_nothing(client: httpx.AsyncClient) -> None:
-    """Neither a client that asks for the methods, nor a browser's preflight request."""
+    """It asks for the methods, or is a browser with a preflight request."""
     page = [("Origin", "https://example.com"), ("Access-Control-Request-Method", "POST")]
     for headers in ([], [("WebHook-Request-Rate", "1")], page):
         response = await ask(client, *headers)

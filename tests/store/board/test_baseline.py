@@ -93,7 +93,7 @@ async def test_a_baseline_has_the_ranks_of_the_start_of_the_hour(valkey_url: str
 
 @pytest.mark.parametrize("kind", range(len(KINDS)))
 async def test_a_baseline_has_the_ranks_that_readers_saw(valkey_url: str, kind: int) -> None:
-    """In every order, with ties."""
+    """The board may have any order, and ties."""
     async with simulation(valkey_url, read_board("b", KINDS[kind])) as made:
         await made.add(**{f"m{number:04}": 1 + number % 700 for number in range(1500)})
         page = await made.ledger.reader.read(1000)

@@ -175,7 +175,7 @@ async def test_an_expired_board_leaves_nothing(any_store: str) -> None:
 
 
 def test_a_deletion_finds_every_bucket_of_identities() -> None:
-    """From the newest bucket, which may be ahead of the clock, to the oldest that the longest dedupe window needs."""
+    """The newest bucket may be ahead of the clock. The oldest is the last one that the longest dedupe window needs."""
     now, span = 1_700_000_000, 3600
     newest = now // span * span
     named = list(beginnings._buckets(span, newest, now))

@@ -54,7 +54,7 @@ async def buckets(ledger: Ledger) -> dict[str, int]:
 
 
 async def test_an_identity_counts_once(any_store: str) -> None:
-    """In one batch, across batches, and across processes, whatever the member, amount and time of the second event."""
+    """It repeats in one batch, in other batches and in other processes, with any member, amount and time."""
     async with open_ledger(any_store, rolling_board()) as ledger:
         assert await duplicates(ledger, like(1), like(2), like(1)) == [2]
         assert await duplicates(ledger, like(2, "b", 7), like(3), make_entry("a"), like(1, at=1)) == [0, 3]

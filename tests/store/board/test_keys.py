@@ -59,7 +59,7 @@ def test_boards_spread_over_the_cluster() -> None:
 
 
 def test_no_two_boards_share_a_store_key() -> None:
-    """Neither boards whose ids start alike, nor prefixes that do."""
+    """Ids may start alike, and so may prefixes."""
     names = [all_of(Keys(prefix, board)) for prefix in ("a", "a-b") for board in ("c", "b-c", "slot", "meta", "c-0")]
     for one, other in itertools.combinations(names, 2):
         assert not set(one) & set(other)

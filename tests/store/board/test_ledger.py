@@ -64,7 +64,7 @@ async def test_a_member_with_score_zero_has_no_record(any_store: str) -> None:
 
 
 async def test_ties_are_ordered_by_the_bytes_of_their_members(any_store: str) -> None:
-    """On any page, including pages that begin or end among ties."""
+    """A page may begin or end among ties."""
     keys = ["Z", "a", "b", "z", "é", "你", "😀", "a b", "/x?y=1", "ab"]
     async with open_ledger(any_store, rolling_board()) as ledger:
         await ledger.writer.add([like(key, 7) for key in keys] + [like("top", 9), like("last", 1)])
@@ -126,7 +126,7 @@ def in_order(board: Board, held: dict[str, tuple[int, int]]) -> list[tuple[str, 
 
 @pytest.mark.parametrize("board", all_orders(), ids=lambda board: f"{board.sort_order}-{board.ties}-{board.ranks}")
 async def test_every_way_of_reading_gives_the_same_order(valkey_url: str, board: Board) -> None:
-    """By rank, forward and backward by position, around a member and around a score."""
+    """They read by rank, by position in both directions, around a member and around a score."""
     chance = random.Random(8)
     held: dict[str, tuple[int, int]] = {}
     async with open_ledger(valkey_url, board) as ledger:
@@ -171,7 +171,7 @@ async def test_every_way_of_reading_gives_the_same_order(valkey_url: str, board:
 
 
 async def test_a_record_is_read_with_its_neighbours(any_store: str) -> None:
-    """As many as there are on each side."""
+    """There are as many as exist on each side."""
     async with open_ledger(any_store, rolling_board()) as ledger:
         await ledger.writer.add([like("a", 3), like("b", 2), like("c", 2), like("d", 1)])
 
@@ -245,7 +245,7 @@ async def test_an_event_clock_requires_times(any_store: str) -> None:
 
 
 async def test_events_of_a_batch_are_judged_in_order(any_store: str) -> None:
-    """On an event clock, a batch gets the same results as its events would get one by one."""
+    """On an event clock, a batch gets the same results as its events one by one."""
     async with open_ledger(any_store, EVENT_BOARD) as ledger:
         added = await ledger.writer.add([like("a", 1, T0), like("b", 1, T0 + 30 * HOUR), like("c", 1, T0 + HOUR)])
 

@@ -98,7 +98,7 @@ async def test_many_members_are_read_in_bounded_calls(valkey_url: str) -> None:
 
 
 async def test_neighbours_have_their_metadata(valkey_url: str) -> None:
-    """On boards whose stored names have tags as well."""
+    """Stored names may have tags."""
     async with open_ledger(valkey_url, board_of("last", "desc", "ordinal", operator="best")) as ledger:
         await ledger.writer.add(
             [make_entry(key, 5, 1000, None, Extra(None, b'{"n":"%s"}' % key.encode())) for key in "abc"]

@@ -285,7 +285,7 @@ def test_a_sliding_window_on_event_times_moves_with_the_batch() -> None:
 
 
 def test_a_period_accepts_events_during_its_grace() -> None:
-    """Until the exact second of its end, and the plan is valid until then. The current period needs no grace."""
+    """The plan is valid until the exact second when the grace ends. The current period needs no grace."""
     board = forever(window=Periods(unit="day", grace=2 * HOUR))
     yesterday = like("a", 1, NEW_YEAR - 5)
     made = plan_on(board, [yesterday, like("b", 1, NEW_YEAR + 5)], NEW_YEAR + 2 * HOUR - 1)
@@ -297,7 +297,7 @@ def test_a_period_accepts_events_during_its_grace() -> None:
 
 
 def test_an_event_for_a_dropped_period_is_late() -> None:
-    """Even within the grace, because there is no ranking for it."""
+    """There is no ranking for it, even if it is within the grace."""
     board = forever(window=Periods(unit="hour", keep=1, grace=DAY))
     made = plan_on(board, [like("a", 1, NEW_YEAR - HOUR), like("b", 1, NEW_YEAR - HOUR - 1)], NEW_YEAR)
     assert (amounts(made), made.refused) == ({NEW_YEAR - HOUR: {"a": 1}}, {1: "late"})

@@ -223,7 +223,7 @@ def test_a_sum_in_two_parts_is_one_number() -> None:
 
 @pytest.mark.parametrize(("window", "live"), [(Rolling(24 * HOUR, HOUR), 25), (Periods(unit="day", last=7), 7)])
 def test_all_possible_slots_share_the_range(window: Window, live: int) -> None:
-    """With room for slots that wait to be subtracted, and more where events open slots."""
+    """There is room for slots that wait to be subtracted, and more where events open slots."""
     server, event = Board(id="b", title="b", window=window), board_of(window)
     assert (server.most_slots, event.most_slots) == (2 * live + 64, 2 * live + 8192)
     assert all(board.most * board.most_slots < MAX_SCORE for board in (server, event))

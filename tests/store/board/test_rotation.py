@@ -166,7 +166,7 @@ async def test_concurrent_rotators_subtract_each_slot_once(valkey_url: str) -> N
 
 
 async def test_rotation_can_be_cancelled(valkey_url: str) -> None:
-    """Even in the middle of a slot."""
+    """The step may be in the middle of a slot."""
     async with ledgers(valkey_url, EVENT, rotation_step=1) as (ledger,):
         await ledger.writer.add([make_entry(f"k{i}", 1, 0) for i in range(3000)])
         await ledger.writer.add([make_entry("now", 1, 100 * HOUR * 1000)])
@@ -223,7 +223,7 @@ async def test_an_old_event_expires_on_time(any_store: str) -> None:
 
 
 async def test_an_event_clock_that_moves_wakes_rotation(any_store: str) -> None:
-    """However far it moves, and even if a check said that only an event can make something due."""
+    """Any distance counts, even if a check said that only an event can make something due."""
     async with ledgers(any_store, EVENT, rotation_step=5) as (ledger,), rotating(ledger, interval=600):
         await ledger.writer.add([make_entry(f"k{number}", 1, 0) for number in range(50)])
 

@@ -33,7 +33,7 @@ def shared(ledger: Ledger) -> SharedPages:
 
 
 async def test_a_read_after_an_acknowledgement_contains_the_event(any_store: str) -> None:
-    """Although clients share reads: all read the same page, so that a read is in progress all the time."""
+    """All clients read the same page and share reads, so that a read is in progress all the time."""
     async with open_ledger(any_store, rolling_board()) as ledger:
         reads, chosen = shared(ledger), random.Random(1)
 
@@ -73,7 +73,7 @@ async def everyone_sees_what_they_know(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", range(20))
 async def test_a_call_answers_those_that_came_before_it_began(seed: int) -> None:
-    """In random schedules."""
+    """The schedules are random."""
     await everyone_sees_what_they_know(seed)
 
 

@@ -102,7 +102,7 @@ async def test_a_hidden_member_has_no_values(valkey_url: str) -> None:
 
 
 async def test_the_slots_of_the_top_are_read_once_for_each_slot(valkey_url: str) -> None:
-    """However many requests there are."""
+    """The number of requests does not matter."""
     now = [float(T0)]
     async with open_ledger(valkey_url, rolling_board()) as ledger:
         top = TopSlots(now=lambda: now[0])

@@ -29,7 +29,7 @@ texts = st.one_of(tricky, st.text(min_size=1, max_size=20))
 def test_different_voters_and_pairs_have_different_digests(
     one: tuple[str, str], other: tuple[str, str], secret: bytes
 ) -> None:
-    """For any texts. A voter's digest never equals that of a pair."""
+    """The texts may be any. A voter's digest never equals that of a pair."""
     try:
         first, second = voter_digests(secret, *one), voter_digests(secret, *other)
     except UnicodeEncodeError:
@@ -69,7 +69,7 @@ async def _count(store: str, votes: list[tuple[str, str, int]]) -> None:
 
 @pytest.mark.parametrize("actor", ["alice\\nAda", "\\u0000", "a\\u007f", "\\u0085"])
 def test_control_characters_in_an_actor_are_refused(actor: str) -> None:
-    """In a single event, and in an array whose other events are valid."""
+    """The event may be single, or in an array whose other events are valid."""
     event = f'{{"key":"k","actor":"{actor}"}}'
     for body, index in ((event, 0), (f'[{{"key":"a","actor":"ann"}},{event}]', 1)):
         (rejection,) = decode_json(body.encode(), 10).rejections

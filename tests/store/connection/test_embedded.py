@@ -152,7 +152,10 @@ def test_an_unusable_directory_is_reported(tmp_path: Path) -> None:
 
 
 def test_memory_is_limited(tmp_path: Path) -> None:
-    """To the configured memory, or half of the available memory. A full store refuses writes, and evicts nothing."""
+    """The limit is the configured memory, or half of the available memory.
+
+    A full store refuses writes, and evicts nothing.
+    """
     for asked, given in ((32 * 1024**2, 32 * 1024**2), (0, available_memory() // 2)):
         store = EmbeddedStore(tmp_path / "d", asked)
         store.start()

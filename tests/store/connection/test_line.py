@@ -112,7 +112,7 @@ async def test_a_cancelled_call_shifts_no_reply(any_store: str) -> None:
 
 
 async def test_a_lost_connection_fails_all_waiting_calls(own_store: StoreProcess) -> None:
-    """Immediately. It is unknown whether they have run. The next call connects again."""
+    """It is unknown whether they have run. The next call connects again."""
     async with connected(own_store.url) as client:
         await client.line.call("PING")
         waiting = [send(client.line, *call) for call in (("BLPOP", "none", 0), ("ECHO", 1), ("ECHO", 2))]
@@ -222,7 +222,7 @@ def test_a_reply_in_time_is_never_lost(
     tmp_path: Path,
     scenario: Callable[[StoreProcess, Path], Coroutine[Any, Any, None]],
 ) -> None:
-    """Whatever another call waits for, on both event loops."""
+    """Another call may wait for anything, on both event loops."""
     run(scenario(sleepy_store, tmp_path))
 
 
@@ -375,7 +375,7 @@ def running(store: StoreProcess) -> Iterator[StoreProcess]:
 
 
 async def test_the_line_supports_tls(tls_store: str) -> None:
-    """With a password and a database, like redis-py. An untrusted certificate is refused."""
+    """It takes a password and a database, like redis-py. An untrusted certificate is refused."""
     async with connected(tls_store) as client:
         echoes = [client.line.call("ECHO", "x" * size) for size in range(0, 100_000, 5000)]
         assert [len(echo) for echo in await asyncio.gather(*echoes)] == list(range(0, 100_000, 5000))

@@ -74,7 +74,7 @@ def test_offsets_only_grow_within_an_epoch(tmp_path: Path) -> None:
 
 
 def test_a_process_that_starts_later_reads_all_boards(tmp_path: Path) -> None:
-    """Even more boards than a file first has room for, and those of ended processes, whose files it deletes."""
+    """There may be more than a file first has room for. It deletes the files of ended processes."""
     expected = {f"b{number}": ("e", number) for number in range(500)}
     with shared(tmp_path, 2) as (one, two):
         for board, (epoch, offset) in expected.items():
@@ -120,7 +120,7 @@ def test_a_reader_creates_no_file(tmp_path: Path) -> None:
 
 
 def test_a_forgotten_board_does_not_return(tmp_path: Path) -> None:
-    """Neither from our own file nor from the file of a process that has ended."""
+    """Our own file and those of ended processes do not bring it back."""
     with shared(tmp_path) as (ended,):
         ended.note("gone", "e1", 7)
     with shared(tmp_path) as (one,):
@@ -161,7 +161,7 @@ def test_ended_epochs_take_no_space(tmp_path: Path) -> None:
 
 @pytest.mark.fault
 def test_a_frozen_process_blocks_nobody(tmp_path: Path) -> None:
-    """Wherever it is frozen, others know what it has acknowledged."""
+    """It may be frozen anywhere; others know what it has acknowledged."""
     command = [sys.executable, "-c", BUSY_WRITER, str(tmp_path)]
     for _ in range(40):
         with (

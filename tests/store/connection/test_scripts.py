@@ -110,7 +110,7 @@ def code_of(source: str) -> str:
 
 @pytest.mark.parametrize("name", SOURCES)
 def test_a_header_names_every_store_key_that_the_source_uses(name: str) -> None:
-    """In order, and under the names of the code. The header says where the source finds the others."""
+    """They are in order, under the names of the code. The header says where the source finds the others."""
     header, code = parse_header(SOURCES[name]), code_of(SOURCES[name])
     alone = header.keys[: len(header.keys) - header.more_keys]
     assert set(alone) <= set(re.findall(r"\w+", code))
@@ -206,7 +206,7 @@ FLAGS = {
 
 
 def test_every_script_declares_its_flags() -> None:
-    """In its first line. Only scripts without any writing command are declared read-only."""
+    """They are in the first line. Only scripts without any writing command are declared read-only."""
     first = {name: source.partition("\n")[0] for name, source in SOURCES.items()}
     assert first == {name: line for line, names in FLAGS.items() for name in names}
     writes = r"'(H?SET|HSETNX|HDEL|HINCRBY|ZADD|ZREM|SADD|UNLINK|RENAME|PUBLISH|XADD|XTRIM|P?EXPIRE(AT)?)'"
@@ -224,7 +224,7 @@ async def refused(store: Store, script: Script[Any]) -> str:
 
 
 async def test_the_store_refuses_writing_scripts_as_a_whole(own_store: StoreProcess) -> None:
-    """When memory is full, those that need memory; on a replica, all that write. Scripts that read always run."""
+    """Full memory refuses scripts that need memory, and a replica all that write. Scripts that read always run."""
     async with connected(own_store.url, fresh_settings(own_store.url)) as client:
         for name, script in USED.items():
             assert await refused(client, script) == "", name
@@ -386,7 +386,7 @@ async def test_a_missing_script_is_loaded(valkey_url: str) -> None:
 
 @pytest.mark.parametrize("size", [0, 1, 31, 32, 255, 256, 65535, 65536])
 async def test_bytes_are_sent_unchanged(any_store: str, size: int) -> None:
-    """Even if they are not text in any encoding."""
+    """They need not be text in any encoding."""
     content = bytes(range(128, 256)) * (size // 128 + 1)
 
     class Bytes(msgspec.Struct):
@@ -467,7 +467,7 @@ def test_a_header_is_read_completely() -> None:
 
 @pytest.mark.slow
 async def test_a_restarted_store_receives_each_script_once(own_store: StoreProcess) -> None:
-    """Although one event may be for many boards."""
+    """One event may be for many boards."""
     settings = fresh_settings(own_store.url)
     client = connect(own_store.url, settings)
     ledgers = [Ledger(client, rolling_board(board=f"b{number}"), settings) for number in range(100)]

@@ -164,7 +164,7 @@ def test_concurrent_processes_lose_nothing(tmp_path: Path) -> None:
 
 
 def test_boards_are_recorded_together(tmp_path: Path) -> None:
-    """With one write, even if the last one fails. A known board keeps its epoch."""
+    """There is one write, even if the last one fails. A known board keeps its epoch."""
     one = witness(tmp_path)
     one.meet_board("b0", "old")
     writes = 0

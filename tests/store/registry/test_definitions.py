@@ -124,7 +124,7 @@ async def test_after_a_gap_all_definitions_are_read(any_store: str, lost: str) -
 
 
 async def test_the_list_of_changes_is_bounded(any_store: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """However many changes there were."""
+    """The number of changes does not matter."""
     monkeypatch.setattr("live.store.registry.definitions._MAX_CHANGES", 5)
     async with definitions(any_store) as (store, client):
         versions = [await store.keep("", "a", ONE, None)]
