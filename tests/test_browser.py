@@ -144,13 +144,13 @@ async def test_the_backoff_has_full_jitter(valkey_url: str) -> None:
                                       return Array.from({ length: 6 }, () => b.next()); };
             const once = new Backoff({ base: 100, cap: 1000, random: () => 1 });
             once.next(); once.next(); once.reset();
-            return { most: all(() => 1), least: all(() => 0), half: all(() => 0.5), anew: once.next() };
+            return { most: all(() => 1), least: all(() => 0), half: all(() => 0.5), reset: once.next() };
         }""")
 
     assert pauses["most"] == [100, 200, 400, 800, 1000, 1000]
     assert pauses["least"] == [0] * 6
     assert pauses["half"] == [50, 100, 200, 400, 500, 500]
-    assert pauses["anew"] == 100
+    assert pauses["reset"] == 100
 
 
 @pytest.mark.parametrize("ranks", get_args(Ranks))

@@ -79,7 +79,7 @@ class Quiet(SimpleHTTPRequestHandler):
 
 @contextmanager
 def site(folder: Path) -> Iterator[str]:
-    """The address of a server of files, on an origin of its own."""
+    """The URL of a file server on another origin."""
     with ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=str(folder))) as server:
         thread = threading.Thread(target=server.serve_forever)
         thread.start()

@@ -22,10 +22,11 @@ BOARD: Board = parse_boards('[[board]]\nid = "posts"\nlike_button = true')[0]
 EVENTS = ({"key": "Ada", "amount": 10}, {"key": "<b>Bo</b>", "amount": 10}, {"key": "constructor", "amount": 5})
 
 # Keeps everything that a screen reader announces.
-HEAR = """() => {
+LISTEN = """() => {
   const announcer = document.getElementById("announcer");
-  window.heard = [];
-  new MutationObserver(() => heard.push(announcer.textContent)).observe(announcer, {childList: true, subtree: true});
+  window.announced = [];
+  new MutationObserver(() => announced.push(announcer.textContent))
+    .observe(announcer, {childList: true, subtree: true});
 }"""
 
 
@@ -43,12 +44,12 @@ async def test_a_like_counts_and_stays_marked(valkey_url: str) -> None:
     """The row moves, and the button is marked, even after a reload. A second click does nothing."""
     async with board_in_browser(valkey_url, *EVENTS, board=BOARD) as (page, producer):
         await until_live(page)
-        await page.evaluate(HEAR)
+        await page.evaluate(LISTEN)
         await page.get_by_role("button", name="Like <b>Bo</b>").click()
         await until_first(page, "<b>Bo</b>")
         liked = page.get_by_role("button", name="You like <b>Bo</b>")
         await liked.wait_for(timeout=PATIENCE)
-        await page.wait_for_function("() => heard.includes('You like <b>Bo</b>')", timeout=PATIENCE)
+        await page.wait_for_function("() => announced.includes('You like <b>Bo</b>')", timeout=PATIENCE)
         await liked.click(force=True)
         await page.reload()
         await until_live(page)

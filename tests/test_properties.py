@@ -13,28 +13,28 @@ MUTANTS = {
     "a slot goes backward with the clock": Mutant(
         "rotate", "commit(board, 'newest', request.clock.current)", "commit(board)"
     ),
-    "a slot leaves too early": Mutant("rotate", ">= request.kept", "> request.kept"),
-    "a slot leaves too late": Mutant("rotate", ">= request.kept", ">= request.kept - 10"),
+    "a slot expires too early": Mutant("rotate", ">= request.kept", "> request.kept"),
+    "a slot expires too late": Mutant("rotate", ">= request.kept", ">= request.kept - 10"),
     "a negative score is dropped": Mutant("rotate", "elseif score ~= 0 then", "elseif score > 0 then"),
-    "a slot is forgotten half drained": Mutant("rotate", "if call('EXISTS', slot) == 0", "if true"),
+    "a slot is dropped half subtracted": Mutant("rotate", "if call('EXISTS', slot) == 0", "if true"),
     "a subtracted field stays": Mutant("rotate", "then\n  call('HDEL', slot, unpack(members))", "then"),
     "a score of zero stays": Mutant("add", "if score == 0 then score = nil end", ""),
     "a slot is not listed": Mutant("add", "call('ZADD', slots, group.start, group.start)", "local _ = 0"),
     "a value is not bounded": Mutant("add", "if widest > most then", "if false then"),
-    "the other side is not bounded": Mutant("add", "elseif -value > widest then", "elseif false then"),
+    "a negative value is not bounded": Mutant("add", "elseif -value > widest then", "elseif false then"),
     "the future is not bounded": Mutant("add", "(latest and latest > now + request.future)", "false"),
     "a plan is not checked": Mutant("add", "not fits(request.clock, board.newest, board.latest)", "false"),
-    "an identity is not looked for": Mutant("add", "if #known > 1", "if false"),
-    "an identity is looked for in the newest bucket": Mutant("add", "for i = 1, #buckets - 1 do", "for i = 1, 1 do"),
+    "an identity is not searched": Mutant("add", "if #known > 1", "if false"),
+    "an identity is searched only in the newest bucket": Mutant("add", "for i = 1, #buckets - 1 do", "for i = 1, 1 do"),
     "an identity is not recorded": Mutant("add", "call('SADD', buckets[1],", "call('SMISMEMBER', buckets[1],"),
-    "a bucket expires at once": Mutant("add", "digits(bucket + identities.kept)", "1"),
+    "a bucket expires immediately": Mutant("add", "digits(bucket + identities.kept)", "1"),
     "the wrong bucket is dropped": Mutant(
         "add", "call('UNLINK', buckets[#buckets])", "call('UNLINK', buckets[#buckets - 1])"
     ),
     "a bucket goes backward with the clock": Mutant("add", "request.span, board.bucket or 0)", "request.span, 0)"),
     "an old bucket is written to": Mutant("add", "(identities and bucket ~= identities.bucket)", "false"),
     "ties are read backwards": Mutant("read", "rows[2 * (last - i + first) - 1]", "rows[2 * i - 1]"),
-    "a cut tie is turned round": Mutant("read", "if not whole then", "if false then"),
+    "a tie that a page cuts is reversed": Mutant("read", "if not whole then", "if false then"),
     "a cursor repeats a record": Mutant("read", "exact and position + 1 or position", "position"),
 }
 

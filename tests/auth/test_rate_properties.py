@@ -13,13 +13,13 @@ from tests.harness.rate_model import NOON, Model, Simulation, sender
 
 MUTANTS = {
     "the burst is not bounded": Mutant("gcra", "math.max(0, math.min(need, left))", "need"),
-    "a lease takes more than is left": Mutant("gcra", "math.min(spare, math.floor((left - need) / 4))", "spare * 4"),
-    "what was lent is not counted": Mutant("gcra", "ahead = ahead + lent * pause", "local _ = 0"),
+    "a lease exceeds the credit": Mutant("gcra", "math.min(spare, math.floor((left - need) / 4))", "spare * 4"),
+    "lent credit is not counted": Mutant("gcra", "ahead = ahead + lent * pause", "local _ = 0"),
     "a debt is forgotten": Mutant("gcra", "+ debt * pause", ""),
     "the time that has passed is not counted": Mutant(
         "gcra", "math.max(now, tonumber(written or 0))", "tonumber(written or 0)"
     ),
-    "a clock that is set back counts": Mutant("gcra", "math.max(now, tonumber(written or 0))", "now"),
+    "a clock that is set back adds credit": Mutant("gcra", "math.max(now, tonumber(written or 0))", "now"),
     "the rate counts twice": Mutant("gcra", "local pause = 1000000 / rate", "local pause = 1000000 / rate / 2"),
 }
 

@@ -238,14 +238,14 @@ def compare(seed: int, store: str, pair: type[Pair | StreamPair] = Pair) -> int:
 
 @pytest.fixture(autouse=True)
 def small_cohorts(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Cohorts that are soon full, so that there are several in one state."""
+    """Small cohorts, so that there are several in one state."""
     monkeypatch.setattr(audience, "MOST", 6)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("pair", [Pair, StreamPair])
 def test_compressed_viewers_read_what_plain_viewers_read(valkey_url: str, pair: type[Pair | StreamPair]) -> None:
-    """Whoever joins, leaves, is slow, asks for a rank or reconnects, in whatever order."""
+    """Viewers join, leave, are slow, ask for a rank and reconnect, in any order."""
     assert sum(compare(seed, valkey_url, pair) for seed in range(RUNS)) > 20 * RUNS
 
 

@@ -83,7 +83,7 @@ async def test_a_batch_has_whole_requests(valkey_url: str) -> None:
 
 
 async def test_a_request_larger_than_a_batch_is_committed_alone(valkey_url: str) -> None:
-    """It takes one call of its own."""
+    """It takes its own call."""
     bench = Bench(valkey_url, batch_size=2)
     requests = bench.send(likes("a"), likes(*"bcde"), likes("f"))
     await waiting(*requests)

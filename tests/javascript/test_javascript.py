@@ -46,7 +46,7 @@ MISTAKES: Final = {
         "    epoch: message.epoch,",
         '    epoch: board?.epoch ?? "e1",',
     ),
-    "what was removed stays": ("state.js", "const moving = new Set(removed);", "const moving = new Set();"),
+    "a removed record stays": ("state.js", "const moving = new Set(removed);", "const moving = new Set();"),
 }
 
 

@@ -123,20 +123,20 @@ async def test_messages_before_a_close_are_answered_first(ours: str) -> None:
 
 
 BROKEN = {
-    "no UTF-8": (text(b'{"key":"\xff"}'), 1007),
-    "no UTF-8 in pieces": (frame(Opcode.TEXT, b"\xc3", final=False) + frame(Opcode.CONT, b"("), 1007),
+    "not UTF-8": (text(b'{"key":"\xff"}'), 1007),
+    "not UTF-8 in pieces": (frame(Opcode.TEXT, b"\xc3", final=False) + frame(Opcode.CONT, b"("), 1007),
     "not masked": (frame(Opcode.TEXT, ONE, mask=False), 1002),
     "too large": (text(b" " * (MAX_BODY + 1)), 1009),
     "too large in pieces": (
         frame(Opcode.TEXT, b" " * MAX_BODY, final=False) + frame(Opcode.CONT, b"  "), 1009
     ),
-    "too large, and not there yet": (text(b" " * 70_000)[:20], 1009),
+    "too large, only the beginning": (text(b" " * 70_000)[:20], 1009),
     "unknown opcode": (b"\x83\x80\x00\x00\x00\x00", 1002),
     "reserved bit": (b"\xc1\x80\x00\x00\x00\x00", 1002),
     "a ping in pieces": (b"\x09\x80\x00\x00\x00\x00", 1002),
-    "an end without a beginning": (frame(Opcode.CONT, ONE), 1002),
-    "a beginning in the middle": (frame(Opcode.TEXT, b"{", final=False) + text(ONE), 1002),
-    "a close in the middle": (frame(Opcode.TEXT, b"{", final=False) + close(), 1002),
+    "a continuation without a beginning": (frame(Opcode.CONT, ONE), 1002),
+    "a new message inside another": (frame(Opcode.TEXT, b"{", final=False) + text(ONE), 1002),
+    "a close inside a message": (frame(Opcode.TEXT, b"{", final=False) + close(), 1002),
     "a malformed close": (frame(Opcode.CLOSE, b"\x03"), 1002),
 }  # fmt: skip
 

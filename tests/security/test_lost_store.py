@@ -146,7 +146,7 @@ class Servers:
             if self.keyed:
                 assert (await client.put("/v1/boards/contest", json=CONTEST)).status_code == 201
 
-                async def knows() -> bool:  # another worker hears of the board a moment later
+                async def knows() -> bool:  # another worker learns of the board a moment later
                     return (await client.put("/v1/boards/contest/records/Ada", json={})).status_code < 300
 
                 await eventually(knows)
@@ -243,7 +243,7 @@ async def test_an_emptied_store_is_not_taken_for_a_new_one(
             assert answer.status_code == (401 if keyed else 200)
             assert (await client.get("/readyz")).status_code == 200
         made.server.stop()
-        made.server.start()  # it is accepted for good
+        made.server.start()  # it stays accepted
 
 
 async def expect_empty(made: Servers) -> None:
@@ -283,7 +283,7 @@ async def test_a_foreign_store_is_refused(tmp_path: Path) -> None:
             assert await client.dbsize() == 1
             await client.aclose()
             made.server = ServerProcess(made.settings, tmp_path)
-            made.server.start()  # the right one is as good as before
+            made.server.start()  # the right store works as before
         finally:
             other.kill()
 
@@ -320,7 +320,7 @@ async def test_a_board_that_lost_its_state_stops_everything(tmp_path: Path) -> N
             assert (contest.status_code, contest.json()["rank_count"]) == (200, 0)
             assert posts.json()["rank_count"] == 1
             answer = await post(client, {"key": "k", "type": "hug"})
-            assert answer["offsets"].keys() == {"part", "sum"}  # the union knows its part again
+            assert answer["offsets"].keys() == {"part", "sum"}  # the union has its part again
 
 
 # A store that goes back

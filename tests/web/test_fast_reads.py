@@ -104,7 +104,7 @@ class Both(NamedTuple):
         return ours
 
     async def same_soon(self, *sent: bytes) -> None:
-        """The same for HTML: each process learns of new trends in its own time, without a change of the board."""
+        """The same for HTML: each process reads new trends at its own time, without a change of the board."""
 
         async def same() -> bool:
             ours, plain = await self.answers(*sent)
@@ -329,7 +329,7 @@ async def test_the_short_path_is_taken(both: Both) -> None:
 
 
 async def test_many_clients_read_at_once(both: Both) -> None:
-    """Each gets an answer of its own kind."""
+    """Each gets the answer to its own request."""
     async with httpx.AsyncClient(base_url=both.ours) as client:
         pages = await asyncio.gather(*(client.get(f"/v1/boards/posts?limit={1 + number % 5}") for number in range(60)))
         for number, page in enumerate(pages):

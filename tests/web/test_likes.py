@@ -39,7 +39,7 @@ class Visitor:
         self.cookies = httpx.Cookies()
 
     async def send(self, path: str, *, follow: bool = False, **request: Any) -> httpx.Response:
-        """Send a request with the cookies of the browser, and keep those that come back."""
+        """Send a request with the cookies of the browser, and keep those of the answer."""
         headers = self.headers | request.pop("headers", {})
         async with httpx.AsyncClient(
             base_url=self.url, headers=headers, cookies=self.cookies, follow_redirects=follow

@@ -67,7 +67,7 @@ async def server(store: str) -> AsyncIterator[httpx.AsyncClient]:
 
 @pytest.mark.parametrize("board", ["posts", "climb", "week", "vote", "all"])
 async def test_an_empty_board_shows_the_command_that_starts_it(valkey_url: str, board: str) -> None:
-    """It runs as it stands, and its event is then the first record; with records there is no command in sight."""
+    """It works as shown, and its event becomes the first record. With records, no command is visible."""
     async with server(valkey_url) as client:
         html = (await client.get(f"/boards/{board}")).text
         command = unescape(re.findall(r'<pre id="curl"[^>]*>(.*?)</pre>', html)[0])

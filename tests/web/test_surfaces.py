@@ -56,7 +56,7 @@ async def test_mistakes_in_a_url_are_explained(client: httpx.AsyncClient, query:
 
 @pytest.mark.slow
 async def test_only_embed_and_overlay_may_be_framed(client: httpx.AsyncClient) -> None:
-    """The wall display is a page of its own."""
+    """The wall display can't be framed."""
     for path, may in (("/embed/posts", True), ("/overlay/posts", True), ("/boards/posts?display=wall", False)):
         policy = (await client.get(path)).headers["content-security-policy"]
         assert ("frame-ancestors *" in policy) is may

@@ -29,98 +29,98 @@ async def listening(
     channels = Channels(
         {ledger.state.keys.channel: "posts"} | {f"{settings.key_prefix}:{name}": name for name in others}
     )
-    heard: list[Notice] = []
+    received: list[Notice] = []
 
-    async def hear() -> None:
+    async def receive() -> None:
         async for notice in listen(client, channels):
-            heard.append(notice)  # noqa: PERF401 - it is read while it grows
+            received.append(notice)  # noqa: PERF401 - it is read while it grows
 
-    hearing = asyncio.create_task(hear())
+    receiving = asyncio.create_task(receive())
     try:
-        yield heard, ledger, client, channels
+        yield received, ledger, client, channels
     finally:
-        hearing.cancel()
-        await asyncio.gather(hearing, return_exceptions=True)
+        receiving.cancel()
+        await asyncio.gather(receiving, return_exceptions=True)
         await client.aclose()
 
 
-async def until(heard: list[Notice], *wanted: Notice) -> None:
+async def until(received: list[Notice], *wanted: Notice) -> None:
     """Wait until exactly these have been received."""
 
     async def there() -> bool:
-        return heard == list(wanted)
+        return received == list(wanted)
 
     await eventually(there)
 
 
 async def test_each_change_is_announced_once(any_store: str) -> None:
     """A batch has one notice, whatever its size. The first notice is a gap."""
-    async with listening(any_store) as (heard, ledger, _, _):
-        await until(heard, Gap())
+    async with listening(any_store) as (received, ledger, _, _):
+        await until(received, Gap())
         await ledger.writer.add([make_entry("a", 1, None), make_entry("b", 1, None)])
         await ledger.writer.add([make_entry("a", 1, None)])
 
-        await until(heard, Gap(), Changed("posts"), Changed("posts"))
+        await until(received, Gap(), Changed("posts"), Changed("posts"))
 
 
 async def test_a_cut_connection_is_a_gap(any_store: str) -> None:
     """redis-py resubscribes without a report, so this listener reports it."""
-    async with listening(any_store) as (heard, ledger, client, _):
-        await until(heard, Gap())
+    async with listening(any_store) as (received, ledger, client, _):
+        await until(received, Gap())
         await client.client_kill_filter(_type="pubsub")
 
         async def again() -> bool:
-            return heard.count(Gap()) == 2
+            return received.count(Gap()) == 2
 
         await eventually(again)
         await ledger.writer.add([make_entry("a", 1, None)])
 
         async def changed() -> bool:
-            return heard[-1] == Changed("posts")
+            return received[-1] == Changed("posts")
 
         await eventually(changed)
 
 
 async def test_a_connection_has_one_gap(any_store: str) -> None:
     """It comes when a thousand channels are all confirmed, at first and after a cut. A change after it is received."""
-    async with listening(any_store, [f"b{number}" for number in range(999)]) as (heard, ledger, client, _):
-        await until(heard, Gap())
+    async with listening(any_store, [f"b{number}" for number in range(999)]) as (received, ledger, client, _):
+        await until(received, Gap())
         await client.client_kill_filter(_type="pubsub")
-        await until(heard, Gap(), Gap())
+        await until(received, Gap(), Gap())
         await ledger.writer.add([make_entry("a", 1, None)])
-        await until(heard, Gap(), Gap(), Changed("posts"))
+        await until(received, Gap(), Gap(), Changed("posts"))
 
 
 async def test_a_connection_without_channels_has_a_gap_too(any_store: str) -> None:
     """A process without boards is connected too, and receives notices of the first board that is added."""
-    async with listening(any_store) as (heard, ledger, client, channels):
-        await until(heard, Gap())
+    async with listening(any_store) as (received, ledger, client, channels):
+        await until(received, Gap())
         channels.remove(ledger.state.keys.channel)
         await client.client_kill_filter(_type="normal", skipme=True)
-        await until(heard, Gap(), Gap())
+        await until(received, Gap(), Gap())
         for _ in range(2):
-            heard.clear()
+            received.clear()
             channels.add(ledger.state.keys.channel, "posts")
-            await until(heard, Gap("posts"))
+            await until(received, Gap("posts"))
             await ledger.writer.add([make_entry("a", 1, None)])
-            await until(heard, Gap("posts"), Changed("posts"))
+            await until(received, Gap("posts"), Changed("posts"))
             channels.remove(ledger.state.keys.channel)
 
 
 @pytest.mark.fault
 async def test_a_silent_store_is_unavailable(own_store: StoreProcess) -> None:
     """A ping with a deadline detects a store that neither replies nor closes. When it wakes, notices arrive again."""
-    async with listening(own_store.url) as (heard, _, _, _):
-        await until(heard, Gap())
+    async with listening(own_store.url) as (received, _, _, _):
+        await until(received, Gap())
         with own_store.frozen():
 
             async def away() -> bool:
-                return isinstance(heard[-1], Away)
+                return isinstance(received[-1], Away)
 
             await eventually(away)
 
         async def back() -> bool:
-            return heard[-1] == Gap()
+            return received[-1] == Gap()
 
         await eventually(back)
 
@@ -128,18 +128,18 @@ async def test_a_silent_store_is_unavailable(own_store: StoreProcess) -> None:
 @pytest.mark.fault
 async def test_notices_continue_after_a_restart_of_the_store(own_store: StoreProcess) -> None:
     """It is unavailable for a while, and then there is a gap."""
-    async with listening(own_store.url) as (heard, _, _, _):
-        await until(heard, Gap())
+    async with listening(own_store.url) as (received, _, _, _):
+        await until(received, Gap())
         own_store.kill()
 
         async def away() -> bool:
-            return isinstance(heard[-1], Away)
+            return isinstance(received[-1], Away)
 
         await eventually(away)
         own_store.start()
 
         async def back() -> bool:
-            return heard[-1] == Gap()
+            return received[-1] == Gap()
 
         await eventually(back)
 
@@ -150,26 +150,26 @@ async def test_channels_can_be_added_and_removed(any_store: str) -> None:
     client = connect(any_store, settings)
     ledgers = {name: Ledger(client, rolling_board(board=name), settings) for name in ("one", "two")}
     channels = Channels({ledgers["one"].state.keys.channel: "one"})
-    heard: list[Notice] = []
+    received: list[Notice] = []
 
-    async def hear() -> None:
+    async def receive() -> None:
         async for notice in listen(client, channels):
-            heard.append(notice)  # noqa: PERF401 - it is read while it grows
+            received.append(notice)  # noqa: PERF401 - it is read while it grows
 
-    hearing = asyncio.create_task(hear())
-    await until(heard, Gap())
+    receiving = asyncio.create_task(receive())
+    await until(received, Gap())
     channels.add(ledgers["two"].state.keys.channel, "two")
-    await until(heard, Gap(), Gap("two"))
+    await until(received, Gap(), Gap("two"))
     channels.remove(ledgers["one"].state.keys.channel)
     await ledgers["one"].writer.add([make_entry("a", 1, None)])
     await ledgers["two"].writer.add([make_entry("a", 1, None)])
-    await until(heard, Gap(), Gap("two"), Changed("two"))
+    await until(received, Gap(), Gap("two"), Changed("two"))
     await client.client_kill_filter(_type="pubsub")
 
     async def again() -> bool:
-        return heard.count(Gap()) == 2
+        return received.count(Gap()) == 2
 
     await eventually(again)
-    hearing.cancel()
-    await asyncio.gather(hearing, return_exceptions=True)
+    receiving.cancel()
+    await asyncio.gather(receiving, return_exceptions=True)
     await client.aclose()

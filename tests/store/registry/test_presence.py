@@ -26,14 +26,14 @@ from tests.harness.store import StoreProcess
 TTL = round(3000 * BEAT)
 EARLIER = -TTL // 3  # milliseconds: a beat ago
 MUTANTS = {
-    "the age is not looked at": ("math.abs(now - tonumber(at)) < ttl", "true"),
+    "the age is ignored": ("math.abs(now - tonumber(at)) < ttl", "true"),
     "every report is old": ("math.abs(now - tonumber(at)) < ttl", "false"),
-    "what lies ahead stays for ever": ("math.abs(now - tonumber(at))", "now - tonumber(at)"),
+    "a report in the future stays forever": ("math.abs(now - tonumber(at))", "now - tonumber(at)"),
     "a crashed process is never dropped": ("old[#old + 1] = held[i]\n", "\n"),
     "its own count is added to the last": ("held[i] ~= process", "true"),
-    "a process that has gone stays": ("old[#old + 1] = process", "local _ = 0"),
-    "a board that is no more is counted": ("if redis.call('EXISTS', meta) == 0", "if false"),
-    "the key stays": ("redis.call('PEXPIRE', viewers, ttl)", "local _ = 0"),
+    "a process that left stays": ("old[#old + 1] = process", "local _ = 0"),
+    "a deleted board is counted": ("if redis.call('EXISTS', meta) == 0", "if false"),
+    "the store key stays": ("redis.call('PEXPIRE', viewers, ttl)", "local _ = 0"),
 }
 
 
