@@ -13,7 +13,7 @@ from hypothesis.stateful import initialize, precondition, rule
 from live.domain.board import Board
 from live.domain.board_file import BoardChoice, make_board
 from live.domain.event import Entry, Extra, make_entry
-from live.journal.fold import reached_of
+from live.journal.corrections import reached_of
 from live.store.board.audit import Auditor
 from live.store.board.beginnings import update
 from live.store.board.keys import Keys

@@ -15,6 +15,7 @@ from live.cli.journal import journal, rebuild
 from live.cli.keys import keys
 from live.cli.load import load
 from live.cli.personal import void
+from live.cli.reconcile import reconcile
 from live.cli.terminal import (
     BoardsOption,
     DataDirOption,
@@ -53,6 +54,7 @@ app.command()(load)
 app.add_typer(journal)
 app.command()(rebuild)
 app.command()(void)
+app.command()(reconcile)
 
 BoardOption = Annotated[str | None, typer.Option("--board", help="The board to check. Default: all boards.")]
 AdminKeyOption = Annotated[

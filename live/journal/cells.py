@@ -13,13 +13,15 @@ from live.domain.board import Board
 from live.domain.window import Sliding
 from live.errors import SetupError
 from live.journal.contents import Contents
-from live.journal.entries import Add, Head, Tags
+from live.journal.corrections import reached_of
+from live.journal.entries import Add, Head, Mend, Tags, content
 from live.journal.fold import apply
 
 HOUR: Final = 3600  # seconds
 _NUMBERS: Final = 2**24  # events of one batch
 
 _ADD: Final = msgspec.msgpack.Decoder(Add)
+_MEND: Final = msgspec.msgpack.Decoder(Mend)
 _TAGS: Final = msgspec.msgpack.Decoder(Tags)
 _UNCOUNTED: Final = frozenset(("begin", "hide", "enter", "withdraw"))  # entries that change no score
 
@@ -101,6 +103,8 @@ class Cells:
                 self._add(head, _ADD.decode(body))
             case "tags":
                 self._tag(head, _TAGS.decode(body))
+            case "mend":
+                self._mend(head, _MEND.decode(body))
             case "adopt" | "renew":
                 data = parent or Contents()
                 apply(data, head, body)
@@ -149,6 +153,20 @@ class Cells:
         for suffix, member, number in tags:
             start = int(suffix[1:]) if suffix else cell.top or 0
             cell.add(start, member, 0, tag_number(head.offset, number))
+
+    def _mend(self, head: Head, mend: Mend) -> None:
+        """Add what the journal learned from the store."""
+        cell = self._turn(head.time, head.offset)
+        if cell is None or not mend.teach or mend.kind not in ("slot", "reached"):
+            return
+        names = [content(name).decode() for name in mend.names]
+        if mend.kind == "slot" and mend.start is not None:
+            for name, amount in zip(names, mend.amounts or (), strict=True):
+                cell.add(mend.start, name, amount, None)
+        else:
+            start, shape = int(mend.suffix[1:]) if mend.suffix else cell.top or 0, self._board.shape.encode()
+            for name, tag in zip(names, map(content, mend.values), strict=True):
+                cell.add(start, name, 0, tag_number(*reached_of(shape, tag)) if tag else None)
 
     def replace(self, data: Contents) -> None:
         """Continue with everything that the board held."""

@@ -11,7 +11,7 @@ class Head(msgspec.Struct, frozen=True):
     """What an entry is, and which entry comes before it.
 
     Attributes:
-        kind: `begin`, `adopt`, `renew`, `add`, `hide`, `enter`, `withdraw` or `tags`.
+        kind: `begin`, `adopt`, `renew`, `add`, `hide`, `enter`, `withdraw`, `tags` or `mend`.
         size: the bytes of all entries of the journal so far.
         id: the id of the entry: the board's offset, a hyphen, and a number.
         time: the store's time in microseconds since 1970.
@@ -48,6 +48,12 @@ def parse_head(text: str) -> Head:
         return Head(kind, int(size), name, int(time), f"{name} {time} {writer} {number}", " ".join(before))
     except ValueError:
         raise SetupError(f"an entry of the journal begins with {text!r}: a newer version has written it") from None
+
+
+def position_of(link: str) -> tuple[int, int]:
+    """The position of an entry, which grows: from its id, or from a link."""
+    offset, _, number = link.partition(" ")[0].partition("-")
+    return int(offset), int(number or 0)
 
 
 class Rules(msgspec.Struct, frozen=True, kw_only=True):
@@ -137,6 +143,19 @@ class Withdraw(msgspec.Struct, frozen=True):
     """A member that was withdrawn."""
 
     member: str
+
+
+class Mend(msgspec.Struct, frozen=True, kw_only=True):
+    """A correction; see `live.store.board.comparison_requests.MendRequest`."""
+
+    teach: bool = False
+    rules: Rules
+    kind: str
+    start: int | None = None
+    suffix: str
+    names: list[msgspec.Raw]
+    amounts: list[int] | None = None
+    values: list[msgspec.Raw] = []
 
 
 class Begin(msgspec.Struct, frozen=True):

@@ -14,6 +14,7 @@ import msgspec
 from live.domain.board import Board
 from live.errors import SetupError
 from live.journal.contents import IDENTITY, Contents, Logged, Reached
+from live.journal.corrections import correct, logged_of, reached_of
 from live.journal.entries import (
     Add,
     Adopt,
@@ -197,7 +198,7 @@ def _adopt(data: Contents, head: Head, body: bytes) -> None:
         ranking.votes = {content(digest): int(content(count)) for digest, count in _pairs(votes)}
     data.entrants = {content(member).decode(): content(text) for member, text in _pairs(held.entrants)}
     data.hidden = set(held.hidden)
-    data.log = [_logged(content(event), int(content(time))) for event, time in _pairs(held.log)]
+    data.log = [logged_of(content(event), int(content(time))) for event, time in _pairs(held.log)]
     data.log.sort(key=lambda event: (event.offset, event.number))
     if data.log:
         data.slots = {}
@@ -211,14 +212,6 @@ def _numbers(fields: list[str]) -> dict[str, int]:
     return {member: int(value) for member, value in zip(fields[::2], fields[1::2], strict=True)}
 
 
-def reached_of(shape: str, tag: bytes) -> tuple[int, int]:
-    """The offset and the number in a tag, which falls where the last to reach a score is ahead of others."""
-    offset, number = int.from_bytes(tag[:5]), int.from_bytes(tag[5:])
-    if msgspec.json.decode(shape)["tags"] == "falling":
-        return 2**40 - 1 - offset, 2**24 - 1 - number
-    return offset, number
-
-
 def tag_of(board: Board, reached: Reached) -> bytes:
     """The tag of a name in a ranking."""
     offset, number = reached
@@ -227,9 +220,9 @@ def tag_of(board: Board, reached: Reached) -> bytes:
     return offset.to_bytes(5) + number.to_bytes(3)
 
 
-def _logged(event: bytes, time: int) -> Logged:
-    amount, _, member = event[8:].partition(b" ")
-    return Logged(time, int.from_bytes(event[:5]), int.from_bytes(event[5:8]), member.decode(), int(amount))
+def _mend(data: Contents, head: Head, body: bytes) -> None:
+    del head
+    correct(data, body)
 
 
 _ADD: Final = msgspec.msgpack.Decoder(Add)
@@ -248,5 +241,5 @@ _BETTER: Final[Mapping[str, Callable[[int, int], bool]]] = {
 
 _STEPS: Final[Mapping[str, Callable[[Contents, Head, bytes], None]]] = {
     "add": _add, "hide": _hide, "tags": _tags, "enter": _enter, "withdraw": _withdraw, "begin": _begin,
-    "renew": _renew, "adopt": _adopt,
+    "renew": _renew, "adopt": _adopt, "mend": _mend,
 }  # fmt: skip

@@ -12,8 +12,9 @@ from typing import Any, Final, TypeVar
 from live.domain.board import Board
 from live.errors import JournalBehindError, ProblemError
 from live.journal.database import JournalError
+from live.journal.entries import position_of
 from live.journal.moments import TooLongError
-from live.journal.past_reading import answer, drained, identity, position_of
+from live.journal.past_reading import answer, drained, identity
 from live.settings import Settings
 from live.system.processes import end_with_parent
 

@@ -14,7 +14,7 @@ from live.domain.ranking import ranks_of
 from live.errors import SetupError
 from live.journal.contents import Contents, Ranking
 from live.journal.database import Database, open_journal
-from live.journal.entries import Add, parse_head
+from live.journal.entries import Add, parse_head, position_of
 from live.journal.lives import Life, find_life
 from live.journal.moments import (
     Change,
@@ -137,12 +137,6 @@ def identity(settings: Settings) -> str:
     return _database(settings).work(
         lambda connection: connection.scalar(select(ABOUT.c.value).where(ABOUT.c.name == "id")) or ""
     )
-
-
-def position_of(link: str) -> tuple[int, int]:
-    """The position of an entry, which grows: from its id, or from a link."""
-    offset, _, number = link.partition(" ")[0].partition("-")
-    return int(offset), int(number or 0)
 
 
 def _ranking(settings: Settings, moment: Moment) -> PastRanking:

@@ -85,6 +85,21 @@ def oldest_checkpoint(connection: Connection, life: Life) -> tuple[Contents, int
     return None if row is None else (unpack(decompress(row.crc, row.data)), row.segment)
 
 
+def newest_segment(connection: Connection, life: Life) -> int:
+    """The number of the last segment of a life; 0 for none."""
+    return connection.scalar(select(func.max(SEGMENT.c.id)).where(SEGMENT.c.life == life.id)) or 0
+
+
+def entries_after(connection: Connection, life: Life, segment: int) -> tuple[int, list[tuple[Head, bytes]]]:
+    """The entries of a life after a segment, and the last segment that holds them.
+
+    Raises:
+        SetupError: the journal is damaged.
+    """
+    newest = max(segment, newest_segment(connection, life))
+    return newest, list(_entries(connection, life, segment, lambda *_: None, newest)) if newest > segment else []
+
+
 def before(time: int, clock: ClockKind = "server") -> Stop:
     """Stop at the first entry that was made at a time (milliseconds since 1970) by the board's clock, or later."""
     if clock == "server":

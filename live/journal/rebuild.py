@@ -6,7 +6,8 @@ from collections.abc import Callable, Sequence
 import msgspec
 
 from live.domain.board import Board
-from live.journal.contents import Contents, Logged, Ranking
+from live.journal.contents import Contents, Ranking
+from live.journal.corrections import name_of
 from live.journal.fold import tag_of
 from live.journal.standing import live_events, live_slots, newest_slot, standing
 from live.store.board.journal_requests import RestoreRequest
@@ -75,7 +76,7 @@ def image_of(board: Board, data: Contents, dedupe_window: float) -> BoardImage:
     return BoardImage(
         slots={start: slot for start, slot in slots.items() if slot},
         rankings=[_ranking(board, data, now, start) for start in starts],
-        log=[(_log_name(event), event.time) for event in log],
+        log=[(name_of(event), event.time) for event in log],
         taken=taken,
         entrants=data.entrants,
         hidden=data.hidden,
@@ -119,8 +120,3 @@ def _fields(board: Board, data: Contents, rankings: Sequence[RankingImage]) -> l
         fields[f"total{ranking.suffix}"] = total - (high << HIGH)
         fields[f"high{ranking.suffix}"] = high
     return [word for name, value in fields.items() for word in (name, str(value))]
-
-
-def _log_name(event: Logged) -> bytes:
-    """The name of an event in the log, by which the script that added it told events apart."""
-    return event.offset.to_bytes(5) + event.number.to_bytes(3) + f"{event.amount} {event.member}".encode()

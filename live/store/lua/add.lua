@@ -49,6 +49,7 @@ end
 --@include journal
 local board, refusal = open_board()
 if refusal then return refusal end
+--@include numbered
 --@include repeated
 if board.frozen then return {'frozen'} end
 if not groups then return {'nothing'} end

@@ -27,6 +27,8 @@ from live.store.board.beginnings import DELETE_KEYS, EXPIRE, RENEW, UPDATE, rene
 from live.store.board.handover import TRIM, trim
 from live.store.board.keys import Keys, SystemKeys, Table
 from live.store.board.ledger import Ledger
+from live.store.board.mending import MEND, BoardMender, Correction, Value
+from live.store.board.pieces import PIECE, read_piece
 from live.store.board.requests import rules_of
 from live.store.board.restore import RESTORE
 from live.store.board.slots import read_slots
@@ -51,7 +53,7 @@ from tests.store.connection.headers import Header, parse_header
 FOLDER = Path(live.store.__file__).parent / "lua"
 SOURCES = {path.stem: path.read_text(encoding="utf-8") for path in sorted(FOLDER.glob("*.lua"))}
 PARTS = {path.stem: path.read_text(encoding="utf-8") for path in sorted((FOLDER / "lib").glob("*.lua"))}
-BEGINNINGS = (UPDATE, EXPIRE, DELETE_KEYS, RENEW, DEFINE, CHANGES, RESTORE, TRIM)
+BEGINNINGS = (UPDATE, EXPIRE, DELETE_KEYS, RENEW, DEFINE, CHANGES, RESTORE, TRIM, PIECE, MEND)
 OTHERS = (AUDIT, BEAT, FIX_TOTALS, REGISTER, GCRA, PRESENT, PUT_ITEMS, VIEWERS, HOLD)
 USED = {script.name: script for script in (*msgspec.structs.astuple(SCRIPTS), *BEGINNINGS, *OTHERS)}
 HOUR = 3_600_000
@@ -183,8 +185,10 @@ def test_a_script_is_its_file_with_its_includes() -> None:
 
 
 FLAGS = {
-    "#!lua": {"add", "adopt", "baseline", "create", "enter", "fix_totals", "gcra", "hold", "put_items", "restore"},
-    "#!lua flags=no-writes": {"changes", "places", "read", "slots", "viewers"},
+    "#!lua": {
+        *("add", "adopt", "baseline", "create", "enter", "fix_totals", "gcra", "hold", "mend", "put_items", "restore"),
+    },
+    "#!lua flags=no-writes": {"changes", "piece", "places", "read", "slots", "viewers"},
     # They free memory, operators need them to free memory, or they only replace one field with another.
     "#!lua flags=allow-oom": {
         *(
@@ -310,6 +314,21 @@ async def drive(client: Store, ledger: Ledger, auditor: Auditor) -> None:
     await ledger.moderation.hide("c", hidden=False)
     await client.hset(ledger.state.keys.meta, f"total{ledger.state.table(page.slot).suffix}", 99)
     await auditor.audit(repair=True)
+    await correct(ledger)
+
+
+async def correct(ledger: Ledger) -> None:
+    """Read a piece of a slot, and correct a value in it."""
+    state = ledger.state
+    (start, *_) = [int(start) for start in await state.call("ZRANGE", state.keys.slots, 0, -1)]
+    piece = await read_piece(state, state.keys.slot(start))
+    ((name, held), *_) = piece.pairs
+    correction = Correction(
+        kind="slot", key=state.keys.slot(start), start=start, suffix=state.table(start).suffix,
+        adds_up=state.board.operation == "incr", compared=piece.offset, newest=piece.newest,
+        values=[Value(name, held, b"1")],
+    )  # fmt: skip
+    await BoardMender(state).mend(correction, teach=False)
 
 
 async def journal(client: Store, settings: Settings) -> None:

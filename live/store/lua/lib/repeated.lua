@@ -1,14 +1,5 @@
--- Step: was the batch, or an event of it, counted before? Each writer numbers its batches. An event with an identity is
--- known for as long as the bucket that holds its identity: a bucket covers `span` seconds, and the oldest is deleted
--- when a new one begins.
-local last = call('HGET', writers, request.writer)
-if last then
-  local sequence, offset = string.match(last, '^(%d+) (%d+)')
-  sequence = tonumber(sequence)
-  if sequence == request.sequence then return {'ok', offset} end
-  if sequence > request.sequence then return {'stale'} end
-end
-
+-- Step: was an event of the batch counted before? An event with an identity is known for as long as the bucket that
+-- holds its identity: a bucket covers `span` seconds, and the oldest is deleted when a new one begins.
 local latest = request.latest
 -- The newest bucket. Like a slot it never goes backward: the script would overlook an identity in a later bucket.
 local bucket = math.max(math.floor(seconds / request.span) * request.span, board.bucket or 0)

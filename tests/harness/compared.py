@@ -1,0 +1,128 @@
+"""A board with a journal that is compared with it, while a drainer moves entries to SQL."""
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import select, update
+
+from live.domain.board import Board
+from live.domain.event import Extra, make_entry
+from live.journal.database import Database
+from live.journal.follower import Follower
+from live.journal.lives import open_lives
+from live.journal.reconcile import Reconciler, Report, Side
+from live.journal.schema import SEGMENT
+from live.journal.segments import pack_entries, unpack_entries
+from live.journal.totals import add_up
+from live.store.board.audit import Auditor
+from live.store.board.comparison_requests import MendRequest
+from live.store.board.handover import Entry
+from live.store.board.mending import MEND, BoardMender
+from live.store.board.state import BoardState
+from live.store.connection.scripts import Script
+from tests.harness.folded import data_of
+from tests.harness.journaled import Journaled
+from tests.harness.tasks import stop
+
+ANN = Extra("ann", b'{"team":"x"}')
+
+
+class Compared(Journaled):
+    """A board, its journal, and the command that compares them."""
+
+    mend: Script[MendRequest] = MEND
+    draining: asyncio.Task[None] | None = None
+
+    async def drain(self) -> None:
+        """Begin to move entries to SQL."""
+        drainer = await self.drainer()
+        drainer._interval = 0.01  # each comparison waits for it
+        self.draining = asyncio.create_task(drainer.run())
+
+    async def stop_draining(self) -> None:
+        """Let another process do so."""
+        if self.draining is not None:
+            await stop(self.draining)
+        while self.databases:
+            await self.databases.pop().aclose()
+
+    async def add(self, *events: tuple[str, int], extra: Extra = ANN) -> None:
+        """Count events of members in one batch."""
+        entries = [make_entry(member, amount, None, None, extra) for member, amount in events]
+        added = await self.ledger.writer.add(entries)
+        assert not added.refused
+
+    async def reconcile(self, repair: Side | None = None) -> Report:
+        """Compare the board with its journal."""
+        epoch = self.ledger.state.epoch or ""
+        state = BoardState(self.client, self.board, self.settings, born=epoch)
+        await state.open()
+        with Database(self.url, self.folder, self.settings.key_prefix, writes=False) as database:
+            follower = Follower(database, self.settings.key_prefix, self.board.id, epoch)
+            await follower.begin(lambda *_: None)
+            mender = BoardMender(state, self.mend)
+            return await Reconciler(state, follower, mender, lambda *_: None).reconcile(repair)
+
+    async def do(self, command: str, key: str, *words: str | int | bytes) -> Any:
+        """Run a command on a store key of the board, as no script does."""
+        name = f"{self.ledger.state.keys.channel}:{key}"
+        return await self.client.execute_command(command, name, *words)  # type: ignore[no-untyped-call]
+
+    async def offset(self) -> int:
+        """The board's offset."""
+        return (await self.ledger.reader.read(1)).offset
+
+    async def held(self) -> dict[str, object]:
+        """Everything that the store holds of the board."""
+        return await data_of(self.client, self.ledger.state.keys)
+
+    async def settle_ranking(self) -> None:
+        """Give the rankings what the slots hold."""
+        auditor = Auditor(self.client, self.board.id, self.settings.key_prefix, lambda *_: None)
+        await auditor.audit(repair=True)
+
+    async def is_sound(self) -> bool:
+        """Whether the audit finds nothing."""
+        auditor = Auditor(self.client, self.board.id, self.settings.key_prefix, lambda *_: None)
+        return (await auditor.audit(repair=False)).clean
+
+    async def hourly_sums(self) -> dict[tuple[int, str], int]:
+        """What the hourly totals of the journal add up to, by slot and member."""
+
+        def work(connection: Any) -> dict[tuple[int, str], int]:
+            (life,) = open_lives(connection, self.settings.key_prefix)
+            new = add_up(connection, self.settings.key_prefix, life, self.board, 2**60)
+            sums: Counter[tuple[int, str]] = Counter()
+            for cell in () if new is None else new.cells:
+                sums.update({name: value for name, (value, _) in cell.totals.items()})
+            return {name: value for name, value in sums.items() if value}
+
+        return await self.databases[0].run(work)
+
+    async def spoil(self, change: Callable[[bytes], bytes]) -> None:
+        """Change every entry in SQL, as no drainer does."""
+
+        def work(connection: Any) -> None:
+            for row in connection.execute(select(SEGMENT)).all():
+                entries = [Entry("", head, change(body)) for head, body in unpack_entries(row.crc, row.data)]
+                packed = pack_entries(entries)
+                values = {"crc": packed.crc, "data": packed.data}
+                connection.execute(update(SEGMENT).where(SEGMENT.c.id == row.id).values(values))
+
+        await self.databases[0].run(work)
+
+
+@asynccontextmanager
+async def compared(store: str, folder: Path, board: Board, **changes: Any) -> AsyncIterator[Compared]:
+    """A board with a journal and a drainer that runs; `changes` are settings."""
+    found = Compared(store, folder, board, **changes)
+    await found.drain()
+    try:
+        yield found
+    finally:
+        await found.stop_draining()
+        await found.client.aclose()
