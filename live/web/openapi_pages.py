@@ -51,7 +51,7 @@ def page_operations() -> Json:
         _choice("bg", "The background of the page around the frame shows through.", "transparent"), is_page=True,
     )  # fmt: skip
     overlay = operation(
-        "overlayBoard", "pages", "Show only the rows, on a transparent ground, for video software.",
+        "overlayBoard", "pages", "Show only the rows, on a transparent background, for video software.",
         "Without controls. It says when it is not live.", page, RECORDS, several, PERIOD, key, *_LOOK,
         parameter("rows", "query", {"type": "integer", "minimum": 1, "default": 8}, "The number of records."),
         parameter("scale", "query", {"type": "number", "minimum": 0.5, "maximum": 5}, "Multiplies all sizes."),

@@ -111,7 +111,7 @@ async def embedded_board(request: Request) -> Response:
 
 
 async def overlay(request: Request) -> Response:
-    """Show only the rows, on a transparent ground, for video software."""
+    """Show only the rows, on a transparent background, for video software."""
     surface = overlay_of(request.query_params, live_of(request).settings.max_live_limit)
     return negotiated(request, await _boards(request, surface))
 
