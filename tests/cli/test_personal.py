@@ -62,7 +62,7 @@ class Machine:
         assert answer.json()["accepted"] == len(events), answer.text
 
     def scores(self, board: str) -> dict[str, int]:
-        """The scores of a board, as the server says."""
+        """The scores of a board from the server."""
         found = httpx.get(f"{self.server.url}/v1/boards/{board}", timeout=30).json()
         return {record["key"]: record["score"] for record in found["records"]}
 

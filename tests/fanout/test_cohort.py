@@ -164,7 +164,7 @@ def test_a_discarded_member_receives_nothing(*, direct: bool) -> None:
 
 
 class KeepsTheSlow(Cohort):
-    """A naive cohort: it passes on what does not fit, and the viewer stays."""
+    """A naive cohort: it forwards the rest of a frame, and the viewer stays."""
 
     __slots__ = ()
 

@@ -81,7 +81,7 @@ class Compared(Journaled):
         return await data_of(self.client, self.ledger.state.keys)
 
     async def settle_ranking(self) -> None:
-        """Give the rankings what the slots hold."""
+        """Set the scores in the rankings to the sums of the slots."""
         auditor = Auditor(self.client, self.board.id, self.settings.key_prefix, lambda *_: None)
         await auditor.audit(repair=True)
 
@@ -91,7 +91,7 @@ class Compared(Journaled):
         return (await auditor.audit(repair=False)).clean
 
     async def hourly_sums(self) -> dict[tuple[int, str], int]:
-        """What the hourly totals of the journal add up to, by slot and member."""
+        """The sums of the hourly totals in the journal, by slot and member."""
 
         def work(connection: Any) -> dict[tuple[int, str], int]:
             (life,) = open_lives(connection, self.settings.key_prefix)

@@ -284,7 +284,7 @@ async def test_a_group_commit_delay_ends_with_its_batch(valkey_url: str) -> None
 
 
 async def waits_for(bench: Bench, wanted: int) -> bool:
-    """Whether the next batch starts with so many shares."""
+    """Whether the next batch starts at this number of shares."""
     return bench.committer._wanted == wanted
 
 

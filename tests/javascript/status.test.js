@@ -30,7 +30,7 @@ test("a countdown is correct, and never zero", () => {
 });
 
 test("a board that takes no more events is not called live", () => {
-  assert.deepEqual(words({ name: "live" }, 0, { frozen: true, closes: Infinity }), ["frozen", "Frozen: it takes no more events"]);
+  assert.deepEqual(words({ name: "live" }, 0, { frozen: true, closes: Infinity }), ["frozen", "Frozen: it accepts no more events"]);
   assert.deepEqual(words({ name: "live" }, 0, { frozen: false, closes: NOW }), ["closed", "Voting closed"]);
   assert.deepEqual(words({ name: "live" }, 0, { frozen: false, closes: NOW + 1 }), ["live", "Live"]);
 });

@@ -46,7 +46,7 @@ class Both(NamedTuple):
 
 @asynccontextmanager
 async def both_servers(store: str, *boards: Board, **changes: Any) -> AsyncIterator[Both]:
-    """A server of each kind, each with boards of its own in one store."""
+    """A server of each kind with its own boards, on one store."""
     boards = boards or (rolling_board(),)
     async with (
         run_server(fresh_settings(store, **changes), boards) as ours,

@@ -56,6 +56,6 @@ def sums(events: Sequence[Event]) -> dict[str, int]:
 
 
 def noted(options: Options) -> Note | None:
-    """What the command remembers of a replay."""
+    """The saved progress of a replay."""
     path = note_path(options)
     return msgspec.json.decode(path.read_bytes(), type=Note) if path.exists() else None

@@ -20,7 +20,7 @@ COUNTED = (200, b'{"accepted":3,"duplicate":0,"rejected":[],"offsets":{}}')
 
 @asynccontextmanager
 async def answering(*answers: tuple[int, bytes], retry_after: str = "0") -> AsyncIterator[str]:
-    """A server, or a proxy in front of one, that gives these answers in turn."""
+    """A server, or a proxy in front of one, that returns these answers in turn."""
     left = list(answers)
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

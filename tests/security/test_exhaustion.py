@@ -189,7 +189,7 @@ async def fill(url: str, records: int) -> None:
 
 
 async def has_at_least(server: ServerProcess, least: int) -> bool:
-    """Whether the stranger holds so many connections."""
+    """Whether the stranger holds at least this many connections."""
     return held_by_stranger(server) >= least
 
 

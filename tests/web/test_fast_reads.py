@@ -98,7 +98,7 @@ class Both(NamedTuple):
     plain: str
 
     async def same(self, *sent: bytes) -> bytes:
-        """What both answer to requests of which the last one ends the connection."""
+        """The common answer of both to requests, the last of which ends the connection."""
         ours, plain = await self.answers(*sent)
         assert ours == plain
         return ours

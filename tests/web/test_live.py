@@ -61,7 +61,7 @@ async def watch(client: httpx.AsyncClient, size: int) -> Watcher:
 
 
 async def agree(client: httpx.AsyncClient, watchers: list[Watcher]) -> None:
-    """Wait until every viewer has the server's offset, and compare what it holds."""
+    """Wait until every viewer has the server's offset, and compare the records."""
     for watcher in watchers:
 
         async def same(watcher: Watcher = watcher) -> bool:

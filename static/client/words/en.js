@@ -4,7 +4,7 @@ export const tag = "en";
 
 export const words = {
   "live": "Live",
-  "frozen": "Frozen: it takes no more events",
+  "frozen": "Frozen: it accepts no more events",
   "closed": "Voting closed",
   "paused": "Paused",
   "waiting": { "one": "Paused, {n} change waiting", "other": "Paused, {n} changes waiting" },
