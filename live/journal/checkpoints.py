@@ -50,14 +50,21 @@ def due(connection: Connection, life: Life, now: int) -> Due | None:
     return Due(life, after.segment) if is_large or is_old else None
 
 
-def make(connection: Connection, prefix: str, wanted: Due, dedupe_window: float) -> tuple[Packed, int]:
+def make(
+    connection: Connection, prefix: str, wanted: Due, dedupe_window: float, first: int | None = None
+) -> tuple[Packed, int]:
     """What a board held after a segment, compressed, and the time of the last entry in it, in microseconds.
+
+    `first` is the first period to hold, on a calendar board.
 
     Raises:
         SetupError: the journal is damaged.
     """
     data = contents_of(connection, prefix, wanted.life, until=wanted.segment)
     prune(data, dedupe_window)
+    for start in [start for start in data.slots if first is not None and start < first]:
+        del data.slots[start]
+        data.rankings.pop(f":{start}", None)
     return compress(pack(data)), data.time
 
 

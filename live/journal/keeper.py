@@ -18,6 +18,7 @@ from sqlalchemy import Connection
 from live.domain.board import Board, Boards
 from live.domain.journaling import Journaling
 from live.errors import SetupError, StoreUnavailableError
+from live.journal.archive import Closed, closed_periods, forget_periods, keep_closed, reopen
 from live.journal.cells import HOUR, has_totals
 from live.journal.checkpoints import Due, due, forget, keep, make
 from live.journal.database import Database, open_journal
@@ -46,6 +47,7 @@ class Keeper:
         self._prefix = settings.key_prefix
         self._database = database
         self._boards = boards
+        self._turns: dict[int, int] = {}  # for the lives of calendar boards, the period in which they were archived
 
     async def run(self) -> None:
         """Look after the journal until cancelled."""
@@ -57,7 +59,7 @@ class Keeper:
                 log.error("the journal can't be kept in order", reason=str(error))  # noqa: TRY400 - the reason says all
 
     async def step(self, now: int | None = None) -> None:
-        """Make the checkpoints and totals that are due, and forget what is too old. `now` is in microseconds.
+        """Make what is due: checkpoints, totals, and the archive. Forget what is too old. `now` is in microseconds.
 
         Raises:
             StoreUnavailableError: the database is unavailable.
@@ -73,6 +75,7 @@ class Keeper:
             await self._database.run(lambda connection: end_lives(connection, off))
         kept = [(life, board) for life, board in known if life not in off]
         await self._condense(kept, now)
+        await self._archive([(life, board) for life, board in kept if board is not None and board.window.tables], now)
         for life, board in kept:
             await self._forget(life, board, now)
 
@@ -82,11 +85,33 @@ class Keeper:
         wanted = await self._database.run(lambda connection: _wanted(connection, kept, now))
         behind = await self._database.run(lambda connection: _behind(connection, kept, hour))
         if wanted or behind:
-            with ProcessPoolExecutor(1, get_context("spawn"), end_with_parent, (os.getpid(),)) as pool:
-                for one in wanted:
-                    await self._make(pool, one)
+            with _other_process() as pool:
+                for one, board in wanted:
+                    await self._make(pool, one, self._first_period(board, now))
                 for life, board in behind:
                     await self._add_up(pool, life, board, hour)
+
+    async def _archive(self, calendars: Sequence[tuple[Life, Board]], now: int) -> None:
+        """Archive the periods that are final, once in each period."""
+        turned: list[tuple[Life, Board, int]] = []
+        for life, board in calendars:
+            await self._database.run(partial(reopen, life=life, board=board))
+            unit = board.window.slot_at(now // 1_000_000).start if board.clock == "server" else now // 1_000_000 // HOUR
+            if self._turns.get(life.id) != unit:
+                turned.append((life, board, unit))
+        if turned:
+            with _other_process() as pool:
+                for life, board, unit in turned:
+                    loop = asyncio.get_running_loop()
+                    closed = await loop.run_in_executor(pool, _closed, self._settings, life, board)
+                    await self._database.run(partial(keep_closed, life=life, closed=closed))
+                    self._turns[life.id] = unit
+
+    def _first_period(self, board: Board | None, now: int) -> int | None:
+        """The first period that a checkpoint has to hold; None for any."""
+        if board is None or not board.window.tables:
+            return None
+        return board.window.slot_at(now // 1_000_000 - (board.journal.totals or self._settings.journal_totals)).start
 
     async def _forget(self, life: Life, board: Board | None, now: int) -> None:
         """Forget what is too old: the events of a board that keeps only totals as soon as a checkpoint has them."""
@@ -98,10 +123,12 @@ class Keeper:
         if board is not None and is_summed:
             before = now // 1_000_000 - totals
             await self._database.run(partial(forget_totals, life=life, board=board, before=before, kept=totals))
+        if (first := self._first_period(board, now)) is not None:
+            await self._database.run(partial(forget_periods, life=life, before=first))
 
-    async def _make(self, pool: ProcessPoolExecutor, wanted: Due) -> None:
+    async def _make(self, pool: ProcessPoolExecutor, wanted: Due, first: int | None) -> None:
         """Make a checkpoint in another process: this one has clients to serve."""
-        made, at = await asyncio.get_running_loop().run_in_executor(pool, _made, self._settings, wanted)
+        made, at = await asyncio.get_running_loop().run_in_executor(pool, _made, self._settings, wanted, first)
         await self._database.run(lambda connection: keep(connection, wanted, made, at))
 
     async def _add_up(self, pool: ProcessPoolExecutor, life: Life, board: Board, until: int) -> None:
@@ -112,8 +139,12 @@ class Keeper:
         await self._database.run(partial(condense, life=life, board=board))
 
 
-def _wanted(connection: Connection, kept: Sequence[_Known], now: int) -> list[Due]:
-    return [one for life, _ in kept if (one := due(connection, life, now)) is not None]
+def _other_process() -> ProcessPoolExecutor:
+    return ProcessPoolExecutor(1, get_context("spawn"), end_with_parent, (os.getpid(),))
+
+
+def _wanted(connection: Connection, kept: Sequence[_Known], now: int) -> list[tuple[Due, Board | None]]:
+    return [(one, board) for life, board in kept if (one := due(connection, life, now)) is not None]
 
 
 def _behind(connection: Connection, kept: Sequence[_Known], until: int) -> list[tuple[Life, Board]]:
@@ -127,10 +158,18 @@ def _reading(settings: Settings) -> Database:
     return database
 
 
-def _made(settings: Settings, wanted: Due) -> tuple[Packed, int]:
+def _made(settings: Settings, wanted: Due, first: int | None) -> tuple[Packed, int]:
     """Make a checkpoint, in a process that only reads."""
     with _reading(settings) as database:
-        return database.work(lambda connection: make(connection, settings.key_prefix, wanted, settings.dedupe_window))
+        return database.work(
+            lambda connection: make(connection, settings.key_prefix, wanted, settings.dedupe_window, first)
+        )
+
+
+def _closed(settings: Settings, life: Life, board: Board) -> list[Closed]:
+    """Read the periods that are final, in a process that only reads."""
+    with _reading(settings) as database:
+        return database.work(lambda connection: closed_periods(connection, settings.key_prefix, life, board))
 
 
 def _added_up(settings: Settings, life: Life, board: Board, until: int) -> NewTotals | None:

@@ -68,8 +68,12 @@ class ConflictError(Exception):
 
 
 def open_lives(connection: Connection, prefix: str) -> list[Life]:
-    """The lives that have not ended."""
-    rows = connection.execute(select(LIFE).where(LIFE.c.prefix == prefix, LIFE.c.ended.is_(None)).order_by(LIFE.c.id))
+    """The lives that have not ended.
+
+    A life without an entry never began: a process announced its epoch, and another one had created the board.
+    """
+    where = (LIFE.c.prefix == prefix, LIFE.c.ended.is_(None), LIFE.c.size > 0)
+    rows = connection.execute(select(LIFE).where(*where).order_by(LIFE.c.id))
     return [_life(row) for row in rows.mappings()]
 
 

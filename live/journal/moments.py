@@ -26,7 +26,8 @@ class Moment(msgspec.Struct, frozen=True):
 class PastRanking(msgspec.Struct, frozen=True):
     """The ranking of a board at a time: members, scores and ranks in order, and the position of the board.
 
-    `hour` is the time in milliseconds since 1970 for which it is, if it comes from hourly totals.
+    `hour` is the time in milliseconds since 1970 for which it is, if it comes from hourly totals. `revision` is that of
+    a period from the archive.
     """
 
     epoch: str
@@ -37,7 +38,8 @@ class PastRanking(msgspec.Struct, frozen=True):
     ranks: Sequence[int]
     total: int
     metadata: dict[str, bytes]
-    hour: int | None
+    hour: int | None = None
+    revision: int | None = None
 
 
 class Stretch(msgspec.Struct, frozen=True):

@@ -12,6 +12,7 @@ from sqlalchemy import Connection, select
 from live.domain.board import Board
 from live.domain.ranking import ranks_of
 from live.errors import SetupError
+from live.journal.archive import find_archived
 from live.journal.contents import Contents, Ranking
 from live.journal.database import Database, open_journal
 from live.journal.entries import Add, parse_head, position_of
@@ -69,18 +70,24 @@ def read_ranking(settings: Settings, moment: Moment, start: int, limit: int) -> 
     Raises:
         NoPastError: the journal does not reach back so far.
     """
-    found = _ranking(settings, moment)
-    return _cut(found, start, start + limit)
+    return _cut(_ranking(settings, moment), start, start + limit)
 
 
 def find_record(settings: Settings, moment: Moment, member: str, around: int) -> Stretch | None:
     """A member's record at a time with its neighbours; None if it was not on the board. Raises as `read_ranking`."""
-    found = _ranking(settings, moment)
-    try:
-        place = list(found.members).index(member)
-    except ValueError:
-        return None
-    return _cut(found, max(0, place - around), place + around + 1)
+    return _around(_ranking(settings, moment), member, around)
+
+
+def read_period(settings: Settings, moment: Moment, start: int, limit: int) -> Stretch | None:
+    """Some records of a period that the board does not keep any more; None if the journal has no such period."""
+    found = _period(settings, moment)
+    return None if found is None else _cut(found, start, start + limit)
+
+
+def find_in_period(settings: Settings, moment: Moment, member: str, around: int) -> Stretch | None:
+    """A member's record with its neighbours in such a period; None if it was not on the board."""
+    found = _period(settings, moment)
+    return None if found is None else _around(found, member, around)
 
 
 def read_history(
@@ -168,6 +175,38 @@ def _read_ranking(connection: Connection, prefix: str, moment: Moment) -> PastRa
         metadata=data.rankings.get(suffix, Ranking()).metadata if board.votes is None else data.entrants,
         hour=hour,
     )
+
+
+def _period(settings: Settings, moment: Moment) -> PastRanking | None:
+    board, period = moment.board, moment.period
+    assert period is not None, "the question names a period"  # noqa: S101
+    archived = _database(settings).work(
+        lambda connection: find_archived(connection, settings.key_prefix, board, period)
+    )
+    if archived is None:
+        return None
+    kept = archived.period
+    rows = [row for row in zip(kept.members, kept.scores, strict=True) if row[0] not in moment.hidden]
+    scores = [score for _, score in rows]
+    return PastRanking(
+        epoch=archived.life.epoch,
+        offset=archived.offset,
+        period=period,
+        members=[member for member, _ in rows],
+        scores=scores,
+        ranks=ranks_of(scores, 1, 0, board.ranks),
+        total=sum(scores),
+        metadata=kept.metadata,
+        revision=archived.revision,
+    )
+
+
+def _around(found: PastRanking, member: str, around: int) -> Stretch | None:
+    try:
+        place = list(found.members).index(member)
+    except ValueError:
+        return None
+    return _cut(found, max(0, place - around), place + around + 1)
 
 
 def _cut(found: PastRanking, start: int, end: int) -> Stretch:

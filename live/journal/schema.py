@@ -147,3 +147,16 @@ TOTAL: Final = Table(
     comment="what was counted in an hour for each slot and member",
     sqlite_with_rowid=False,
 )
+PERIOD: Final = Table(
+    "period",
+    METADATA,
+    Column("life", _ID, ForeignKey("life.id"), primary_key=True, autoincrement=False),
+    Column("start", BigInteger, primary_key=True, autoincrement=False, comment="the start of the period"),
+    Column("newest", BigInteger, nullable=False, comment="the newest period of the board when this one was archived"),
+    Column("final", Boolean, nullable=False, comment="whether the board takes no events for it any more"),
+    Column("revision", Integer, nullable=False, comment="how often it became final"),
+    Column("offset", BigInteger, nullable=False),
+    Column("crc", BigInteger, nullable=False),
+    Column("data", LargeBinary, nullable=False),
+    comment="the rankings of periods that a board does not keep any more",
+)

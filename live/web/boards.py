@@ -18,7 +18,8 @@ from live.store.board.ledger import Ledger
 from live.store.board.reader import Reading, Selection
 from live.web.admins import admin_of, read_body, read_object
 from live.web.paging import cursors_around, selection_of
-from live.web.past import Resolution, past_page, past_response
+from live.web.past import PastPage, Resolution, archived_page, is_past_cursor, past_page, past_reply
+from live.web.periods import archived_period
 from live.web.responses import NOT_STORED, json_response, negotiated, page_reply, unchanged
 from live.web.state import Live, live_of
 from live.web.waiting import Wait
@@ -60,7 +61,8 @@ class BoardPage(msgspec.Struct, frozen=True):
     calendar board. `total_score` is null if scores are not amounts, and `entrant_count` is null on boards without
     registration. `viewer_count` is the number of viewers in all processes; the `ETag` does not depend on it.
     `as_of` is the time of a page of the past. `resolution` is `exact` if the page has every event before that time, and
-    `hour` if it comes from hourly totals; `as_of` is the beginning of the hour then.
+    `hour` if it comes from hourly totals; `as_of` is the beginning of the hour then. `final` is true on pages of a
+    period that the board does not keep any more, from the archive; `revision` says how often the period became final.
     """
 
     board: str
@@ -77,6 +79,8 @@ class BoardPage(msgspec.Struct, frozen=True):
     prev_cursor: str | None
     as_of: str | UnsetType = UNSET
     resolution: Resolution | UnsetType = UNSET
+    final: bool | UnsetType = UNSET
+    revision: int | UnsetType = UNSET
 
 
 async def list_boards(request: Request) -> Response:
@@ -90,9 +94,7 @@ async def get_board(request: Request) -> Response:
     live, query = live_of(request), request.query_params
     if "as_of" in query:
         past = await past_page(request, live)
-        shown = _board_page(past.board, past.page, 0)
-        shown = msgspec.structs.replace(shown, next_cursor=past.cursor, as_of=past.as_of, resolution=past.resolution)
-        return past_response(request, shown)
+        return negotiated(request, _past_reply(past))
     known = request.headers.get("if-none-match", "")
     if "wait" not in query:
         return negotiated(request, await reply_of_board(live, request.path_params["board"], query, known))
@@ -113,6 +115,10 @@ async def reply_of_board(live: Live, board: str, query: Mapping[str, str], known
         EpochLostError: the store lost the board.
     """
     ledger = await live.use(board)
+    has_position = "cursor" in query and not is_past_cursor(query["cursor"])  # a cursor names its period
+    archived = None if has_position else await archived_period(query, ledger, live.reads)
+    if archived is not None:
+        return _past_reply(await archived_page(query, live, ledger, archived))
     selection = await selection_of(query, ledger, live.reads, live.settings.max_limit)
     return reply_with_page(known, *await live.reads.watch(ledger.reader, selection))
 
@@ -121,6 +127,11 @@ def reply_with_page(known: str, reading: Reading, viewers: int | None) -> Reply:
     """The reply with a page that was read. `known` is the `If-None-Match` of the request."""
     board, page = reading
     return page_reply(known, page, "board", lambda: _board_page(board, page, viewers or 0), viewers)
+
+
+def _past_reply(past: PastPage) -> Reply:
+    shown = _board_page(past.board, past.page, 0)
+    return past_reply(msgspec.structs.replace(shown, next_cursor=past.cursor, **past.marks))
 
 
 async def put_board(request: Request) -> Response:

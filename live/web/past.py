@@ -19,7 +19,14 @@ from live.errors import ProblemError
 from live.ingest.replies import Reply
 from live.journal.moments import Moment, NoPastError, PastRanking, Step, Stretch, UnsupportedPastError
 from live.journal.past import Past
-from live.journal.past_reading import explain_record, find_record, read_history, read_ranking
+from live.journal.past_reading import (
+    explain_record,
+    find_in_period,
+    find_record,
+    read_history,
+    read_period,
+    read_ranking,
+)
 from live.network.parameters import time_of, whole_number
 from live.store.board.keys import SystemKeys
 from live.store.board.ledger import Ledger
@@ -108,13 +115,23 @@ class _Asked(NamedTuple):
 
 
 class PastPage(NamedTuple):
-    """Some records of a board at a time, the cursor of the next ones, the time, and how exact it is."""
+    """Some records of a board at a time, the cursor of the next ones, the time, and how exact it is.
+
+    Or those of a period from the archive, which is final, and its revision.
+    """
 
     board: Board
     page: Page
     cursor: str | None
-    as_of: str
-    resolution: Resolution
+    as_of: str | UnsetType
+    resolution: Resolution | UnsetType
+    final: bool | UnsetType = UNSET
+    revision: int | UnsetType = UNSET
+
+    @property
+    def marks(self) -> dict[str, object]:
+        """The fields that only responses about the past have."""
+        return {"as_of": self.as_of, "resolution": self.resolution, "final": self.final, "revision": self.revision}
 
 
 async def past_page(request: Request, live: Live) -> PastPage:
@@ -140,6 +157,53 @@ async def past_record(request: Request, live: Live, member: str, around: int) ->
     if found is None:
         raise ProblemError("record_not_found", "the member was not on the board then")
     return _past_page(asked.moment, found, None)
+
+
+async def archived_page(query: Mapping[str, str], live: Live, ledger: Ledger, start: int) -> PastPage:
+    """A page of a period that the board does not keep any more.
+
+    Raises:
+        ProblemError: a parameter is not valid, or the journal does not have the period.
+    """
+    limit = whole_number(query, "limit", min(DEFAULT_LIMIT, live.settings.max_limit), 1, live.settings.max_limit)
+    first = _start_in(query)
+    past, moment = await _archived(live, ledger, start)
+    found = await _ask(past.ask(read_period, moment, first, limit))
+    if found is None:
+        raise _no_period(ledger.state.board)
+    following = first + limit
+    return _past_page(moment, found, _cursor(following) if following < found.count else None)
+
+
+async def archived_record(live: Live, ledger: Ledger, start: int, member: str, around: int) -> PastPage:
+    """A record in such a period, with its neighbours. Raises as `archived_page`."""
+    past, moment = await _archived(live, ledger, start)
+    found = await _ask(past.ask(find_in_period, moment, member, max(around, 1)))
+    if found is None:
+        raise ProblemError("record_not_found", "the member was not on the board in that period")
+    return _past_page(moment, found, None)
+
+
+async def _archived(live: Live, ledger: Ledger, start: int) -> _Asked:
+    if live.past is None:
+        raise _no_period(ledger.state.board)
+    now = await _now(ledger)
+    moment = Moment(ledger.state.board, now, start, await _hidden(ledger))
+    try:
+        await _require(live.past, live, ledger, now)
+    except ProblemError as error:
+        if error.code == "past_unavailable":
+            raise _no_period(ledger.state.board) from None
+        raise
+    return _Asked(live.past, moment)
+
+
+def _no_period(board: Board) -> ProblemError:
+    kept = board.window.keep if isinstance(board.window, Periods) else 0
+    return ProblemError(
+        "period_not_found",
+        f"the board keeps the current period and the {kept} before it, and the journal does not have this one",
+    )
 
 
 async def explain(request: Request, live: Live, member: str) -> Response:
@@ -189,9 +253,14 @@ async def _history(request: Request, members: Sequence[str]) -> Response:
     return past_response(request, HistoryList(ledger.state.board.id, records))
 
 
+def past_reply(body: object) -> Reply:
+    """A JSON reply about the past, which does not change."""
+    return Reply(HTTPStatus.OK, b"application/json", msgspec.json.encode(body), cache=_CACHE)
+
+
 def past_response(request: Request, body: object) -> Response:
     """A JSON response about the past."""
-    return negotiated(request, Reply(HTTPStatus.OK, b"application/json", msgspec.json.encode(body), cache=_CACHE))
+    return negotiated(request, past_reply(body))
 
 
 async def _asked(live: Live, ledger: Ledger, query: Mapping[str, str]) -> _Asked:
@@ -286,8 +355,10 @@ def _times(query: Mapping[str, str], now: int) -> list[int]:
 
 
 def _past_page(moment: Moment, found: Stretch, cursor: str | None) -> PastPage:
-    hour = found.ranking.hour
+    hour, revision = found.ranking.hour, found.ranking.revision
     page = _page_of(moment.board, found)
+    if revision is not None:
+        return PastPage(moment.board, page, cursor, UNSET, UNSET, final=True, revision=revision)
     if hour is None:
         return PastPage(moment.board, page, cursor, rfc3339(moment.at), "exact")
     return PastPage(moment.board, page, cursor, rfc3339(hour), "hour")
@@ -346,15 +417,25 @@ def _start_in(query: Mapping[str, str]) -> int:
     text = query.get("cursor")
     if text is None:
         return whole_number(query, "start", 0, 0, _LONGEST)
+    start = _start_of_cursor(text)
+    if start is None:
+        raise ProblemError("cursor_invalid", "use `next_cursor` of an earlier page unchanged, with the same parameters")
+    return start
+
+
+def is_past_cursor(text: str) -> bool:
+    """Whether a cursor is one of a page of the past."""
+    return _start_of_cursor(text) is not None
+
+
+def _start_of_cursor(text: str) -> int | None:
     try:
         kind, start = msgspec.json.decode(
             base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True), type=tuple[str, int]
         )
     except (binascii.Error, ValueError):
-        kind, start = "", 0
-    if kind != "past" or not 0 <= start <= _LONGEST:
-        raise ProblemError("cursor_invalid", "use `next_cursor` of an earlier page unchanged, with the same `as_of`")
-    return start
+        return None
+    return start if kind == "past" and 0 <= start <= _LONGEST else None
 
 
 def _cursor(start: int) -> str:

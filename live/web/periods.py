@@ -17,6 +17,21 @@ async def period_of(query: Mapping[str, str], ledger: Ledger, reads: SharedPages
         StoreUnavailableError: the store is unavailable.
         EpochLostError: the store lost the board.
     """
+    asked = await _asked(query, ledger, reads)
+    return None if asked is None else _kept(*asked)
+
+
+async def archived_period(query: Mapping[str, str], ledger: Ledger, reads: SharedPages) -> int | None:
+    """The start of the period that a request selects, if the board does not keep it any more. Raises as `period_of`."""
+    asked = await _asked(query, ledger, reads)
+    if asked is None:
+        return None
+    window, newest, start = asked
+    return start if start < window.oldest(newest) else None
+
+
+async def _asked(query: Mapping[str, str], ledger: Ledger, reads: SharedPages) -> tuple[Periods, int, int] | None:
+    """The window, the newest period, and the one that a request selects; None for the current one."""
     name = query.get("period", "current")
     if name == "current":
         return None
@@ -32,7 +47,7 @@ async def period_of(query: Mapping[str, str], ledger: Ledger, reads: SharedPages
         )
     except (ValueError, OverflowError) as error:
         raise ProblemError("parameter_invalid", f"`period` must be current, previous or a name: {error}") from None
-    return _kept(window, newest, period.start)
+    return window, newest, period.start
 
 
 async def period_of_cursor(start: int | None, ledger: Ledger, reads: SharedPages) -> int | None:

@@ -18,8 +18,8 @@ from live.network.parameters import whole_number
 from live.store.board.ledger import Ledger
 from live.store.board.reader import Reading, Selection
 from live.web.admins import admin_of, read_body, read_object
-from live.web.past import Resolution, explain, past_record, past_response
-from live.web.periods import period_of
+from live.web.past import PastPage, Resolution, archived_record, explain, past_record, past_reply
+from live.web.periods import archived_period, period_of
 from live.web.responses import NOT_STORED, json_response, negotiated, page_reply
 from live.web.state import Live, live_of
 
@@ -32,7 +32,7 @@ class RecordView(msgspec.Struct, frozen=True):
 
     `gap` is the number of points behind the next rank, and null for the first record. `percentile` is the percentage of
     the other records that are behind. A contestant without votes has the score 0, and no rank or percentile.
-    `as_of` is the time of a record of the past, and `resolution` as in `BoardPage`.
+    `as_of` is the time of a record of the past, and `resolution`, `final` and `revision` are as in `BoardPage`.
     """
 
     board: str
@@ -50,6 +50,8 @@ class RecordView(msgspec.Struct, frozen=True):
     metadata: msgspec.Raw | UnsetType = UNSET
     as_of: str | UnsetType = UNSET
     resolution: Resolution | UnsetType = UNSET
+    final: bool | UnsetType = UNSET
+    revision: int | UnsetType = UNSET
 
 
 class RecordList(msgspec.Struct, frozen=True):
@@ -102,8 +104,7 @@ async def get_record(request: Request) -> Response:
     if "as_of" in request.query_params:
         around = around_of(request.query_params)
         past = await past_record(request, live_of(request), member, around)
-        shown = _ranked(past.board, past.page, member, around)
-        return past_response(request, msgspec.structs.replace(shown, as_of=past.as_of, resolution=past.resolution))
+        return negotiated(request, _past_reply(past, member, around))
     known = request.headers.get("if-none-match", "")
     return negotiated(request, await reply_of_record(live_of(request), board, member, request.query_params, known))
 
@@ -118,6 +119,9 @@ async def reply_of_record(live: Live, board: str, member: str, query: Mapping[st
     """
     ledger = await live.use(board)
     around = around_of(query)
+    archived = await archived_period(query, ledger, live.reads)
+    if archived is not None:
+        return _past_reply(await archived_record(live, ledger, archived, member, around), member, around)
     period = await period_of(query, ledger, live.reads)
     reading = await live.reads.read(ledger.reader, nearby(member, around, period))
     if reading.page.records:
@@ -127,6 +131,10 @@ async def reply_of_record(live: Live, board: str, member: str, query: Mapping[st
         raise ProblemError("record_not_found", "a member is on the board while its score is not zero")
     view, first = found
     return page_reply(known, first, "contestant", lambda: view)
+
+
+def _past_reply(past: PastPage, member: str, around: int) -> Reply:
+    return past_reply(msgspec.structs.replace(_ranked(past.board, past.page, member, around), **past.marks))
 
 
 def around_of(query: Mapping[str, str]) -> int:

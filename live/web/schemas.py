@@ -97,6 +97,8 @@ MEANINGS: Final[Mapping[str, str]] = {
     "RecordView.as_of": "The time of a record of the past, RFC 3339. Omitted on the present.",
     "HistoryStep.as_of": "The beginning of the hour that this is for, where the journal only has hourly totals.",
     "resolution": "`exact` to the batch, or read at the beginning of an `hour`. Omitted on the present.",
+    "final": "True for a period that the board does not keep any more. Omitted on other periods.",
+    "revision": "How often the period became final: more than once if the board was told to keep more periods.",
     "Explanation.as_of": "The time, RFC 3339.",
     "Explanation.changes": "The newest changes before that time, the last one first.",
     "Explanation.parts": "What each slot holds of the score, the oldest slot first.",

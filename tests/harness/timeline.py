@@ -14,6 +14,7 @@ from live.domain.board_file import parse_boards
 from live.domain.event import make_entry
 from live.journal import totals
 from live.journal.cells import HOUR
+from live.journal.drain import Drainer
 from live.journal.lives import Life, open_lives
 from live.journal.reading import before, contents_of
 from live.journal.standing import standing
@@ -57,10 +58,21 @@ class Timeline(Journaled):
 
     def __init__(self, store: str, folder: Path, board: Board, url: str) -> None:
         super().__init__(store, folder, board, url, max_future=FUTURE)
-        self.ledger = Ledger(self.client, board, self.settings, with_clock(SCRIPTS, self.settings))
+        self.ledger = self.another()
         self.model = Reference(board, round(FUTURE * 1000))
         self.now = BEGIN * 1000
+        self.drainers: list[Drainer] = []
         self.said: dict[int, dict[str, int]] = {}  # the scores at the beginning of each hour
+
+    def another(self) -> Ledger:
+        """The board in another process."""
+        return Ledger(self.client, self.board, self.settings, with_clock(SCRIPTS, self.settings))
+
+    async def drainer(self, folder: Path | None = None) -> Drainer:
+        """Another drainer."""
+        found = await super().drainer(folder)
+        self.drainers.append(found)
+        return found
 
     async def go(self, seconds: float) -> None:
         """Let time pass."""

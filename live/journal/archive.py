@@ -1,0 +1,132 @@
+"""The archive: the rankings of periods that a calendar board does not keep any more.
+
+A period is final once it is older than the oldest one that the board keeps: the store has deleted it, and no event can
+count in it. The end of a period is not enough, because a clock that is set back opens the period again. When a board
+is told to keep more periods, a final one may take events again. It gets a new revision when it is final the next time.
+"""
+
+from collections.abc import Sequence
+
+import msgspec
+from sqlalchemy import Connection, delete, insert, select, update
+
+from live.domain.board import Board
+from live.errors import SetupError
+from live.journal.contents import Contents, Ranking
+from live.journal.lives import Life, lives_of
+from live.journal.reading import contents_of
+from live.journal.schema import PERIOD
+from live.journal.segments import Packed, compress, decompress
+from live.journal.standing import standing
+
+
+class Period(msgspec.Struct, frozen=True, kw_only=True):
+    """The ranking of a period, with the records of hidden members, and the metadata (JSON) of some members."""
+
+    members: Sequence[str]
+    scores: Sequence[int]
+    metadata: dict[str, bytes]
+
+
+class Closed(msgspec.Struct, frozen=True, kw_only=True):
+    """A period that is final, compressed: its start, the newest period by then, and the offset of the board."""
+
+    start: int
+    newest: int
+    offset: int
+    packed: Packed
+
+
+class Archived(msgspec.Struct, frozen=True, kw_only=True):
+    """A period as it can be read, and of which life; `revision` says how often it became final."""
+
+    life: Life
+    offset: int
+    revision: int
+    period: Period
+
+
+def closed_periods(connection: Connection, prefix: str, life: Life, board: Board) -> list[Closed]:
+    """The periods of a board that are final, and not in the archive.
+
+    Raises:
+        SetupError: the journal is damaged.
+    """
+    data = contents_of(connection, prefix, life)
+    if data.newest is None:
+        return []
+    known = set(connection.scalars(select(PERIOD.c.start).where(PERIOD.c.life == life.id, PERIOD.c.final)))
+    oldest = board.window.oldest(data.newest)
+    starts = [start for start in data.slots if start < oldest and start not in known]
+    return [
+        Closed(
+            start=start,
+            newest=data.newest,
+            offset=data.offset,
+            packed=compress(msgspec.msgpack.encode(_period(board, data, start))),
+        )
+        for start in sorted(starts)
+    ]
+
+
+def keep_closed(connection: Connection, life: Life, closed: Sequence[Closed]) -> None:
+    """Put periods into the archive, each with a new revision."""
+    for period in closed:
+        where = (PERIOD.c.life == life.id, PERIOD.c.start == period.start)
+        row = {
+            "newest": period.newest, "final": True, "offset": period.offset,
+            "crc": period.packed.crc, "data": period.packed.data,
+        }  # fmt: skip
+        again = connection.execute(update(PERIOD).where(*where).values(row | {"revision": PERIOD.c.revision + 1}))
+        if not again.rowcount:
+            connection.execute(insert(PERIOD).values(row | {"life": life.id, "start": period.start, "revision": 1}))
+
+
+def reopen(connection: Connection, life: Life, board: Board) -> None:
+    """Mark the periods that are not final any more, because the board keeps more periods now."""
+    rows = connection.execute(select(PERIOD.c.start, PERIOD.c.newest).where(PERIOD.c.life == life.id, PERIOD.c.final))
+    for start, newest in rows.all():
+        if start >= board.window.oldest(newest):
+            where = (PERIOD.c.life == life.id, PERIOD.c.start == start)
+            connection.execute(update(PERIOD).where(*where).values(final=False))
+
+
+def forget_periods(connection: Connection, life: Life, before: int) -> None:
+    """Delete the periods that began before a time (seconds since 1970)."""
+    connection.execute(delete(PERIOD).where(PERIOD.c.life == life.id, PERIOD.c.start < before))
+
+
+def find_archived(connection: Connection, prefix: str, board: Board, start: int) -> Archived | None:
+    """A period that the board does not keep any more, from the archive or from its journal; None if it has none.
+
+    Raises:
+        SetupError: the journal is damaged.
+    """
+    lives, revision = [life for life in reversed(lives_of(connection, prefix, board.id)) if life.size], 1
+    for life in lives:
+        row = connection.execute(select(PERIOD).where(PERIOD.c.life == life.id, PERIOD.c.start == start)).first()
+        if row is not None and row.final:
+            try:
+                period = msgspec.msgpack.decode(decompress(row.crc, row.data), type=Period)
+            except msgspec.DecodeError as error:
+                raise SetupError(f"a period in the journal is damaged: {error}") from None
+            return Archived(life=life, offset=row.offset, revision=row.revision, period=period)
+        if row is not None:
+            revision = row.revision + 1
+            break
+    if not lives:
+        return None
+    data = contents_of(connection, prefix, lives[0])
+    if start not in data.slots:
+        return None
+    return Archived(life=lives[0], offset=data.offset, revision=revision, period=_period(board, data, start))
+
+
+def _period(board: Board, data: Contents, start: int) -> Period:
+    found = standing(board, data, data.time // 1000, start, frozenset())
+    held = data.rankings.get(f":{start}", Ranking()).metadata if board.votes is None else data.entrants
+    return Period(
+        members=found.members,
+        scores=[found.scores[member] for member in found.members],
+        metadata={member: held[member] for member in found.members if member in held},
+    )

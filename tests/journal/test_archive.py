@@ -1,0 +1,168 @@
+"""Periods that a board does not keep any more are in the archive, final until the board is told to keep more."""
+
+from pathlib import Path
+from typing import Any, Final
+
+import httpx
+import msgspec
+import pytest
+from sqlalchemy import Connection
+
+from live.domain.board import Board
+from live.domain.board_file import parse_boards
+from live.journal import archive
+from live.journal.archive import Archived, closed_periods, find_archived, forget_periods, keep_closed
+from live.journal.lives import Life
+from tests.harness.mutation import must_be_caught, replaced
+from tests.harness.server import server
+from tests.harness.timeline import BEGIN, Timeline, timeline
+
+HOUR: Final = 3600
+
+
+def calendar(choices: str = "") -> Board:
+    """A board with a ranking for each hour, which keeps the one before."""
+    text = f'[[board]]\nid = "posts"\nwindow = {{ calendar = "hour", keep = 1 }}\nties = "first"\n{choices}'
+    (board,) = parse_boards(text)
+    return board
+
+
+async def keep(line: Timeline) -> None:
+    """What the keeper does."""
+    (drainer,) = line.drainers
+
+    def work(connection: Connection, life: Life) -> None:
+        archive.reopen(connection, life, line.board)
+        keep_closed(connection, life, closed_periods(connection, line.settings.key_prefix, life, line.board))
+
+    await drainer.sweep()
+    await line.read(work)
+
+
+async def found(line: Timeline, start: int) -> Archived | None:
+    """A period from the archive."""
+    one: Archived | None = await line.read(
+        lambda connection, _: find_archived(connection, line.settings.key_prefix, line.board, start)
+    )
+    return one
+
+
+def rows(period: Archived | None) -> dict[str, int]:
+    """The scores in a period."""
+    assert period is not None
+    return dict(zip(period.period.members, period.period.scores, strict=True))
+
+
+async def test_a_period_is_archived_when_the_board_drops_it(valkey_url: str, tmp_path: Path) -> None:
+    """With its order, and once. Before that, the journal tells the same."""
+    async with timeline(valkey_url, tmp_path, calendar()) as line:
+        await line.drainer()
+        await line.count(("b", 1, None))
+        await line.count(("a", 1, None), ("c", 2, None))
+        for _ in range(3):
+            await line.go(HOUR)
+            await line.count(("a", 1, None))
+        await line.drainers[0].sweep()
+        before = await found(line, BEGIN)
+        await keep(line)
+        after = await found(line, BEGIN)
+        assert before is not None
+        assert after is not None
+        assert (after.period, after.revision) == (before.period, before.revision)
+        assert (list(rows(after).items()), after.revision) == ([("c", 2), ("b", 1), ("a", 1)], 1)
+        await keep(line)
+        assert await found(line, BEGIN) == after
+        assert await found(line, BEGIN - HOUR) is None
+        await line.read(lambda connection, life: forget_periods(connection, life, BEGIN + 1))
+        assert await found(line, BEGIN) == before
+
+
+async def opened_again(line: Timeline) -> None:
+    """The board is told to keep more, the clock is set back, and an event counts in a period that was final."""
+    await line.drainer()
+    await line.count(("a", 2, None))
+    await line.go(3 * HOUR)
+    await line.count(("a", 1, None))
+    await keep(line)
+    assert (await found(line, BEGIN)) is not None
+    wider = msgspec.structs.replace(line.board, window=msgspec.structs.replace(line.board.window, keep=9))
+    line.board = line.ledger.state.board = wider
+    await keep(line)
+    await line.go(-2.5 * HOUR)
+    line.ledger = line.another()  # a process that has not seen the later time
+    added = await line.ledger.writer.add([("b", 5, line.now, None, None)])
+    assert not added.refused
+    await line.go(14 * HOUR)
+    await line.count(("a", 1, None))
+    await keep(line)
+    again = await found(line, BEGIN)
+    assert rows(again) == {"b": 5, "a": 2}
+    assert again is not None
+    assert again.revision == 2
+
+
+async def test_a_clock_that_is_set_back_gives_a_period_another_revision(valkey_url: str, tmp_path: Path) -> None:
+    """It holds what was counted before and after."""
+    async with timeline(valkey_url, tmp_path, calendar()) as line:
+        await opened_again(line)
+
+
+@pytest.mark.mutant
+async def test_without_a_revision_a_final_period_is_wrong(valkey_url: str, tmp_path: Path) -> None:
+    """What is final once is not final for all time."""
+    async with timeline(valkey_url, tmp_path, calendar()) as line:
+        with replaced(archive, "reopen", lambda *_, **__: None), must_be_caught("final without revision"):
+            await opened_again(line)
+
+
+async def post(client: httpx.AsyncClient, day: int, *keys: str) -> None:
+    """Count events of a day, by the clock of the board."""
+    events = [{"board": "days", "key": key, "time": f"2024-02-0{day}T12:00:00Z"} for key in keys]
+    assert (await client.post("/v1/events", json=events)).json()["accepted"] == len(keys)
+
+
+DAYS: Final = """
+[[board]]
+id = "days"
+window = { calendar = "day", keep = 1 }
+clock = "event"
+"""
+
+
+async def get(client: httpx.AsyncClient, path: str = "", **query: Any) -> dict[str, Any]:
+    """What is answered about the first day."""
+    answer = await client.get(f"/v1/boards/days{path}", params={"period": "2024-02-01", **query})
+    found: dict[str, Any] = {"cache": answer.headers["cache-control"], **answer.json()}
+    return found
+
+
+async def test_the_archive_is_read_where_periods_are_read(valkey_url: str) -> None:
+    """Page by page, with a marker; members that are hidden now are hidden there too."""
+    async with server(valkey_url, *parse_boards(DAYS), journal="sqlite", anonymous_admin=True, open=True) as client:
+        await post(client, 1, "a", "b", "b", "c", "c", "c")
+        kept = await get(client)
+        assert "final" not in kept
+        for day in (2, 3):
+            await post(client, day, "a")
+        page = await get(client, limit=2)
+        assert "final" in page, page["detail"]
+        assert (page["final"], page["revision"], page["period"]) == (True, 1, "2024-02-01")
+        assert (page["rank_count"], page["total_score"]) == (3, 6)
+        assert "max-age" in page["cache"]
+        rest = await get(client, limit=2, cursor=page["next_cursor"])
+        assert page["records"] + rest["records"] == kept["records"]
+        record = await get(client, "/records/b")
+        assert (record["score"], record["rank"], record["gap"], record["final"]) == (2, 2, 1, True)
+        assert (await get(client, "/records/x"))["code"] == "record_not_found"
+        assert (await get(client, period="2024-01-01"))["code"] == "period_not_found"
+        assert "final" not in await get(client, period="previous")
+        assert (await client.patch("/v1/boards/days/records/c", json={"hidden": True})).is_success
+        assert [record["key"] for record in (await get(client))["records"]] == ["b", "a"]
+
+
+async def test_without_a_journal_there_is_no_archive(valkey_url: str) -> None:
+    """The period is not kept."""
+    async with server(valkey_url, *parse_boards(DAYS)) as client:
+        for day in (1, 2, 3):
+            await post(client, day, "a")
+        assert (await get(client))["code"] == "period_not_found"
