@@ -18,7 +18,8 @@ from live.store.board.ledger import Ledger
 from live.store.board.reader import Reading, Selection
 from live.web.admins import admin_of, read_body, read_object
 from live.web.paging import cursors_around, selection_of
-from live.web.past import PastPage, Resolution, archived_page, is_past_cursor, past_page, past_reply
+from live.web.past import archived_page, past_page
+from live.web.past_pages import PastPage, Resolution, is_past_cursor, past_reply
 from live.web.periods import archived_period
 from live.web.responses import NOT_STORED, json_response, negotiated, page_reply, unchanged
 from live.web.state import Live, live_of

@@ -1,10 +1,7 @@
 """The past of boards: `?as_of=`, `?explain=true`, and the history of records, from the journal."""
 
-import base64
-import binascii
 from collections.abc import Awaitable, Mapping, Sequence
-from http import HTTPStatus
-from typing import Final, Literal, NamedTuple, TypeVar
+from typing import Final, NamedTuple, TypeVar
 
 import msgspec
 from msgspec import UNSET, UnsetType
@@ -13,11 +10,9 @@ from starlette.responses import Response
 
 from live.domain.board import Board
 from live.domain.event import rfc3339
-from live.domain.ranking import Page, Record, position
 from live.domain.window import EVER, Periods, parse_duration
 from live.errors import ProblemError
-from live.ingest.replies import Reply
-from live.journal.moments import Moment, NoPastError, PastRanking, Step, Stretch, UnsupportedPastError
+from live.journal.moments import Moment, NoPastError, Step, Stretch, UnsupportedPastError
 from live.journal.past import Past
 from live.journal.past_reading import (
     explain_record,
@@ -32,20 +27,15 @@ from live.store.board.keys import SystemKeys
 from live.store.board.ledger import Ledger
 from live.store.connection.client import store_errors
 from live.web.paging import DEFAULT_LIMIT
-from live.web.responses import negotiated
+from live.web.past_pages import PastPage, cursor_at, page_of, past_response, start_in
 from live.web.state import Live, live_of
 
 _T = TypeVar("_T")
-
-Resolution = Literal["exact", "hour"]
-"""Whether a response about the past is exact to the batch, or comes from hourly totals."""
 
 MAX_STEPS: Final = 400
 MAX_MEMBERS: Final = 20
 _DAY: Final = 86_400_000  # milliseconds
 _LEAST_STEP: Final = 1000  # milliseconds
-_LONGEST: Final = 10**9 - 1
-_CACHE: Final = b"public, max-age=60"  # a member that is hidden today leaves the past too
 
 
 class HistoryStep(msgspec.Struct, frozen=True):
@@ -114,26 +104,6 @@ class _Asked(NamedTuple):
         return await _ask(self.past.ask(read_ranking, self.moment, start, limit))
 
 
-class PastPage(NamedTuple):
-    """Some records of a board at a time, the cursor of the next ones, the time, and how exact it is.
-
-    Or those of a period from the archive, which is final, and its revision.
-    """
-
-    board: Board
-    page: Page
-    cursor: str | None
-    as_of: str | UnsetType
-    resolution: Resolution | UnsetType
-    final: bool | UnsetType = UNSET
-    revision: int | UnsetType = UNSET
-
-    @property
-    def marks(self) -> dict[str, object]:
-        """The fields that only responses about the past have."""
-        return {"as_of": self.as_of, "resolution": self.resolution, "final": self.final, "revision": self.revision}
-
-
 async def past_page(request: Request, live: Live) -> PastPage:
     """The page of a board at a time.
 
@@ -143,11 +113,11 @@ async def past_page(request: Request, live: Live) -> PastPage:
     query = request.query_params
     asked = await _asked(live, await live.use(request.path_params["board"]), query)
     limit = whole_number(query, "limit", min(DEFAULT_LIMIT, live.settings.max_limit), 1, live.settings.max_limit)
-    start = _start_in(query)
+    start = start_in(query)
     found = await asked.cut(start, limit)
     following = start + limit
-    cursor = _cursor(following) if following < found.count else None
-    return _past_page(asked.moment, found, cursor)
+    cursor = cursor_at(following) if following < found.count else None
+    return page_of(asked.moment, found, cursor)
 
 
 async def past_record(request: Request, live: Live, member: str, around: int) -> PastPage:
@@ -156,7 +126,7 @@ async def past_record(request: Request, live: Live, member: str, around: int) ->
     found = await _ask(asked.past.ask(find_record, asked.moment, member, max(around, 1)))
     if found is None:
         raise ProblemError("record_not_found", "the member was not on the board then")
-    return _past_page(asked.moment, found, None)
+    return page_of(asked.moment, found, None)
 
 
 async def archived_page(query: Mapping[str, str], live: Live, ledger: Ledger, start: int) -> PastPage:
@@ -166,13 +136,13 @@ async def archived_page(query: Mapping[str, str], live: Live, ledger: Ledger, st
         ProblemError: a parameter is not valid, or the journal does not have the period.
     """
     limit = whole_number(query, "limit", min(DEFAULT_LIMIT, live.settings.max_limit), 1, live.settings.max_limit)
-    first = _start_in(query)
+    first = start_in(query)
     past, moment = await _archived(live, ledger, start)
     found = await _ask(past.ask(read_period, moment, first, limit))
     if found is None:
         raise _no_period(ledger.state.board)
     following = first + limit
-    return _past_page(moment, found, _cursor(following) if following < found.count else None)
+    return page_of(moment, found, cursor_at(following) if following < found.count else None)
 
 
 async def archived_record(live: Live, ledger: Ledger, start: int, member: str, around: int) -> PastPage:
@@ -181,7 +151,7 @@ async def archived_record(live: Live, ledger: Ledger, start: int, member: str, a
     found = await _ask(past.ask(find_in_period, moment, member, max(around, 1)))
     if found is None:
         raise ProblemError("record_not_found", "the member was not on the board in that period")
-    return _past_page(moment, found, None)
+    return page_of(moment, found, None)
 
 
 async def _archived(live: Live, ledger: Ledger, start: int) -> _Asked:
@@ -251,16 +221,6 @@ async def _history(request: Request, members: Sequence[str]) -> Response:
         RecordHistory(member, [_step(step) for step in steps]) for member, steps in zip(members, found, strict=True)
     ]
     return past_response(request, HistoryList(ledger.state.board.id, records))
-
-
-def past_reply(body: object) -> Reply:
-    """A JSON reply about the past, which does not change."""
-    return Reply(HTTPStatus.OK, b"application/json", msgspec.json.encode(body), cache=_CACHE)
-
-
-def past_response(request: Request, body: object) -> Response:
-    """A JSON response about the past."""
-    return negotiated(request, past_reply(body))
 
 
 async def _asked(live: Live, ledger: Ledger, query: Mapping[str, str]) -> _Asked:
@@ -354,55 +314,6 @@ def _times(query: Mapping[str, str], now: int) -> list[int]:
     return list(range(end, begin - 1, -step))[::-1]
 
 
-def _past_page(moment: Moment, found: Stretch, cursor: str | None) -> PastPage:
-    hour, revision = found.ranking.hour, found.ranking.revision
-    page = _page_of(moment.board, found)
-    if revision is not None:
-        return PastPage(moment.board, page, cursor, UNSET, UNSET, final=True, revision=revision)
-    if hour is None:
-        return PastPage(moment.board, page, cursor, rfc3339(moment.at), "exact")
-    return PastPage(moment.board, page, cursor, rfc3339(hour), "hour")
-
-
-def _page_of(board: Board, found: Stretch) -> Page:
-    ranking = found.ranking
-    return Page(
-        epoch=ranking.epoch,
-        offset=ranking.offset,
-        rank_count=found.count,
-        total_score=ranking.total if board.score is None else None,
-        start=found.start,
-        records=tuple(_records(board, ranking, found.start)),
-        slot=ranking.period,
-        period=_period_name(board, ranking.period),
-    )
-
-
-def _records(board: Board, ranking: PastRanking, start: int) -> list[Record]:
-    rows = zip(ranking.members, ranking.scores, ranking.ranks, strict=True)
-    return [
-        Record(
-            member,
-            score,
-            rank,
-            UNSET if board.score is None else board.score.unpack(score),
-            _metadata(ranking.metadata.get(member)),
-            UNSET if board.bare and board.ranks == "ordinal" else position(rank, place),
-        )
-        for place, (member, score, rank) in enumerate(rows, start + 1)
-    ]
-
-
-def _metadata(text: bytes | None) -> msgspec.Raw | UnsetType:
-    return UNSET if text is None else msgspec.Raw(text)
-
-
-def _period_name(board: Board, start: int | None) -> str | None:
-    if start is None or not isinstance(board.window, Periods):
-        return None
-    return board.window.calendar.at(start).name
-
-
 def _step(step: Step) -> HistoryStep:
     return HistoryStep(rfc3339(step.at), step.score, step.rank, UNSET if step.hour is None else rfc3339(step.hour))
 
@@ -410,33 +321,3 @@ def _step(step: Step) -> HistoryStep:
 def _slot_times(board: Board, start: int) -> tuple[str | None, str | None]:
     slot = board.window.slot_at(start)
     return (None, None) if slot == EVER else (rfc3339(slot.start * 1000), rfc3339(slot.end * 1000))
-
-
-def _start_in(query: Mapping[str, str]) -> int:
-    """How many records to skip: `start`, or what a cursor says."""
-    text = query.get("cursor")
-    if text is None:
-        return whole_number(query, "start", 0, 0, _LONGEST)
-    start = _start_of_cursor(text)
-    if start is None:
-        raise ProblemError("cursor_invalid", "use `next_cursor` of an earlier page unchanged, with the same parameters")
-    return start
-
-
-def is_past_cursor(text: str) -> bool:
-    """Whether a cursor is one of a page of the past."""
-    return _start_of_cursor(text) is not None
-
-
-def _start_of_cursor(text: str) -> int | None:
-    try:
-        kind, start = msgspec.json.decode(
-            base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True), type=tuple[str, int]
-        )
-    except (binascii.Error, ValueError):
-        return None
-    return start if kind == "past" and 0 <= start <= _LONGEST else None
-
-
-def _cursor(start: int) -> str:
-    return base64.urlsafe_b64encode(msgspec.json.encode(("past", start))).rstrip(b"=").decode()

@@ -18,7 +18,8 @@ from live.network.parameters import whole_number
 from live.store.board.ledger import Ledger
 from live.store.board.reader import Reading, Selection
 from live.web.admins import admin_of, read_body, read_object
-from live.web.past import PastPage, Resolution, archived_record, explain, past_record, past_reply
+from live.web.past import archived_record, explain, past_record
+from live.web.past_pages import PastPage, Resolution, past_reply
 from live.web.periods import archived_period, period_of
 from live.web.responses import NOT_STORED, json_response, negotiated, page_reply
 from live.web.state import Live, live_of
