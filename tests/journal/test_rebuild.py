@@ -2,128 +2,15 @@
 
 import asyncio
 import json
-import subprocess
-import sys
 from pathlib import Path
-from typing import Any
 
 import httpx
 import pytest
 
-from live.journal.database import Database
-from live.journal.status import status
-from live.settings import HostPattern, Settings
 from live.store.connection.client import connect
-from tests.harness.server import ServerProcess
-from tests.harness.waiting import eventually
+from tests.harness.journal_server import Machine, fill, seen
 
 pytestmark = pytest.mark.slow
-
-BOARDS = """
-[[board]]
-id = "posts"
-source = ["like"]
-ties = "first"
-[[board]]
-id = "hot"
-source = ["like"]
-window = { sliding = "3h" }
-[[board]]
-id = "days"
-source = ["like"]
-window = { calendar = "day" }
-[[board]]
-id = "best"
-source = ["run"]
-window = "forever"
-operator = "best"
-cap = 5
-[[board]]
-id = "vote"
-source = ["vote"]
-window = "forever"
-votes = { per_actor = 2, per_key = 1, registered = true }
-"""
-NAMES = ("posts", "hot", "days", "best", "vote", "made")
-
-
-class Machine:
-    """A server with its embedded store and its journal in one data directory, and commands beside it."""
-
-    def __init__(self, folder: Path) -> None:
-        boards = folder / "boards.toml"
-        boards.write_text(BOARDS, encoding="utf-8")
-        self.data = folder / "data"
-        self.settings = Settings(
-            port=0, data_dir=self.data, boards=boards, journal="sqlite", allowed_hosts=(HostPattern("x"),)
-        )
-        self.server = ServerProcess(self.settings, folder)
-        self.key = ""
-
-    def run(self, *words: str) -> subprocess.CompletedProcess[str]:
-        """Run a command beside the server."""
-        return subprocess.run(
-            [sys.executable, "-m", "live", *words],
-            env=self.server.environment,
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=60,
-        )
-
-    def client(self) -> httpx.Client:
-        """A client that is an administrator."""
-        headers = {"Authorization": f"Bearer {self.key}"}
-        return httpx.Client(base_url=self.server.url, headers=headers, timeout=30)
-
-    def lose(self) -> None:
-        """Delete everything that the store has written."""
-        for path in self.data.glob("appendonlydir/*"):
-            path.unlink()
-        for path in self.data.glob("*.rdb"):
-            path.unlink()
-
-    async def drained(self) -> None:
-        """Wait until SQL has everything that the boards hold."""
-        with self.client() as client:
-            offsets = {name: client.get(f"/v1/boards/{name}").json()["offset"] for name in NAMES}
-        offsets["days"] -= 2  # the turn of a period is a change without an entry
-
-        async def equal() -> bool:
-            with Database("sqlite", self.data, "live", writes=False) as database:
-                found = {life.board: life.offset for life in database.work(lambda sql: status(sql, "live"))}
-            return all(found.get(name, -1) >= offset for name, offset in offsets.items() if offset)
-
-        await eventually(equal)
-
-
-def fill(machine: Machine) -> None:
-    """Boards of all kinds, with votes, hidden and registered members, and a run-time board."""
-    with machine.client() as client:
-        made = client.put("/v1/boards/made", json={"source": ["like"], "ties": "last"})
-        assert made.status_code == 201, made.text
-        for member in ("ann", "bob"):
-            assert client.put(f"/v1/boards/vote/records/{member}", json={"metadata": {"n": 1}}).is_success
-        for number in range(40):
-            events = [
-                {"type": "like", "key": f"p{number % 9}", "id": f"e{number}", "source": "test"},
-                {"type": "run", "key": f"r{number % 8}", "amount": number * 7 % 11},
-                {"type": "vote", "key": ("ann", "bob")[number % 2], "actor": f"v{number % 25}"},
-            ]
-            assert client.post("/v1/events", json=events).status_code == 200
-        assert client.put("/v1/items/p1", json={"title": "The first"}).is_success
-        assert client.patch("/v1/boards/posts/records/p3", json={"hidden": True}).is_success
-
-
-def seen(machine: Machine) -> dict[str, Any]:
-    """What the server says of every board, but for epochs and cursors."""
-    with machine.client() as client:
-        found = {name: client.get(f"/v1/boards/{name}", params={"limit": 100}).json() for name in NAMES}
-    for page in found.values():
-        for name in ("epoch", "next_cursor", "prev_cursor", "viewer_count"):
-            page.pop(name)
-    found["days"].pop("offset")
-    return found
 
 
 async def test_everything_comes_back_from_the_journal(tmp_path: Path) -> None:
