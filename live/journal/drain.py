@@ -1,13 +1,13 @@
 """The drainer: moves the entries of all journals from the store to SQL, in one process at a time.
 
-An entry is trimmed in the store after SQL has committed it. A commit names the entry before its first one, and SQL
-refuses it if the life has moved on. So a drainer that is killed at any point, or that meets another one, neither loses
-an entry nor stores one twice.
+An entry is trimmed in the store after SQL has committed it, unless a backup has paused trimming. A commit names the
+entry before its first one, and SQL refuses it if the life has moved on. So a drainer that is killed at any point, or
+that meets another one, neither loses an entry nor stores one twice.
 """
 
 import asyncio
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
 import structlog
@@ -16,10 +16,19 @@ from live.domain.board import Boards
 from live.errors import SetupError, StoreUnavailableError
 from live.journal.database import Database, JournalError
 from live.journal.definitions import DefinitionLog
-from live.journal.entries import FIRST, parse_head
+from live.journal.entries import parse_head
 from live.journal.keeper import Keeper
-from live.journal.lives import ConflictError, Life, Piece, add_pieces, begin_life, end_lives, following, open_lives
-from live.journal.segments import pack_entries
+from live.journal.lives import (
+    ConflictError,
+    Life,
+    Piece,
+    add_pieces,
+    begin_life,
+    end_lives,
+    following,
+    open_lives,
+    piece_of,
+)
 from live.metrics import JOURNAL_BACKLOG, JOURNAL_COMMIT_SECONDS, JOURNAL_ENTRIES, JOURNAL_GAPS, JOURNAL_LAG
 from live.settings import Settings
 from live.store.board.handover import (
@@ -30,11 +39,13 @@ from live.store.board.handover import (
     claim_sink,
     forget_journal,
     journals,
+    keep_entries,
     read_entries,
     standing_of,
     trim,
 )
 from live.store.board.keys import Keys
+from live.store.board.trim_pause import is_paused
 from live.store.connection.changes import Changes
 from live.store.connection.client import Store
 
@@ -67,6 +78,7 @@ class Drainer:
         self._database = database
         self._lives: dict[Name, Life] = {}
         self._definitions = DefinitionLog(client, prefix, database)
+        self._untrimmed: set[Name] = set()  # whose entries are in SQL and may still be in the store
         self._strange: set[Name] = set()  # announced, and without an entry or a board at the last sweep
         self._drained = time.monotonic()  # when SQL last had everything
 
@@ -120,6 +132,7 @@ class Drainer:
                     swept = started
                 elif boards:
                     await self.drain(boards)
+                await self._trim_left()
                 await self._definitions.follow()
                 self._drained = time.monotonic()
                 JOURNAL_LAG.set(self._drained - started)
@@ -138,8 +151,9 @@ class Drainer:
         listed = await journals(self._client, self._prefix)
         await self._drain(listed)
         places = await self._places(listed)
-        await self._mend(places)
-        await self._end(places)
+        if not await is_paused(self._client, self._prefix):
+            await self._mend(places)
+            await self._end(places)
 
     async def drain(self, boards: Iterable[str]) -> None:
         """Move all entries of boards to SQL. Raises as `sweep`."""
@@ -177,10 +191,27 @@ class Drainer:
             after = piece.after
             self._lives[after.board, after.epoch] = after
             JOURNAL_ENTRIES.inc(piece.entries)
-            await trim(self._client, Keys(self._prefix, after.board), after.epoch, after.drained, after.size)
+        await self._trim([piece.after for piece in pieces])
         # A board that had fewer entries than one call reads waits for the next round: small commits cost the most.
         full = {life.id for life, entries in zip(lives, found, strict=True) if len(entries) == MOST_ENTRIES}
         return [(piece.life.board, piece.life.epoch) for piece in pieces if piece.life.id in full]
+
+    async def _trim(self, lives: Sequence[Life]) -> None:
+        """Drop what is in SQL from the store. While a backup needs the entries, only record that they are in SQL."""
+        self._untrimmed |= {(life.board, life.epoch) for life in lives}
+        paused = await is_paused(self._client, self._prefix)
+        for life in lives:
+            keys = Keys(self._prefix, life.board)
+            if paused:
+                await keep_entries(self._client, keys, life.epoch, life.offset)
+            else:
+                await trim(self._client, keys, life.epoch, life.drained, life.size)
+                self._untrimmed.discard((life.board, life.epoch))
+
+    async def _trim_left(self) -> None:
+        """Drop what a backup has kept, when it is over."""
+        if self._untrimmed and not await is_paused(self._client, self._prefix):
+            await self._trim([self._lives[name] for name in self._untrimmed if name in self._lives])
 
     async def _begun(self, names: list[Name]) -> list[Life]:
         """The lives of journals, which begin here if they are new."""
@@ -199,11 +230,7 @@ class Drainer:
             return await self._skip(life, entries, found)
         if not followers:
             return None
-        packed = await asyncio.get_running_loop().run_in_executor(None, pack_entries, followers)
-        first, last = parse_head(followers[0].head), parse_head(followers[-1].head)
-        gap = first.before if first.kind == "adopt" and life.link != FIRST else None
-        parent = followers[0].content.decode() if first.kind == "renew" else None
-        return Piece(life, len(followers), first, last, packed, gap, parent)
+        return await asyncio.get_running_loop().run_in_executor(None, piece_of, life, followers)
 
     async def _skip(self, life: Life, entries: list[Entry], found: str) -> Piece | None:
         """Go on after a gap with the next entry that holds the whole content of the board, or ask for one."""

@@ -9,7 +9,7 @@ from sqlalchemy import ColumnElement, Connection, RowMapping, and_, insert, sele
 
 from live.journal.entries import FIRST, Head, parse_head
 from live.journal.schema import GAP, LIFE, SEGMENT
-from live.journal.segments import Packed
+from live.journal.segments import Packed, pack_entries
 from live.store.board.handover import Entry
 
 START: Final = "0"
@@ -61,6 +61,14 @@ class Piece(msgspec.Struct, frozen=True):
         """The life with these entries."""
         last = self.last
         return msgspec.structs.replace(self.life, drained=last.id, link=last.link, size=last.size)
+
+
+def piece_of(life: Life, entries: Sequence[Entry]) -> Piece:
+    """A piece of entries that follow a life. There is at least one."""
+    first, last = parse_head(entries[0].head), parse_head(entries[-1].head)
+    gap = first.before if first.kind == "adopt" and life.link != FIRST else None
+    parent = entries[0].content.decode() if first.kind == "renew" else None
+    return Piece(life, len(entries), first, last, pack_entries(entries), gap, parent)
 
 
 class ConflictError(Exception):

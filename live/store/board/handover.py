@@ -157,9 +157,22 @@ async def trim(client: Store, keys: Keys, epoch: str, last: str, drained: int) -
         StoreUnavailableError: the store is unavailable.
     """
     offset, _, sequence = last.partition("-")
-    request = TrimRequest(epoch, f"{offset}-{int(sequence) + 1}", drained, int(offset))
+    least = f"{offset}-{int(sequence) + 1}"
+    await _trim(client, keys, TrimRequest(epoch=epoch, offset=int(offset), least=least, drained=drained))
+
+
+async def keep_entries(client: Store, keys: Keys, epoch: str, offset: int) -> None:
+    """Record that everything up to an offset is in SQL, and drop nothing.
+
+    Raises:
+        StoreUnavailableError: the store is unavailable.
+    """
+    await _trim(client, keys, TrimRequest(epoch=epoch, offset=offset))
+
+
+async def _trim(client: Store, keys: Keys, request: TrimRequest) -> None:
     async with store_errors():
-        await TRIM(client, [keys.meta, keys.journal(epoch)], request)
+        await TRIM(client, [keys.meta, keys.journal(request.epoch)], request)
 
 
 async def standing_of(client: Store, prefix: str, names: Sequence[tuple[str, str]]) -> list[Place]:
@@ -204,6 +217,18 @@ async def claim_sink(client: Store, prefix: str, database: str) -> str:
     if isinstance(holder, Exception):
         raise StoreUnavailableError(str(holder)) from holder
     return (holder or b"").decode()
+
+
+async def sink_of(client: Store, prefix: str) -> str:
+    """The id of the database into which the journals of a store go; empty for none.
+
+    Raises:
+        StoreUnavailableError: the store is unavailable.
+    """
+    key = SystemKeys(prefix).sink
+    async with store_errors():
+        held = await client.call(key, "GET", key)
+    return (held or b"").decode()
 
 
 async def release_sink(client: Store, prefix: str) -> None:

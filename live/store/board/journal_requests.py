@@ -43,10 +43,14 @@ class RestoreRequest(msgspec.Struct, kw_only=True, omit_defaults=True):
     link: str
 
 
-class TrimRequest(msgspec.Struct):
-    """Drop the entries of a journal before an id, and record how much of it is in SQL: bytes, and up to an offset."""
+class TrimRequest(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """Record that everything up to an offset is in SQL, and drop it.
+
+    `least` is the id of the first entry to keep, and `drained` the number of bytes in SQL; without them, every entry
+    stays, and counts against the limit of the backlog.
+    """
 
     epoch: str
-    least: str
-    drained: int
     offset: int
+    least: str | None = None
+    drained: int | None = None

@@ -115,6 +115,7 @@ class SystemKeys:
         self.processes = f"{prefix}:{{:processes}}"
         self.journals = f"{prefix}:{{:journals}}"
         self.sink = f"{prefix}:{{:journals}}:sink"
+        self.pause = f"{prefix}:{{:journals}}:pause"
         self.ready = f"{prefix}:{{:ready}}"
         self.demo = f"{prefix}:{{:demo}}"
         self.visitors = f"{prefix}:{{:visitors}}"
