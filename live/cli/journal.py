@@ -121,7 +121,7 @@ def check(*, data_dir: DataDirOption = None, as_json: JsonOption = False) -> Non
 
 
 @journal.command()
-def adopt(*, store: StoreOption = None, data_dir: DataDirOption = None) -> None:
+def adopt(*, store: StoreOption = None, data_dir: DataDirOption = None, as_json: JsonOption = False) -> None:
     """Move the journals of a store to the database of this data directory, or of LIVE_JOURNAL.
 
     A store's journals go into one database. Use this when that database was lost, or when you change LIVE_JOURNAL. The
@@ -133,7 +133,10 @@ def adopt(*, store: StoreOption = None, data_dir: DataDirOption = None) -> None:
         settings = load_settings(store=store, data_dir=data_dir)
         with journal_database(settings) as database:
             asyncio.run(_adopt(settings, database))
-    out.print("The journals of the store go into this database from now on.")
+    if as_json:
+        print_json({"journal": database.id})
+    else:
+        out.print("The journals of the store go into this database from now on.")
 
 
 async def _adopt(settings: Settings, database: Database) -> None:

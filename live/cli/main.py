@@ -10,6 +10,7 @@ import typer
 
 import live.replay.run as replaying
 from live import __version__
+from live.cli.backup import backup, restore
 from live.cli.boards import show_boards
 from live.cli.journal import journal, rebuild
 from live.cli.keys import keys
@@ -55,6 +56,8 @@ app.add_typer(journal)
 app.command()(rebuild)
 app.command()(void)
 app.command()(reconcile)
+app.command()(backup)
+app.command()(restore)
 
 BoardOption = Annotated[str | None, typer.Option("--board", help="The board to check. Default: all boards.")]
 AdminKeyOption = Annotated[

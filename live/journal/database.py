@@ -120,14 +120,18 @@ class Database:
 
     def take_now(self) -> bool:
         """Become the process that writes, in the thread of the caller. Returns and raises as `take`."""
+        if not self.lock_now():
+            return False
+        self.work(self._prepare)
+        return True
+
+    def lock_now(self) -> bool:
+        """Keep other processes from writing, without a look at the content. Returns and raises as `take`."""
         try:
-            if not (self._lock_file() if self.is_sqlite else self._lock_database()):
-                return False
+            return self._lock_file() if self.is_sqlite else self._lock_database()
         except _ERRORS as error:
             self._holder = None
             raise JournalError(f"the journal's database does not answer: {_reason(error)}") from error
-        self.work(self._prepare)
-        return True
 
     def _lock_file(self) -> bool:
         if self._lock is None:

@@ -115,10 +115,14 @@ class SystemKeys:
         self.processes = f"{prefix}:{{:processes}}"
         self.journals = f"{prefix}:{{:journals}}"
         self.sink = f"{prefix}:{{:journals}}:sink"
-        self.pause = f"{prefix}:{{:journals}}:pause"
         self.ready = f"{prefix}:{{:ready}}"
         self.demo = f"{prefix}:{{:demo}}"
         self.visitors = f"{prefix}:{{:visitors}}"
         self.items = f"{prefix}:{{:items}}"
         self.items_version = f"{prefix}:{{:items}}:version"
         self.moved = tuple((f"{prefix}:{old}", f"{prefix}:{new}") for old, new in _MOVED)
+
+    @property
+    def pause(self) -> str:
+        """The lease of a backup that pauses the trimming of journals."""
+        return f"{self.journals}:pause"

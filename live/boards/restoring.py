@@ -1,0 +1,61 @@
+"""Restores a backup: puts its journal in place, and rebuilds every board from it."""
+
+import asyncio
+from pathlib import Path
+
+from live.boards.rebuilding import Progress, Rebuilding, Wanted
+from live.domain.board import Boards
+from live.errors import SetupError
+from live.journal.database import Database
+from live.journal.manifest import Manifest
+from live.journal.putting_back import put_back
+from live.journal.rebuild import Rebuilt
+from live.settings import Settings
+from live.store.board.keys import SystemKeys
+from live.store.connection.client import Store, store_errors
+
+
+def require_prefix(manifest: Manifest, settings: Settings) -> None:
+    """Check that a backup is of the key prefix of the settings.
+
+    Raises:
+        SetupError: it is of another one.
+    """
+    if manifest.prefix != settings.key_prefix:
+        raise SetupError(
+            f"the backup is of the key prefix {manifest.prefix!r}, and this one is {settings.key_prefix!r}: "
+            f"set LIVE_KEY_PREFIX={manifest.prefix}"
+        )
+
+
+async def require_empty(client: Store, prefix: str) -> None:
+    """Check that the store holds nothing of a server that has served boards.
+
+    Raises:
+        SetupError: it does.
+        StoreUnavailableError: the store is unavailable.
+    """
+    names = SystemKeys(prefix)
+    any_store_has = {names.store, names.format, names.processes, names.ready, names.pause}
+    async with store_errors():
+        async for name in client.names(f"{prefix}:*"):
+            if name not in any_store_has:
+                raise SetupError(
+                    f"the store holds data under the prefix {prefix!r}, such as {name}: restore into an empty store"
+                )
+
+
+async def restore(
+    client: Store, settings: Settings, in_file: Boards, database: Database, folder: Path, show: Progress
+) -> list[Rebuilt]:
+    """Restore a backup whose files have been checked into an empty store. This process holds the journal's lock.
+
+    After an interruption, `live rebuild` goes on.
+
+    Raises:
+        SetupError: the store is not empty, the file system refuses, or a board cannot be rebuilt.
+        StoreUnavailableError: the store or the database is unavailable.
+    """
+    await require_empty(client, settings.key_prefix)
+    await asyncio.to_thread(put_back, folder, database)
+    return await Rebuilding(client, settings, in_file, database, show).rebuild(Wanted())

@@ -1,0 +1,158 @@
+"""`live backup` and `live restore`."""
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from pathlib import Path
+from typing import Annotated, Any
+
+import msgspec
+import typer
+
+from live.boards.restoring import require_empty, require_prefix
+from live.boards.restoring import restore as restore_boards
+from live.cli.terminal import (
+    BoardsOption,
+    DataDirOption,
+    JsonOption,
+    StoreOption,
+    clear_errors,
+    journal_database,
+    out,
+    print_json,
+    progress_bar,
+)
+from live.domain.board_file import load_boards
+from live.errors import SetupError
+from live.journal.backup import back_up
+from live.journal.database import Database, open_journal
+from live.journal.manifest import BOARDS, Manifest, check_files, read_manifest
+from live.journal.putting_back import held, set_aside
+from live.journal.rebuild import Rebuilt
+from live.settings import Settings, load_settings
+from live.store.connection.client import connect
+from live.store.connection.embedded import EmbeddedStore, answers, running_or_started
+from live.store.connection.private import make_private
+
+DirectoryArgument = Annotated[Path, typer.Argument(metavar="DIR", help="The directory of the backup.")]
+
+
+def backup(
+    directory: DirectoryArgument,
+    *,
+    store: StoreOption = None,
+    boards: BoardsOption = None,
+    data_dir: DataDirOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Write a backup of everything into a new directory, while servers run.
+
+    The backup has every event, board, API key and title that was acknowledged before the command began. If the command
+    is interrupted, delete the directory and run it again. It needs a journal in SQLite.
+
+    Example: live backup /backups/2026-11-22
+    """
+    with clear_errors():
+        settings = load_settings(store=store, boards=boards, data_dir=data_dir)
+        with progress_bar("Copying", quiet=as_json) as show, journal_database(settings, writes=False) as source:
+            manifest = asyncio.run(_back_up(settings, source, directory, show))
+    size = sum(file.size for file in manifest.files)
+    if as_json:
+        print_json({"directory": str(directory.resolve()), "bytes": size, **msgspec.to_builtins(manifest)})
+    else:
+        out.print(f"{directory} has {len(manifest.boards):,} boards in {size:,} bytes.", markup=False)
+
+
+async def _back_up(settings: Settings, source: Database, folder: Path, show: Any) -> Manifest:  # noqa: ANN401
+    in_file = load_boards(settings.boards).by_id
+    with nullcontext(settings.store) if settings.store else running_or_started(settings.data_dir) as url:
+        client = connect(url, settings)
+        try:
+            return await back_up(client, settings, in_file, source, folder, show)
+        finally:
+            await client.aclose()
+
+
+def restore(
+    directory: DirectoryArgument,
+    *,
+    force: Annotated[
+        bool, typer.Option("--force", help="Set the journal and the store in the data directory aside, and restore.")
+    ] = False,
+    store: StoreOption = None,
+    boards: BoardsOption = None,
+    data_dir: DataDirOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Check a backup, and restore every board, API key and title from it into an empty data directory and store.
+
+    Stop the servers before. Every board gets a new epoch. If the command is interrupted while it rebuilds boards, go on
+    with `live rebuild`.
+
+    Example: live restore /backups/2026-11-22 --data-dir live-data
+    """
+    with clear_errors():
+        settings = load_settings(store=store, boards=boards, data_dir=data_dir)
+        manifest = read_manifest(directory)
+        require_prefix(manifest, settings)
+        with progress_bar("Checking", quiet=as_json) as show:
+            check_files(directory, manifest, show)
+        own = directory / BOARDS
+        if settings.boards is None and own.exists():
+            settings = msgspec.structs.replace(settings, boards=own)
+        with _target(settings, force=force) as (database, aside), progress_bar("Restoring", quiet=as_json) as show:
+            done = asyncio.run(_restore(settings, database, directory, show))
+    if as_json:
+        paths = {"set_aside": aside, "boards_file": settings.boards}
+        print_json({"boards": done, **{name: None if path is None else str(path) for name, path in paths.items()}})
+        return
+    for one in done:
+        out.print(f"{one.board} is at offset {one.offset:,} with {one.members:,} members (epoch {one.epoch})")
+    if aside is not None:
+        out.print(f"What was there before is in {aside}.", markup=False)
+    if settings.boards is not None:
+        out.print(f"Start the server with --boards {settings.boards}.", markup=False)
+
+
+@contextmanager
+def _target(settings: Settings, *, force: bool) -> Iterator[tuple[Database, Path | None]]:
+    """The journal's place, locked and empty, and where its old content is. The data directory has no other store."""
+    database = open_journal(settings, writes=True)
+    if database is None or not database.is_sqlite:
+        raise SetupError("backups are restored into a journal in SQLite: set LIVE_JOURNAL=sqlite")
+    if settings.store:
+        asyncio.run(_require_empty(settings))
+    elif answers(EmbeddedStore(settings.data_dir).socket):
+        raise SetupError(f"a server runs in the data directory {settings.data_dir}: stop it first")
+    make_private(settings.data_dir)
+    with database:
+        if not database.lock_now():
+            raise SetupError(f"a server uses the journal in {settings.data_dir}: stop it first")
+        found = held(database, embedded=not settings.store)
+        if found and not force:
+            raise SetupError(
+                f"the data directory {settings.data_dir} has data: {', '.join(path.name for path in found)}. To set it "
+                "aside and restore, add --force. If `live restore` was interrupted, go on with `live rebuild`"
+            )
+        yield database, set_aside(found) if found else None
+
+
+async def _require_empty(settings: Settings) -> None:
+    client = connect(settings.store, settings)
+    try:
+        await require_empty(client, settings.key_prefix)
+    finally:
+        await client.aclose()
+
+
+async def _restore(settings: Settings, database: Database, folder: Path, show: Any) -> list[Rebuilt]:  # noqa: ANN401
+    with nullcontext(settings.store) if settings.store else running_or_started(settings.data_dir) as url:
+        client = connect(url, settings)
+        client.witness.active = True
+        try:
+            boards = load_boards(settings.boards)
+            return await restore_boards(
+                client, settings, boards, database, folder, lambda _, done, total: show(done, total)
+            )
+        finally:
+            await client.aclose()

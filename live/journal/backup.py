@@ -1,0 +1,253 @@
+"""Copies a journal while servers use it: the database first, then what still waits in the store.
+
+Trimming pauses meanwhile, so every entry that the copy of the database lacks is in the store. The entries are added to
+the copy. So a backup is one complete journal, from which `live rebuild` and `live restore` make everything.
+"""
+
+import asyncio
+import os
+import shutil
+import sqlite3
+import stat
+import time
+from collections.abc import Callable, Collection
+from contextlib import closing
+from functools import partial
+from itertools import dropwhile
+from pathlib import Path
+from threading import Event
+from typing import Final
+
+from sqlalchemy import Connection
+
+from live import __version__
+from live.errors import SetupError
+from live.journal.database import Database, JournalError
+from live.journal.definitions import DefinitionLog, latest
+from live.journal.entries import parse_head
+from live.journal.lives import (
+    START,
+    Life,
+    add_pieces,
+    begin_life,
+    end_lives,
+    find_life,
+    following,
+    open_lives,
+    piece_of,
+)
+from live.journal.losses import describe, find_lost
+from live.journal.manifest import BOARDS, FORMAT, Manifest, Position, fingerprint, write_manifest
+from live.journal.schema import VERSION
+from live.settings import Settings
+from live.store.board.handover import Entry, journals, read_entries, sink_of, standing_of
+from live.store.board.keys import Keys
+from live.store.board.trim_pause import LEASE, paused
+from live.store.connection.client import Store
+
+Progress = Callable[[int, int], None]
+
+_POSTGRES: Final = (
+    "this journal is on a PostgreSQL server: back it up with pg_dump, put it back with pg_restore, and run "
+    "`live rebuild`"
+)
+_PAGES: Final = 1024  # of the database in one step
+_BOARDS: Final = 256  # in one call
+
+
+async def back_up(
+    client: Store,
+    settings: Settings,
+    in_file: Collection[str],
+    source: Database,
+    folder: Path,
+    show: Progress,
+    *,
+    lease: float = LEASE,
+) -> Manifest:
+    """Write a backup into an empty directory.
+
+    Everything that was acknowledged before the call is in it. The manifest is written last.
+
+    Args:
+        client: the store.
+        settings: those of the server.
+        in_file: the boards of the boards file.
+        source: the journal.
+        folder: the directory.
+        show: called with the pages of the database so far, and of all.
+        lease: seconds for which trimming stays paused if this process is killed.
+
+    Raises:
+        SetupError: the directory is not empty, a definition or an entry is missing, or the store lost data.
+        StoreUnavailableError: the store or the database is unavailable.
+    """
+    if not source.is_sqlite:
+        raise SetupError(_POSTGRES)
+    copy = Database("sqlite", folder, source.prefix, writes=True)
+    _make_folder(folder)
+    try:
+        async with paused(client, source.prefix, lease) as require:
+            await _copy(source.path, copy.path, show)
+            lives = await _bring_up_to_date(client, copy, in_file)
+            await require()
+        return await asyncio.to_thread(_complete, folder, settings, copy, lives)
+    except BaseException:
+        _delete_files(folder)
+        raise
+
+
+def _complete(folder: Path, settings: Settings, copy: Database, lives: list[Life]) -> Manifest:
+    """Add the boards file and the manifest."""
+    copy.path.with_suffix(".lock").unlink()
+    with closing(sqlite3.connect(copy.path)) as connection:
+        connection.execute("PRAGMA journal_mode=DELETE")  # one file, which can be read where nothing may be written
+    if settings.boards is not None:
+        shutil.copyfile(settings.boards, folder / BOARDS)
+        (folder / BOARDS).chmod(0o600)
+    manifest = Manifest(
+        format=FORMAT,
+        version=__version__,
+        schema=VERSION,
+        prefix=copy.prefix,
+        journal=copy.id,
+        made=time.time_ns() // 1000,
+        boards=[Position(life.board, life.epoch, life.offset) for life in lives],
+        files=[fingerprint(path) for path in sorted(folder.iterdir())],
+    )
+    write_manifest(folder, manifest)
+    return manifest
+
+
+def _make_folder(folder: Path) -> None:
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if any(folder.iterdir()):
+            raise SetupError(f"the directory {folder} is not empty: name a new one for each backup")
+        if stat.S_IMODE(folder.stat().st_mode) & 0o077:
+            folder.chmod(0o700)
+    except OSError as error:
+        raise SetupError(f"can't write a backup to {folder}: {error.strerror}") from None
+
+
+def _delete_files(folder: Path) -> None:
+    """Delete what was written so far, so that the same command can run again."""
+    for path in folder.iterdir():
+        path.unlink()
+
+
+async def _copy(path: Path, target: Path, show: Progress) -> None:
+    """Copy the database in a thread, which ends early when this task is cancelled."""
+    stopped = Event()
+
+    def go_on(done: int, total: int) -> None:
+        if stopped.is_set():
+            raise InterruptedError
+        show(done, total)
+
+    try:
+        await asyncio.to_thread(copy_database, path, target, go_on)
+    finally:
+        stopped.set()
+
+
+def copy_database(path: Path, target: Path, show: Progress) -> None:
+    """Copy an SQLite database as it is at one instant, while another process writes to it.
+
+    Raises:
+        JournalError: the database or the file system refuses.
+    """
+    try:
+        os.close(os.open(target, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o600))
+        with (
+            closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True, isolation_level=None)) as source,
+            closing(sqlite3.connect(target, isolation_level=None)) as copy,
+        ):
+            source.execute("BEGIN")  # one view of the database; otherwise each write makes the copy begin again
+            source.execute("SELECT count(*) FROM sqlite_master").fetchone()
+            copy.execute("PRAGMA synchronous=OFF")  # it is synced at the end
+            source.backup(copy, pages=_PAGES, progress=lambda _, left, total: show(total - left, total))
+    except (sqlite3.Error, OSError) as error:
+        raise JournalError(f"the journal can't be copied: {error}") from error
+
+
+async def _bring_up_to_date(client: Store, copy: Database, in_file: Collection[str]) -> list[Life]:
+    """Add to a copy what the store has and the copy lacks. Returns the lives of all boards."""
+    prefix = copy.prefix
+    with copy:
+        await asyncio.to_thread(copy.take_now)
+        await _require_sink(client, prefix, copy)
+        await _add_waiting(client, prefix, copy)
+        await DefinitionLog(client, prefix, copy).follow()
+        await _end_deleted(client, prefix, copy)
+        return await copy.run(partial(_defined_lives, prefix=prefix, in_file=in_file))
+
+
+async def _require_sink(client: Store, prefix: str, copy: Database) -> None:
+    """Check that the store's journals go into this database."""
+    sink = await sink_of(client, prefix)
+    if sink not in ("", copy.id):
+        raise SetupError(
+            f"the journals of this store go into the database {sink}, and this one is {copy.id}: choose the data "
+            "directory of the server with --data-dir"
+        )
+
+
+async def _add_waiting(client: Store, prefix: str, copy: Database) -> None:
+    """Add the entries that wait in the store."""
+    for board, epoch in await journals(client, prefix):
+        life = await copy.run(partial(find_life, prefix=prefix, board=board, epoch=epoch))
+        after, is_whole = life.drained if life else START, True
+        while entries := (await read_entries(client, [(Keys(prefix, board), epoch, after)]))[0]:
+            after = entries[-1].id
+            if life is None:
+                life = await copy.run(partial(begin_life, prefix=prefix, board=board, epoch=epoch))
+            life, is_whole = await copy.run(partial(_add, life=life, entries=entries))
+        if not is_whole:
+            raise SetupError(
+                f"entries of the journal of board {board!r} are missing: wait until the server has mended that "
+                "(`live journal status` counts the gap), and run the command again"
+            )
+
+
+def _add(connection: Connection, life: Life, entries: list[Entry]) -> tuple[Life, bool]:
+    """Add entries to a life. Returns it, and whether none is missing."""
+    left = entries
+    while left:
+        followers, _ = following(life, left)
+        if not followers:  # entries are missing; the whole content of the board may follow
+            followers = list(dropwhile(lambda entry: parse_head(entry.head).kind != "adopt", left))[:1]
+        if not followers:
+            return life, False
+        piece = piece_of(life, followers)
+        add_pieces(connection, [piece])
+        life, left = piece.after, left[left.index(followers[-1]) + 1 :]
+    return life, True
+
+
+async def _end_deleted(client: Store, prefix: str, copy: Database) -> None:
+    """End the lives of boards that were deleted."""
+    lost = await find_lost(client, prefix, copy)
+    if lost:
+        raise SetupError(
+            f"the store does not hold what the journal knows: {'; '.join(describe(lost))}. If boards were deleted just "
+            "now, run the command again. If the store lost data, rebuild it first with `live rebuild`"
+        )
+    lives = await copy.run(lambda connection: open_lives(connection, prefix))
+    for first in range(0, len(lives), _BOARDS):
+        piece = lives[first : first + _BOARDS]
+        places = await standing_of(client, prefix, [(life.board, life.epoch) for life in piece])
+        gone = [life for life, place in zip(piece, places, strict=True) if place.gone]
+        await copy.run(partial(end_lives, lives=gone))
+
+
+def _defined_lives(connection: Connection, prefix: str, in_file: Collection[str]) -> list[Life]:
+    """The lives of all boards, each of which can be rebuilt."""
+    lives = open_lives(connection, prefix)
+    made = latest(connection, prefix, "boards")
+    if unknown := sorted({life.board for life in lives} - {*made, *in_file}):
+        raise SetupError(
+            f"the boards {', '.join(unknown)} are neither run-time boards nor in the boards file: name the boards file "
+            "of the server with --boards"
+        )
+    return lives

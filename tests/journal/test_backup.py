@@ -1,0 +1,300 @@
+"""A backup that is made while events are counted holds everything that was acknowledged before."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import live.journal.backup
+import live.journal.drain
+from live.domain.event import make_entry
+from live.errors import SetupError
+from live.journal.backup import back_up
+from live.journal.database import Database
+from live.journal.lives import open_lives
+from live.journal.manifest import Manifest, check_files, read_manifest
+from live.journal.reading import contents_of
+from live.journal.standing import standing
+from live.journal.status import verify
+from live.store.board.beginnings import delete_keys
+from live.store.board.handover import begin_again
+from live.store.board.keys import SystemKeys
+from live.store.board.ledger import Ledger
+from live.store.board.trim_pause import is_paused, paused
+from tests.harness.journaled import Journaled, Rows, journaled
+from tests.harness.mutation import must_be_caught, replaced
+from tests.harness.waiting import eventually
+
+copy_database = live.journal.backup.copy_database
+
+
+async def backed_up(board: Journaled, folder: Path, *, lease: float = 30.0) -> Manifest:
+    """Back up the first database of a board."""
+    source = Database("sqlite", board.folder, board.settings.key_prefix, writes=False)
+    return await back_up(board.client, board.settings, {"posts"}, source, folder, lambda *_: None, lease=lease)
+
+
+def rows_in(board: Journaled, folder: Path) -> Rows:
+    """The ranking that a backup, or another data directory, says."""
+    prefix = board.settings.key_prefix
+    with Database("sqlite", folder, prefix, writes=False) as copy:
+        assert not any(verdict.faults for verdict in copy.work(lambda sql: verify(sql, prefix, lambda *_: None)))
+        (life,) = copy.work(lambda sql: open_lives(sql, prefix))
+        data = copy.work(lambda sql: contents_of(sql, prefix, life))
+    found = standing(board.board, data, data.time // 1000)
+    return [(member, found.scores[member]) for member in found.members]
+
+
+def after_the_copy(board: Journaled, work: Callable[[], Awaitable[object]]) -> Any:
+    """A copy of the database, after which other work is done before the backup goes on."""
+    loop = asyncio.get_running_loop()
+
+    def copy(*arguments: Any) -> None:
+        copy_database(*arguments)
+        asyncio.run_coroutine_threadsafe(_awaited(work), loop).result(10)
+
+    assert board.databases, "there is something to copy"
+    return replaced(live.journal.backup, "copy_database", copy)
+
+
+async def _awaited(work: Callable[[], Awaitable[object]]) -> None:
+    await work()
+
+
+async def back_up_while_drained(board: Journaled, folder: Path) -> None:
+    """Count likes that SQL has, that wait, and that SQL gets after it was copied."""
+    drainer = await board.drainer()
+    await board.like("a", "b")
+    await drainer.sweep()
+    await board.like("a")
+
+    async def drain() -> None:
+        await drainer.sweep()
+
+    refused = ""
+    with after_the_copy(board, drain):
+        try:
+            await backed_up(board, folder)
+        except SetupError as error:
+            refused = str(error)
+    assert not refused
+    assert rows_in(board, folder) == await board.rows()
+
+
+async def test_what_is_drained_after_the_copy_is_in_the_backup(valkey_url: str, tmp_path: Path) -> None:
+    """It is still in the store. Afterwards the drainer drops it there."""
+    async with journaled(valkey_url, tmp_path) as board:
+        await back_up_while_drained(board, tmp_path / "backup")
+        drainer = await board.drainer()
+        assert await board.waiting() == 1
+        await drainer.sweep()
+        await drainer._trim_left()
+        assert await board.waiting() == 0
+
+
+@asynccontextmanager
+async def no_pause(*_: Any) -> AsyncIterator[Any]:
+    """What a backup does that pauses nothing."""
+
+    async def require() -> None:
+        pass
+
+    yield require
+
+
+async def never(*_: Any) -> bool:
+    """What a drainer asks that knows no pause."""
+    return False
+
+
+async def test_without_a_pause_entries_are_missing(valkey_url: str, tmp_path: Path) -> None:
+    """Both sides have to know of it."""
+    for name, (module, what, mistake) in {
+        "no pause": (live.journal.backup, "paused", no_pause),
+        "no look at the pause": (live.journal.drain, "is_paused", never),
+    }.items():
+        (tmp_path / name).mkdir()
+        async with journaled(valkey_url, tmp_path / name) as board:
+            with must_be_caught(name), replaced(module, what, mistake):
+                await back_up_while_drained(board, tmp_path / name / "backup")
+
+
+async def test_a_drainer_that_commits_as_the_pause_begins_leaves_no_hole(valkey_url: str, tmp_path: Path) -> None:
+    """It asks after its commit, so what it may still trim is in every later copy."""
+    async with journaled(valkey_url, tmp_path) as board:
+        drainer = await board.drainer()
+        await drainer.sweep()
+        await board.like("a", "b")
+        folder = tmp_path / "backup"
+
+        async def asked_before(*arguments: Any) -> bool:
+            answer = await is_paused(*arguments)
+            await backed_up(board, folder)
+            return answer
+
+        with replaced(live.journal.drain, "is_paused", asked_before):
+            await drainer.drain(["posts"])
+        assert rows_in(board, folder) == await board.rows()
+
+
+async def test_a_backup_that_lost_its_pause_fails_and_leaves_nothing(valkey_url: str, tmp_path: Path) -> None:
+    """Such as one that was frozen for longer than its lease."""
+    async with journaled(valkey_url, tmp_path) as board:
+        await board.like("a")
+        await (await board.drainer()).sweep()
+        key = SystemKeys(board.settings.key_prefix).pause
+        folder = tmp_path / "backup"
+        with after_the_copy(board, lambda: board.client.delete(key)), pytest.raises(SetupError, match="run it again"):
+            await backed_up(board, folder)
+        assert list(folder.iterdir()) == []
+        await backed_up(board, folder)
+
+
+async def test_the_pause_of_a_killed_backup_ends(valkey_url: str, tmp_path: Path) -> None:
+    """Another backup is refused until then, and no longer."""
+    async with journaled(valkey_url, tmp_path) as board:
+        await board.like("a")
+        drainer = await board.drainer()
+        await drainer.sweep()
+        key = SystemKeys(board.settings.key_prefix).pause
+        await board.client.set(key, "killed", px=400)
+        with pytest.raises(SetupError, match="another backup"):
+            await backed_up(board, tmp_path / "backup")
+        await board.like("a")
+        await drainer.drain(["posts"])
+        assert await board.waiting() == 1
+
+        async def trimmed() -> bool:
+            await drainer._trim_left()
+            return await board.waiting() == 0
+
+        await eventually(trimmed)
+        await backed_up(board, tmp_path / "backup")
+
+
+async def test_a_pause_is_renewed_while_it_lasts(valkey_url: str, tmp_path: Path) -> None:
+    """However long the copy takes; and events that wait for SQL are acknowledged."""
+    async with journaled(valkey_url, tmp_path, journal_ack=True) as board:
+        running = asyncio.create_task((await board.drainer()).run())
+        try:
+            async with paused(board.client, board.settings.key_prefix, lease=0.3) as require:
+                for _ in range(5):
+                    await board.like("a")
+                    await asyncio.sleep(0.12)
+                    await require()
+                assert await board.waiting() == 6
+        finally:
+            running.cancel()
+
+
+async def test_boards_that_are_not_in_sql_yet_are_in_the_backup(valkey_url: str, tmp_path: Path) -> None:
+    """All of their journal waits in the store. A deleted board ends."""
+    async with journaled(valkey_url, tmp_path) as board:
+        await board.like("a")
+        await board.drainer()
+        state = board.ledger.state
+        await delete_keys(board.client, state.keys, state.epoch or "")
+        again = Ledger(board.client, board.board, board.settings)
+        await again.writer.add([make_entry("new", 1, None, None)])
+        folder = tmp_path / "backup"
+        manifest = await backed_up(board, folder)
+        assert [(one.board, one.epoch) for one in manifest.boards] == [("posts", again.state.epoch)]
+        assert rows_in(board, folder) == [("new", 1)]
+
+
+async def test_a_gap_and_what_mends_it_are_in_the_backup(valkey_url: str, tmp_path: Path) -> None:
+    """Without the whole content of the board after the gap, there is no backup."""
+    async with journaled(valkey_url, tmp_path) as board:
+        await board.like("a", "b")
+        drainer = await board.drainer()
+        await drainer.sweep()
+        await board.like("a")
+        await board.like("b")
+        state = board.ledger.state
+        await board.client.xtrim(state.journal, maxlen=1, approximate=False)
+        with pytest.raises(SetupError, match="are missing"):
+            await backed_up(board, tmp_path / "backup")
+        await begin_again(board.client, state.keys, state.epoch or "")
+        await board.like("a")
+        await backed_up(board, tmp_path / "backup")
+        assert rows_in(board, tmp_path / "backup") == await board.rows()
+
+
+async def test_a_store_that_lost_data_is_not_backed_up(valkey_url: str, tmp_path: Path) -> None:
+    """The backup would say that its boards were deleted."""
+    async with journaled(valkey_url, tmp_path) as board:
+        await board.like("a")
+        await (await board.drainer()).sweep()
+        async for name in board.client.names(f"{board.settings.key_prefix}:*"):
+            await board.client.delete(name)
+        with pytest.raises(SetupError, match="live rebuild"):
+            await backed_up(board, tmp_path / "backup")
+
+
+async def test_a_board_without_a_definition_is_not_backed_up(valkey_url: str, tmp_path: Path) -> None:
+    """Nobody could rebuild it."""
+    async with journaled(valkey_url, tmp_path) as board:
+        await board.like("a")
+        await board.drainer()
+        source = Database("sqlite", tmp_path, board.settings.key_prefix, writes=False)
+        with pytest.raises(SetupError, match="--boards"):
+            await back_up(board.client, board.settings, {"other"}, source, tmp_path / "backup", lambda *_: None)
+
+
+async def test_files_are_private_and_damage_is_found(valkey_url: str, tmp_path: Path) -> None:
+    """Each file has a checksum, and no other user reads it. A directory that holds something is left alone."""
+    async with journaled(valkey_url, tmp_path) as board:
+        await board.like("a")
+        await (await board.drainer()).sweep()
+        folder = tmp_path / "backup"
+        made = await backed_up(board, folder)
+        with pytest.raises(SetupError, match="not empty"):
+            await backed_up(board, folder)
+    modes = {path.name: path.stat().st_mode & 0o777 for path in (folder, *folder.iterdir())}
+    assert modes == {"backup": 0o700, made.files[0].name: 0o600, "manifest.json": 0o600}
+    assert read_manifest(folder) == made
+    check_files(folder, made, lambda *_: None)
+    path = folder / made.files[0].name
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+    with pytest.raises(SetupError, match="damaged"):
+        check_files(folder, made, lambda *_: None)
+    (folder / "manifest.json").unlink()
+    with pytest.raises(SetupError, match="interrupted"):
+        read_manifest(folder)
+
+
+async def test_the_copy_is_of_one_instant_while_another_process_writes(
+    valkey_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A write between two steps does not make the copy begin again."""
+    async with journaled(valkey_url, tmp_path) as board:
+        drainer = await board.drainer()
+        for _ in range(20):
+            await board.like(*(f"m{number}" for number in range(200)))
+            await drainer.sweep()
+        before = await board.rows_in_sql()
+        steps: list[tuple[int, int]] = []
+        target = tmp_path / "copy" / board.databases[0].path.name
+        target.parent.mkdir()
+        loop = asyncio.get_running_loop()
+
+        async def write() -> None:
+            await board.like("new")
+            await drainer.sweep()
+
+        def show(done: int, total: int) -> None:
+            steps.append((done, total))
+            assert len(steps) < 100, "the copy begins again and again"
+            asyncio.run_coroutine_threadsafe(write(), loop).result(10)
+
+        monkeypatch.setattr(live.journal.backup, "_PAGES", 4)
+        await asyncio.to_thread(copy_database, board.databases[0].path, target, show)
+        assert len(steps) > 3
+        assert [done for done, _ in steps] == sorted(done for done, _ in steps)
+        assert before != await board.rows()
+        assert rows_in(board, target.parent) == before

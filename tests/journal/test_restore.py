@@ -1,0 +1,179 @@
+"""`live backup` while events are counted, and `live restore` into a new data directory."""
+
+import asyncio
+import json
+import shutil
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any, Self
+
+import httpx
+import pytest
+import redis
+
+from live.store.board.keys import SystemKeys
+from tests.harness.journal_server import Machine, fill, seen
+from tests.harness.waiting import eventually
+
+pytestmark = pytest.mark.slow
+
+
+class Load:
+    """Likes members of `posts` from a thread; counts what was acknowledged."""
+
+    def __init__(self, url: str, key: str) -> None:
+        self.url, self.key = url, key
+        self.acknowledged = 0
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._run)
+
+    def _run(self) -> None:
+        with httpx.Client(base_url=self.url, headers={"Authorization": f"Bearer {self.key}"}, timeout=30) as client:
+            while not self._ended.is_set():
+                events = [{"type": "like", "key": f"load{number}"} for number in range(50)]
+                assert client.post("/v1/events", json=events).json()["accepted"] == 50
+                self.acknowledged += 50
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._ended.set()
+        self._thread.join()
+
+
+def loaded(machine: Machine) -> int:
+    """How many likes of a load the board `posts` has."""
+    with machine.client() as client:
+        page = client.get("/v1/boards/posts", params={"limit": 100}).json()
+    return sum(record["score"] for record in page["records"] if record["key"].startswith("load"))
+
+
+def started(folder: Path) -> Machine:
+    """A running machine with boards of all kinds."""
+    folder.mkdir()
+    machine = Machine(folder)
+    machine.key = json.loads(machine.run("keys", "add", "ann", "--verbs", "post,admin", "--json").stdout)["key"]
+    machine.server.start()
+    fill(machine)
+    return machine
+
+
+def empty(folder: Path, key: str) -> Machine:
+    """A machine without data, on which an API key is going to be valid."""
+    folder.mkdir()
+    machine = Machine(folder)
+    machine.key = key
+    return machine
+
+
+def without_load(pages: dict[str, Any]) -> dict[str, Any]:
+    """What a server says of members that the load did not like, and of boards that it did not reach."""
+    kept = {name: page for name, page in pages.items() if name in ("best", "vote")}
+    scores = {
+        name: {record["key"]: record["score"] for record in page["records"] if not record["key"].startswith("load")}
+        for name, page in pages.items()
+    }
+    return {"pages": kept, "scores": scores}
+
+
+async def test_what_was_acknowledged_before_a_backup_is_there_after_a_restore(tmp_path: Path) -> None:
+    """Under load, with all kinds of boards; every board has a new epoch, and the rest is as it was."""
+    machine = await asyncio.to_thread(started, tmp_path / "first")
+    folder = tmp_path / "backup"
+    try:
+        before = await asyncio.to_thread(seen, machine)
+        with Load(machine.server.url, machine.key) as load:
+            await eventually(lambda: _above(load, 500))
+            acknowledged = load.acknowledged
+            done = await asyncio.to_thread(machine.run, "backup", str(folder), "--json")
+            most = load.acknowledged + 50
+        assert done.returncode == 0, done.stderr
+        made = json.loads(done.stdout)
+        assert {board["board"] for board in made["boards"]} == {"posts", "hot", "days", "best", "vote", "made"}
+        assert machine.run("journal", "verify").returncode == 0
+    finally:
+        machine.server.kill()
+
+    other = empty(tmp_path / "second", machine.key)
+    done = await asyncio.to_thread(other.run, "restore", str(folder), "--json")
+    assert done.returncode == 0, done.stderr
+    epochs = {board["board"]: board["epoch"] for board in json.loads(done.stdout)["boards"]}
+    assert not {board["epoch"] for board in made["boards"]} & set(epochs.values())
+    other.server.start()
+    try:
+        assert acknowledged <= await asyncio.to_thread(loaded, other) <= most
+        assert without_load(await asyncio.to_thread(seen, other)) == without_load(before)
+        with other.client() as client:
+            again = client.post("/v1/events", json={"type": "like", "key": "p1", "id": "e1", "source": "test"})
+            assert again.json()["duplicate"] == 1
+            assert client.get("/v1/items/p1").json()["title"] == "The first"
+            assert client.get("/v1/boards/posts").json()["epoch"] == epochs["posts"]
+        await other.drained()
+        assert other.run("journal", "verify").returncode == 0
+        assert other.run("audit").returncode == 0
+    finally:
+        other.server.kill()
+
+
+async def _above(load: Load, count: int) -> bool:
+    return load.acknowledged >= count
+
+
+def kill_in_the_middle(machine: Machine, folder: Path) -> None:
+    """Start a backup, and kill it when it has begun to write; again if it was complete by then."""
+    words = [sys.executable, "-m", "live", "backup", str(folder)]
+    with subprocess.Popen(words, env=machine.server.environment) as process:
+        while process.poll() is None and not (folder.exists() and list(folder.iterdir())):
+            time.sleep(0.002)
+        process.kill()
+    if (folder / "manifest.json").exists():
+        shutil.rmtree(folder)
+        kill_in_the_middle(machine, folder)
+
+
+def test_a_backup_of_a_stopped_server_and_what_restore_refuses(tmp_path: Path) -> None:
+    """What no drainer has moved to SQL is in it. Nothing is restored from half a backup, or over data."""
+    machine = started(tmp_path / "first")
+    folder, half = tmp_path / "backup", tmp_path / "half"
+    try:
+        kill_in_the_middle(machine, half)
+        assert "interrupted" in refusal(machine, half)
+        with redis.Redis(unix_socket_path=str(machine.data / "valkey.sock")) as store:
+            pause = SystemKeys("live").pause
+            assert 0 < store.pttl(pause) <= 30_000
+            store.delete(pause)
+        with machine.client() as client:
+            for _ in range(5):
+                assert client.post("/v1/events", json={"type": "like", "key": "last"}).status_code == 200
+        machine.server.kill()
+        done = machine.run("backup", str(folder))
+        assert done.returncode == 0, done.stderr
+        assert "--force" in refusal(machine, folder)
+        first, second = (restored(machine, folder) for _ in range(2))
+        assert Path(first["set_aside"], "appendonlydir").is_dir()
+        assert {one["epoch"] for one in first["boards"]}.isdisjoint(one["epoch"] for one in second["boards"])
+        machine.server.start()
+        with machine.client() as client:
+            assert client.get("/v1/boards/posts/records/last").json()["score"] == 5
+        assert "a server runs" in refusal(machine, folder)
+    finally:
+        machine.server.kill()
+
+
+def refusal(machine: Machine, folder: Path) -> str:
+    """Why a backup is not restored."""
+    done = machine.run("restore", str(folder))
+    assert done.returncode == 2, done.stdout
+    return done.stderr
+
+
+def restored(machine: Machine, folder: Path) -> Any:
+    """What `live restore` says when it sets data aside."""
+    done = machine.run("restore", str(folder), "--force", "--json")
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
