@@ -44,13 +44,14 @@ class Scale(msgspec.Struct, frozen=True, kw_only=True):
     journal_bodies: int = 300
     past_events: int = 500_000
     past_requests: int = 20
+    rebuild_events: int = 1_000_000
 
 
 QUICK = Scale(
     rounds=1, single_requests=3_000, batch_bodies=30, growth_bodies=30, growth_members=(10_000, 60_000), ids=40_000,
     read_requests=1_000, keys=20_000, members=60_000, idle_seconds=2.0, idle_watch=2.0, viewers=200, fan_seconds=1.5,
     idle_viewers=600, crowd=600, crowd_seconds=2.0, boards=40, unwatched_boards=200, likes_a_second=200, load_seconds=3,
-    journal_bodies=30, past_events=20_000, past_requests=3,
+    journal_bodies=30, past_events=20_000, past_requests=3, rebuild_events=50_000,
 )  # fmt: skip
 
 

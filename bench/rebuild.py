@@ -1,0 +1,116 @@
+"""`rebuild`: restore a board from its journal into an empty store. How long does it take, and how much memory?
+
+`python -m bench.rebuild EVENTS` prints the figures as JSON.
+"""
+
+import asyncio
+import os
+import random
+import subprocess
+import sys
+import time
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Final
+
+import msgspec
+import redis
+
+from bench.processes import BenchError, Server, running_store, start_module
+from bench.table import Report, Row, Scale
+from live.domain.board_file import BoardChoice, make_board
+from live.domain.event import make_entry
+from live.journal.database import Database
+from live.journal.drain import Drainer
+from live.settings import Settings, load_settings
+from live.store.board.state import BoardState
+from live.store.board.writer import BoardWriter
+from live.store.connection.client import connect
+
+_BATCH: Final = 1_000
+_MEMBERS: Final = 100_000
+_ROUND: Final = 50  # batches from one commit to the next
+_NAME: Final = 16  # bytes of an id
+
+
+def rebuild(scale: Scale, report: Report) -> list[Row]:
+    """Rebuild a board of uniform likes with ids, from events alone, without a checkpoint."""
+    figures = measure(scale.rebuild_events, report)
+    return [
+        Row(
+            work=f"rebuild of {scale.rebuild_events:,} events",
+            measured=f"{figures['seconds']:.1f} s, {figures['megabytes']:,.0f} MB at most",
+            against=f"{figures['cpu']:.1f} s of CPU in the command, {figures['store_cpu']:.1f} s in the store",
+            goal="≤ 10 s",
+            figures=figures,
+        )
+    ]
+
+
+def measure(events: int, report: Report) -> dict[str, object]:
+    """The figures of one rebuild: seconds of wall clock, CPU seconds, and the peak memory of the command."""
+    with TemporaryDirectory(prefix="live-bench-") as folder, running_store() as store:
+        settings = load_settings({}, store=f"unix://{store.address}", data_dir=Path(folder), journal="sqlite")
+        asyncio.run(_fill(settings, events, report))
+        with redis.Redis(unix_socket_path=store.address) as client:
+            client.flushall()
+        report("rebuilding")
+        return _rebuild(settings, store) | {"events": events, "members": _MEMBERS}
+
+
+async def _fill(settings: Settings, events: int, report: Report) -> None:
+    """Count events, and move them to SQL."""
+    client = connect(settings.store, settings)
+    writer = BoardWriter(BoardState(client, make_board(BoardChoice(id="posts")), settings))
+    chance = random.Random(1)
+    with Database(settings.journal, settings.data_dir, settings.key_prefix, writes=True) as database:
+        database.take_now()
+        drainer = Drainer(client, settings, database)
+        for first in range(0, events, _BATCH):
+            report(f"counting: {first:,} events")
+            await writer.add(
+                [
+                    make_entry(f"post-{chance.randrange(_MEMBERS)}", 1, None, chance.randbytes(_NAME))
+                    for _ in range(min(_BATCH, events - first))
+                ]
+            )
+            if first // _BATCH % _ROUND == 0:
+                await drainer.sweep()
+        await drainer.sweep()
+    await client.aclose()
+
+
+def _rebuild(settings: Settings, store: Server) -> dict[str, object]:
+    """Run `live rebuild`."""
+    before = _store_cpu(store)
+    started = time.perf_counter()
+    process = start_module(
+        "live", "rebuild", "--json", "--store", settings.store, "--data-dir", str(settings.data_dir),
+        stdout=subprocess.PIPE,
+    )  # fmt: skip
+    assert process.stdout is not None  # noqa: S101 - it is a pipe
+    with process.stdout as output:
+        told = output.read()
+    _, status, used = os.wait4(process.pid, 0)
+    process.returncode = os.waitstatus_to_exitcode(status)
+    seconds = time.perf_counter() - started
+    if process.returncode:
+        raise BenchError("the rebuild failed; see its output above")
+    (board,) = msgspec.json.decode(told)["boards"]
+    return {
+        "seconds": seconds,
+        "cpu": used.ru_utime + used.ru_stime,
+        "store_cpu": _store_cpu(store) - before,
+        "megabytes": used.ru_maxrss / 1024,
+        "rebuilt": board["members"],
+    }
+
+
+def _store_cpu(store: Server) -> float:
+    with redis.Redis(unix_socket_path=store.address) as client:
+        info = client.info("cpu")
+        return float(info["used_cpu_user"]) + float(info["used_cpu_sys"])
+
+
+if __name__ == "__main__":
+    print(msgspec.json.encode(measure(int(sys.argv[1]), lambda note: print(note, end="\r", file=sys.stderr))).decode())
