@@ -69,7 +69,7 @@ class Rebuilding:
         texts = await self._database.run(
             lambda connection: {kind: latest(connection, self._prefix, kind) for kind in KINDS}
         )
-        boards = {life.board: self._board(life, texts) for life in lives}
+        boards = {life.board: board_of(life.board, texts["boards"], self._in_file) for life in lives}
         if wanted.dry:
             return [await self._told(life, boards[life.board], wanted) for life in lives]
         await self._require_room(lives, wanted)
@@ -93,22 +93,6 @@ class Rebuilding:
             known = ", ".join(sorted(newest)) or "none"
             raise SetupError(f"the journal has no board {wanted.board!r}; it has: {known}")
         return [newest[wanted.board]]
-
-    def _board(self, life: Life, texts: _Texts) -> Board:
-        """The definition of a board."""
-        if life.board in texts["boards"]:
-            definition = msgspec.json.decode(texts["boards"][life.board], type=Definition)
-            try:
-                return read_board(life.board, definition.choices)
-            except DefinitionError as error:
-                raise SetupError(f"the definition of board {life.board!r} can't be read: {error}") from None
-        board = self._in_file.by_id.get(life.board)
-        if board is None:
-            raise SetupError(
-                f"the journal has board {life.board!r}, which is neither a run-time board nor in the boards file: "
-                "add it to the boards file, or rebuild the other boards one by one with --board"
-            )
-        return board
 
     async def _require_room(self, lives: Sequence[Life], wanted: Wanted) -> None:
         """Check that the store holds no other data of the boards."""
@@ -191,6 +175,27 @@ class Rebuilding:
             async with store_errors():
                 await self._client.call(names.items, "HSET", names.items, *words)
                 await self._client.call(names.items_version, "INCR", names.items_version)
+
+
+def board_of(name: str, made: Mapping[str, str], in_file: Boards) -> Board:
+    """A board of the journal. `made` are the definitions of run-time boards as JSON, by id.
+
+    Raises:
+        SetupError: its definition is missing, or this version cannot read it.
+    """
+    if name in made:
+        definition = msgspec.json.decode(made[name], type=Definition)
+        try:
+            return read_board(name, definition.choices)
+        except DefinitionError as error:
+            raise SetupError(f"the definition of board {name!r} can't be read: {error}") from None
+    board = in_file.by_id.get(name)
+    if board is None:
+        raise SetupError(
+            f"the journal has board {name!r}, which is neither a run-time board nor in the boards file: add it to the "
+            "boards file, or name the other boards one by one with --board"
+        )
+    return board
 
 
 def _renewed(text: str, epochs: Mapping[str, str]) -> str | None:

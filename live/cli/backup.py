@@ -60,7 +60,7 @@ def backup(
     if as_json:
         print_json({"directory": str(directory.resolve()), "bytes": size, **msgspec.to_builtins(manifest)})
     else:
-        out.print(f"{directory} has {len(manifest.boards):,} boards in {size:,} bytes.", markup=False)
+        out.print(f"{directory} has {len(manifest.boards):,} boards in {size:,} bytes.", markup=False, soft_wrap=True)
 
 
 async def _back_up(settings: Settings, source: Database, folder: Path, show: Any) -> Manifest:  # noqa: ANN401
@@ -109,9 +109,9 @@ def restore(
     for one in done:
         out.print(f"{one.board} is at offset {one.offset:,} with {one.members:,} members (epoch {one.epoch})")
     if aside is not None:
-        out.print(f"What was there before is in {aside}.", markup=False)
+        out.print(f"What was there before is in {aside}.", markup=False, soft_wrap=True)
     if settings.boards is not None:
-        out.print(f"Start the server with --boards {settings.boards}.", markup=False)
+        out.print(f"Start the server with --boards {settings.boards}.", markup=False, soft_wrap=True)
 
 
 @contextmanager

@@ -12,6 +12,7 @@ import live.replay.run as replaying
 from live import __version__
 from live.cli.backup import backup, restore
 from live.cli.boards import show_boards
+from live.cli.export import export
 from live.cli.journal import journal, rebuild
 from live.cli.keys import keys
 from live.cli.load import load
@@ -58,6 +59,7 @@ app.command()(void)
 app.command()(reconcile)
 app.command()(backup)
 app.command()(restore)
+app.command()(export)
 
 BoardOption = Annotated[str | None, typer.Option("--board", help="The board to check. Default: all boards.")]
 AdminKeyOption = Annotated[

@@ -51,6 +51,10 @@ _POSTGRES: Final = (
     "this journal is on a PostgreSQL server: back it up with pg_dump, put it back with pg_restore, and run "
     "`live rebuild`"
 )
+_MISSING: Final = (
+    "entries of the journal of board {!r} are missing: wait until the server has mended that (`live journal status` "
+    "counts the gap), and run the command again"
+)
 _PAGES: Final = 1024  # of the database in one step
 _BOARDS: Final = 256  # in one call
 
@@ -204,10 +208,7 @@ async def _add_waiting(client: Store, prefix: str, copy: Database) -> None:
                 life = await copy.run(partial(begin_life, prefix=prefix, board=board, epoch=epoch))
             life, is_whole = await copy.run(partial(_add, life=life, entries=entries))
         if not is_whole:
-            raise SetupError(
-                f"entries of the journal of board {board!r} are missing: wait until the server has mended that "
-                "(`live journal status` counts the gap), and run the command again"
-            )
+            raise SetupError(_MISSING.format(board))
 
 
 def _add(connection: Connection, life: Life, entries: list[Entry]) -> tuple[Life, bool]:
@@ -237,6 +238,9 @@ async def _end_deleted(client: Store, prefix: str, copy: Database) -> None:
     for first in range(0, len(lives), _BOARDS):
         piece = lives[first : first + _BOARDS]
         places = await standing_of(client, prefix, [(life.board, life.epoch) for life in piece])
+        for life, place in zip(piece, places, strict=True):
+            if place.link and not place.entries and place.link != life.link:
+                raise SetupError(_MISSING.format(life.board))
         gone = [life for life, place in zip(piece, places, strict=True) if place.gone]
         await copy.run(partial(end_lives, lives=gone))
 

@@ -150,14 +150,15 @@ def _ranking(settings: Settings, moment: Moment) -> PastRanking:
     key = (settings.key_prefix, moment.board.shape.encode(), moment.board.id, moment.at, moment.period, moment.hidden)
     found = _RANKINGS.get(key)
     if found is None:
-        found = _database(settings).work(partial(_read_ranking, prefix=settings.key_prefix, moment=moment))
+        found = _database(settings).work(partial(ranking_at, prefix=settings.key_prefix, moment=moment))
         if len(_RANKINGS) >= _KEPT:
             _RANKINGS.pop(next(iter(_RANKINGS)))
         _RANKINGS[key] = found
     return found
 
 
-def _read_ranking(connection: Connection, prefix: str, moment: Moment) -> PastRanking:
+def ranking_at(connection: Connection, prefix: str, moment: Moment) -> PastRanking:
+    """The whole ranking of a board at a time. Raises as `read_ranking`."""
     board = moment.board
     source, data = _contents_at(connection, prefix, moment)
     hour = None if source.hour is None else source.hour * 1000

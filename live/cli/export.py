@@ -1,0 +1,171 @@
+"""`live export`: writes a board as a table."""
+
+import time
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
+from typing import Annotated, Any, cast, get_args
+
+import typer
+
+from live.boards.rebuilding import board_of
+from live.cli.table_files import Format, output_file, table
+from live.cli.terminal import (
+    BoardsOption,
+    DataDirOption,
+    JsonOption,
+    clear_errors,
+    journal_database,
+    milliseconds_of,
+    out,
+    print_json,
+    progress_bar,
+)
+from live.domain.board import Board
+from live.domain.board_file import load_boards
+from live.domain.window import Periods
+from live.errors import SetupError
+from live.journal.database import Database
+from live.journal.definitions import latest
+from live.journal.export import (
+    EVENT_COLUMNS,
+    Column,
+    Part,
+    event_parts,
+    hidden_now,
+    newest_time,
+    ranking_columns,
+    ranking_parts,
+)
+from live.journal.moments import Moment, NoPastError, PastRanking, UnsupportedPastError
+from live.settings import load_settings
+
+_END = 2**52  # milliseconds; after every event time
+AsOfOption = Annotated[
+    str | None, typer.Option("--as-of", help="The time of the ranking, such as 2026-11-22T12:00:00Z. Default: now.")
+]
+PeriodOption = Annotated[
+    str | None, typer.Option("--period", help="A period of a calendar board: `current`, `previous` or a name.")
+]
+EventsOption = Annotated[bool, typer.Option("--events", help="Export all changes of scores instead of a ranking.")]
+FromOption = Annotated[str | None, typer.Option("--from", help="With --events: the time of the first one.")]
+ToOption = Annotated[str | None, typer.Option("--to", help="With --events: only those before this time.")]
+OutputOption = Annotated[str, typer.Option("--output", help="A file, or `-` for standard output.")]
+FormatOption = Annotated[str, typer.Option("--format", help=f"One of {', '.join(get_args(Format))}.")]
+
+
+def export(  # noqa: PLR0913 - one parameter per flag
+    name: Annotated[str, typer.Argument(metavar="BOARD", help="The id of the board.")],
+    *,
+    as_of: AsOfOption = None,
+    period: PeriodOption = None,
+    events: EventsOption = False,
+    since: FromOption = None,
+    until: ToOption = None,
+    form: FormatOption = "csv",
+    output: OutputOption = "-",
+    boards: BoardsOption = None,
+    data_dir: DataDirOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Write the ranking of a board, or all changes of its scores, as a table. The journal tells them.
+
+    A file gets its name when it is complete. With --json, the command also says what it has written.
+
+    Example: live export posts --as-of 2026-11-22T12:00:00Z --format ndjson --output noon.ndjson
+    """
+    with clear_errors():
+        _check(form, output, events=events, ranking=as_of or period, times=since or until, as_json=as_json)
+        settings = load_settings(boards=boards, data_dir=data_dir)
+        with journal_database(settings, writes=False) as database:
+            made = database.work(lambda connection: latest(connection, settings.key_prefix, "boards"))
+            board = board_of(name, made, load_boards(settings.boards))
+            found: PastRanking | None = None
+            if events:
+                columns = EVENT_COLUMNS
+                parts = event_parts(database, board, _time("--from", since), _time("--to", until))
+            else:
+                columns = ranking_columns(board)
+                found, parts = _ranking(database, board, as_of, period)
+            count = _write(parts, columns, cast("Format", form), output, quiet=as_json)
+    if as_json:
+        print_json({"board": name, "format": form, "output": output, "rows": count, **_position(board, found)})
+    elif output != "-":
+        out.print(f"{output} has {count:,} rows.", markup=False, soft_wrap=True)
+
+
+def _write(parts: Iterable[Part], columns: Sequence[Column], form: Format, output: str, *, quiet: bool) -> int:
+    """Write rows. Returns how many."""
+    count = 0
+    with (
+        progress_bar("Exporting", quiet=quiet) as show,
+        output_file(output) as file,
+        table(form, file, columns) as write,
+    ):
+        for part in parts:
+            write(part.rows)
+            count += len(part.rows)
+            show(part.done, part.total, count)
+    return count
+
+
+def _check(form: str, output: str, *, events: bool, ranking: str | None, times: str | None, as_json: bool) -> None:
+    """Check that the flags go together."""
+    if form not in get_args(Format):
+        raise SetupError(f"--format {form!r} is none of {', '.join(get_args(Format))}")
+    if events and ranking:
+        raise SetupError("--as-of and --period choose a ranking, and --events exports none")
+    if times and not events:
+        raise SetupError("--from and --to choose events: add --events")
+    if as_json and output == "-":
+        raise SetupError("--json prints on standard output: name a file with --output")
+
+
+def _ranking(database: Database, board: Board, as_of: str | None, period: str | None) -> Any:  # noqa: ANN401
+    """The ranking, and its rows."""
+    now = max(round(time.time() * 1000), newest_time(database, board.id) + 1)
+    at = _time("--as-of", as_of)
+    hidden = hidden_now(database, board.id)
+    if at is None:
+        at = _END if board.clock == "event" else now
+    moment = Moment(board, at, _period(board, period, min(at, now)), hidden)
+    try:
+        return ranking_parts(database, moment)
+    except UnsupportedPastError as error:
+        raise SetupError(f"the journal has only hourly totals of that time: {error.reason}") from None
+    except NoPastError as error:
+        since = "" if error.since is None else f"; it does from {_shown(error.since)} on"
+        raise SetupError(f"the journal does not tell how board {board.id!r} stood then{since}") from None
+
+
+def _period(board: Board, name: str | None, at: int) -> int | None:
+    """The start of a period."""
+    if name is None or name == "current":
+        return None
+    window = board.window
+    if not isinstance(window, Periods) or not window.tables:
+        raise SetupError(f"--period: board {board.id!r} does not have a ranking for each period")
+    current = window.calendar.at(at // 1000)
+    try:
+        found = window.calendar.before(current) if name == "previous" else window.calendar.parse(name)
+    except (ValueError, OverflowError) as error:
+        raise SetupError(f"--period: {error}") from None
+    return found.start
+
+
+def _position(board: Board, found: PastRanking | None) -> dict[str, Any]:
+    """Of which position a ranking is."""
+    if found is None:
+        return {}
+    window, period = board.window, None
+    if found.period is not None and isinstance(window, Periods):
+        period = window.calendar.at(found.period).name
+    hour = None if found.hour is None else _shown(found.hour)
+    return {"epoch": found.epoch, "offset": found.offset, "period": period, "hour": hour}
+
+
+def _time(flag: str, text: str | None) -> int | None:
+    return None if text is None else milliseconds_of(text, flag)
+
+
+def _shown(milliseconds: int) -> str:
+    return datetime.fromtimestamp(milliseconds / 1000, UTC).isoformat(timespec="seconds").replace("+00:00", "Z")

@@ -1,0 +1,161 @@
+"""The rows of an export: the ranking of a board at a time, or every change of a score that the journal has."""
+
+from collections.abc import Iterator
+from functools import partial
+from typing import Any, Final, Literal, NamedTuple
+
+import msgspec
+from sqlalchemy import Connection, func, select
+
+from live.domain.board import Board
+from live.domain.item import Item
+from live.domain.window import EVER
+from live.errors import SetupError
+from live.journal.database import Database
+from live.journal.definitions import latest
+from live.journal.entries import Add, Head, parse_head
+from live.journal.lives import lives_of
+from live.journal.moments import Moment, PastRanking
+from live.journal.past_reading import ranking_at
+from live.journal.reading import contents_of
+from live.journal.schema import LIFE, SEGMENT
+from live.journal.segments import unpack_entries
+
+_ROWS: Final = 10_000  # of a ranking in one piece
+_ADD: Final = msgspec.msgpack.Decoder(Add)
+_ITEM: Final = msgspec.json.Decoder(Item)
+
+Kind = Literal["text", "integer", "time", "json"]
+
+
+class Column(NamedTuple):
+    """A column of an export. Times are in microseconds since 1970, and JSON is text."""
+
+    name: str
+    kind: Kind
+
+
+Row = tuple[str | int | None, ...]
+
+EVENT_COLUMNS: Final[tuple[Column, ...]] = (
+    Column("time", "time"),
+    Column("epoch", "text"),
+    Column("offset", "integer"),
+    Column("number", "integer"),
+    Column("key", "text"),
+    Column("amount", "integer"),
+    Column("slot", "time"),
+)
+
+
+class Part(NamedTuple):
+    """Rows, and how far they are: parts of the export so far, and of all."""
+
+    rows: list[Row]
+    done: int
+    total: int
+
+
+def ranking_columns(board: Board) -> tuple[Column, ...]:
+    """The columns of the rows that `ranking_parts` gives."""
+    fields = [Column(field.name, "integer") for field in board.score.fields] if board.score else []
+    return (
+        Column("rank", "integer"), Column("key", "text"), Column("score", "integer"),
+        *fields, Column("title", "text"), Column("metadata", "json"),
+    )  # fmt: skip
+
+
+def hidden_now(database: Database, board: str) -> frozenset[str]:
+    """The members that are hidden at the end of a board's journal: they stay hidden in the past."""
+
+    def read(connection: Connection) -> frozenset[str]:
+        lives = lives_of(connection, database.prefix, board)
+        return frozenset(contents_of(connection, database.prefix, lives[-1]).hidden) if lives else frozenset()
+
+    return database.work(read)
+
+
+def newest_time(database: Database, board: str) -> int:
+    """The time of the last entry of a board, in milliseconds since 1970; 0 for none."""
+
+    def read(connection: Connection) -> int:
+        ids = [life.id for life in lives_of(connection, database.prefix, board)]
+        return (connection.scalar(select(func.max(SEGMENT.c.ended)).where(SEGMENT.c.life.in_(ids))) or 0) // 1000
+
+    return database.work(read)
+
+
+def ranking_parts(database: Database, moment: Moment) -> tuple[PastRanking, Iterator[Part]]:
+    """The ranking of a board at a time, and its rows.
+
+    Raises:
+        NoPastError: the journal does not reach back so far.
+        SetupError: the journal is damaged.
+    """
+    prefix = database.prefix
+    found = database.work(lambda connection: ranking_at(connection, prefix, moment))
+    items = database.work(lambda connection: latest(connection, prefix, "items"))
+    return found, _ranked(moment.board, found, {name: _ITEM.decode(text).title for name, text in items.items()})
+
+
+def _ranked(board: Board, found: PastRanking, titles: dict[str, str]) -> Iterator[Part]:
+    total = len(found.members)
+    for first in range(0, total, _ROWS):
+        end = min(first + _ROWS, total)
+        rows: list[Row] = []
+        for rank, member, score in zip(
+            found.ranks[first:end], found.members[first:end], found.scores[first:end], strict=True
+        ):
+            fields = board.score.unpack(score).values() if board.score else ()
+            metadata = found.metadata.get(member)
+            rows.append((rank, member, score, *fields, titles.get(member), metadata.decode() if metadata else None))
+        yield Part(rows, end, total)
+
+
+def event_parts(database: Database, board: Board, since: int | None, until: int | None) -> Iterator[Part]:
+    """Every change of a score in the journal, the first one first, one segment after another.
+
+    Events of one member that were counted together are one row with their sum. `since` and `until` are in milliseconds
+    since 1970: from the first one on, and before the second one.
+
+    Raises:
+        SetupError: the journal is damaged.
+    """
+    least, most = (since or 0) * 1000, 2**62 if until is None else until * 1000
+    ids = database.work(partial(_segments, prefix=database.prefix, board=board.id, least=least, most=most))
+    for done, (segment, epoch) in enumerate(ids, 1):
+        rows: list[Row] = []
+        for head, body in database.work(partial(_entries, segment=segment)):
+            if head.kind == "add" and least <= head.time < most:
+                rows += _events(epoch, head, _ADD.decode(body))
+        yield Part(rows, done, len(ids))
+
+
+def _segments(connection: Connection, prefix: str, board: str, least: int, most: int) -> list[tuple[int, str]]:
+    """The segments with entries from a time on and before another one (microseconds), each with its epoch."""
+    where = (LIFE.c.prefix == prefix, LIFE.c.board == board, SEGMENT.c.ended >= least, SEGMENT.c.began < most)
+    query = select(SEGMENT.c.id, LIFE.c.epoch).join(LIFE).where(*where).order_by(SEGMENT.c.life, SEGMENT.c.id)
+    return [(row.id, row.epoch) for row in connection.execute(query)]
+
+
+def _entries(connection: Connection, segment: int) -> list[tuple[Head, bytes]]:
+    row = connection.execute(select(SEGMENT.c.crc, SEGMENT.c.data).where(SEGMENT.c.id == segment)).first()
+    if row is None:
+        raise SetupError("the journal forgot some of these events meanwhile: export a later time with --from")
+    return [(parse_head(text), body) for text, body in unpack_entries(row.crc, row.data)]
+
+
+def _events(epoch: str, head: Head, request: Add) -> Iterator[Row]:
+    """The rows of one batch."""
+    if request.events is not None:
+        events = request.events
+        found: Iterator[Any] = zip(events.members, events.amounts, events.times, strict=True)
+        changes = [(member, amount, head.time if time is False else time * 1000) for member, amount, time in found]
+    else:
+        changes = [
+            (member, amount, None if group.start == EVER.start else group.start * 1_000_000)
+            for group in request.groups
+            for member, amount in zip(group.members, group.amounts, strict=True)
+        ]
+    for number, (member, amount, slot) in enumerate(changes, 1):
+        yield head.time, epoch, head.offset, number, member, amount, slot

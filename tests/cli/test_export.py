@@ -1,0 +1,231 @@
+"""`live export` writes rankings and events as CSV, NDJSON and Parquet; a file is whole or not there."""
+
+import asyncio
+import csv
+import io
+import json
+import time
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pyarrow.parquet as pq
+import pytest
+import typer
+
+import live.cli.table_files
+from live.cli.export import export
+from live.cli.table_files import output_file, table
+from live.domain.board_file import parse_boards
+from live.domain.event import make_entry
+from live.domain.item import Item
+from live.errors import SetupError
+from live.journal.definitions import DefinitionLog
+from live.journal.export import Column
+from live.store.board.keys import SystemKeys
+from tests.harness.journaled import Journaled, journaled
+from tests.harness.mutation import must_be_caught, replaced
+
+BOARDS = """
+[[board]]
+id = "posts"
+source = ["like"]
+[[board]]
+id = "hot"
+source = ["like"]
+window = { sliding = "3h" }
+[[board]]
+id = "days"
+source = ["like"]
+window = { calendar = "day" }
+"""
+DANGEROUS = ("=1+1", "+1", "-1", "@SUM(A1)", "\t=1", "\uff1d1")
+
+
+class Exports:
+    """A board with a journal, and what the command writes of it."""
+
+    def __init__(self, board: Journaled, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.board = board
+        self.folder = folder
+        monkeypatch.setenv("LIVE_KEY_PREFIX", board.settings.key_prefix)
+
+    async def drain(self) -> None:
+        drainer = await self.board.drainer()
+        await drainer.sweep()
+        await DefinitionLog(self.board.client, self.board.settings.key_prefix, drainer._database).follow()
+
+    async def rows(self, form: str = "ndjson", **flags: Any) -> Any:
+        """The rows of an export."""
+        path = self.folder / f"out.{form}"
+        choices: dict[str, Any] = {
+            "as_of": None, "period": None, "events": False, "since": None, "until": None, "as_json": False, **flags,
+        }  # fmt: skip
+        await asyncio.to_thread(
+            export, self.board.board.id, form=form, output=str(path), boards=self.folder / "boards.toml",
+            data_dir=self.folder, **choices,
+        )  # fmt: skip
+        match form:
+            case "csv":
+                return list(csv.DictReader(io.StringIO(path.read_text(encoding="utf-8"), newline="")))
+            case "ndjson":
+                return [json.loads(line) for line in path.read_bytes().splitlines()]
+        return pq.read_table(path).to_pylist()
+
+
+def exports(store: str, folder: Path, board: str = "posts") -> Any:
+    """A board of the file with a journal."""
+    (folder / "boards.toml").write_text(BOARDS, encoding="utf-8")
+    (found,) = (one for one in parse_boards(BOARDS) if one.id == board)
+    return journaled(store, folder, found)
+
+
+def now() -> str:
+    """The time, as a flag takes it."""
+    return datetime.now(UTC).isoformat()
+
+
+async def csv_is_inert(found: Exports) -> None:
+    """Members that look like formulas arrive as text, after an apostrophe."""
+    rows = await found.rows("csv")
+    assert [row["key"] for row in rows] == [*(f"'{name}" for name in DANGEROUS), "ann"]
+
+
+async def test_nothing_in_csv_is_a_formula(valkey_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A spreadsheet would run it. The other formats have the texts as they are."""
+    async with exports(valkey_url, tmp_path) as board:
+        found = Exports(board, tmp_path, monkeypatch)
+        await board.like(*DANGEROUS, *DANGEROUS, "ann")
+        await found.drain()
+        await csv_is_inert(found)
+        with must_be_caught("texts as they are"), replaced(live.cli.table_files, "_inert", str):
+            await csv_is_inert(found)
+        assert {row["key"] for row in await found.rows()} == {*DANGEROUS, "ann"}
+
+
+async def test_a_ranking_has_ranks_scores_and_titles(
+    valkey_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In all formats the same, now and at a past time; hidden members are left out of both."""
+    async with exports(valkey_url, tmp_path) as board:
+        found = Exports(board, tmp_path, monkeypatch)
+        await board.like("a", "b", "b", "c")
+        await asyncio.sleep(0.005)
+        then = now()
+        await asyncio.sleep(0.005)
+        await board.like("a", "a")
+        await board.ledger.moderation.hide("c", hidden=True)
+        names = SystemKeys(board.settings.key_prefix)
+        await board.client.hset(names.items, "a", msgspec.json.encode(Item("a", "The first")))
+        await board.client.incr(names.items_version)
+        await found.drain()
+        rows = [
+            {"rank": 1, "key": "a", "score": 3, "title": "The first", "metadata": None},
+            {"rank": 2, "key": "b", "score": 2, "title": None, "metadata": None},
+        ]
+        assert await found.rows() == rows
+        assert await found.rows("parquet") == rows
+        assert [list(row.values()) for row in await found.rows("csv")] == [
+            ["1", "a", "3", "The first", ""], ["2", "b", "2", "", ""]
+        ]  # fmt: skip
+        assert [(row["key"], row["score"]) for row in await found.rows(as_of=then)] == [("b", 2), ("a", 1)]
+        with pytest.raises(typer.Exit):
+            await found.rows(as_of="2020-01-01T00:00:00Z")
+
+
+async def test_events_add_up_to_the_scores(valkey_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each row is what a batch added for a member; a stretch of time has only its own."""
+    async with exports(valkey_url, tmp_path) as board:
+        found = Exports(board, tmp_path, monkeypatch)
+        for _ in range(3):
+            await board.like("a", "b", "a")
+        await asyncio.sleep(0.005)
+        then = now()
+        await asyncio.sleep(0.005)
+        await board.like("b")
+        await found.drain()
+        rows = await found.rows(events=True)
+        assert [(row["key"], row["amount"]) for row in rows] == [("a", 2), ("b", 1)] * 3 + [("b", 1)]
+        assert [row["number"] for row in rows] == [1, 2] * 3 + [1]
+        assert {row["epoch"] for row in rows} == {board.ledger.state.epoch}
+        assert rows == [*await found.rows(events=True, until=then), *await found.rows(events=True, since=then)]
+        assert len(await found.rows(events=True, since=then)) == 1
+        slot = datetime.fromisoformat(rows[0]["slot"])
+        assert timedelta() <= datetime.fromisoformat(rows[0]["time"]) - slot < timedelta(hours=1)
+        table_of = await found.rows("parquet", events=True)
+        assert [row["time"] for row in table_of] == [datetime.fromisoformat(row["time"]) for row in rows]
+
+
+async def test_events_of_a_sliding_window_have_their_own_times(
+    valkey_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One row for each event, since each leaves the window by itself."""
+    async with exports(valkey_url, tmp_path, "hot") as board:
+        found = Exports(board, tmp_path, monkeypatch)
+        earlier = round(time.time() * 1000) - 60_000
+        await board.ledger.writer.add([make_entry("a", 2, earlier, None), make_entry("a", 3, None, None)])
+        await found.drain()
+        first, second = await found.rows(events=True)
+        assert datetime.fromisoformat(first["slot"]).timestamp() * 1000 == pytest.approx(earlier)
+        assert (first["amount"], second["amount"]) == (2, 3)
+        assert [(row["key"], row["score"]) for row in await found.rows()] == [("a", 5)]
+
+
+async def test_a_period_of_a_calendar_board(valkey_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By its name, or as the current or the previous one."""
+    async with exports(valkey_url, tmp_path, "days") as board:
+        found = Exports(board, tmp_path, monkeypatch)
+        await board.like("a")
+        await found.drain()
+        (row,) = await found.rows(period="current")
+        assert row["key"] == "a"
+        assert await found.rows(period="previous") == []
+        with pytest.raises(typer.Exit):
+            await found.rows(period="2026-W47")
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [
+        {"form": "xls"},
+        {"events": True, "period": "current"},
+        {"since": "2026-11-22T12:00:00Z"},
+        {"events": True, "since": "2026-11-22T12:00:00"},
+        {"as_json": True, "output": "-"},
+    ],
+)
+def test_flags_that_do_not_go_together_are_refused(flags: dict[str, Any], tmp_path: Path) -> None:
+    """Before anything is read."""
+    (tmp_path / "journal-live.db").touch()
+    choices = {
+        "as_of": None, "period": None, "events": False, "since": None, "until": None, "form": "csv",
+        "output": str(tmp_path / "x"), "as_json": False, "boards": None, "data_dir": tmp_path, **flags,
+    }  # fmt: skip
+    with pytest.raises(typer.Exit) as ended:
+        export("posts", **choices)
+    assert ended.value.exit_code == 2
+    assert not (tmp_path / "x").exists()
+
+
+def test_an_interrupted_export_leaves_the_old_file(tmp_path: Path) -> None:
+    """And no half one."""
+    path = tmp_path / "board.csv"
+    path.write_text("old", encoding="utf-8")
+
+    def interrupted() -> None:
+        with output_file(str(path)) as file, table("csv", file, [Column("key", "text")]) as write:
+            write([("a",)])
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        interrupted()
+    assert [found.name for found in tmp_path.iterdir()] == ["board.csv"]
+    assert path.read_text(encoding="utf-8") == "old"
+
+
+def test_without_the_extra_parquet_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In one sentence."""
+    monkeypatch.setattr(live.cli.table_files, "find_spec", lambda _: None)
+    with pytest.raises(SetupError, match=r"live-board\[parquet\]"), table("parquet", io.BytesIO(), []):
+        pass
