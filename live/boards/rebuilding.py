@@ -13,6 +13,7 @@ from live.errors import SetupError
 from live.journal.contents import Contents
 from live.journal.database import Database
 from live.journal.definitions import KINDS, latest, newest_version
+from live.journal.erase import erase_again
 from live.journal.lives import Life, end_lives, open_lives
 from live.journal.reading import before, contents_of
 from live.journal.rebuild import Rebuilt, load
@@ -65,6 +66,8 @@ class Rebuilding:
         """
         if not await self._database.take():
             raise SetupError("another process writes to the journal: stop the servers that use it, and try again")
+        if not wanted.dry:
+            await asyncio.to_thread(erase_again, self._database, lambda done, total: self._show("", done, total))
         lives = await self._lives(wanted)
         texts = await self._database.run(
             lambda connection: {kind: latest(connection, self._prefix, kind) for kind in KINDS}

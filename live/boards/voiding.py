@@ -92,6 +92,9 @@ class Voiding:
             is_there = await self._client.call(ledger.state.keys.meta, "HEXISTS", ledger.state.keys.meta, "epoch")
         if not is_there:
             return outcome
+        if not ledger.state.journaled:
+            outcome.notes.append("it has no journal, so nothing of it can be taken back")
+            return outcome
         if whose.actor is not None and board.votes is None and not _has_likes(board):
             outcome.notes.append(_NO_ACTORS)
             return outcome
@@ -111,21 +114,32 @@ class Voiding:
         return outcome
 
     async def _find(self, ledger: Ledger, whose: Whose, outcome: Outcome) -> list[Contribution]:
-        """What is to be taken back from a board."""
-        state, since = ledger.state, whose.since * _MICROSECONDS
-        trail = await find_trail(
-            self._client, self._database, self._settings.key_prefix, state.board.id, state.epoch or "", since
-        )
-        if trail.reach > since and _may_count(state.board, trail.reach, state.clock.now):
-            outcome.fault = f"its journal begins at {_instant(trail.reach)}: give a later --since"
-            return []
-        return await self._database.run(
-            lambda sql: read_contributions(trail.read(sql), trail.read(sql), ledger, whose, outcome)
-        )
+        """What is to be taken back from a board, if its journal reaches back far enough."""
+        found, reach = await find_contributions(self._client, self._database, ledger, whose, outcome.notes)
+        if reach > whose.since * _MICROSECONDS and _may_count(ledger.state.board, reach, ledger.state.clock.now):
+            outcome.fault = f"its journal begins at {_instant(reach)}: give a later --since"
+        return found
+
+
+async def find_contributions(
+    client: Store, database: Database, ledger: Ledger, whose: Whose, notes: list[str]
+) -> tuple[list[Contribution], int]:
+    """What somebody contributed to a board that was not taken back, and from when on its journal has every entry.
+
+    Adds to `notes` what the journal does not say. The time is in microseconds since 1970, 0 for the beginning.
+
+    Raises:
+        SetupError: the journal is damaged.
+        StoreUnavailableError: the store or the database is unavailable.
+    """
+    state, since = ledger.state, whose.since * _MICROSECONDS
+    trail = await find_trail(client, database, state.settings.key_prefix, state.board.id, state.epoch or "", since)
+    found = await database.run(lambda sql: read_contributions(trail.read(sql), trail.read(sql), ledger, whose, notes))
+    return found, trail.reach
 
 
 def read_contributions(
-    first: Iterable[Found], again: Iterable[Found], ledger: Ledger, whose: Whose, outcome: Outcome
+    first: Iterable[Found], again: Iterable[Found], ledger: Ledger, whose: Whose, notes: list[str]
 ) -> list[Contribution]:
     """What somebody contributed to a board, from all entries of its journal in two passes."""
     board, voided = ledger.state.board, Voided()
@@ -133,7 +147,7 @@ def read_contributions(
         if head.kind == "add":
             voided.hear(body)
         elif head.kind == "adopt":
-            outcome.notes.append(f"its journal began again at {_instant(head.time)}: entries before may be missing")
+            notes.append(f"its journal began again at {_instant(head.time)}: entries before may be missing")
     trace: ActorTrace | ProducerTrace
     if whose.actor is None:
         trace = ProducerTrace(board, whose.producer or "", voided)
@@ -143,7 +157,7 @@ def read_contributions(
     entries = (entry for entry in again if entry[1].kind == "add" and entry[1].time < end)
     found = [one for epoch, head, body in entries for one in trace.find(epoch, head, body)]
     if isinstance(trace, ProducerTrace) and trace.unnamed:
-        outcome.notes.append(f"{trace.unnamed:,} batches of older versions don't name their producers")
+        notes.append(f"{trace.unnamed:,} batches of older versions don't name their producers")
     return found
 
 

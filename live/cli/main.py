@@ -16,7 +16,7 @@ from live.cli.export import export
 from live.cli.journal import journal, rebuild
 from live.cli.keys import keys
 from live.cli.load import load
-from live.cli.personal import void
+from live.cli.personal import erase, void
 from live.cli.reconcile import reconcile
 from live.cli.terminal import (
     BoardsOption,
@@ -56,6 +56,7 @@ app.command()(load)
 app.add_typer(journal)
 app.command()(rebuild)
 app.command()(void)
+app.command()(erase)
 app.command()(reconcile)
 app.command()(backup)
 app.command()(restore)

@@ -1,4 +1,4 @@
-"""`live void`: take back what a producer or an actor contributed."""
+"""`live void` and `live erase`: take back what somebody contributed, and erase a person."""
 
 import asyncio
 from contextlib import nullcontext
@@ -7,6 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from live.auth.visitors import Visitors
+from live.boards.erasing import Erased, Erasing
 from live.boards.voiding import Outcome, Voiding, Whose
 from live.cli.terminal import (
     BoardsOption,
@@ -71,6 +72,77 @@ def void(  # noqa: PLR0913 - one parameter per flag
         _print_outcomes(found, dry=dry_run)
     if any(outcome.fault for outcome in found):
         raise typer.Exit(1)
+
+
+def erase(  # noqa: PLR0913 - one parameter per flag
+    *,
+    actor: Annotated[str, typer.Option("--actor", help="The `actor` of votes, or the cookie of a visitor who liked.")],
+    board: Annotated[
+        list[str] | None, typer.Option("--board", help="A board; repeatable. Default: all boards.")
+    ] = None,
+    take_back: Annotated[bool, typer.Option("--take-back", help="Take the votes and likes back as well.")] = False,
+    dry_run: DryRunOption = False,
+    yes: YesOption = False,
+    store: StoreOption = None,
+    boards: BoardsOption = None,
+    data_dir: DataDirOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Erase a person: every digest of an actor, in the store, in its files and in the journal.
+
+    Stop the servers that use the journal before. Scores stay as they are unless --take-back is given. If the command is
+    interrupted, run it again.
+
+    Example: live erase --actor viewer-7 --take-back
+    """
+    with clear_errors():
+        settings = load_settings(store=store, boards=boards, data_dir=data_dir)
+        if not dry_run:
+            confirm(f"Erase {actor!r}? This can't be undone.", yes=yes)
+        with progress_bar("Erasing", quiet=as_json) as show:
+            found, left = asyncio.run(_erase(settings, actor, board or [], show, take_back=take_back, dry=dry_run))
+    if as_json:
+        print_json({"boards": found, "left": left, "dry_run": dry_run})
+        return
+    _print_erased(found)
+    out.print("This is what would be erased." if dry_run else "Erased. Delete older backups, which are not changed.")
+    if left:
+        out.print(f"What is left for you: {left}", markup=False)
+
+
+def _print_erased(found: list[Erased]) -> None:
+    for one in found:
+        if one.digests or one.segments or one.checkpoints or one.votes or one.amount:
+            out.print(
+                f"{one.board}: {one.digests:,} digests in the store, {one.segments:,} segments and "
+                f"{one.checkpoints:,} checkpoints of the journal; {one.amount:,} points taken back",
+                markup=False,
+            )
+        for note in one.notes:
+            out.print(f"{one.board}: {note}", markup=False)
+
+
+async def _erase(
+    settings: Settings,
+    actor: str,
+    boards: list[str],
+    show: Any,  # noqa: ANN401
+    *,
+    take_back: bool,
+    dry: bool,
+) -> tuple[list[Erased], str]:
+    with (
+        journal_database(settings) as database,
+        nullcontext(settings.store) if settings.store else running_or_started(settings.data_dir) as url,
+    ):
+        client = connect(url, settings)
+        try:
+            work = Erasing(client, settings, load_boards(settings.boards), database, show)
+            return await work.erase(await _actor(client, settings, actor), boards, take_back=take_back, dry=dry)
+        except EpochLostError as error:
+            raise SetupError(str(error)) from None
+        finally:
+            await client.aclose()
 
 
 async def _void(settings: Settings, whose: Whose, board: str | None, show: Any, *, dry: bool) -> list[Outcome]:  # noqa: ANN401

@@ -22,7 +22,7 @@ from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError, OperationalError, SQLAlchemyError
 
 from live.errors import SetupError, StoreUnavailableError
-from live.journal.schema import ABOUT, METADATA, VERSION
+from live.journal.schema import ABOUT, CHECKPOINT, METADATA, SEGMENT, VERSION
 from live.settings import Settings
 
 _R = TypeVar("_R")
@@ -85,6 +85,24 @@ class Database:
                 return work(connection)
         except _ERRORS as error:
             raise JournalError(f"the journal's database does not answer: {_reason(error)}") from error
+
+    def compact(self) -> None:
+        """Write the database anew, so that its files hold nothing of what was deleted or replaced.
+
+        Raises:
+            JournalError: the database does not answer, or another process reads it.
+        """
+        try:
+            with self._opened().connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
+                if not self.is_sqlite:
+                    connection.execute(text(f"VACUUM FULL {SEGMENT.name}, {CHECKPOINT.name}"))
+                    return
+                connection.execute(text("VACUUM"))
+                busy = connection.execute(text("PRAGMA wal_checkpoint(TRUNCATE)")).one()[0]
+        except _ERRORS as error:
+            raise JournalError(f"the journal's database does not answer: {_reason(error)}") from error
+        if busy:
+            raise JournalError("another process reads the journal's database: try again")
 
     async def take(self) -> bool:
         """Become the process that writes; False while another one is.

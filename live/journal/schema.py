@@ -115,6 +115,17 @@ GAP: Final = Table(
     Column("found", String(160), nullable=False, comment="the entry that the next one names"),
     comment="where entries are missing; the next entry is the whole content of the board",
 )
+ERASED: Final = Table(
+    "erased",
+    METADATA,
+    Column("id", _ID, primary_key=True),
+    Column("prefix", String(32), nullable=False),
+    Column("time", BigInteger, nullable=False, comment="when it was erased, microseconds"),
+    Column("digest", LargeBinary, nullable=False, comment="of an erased digest, keyed by a secret of this database"),
+    Index("erased_of_prefix", "prefix"),
+    comment="the digests of actors that were erased, so that they are erased again after a restore",
+    sqlite_autoincrement=True,
+)
 FOLDED: Final = Table(
     "folded",
     METADATA,

@@ -1,4 +1,4 @@
-"""`live void` as operators use it, beside a running server."""
+"""`live void` and `live erase` as operators use them: beside a running server, and while it is stopped."""
 
 import json
 import os
@@ -96,6 +96,14 @@ def test_a_producer_is_voided_while_the_server_runs(tmp_path: Path) -> None:
         refused = machine.run("void", "--producer", "ann", "--since", TO_ALL, "--yes")
         assert (refused.returncode, "best: NOT taken back" in refused.stdout) == (1, True)
         assert machine.scores("vote") == {"song": 1}
+        running = machine.run("erase", "--actor", "v3", "--yes")
+        assert (running.returncode, "stop the servers" in running.stderr) == (2, True)
+        assert machine.server.stop() == 0
+        gone = json.loads(machine.run("erase", "--actor", "v3", "--take-back", "--yes", "--json").stdout)
+        assert [board["votes"] for board in gone["boards"]] == [0, 0, 1]
+        assert gone["left"] == ""
+        machine.server.start()
+        assert machine.scores("vote") == {}
         assert machine.run("journal", "verify").returncode == 0
         assert machine.run("audit").returncode == 0
     finally:

@@ -13,6 +13,8 @@ import pytest
 from sqlalchemy import select
 
 import live.journal.drain
+from live.boards.erasing import Erasing
+from live.domain.board import Boards
 from live.errors import SetupError, StoreUnavailableError
 from live.journal.database import Database, JournalError
 from live.journal.lives import ConflictError, add_pieces
@@ -24,6 +26,7 @@ from tests.harness.postgres import Postgres, has_postgres, running_postgres
 from tests.harness.proxy import Proxy
 from tests.harness.timeline import past_is_exact
 from tests.harness.waiting import eventually
+from tests.journal.test_erase import CONTEST, EVE, contents_in_sql, digests_of, vote_of
 
 pytestmark = [
     pytest.mark.slow,
@@ -56,6 +59,24 @@ async def test_every_event_is_in_postgres_once(valkey_url: str, tmp_path: Path, 
     assert await board.waiting() == 0
     for database in board.databases:
         await database.aclose()
+    await board.client.aclose()
+
+
+async def test_an_actor_is_erased_from_postgres(valkey_url: str, tmp_path: Path, postgres: Postgres) -> None:
+    """From every segment; what others did stays."""
+    board = Journaled(valkey_url, tmp_path, CONTEST, postgres.url)
+    drainer = await board.drainer()
+    for actor in (EVE, "joe"):
+        await board.ledger.writer.add([vote_of("a", actor)], [("shop", 1)])
+    await drainer.sweep()
+    database = board.databases[0]
+    work = Erasing(board.client, board.settings, Boards([CONTEST]), database, lambda *_: None)
+    (erased,), _ = await work.erase(EVE, [], take_back=True, dry=False)
+    assert (erased.votes, erased.segments) == (1, 2)
+    found = b"".join(contents_in_sql(database))
+    assert not [digest for digest in digests_of(board, EVE) if digest in found]
+    assert await board.rows_in_sql() == await board.rows() == [("a", 1)]
+    await database.aclose()
     await board.client.aclose()
 
 

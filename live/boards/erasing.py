@@ -1,0 +1,173 @@
+"""Erases an actor: takes the digests in which the actor has a part out of the store, its files and the journal."""
+
+import secrets
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import Final
+
+import msgspec
+
+from live.boards.taking_back import TakingBack
+from live.boards.voiding import Whose, boards_of, find_contributions
+from live.domain.board import Board, Boards
+from live.errors import SetupError
+from live.journal.contributions import Contribution, Vote
+from live.journal.database import Database
+from live.journal.doomed import DoomedActor
+from live.journal.drain import Drainer
+from live.journal.erase import boards_in, erase_again, erase_board, secrets_of
+from live.journal.erased import is_done, remember
+from live.settings import Settings
+from live.store.board.erasing import delete_digests, members_of, read_held
+from live.store.board.handover import journals, standing_of
+from live.store.board.keys import Keys
+from live.store.board.ledger import Ledger
+from live.store.board.plan import voter_digests
+from live.store.connection.client import Store
+from live.store.connection.log_rewriting import rewrite_log
+from live.store.connection.loss import LossWatch
+
+Progress = Callable[[int, int], None]
+
+_STEP: Final = 1000  # votes that are looked up at once
+
+
+class Erased(msgspec.Struct, kw_only=True):
+    """What was erased of a board.
+
+    Attributes:
+        board: the id of the board.
+        digests: how many digests the store held.
+        segments: how many segments of the journal contained some.
+        checkpoints: how many checkpoints of the journal contained some.
+        votes: how many votes were taken back.
+        amount: what was subtracted for likes and votes.
+        notes: what could not be taken back, one sentence each.
+    """
+
+    board: str
+    digests: int = 0
+    segments: int = 0
+    checkpoints: int = 0
+    votes: int = 0
+    amount: int = 0
+    notes: list[str] = []
+
+
+class Erasing:
+    """Erases actors from the boards of one key prefix. Calls `show` with the rows of the journal so far, and of all."""
+
+    def __init__(self, client: Store, settings: Settings, in_file: Boards, database: Database, show: Progress) -> None:
+        self._client = client
+        self._settings = settings
+        self._prefix = settings.key_prefix
+        self._in_file = in_file
+        self._database = database
+        self._show = show
+
+    async def erase(self, actor: str, boards: Iterable[str], *, take_back: bool, dry: bool) -> tuple[list[Erased], str]:
+        """Erase an actor from some boards, or from all. With `take_back`, take back votes and likes first.
+
+        Every step can be repeated: after an interruption, the same call goes on. The second result is what is left to
+        do for an operator.
+
+        Raises:
+            SetupError: another process uses the journal, the store has lost data, there is no such board, a board can't
+                give votes back, or the journal is damaged.
+            StoreUnavailableError, EpochLostError: the store or the database is unavailable.
+        """
+        if not await self._database.take():
+            raise SetupError("another process writes to the journal: stop the servers that use it, and try again")
+        faults = await LossWatch(self._client, self._prefix).find()
+        if faults:
+            raise SetupError(f"the store has lost data: {faults[0]}")
+        erase_again(self._database, self._show)
+        drainer = Drainer(self._client, self._settings, self._database)
+        await drainer.claim()
+        await self._drain(drainer)
+        found = [Erased(board=board) for board in await self._names(boards)]
+        if take_back:
+            await self._take_back(actor, found, dry=dry)
+            await self._drain(drainer)
+        for one in found:
+            await self._erase(actor, one, dry=dry)
+        if dry:
+            return found, ""
+        self._database.compact()
+        self._database.work(is_done)
+        return found, await rewrite_log(self._client)
+
+    async def _names(self, wanted: Iterable[str]) -> list[str]:
+        """The boards to look at: also those that were deleted, while the journal knows them."""
+        known = {*await boards_of(self._client, self._settings, self._in_file)}
+        known |= {*self._database.work(partial(boards_in, prefix=self._prefix))}
+        if unknown := sorted({*wanted} - known):
+            raise SetupError(f"there is no board {unknown[0]!r}; there are: {', '.join(sorted(known))}")
+        return sorted({*wanted} or known)
+
+    async def _drain(self, drainer: Drainer) -> None:
+        """Move everything that waits in the store to SQL, where it can be rewritten."""
+        await drainer.sweep()
+        listed = await journals(self._client, self._prefix)
+        places = await standing_of(self._client, self._prefix, listed)
+        if any(place.entries for place in places):
+            raise SetupError("entries of the journal still wait in the store: stop the servers, and try again")
+
+    async def _erase(self, actor: str, one: Erased, *, dry: bool) -> None:
+        """Erase the actor from a board in the store and in SQL."""
+        keys, database, prefix = Keys(self._prefix, one.board), self._database, self._prefix
+        held = await read_held(self._client, keys)
+        known = database.work(partial(secrets_of, prefix=prefix, board=one.board))
+        doomed = DoomedActor(actor, known | ({held.secret} if held is not None else set()))
+        if not dry:  # first: an interrupted call must not forget
+            database.work(partial(remember, prefix=prefix, digests=doomed.voters))
+        if held is not None:
+            for start in held.starts:
+                doomed.meet(await members_of(self._client, keys, start), (None, start))
+        done = erase_board(database, prefix, one.board, doomed, self._show, dry=dry)
+        one.segments, one.checkpoints = done.segments, done.checkpoints
+        if held is not None:
+            one.digests = await delete_digests(self._client, keys, held, partial(doomed.among, time=0), dry=dry)
+        if not dry:
+            database.work(partial(remember, prefix=prefix, digests=doomed.found))
+
+    async def _take_back(self, actor: str, found: list[Erased], *, dry: bool) -> None:
+        known = await boards_of(self._client, self._settings, self._in_file)
+        for one in found:
+            if one.board in known:
+                await self._take_back_from(actor, one, *known[one.board], dry=dry)
+
+    async def _take_back_from(self, actor: str, one: Erased, board: Board, epoch: str, *, dry: bool) -> None:
+        held = await read_held(self._client, Keys(self._prefix, one.board))
+        if held is None:
+            return
+        ledger = Ledger(self._client, board, self._settings, born=epoch)
+        await ledger.state.open_to_write()
+        if board.votes is not None:
+            contributions = await self._votes_of(actor, ledger, held.starts)
+        else:
+            whose = Whose(actor=actor, since=0)
+            contributions, _ = await find_contributions(self._client, self._database, ledger, whose, one.notes)
+        try:
+            taken = await TakingBack(ledger.writer).take_back(contributions, lambda *_: None, dry=dry)
+        except SetupError as error:
+            raise SetupError(f"board {one.board!r} can't give votes back: {error}") from None
+        one.votes, one.amount = taken.votes, taken.amount
+
+    async def _votes_of(self, actor: str, ledger: Ledger, starts: Iterable[int]) -> list[Contribution]:
+        """All votes of an actor that count in a contest."""
+        state, found = ledger.state, []
+        for start in starts:
+            members, table = await members_of(self._client, state.keys, start), state.table(start)
+            for first in range(0, len(members), _STEP):
+                piece = members[first : first + _STEP]
+                digests = [voter_digests(state.secret, actor, member) for member in piece]
+                counts = await state.call("HMGET", table.votes, *(pair for _, pair in digests))
+                votes = [
+                    Vote(start, member, voter, pair, int(count))
+                    for member, (voter, pair), count in zip(piece, digests, counts, strict=True)
+                    if count is not None
+                ]
+                if votes:
+                    found.append(Contribution(secrets.token_bytes(16), [], votes))
+        return found

@@ -1,0 +1,140 @@
+"""Erases digests from the journal in SQL: rewrites the segments and checkpoints that contain them."""
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Final
+
+import msgspec
+from sqlalchemy import Connection, Table, select, update
+
+from live.journal.contents import pack, unpack
+from live.journal.database import Database
+from live.journal.doomed import Doomed
+from live.journal.entries import Adopt, Begin, Head, content, parse_head
+from live.journal.erased import is_done, is_due, remembered
+from live.journal.lives import lives_of
+from live.journal.rewriting import clean, rewrite
+from live.journal.schema import CHECKPOINT, LIFE, SEGMENT
+from live.journal.segments import compress, decompress, pack_entries, unpack_entries
+from live.store.board.handover import Entry
+
+Progress = Callable[[int, int], None]
+
+_BEGIN: Final = msgspec.msgpack.Decoder(Begin)
+_ADOPT: Final = msgspec.msgpack.Decoder(Adopt)
+
+
+class Rewritten(msgspec.Struct):
+    """How many segments and checkpoints contained something, and were rewritten."""
+
+    segments: int = 0
+    checkpoints: int = 0
+
+
+def boards_in(connection: Connection, prefix: str) -> list[str]:
+    """All boards that the journal knows, also those that were deleted."""
+    rows = connection.execute(select(LIFE.c.board).where(LIFE.c.prefix == prefix).distinct().order_by(LIFE.c.board))
+    return [row.board for row in rows]
+
+
+def secrets_of(connection: Connection, prefix: str, board: str) -> set[bytes]:
+    """The secrets that a board has had, which key the digests of its voters.
+
+    Raises:
+        SetupError: the journal is damaged.
+    """
+    found = set()
+    for life in lives_of(connection, prefix, board):
+        for row in connection.execute(select(CHECKPOINT.c.crc, CHECKPOINT.c.data).where(CHECKPOINT.c.life == life.id)):
+            found.add(unpack(decompress(row.crc, row.data)).secret)
+        for head, body in _entries(connection, life.id):
+            if head.kind == "begin":
+                found.add(content(_BEGIN.decode(body).secret))
+            elif head.kind == "adopt":
+                found.add(content(_ADOPT.decode(body).secret))
+    return found - {b""}
+
+
+def erase_board(database: Database, prefix: str, board: str, doomed: Doomed, show: Progress, *, dry: bool) -> Rewritten:
+    """Take digests out of everything that the journal has of a board. The chain of entries stays the same.
+
+    Each row is rewritten in a transaction of its own: the same call goes on after an interruption. With `dry`, nothing
+    changes.
+
+    Raises:
+        SetupError: the journal is damaged.
+        JournalError: the database does not answer.
+    """
+    ids = [life.id for life in database.work(partial(lives_of, prefix=prefix, board=board))]
+    segments = database.work(partial(_ids, table=SEGMENT, lives=ids))
+    checkpoints = database.work(partial(_ids, table=CHECKPOINT, lives=ids))
+    done, total = Rewritten(), len(segments) + len(checkpoints)
+    for number, row in enumerate(segments, 1):
+        done.segments += database.work(partial(_segment, row=row, doomed=doomed, dry=dry))
+        show(number, total)
+    for number, row in enumerate(checkpoints, 1 + len(segments)):
+        done.checkpoints += database.work(partial(_checkpoint, row=row, doomed=doomed, dry=dry))
+        show(number, total)
+    return done
+
+
+def erase_again(database: Database, show: Progress) -> int:
+    """Erase what was erased before from a database that was restored from an older backup. Returns how many rows.
+
+    Raises:
+        SetupError: the journal is damaged.
+        JournalError: the database does not answer.
+    """
+    prefix = database.prefix
+    if not database.work(is_due):
+        return 0
+    doomed = database.work(partial(remembered, prefix=prefix))
+    count = 0
+    for board in database.work(partial(boards_in, prefix=prefix)):
+        done = erase_board(database, prefix, board, doomed, show, dry=False)
+        count += done.segments + done.checkpoints
+    database.compact()
+    database.work(is_done)
+    return count
+
+
+def _ids(connection: Connection, table: Table, lives: list[int]) -> list[int]:
+    rows = connection.execute(select(table.c.id).where(table.c.life.in_(lives)).order_by(table.c.id))
+    return [row.id for row in rows]
+
+
+def _entries(connection: Connection, life: int) -> Iterator[tuple[Head, bytes]]:
+    for segment in _ids(connection, SEGMENT, [life]):
+        row = connection.execute(select(SEGMENT.c.crc, SEGMENT.c.data).where(SEGMENT.c.id == segment)).one()
+        for text, body in unpack_entries(row.crc, row.data):
+            yield parse_head(text), body
+
+
+def _segment(connection: Connection, row: int, doomed: Doomed, *, dry: bool) -> bool:
+    """Rewrite a segment if something has to go from it; whether that is so."""
+    found = connection.execute(select(SEGMENT.c.crc, SEGMENT.c.data).where(SEGMENT.c.id == row)).one_or_none()
+    if found is None:
+        return False
+    entries, changed = [], False
+    for text, body in unpack_entries(found.crc, found.data):
+        head = parse_head(text)
+        left = rewrite(head, body, doomed)
+        changed = changed or left is not body
+        entries.append(Entry(head.id, text, left))
+    if changed and not dry:
+        packed = pack_entries(entries)
+        connection.execute(update(SEGMENT).where(SEGMENT.c.id == row).values(crc=packed.crc, data=packed.data))
+    return changed
+
+
+def _checkpoint(connection: Connection, row: int, doomed: Doomed, *, dry: bool) -> bool:
+    """Rewrite a checkpoint if something has to go from it; whether that is so."""
+    found = connection.execute(select(CHECKPOINT.c.crc, CHECKPOINT.c.data).where(CHECKPOINT.c.id == row)).one_or_none()
+    if found is None:
+        return False
+    data = unpack(decompress(found.crc, found.data))
+    changed = clean(data, doomed)
+    if changed and not dry:
+        packed = compress(pack(data))
+        connection.execute(update(CHECKPOINT).where(CHECKPOINT.c.id == row).values(crc=packed.crc, data=packed.data))
+    return changed

@@ -1,0 +1,86 @@
+"""The list of digests that were erased: a rebuild from an older backup erases them again."""
+
+import secrets
+import time
+from collections.abc import Iterable
+from typing import Final
+
+import msgspec
+from sqlalchemy import Connection, func, insert, select, update
+
+from live.journal.doomed import DoomedAgain, hidden
+from live.journal.schema import ABOUT, ERASED
+
+_KEY: Final = "erasing"  # the name of the secret that keys the list
+_DONE: Final = "erased"  # the name of the last row of the list that was applied
+_BYTES: Final = 32
+
+
+def remember(connection: Connection, prefix: str, digests: Iterable[bytes]) -> None:
+    """Add digests to the list, by their digests."""
+    key = _secret(connection)
+    where = (ERASED.c.prefix == prefix,)
+    known = {row.digest: row.id for row in connection.execute(select(ERASED.c.id, ERASED.c.digest).where(*where))}
+    now = time.time_ns() // 1000
+    names = {hidden(key, digest) for digest in digests}
+    again = [known[name] for name in names if name in known]
+    if again:
+        connection.execute(update(ERASED).where(ERASED.c.id.in_(again)).values(time=now))
+    rows = [{"prefix": prefix, "time": now, "digest": name} for name in sorted(names - known.keys())]
+    if rows:
+        connection.execute(insert(ERASED), rows)
+
+
+def remembered(connection: Connection, prefix: str) -> DoomedAgain:
+    """Everything that was erased."""
+    rows = connection.execute(select(ERASED.c.digest, ERASED.c.time).where(ERASED.c.prefix == prefix))
+    return DoomedAgain(_secret(connection), {row.digest: row.time for row in rows})
+
+
+def is_due(connection: Connection) -> bool:
+    """Whether something on the list may not have been erased from this database."""
+    return (connection.scalar(select(func.max(ERASED.c.id))) or 0) > int(_about(connection, _DONE) or 0)
+
+
+def is_done(connection: Connection) -> None:
+    """Record that everything on the list was erased from this database."""
+    _keep(connection, _DONE, str(connection.scalar(select(func.max(ERASED.c.id))) or 0))
+
+
+class List(msgspec.Struct, frozen=True):
+    """The secret of a list, and its rows: the prefix, the time and the digest of each."""
+
+    key: str
+    rows: list[tuple[str, int, bytes]]
+
+
+def export_list(connection: Connection) -> List:
+    """The list, for the database of an older backup."""
+    rows = connection.execute(select(ERASED.c.prefix, ERASED.c.time, ERASED.c.digest).order_by(ERASED.c.id))
+    return List(_secret(connection).hex(), [(row.prefix, row.time, row.digest) for row in rows])
+
+
+def import_list(connection: Connection, found: List) -> None:
+    """Replace the list of an older backup by a newer one, which contains it. The next rebuild erases what is on it."""
+    _keep(connection, _KEY, found.key)
+    if found.rows:
+        values = [{"prefix": prefix, "time": at, "digest": digest} for prefix, at, digest in found.rows]
+        connection.execute(ERASED.delete())
+        connection.execute(insert(ERASED), values)
+
+
+def _secret(connection: Connection) -> bytes:
+    known = _about(connection, _KEY)
+    if known is None:
+        known = secrets.token_hex(_BYTES)
+        _keep(connection, _KEY, known)
+    return bytes.fromhex(known)
+
+
+def _about(connection: Connection, name: str) -> str | None:
+    return connection.scalar(select(ABOUT.c.value).where(ABOUT.c.name == name))
+
+
+def _keep(connection: Connection, name: str, value: str) -> None:
+    if connection.execute(update(ABOUT).where(ABOUT.c.name == name).values(value=value)).rowcount == 0:
+        connection.execute(insert(ABOUT).values(name=name, value=value))

@@ -1,0 +1,128 @@
+"""Takes digests out of what the journal holds. Everything else in an entry stays as it was, byte for byte."""
+
+from collections.abc import Sequence
+from typing import Final
+
+import msgspec
+
+from live.journal.contents import IDENTITY, Contents
+from live.journal.doomed import Doomed
+from live.journal.entries import Head, content, contents
+from live.store.connection.scripts import texts
+
+Fields = dict[str, msgspec.Raw]
+
+_FIELDS: Final = msgspec.msgpack.Decoder(Fields)
+_GROUPS: Final = msgspec.msgpack.Decoder(list[Fields])
+_NAMES: Final = msgspec.msgpack.Decoder(list[str])
+_NUMBERS: Final = msgspec.msgpack.Decoder(list[int])
+_RAWS: Final = msgspec.msgpack.Decoder(list[msgspec.Raw])
+_NUMBER: Final = msgspec.msgpack.Decoder(int)
+_SLOTS: Final = msgspec.msgpack.Decoder(list[tuple[msgspec.Raw, list[msgspec.Raw]]])
+_TABLES: Final = msgspec.msgpack.Decoder(list[tuple[msgspec.Raw, msgspec.Raw, msgspec.Raw, list[msgspec.Raw]]])
+_encode: Final = msgspec.msgpack.Encoder().encode
+
+
+def rewrite(head: Head, body: bytes, doomed: Doomed) -> bytes:
+    """The content of an entry without the digests that have to go."""
+    step = {"add": _add, "adopt": _adopt}.get(head.kind)
+    return body if step is None else step(head, body, doomed)
+
+
+def clean(data: Contents, doomed: Doomed) -> bool:
+    """Take the digests that have to go out of the contents of a board; whether there were any."""
+    doomed.meet({member for slot in data.slots.values() for member in slot}, [None, *data.slots])
+    doomed.meet({event.member for event in data.log})
+    found = False
+    for ranking in data.rankings.values():
+        for field in doomed.among(ranking.votes, data.time):
+            del ranking.votes[field]
+            found = True
+    for start, seen in data.seen.items():
+        gone = doomed.among(seen, data.time)
+        data.seen[start] = seen - gone
+        found = found or bool(gone)
+    return found
+
+
+def _add(head: Head, body: bytes, doomed: Doomed) -> bytes:
+    fields = _FIELDS.decode(body)
+    if "identities" not in fields and b"\xa5votes" not in body:
+        return body
+    changed, groups = False, []
+    for group in _GROUPS.decode(fields["groups"]) if "groups" in fields else []:
+        doomed.meet(_NAMES.decode(group["members"]), (None, _NUMBER.decode(group["start"])))
+        found = "votes" in group and _rewrite_votes(head, group, doomed)
+        changed = found or changed
+        groups.append(group)
+    if changed:
+        fields["groups"] = _packed(groups)
+    if "identities" in fields and _rewrite_identities(head, fields, doomed):
+        changed = True
+    return _encode(fields) if changed else body
+
+
+def _rewrite_votes(head: Head, group: Fields, doomed: Doomed) -> bool:
+    votes = _FIELDS.decode(group["votes"])
+    actors = [content(actor) for actor in _RAWS.decode(votes["actors"])]
+    gone = doomed.among(actors, head.time)
+    if not gone:
+        return False
+    doomed.among([content(pair) for pair in _RAWS.decode(votes["pairs"])], head.time)  # to remember them as well
+    kept = [index for index, actor in enumerate(actors) if actor not in gone]
+    if not kept:
+        del group["votes"]
+        return True
+    for name, value in votes.items():
+        if name in ("actors", "pairs"):
+            raws = _RAWS.decode(value)
+            votes[name] = _packed([raws[index] for index in kept])
+        else:
+            numbers = _NUMBERS.decode(value)
+            votes[name] = _packed([numbers[index] for index in kept])
+    group["votes"] = _packed(votes)
+    return True
+
+
+def _rewrite_identities(head: Head, fields: Fields, doomed: Doomed) -> bool:
+    identities = _FIELDS.decode(fields["identities"])
+    held = contents(identities["all"], IDENTITY)
+    gone = doomed.among(held, head.time)
+    if not gone:
+        return False
+    counted = _NUMBER.decode(identities["counted"]) if "counted" in identities else 0
+    kept = [identity for identity in held if identity not in gone]
+    if not kept:
+        del fields["identities"]
+        return True
+    identities["all"] = texts(kept, IDENTITY)
+    identities["counted"] = _packed(sum(1 for identity in held[:counted] if identity not in gone))
+    fields["identities"] = _packed(identities)
+    return True
+
+
+def _adopt(head: Head, body: bytes, doomed: Doomed) -> bytes:
+    fields, changed = _FIELDS.decode(body), False
+    slots = _SLOTS.decode(fields["slots"])
+    for start, held in slots:
+        doomed.meet([content(member).decode() for member in held[::2]], (None, int(content(start))))
+    tables = []
+    for suffix, reached, metadata, votes in _TABLES.decode(fields["tables"]):
+        gone = doomed.among([content(field) for field in votes[::2]], head.time)
+        pairs = zip(votes[::2], votes[1::2], strict=True)
+        kept = [raw for field, count in pairs if content(field) not in gone for raw in (field, count)]
+        changed = changed or bool(gone)
+        tables.append((suffix, reached, metadata, kept))
+    seen = []
+    for bucket, identities in _SLOTS.decode(fields["seen"]):
+        gone = doomed.among([content(identity) for identity in identities], head.time)
+        changed = changed or bool(gone)
+        seen.append((bucket, [identity for identity in identities if content(identity) not in gone]))
+    if not changed:
+        return body
+    fields["tables"], fields["seen"] = _packed(tables), _packed(seen)
+    return _encode(fields)
+
+
+def _packed(value: Sequence[object] | Fields | int) -> msgspec.Raw:
+    return msgspec.Raw(_encode(value))

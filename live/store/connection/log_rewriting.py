@@ -1,0 +1,44 @@
+"""Makes the store write its append-only file anew, so that no file holds what was deleted."""
+
+import asyncio
+from typing import Final
+
+from redis.exceptions import ResponseError
+
+from live.errors import StoreUnavailableError
+from live.store.connection.client import Store, store_errors
+
+_POLL: Final = 0.1  # seconds
+_BUSY: Final = ("aof_rewrite_in_progress", "aof_rewrite_scheduled", "rdb_bgsave_in_progress")
+
+
+async def rewrite_log(client: Store) -> str:
+    """Make the store write its append-only file anew, and wait until it has.
+
+    Returns:
+        What is left to do for an operator; empty for nothing.
+
+    Raises:
+        StoreUnavailableError: the store is unavailable, or can't write the file.
+    """
+    async with store_errors():
+        try:
+            state = await _settled(client)
+            if not state.get("aof_enabled"):
+                return "the store has no append-only file: delete its older snapshots, and make a new one with BGSAVE"
+            await client.bgrewriteaof()
+        except ResponseError as error:
+            return f"the store does not rewrite its files for this user ({error}): run BGREWRITEAOF yourself"
+        state = await _settled(client)
+    if state.get("aof_last_bgrewrite_status") != "ok":
+        raise StoreUnavailableError("it could not rewrite its append-only file; its log says why")
+    return ""
+
+
+async def _settled(client: Store) -> dict[str, object]:
+    """The state of the store's files, when nothing is being written: what is under way may hold what was deleted."""
+    while True:
+        state: dict[str, object] = await client.info("persistence")
+        if not any(state.get(name) for name in _BUSY):
+            return state
+        await asyncio.sleep(_POLL)

@@ -1,0 +1,260 @@
+"""`live erase` leaves no digest of an actor: in the store, in its files, and in the journal."""
+
+import asyncio
+import shutil
+import tempfile
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlalchemy import select
+
+import live.journal.erase
+from live.boards.erasing import Erased, Erasing
+from live.domain.board import Board, Boards
+from live.domain.board_file import BoardChoice, VotesChoice, make_board
+from live.domain.event import Entry, Extra, make_entry
+from live.domain.producer import LIKES
+from live.domain.window_choice import WindowChoice
+from live.errors import SetupError
+from live.journal.checkpoints import Due, keep, make
+from live.journal.database import Database
+from live.journal.erase import erase_again
+from live.journal.erased import export_list, import_list
+from live.journal.lives import find_life
+from live.journal.reading import contents_of
+from live.journal.schema import CHECKPOINT, SEGMENT
+from live.journal.segments import decompress
+from live.journal.status import verify
+from live.store.board.plan import voter_digests
+from live.store.connection.embedded import EmbeddedStore
+from tests.harness.journaled import Journaled, journaled
+from tests.harness.mutation import must_be_caught, replaced
+from tests.journal.test_void import like_of
+
+EVE = "eve-7f3a9c"  # occurs in no other word
+MEMBERS = ("a", "b")
+CONTEST = make_board(BoardChoice(id="posts", window="forever", votes=VotesChoice()))
+DAYS = make_board(BoardChoice(id="posts", window=WindowChoice(calendar="day"), votes=VotesChoice(per_key=1)))
+LIKED = make_board(BoardChoice(id="posts", window=WindowChoice(rolling="24h", slot="1h"), like_button=True))
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    """A data directory with a short path, because the path of a unix socket has at most 107 bytes."""
+    with tempfile.TemporaryDirectory(prefix="live-") as name:
+        yield Path(name)
+
+
+@asynccontextmanager
+async def machine(folder: Path, board: Board) -> AsyncIterator[Journaled]:
+    """A store whose files are plain text, and a journal, in one data directory."""
+    store = EmbeddedStore(folder)
+    await asyncio.to_thread(store.start)
+    try:
+        async with journaled(store.url, folder, board) as made:
+            await made.client.config_set("aof-use-rdb-preamble", "no")
+            yield made
+    finally:
+        await asyncio.to_thread(store.stop)
+
+
+async def fill(board: Journaled) -> None:
+    """Contributions of `eve` and of `joe` in segments, in a checkpoint, and in the store."""
+    drainer = await board.drainer()
+    await drainer.claim()
+    for members in ("ab", "a"):
+        for actor in (EVE, "joe"):
+            if board.board.votes is not None:
+                await board.ledger.writer.add([vote_of(member, actor) for member in members], [("shop", len(members))])
+            elif members == "ab":
+                await board.ledger.writer.add([like_of(member, actor) for member in members], [(LIKES, len(members))])
+        await drainer.sweep()
+        if members == "ab":
+            await asyncio.to_thread(board.databases[0].work, lambda sql: checkpoint(sql, board))
+
+
+def vote_of(member: str, actor: str) -> Entry:
+    """A vote as a producer sends it."""
+    return make_entry(member, 1, None, None, Extra(actor))
+
+
+def checkpoint(connection: Any, board: Journaled) -> None:
+    """Make a checkpoint after everything that is in SQL."""
+    prefix = board.settings.key_prefix
+    life = find_life(connection, prefix, "posts", board.ledger.state.epoch or "")
+    assert life is not None
+    last = connection.execute(select(SEGMENT.c.id).order_by(SEGMENT.c.id.desc())).first()
+    wanted = Due(life, last.id)
+    keep(connection, wanted, *make(connection, prefix, wanted, 86400.0))
+
+
+def digests_of(board: Journaled, actor: str) -> set[bytes]:
+    """All digests in which an actor has a part."""
+    if board.board.votes is None:
+        return {like_of(member, actor)[3] or b"" for member in MEMBERS}
+    secret = board.ledger.state.secret
+    return {digest for member in MEMBERS for digest in voter_digests(secret, actor, member)}
+
+
+def contents_in_sql(database: Database) -> list[bytes]:
+    """All segments and checkpoints, decompressed."""
+
+    def read(connection: Any) -> list[bytes]:
+        rows = [row for table in (SEGMENT, CHECKPOINT) for row in connection.execute(select(table.c.crc, table.c.data))]
+        return [decompress(row.crc, row.data) for row in rows]
+
+    return database.work(read)
+
+
+def compressed_in_sql(database: Database) -> set[bytes]:
+    """All segments and checkpoints, as they are in the file."""
+
+    def read(connection: Any) -> set[bytes]:
+        return {row.data for table in (SEGMENT, CHECKPOINT) for row in connection.execute(select(table.c.data))}
+
+    return database.work(read)
+
+
+async def places_of(board: Journaled, actor: str) -> set[str]:
+    """Where any digest of an actor, or the actor itself, is in the data directory or in the journal."""
+    wanted, found = {*digests_of(board, actor), actor.encode()}, set()
+    escaped = {"".join(f"\\x{byte:02x}" for byte in digest).encode() for digest in digests_of(board, actor)}
+    for path in board.folder.rglob("*"):
+        if path.is_file() and any(digest in path.read_bytes() for digest in wanted | escaped):
+            found.add(path.suffix or path.name)
+    if any(digest in content for content in contents_in_sql(board.databases[0]) for digest in wanted):
+        found.add("SQL")
+    return found
+
+
+async def erase(board: Journaled, actor: str, *, take_back: bool = False, dry: bool = False) -> Erased:
+    """Erase an actor, as the command does."""
+    for database in board.databases:
+        await database.aclose()
+    board.databases[:] = [Database("sqlite", board.folder, board.settings.key_prefix, writes=True)]
+    work = Erasing(board.client, board.settings, Boards([board.board]), board.databases[0], lambda *_: None)
+    found, left = await work.erase(actor, [], take_back=take_back, dry=dry)
+    assert left == ""
+    (one,) = found
+    return one
+
+
+async def check(board: Journaled, *, take_back: bool) -> None:
+    """Erase `eve`, of whom nothing is left. `joe` stays, and the journal is sound and equal to the store."""
+    rows, old = await board.rows(), compressed_in_sql(board.databases[0])
+    assert await places_of(board, EVE) >= {".aof", "SQL"}, "there is something to erase"
+    done = await erase(board, EVE, take_back=take_back)
+    assert done.digests > 0 or take_back
+    assert await places_of(board, EVE) == set()
+    assert "SQL" in await places_of(board, "joe")
+    pages = (board.folder / board.databases[0].path.name).read_bytes()
+    new = compressed_in_sql(board.databases[0])
+    assert not [data for data in old - new if data[20:60] in pages], "what was replaced is overwritten"
+    (verdict,) = board.databases[0].work(lambda sql: verify(sql, board.settings.key_prefix, lambda *_: None))
+    assert verdict.faults == []
+    left = [(key, score // 2) for key, score in rows] if take_back else rows
+    assert sorted(await board.rows()) == sorted(left)
+    assert await board.rows_in_sql() == await board.rows()
+    again = await erase(board, EVE, take_back=take_back)
+    assert (again.digests, again.segments, again.checkpoints, again.amount) == (0, 0, 0, 0)
+
+
+@pytest.mark.parametrize("take_back", [False, True])
+@pytest.mark.parametrize("kind", ["contest", "liked"])
+async def test_nothing_is_left_of_an_actor(folder: Path, kind: str, take_back: object) -> None:
+    """Neither in a file of the data directory, nor in a segment or checkpoint. Scores stay, or lose its share."""
+    async with machine(folder, {"contest": CONTEST, "liked": LIKED}[kind]) as board:
+        await fill(board)
+        assert (await erase(board, EVE, dry=True)).segments > 0
+        await check(board, take_back=bool(take_back))
+
+
+async def test_a_segment_that_is_not_rewritten_is_noticed(folder: Path) -> None:
+    """The mutant erases from the store only."""
+    async with machine(folder, CONTEST) as board:
+        await fill(board)
+        with (
+            must_be_caught("segments not rewritten"),
+            replaced(live.journal.erase, "_segment", lambda *_, **__: False),
+        ):
+            await check(board, take_back=False)
+
+
+async def restored(board: Journaled, older: Path, target: Path) -> set[bytes]:
+    """The votes after an older journal was put back beside the list of what was erased since."""
+    found = board.databases[0].work(export_list)
+    await asyncio.to_thread(target.mkdir)
+    shutil.copyfile(older, target / board.databases[0].path.name)
+    with Database("sqlite", target, board.settings.key_prefix, writes=True) as database:
+        assert database.take_now()
+        database.work(lambda sql: import_list(sql, found))
+        erase_again(database, lambda *_: None)
+        return {field for ranking in contents_of_board(database, board).rankings.values() for field in ranking.votes}
+
+
+def contents_of_board(database: Database, board: Journaled) -> Any:
+    """What a rebuild would write."""
+    prefix, epoch = board.settings.key_prefix, board.ledger.state.epoch or ""
+
+    def read(connection: Any) -> Any:
+        life = find_life(connection, prefix, "posts", epoch)
+        assert life is not None
+        return contents_of(connection, prefix, life)
+
+    return database.work(read)
+
+
+async def erased_again(board: Journaled, folder: Path, target: Path) -> None:
+    """Erase, put an older journal back, and look: `eve` is not there, and `joe` is."""
+    await fill(board)
+    await asyncio.to_thread(board.databases[0].compact)
+    older = folder / "older"
+    shutil.copyfile(board.databases[0].path, older)
+    await erase(board, EVE)
+    older_votes = await restored(board, older, target)
+    assert not older_votes & digests_of(board, EVE)
+    assert older_votes == digests_of(board, "joe")
+
+
+async def test_an_older_backup_is_erased_again(folder: Path, tmp_path: Path) -> None:
+    """The journal remembers digests of digests."""
+    async with machine(folder, CONTEST) as board:
+        await erased_again(board, folder, tmp_path / "restored")
+
+
+async def test_without_the_list_a_backup_brings_the_actor_back(folder: Path, tmp_path: Path) -> None:
+    """The mutant forgets."""
+    async with machine(folder, CONTEST) as board:
+        with must_be_caught("rebuild after erase"), replaced(live.journal.erase, "is_due", lambda _: False):
+            await erased_again(board, folder, tmp_path / "restored")
+
+
+async def test_what_comes_after_stays(folder: Path, tmp_path: Path) -> None:
+    """Somebody who votes again after having been erased is new, also when the list is applied again."""
+    async with machine(folder, DAYS) as board:
+        await fill(board)
+        await erase(board, EVE)
+        await board.ledger.writer.add([vote_of("a", EVE)], [("shop", 1)])
+        await (await board.drainer()).sweep()
+        await asyncio.to_thread(board.databases[0].compact)
+        votes = await restored(board, board.databases[0].path, tmp_path / "restored")
+        assert votes & digests_of(board, EVE)
+
+
+async def test_an_unknown_board_and_a_running_server_are_refused(folder: Path) -> None:
+    """Before anything changes."""
+    async with machine(folder, CONTEST) as board:
+        await fill(board)
+        other = Database("sqlite", folder, board.settings.key_prefix, writes=True)
+        work = Erasing(board.client, board.settings, Boards([board.board]), other, lambda *_: None)
+        with pytest.raises(SetupError, match="no board 'nobody'"):
+            await work.erase(EVE, ["nobody"], take_back=False, dry=False)
+        third = Database("sqlite", folder, board.settings.key_prefix, writes=True)
+        work = Erasing(board.client, board.settings, Boards([board.board]), third, lambda *_: None)
+        with pytest.raises(SetupError, match="stop the servers"):
+            await work.erase(EVE, [], take_back=False, dry=False)
+        for database in (other, third):
+            await database.aclose()
