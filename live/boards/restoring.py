@@ -1,18 +1,24 @@
 """Restores a backup: puts its journal in place, and rebuilds every board from it."""
 
 import asyncio
+from functools import partial
 from pathlib import Path
+
+import structlog
 
 from live.boards.rebuilding import Progress, Rebuilding, Wanted
 from live.domain.board import Boards
 from live.errors import SetupError
-from live.journal.database import Database
+from live.journal.database import Database, JournalError
+from live.journal.erased import import_list, list_in
 from live.journal.manifest import Manifest
 from live.journal.putting_back import put_back
 from live.journal.rebuild import Rebuilt
 from live.settings import Settings
 from live.store.board.keys import SystemKeys
 from live.store.connection.client import Store, store_errors
+
+log = structlog.get_logger()
 
 
 def require_prefix(manifest: Manifest, settings: Settings) -> None:
@@ -46,11 +52,19 @@ async def require_empty(client: Store, prefix: str) -> None:
 
 
 async def restore(
-    client: Store, settings: Settings, in_file: Boards, database: Database, folder: Path, show: Progress
+    client: Store,
+    settings: Settings,
+    in_file: Boards,
+    database: Database,
+    folder: Path,
+    show: Progress,
+    *,
+    aside: Path | None = None,
 ) -> list[Rebuilt]:
     """Restore a backup whose files have been checked into an empty store. This process holds the journal's lock.
 
-    After an interruption, `live rebuild` goes on.
+    Whoever was erased from the journal that was set aside is erased from the backup too. After an interruption,
+    `live rebuild` goes on.
 
     Raises:
         SetupError: the store is not empty, the file system refuses, or a board cannot be rebuilt.
@@ -58,4 +72,18 @@ async def restore(
     """
     await require_empty(client, settings.key_prefix)
     await asyncio.to_thread(put_back, folder, database)
+    if aside is not None:
+        await asyncio.to_thread(_carry_over, aside, database)
     return await Rebuilding(client, settings, in_file, database, show).rebuild(Wanted())
+
+
+def _carry_over(aside: Path, database: Database) -> None:
+    """Add the list of who was erased to the journal of the backup: the rebuild erases them."""
+    try:
+        found = list_in(aside, database.prefix)
+    except JournalError as error:
+        log.warning("nobody knows who was erased since the backup: erase them again", reason=str(error))
+        return
+    if found is not None:
+        database.take_now()
+        database.work(partial(import_list, found=found))

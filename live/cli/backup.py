@@ -101,7 +101,7 @@ def restore(
         if settings.boards is None and own.exists():
             settings = msgspec.structs.replace(settings, boards=own)
         with _target(settings, force=force) as (database, aside), progress_bar("Restoring", quiet=as_json) as show:
-            done = asyncio.run(_restore(settings, database, directory, show))
+            done = asyncio.run(_restore(settings, database, directory, aside, show))
     if as_json:
         paths = {"set_aside": aside, "boards_file": settings.boards}
         print_json({"boards": done, **{name: None if path is None else str(path) for name, path in paths.items()}})
@@ -145,14 +145,20 @@ async def _require_empty(settings: Settings) -> None:
         await client.aclose()
 
 
-async def _restore(settings: Settings, database: Database, folder: Path, show: Any) -> list[Rebuilt]:  # noqa: ANN401
+async def _restore(
+    settings: Settings,
+    database: Database,
+    folder: Path,
+    aside: Path | None,
+    show: Any,  # noqa: ANN401
+) -> list[Rebuilt]:
     with nullcontext(settings.store) if settings.store else running_or_started(settings.data_dir) as url:
         client = connect(url, settings)
         client.witness.active = True
         try:
             boards = load_boards(settings.boards)
             return await restore_boards(
-                client, settings, boards, database, folder, lambda _, done, total: show(done, total)
+                client, settings, boards, database, folder, lambda _, done, total: show(done, total), aside=aside
             )
         finally:
             await client.aclose()

@@ -3,11 +3,13 @@
 import secrets
 import time
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Final
 
 import msgspec
-from sqlalchemy import Connection, func, insert, select, update
+from sqlalchemy import Connection, func, insert, inspect, select, update
 
+from live.journal.database import Database
 from live.journal.doomed import DoomedAgain, hidden
 from live.journal.schema import ABOUT, ERASED
 
@@ -57,7 +59,20 @@ class List(msgspec.Struct, frozen=True):
 def export_list(connection: Connection) -> List:
     """The list, for the database of an older backup."""
     rows = connection.execute(select(ERASED.c.prefix, ERASED.c.time, ERASED.c.digest).order_by(ERASED.c.id))
-    return List(_secret(connection).hex(), [(row.prefix, row.time, row.digest) for row in rows])
+    return List(_about(connection, _KEY) or "", [(row.prefix, row.time, row.digest) for row in rows])
+
+
+def list_in(folder: Path, prefix: str) -> List | None:
+    """The list in the SQLite file of a directory; None if nobody was erased there, or there is no journal.
+
+    Raises:
+        JournalError: the file can't be read.
+    """
+    with Database("sqlite", folder, prefix, writes=False) as database:
+        if not database.path.exists():
+            return None
+        found = database.work(lambda sql: export_list(sql) if inspect(sql).has_table(ERASED.name) else None)
+        return found if found is not None and found.rows else None
 
 
 def import_list(connection: Connection, found: List) -> None:

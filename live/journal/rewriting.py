@@ -17,6 +17,7 @@ _GROUPS: Final = msgspec.msgpack.Decoder(list[Fields])
 _NAMES: Final = msgspec.msgpack.Decoder(list[str])
 _NUMBERS: Final = msgspec.msgpack.Decoder(list[int])
 _RAWS: Final = msgspec.msgpack.Decoder(list[msgspec.Raw])
+_TEXT: Final = msgspec.msgpack.Decoder(str)
 _NUMBER: Final = msgspec.msgpack.Decoder(int)
 _SLOTS: Final = msgspec.msgpack.Decoder(list[tuple[msgspec.Raw, list[msgspec.Raw]]])
 _TABLES: Final = msgspec.msgpack.Decoder(list[tuple[msgspec.Raw, msgspec.Raw, msgspec.Raw, list[msgspec.Raw]]])
@@ -25,7 +26,7 @@ _encode: Final = msgspec.msgpack.Encoder().encode
 
 def rewrite(head: Head, body: bytes, doomed: Doomed) -> bytes:
     """The content of an entry without the digests that have to go."""
-    step = {"add": _add, "adopt": _adopt}.get(head.kind)
+    step = {"add": _add, "adopt": _adopt, "mend": _mend}.get(head.kind)
     return body if step is None else step(head, body, doomed)
 
 
@@ -121,6 +122,22 @@ def _adopt(head: Head, body: bytes, doomed: Doomed) -> bytes:
     if not changed:
         return body
     fields["tables"], fields["seen"] = _packed(tables), _packed(seen)
+    return _encode(fields)
+
+
+def _mend(head: Head, body: bytes, doomed: Doomed) -> bytes:
+    """A correction of votes."""
+    fields = _FIELDS.decode(body)
+    if _TEXT.decode(fields["kind"]) != "votes":
+        return body
+    names = _RAWS.decode(fields["names"])
+    gone = doomed.among([content(name) for name in names], head.time)
+    if not gone:
+        return body
+    kept = [index for index, name in enumerate(names) if content(name) not in gone]
+    for field in ("names", "amounts"):
+        values = _RAWS.decode(fields[field])
+        fields[field] = _packed([values[index] for index in kept])
     return _encode(fields)
 
 

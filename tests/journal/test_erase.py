@@ -8,11 +8,13 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from sqlalchemy import select
 
 import live.journal.erase
 from live.boards.erasing import Erased, Erasing
+from live.boards.restoring import _carry_over
 from live.domain.board import Board, Boards
 from live.domain.board_file import BoardChoice, VotesChoice, make_board
 from live.domain.event import Entry, Extra, make_entry
@@ -21,15 +23,18 @@ from live.domain.window_choice import WindowChoice
 from live.errors import SetupError
 from live.journal.checkpoints import Due, keep, make
 from live.journal.database import Database
+from live.journal.doomed import DoomedActor
+from live.journal.entries import Head
 from live.journal.erase import erase_again
-from live.journal.erased import export_list, import_list
 from live.journal.lives import find_life
 from live.journal.reading import contents_of
+from live.journal.rewriting import rewrite
 from live.journal.schema import CHECKPOINT, SEGMENT
 from live.journal.segments import decompress
 from live.journal.status import verify
 from live.store.board.plan import voter_digests
 from live.store.connection.embedded import EmbeddedStore
+from live.store.connection.scripts import text
 from tests.harness.journaled import Journaled, journaled
 from tests.harness.mutation import must_be_caught, replaced
 from tests.journal.test_void import like_of
@@ -185,12 +190,11 @@ async def test_a_segment_that_is_not_rewritten_is_noticed(folder: Path) -> None:
 
 async def restored(board: Journaled, older: Path, target: Path) -> set[bytes]:
     """The votes after an older journal was put back beside the list of what was erased since."""
-    found = board.databases[0].work(export_list)
     await asyncio.to_thread(target.mkdir)
     shutil.copyfile(older, target / board.databases[0].path.name)
     with Database("sqlite", target, board.settings.key_prefix, writes=True) as database:
         assert database.take_now()
-        database.work(lambda sql: import_list(sql, found))
+        _carry_over(board.folder, database)
         erase_again(database, lambda *_: None)
         return {field for ranking in contents_of_board(database, board).rankings.values() for field in ranking.votes}
 
@@ -242,6 +246,18 @@ async def test_what_comes_after_stays(folder: Path, tmp_path: Path) -> None:
         await asyncio.to_thread(board.databases[0].compact)
         votes = await restored(board, board.databases[0].path, tmp_path / "restored")
         assert votes & digests_of(board, EVE)
+
+
+def test_a_correction_of_votes_is_rewritten() -> None:
+    """What `live reconcile --repair --to journal` writes contains digests of voters too."""
+    (eve, pair), (joe, _) = (voter_digests(b"secret", actor, "a") for actor in (EVE, "joe"))
+    fields = {"kind": "votes", "suffix": "", "names": [text(eve), text(joe), text(pair)], "amounts": [1, 2, 3]}
+    doomed = DoomedActor(EVE, [b"secret"])
+    doomed.meet("a")
+    head = Head("mend", 0, "1-0", 0, "", "")
+    left = rewrite(head, msgspec.msgpack.encode(fields), doomed)
+    assert left == msgspec.msgpack.encode({**fields, "names": [text(joe)], "amounts": [2]})
+    assert rewrite(head, left, doomed) is left
 
 
 async def test_an_unknown_board_and_a_running_server_are_refused(folder: Path) -> None:
