@@ -386,8 +386,9 @@ async def test_viewers_recover_after_a_restart(valkey_url: str) -> None:
 
 
 @pytest.mark.mutant
-async def test_a_recovery_from_another_state_is_noticed(valkey_url: str) -> None:
+async def test_a_recovery_from_another_state_is_noticed(valkey_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A mutant that finds the first kept state in place of the one that the viewer had."""
+    monkeypatch.setattr(recorder, "_SNAPSHOT", 3600)
 
     def first_of(pieces: Any, epoch: str, offset: int) -> Any:
         if not pieces:
