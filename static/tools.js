@@ -21,6 +21,9 @@ export function startTools(shown, announce, say) {
   find("#speed").addEventListener("change", (/** @type {any} */ { target }) => {
     for (const { board } of shown) board.interval = target.value === "auto" ? "auto" : Number(target.value);
   });
+  const look = () => void import("./past.js").then(({ lookBack }) => lookBack(shown[0], announce));
+  find("#past")?.addEventListener("click", look, { once: true });
+  if (location.hash.startsWith("#past=")) find("#past")?.click();
   find("#tools").inert = false;
 }
 

@@ -148,7 +148,7 @@ class FastReads:
 
     def _parse_page(self, head: RequestHead, client: Client, board: str, text: bytes) -> _Plain | None:
         query = QueryParams(text)
-        if "key" in query or query.get("period", "current") != "current":
+        if "key" in query or "as_of" in query or query.get("period", "current") != "current":
             return None
         surface = page_of(query)
         size = page_size(query, surface, 1, self._live.settings.max_live_limit)

@@ -1,6 +1,7 @@
 """The HTML pages. The server renders them with their records, so they are readable without JavaScript."""
 
 import asyncio
+import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
@@ -13,12 +14,12 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from live.domain.board import Board
-from live.domain.event import key_fault
+from live.domain.event import key_fault, rfc3339
 from live.domain.ranking import Page
 from live.domain.window import Periods
 from live.errors import PROBLEMS, EpochLostError, ProblemError, StoreUnavailableError
 from live.ingest.replies import Reply
-from live.network.parameters import whole_number
+from live.network.parameters import time_of, whole_number
 from live.store.board.ledger import Ledger
 from live.store.board.reader import Selection
 from live.store.board.shared_pages import Watched
@@ -27,6 +28,7 @@ from live.web.first_event import curl_of
 from live.web.items import items_of
 from live.web.kept_pages import asked_of, keep, kept_reply
 from live.web.language import Language
+from live.web.past import past_top
 from live.web.periods import period_of
 from live.web.problems import as_problem, reply_of
 from live.web.rendering import MOST_SIDES, language_for, render, takes_likes
@@ -41,6 +43,10 @@ log = structlog.get_logger()
 
 _CARD_SIZE: Final = 3  # records on the list of boards
 _PAGE_SIZE: Final = 50
+_STEPS: Final = (
+    (-86_400, "day_earlier"), (-3600, "hour_earlier"), (-60, "minute_earlier"),
+    (60, "minute_later"), (3600, "hour_later"), (86_400, "day_later"),
+)  # fmt: skip
 _SIDE_SIZE: Final = 20  # records per board, if a page shows several
 
 
@@ -54,10 +60,11 @@ class Link(msgspec.Struct, frozen=True):
 
 
 class Shown(msgspec.Struct, frozen=True, kw_only=True):
-    """A board on a page. With a `period`, the page shows that period and does not change; without, it updates live.
+    """A board on a page. With a `period` or a time, the page shows that and does not change; without, it updates live.
 
-    `viewers` is the number of viewers in all processes, None if it is unknown. `key` is the member whose rank the page
-    shows, and `place` is that rank in words.
+    `as_of` is the time in milliseconds since 1970, and `steps` are links to other times. `viewers` is the number of
+    viewers in all processes, None if it is unknown. `key` is the member whose rank the page shows, and `place` is that
+    rank in words.
     """
 
     board: Board
@@ -69,6 +76,13 @@ class Shown(msgspec.Struct, frozen=True, kw_only=True):
     key: str | None = None
     place: tuple[str, str] | None = None
     trends: Trends = NO_TRENDS
+    as_of: int | None = None
+    steps: tuple[Link, ...] = ()
+
+    @property
+    def is_still(self) -> bool:
+        """Whether the page does not change."""
+        return self.period is not None or self.as_of is not None
 
 
 async def index(request: Request) -> Response:
@@ -137,8 +151,11 @@ async def _boards(request: Request, surface: Surface, top: Watched | Exception |
         with suppress(StoreUnavailableError, EpochLostError):
             await ledger.state.use()
     size = page_size(request.query_params, surface, len(ids), live.settings.max_live_limit)
-    shown = await asyncio.gather(*(_show(request, ledger, size, top) for ledger in ledgers))
-    if len(shown) > 1 or shown[0].page is None or {"key", "period"} & request.query_params.keys():
+    if "as_of" in request.query_params:
+        shown = await asyncio.gather(*(_show_past(request, ledger, size) for ledger in ledgers))
+    else:
+        shown = await asyncio.gather(*(_show(request, ledger, size, top) for ledger in ledgers))
+    if len(shown) > 1 or shown[0].page is None or {"as_of", "key", "period"} & request.query_params.keys():
         return await _drawn(request, surface, shown)
     page, viewers, asked = shown[0].page, shown[0].viewers, asked_of(request, surface)
     reply = kept_reply(page, asked, viewers)
@@ -149,9 +166,10 @@ async def _drawn(request: Request, surface: Surface, shown: Sequence[Shown]) -> 
     status = HTTPStatus.OK if all(one.page for one in shown) else HTTPStatus.SERVICE_UNAVAILABLE
     curl = _curl(request, shown[0].board) if len(shown) == 1 else None
     site, most = site_of(request), live_of(request).settings.max_limit
-    likes = surface.name == "page" and any(takes_likes(one.board) for one in shown if one.period is None)
+    likes = surface.name == "page" and any(takes_likes(one.board) for one in shown if not one.is_still)
     items = await items_of(live_of(request), (record.key for one in shown if one.page for record in one.page.records))
-    values = {"shown": shown, "site": site, "most": most, "curl": curl}
+    has_past = live_of(request).past is not None
+    values = {"shown": shown, "site": site, "most": most, "curl": curl, "has_past": has_past}
     return reply_of(render(request, "board.html", status, surface=surface, likes=likes, items=items, **values))
 
 
@@ -194,6 +212,28 @@ async def _show(request: Request, ledger: Ledger, size: int, top: Watched | Exce
         key=key,
         place=place,
         trends=NO_TRENDS if period else await trends_of(live_of(request), ledger, page),
+    )
+
+
+async def _show_past(request: Request, ledger: Ledger, size: int) -> Shown:
+    """A board at a time. Raises as `past_top`."""
+    found = await past_top(live_of(request), ledger, request.query_params, size)
+    at, language, key = time_of(found.as_of, "as_of"), language_for(request), request.query_params.get("key")
+    steps = [
+        Link("prev" if seconds < 0 else "next", rfc3339(at + seconds * 1000), language.say(words))
+        for seconds, words in _STEPS
+        if at + seconds * 1000 <= time.time() * 1000
+    ]
+    return Shown(
+        board=found.board,
+        page=found.page,
+        size=size,
+        period=None,
+        links=(),
+        viewers=None,
+        key=key if key is None or key_fault(key) is None else None,
+        as_of=at,
+        steps=tuple(steps),
     )
 
 

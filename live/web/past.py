@@ -120,6 +120,12 @@ async def past_page(request: Request, live: Live) -> PastPage:
     return page_of(asked.moment, found, cursor)
 
 
+async def past_top(live: Live, ledger: Ledger, query: Mapping[str, str], size: int) -> PastPage:
+    """The first records of a board at a time. Raises as `past_page`."""
+    asked = await _asked(live, ledger, query)
+    return _past_page(asked.moment, await asked.cut(0, size), None)
+
+
 async def past_record(request: Request, live: Live, member: str, around: int) -> PastPage:
     """The page around a record at a time, with at least the record above it. Raises as `past_page`."""
     asked = await _asked(live, await live.use(request.path_params["board"]), request.query_params)

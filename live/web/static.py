@@ -18,7 +18,9 @@ from live.web.language import TAGS
 from live.web.state import assets
 
 ENTRIES: Final = {
-    f"{tag}/{name}": (tag, name) for tag in TAGS for name in ("board.js", "cards.js", "record.js", "tools.js")
+    f"{tag}/{name}": (tag, name)
+    for tag in TAGS
+    for name in ("board.js", "cards.js", "past.js", "record.js", "tools.js")
 }
 CLIENT: Final = frozenset({"live-board.js", "view.js", "words.js", "element.js", "react.js"})
 _SHARED: Final = {f"client/{name}" for name in ("live-board.js", "view.js", "words.js")}  # by the other entries
