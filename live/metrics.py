@@ -103,6 +103,12 @@ JOURNAL_BACKLOG: Final = Gauge(
     registry=REGISTRY,
     multiprocess_mode="livemax",
 )
+JOURNAL_ARCHIVE_LAG: Final = Gauge(
+    "live_journal_archive_lag_seconds",
+    "Time since checkpoints and hourly totals were last up to date; while they are, the duration of a round",
+    registry=REGISTRY,
+    multiprocess_mode="livemax",
+)
 
 BY_BOARD: Final = (EVENTS_ACCEPTED, RANGE_LEFT, VIEWERS, ROTATION_LAG)  # metrics with a series per board
 

@@ -6,9 +6,12 @@ from typing import Final
 
 from live.boards.registry import BoardRegistry
 from live.errors import EpochLostError, ProblemError
+from live.settings import Settings
 from live.store.board.keys import SystemKeys
 from live.store.board.ledger import Ledger
 from live.store.connection.client import Store, store_errors
+from live.store.connection.line import Word
+from live.store.registry.journal_health import faults_of
 
 _BOARDS: Final = 16  # boards per check
 _EXPIRY: Final = 60_000  # milliseconds
@@ -17,18 +20,21 @@ _EXPIRY: Final = 60_000  # milliseconds
 class Readiness:
     """Checks the store once for all concurrent requests. A check is one packet: a write, and a few small reads."""
 
-    def __init__(self, client: Store, prefix: str, registry: BoardRegistry) -> None:
+    def __init__(self, client: Store, settings: Settings, registry: BoardRegistry) -> None:
         self._client = client
-        self._key = SystemKeys(prefix).ready
+        self._settings = settings
+        self._names = SystemKeys(settings.key_prefix)
         self._registry = registry
         self._next = 0  # index of the next board to check
-        self._check: asyncio.Task[None] | None = None
+        self._check: asyncio.Task[list[str]] | None = None
 
-    async def require(self) -> None:
+    async def require(self) -> list[str]:
         """Check that the store accepts a write, and that it holds the boards of this process.
 
         The store refuses the write if its memory or disk is full, or if it is a replica. If there are many boards, each
         check covers some of them in turn.
+
+        Returns what is wrong with the journals, for people. It does not make the process unready.
 
         Raises:
             StoreUnavailableError: the store does not answer, or refuses the write.
@@ -36,39 +42,42 @@ class Readiness:
         """
         if self._check is None:
             self._check = asyncio.create_task(self._require())
-        await asyncio.shield(self._check)
+        return await asyncio.shield(self._check)
 
-    async def _require(self) -> None:
+    async def _require(self) -> list[str]:
         try:
             ledgers = list(self._registry.ledgers.values())
             first = self._next if self._next < len(ledgers) else 0
             self._next = first + _BOARDS
-            await self._require_boards(ledgers[first : self._next])
+            return await self._require_boards(ledgers[first : self._next])
         finally:
             self._check = None
 
-    async def _require_boards(self, ledgers: Sequence[Ledger]) -> None:
+    async def _require_boards(self, ledgers: Sequence[Ledger]) -> list[str]:
         for ledger in ledgers:
             try:
                 await ledger.state.open()  # no call for a board that is open
             except EpochLostError as error:
                 await self._explain(ledger, error)
-        metas = [ledger.state.keys.meta for ledger in ledgers]
+        names, has_journal = self._names, self._settings.journal != "off"
+        commands: list[tuple[str, tuple[Word, ...]]] = [(names.ready, ("SET", names.ready, 1, "PX", _EXPIRY))]
+        commands += [(meta, ("HGET", meta, "epoch")) for meta in (ledger.state.keys.meta for ledger in ledgers)]
+        if has_journal:
+            commands.append((names.sink, ("MGET", names.journal_health, names.journal_fault)))
         async with store_errors():
-            replies = await self._client.calls(
-                [
-                    (self._key, ("SET", self._key, 1, "PX", _EXPIRY)),
-                    *((meta, ("HGET", meta, "epoch")) for meta in metas),
-                ]
-            )
+            replies = await self._client.calls(commands)
             for reply in replies:
                 if isinstance(reply, Exception):
                     raise reply
-        for ledger, epoch in zip(ledgers, replies[1:], strict=True):
+        for ledger, epoch in zip(ledgers, replies[1 : len(ledgers) + 1], strict=True):
             try:
                 ledger.state.require_epoch(epoch)
             except EpochLostError as error:
                 await self._explain(ledger, error)
+        if not has_journal:
+            return []
+        health, fault = replies[-1]
+        return faults_of(health, fault, int(self._settings.journal_backlog))
 
     async def _explain(self, ledger: Ledger, error: EpochLostError) -> None:
         """Raise the error of a board, unless somebody has just deleted the board."""

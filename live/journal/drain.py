@@ -17,6 +17,7 @@ from live.errors import SetupError, StoreUnavailableError
 from live.journal.database import Database, JournalError
 from live.journal.definitions import DefinitionLog
 from live.journal.entries import parse_head
+from live.journal.health import HealthReport
 from live.journal.keeper import Keeper
 from live.journal.lives import (
     ConflictError,
@@ -29,7 +30,7 @@ from live.journal.lives import (
     open_lives,
     piece_of,
 )
-from live.metrics import JOURNAL_BACKLOG, JOURNAL_COMMIT_SECONDS, JOURNAL_ENTRIES, JOURNAL_GAPS, JOURNAL_LAG
+from live.metrics import JOURNAL_BACKLOG, JOURNAL_COMMIT_SECONDS, JOURNAL_ENTRIES
 from live.settings import Settings
 from live.store.board.handover import (
     MOST_ENTRIES,
@@ -80,21 +81,33 @@ class Drainer:
         self._definitions = DefinitionLog(client, prefix, database)
         self._untrimmed: set[Name] = set()  # whose entries are in SQL and may still be in the store
         self._strange: set[Name] = set()  # announced, and without an entry or a board at the last sweep
-        self._drained = time.monotonic()  # when SQL last had everything
+        self._health = HealthReport(client, prefix)
 
     async def run(self) -> None:
         """Drain until cancelled, whenever no other process does."""
+        telling = asyncio.create_task(self._health.run())
+        try:
+            await self._run()
+        finally:
+            telling.cancel()
+
+    async def _run(self) -> None:
+        health = self._health
         while True:
             try:
-                self.writes = False
+                self.writes = health.writes = False
                 if await self._database.take():
                     await self.claim()
-                    self.writes = True
+                    self.writes = health.writes = True
+                    await health.tell()
                     await self._work()
+                else:
+                    health.is_even(time.monotonic())  # as far as this process knows: another one drains
             except (StoreUnavailableError, ConflictError) as error:
-                JOURNAL_LAG.set(time.monotonic() - self._drained)
+                health.fault = str(error)
                 log.warning("the journal waits", reason=str(error))
             except SetupError as error:
+                health.fault = str(error)
                 log.error("the journal can't go on", reason=str(error))  # noqa: TRY400 - the reason says all
                 await asyncio.sleep(_RETRY)
             await asyncio.sleep(_PAUSE)
@@ -134,8 +147,7 @@ class Drainer:
                     await self.drain(boards)
                 await self._trim_left()
                 await self._definitions.follow()
-                self._drained = time.monotonic()
-                JOURNAL_LAG.set(self._drained - started)
+                self._health.is_even(started)
                 rest = max(0.0, self._interval - (time.monotonic() - started))
                 await changes.wait(rest, time.monotonic() + _PAUSE)  # definitions and API keys change without a notice
 
@@ -237,7 +249,7 @@ class Drainer:
         for index, entry in enumerate(entries):
             if parse_head(entry.head).kind == "adopt":
                 log.error("the journal has a gap", board=life.board, epoch=life.epoch, expected=life.link, found=found)
-                JOURNAL_GAPS.inc()
+                self._health.found_gap()
                 return await self._piece(life, entries[index:])
         await begin_again(self._client, Keys(self._prefix, life.board), life.epoch)
         last = parse_head(entries[-1].head)
@@ -262,7 +274,7 @@ class Drainer:
                 await trim(self._client, keys, life.epoch, life.drained, life.size)
             elif place.link and place.link != life.link:
                 log.error("SQL lacks the last entries of a journal", board=life.board, epoch=life.epoch, has=life.link)
-                JOURNAL_GAPS.inc()
+                self._health.found_gap()
                 await begin_again(self._client, keys, life.epoch)
 
     async def _end(self, places: dict[Name, Place]) -> None:

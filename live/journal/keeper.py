@@ -26,6 +26,7 @@ from live.journal.lives import ConflictError, Life, end_lives, open_lives
 from live.journal.segments import Packed
 from live.journal.totals import NewTotals, add_totals, add_up, unfolded
 from live.journal.totals_retention import condense, forget_totals
+from live.metrics import JOURNAL_ARCHIVE_LAG
 from live.settings import Settings
 from live.system.processes import end_with_parent
 
@@ -51,11 +52,16 @@ class Keeper:
 
     async def run(self) -> None:
         """Look after the journal until cancelled."""
+        done = time.monotonic()
         while True:
             await asyncio.sleep(_INTERVAL)
+            started = time.monotonic()
             try:
                 await self.step()
+                done = time.monotonic()
+                JOURNAL_ARCHIVE_LAG.set(done - started)
             except (StoreUnavailableError, SetupError, ConflictError) as error:
+                JOURNAL_ARCHIVE_LAG.set(time.monotonic() - done)
                 log.error("the journal can't be kept in order", reason=str(error))  # noqa: TRY400 - the reason says all
 
     async def step(self, now: int | None = None) -> None:

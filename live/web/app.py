@@ -132,7 +132,7 @@ def make_parts(settings: Settings, all_boards: Boards, clients: ClientResolver) 
         client=client,
         registry=registry,
         board_admin=board_admin,
-        readiness=Readiness(client, settings.key_prefix, registry),
+        readiness=Readiness(client, settings, registry),
         authenticator=authenticator,
         rate_limiter=rate_limiter,
         visitors=Visitors(client, settings.key_prefix),

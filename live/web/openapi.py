@@ -244,10 +244,22 @@ def _stream_board() -> Json:
     )  # fmt: skip
 
 
+_READY: Final[Json] = {
+    "type": "object",
+    "properties": {
+        "status": {"type": "string"},
+        "journal": {"type": "string", "enum": ["ok", "degraded"]},
+        "reasons": {"type": "array", "items": {"type": "string"}},
+    },
+    "required": ["status"],
+}
+
+
 def _operations() -> Json:
     """Health, metrics and documents."""
     state = {"type": "object", "properties": {"status": {"type": "string"}}, "required": ["status"]}
     well = {"200": {"description": "The process is healthy.", "content": json_of(state)}}
+    able = {"200": {"description": "The process can count and serve.", "content": json_of(_READY)}}
     contract = {"200": {"description": "The document.", "content": json_of({"type": "object"})}}
     metrics = text("text/plain", "Metrics in the Prometheus text format.")
     page = text("text/html", "A page.")
@@ -259,7 +271,7 @@ def _operations() -> Json:
             "It returns 200 while the process runs.",
             well,
         ),
-        "/readyz": ("getReadiness", "operations", "Check that the process can count.", "It writes to the store.", well),
+        "/readyz": ("getReadiness", "operations", "Check that the process can count.", "It writes to the store.", able),
         "/metrics": ("getMetrics", "operations", "Read the metrics.", "No API key is needed.", metrics),
         "/openapi.json": (
             "getOpenapi",

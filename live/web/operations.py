@@ -3,6 +3,7 @@
 import os
 from pathlib import Path
 
+import msgspec
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
 from prometheus_client.multiprocess import MultiProcessCollector, mark_process_dead
 from prometheus_client.registry import Collector
@@ -21,13 +22,18 @@ async def healthz(_request: Request) -> Response:
 async def readyz(request: Request) -> Response:
     """Respond with 200 if the store accepts a write and holds the boards of this process.
 
+    The response says what is wrong with the journal, which all servers share and which does not stop this one.
+
     Raises:
         StoreUnavailableError: the store does not answer, or refuses the write.
         EpochLostError: the store lost data.
     """
     live_of(request).client.witness.require_whole()
-    await live_of(request).readiness.require()
-    return Response('{"status":"ready"}', headers={"Cache-Control": "no-store"}, media_type="application/json")
+    faults = await live_of(request).readiness.require()
+    state: dict[str, object] = {"status": "ready"}
+    if live_of(request).settings.journal != "off":
+        state |= {"journal": "degraded" if faults else "ok", "reasons": faults}
+    return Response(msgspec.json.encode(state), headers={"Cache-Control": "no-store"}, media_type="application/json")
 
 
 async def metrics(request: Request) -> Response:

@@ -126,3 +126,13 @@ class SystemKeys:
     def pause(self) -> str:
         """The lease of a backup that pauses the trimming of journals."""
         return f"{self.journals}:pause"
+
+    @property
+    def journal_health(self) -> str:
+        """How the journals stand."""
+        return f"{self.journals}:health"
+
+    @property
+    def journal_fault(self) -> str:
+        """Why the journals do not go on."""
+        return f"{self.journals}:fault"

@@ -1,0 +1,91 @@
+"""Tells every process how the journals stand, once a second, also while the drainer waits for SQL."""
+
+import asyncio
+import time
+from typing import Final
+
+import structlog
+
+from live.errors import StoreUnavailableError
+from live.metrics import JOURNAL_BACKLOG, JOURNAL_GAPS, JOURNAL_LAG
+from live.store.board.handover import journals, standing_of
+from live.store.connection.client import Store
+from live.store.registry.journal_health import JournalHealth, tell_health
+
+log = structlog.get_logger()
+
+_INTERVAL: Final = 1.0  # seconds
+_MEASURE: Final = 5.0  # seconds between two measures of the backlog
+_BEHIND: Final = 2.0  # seconds of lag from which on the backlog is measured
+_BOARDS: Final = 256  # boards in one round trip
+
+
+class HealthReport:
+    """What the drainer of this process knows.
+
+    Attributes:
+        fault: why the journals do not go on; empty if they do, or if another process moves them.
+        writes: whether this process moves them.
+    """
+
+    def __init__(self, client: Store, prefix: str) -> None:
+        self.fault = ""
+        self.writes = False
+        self._client = client
+        self._prefix = prefix
+        self._drained = time.monotonic()  # when SQL last had everything
+        self._measured = float("-inf")
+        self._waiting = 0
+        self._fullest = ("", 0)
+        self._gaps = 0
+
+    def is_even(self, since: float) -> None:
+        """SQL has everything that was in the store at a time of the monotonic clock."""
+        self._drained, self.fault = time.monotonic(), ""
+        JOURNAL_LAG.set(self._drained - since)
+
+    def found_gap(self) -> None:
+        """Entries of a journal are missing."""
+        self._gaps += 1
+        JOURNAL_GAPS.inc()
+
+    async def run(self) -> None:
+        """Tell how the journals stand until cancelled, while this process moves them, or can't."""
+        while True:
+            if self.writes or self.fault:
+                try:
+                    await self.tell()
+                except StoreUnavailableError as error:
+                    log.debug("nobody is told how the journals stand", reason=str(error))
+            await asyncio.sleep(_INTERVAL)
+
+    async def tell(self) -> None:
+        """Tell how the journals stand.
+
+        Raises:
+            StoreUnavailableError: the store is unavailable.
+        """
+        now = time.monotonic()
+        lag = now - self._drained
+        if self.fault:
+            JOURNAL_LAG.set(lag)
+        if lag < _BEHIND:
+            self._waiting, self._fullest = 0, ("", 0)
+        elif now >= self._measured + _MEASURE:
+            await self._measure()
+            self._measured = now
+        board, most = self._fullest
+        health = JournalHealth(lag=round(lag, 1), waiting=self._waiting, fullest=board, most=most, gaps=self._gaps)
+        await tell_health(self._client, self._prefix, health, self.fault)
+
+    async def _measure(self) -> None:
+        """Ask the store how much waits of each journal."""
+        names = await journals(self._client, self._prefix)
+        waiting: dict[str, int] = {}
+        for first in range(0, len(names), _BOARDS):
+            some = names[first : first + _BOARDS]
+            for (board, _), place in zip(some, await standing_of(self._client, self._prefix, some), strict=True):
+                waiting[board] = max(place.waiting, waiting.get(board, 0))
+        self._waiting = sum(waiting.values())
+        self._fullest = max(waiting.items(), key=lambda item: item[1], default=("", 0))
+        JOURNAL_BACKLOG.set(self._waiting)

@@ -1,0 +1,61 @@
+"""How the journals stand, told by the process that moves them to SQL, for the readiness check of every process."""
+
+from typing import Final
+
+import msgspec
+
+from live.store.board.keys import SystemKeys
+from live.store.connection.client import Store, store_errors
+
+_EXPIRY: Final = 10_000  # milliseconds after which the process that told it seems to have ended
+_FAULT_EXPIRY: Final = 3_000  # milliseconds after which a fault that nobody tells again seems to be over
+_LONGEST_LAG: Final = 10.0  # seconds
+_NEARLY: Final = 0.9  # of the backlog that a board may have
+
+
+class JournalHealth(msgspec.Struct, frozen=True, kw_only=True):
+    """How the journals stand.
+
+    Attributes:
+        lag: seconds since SQL had everything.
+        waiting: the bytes that wait in the store.
+        fullest: the board of which most wait.
+        most: the bytes of that board that wait.
+        gaps: how many gaps this process has found.
+    """
+
+    lag: float = 0.0
+    waiting: int = 0
+    fullest: str = ""
+    most: int = 0
+    gaps: int = 0
+
+
+async def tell_health(client: Store, prefix: str, health: JournalHealth, fault: str) -> None:
+    """Tell all processes how the journals stand; `fault` is why they do not go on, if they do not.
+
+    Raises:
+        StoreUnavailableError: the store is unavailable.
+    """
+    names = SystemKeys(prefix)
+    async with store_errors():
+        await client.call(names.journal_health, "SET", names.journal_health, msgspec.json.encode(health), "PX", _EXPIRY)
+        if fault:
+            await client.call(names.journal_fault, "SET", names.journal_fault, fault, "PX", _FAULT_EXPIRY)
+
+
+def faults_of(health: bytes | None, fault: bytes | None, backlog: int) -> list[str]:
+    """What is wrong with the journals, for people; `backlog` is how many bytes of a board may wait."""
+    faults = [] if fault is None else [fault.decode()]
+    if health is None:
+        return faults or ["no process moves the journals to SQL"]
+    found = msgspec.json.decode(health, type=JournalHealth)
+    if found.lag > _LONGEST_LAG:
+        faults.append(f"SQL is {found.lag:.0f} s behind; {found.waiting:,} bytes wait in the store")
+    if found.most >= backlog:
+        faults.append(f"board {found.fullest} takes no events: {found.most:,} bytes of its journal wait")
+    elif found.most >= _NEARLY * backlog:
+        faults.append(f"board {found.fullest} soon takes no events: {found.most:,} bytes of its journal wait")
+    if found.gaps:
+        faults.append(f"{found.gaps:,} gaps were found since the server started: see `live journal status`")
+    return faults

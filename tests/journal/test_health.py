@@ -1,0 +1,139 @@
+"""`/readyz` and the metrics say how the journal stands, and the server goes on meanwhile."""
+
+import asyncio
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final, cast
+
+import httpx
+import msgspec
+import pytest
+
+from live.settings import Settings
+from live.store.board.handover import claim_sink
+from live.store.board.keys import SystemKeys
+from live.store.connection.client import connect
+from live.store.registry.journal_health import JournalHealth, faults_of
+from tests.harness.boards import rolling_board
+from tests.harness.journaled import journaled
+from tests.harness.postgres import Postgres, has_postgres, running_postgres
+from tests.harness.producer import post
+from tests.harness.server import run_server
+from tests.harness.settings import fresh_settings
+from tests.harness.tasks import stop
+from tests.harness.waiting import eventually
+
+WITH_POSTGRES: Final = pytest.mark.skipif(
+    not has_postgres(), reason="needs a PostgreSQL server: apt-get install postgresql"
+)
+
+
+@pytest.mark.parametrize(
+    ("health", "fault", "reasons"),
+    [
+        (None, None, ["no process moves the journals to SQL"]),
+        (None, b"the disk is full", ["the disk is full"]),
+        (JournalHealth(lag=9.0, most=100), None, []),
+        (JournalHealth(lag=12.4, waiting=5000), None, ["SQL is 12 s behind; 5,000 bytes wait in the store"]),
+        (JournalHealth(fullest="a", most=950), None, ["board a soon takes no events: 950 bytes of its journal wait"]),
+        (JournalHealth(fullest="a", most=1000), None, ["board a takes no events: 1,000 bytes of its journal wait"]),
+        (JournalHealth(gaps=2), b"x", ["x", "2 gaps were found since the server started: see `live journal status`"]),
+    ],
+)
+def test_reasons_are_sentences(health: JournalHealth | None, fault: bytes | None, reasons: list[str]) -> None:
+    """Each says what is wrong."""
+    assert faults_of(None if health is None else msgspec.json.encode(health), fault, 1000) == reasons
+
+
+class Watched:
+    """A server with a journal."""
+
+    def __init__(self, settings: Settings, client: httpx.AsyncClient) -> None:
+        self.settings = settings
+        self.client = client
+
+    async def reasons(self) -> list[str]:
+        """What is wrong with the journal. The server is ready all the same."""
+        answer = await self.client.get("/readyz")
+        assert answer.status_code == 200
+        found = answer.json()
+        assert found["status"] == "ready"
+        assert (found["journal"] == "ok") is (found["reasons"] == [])
+        return list(found["reasons"])
+
+    async def has(self, reason: str) -> bool:
+        """Whether a reason contains a text."""
+        return any(reason in one for one in await self.reasons())
+
+
+@pytest.fixture(scope="module")
+def postgres() -> Iterator[Postgres]:
+    """One server for all tests of this file."""
+    with running_postgres() as server:
+        yield server
+
+
+@WITH_POSTGRES
+async def test_a_server_is_ready_while_sql_is_away(valkey_url: str, tmp_path: Path, postgres: Postgres) -> None:
+    """The response says why the journal is degraded, and when it is well again."""
+    settings = fresh_settings(valkey_url, journal=postgres.url, data_dir=tmp_path)
+    async with run_server(settings, [rolling_board()]) as url, httpx.AsyncClient(base_url=url) as client:
+        watched = Watched(settings, client)
+
+        async def is_well() -> bool:
+            return await watched.reasons() == []
+
+        await eventually(is_well)
+        postgres.kill()
+        await post(client, {"key": "a"})
+        await eventually(lambda: watched.has("the journal's database does not answer"))
+        await post(client, {"key": "a"})
+        postgres.start()
+        await eventually(is_well)
+
+
+async def test_a_database_that_is_not_the_sink_is_named(valkey_url: str, tmp_path: Path) -> None:
+    """The journals of the store go into another one."""
+    settings = fresh_settings(valkey_url, journal="sqlite", data_dir=tmp_path)
+    store: Any = connect(valkey_url, settings)
+    await claim_sink(store, settings.key_prefix, "another")
+    async with run_server(settings, [rolling_board()]) as url, httpx.AsyncClient(base_url=url) as client:
+        watched = Watched(settings, client)
+        assert await eventually(lambda: watched.has("go into the database another"))
+    await store.aclose()
+
+
+async def test_a_server_without_a_drainer_says_so(valkey_url: str, tmp_path: Path) -> None:
+    """Only servers for viewers run."""
+    settings = fresh_settings(valkey_url, journal="sqlite", data_dir=tmp_path, role="viewers")
+    async with run_server(settings, [rolling_board()]) as url, httpx.AsyncClient(base_url=url) as client:
+        assert await Watched(settings, client).reasons() == ["no process moves the journals to SQL"]
+
+
+async def test_a_full_backlog_and_a_gap_are_told(valkey_url: str, tmp_path: Path) -> None:
+    """With the board that is concerned."""
+    async with journaled(valkey_url, tmp_path) as board:
+        names = SystemKeys(board.settings.key_prefix)
+
+        async def reasons() -> list[str]:
+            health, fault = cast("Any", await board.client.mget(names.journal_health, names.journal_fault))
+            return faults_of(health, fault, 100)
+
+        await board.like("a")
+        drainer = await board.drainer()
+        assert await drainer._database.take()
+        health = drainer._health
+        health.writes, health._drained = True, health._drained - 20
+        await health.tell()
+        (late, full) = await reasons()
+        assert late.startswith("SQL is 20 s behind")
+        assert full.startswith("board posts ")
+        await board.client.xtrim(board.ledger.state.journal, maxlen=0, approximate=False)
+        await board.like("b")
+        running = asyncio.create_task(drainer.run())
+
+        async def has_gap() -> bool:
+            return any("1 gaps were found" in reason for reason in await reasons())
+
+        await eventually(has_gap)
+        await stop(running)
