@@ -17,6 +17,7 @@ from live.cli.terminal import (
     JsonOption,
     StoreOption,
     clear_errors,
+    err,
     journal_database,
     out,
     print_json,
@@ -59,8 +60,10 @@ def backup(
     size = sum(file.size for file in manifest.files)
     if as_json:
         print_json({"directory": str(directory.resolve()), "bytes": size, **msgspec.to_builtins(manifest)})
-    else:
-        out.print(f"{directory} has {len(manifest.boards):,} boards in {size:,} bytes.", markup=False, soft_wrap=True)
+        return
+    for board in manifest.left_out:
+        err.print(f"Board {board} is not in the backup: its journal is off.", markup=False, soft_wrap=True)
+    out.print(f"{directory} has {len(manifest.boards):,} boards in {size:,} bytes.", markup=False, soft_wrap=True)
 
 
 async def _back_up(settings: Settings, source: Database, folder: Path, show: Any) -> Manifest:  # noqa: ANN401

@@ -31,8 +31,7 @@ from live.journal.export import (
     Column,
     Part,
     event_parts,
-    hidden_now,
-    newest_time,
+    newest_of,
     ranking_columns,
     ranking_parts,
 )
@@ -122,14 +121,19 @@ def _check(form: str, output: str, *, events: bool, ranking: str | None, times: 
 
 def _ranking(database: Database, board: Board, as_of: str | None, period: str | None) -> Any:  # noqa: ANN401
     """The ranking, and its rows."""
-    now = max(round(time.time() * 1000), newest_time(database, board.id) + 1)
+    now = round(time.time() * 1000)
+    newest = newest_of(database, board, now)
     at = _time("--as-of", as_of)
-    hidden = hidden_now(database, board.id)
+    current = newest.slot if at is None else at // 1000
     if at is None:
-        at = _END if board.clock == "event" else now
-    moment = Moment(board, at, _period(board, period, min(at, now)), hidden)
+        at = _END if board.clock == "event" else max(now, newest.time + 1)
+    start = None if period in (None, "current") else _period(board, period or "", current)
+    is_gone = False
+    if as_of is None and start is not None and newest.slot is not None:
+        is_gone = start < board.window.oldest(newest.slot)
+    moment = Moment(board, at, start, newest.hidden)
     try:
-        return ranking_parts(database, moment)
+        return ranking_parts(database, moment, archived=is_gone)
     except UnsupportedPastError as error:
         raise SetupError(f"the journal has only hourly totals of that time: {error.reason}") from None
     except NoPastError as error:
@@ -137,19 +141,19 @@ def _ranking(database: Database, board: Board, as_of: str | None, period: str | 
         raise SetupError(f"the journal does not tell how board {board.id!r} stood then{since}") from None
 
 
-def _period(board: Board, name: str | None, at: int) -> int | None:
-    """The start of a period."""
-    if name is None or name == "current":
-        return None
+def _period(board: Board, name: str, current: int | None) -> int:
+    """The start of a period. `current` is a time in the current one, in seconds since 1970."""
     window = board.window
     if not isinstance(window, Periods) or not window.tables:
         raise SetupError(f"--period: board {board.id!r} does not have a ranking for each period")
-    current = window.calendar.at(at // 1000)
     try:
-        found = window.calendar.before(current) if name == "previous" else window.calendar.parse(name)
+        if name != "previous":
+            return window.calendar.parse(name).start
+        if current is None:
+            raise SetupError(f"--period: board {board.id!r} has no event yet")
+        return window.calendar.before(window.calendar.at(current)).start
     except (ValueError, OverflowError) as error:
         raise SetupError(f"--period: {error}") from None
-    return found.start
 
 
 def _position(board: Board, found: PastRanking | None) -> dict[str, Any]:

@@ -10,7 +10,7 @@ import shutil
 import sqlite3
 import stat
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Mapping
 from contextlib import closing
 from functools import partial
 from itertools import dropwhile
@@ -18,9 +18,11 @@ from pathlib import Path
 from threading import Event
 from typing import Final
 
+import msgspec
 from sqlalchemy import Connection
 
 from live import __version__
+from live.domain.board import Board
 from live.errors import SetupError
 from live.journal.database import Database, JournalError
 from live.journal.definitions import DefinitionLog, latest
@@ -44,6 +46,7 @@ from live.store.board.handover import Entry, journals, read_entries, sink_of, st
 from live.store.board.keys import Keys
 from live.store.board.trim_pause import LEASE, paused
 from live.store.connection.client import Store
+from live.store.registry.definitions import Definition
 
 Progress = Callable[[int, int], None]
 
@@ -51,6 +54,7 @@ _POSTGRES: Final = (
     "this journal is on a PostgreSQL server: back it up with pg_dump, put it back with pg_restore, and run "
     "`live rebuild`"
 )
+_DEFINITION: Final = msgspec.json.Decoder(Definition)
 _MISSING: Final = (
     "entries of the journal of board {!r} are missing: wait until the server has mended that (`live journal status` "
     "counts the gap), and run the command again"
@@ -62,7 +66,7 @@ _BOARDS: Final = 256  # in one call
 async def back_up(
     client: Store,
     settings: Settings,
-    in_file: Collection[str],
+    in_file: Mapping[str, Board],
     source: Database,
     folder: Path,
     show: Progress,
@@ -93,15 +97,15 @@ async def back_up(
     try:
         async with paused(client, source.prefix, lease) as require:
             await _copy(source.path, copy.path, show)
-            lives = await _bring_up_to_date(client, copy, in_file)
+            found = await _bring_up_to_date(client, copy, in_file)
             await require()
-        return await asyncio.to_thread(_complete, folder, settings, copy, lives)
+        return await asyncio.to_thread(_complete, folder, settings, copy, *found)
     except BaseException:
         _delete_files(folder)
         raise
 
 
-def _complete(folder: Path, settings: Settings, copy: Database, lives: list[Life]) -> Manifest:
+def _complete(folder: Path, settings: Settings, copy: Database, lives: list[Life], left_out: list[str]) -> Manifest:
     """Add the boards file and the manifest."""
     copy.path.with_suffix(".lock").unlink()
     with closing(sqlite3.connect(copy.path)) as connection:
@@ -117,6 +121,7 @@ def _complete(folder: Path, settings: Settings, copy: Database, lives: list[Life
         journal=copy.id,
         made=time.time_ns() // 1000,
         boards=[Position(life.board, life.epoch, life.offset) for life in lives],
+        left_out=left_out,
         files=[fingerprint(path) for path in sorted(folder.iterdir())],
     )
     write_manifest(folder, manifest)
@@ -175,8 +180,10 @@ def copy_database(path: Path, target: Path, show: Progress) -> None:
         raise JournalError(f"the journal can't be copied: {error}") from error
 
 
-async def _bring_up_to_date(client: Store, copy: Database, in_file: Collection[str]) -> list[Life]:
-    """Add to a copy what the store has and the copy lacks. Returns the lives of all boards."""
+async def _bring_up_to_date(
+    client: Store, copy: Database, in_file: Mapping[str, Board]
+) -> tuple[list[Life], list[str]]:
+    """Add to a copy what the store has and the copy lacks. Returns what it contains, as `_contents`."""
     prefix = copy.prefix
     with copy:
         await asyncio.to_thread(copy.take_now)
@@ -184,7 +191,7 @@ async def _bring_up_to_date(client: Store, copy: Database, in_file: Collection[s
         await _add_waiting(client, prefix, copy)
         await DefinitionLog(client, prefix, copy).follow()
         await _end_deleted(client, prefix, copy)
-        return await copy.run(partial(_defined_lives, prefix=prefix, in_file=in_file))
+        return await copy.run(partial(_contents, prefix=prefix, in_file=in_file))
 
 
 async def _require_sink(client: Store, prefix: str, copy: Database) -> None:
@@ -245,8 +252,8 @@ async def _end_deleted(client: Store, prefix: str, copy: Database) -> None:
         await copy.run(partial(end_lives, lives=gone))
 
 
-def _defined_lives(connection: Connection, prefix: str, in_file: Collection[str]) -> list[Life]:
-    """The lives of all boards, each of which can be rebuilt."""
+def _contents(connection: Connection, prefix: str, in_file: Mapping[str, Board]) -> tuple[list[Life], list[str]]:
+    """The lives of all boards, each of which can be rebuilt; and the boards that have no journal."""
     lives = open_lives(connection, prefix)
     made = latest(connection, prefix, "boards")
     if unknown := sorted({life.board for life in lives} - {*made, *in_file}):
@@ -254,4 +261,6 @@ def _defined_lives(connection: Connection, prefix: str, in_file: Collection[str]
             f"the boards {', '.join(unknown)} are neither run-time boards nor in the boards file: name the boards file "
             "of the server with --boards"
         )
-    return lives
+    left_out = {name for name, board in in_file.items() if board.journal.level == "off"}
+    left_out |= {name for name, text in made.items() if _DEFINITION.decode(text).choices.get("journal") == "off"}
+    return lives, sorted(left_out)

@@ -5,21 +5,23 @@ from functools import partial
 from typing import Any, Final, Literal, NamedTuple
 
 import msgspec
-from sqlalchemy import Connection, func, select
+from sqlalchemy import Connection, select
 
 from live.domain.board import Board
 from live.domain.item import Item
 from live.domain.window import EVER
 from live.errors import SetupError
+from live.journal.contents import Contents
 from live.journal.database import Database
 from live.journal.definitions import latest
 from live.journal.entries import Add, Head, parse_head
 from live.journal.lives import lives_of
-from live.journal.moments import Moment, PastRanking
-from live.journal.past_reading import ranking_at
+from live.journal.moments import Moment, NoPastError, PastRanking
+from live.journal.past_reading import period_at, ranking_at
 from live.journal.reading import contents_of
 from live.journal.schema import LIFE, SEGMENT
 from live.journal.segments import unpack_entries
+from live.journal.standing import newest_slot
 
 _ROWS: Final = 10_000  # of a ranking in one piece
 _ADD: Final = msgspec.msgpack.Decoder(Add)
@@ -56,6 +58,20 @@ class Part(NamedTuple):
     total: int
 
 
+class Newest(NamedTuple):
+    """The end of a board's journal.
+
+    Attributes:
+        hidden: the members that are hidden then. They stay hidden in the past.
+        time: the time of the last entry in milliseconds since 1970; 0 for none.
+        slot: the start of the newest slot; None for none.
+    """
+
+    hidden: frozenset[str]
+    time: int
+    slot: int | None
+
+
 def ranking_columns(board: Board) -> tuple[Column, ...]:
     """The columns of the rows that `ranking_parts` gives."""
     fields = [Column(field.name, "integer") for field in board.score.fields] if board.score else []
@@ -65,35 +81,28 @@ def ranking_columns(board: Board) -> tuple[Column, ...]:
     )  # fmt: skip
 
 
-def hidden_now(database: Database, board: str) -> frozenset[str]:
-    """The members that are hidden at the end of a board's journal: they stay hidden in the past."""
+def newest_of(database: Database, board: Board, now: int) -> Newest:
+    """The end of a board's journal, read at a time in milliseconds since 1970."""
 
-    def read(connection: Connection) -> frozenset[str]:
-        lives = lives_of(connection, database.prefix, board)
-        return frozenset(contents_of(connection, database.prefix, lives[-1]).hidden) if lives else frozenset()
-
-    return database.work(read)
-
-
-def newest_time(database: Database, board: str) -> int:
-    """The time of the last entry of a board, in milliseconds since 1970; 0 for none."""
-
-    def read(connection: Connection) -> int:
-        ids = [life.id for life in lives_of(connection, database.prefix, board)]
-        return (connection.scalar(select(func.max(SEGMENT.c.ended)).where(SEGMENT.c.life.in_(ids))) or 0) // 1000
+    def read(connection: Connection) -> Newest:
+        lives = lives_of(connection, database.prefix, board.id)
+        data = contents_of(connection, database.prefix, lives[-1]) if lives else Contents()
+        return Newest(frozenset(data.hidden), data.time // 1000, newest_slot(board, data, now))
 
     return database.work(read)
 
 
-def ranking_parts(database: Database, moment: Moment) -> tuple[PastRanking, Iterator[Part]]:
-    """The ranking of a board at a time, and its rows.
+def ranking_parts(database: Database, moment: Moment, *, archived: bool = False) -> tuple[PastRanking, Iterator[Part]]:
+    """The ranking of a board at a time, and its rows. `archived` means a period that the board does not keep any more.
 
     Raises:
         NoPastError: the journal does not reach back so far.
         SetupError: the journal is damaged.
     """
     prefix = database.prefix
-    found = database.work(lambda connection: ranking_at(connection, prefix, moment))
+    found = database.work(lambda connection: (period_at if archived else ranking_at)(connection, prefix, moment))
+    if found is None:
+        raise NoPastError
     items = database.work(lambda connection: latest(connection, prefix, "items"))
     return found, _ranked(moment.board, found, {name: _ITEM.decode(text).title for name, text in items.items()})
 

@@ -46,6 +46,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
         made: when it was complete, in microseconds since 1970.
         boards: how far each board is.
         files: its other files.
+        left_out: the boards that have no journal, of which it holds nothing.
     """
 
     format: int
@@ -56,6 +57,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     made: int
     boards: list[Position]
     files: list[File]
+    left_out: list[str] = []
 
 
 def fingerprint(path: Path, show: Callable[[int], None] = lambda _: None) -> File:

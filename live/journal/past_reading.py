@@ -80,13 +80,13 @@ def find_record(settings: Settings, moment: Moment, member: str, around: int) ->
 
 def read_period(settings: Settings, moment: Moment, start: int, limit: int) -> Stretch | None:
     """Some records of a period that the board does not keep any more; None if the journal has no such period."""
-    found = _period(settings, moment)
+    found = _database(settings).work(partial(period_at, prefix=settings.key_prefix, moment=moment))
     return None if found is None else _cut(found, start, start + limit)
 
 
 def find_in_period(settings: Settings, moment: Moment, member: str, around: int) -> Stretch | None:
     """A member's record with its neighbours in such a period; None if it was not on the board."""
-    found = _period(settings, moment)
+    found = _database(settings).work(partial(period_at, prefix=settings.key_prefix, moment=moment))
     return None if found is None else _around(found, member, around)
 
 
@@ -178,12 +178,11 @@ def ranking_at(connection: Connection, prefix: str, moment: Moment) -> PastRanki
     )
 
 
-def _period(settings: Settings, moment: Moment) -> PastRanking | None:
+def period_at(connection: Connection, prefix: str, moment: Moment) -> PastRanking | None:
+    """The whole ranking of a period that the board does not keep any more; None if the journal has none."""
     board, period = moment.board, moment.period
     assert period is not None, "the question names a period"  # noqa: S101
-    archived = _database(settings).work(
-        lambda connection: find_archived(connection, settings.key_prefix, board, period)
-    )
+    archived = find_archived(connection, prefix, board, period)
     if archived is None:
         return None
     kept = archived.period

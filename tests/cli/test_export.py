@@ -29,6 +29,11 @@ from tests.harness.mutation import must_be_caught, replaced
 
 BOARDS = """
 [[board]]
+id = "past"
+source = ["like"]
+clock = "event"
+window = { calendar = "day", keep = 1 }
+[[board]]
 id = "posts"
 source = ["like"]
 [[board]]
@@ -170,6 +175,22 @@ async def test_events_of_a_sliding_window_have_their_own_times(
         assert datetime.fromisoformat(first["slot"]).timestamp() * 1000 == pytest.approx(earlier)
         assert (first["amount"], second["amount"]) == (2, 3)
         assert [(row["key"], row["score"]) for row in await found.rows()] == [("a", 5)]
+
+
+async def test_a_period_that_the_board_has_dropped(
+    valkey_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """From the journal, also on a board whose clock is that of its events."""
+    async with exports(valkey_url, tmp_path, "past") as board:
+        found = Exports(board, tmp_path, monkeypatch)
+        for day in range(4):
+            time_of = round(datetime(2020, 1, 1 + day, tzinfo=UTC).timestamp() * 1000)
+            await board.ledger.writer.add([make_entry(f"m{day}", 1, time_of, None)])
+        await found.drain()
+        for name, member in (("2020-01-01", "m0"), ("2020-01-03", "m2"), ("previous", "m2"), ("current", "m3")):
+            assert [row["key"] for row in await found.rows(period=name)] == [member], name
+        with pytest.raises(typer.Exit):
+            await found.rows(period="2019-12-31")
 
 
 async def test_a_period_of_a_calendar_board(valkey_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,11 +6,13 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 import live.journal.backup
 import live.journal.drain
 from live.domain.event import make_entry
+from live.domain.journaling import Journaling
 from live.errors import SetupError
 from live.journal.backup import back_up
 from live.journal.database import Database
@@ -34,7 +36,9 @@ copy_database = live.journal.backup.copy_database
 async def backed_up(board: Journaled, folder: Path, *, lease: float = 30.0) -> Manifest:
     """Back up the first database of a board."""
     source = Database("sqlite", board.folder, board.settings.key_prefix, writes=False)
-    return await back_up(board.client, board.settings, {"posts"}, source, folder, lambda *_: None, lease=lease)
+    return await back_up(
+        board.client, board.settings, {"posts": board.board}, source, folder, lambda *_: None, lease=lease
+    )
 
 
 def rows_in(board: Journaled, folder: Path) -> Rows:
@@ -241,7 +245,21 @@ async def test_a_board_without_a_definition_is_not_backed_up(valkey_url: str, tm
         await board.drainer()
         source = Database("sqlite", tmp_path, board.settings.key_prefix, writes=False)
         with pytest.raises(SetupError, match="--boards"):
-            await back_up(board.client, board.settings, {"other"}, source, tmp_path / "backup", lambda *_: None)
+            await back_up(
+                board.client, board.settings, {"other": board.board}, source, tmp_path / "backup", lambda *_: None
+            )
+
+
+async def test_a_backup_names_the_boards_without_a_journal(valkey_url: str, tmp_path: Path) -> None:
+    """It holds nothing of them."""
+    async with journaled(valkey_url, tmp_path) as board:
+        await board.like("a")
+        await board.drainer()
+        off = msgspec.structs.replace(board.board, id="off", journal=Journaling(level="off"))
+        source = Database("sqlite", tmp_path, board.settings.key_prefix, writes=False)
+        boards = {"posts": board.board, "off": off}
+        made = await back_up(board.client, board.settings, boards, source, tmp_path / "backup", lambda *_: None)
+        assert made.left_out == ["off"]
 
 
 async def test_files_are_private_and_damage_is_found(valkey_url: str, tmp_path: Path) -> None:
