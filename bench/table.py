@@ -41,7 +41,7 @@ class Scale(msgspec.Struct, frozen=True, kw_only=True):
     unwatched_boards: int = 10_000
     likes_a_second: int = 2_000
     load_seconds: int = 10
-    journal_bodies: int = 300
+    journal_bodies: int = 200
     past_events: int = 500_000
     past_requests: int = 20
     rebuild_events: int = 1_000_000

@@ -4,7 +4,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
@@ -30,16 +30,20 @@ class Disk:
         self.path = path
         self._ballast = path / "ballast"
 
-    def resize(self, size: str) -> None:
-        """Change its size, such as `64m`."""
+    def leave(self, room: int) -> None:
+        """Change its size so that it has this room, in bytes."""
+        now = os.statvfs(self.path)
+        size = (now.f_blocks - now.f_bfree) * now.f_bsize + room
         command = ["mount", "-o", f"remount,size={size}", str(self.path)]
         subprocess.run(command, check=True)
 
     def fill(self) -> None:
         """Leave no room."""
-        free = os.statvfs(self.path)
         with self._ballast.open("wb") as file:
-            os.posix_fallocate(file.fileno(), 0, max(1, free.f_bavail * free.f_bsize))
+            while (free := os.statvfs(self.path)).f_bavail:
+                with suppress(OSError):  # somebody else was faster
+                    os.posix_fallocate(file.fileno(), 0, file.tell() + free.f_bavail * free.f_bsize)
+                file.seek(0, os.SEEK_END)
 
     def clear(self) -> None:
         """Make room again."""

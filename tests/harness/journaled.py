@@ -52,7 +52,7 @@ class Journaled:
 
     async def rows(self) -> Rows:
         """What the store says."""
-        page = await self.ledger.reader.read(100_000)
+        page = await self.ledger.reader.read(200_000)
         return [(record.key, record.score) for record in page.records]
 
     async def total(self) -> int:

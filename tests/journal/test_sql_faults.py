@@ -91,8 +91,8 @@ async def survive_a_full_disk(board: Journaled, folder: Path, chance: random.Ran
     """Count members with long names until SQL is full and the backlog too; then there is room again."""
     with small_disk(folder, "3m") as disk:
         drainer = await board.drainer()
-        for number in range(rounds):
-            disk.resize(f"{3 + 4 * number}m")
+        for _ in range(rounds):
+            disk.leave(3 << 20)
             refused = failed = 0
             while not refused:
                 try:
@@ -102,7 +102,7 @@ async def survive_a_full_disk(board: Journaled, folder: Path, chance: random.Ran
                 failed += await fails(drainer)
             assert failed, "the disk was full"
             assert await board.total() == board.counted, "what was refused is not counted"
-            disk.resize(f"{6 + 4 * number}m")
+            disk.leave(64 << 20)
             await drainer.sweep()
             await board.like("after")
             await drainer.sweep()
@@ -137,7 +137,7 @@ async def test_a_database_that_went_back_gets_everything_again(valkey_url: str, 
 async def test_a_full_disk_delays_entries(valkey_url: str, tmp_path: Path, chance: random.Random, effort: int) -> None:
     """Up to the backlog; then events are refused, and the store does not grow."""
     async with journaled(valkey_url, tmp_path / "disk", journal_backlog=Size(400_000)) as board:
-        await survive_a_full_disk(board, tmp_path / "disk", chance, effort)
+        await survive_a_full_disk(board, tmp_path / "disk", chance, min(effort, 4))  # the board grows
 
 
 @needs_mount

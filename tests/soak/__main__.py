@@ -48,7 +48,7 @@ async def soak(machine: Machine, seconds: float, seed: int) -> list[str]:
             for producer in producers:
                 tasks.create_task(producer.run(stop))
             async with asyncio.TaskGroup() as troubles:
-                for group in machine.troubles:
+                for group in range(len(machine.troubles)):
                     troubles.create_task(machine.trouble(group, end))
             machine.calm()
             stop.set()

@@ -20,8 +20,8 @@ from tests.harness.shims import Clock, Power, has_compiler
 from tests.harness.store import valkey
 
 BOARDS: Final = Path(__file__).with_name("boards.toml")
-_START: Final = 60.0  # seconds in which a server has to start, whatever goes on around it
-_PAUSE: Final = 6.0  # seconds, the longest time between two faults of one group
+_START: Final = 60.0  # seconds in which store and server have to start, whatever goes on around it
+_PAUSES: Final = (6.0, 15.0, 6.0)  # seconds, the longest time between two faults of one group
 _SHIFTS: Final = (-3600, -90, 0, 0, 90, 3600)  # seconds by which the store's clock is wrong
 
 
@@ -37,6 +37,7 @@ class Machine:
         self._disk = stack.enter_context(small_disk(self.data, "512m")) if may_mount() else None
         self._postgres: Postgres | None = stack.enter_context(running_postgres()) if postgres else None
         self.store = valkey(folder / "store")
+        self.store.patience = _START
         self.settings = Settings(
             store=self.store.url, port=_free_port(), data_dir=self.data, boards=BOARDS, rate=0,
             journal=self._postgres.url if self._postgres else "sqlite", allowed_hosts=(HostPattern("x"),),
@@ -72,7 +73,7 @@ class Machine:
 
     @property
     def troubles(self) -> list[list[tuple[str, Callable[[], None]]]]:
-        """The faults in groups. Those of one group can't happen at once."""
+        """The faults in groups: of the store, the server and SQL. Those of one group can't happen at once."""
         store = [("store killed", self._kill_store), ("store frozen", self._freeze_store)]
         server = [("server killed", self._kill_server), ("server restarted", self._restart_server)]
         sql: list[tuple[str, Callable[[], None]]] = []
@@ -87,11 +88,11 @@ class Machine:
             sql.append(("disk full", self._fill_disk))
         return [store, server, sql]
 
-    async def trouble(self, group: list[tuple[str, Callable[[], None]]], until: float) -> None:
+    async def trouble(self, group: int, until: float) -> None:
         """Cause faults of a group, one after another."""
         while time.monotonic() < until:
-            await asyncio.sleep(self._chance.uniform(0.5, _PAUSE))
-            name, fault = self._chance.choice(group)
+            await asyncio.sleep(self._chance.uniform(0.5, _PAUSES[group]))
+            name, fault = self._chance.choice(self.troubles[group])
             await asyncio.to_thread(fault)
             self.faults[name] += 1
 
