@@ -17,13 +17,16 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final, Self, TypeVar
 
-from sqlalchemy import Connection, Engine, create_engine, event, insert, select, text, update
+import structlog
+from sqlalchemy import Connection, Engine, create_engine, event, func, insert, select, text, update
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError, OperationalError, SQLAlchemyError
 
 from live.errors import SetupError, StoreUnavailableError
 from live.journal.schema import ABOUT, CHECKPOINT, METADATA, SEGMENT, VERSION
 from live.settings import Settings
+
+log = structlog.get_logger()
 
 _R = TypeVar("_R")
 
@@ -172,7 +175,9 @@ class Database:
         if engine is None:
             patience = {} if self.is_sqlite else {"connect_timeout": round(_BUSY)}
             engine = create_engine(self._url, pool_pre_ping=not self.is_sqlite, connect_args=patience)
-            if self.is_sqlite:
+            if not self.is_sqlite:
+                event.listen(engine, "connect", _wait_for_disk)
+            else:
                 event.listen(engine, "connect", _write_ahead if self._writes else _read_only)
             self._engine = engine
         return engine
@@ -196,6 +201,10 @@ class Database:
         if int(about["schema"]) < VERSION:  # later versions only add tables
             connection.execute(update(ABOUT).where(ABOUT.c.name == "schema").values(value=str(VERSION)))
         self.id = about["id"]
+        if not self.is_sqlite and connection.scalar(select(func.current_setting("fsync"))) == "off":
+            log.warning(
+                "PostgreSQL does not sync the journal to disk: a power cut loses entries", setting="fsync = off"
+            )
 
 
 def open_journal(settings: Settings, *, writes: bool) -> Database | None:
@@ -235,6 +244,14 @@ def _write_ahead(connection: Any, _record: Any) -> None:  # noqa: ANN401 - of th
     os.chmod(connection.execute("PRAGMA database_list").fetchone()[2], 0o600)  # noqa: PTH101
     for pragma in ("journal_mode=WAL", "synchronous=FULL", f"busy_timeout={round(_BUSY * 1000)}", "foreign_keys=ON"):
         connection.execute(f"PRAGMA {pragma}")
+
+
+def _wait_for_disk(connection: Any, _record: Any) -> None:  # noqa: ANN401 - of the driver
+    """Every commit waits until PostgreSQL has synced it, also where `synchronous_commit` is off by default."""
+    with connection.cursor() as cursor:
+        if cursor.execute("SHOW synchronous_commit").fetchone()[0] == "off":
+            cursor.execute("SET synchronous_commit = on")
+    connection.commit()
 
 
 def _read_only(connection: Any, _record: Any) -> None:  # noqa: ANN401 - of the driver

@@ -9,9 +9,12 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import msgspec
+import psycopg
 import pytest
 from sqlalchemy import select
+from structlog.testing import capture_logs
 
+import live.journal.database
 import live.journal.drain
 from live.boards.erasing import Erasing
 from live.domain.board import Boards
@@ -98,6 +101,70 @@ def test_other_databases_are_refused_with_what_is_allowed(url: str, tmp_path: Pa
     """Before anything starts."""
     with pytest.raises(SetupError, match="postgresql://"):
         Database(url, tmp_path, "live", writes=True)
+
+
+async def crash_after_commits(store: str, folder: Path, postgres: Postgres, rounds: int) -> None:
+    """Crash the server right after it has committed. The database does not wait for the disk by default."""
+    async with journaled(store, folder, url=postgres.url) as board:
+        with psycopg.connect(postgres.url, autocommit=True) as connection:
+            connection.execute("ALTER DATABASE postgres SET synchronous_commit = off")
+        try:
+            drainer = await board.drainer()
+            for _ in range(rounds):
+                await board.like("a", "b")
+                await drainer.sweep()
+                await asyncio.to_thread(postgres.kill)
+                await asyncio.to_thread(postgres.start)
+                with suppress(JournalError):  # the pool notices that its connection is lost
+                    await board.rows_in_sql()
+                await board.must_agree()
+        finally:
+            with psycopg.connect(postgres.url, autocommit=True) as connection:
+                connection.execute("ALTER DATABASE postgres RESET synchronous_commit")
+
+
+@pytest.mark.fault
+async def test_a_commit_is_on_disk_before_its_entries_are_trimmed(
+    valkey_url: str, tmp_path: Path, postgres: Postgres, effort: int
+) -> None:
+    """Whatever the default of the database is."""
+    await crash_after_commits(valkey_url, tmp_path, postgres, 2 * effort)
+
+
+@pytest.mark.fault
+@pytest.mark.mutant
+async def test_a_commit_that_does_not_wait_for_the_disk_is_lost(
+    valkey_url: str, tmp_path: Path, postgres: Postgres
+) -> None:
+    """PostgreSQL would write it a moment later."""
+    with (
+        must_be_caught("synchronous_commit = off"),
+        replaced(live.journal.database, "_wait_for_disk", lambda *_: None),
+    ):
+        await crash_after_commits(valkey_url, tmp_path, postgres, 3)
+
+
+async def test_a_server_that_does_not_sync_is_reported(tmp_path: Path, postgres: Postgres) -> None:
+    """The promise would be larger than what the server gives."""
+
+    async def says(fsync: str) -> list[str]:
+        with psycopg.connect(postgres.url, autocommit=True) as connection:
+            connection.execute(f"ALTER SYSTEM SET fsync = {fsync}")
+            connection.execute("SELECT pg_reload_conf()")
+
+        async def is_set() -> bool:
+            with psycopg.connect(postgres.url) as connection:
+                return connection.execute("SHOW fsync").fetchone() == (fsync,)
+
+        await eventually(is_set)
+        database = Database(postgres.url, tmp_path, "sync", writes=True)
+        with capture_logs() as logs:
+            assert await database.take()
+        await database.aclose()
+        return [line["setting"] for line in logs]
+
+    assert await says("off") == ["fsync = off"]
+    assert await says("on") == []
 
 
 class CommitProxy(Proxy):
