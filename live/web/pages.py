@@ -218,7 +218,7 @@ async def _show(request: Request, ledger: Ledger, size: int, top: Watched | Exce
 async def _show_past(request: Request, ledger: Ledger, size: int) -> Shown:
     """A board at a time. Raises as `past_top`."""
     found = await past_top(live_of(request), ledger, request.query_params, size)
-    at, language, key = time_of(found.as_of, "as_of"), language_for(request), request.query_params.get("key")
+    at, language, key = time_of(str(found.as_of), "as_of"), language_for(request), request.query_params.get("key")
     steps = [
         Link("prev" if seconds < 0 else "next", rfc3339(at + seconds * 1000), language.say(words))
         for seconds, words in _STEPS

@@ -123,7 +123,7 @@ async def past_page(request: Request, live: Live) -> PastPage:
 async def past_top(live: Live, ledger: Ledger, query: Mapping[str, str], size: int) -> PastPage:
     """The first records of a board at a time. Raises as `past_page`."""
     asked = await _asked(live, ledger, query)
-    return _past_page(asked.moment, await asked.cut(0, size), None)
+    return page_of(asked.moment, await asked.cut(0, size), None)
 
 
 async def past_record(request: Request, live: Live, member: str, around: int) -> PastPage:
