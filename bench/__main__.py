@@ -29,6 +29,7 @@ from bench.memory import id_memory
 from bench.past import past
 from bench.processes import BenchError
 from bench.reads import get_top_100
+from bench.replay import delayed
 from bench.rotation import rotation
 from bench.single import ingest_single
 from bench.sockets import ingest_socket
@@ -48,6 +49,7 @@ PARTS: Final[dict[str, Callable[[Scale, Report], list[Row]]]] = {
     "id-memory": id_memory,
     "rotation": rotation,
     "fan-out": fan_out,
+    "delay": delayed,
     "egress": egress,
     "increment": increment,
     "many-boards": many_boards,
