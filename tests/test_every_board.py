@@ -80,7 +80,7 @@ MUTANTS = {
     "a level stays": Mutant("add", "if call('ZCOUNT', ranking.key, left[i], left[i]) == 0 then", "if false then"),
     "a hidden record is ranked": Mutant("add", "if unseen[j] then", "if false then"),
     "a hidden record is subtracted": Mutant("rotate", "if unseen[i] then", "if false then"),
-    "a shown record has lost its place": Mutant("hide", "elseif score and (name == '' or", "elseif score and (true or"),
+    "a shown record has lost its place": Mutant("hide", "return score and (name == '' or", "return score and (true or"),
     "a shown record leaves instead of the last": Mutant(
         "hide", "if hide or score == 0", "if hide or rules.cap or score == 0"
     ),

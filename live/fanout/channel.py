@@ -7,13 +7,14 @@ from live.domain.ranking import Page
 from live.errors import EpochLostError
 from live.fanout.announcements import Announcements
 from live.fanout.audience import Audience
-from live.fanout.delivery import deliver
+from live.fanout.delivery import Outbox, collect, deliver, wake
 from live.fanout.frames import ALIVE, Frame
 from live.fanout.lookups import RankLookups
 from live.fanout.position import Position
 from live.fanout.schedule import Schedule
 from live.fanout.subscription import Subscription
 from live.fanout.tick import Tick
+from live.fanout.top import Top
 from live.fanout.variant import Variant
 from live.fanout.variants import Variants
 from live.fanout.viewer import Viewer
@@ -29,8 +30,8 @@ class Channel:
     """One board in this process.
 
     `announcements` is the state that viewers receive besides records. `ended` is the close code of a channel that has
-    ended. `position` is the epoch and offset of the last read. `uncounted` is how many of
-    its viewers are recordings, less the viewers of the board's past, which are elsewhere.
+    ended. `top` is what this process knows of the board. `uncounted` is how many of its viewers are recordings, less
+    the viewers of the board's past, which are elsewhere.
     """
 
     def __init__(self, reader: BoardReader, settings: Settings, schedule: "Schedule[Channel]") -> None:
@@ -38,7 +39,7 @@ class Channel:
         self.announcements = Announcements()
         self.ended: int | None = None
         self.uncounted = 0
-        self.position: tuple[str, int] | None = None
+        self.top = Top()
         self._schedule = schedule
         self._variants = Variants(
             reader.state.board, settings.conflation_interval, settings.history_size, settings.totals_interval
@@ -64,8 +65,13 @@ class Channel:
         return bool(self._viewers) or self.uncounted < 0
 
     @property
+    def position(self) -> tuple[str, int] | None:
+        """The epoch and offset that this process has come to; None before the first read."""
+        return self.top.position
+
+    @property
     def is_settled(self) -> bool:
-        """Whether the board was read, and no read is in progress or due."""
+        """Whether the board was read, and no tick is in progress or due."""
         return self.position is not None and self._tick is None and self._variants.are_settled
 
     # Viewers
@@ -97,6 +103,7 @@ class Channel:
         is_new = self._lookups.enter(viewer)
         viewer.wake()
         if viewer.position.epoch is None or viewer.position.returns:  # it still needs records
+            self.top.lose()
             self._mark(variant)
         if is_new:
             self._tick_soon()
@@ -141,24 +148,22 @@ class Channel:
 
     # Notices from the hub
 
-    def changed(self) -> None:
+    def changed(self, notice: bytes) -> None:
         """Handle a notice that the board changed."""
         if self._viewers and self._changed:
             CONFLATED.inc()
         self._changed = True
-        self.look_again()
+        self.top.hear(notice)
+        self._mark_all()
 
     def look_again(self) -> None:
         """Read the board at the next tick, because it may have changed."""
-        if not self._viewers:
-            return  # the next viewer causes a read
-        if self._heard_at is None:
-            self._heard_at = time.monotonic()
-        for variant in self._variants:
-            self._mark(variant)
+        self.top.lose()
+        self._mark_all()
 
     def set_stale(self, reason: str | None) -> None:
         """Set the reason why the records are stale, or None if they are not, and send it to the viewers."""
+        self.top.lose()
         if self.announcements.set_stale(reason) and self._viewers:
             self._tick_soon()
 
@@ -197,35 +202,49 @@ class Channel:
         if self._tick is not None or self.ended is not None:
             return None
         variants = self._variants.take_due(now)
-        heard_at = None
+        tick = self._tick = Tick(variants, self._reads, None)
         if variants:
-            self._reads += 1
-            heard_at, self._heard_at, self._changed = self._heard_at, None, False
-        self._tick = Tick(variants, self._reads, heard_at)
-        return self._tick
+            tick.heard_at, self._heard_at, self._changed = self._heard_at, None, False
+            sizes = [variant.size for variant in variants]
+            tick.page = self.top.follow(self.reader, sizes)
+            if tick.page is None:
+                tick.size = self.top.begin_read(self.reader, sizes)
+                self._reads += 1
+                tick.number = self._reads
+        return tick
 
-    async def finish(self, tick: Tick, page: Page | Exception | None) -> bool:
-        """Bring every viewer up to date after the read of a tick.
+    def take(self, tick: Tick, page: Page | Exception | None) -> None:
+        """Take what a tick shows. Then call `send` and `finish`.
 
         Args:
             tick: what `begin` returned.
-            page: the page that was read, the error if the read failed, or None if the tick needed no read.
-
-        Returns:
-            Whether rank lookups are due. If so, call `look_up`.
+            page: the page that was read, the error if the read failed, or the page of the tick.
         """
-        heard_at = tick.heard_at
         if isinstance(page, Exception):
             for variant in tick.variants:
                 variant.due = self._schedule.now() + _RETRY
             self.announcements.set_stale(reason_of(page))
-            heard_at = None
+            self.top.lose()
+            tick.heard_at = None
         # `renew` has already scheduled another read after an outdated tick.
         elif page is not None and not tick.is_outdated:
-            self._take(tick, page)
-        await deliver(self, list(self._variants) if self.announcements.take_due() else tick.variants)
-        if heard_at is not None:
-            SEND_LAG_SECONDS.observe(time.monotonic() - heard_at)
+            self._take_page(tick, page)
+        if self.announcements.take_due():
+            tick.variants = list(self._variants)
+
+    async def send(self, tick: Tick, outbox: Outbox) -> None:
+        """Put the frames for all cohorts into an outbox. It is flushed when it is full, and then other tasks run."""
+        await collect(self, tick.variants, outbox)
+
+    async def finish(self, tick: Tick) -> bool:
+        """Bring the viewers up to date that are in no cohort, after the outbox was flushed.
+
+        Returns:
+            Whether rank lookups are due. If so, call `look_up`.
+        """
+        await wake(tick.variants)
+        if tick.heard_at is not None:
+            SEND_LAG_SECONDS.observe(time.monotonic() - tick.heard_at)
         self._tick = None
         if self.announcements.stale is None and self.position is not None:
             self._lookups.mark(tick.variants, *self.position)
@@ -241,11 +260,11 @@ class Channel:
         if not await self._lookups.look_up(lambda: self.reader):
             self._schedule.add(self._schedule.now() + _RETRY, self)
 
-    def _take(self, tick: Tick, page: Page) -> None:
+    def _take_page(self, tick: Tick, page: Page) -> None:
         """Take a page. Viewers receive it when they are woken."""
         if self.position is not None and page.epoch == self.position[0] and page.offset < self.position[1]:
             self._forget()  # the store went back, so what viewers have seen no longer exists
-        self.position = (page.epoch, page.offset)
+        self.top.page = page
         self._variants.keep(page)
         self.announcements.set_stale(None)
         now = self._schedule.now()
@@ -258,8 +277,17 @@ class Channel:
         self._variants.forget()
         self._lookups.forget()
 
+    def _mark_all(self) -> None:
+        """Serve every variant at its next tick, because the board changed."""
+        if not self._viewers:
+            return  # the next viewer causes a read
+        if self._heard_at is None:
+            self._heard_at = time.monotonic()
+        for variant in self._variants:
+            self._mark(variant)
+
     def _mark(self, variant: Variant) -> None:
-        """Read a variant at its next tick, or at once if it has no page yet."""
+        """Serve a variant at its next tick, or at once if it has no page yet."""
         now = self._schedule.now()
         if variant.due is None or variant.totals.are_held:
             variant.totals.are_held = False

@@ -1,4 +1,7 @@
-"""Brings the viewers of audiences up to date: each frame is written to the sockets of a whole cohort at once."""
+"""Brings the viewers of audiences up to date: each frame is written to the sockets of a whole cohort at once.
+
+The frames of many boards are made first and then written together, because work in between slows down each write.
+"""
 
 import asyncio
 import math
@@ -6,9 +9,36 @@ from collections.abc import Iterable
 from typing import Final
 
 from live.fanout.audience import Audience
+from live.fanout.cohort import Cohort
 from live.fanout.viewer import PushViewer, Source, count_frames
 
 _MOST_AT_ONCE: Final = 256  # frames; then other tasks of the event loop run
+
+
+class Outbox:
+    """Frames that wait to be written. No other task may run before `flush`: a new member of a cohort misses them."""
+
+    def __init__(self) -> None:
+        self._waiting: list[tuple[Cohort, bytes]] = []
+        self._size = 0
+
+    @property
+    def is_full(self) -> bool:
+        """Whether to write now."""
+        return self._size >= _MOST_AT_ONCE
+
+    def add(self, cohort: Cohort, data: bytes) -> None:
+        """Add data for all members of a cohort, whose position has moved already. Call this once for each cohort."""
+        self._waiting.append((cohort, data))
+        self._size += len(cohort)
+
+    def flush(self) -> None:
+        """Write everything."""
+        waiting, self._waiting, self._size = self._waiting, [], 0
+        for cohort, data in waiting:
+            for member in cohort.send(data):
+                assert isinstance(member, PushViewer), "only push viewers are in cohorts"  # noqa: S101
+                member.fall_out(cohort.position)
 
 
 async def deliver(source: Source, audiences: Iterable[Audience], silent_since: float = math.inf) -> None:
@@ -16,21 +46,35 @@ async def deliver(source: Source, audiences: Iterable[Audience], silent_since: f
 
     Other tasks of the event loop run in between.
     """
-    sent = 0
+    wanted, outbox = list(audiences), Outbox()
+    await collect(source, wanted, outbox, silent_since)
+    outbox.flush()
+    await wake(wanted, silent_since)
+
+
+async def collect(
+    source: Source, audiences: Iterable[Audience], outbox: Outbox, silent_since: float = math.inf
+) -> None:
+    """Put the frames that are due to cohorts into an outbox. When that is full, it is flushed, and other tasks run."""
     for audience in audiences:
         for cohort in list(audience.cohorts):
             if cohort.position.sent_at > silent_since:
                 continue
+            data = []
             while (frame := source.due_frame(audience, cohort.position)) is not None:
-                sent += len(cohort)
-                data = cohort.position.encode(frame)
-                count_frames(frame, len(cohort), len(data))
-                for member in cohort.send(data):
-                    assert isinstance(member, PushViewer), "only push viewers are in cohorts"  # noqa: S101
-                    member.fall_out(cohort.position)
-            if sent >= _MOST_AT_ONCE:
-                sent = 0
+                data.append(cohort.position.encode(frame))
+                count_frames(frame, len(cohort), len(data[-1]))
+            if data:
+                outbox.add(cohort, data[0] if len(data) == 1 else b"".join(data))
+            if outbox.is_full:
+                outbox.flush()
                 await asyncio.sleep(0)
+
+
+async def wake(audiences: Iterable[Audience], silent_since: float = math.inf) -> None:
+    """Bring the viewers up to date that are in no cohort. Call this after the outbox was flushed."""
+    sent = 0
+    for audience in audiences:
         audience.merge_cohorts()
         for viewer in list(audience.loose):
             if viewer in audience.loose and viewer.position.sent_at <= silent_since:

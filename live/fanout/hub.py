@@ -12,6 +12,7 @@ import structlog
 
 from live.errors import BOARD_GONE, LEAVING, ProblemError, StoreUnavailableError
 from live.fanout.channel import Channel, reason_of
+from live.fanout.delivery import Outbox
 from live.fanout.playback import Archive, Playback
 from live.fanout.recalls import Recalls
 from live.fanout.replays import Replays
@@ -219,8 +220,13 @@ class Hub:
         started = time.perf_counter()
         reading = [(channel.reader, tick.size) for channel, tick in ticks if tick.size]
         pages = iter(await read_tops(self._client, reading) if reading else ())
+        outbox = Outbox()
         for channel, tick in ticks:
-            if await channel.finish(tick, next(pages) if tick.size else None) and self._group is not None:
+            channel.take(tick, next(pages) if tick.size else tick.page)
+            await channel.send(tick, outbox)
+        outbox.flush()
+        for channel, tick in ticks:
+            if await channel.finish(tick) and self._group is not None:
                 self._group.create_task(channel.look_up())
         if reading:
             TICK_SECONDS.observe(time.perf_counter() - started)
@@ -228,8 +234,8 @@ class Hub:
     async def _hear(self) -> None:
         async for notice in listen(self._client, self._notices):
             match notice:
-                case Changed(board) if board in self.channels:
-                    self.channels[board].changed()
+                case Changed(board, message) if board in self.channels:
+                    self.channels[board].changed(message)
                 case Gap(None):
                     STORE_STALE.set(0)
                     for channel in self._watched():

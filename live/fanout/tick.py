@@ -1,22 +1,25 @@
-"""One refresh of a channel: the variants it serves, and the number of records it reads."""
+"""One refresh of a channel: the variants it serves, and the page that it shows or the number of records it reads."""
 
 from collections.abc import Sequence
 
+from live.domain.ranking import Page
 from live.fanout.variant import Variant
 
 
 class Tick:
-    """A refresh in progress. Read `size` records (none if it is 0), and pass them to `Channel.finish`.
+    """A refresh in progress. Read `size` records, and pass them to `Channel.take`; if `size` is 0, pass `page`.
 
-    `number` counts the reads of the channel. `heard_at` is when the first change that it shows was reported, or None.
-    `is_outdated` is set if the board is redefined meanwhile, because what was read then has another meaning.
+    `page` is None where nothing but announcements is due. `number` counts the reads of the channel. `heard_at` is when
+    the first change that it shows was reported, or None. `is_outdated` is set if the board is redefined meanwhile,
+    because what was read then has another meaning.
     """
 
-    __slots__ = ("heard_at", "is_outdated", "number", "size", "variants")
+    __slots__ = ("heard_at", "is_outdated", "number", "page", "size", "variants")
 
     def __init__(self, variants: Sequence[Variant], number: int, heard_at: float | None) -> None:
         self.variants = variants
-        self.size = max((variant.size for variant in variants), default=0)
+        self.size = 0
+        self.page: Page | None = None
         self.number = number
         self.heard_at = heard_at
         self.is_outdated = False

@@ -16,6 +16,7 @@ from live.domain.ranking import Page, Record
 from live.fanout import audience
 from live.fanout.channel import Channel
 from live.fanout.deflate import GzipStream, History, Shared, following
+from live.fanout.delivery import Outbox
 from live.fanout.frames import Around, Frame, around_frame
 from live.fanout.position import Position
 from live.fanout.schedule import Schedule
@@ -55,11 +56,17 @@ class Client:
     def end(self, code: int) -> None:
         raise AssertionError(code)
 
-    def _read(self, frame: bytes) -> None:
-        size = frame[1]
-        start = 2 if size < 126 else 4 if size == 126 else 10
-        payload = frame[start:]
-        if frame[0] & 0x40:
+    def _read(self, frames: bytes) -> None:
+        while frames:
+            size, start = frames[1], 2
+            if size >= 126:
+                start = 4 if size == 126 else 10
+                size = int.from_bytes(frames[2:start])
+            self._read_frame(frames[0], frames[start : start + size])
+            frames = frames[start + size :]
+
+    def _read_frame(self, head: int, payload: bytes) -> None:
+        if head & 0x40:
             assert self.deflates, "a compressed frame for a viewer that did not ask for it"
             self.compressed += 1
             try:
@@ -214,7 +221,11 @@ class Run:
         self.channel.look_again()
         tick = self.channel.begin(1 << 60)
         assert tick is not None
-        await self.channel.finish(tick, page)
+        self.channel.take(tick, page)
+        outbox = Outbox()
+        await self.channel.send(tick, outbox)
+        outbox.flush()
+        await self.channel.finish(tick)
 
 
 def compare(seed: int, store: str, pair: type[Pair | StreamPair] = Pair) -> int:

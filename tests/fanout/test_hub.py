@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
@@ -18,6 +18,7 @@ from live.fanout.viewer import ChannelEndedError, PullViewer
 from live.metrics import REGISTRY
 from live.settings import Duration
 from live.store.board.ledger import Ledger
+from live.store.board.reader import read_tops
 from live.store.connection.client import connect
 from live.store.registry.presence import Presence
 from tests.harness.boards import rolling_board
@@ -84,6 +85,43 @@ async def test_many_changes_share_a_frame(valkey_url: str) -> None:
 
         assert model.updates <= most
         assert model.records[0].score == 200
+
+
+async def test_a_change_that_a_notice_carries_is_not_read(valkey_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only what a notice can't carry is read: here, that a member was hidden."""
+    reads = 0
+
+    async def counted(*arguments: Any) -> Any:
+        nonlocal reads
+        reads += 1
+        return await read_tops(*arguments)
+
+    monkeypatch.setattr("live.fanout.hub.read_tops", counted)
+    async with running_hub(valkey_url, conflation_interval=Duration(0.01)) as (hub, ledger):
+        model = ModelViewer()
+        with hub.watch("posts", top(5)) as viewer:
+            for _ in range(2):  # by the second one, the writer knows that somebody hears its notices
+                added = await ledger.writer.add([make_entry("a", 1, None)])
+                await follow(viewer, model, added.offset or 0)
+                before = await settled(hub, lambda: reads)
+            for number in range(5):
+                added = await ledger.writer.add([make_entry(f"k{number}", number + 1, None)])
+                await follow(viewer, model, added.offset or 0)
+            assert reads == before
+            assert model.records == list((await ledger.reader.read(5)).records)
+            await ledger.moderation.hide("a", hidden=True)
+            await follow(viewer, model, model.offset + 1)
+            assert reads > before
+
+
+async def settled(hub: Hub, count: Callable[[], int]) -> int:
+    """What `count` returns when the reads of the beginning are done."""
+
+    async def done() -> bool:
+        return hub.channels["posts"].is_settled
+
+    await eventually(done)
+    return count()
 
 
 @pytest.mark.slow

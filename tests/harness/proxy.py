@@ -10,7 +10,7 @@ from typing import Final, TypeVar
 from urllib.parse import urlsplit
 
 # What the store sends to a subscriber for one notice.
-_NOTICE: Final = re.compile(rb"\*3\r\n\$7\r\nmessage\r\n\$\d+\r\n[^\r]*\r\n\$\d+\r\n[^\r]*\r\n")
+_NOTICE: Final = re.compile(rb"\*3\r\n\$7\r\nmessage\r\n\$\d+\r\n[^\r]*\r\n\$(\d+)\r\n")  # before the message
 _PIECE: Final = 1 << 20
 _P = TypeVar("_P", bound="Proxy")
 _Hook = Callable[[bytes], Awaitable[bytes | None]]
@@ -153,8 +153,9 @@ class StoreProxy(Proxy):
             await asyncio.sleep(self.delay)
         await self.passing.wait()
         if self.dropping:
-            data, dropped = _NOTICE.subn(b"", data)
-            self.dropped += dropped
+            while (notice := _NOTICE.search(data)) is not None:
+                data = data[: notice.start()] + data[notice.end() + int(notice[1]) + 2 :]
+                self.dropped += 1
         return data
 
 

@@ -161,6 +161,7 @@ class AddRequest(msgspec.Struct, kw_only=True, omit_defaults=True):
         backlog: how many bytes of the journal may wait to be moved to SQL; None for any number.
         events: the events for the log of a sliding window.
         producers: for the journal: the ids of the producers that sent the batch; empty for unknown.
+        carried: whether the notice is to carry the change.
     """
 
     epoch: str
@@ -181,6 +182,7 @@ class AddRequest(msgspec.Struct, kw_only=True, omit_defaults=True):
     backlog: int | None = None
     events: LogEvents | None = None
     producers: list[str] = []
+    carried: bool = False
 
 
 class OpenRequest(msgspec.Struct, kw_only=True, omit_defaults=True):

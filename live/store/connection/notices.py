@@ -17,9 +17,10 @@ _RECONNECT_PAUSE: Final = 0.25
 
 
 class Changed(msgspec.Struct, frozen=True):
-    """A board changed."""
+    """A board changed; `message` is what the script published."""
 
     board: str
+    message: bytes
 
 
 class Gap(msgspec.Struct, frozen=True):
@@ -143,8 +144,8 @@ async def _hear(ear: _Ear, channels: Channels, unconfirmed: int) -> AsyncIterato
 def _notice(reply: Any, channels: Channels) -> Notice | None:  # noqa: ANN401 - any reply
     """The notice in a reply; None for other replies."""
     match reply:
-        case [b"message", channel, *_] if channel in channels.boards:
-            return Changed(channels.boards[channel])
+        case [b"message", channel, message] if channel in channels.boards:
+            return Changed(channels.boards[channel], message)
         case [b"subscribe", channel, *_] if channel in channels.boards:
             return Gap(channels.boards[channel])
     return None

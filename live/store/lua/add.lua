@@ -17,7 +17,8 @@
 --         levels (sorted set: each score in the ranking), metadata (hash: member, JSON), votes (hash: voter digest,
 --         count)
 -- Request: AddRequest
--- Returns {'ok', offset, widest} — widest is the value farthest from zero in the batch, without its sign
+-- Returns {'ok', offset, widest, heard} — widest is the value farthest from zero in the batch, without its sign; heard
+--         is the number of processes that receive the notice
 --         {'ok', offset} — this batch was applied before
 --         {'epoch', epoch} — the board has another epoch; '' for none
 --         {'stale'} — a later batch of this writer was applied
@@ -59,7 +60,8 @@ if not groups then return {'nothing'} end
 --@include room
 --@include log
 --@include range
-announce(board)
+--@include effect
+local heard = announce(board, change_of(judge(groups[1])))
 record(board, 'add', request.writer, request.sequence)
 --@include count
 if add_to_log then add_to_log() end
@@ -75,4 +77,4 @@ if board.made then call('HSET', meta, 'used', now) end  -- a board created at ru
 if latest and request.clock.by_event and latest > (board.latest or -1e15) then call('HSET', meta, 'latest', latest) end
 local offset = commit(board, 'newest', request.reached)
 call('HSET', writers, request.writer, request.sequence .. ' ' .. offset .. ' ' .. time[1])
-return {'ok', offset, digits(widest)}
+return {'ok', offset, digits(widest), heard}
