@@ -8,7 +8,7 @@ is told to keep more periods, a final one may take events again. It gets a new r
 from collections.abc import Sequence
 
 import msgspec
-from sqlalchemy import Connection, delete, insert, select, update
+from sqlalchemy import Connection, delete, func, insert, select, update
 
 from live.domain.board import Board
 from live.errors import SetupError
@@ -91,9 +91,12 @@ def reopen(connection: Connection, life: Life, board: Board) -> None:
             connection.execute(update(PERIOD).where(*where).values(final=False))
 
 
-def forget_periods(connection: Connection, life: Life, before: int) -> None:
-    """Delete the periods that began before a time (seconds since 1970)."""
-    connection.execute(delete(PERIOD).where(PERIOD.c.life == life.id, PERIOD.c.start < before))
+def forget_periods(connection: Connection, life: Life, board: Board, now: int, kept: int) -> None:
+    """Delete the periods that ended more than `kept` seconds ago. `now` is as in `forget_totals`."""
+    of_life = PERIOD.c.life == life.id
+    if board.clock == "event":
+        now = connection.scalar(select(func.max(PERIOD.c.newest)).where(of_life)) or now
+    connection.execute(delete(PERIOD).where(of_life, PERIOD.c.start < board.window.slot_at(now - kept).start))
 
 
 def find_archived(connection: Connection, prefix: str, board: Board, start: int) -> Archived | None:

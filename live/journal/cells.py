@@ -5,6 +5,7 @@ in which it was counted, whatever slot it belongs to. So the sum of all cells be
 held then, although late events came afterwards.
 """
 
+from itertools import accumulate
 from typing import Final
 
 import msgspec
@@ -16,6 +17,7 @@ from live.journal.contents import Contents
 from live.journal.corrections import reached_of
 from live.journal.entries import Add, Head, Mend, Tags, content
 from live.journal.fold import apply
+from live.journal.segments import Packed, compress, decompress
 
 HOUR: Final = 3600  # seconds
 _NUMBERS: Final = 2**24  # events of one batch
@@ -23,6 +25,8 @@ _NUMBERS: Final = 2**24  # events of one batch
 _ADD: Final = msgspec.msgpack.Decoder(Add)
 _MEND: Final = msgspec.msgpack.Decoder(Mend)
 _TAGS: Final = msgspec.msgpack.Decoder(Tags)
+_Columns = tuple[int, list[str], list[int], list[int]]  # a slot: members, values, and the steps from tag to tag
+_COLUMNS: Final = msgspec.msgpack.Decoder(list[_Columns])
 _UNCOUNTED: Final = frozenset(("begin", "hide", "enter", "withdraw"))  # entries that change no score
 
 
@@ -36,6 +40,7 @@ class Cell(msgspec.Struct, kw_only=True):
         offset: the board's offset at its end.
         whole: whether `totals` is everything that the board held, and not only what was added.
         totals: for a slot and a member, the sum, and the tag of the member (`tag_number`) if it has changed.
+        size: how many totals it has, where they are packed apart.
     """
 
     start: int
@@ -44,6 +49,7 @@ class Cell(msgspec.Struct, kw_only=True):
     offset: int = 0
     whole: bool = False
     totals: dict[tuple[int, str], tuple[int, int | None]] = {}
+    size: int = 0
 
     def add(self, start: int, member: str, amount: int, reached: int | None) -> None:
         """Add an amount to a slot."""
@@ -70,6 +76,38 @@ def tag_parts(tag: int) -> tuple[int, int]:
 def hour_of(milliseconds: int) -> int:
     """The start of the hour of a time in milliseconds since 1970; in seconds since 1970."""
     return milliseconds // 1000 // HOUR * HOUR
+
+
+def pack_cell(cell: Cell) -> Packed:
+    """The totals of a cell, compressed.
+
+    Those of each slot are in the order in which members reached their scores, so that tags differ by little.
+    """
+    slots: dict[int, list[tuple[int, str, int]]] = {}
+    for (start, member), (value, reached) in cell.totals.items():
+        slots.setdefault(start, []).append((-1 if reached is None else reached, member, value))
+    columns: list[_Columns] = []
+    for start, rows in sorted(slots.items()):
+        rows.sort()
+        tags = [reached for reached, _, _ in rows]
+        steps = [tag - before for before, tag in zip([-1, *tags], tags, strict=False)]
+        columns.append((start, [member for _, member, _ in rows], [value for _, _, value in rows], steps))
+    return compress(msgspec.msgpack.encode(columns))
+
+
+def unpack_cell(crc: int, data: bytes) -> dict[tuple[int, str], tuple[int, int | None]]:
+    """The totals of a cell.
+
+    Raises:
+        SetupError: they are damaged.
+    """
+    totals: dict[tuple[int, str], tuple[int, int | None]] = {}
+    for start, members, values, steps in _COLUMNS.decode(decompress(crc, data)):
+        tags = accumulate(steps, initial=-1)
+        next(tags)
+        for member, value, tag in zip(members, values, tags, strict=True):
+            totals[start, member] = (value, None if tag < 0 else tag)
+    return totals
 
 
 class Cells:

@@ -6,7 +6,7 @@ from typing import Final
 import msgspec
 from sqlalchemy import Connection, delete, func, insert, select
 
-from live.domain.board import MOST_REMEMBERED, Shape
+from live.domain.board import MOST_REMEMBERED, Board, Shape
 from live.journal.contents import Contents, pack
 from live.journal.lives import Life
 from live.journal.reading import contents_of
@@ -51,20 +51,19 @@ def due(connection: Connection, life: Life, now: int) -> Due | None:
 
 
 def make(
-    connection: Connection, prefix: str, wanted: Due, dedupe_window: float, first: int | None = None
+    connection: Connection, prefix: str, wanted: Due, dedupe_window: float, kept: tuple[Board, int] | None = None
 ) -> tuple[Packed, int]:
     """What a board held after a segment, compressed, and the time of the last entry in it, in microseconds.
 
-    `first` is the first period to hold, on a calendar board.
+    `kept` is a calendar board, and for how many seconds its periods are kept.
 
     Raises:
         SetupError: the journal is damaged.
     """
     data = contents_of(connection, prefix, wanted.life, until=wanted.segment)
     prune(data, dedupe_window)
-    for start in [start for start in data.slots if first is not None and start < first]:
-        del data.slots[start]
-        data.rankings.pop(f":{start}", None)
+    if kept is not None:
+        _drop_periods(data, *kept)
     return compress(pack(data)), data.time
 
 
@@ -84,6 +83,15 @@ def prune(data: Contents, dedupe_window: float) -> None:
         remembers = min(int(window.get("length") or 0) + int(window.get("slot") or 0), MOST_REMEMBERED)
         least = max(data.seen) - math.ceil(max(2 * dedupe_window, remembers)) - 2 * data.span
         data.seen = {start: seen for start, seen in data.seen.items() if start >= least}
+
+
+def _drop_periods(data: Contents, board: Board, kept: int) -> None:
+    """Drop the periods that ended more than `kept` seconds ago."""
+    now = data.newest or 0 if board.clock == "event" else data.time // 1_000_000
+    first = board.window.slot_at(now - kept).start
+    for start in [start for start in data.slots if start < first]:
+        del data.slots[start]
+        data.rankings.pop(f":{start}", None)
 
 
 def keep(connection: Connection, wanted: Due, made: Packed, at: int) -> None:

@@ -25,7 +25,7 @@ from live.journal.database import Database, open_journal
 from live.journal.lives import ConflictError, Life, end_lives, open_lives
 from live.journal.segments import Packed
 from live.journal.totals import NewTotals, add_totals, add_up, unfolded
-from live.journal.totals_retention import condense, forget_totals
+from live.journal.totals_retention import Change, apply_change, condense, due_totals, old_totals
 from live.metrics import JOURNAL_ARCHIVE_LAG
 from live.settings import Settings
 from live.system.processes import end_with_parent
@@ -93,7 +93,8 @@ class Keeper:
         if wanted or behind:
             with _other_process() as pool:
                 for one, board in wanted:
-                    await self._make(pool, one, self._first_period(board, now))
+                    is_calendar = board is not None and board.window.tables
+                    await self._make(pool, one, (board, self._totals(board)) if board and is_calendar else None)
                 for life, board in behind:
                     await self._add_up(pool, life, board, hour)
 
@@ -113,28 +114,39 @@ class Keeper:
                     await self._database.run(partial(keep_closed, life=life, closed=closed))
                     self._turns[life.id] = unit
 
-    def _first_period(self, board: Board | None, now: int) -> int | None:
-        """The first period that a checkpoint has to hold; None for any."""
-        if board is None or not board.window.tables:
-            return None
-        return board.window.slot_at(now // 1_000_000 - (board.journal.totals or self._settings.journal_totals)).start
+    def _totals(self, board: Board) -> int:
+        """For how many seconds the journal keeps totals and periods of a board."""
+        return board.journal.totals or self._settings.journal_totals
 
     async def _forget(self, life: Life, board: Board | None, now: int) -> None:
         """Forget what is too old: the events of a board that keeps only totals as soon as a checkpoint has them."""
         journal = Journaling() if board is None else board.journal
         events = 0 if journal.level == "totals" else journal.events or self._settings.journal_events
-        totals = journal.totals or self._settings.journal_totals
         is_summed = board is not None and has_totals(board)
         await self._database.run(partial(forget, life=life, before=now - events * 1_000_000, folded=is_summed))
-        if board is not None and is_summed:
-            before = now // 1_000_000 - totals
-            await self._database.run(partial(forget_totals, life=life, board=board, before=before, kept=totals))
-        if (first := self._first_period(board, now)) is not None:
-            await self._database.run(partial(forget_periods, life=life, before=first))
+        if board is not None:
+            await self._forget_sums(life, board, now // 1_000_000, is_summed=is_summed)
 
-    async def _make(self, pool: ProcessPoolExecutor, wanted: Due, first: int | None) -> None:
+    async def _forget_sums(self, life: Life, board: Board, now: int, *, is_summed: bool) -> None:
+        """Forget the totals and the periods of a board that are too old. `now` is in seconds."""
+        kept = self._totals(board)
+        if is_summed:
+            old = await self._database.run(lambda connection: due_totals(connection, life, board, now, kept))
+            if old:
+                with _other_process() as pool:
+                    await self._change(pool, old_totals, life, board, now, kept)
+        if board.window.tables:
+            await self._database.run(lambda connection: forget_periods(connection, life, board, now, kept))
+
+    async def _change(self, pool: ProcessPoolExecutor, work: Callable[..., Change | None], *given: object) -> None:
+        """Change totals as another process finds out."""
+        change = await asyncio.get_running_loop().run_in_executor(pool, _found, self._settings, work, *given)
+        if change is not None:
+            await self._database.run(partial(apply_change, change=change))
+
+    async def _make(self, pool: ProcessPoolExecutor, wanted: Due, kept: tuple[Board, int] | None) -> None:
         """Make a checkpoint in another process: this one has clients to serve."""
-        made, at = await asyncio.get_running_loop().run_in_executor(pool, _made, self._settings, wanted, first)
+        made, at = await asyncio.get_running_loop().run_in_executor(pool, _made, self._settings, wanted, kept)
         await self._database.run(lambda connection: keep(connection, wanted, made, at))
 
     async def _add_up(self, pool: ProcessPoolExecutor, life: Life, board: Board, until: int) -> None:
@@ -142,7 +154,7 @@ class Keeper:
         loop = asyncio.get_running_loop()
         while (new := await loop.run_in_executor(pool, _added_up, self._settings, life, board, until)) is not None:
             await self._database.run(partial(add_totals, new=new))
-        await self._database.run(partial(condense, life=life, board=board))
+        await self._change(pool, condense, life, board)
 
 
 def _other_process() -> ProcessPoolExecutor:
@@ -164,12 +176,18 @@ def _reading(settings: Settings) -> Database:
     return database
 
 
-def _made(settings: Settings, wanted: Due, first: int | None) -> tuple[Packed, int]:
+def _made(settings: Settings, wanted: Due, kept: tuple[Board, int] | None) -> tuple[Packed, int]:
     """Make a checkpoint, in a process that only reads."""
     with _reading(settings) as database:
         return database.work(
-            lambda connection: make(connection, settings.key_prefix, wanted, settings.dedupe_window, first)
+            lambda connection: make(connection, settings.key_prefix, wanted, settings.dedupe_window, kept)
         )
+
+
+def _found(settings: Settings, work: Callable[..., Change | None], *given: object) -> Change | None:
+    """Find out what to change, in a process that only reads."""
+    with _reading(settings) as database:
+        return database.work(lambda connection: work(connection, *given))
 
 
 def _closed(settings: Settings, life: Life, board: Board) -> list[Closed]:

@@ -13,7 +13,7 @@ from live.domain.board import Board
 from live.domain.ranking import ranks_of
 from live.errors import SetupError
 from live.journal.archive import find_archived
-from live.journal.contents import Contents, Ranking
+from live.journal.contents import Ranking
 from live.journal.database import Database, open_journal
 from live.journal.entries import Add, parse_head, position_of
 from live.journal.lives import Life, find_life
@@ -28,12 +28,12 @@ from live.journal.moments import (
     TooLongError,
     UnsupportedPastError,
 )
-from live.journal.reach import Source, contents_at_all, reaches_of, since_of, source_of
+from live.journal.reach import Source, reaches_of, scores_at_all, since_of, source_of
 from live.journal.reading import Stop, before, contents_of
 from live.journal.schema import ABOUT, SEGMENT
 from live.journal.segments import unpack_entries
-from live.journal.standing import live_slots, scores_of, standing
-from live.journal.totals_reading import contents_from_totals
+from live.journal.standing import live_slots, scores_at, scores_of
+from live.journal.totals_reading import scores_by_hour
 from live.settings import Settings
 
 _R = TypeVar("_R")
@@ -101,9 +101,12 @@ def read_history(
 
     def work(connection: Connection) -> list[list[Step]]:
         steps: list[list[Step]] = [[] for _ in members]
-        for at, hour, data in contents_at_all(connection, settings.key_prefix, board, times):
-            for found, step in zip(steps, _steps(board, data, hidden, members, at, hour), strict=True):
-                found.append(step)
+        for at, hour, found in scores_at_all(connection, settings.key_prefix, board, times):
+            ranks = found.ranks(board, hidden, members)
+            answered = None if hour is None else hour * 1000
+            for member, step in zip(members, steps, strict=True):
+                score = found.scores[member] if member in ranks else None
+                step.append(Step(at, score, ranks.get(member), answered))
         return steps
 
     return _database(settings).work(work)
@@ -114,10 +117,11 @@ def explain_record(settings: Settings, moment: Moment, member: str) -> Parts:
 
     def work(connection: Connection) -> Parts:
         board, at = moment.board, moment.at
-        (life, hour), data = _contents_at(connection, settings.key_prefix, moment)
+        life, hour = _source(connection, settings.key_prefix, moment)
         if hour is not None:
             (reach, *_) = reaches_of(connection, settings.key_prefix, board)
             raise UnsupportedPastError(reach.entries, "an explanation names events")
+        data = contents_of(connection, settings.key_prefix, life, before(at, board.clock))
         held = live_slots(board, data, at, moment.period)
         slots = sorted((start, slot[member]) for start, slot in held.items() if member in slot)
         changes = _changes(connection, life, member, before(at, board.clock))
@@ -160,21 +164,27 @@ def _ranking(settings: Settings, moment: Moment) -> PastRanking:
 def ranking_at(connection: Connection, prefix: str, moment: Moment) -> PastRanking:
     """The whole ranking of a board at a time. Raises as `read_ranking`."""
     board = moment.board
-    source, data = _contents_at(connection, prefix, moment)
-    hour = None if source.hour is None else source.hour * 1000
-    found = standing(board, data, moment.at if hour is None else hour, moment.period, moment.hidden)
-    scores = [found.scores[member] for member in found.members]
-    suffix = f":{found.period}" if board.window.tables else ""
+    source = _source(connection, prefix, moment)
+    metadata: dict[str, bytes] = {}
+    if source.hour is None:
+        data = contents_of(connection, prefix, source.life, before(moment.at, board.clock))
+        scores, offset = scores_at(board, data, moment.at, moment.period), data.offset
+        suffix = f":{scores.period}" if board.window.tables else ""
+        metadata = data.rankings.get(suffix, Ranking()).metadata if board.votes is None else data.entrants
+    else:
+        ((_, offset, scores),) = scores_by_hour(connection, source.life, board, [source.hour], moment.period)
+    found = scores.standing(board, moment.hidden)
+    values = [found.scores[member] for member in found.members]
     return PastRanking(
         epoch=source.life.epoch,
-        offset=data.offset,
+        offset=offset,
         period=found.period,
         members=found.members,
-        scores=scores,
-        ranks=ranks_of(scores, 1, 0, board.ranks),
-        total=sum(scores),
-        metadata=data.rankings.get(suffix, Ranking()).metadata if board.votes is None else data.entrants,
-        hour=hour,
+        scores=values,
+        ranks=ranks_of(values, 1, 0, board.ranks),
+        total=sum(values),
+        metadata=metadata,
+        hour=None if source.hour is None else source.hour * 1000,
     )
 
 
@@ -221,29 +231,13 @@ def _cut(found: PastRanking, start: int, end: int) -> Stretch:
     return Stretch(piece, len(found.members), start)
 
 
-def _steps(
-    board: Board, data: Contents, hidden: frozenset[str], members: Sequence[str], at: int, hour: int | None
-) -> list[Step]:
-    answered = None if hour is None else hour * 1000
-    found = standing(board, data, at if answered is None else answered, hidden=hidden)
-    ranks = ranks_of([found.scores[member] for member in found.members], 1, 0, board.ranks)
-    wanted = set(members)
-    places = {member: rank for member, rank in zip(found.members, ranks, strict=True) if member in wanted}
-    return [
-        Step(at, found.scores[member] if member in places else None, places.get(member), answered) for member in members
-    ]
-
-
-def _contents_at(connection: Connection, prefix: str, moment: Moment) -> tuple[Source, Contents]:
-    """What a board held at a time, and where that was read."""
-    board = moment.board
-    reaches = reaches_of(connection, prefix, board)
-    source = source_of(reaches, board, moment.at)
+def _source(connection: Connection, prefix: str, moment: Moment) -> Source:
+    """Where to read how a board stood at a time."""
+    reaches = reaches_of(connection, prefix, moment.board)
+    source = source_of(reaches, moment.board, moment.at)
     if source is None:
         raise NoPastError(since_of(reaches))
-    if source.hour is not None:
-        return source, contents_from_totals(connection, source.life, board, source.hour, moment.period)
-    return source, contents_of(connection, prefix, source.life, before(moment.at, board.clock))
+    return source
 
 
 def _changes(connection: Connection, life: Life, member: str, stop: Stop) -> list[Change]:

@@ -9,14 +9,14 @@ from sqlalchemy import Connection, func, select
 from live.domain.board import Board
 from live.domain.window import Sliding
 from live.journal.cells import has_totals, hour_of
-from live.journal.contents import Contents
 from live.journal.entries import parse_head
 from live.journal.lives import Life, lives_of
 from live.journal.moments import NoPastError, UnsupportedPastError
 from live.journal.reading import contents_at, oldest_checkpoint
 from live.journal.schema import CHECKPOINT, GAP, LIFE, SEGMENT
 from live.journal.segments import unpack_entries
-from live.journal.totals_reading import contents_by_hour, totals_since
+from live.journal.standing import Scores, scores_at
+from live.journal.totals_reading import scores_by_hour, totals_since
 
 _ALWAYS: Final = -(2**62)
 
@@ -79,12 +79,12 @@ def since_of(reaches: Sequence[Reach]) -> int | None:
     return min((min(reach.entries, reach.totals or reach.entries) for reach in reaches), default=None)
 
 
-def contents_at_all(
+def scores_at_all(
     connection: Connection, prefix: str, board: Board, times: Sequence[int]
-) -> Iterator[tuple[int, int | None, Contents]]:
-    """What a board held at some times, which rise; with the hour at whose beginning, where only totals tell it.
+) -> Iterator[tuple[int, int | None, Scores]]:
+    """The scores at some times, which rise; with the hour at whose beginning, where only totals tell them.
 
-    Before the board began, that is nothing. The contents may be the same object each time, which grows.
+    Before the board began, there are none.
 
     Raises:
         NoPastError: the journal does not tell it, or the board had not begun at any of the times.
@@ -97,14 +97,14 @@ def contents_at_all(
     for part, some in groupby(zip(parts, times, strict=True), key=lambda item: item[0][0]):
         wanted = [(at, source) for (_, source), at in some]
         if part is None:
-            yield from ((at, None, Contents()) for at, _ in wanted)
+            yield from ((at, None, Scores(None, {}, {})) for at, _ in wanted)
         elif part[1]:
             held = contents_at(connection, prefix, part[0], [at for at, _ in wanted], board.clock)
-            yield from ((at, None, data) for at, data in held)
+            yield from ((at, None, scores_at(board, data, at)) for at, data in held)
         else:
             hours = [source.hour or 0 for _, source in wanted if source is not None]
-            summed = contents_by_hour(connection, part[0], board, hours)
-            yield from ((at, hour, data) for (at, _), (hour, data) in zip(wanted, summed, strict=True))
+            summed = scores_by_hour(connection, part[0], board, hours)
+            yield from ((at, hour, scores) for (at, _), (hour, _, scores) in zip(wanted, summed, strict=True))
 
 
 def _why_not(board: Board) -> str:

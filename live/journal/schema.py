@@ -146,17 +146,16 @@ CELL: Final = Table(
     Column("rows", BigInteger, nullable=False, comment="about how many totals it has"),
     comment="the hours of a life in which something was counted",
 )
-TOTAL: Final = Table(
-    "total",
+TOTALS: Final = Table(
+    "totals",
     METADATA,
-    Column("life", _ID, ForeignKey("life.id"), primary_key=True, autoincrement=False),
-    Column("cell", BigInteger, primary_key=True, autoincrement=False),
-    Column("start", BigInteger, primary_key=True, autoincrement=False, comment="the slot"),
-    Column("member", Text, primary_key=True),
-    Column("value", BigInteger, nullable=False),
-    Column("reached", BigInteger, comment="offset and number of the event with which the member reached its score"),
-    comment="what was counted in an hour for each slot and member",
-    sqlite_with_rowid=False,
+    Column("id", _ID, primary_key=True),
+    Column("life", _ID, ForeignKey("life.id"), nullable=False),
+    Column("cell", BigInteger, nullable=False, comment="the start of the cell; its parts add up"),
+    Column("crc", BigInteger, nullable=False),
+    Column("data", LargeBinary, nullable=False),
+    Index("totals_of_cell", "life", "cell"),
+    comment="what was counted in an hour for each slot and member, compressed",
 )
 PERIOD: Final = Table(
     "period",

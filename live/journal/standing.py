@@ -1,6 +1,7 @@
 """The ranking of a board at an instant, computed from its contents."""
 
-from collections.abc import Container, Iterable, Mapping
+from collections import Counter
+from collections.abc import Callable, Container, Iterable, Mapping
 
 import msgspec
 
@@ -19,6 +20,39 @@ class Standing(msgspec.Struct, frozen=True):
     members: list[str]
 
 
+class Scores(msgspec.Struct, frozen=True):
+    """The scores at a time, those of hidden members included: the start of their period, and the tags of members."""
+
+    period: int | None
+    scores: Mapping[str, int]
+    reached: Mapping[str, Reached]
+
+    def standing(self, board: Board, hidden: Container[str]) -> Standing:
+        """The ranking without hidden members."""
+        shown = [member for member in self.scores if member not in hidden]
+        return Standing(self.period, self.scores, sorted(shown, key=self._order(board)))
+
+    def ranks(self, board: Board, hidden: Container[str], members: Iterable[str]) -> dict[str, int]:
+        """The ranks of some members, without sorting all others."""
+        scores = {member: score for member, score in self.scores.items() if member not in hidden}
+        spread, key = Counter(scores.values()), self._order(board)
+        found = {}
+        for member in members:
+            own = scores.get(member)
+            if own is None:
+                continue
+            ahead = [score for score in spread if (score < own if board.reading == "forward" else score > own)]
+            found[member] = 1 + (len(ahead) if board.ranks == "dense" else sum(spread[score] for score in ahead))
+            if board.ranks == "ordinal" and spread[own] > 1:
+                place = key(member)
+                found[member] += sum(key(other) < place for other, score in scores.items() if score == own)
+        return found
+
+    def _order(self, board: Board) -> Callable[[str], tuple[int, int, int] | tuple[int, str]]:
+        rules = Rules(operation=board.operation, order=board.reading, ties=None if board.tags == "key" else board.tags)
+        return order_of(rules, self.scores, self.reached)
+
+
 def standing(
     board: Board, data: Contents, now: int, period: int | None = None, hidden: Container[str] | None = None
 ) -> Standing:
@@ -27,16 +61,18 @@ def standing(
     `period` is the start of a period, on a board with a ranking for each period; None for the current one. `hidden` are
     the members without a record, if they are not those of that time.
     """
+    return scores_at(board, data, now, period).standing(board, data.hidden if hidden is None else hidden)
+
+
+def scores_at(board: Board, data: Contents, now: int, period: int | None = None) -> Scores:
+    """The scores at a time; the parameters are those of `standing`."""
     suffix = ""
     if board.window.tables:
         period = newest_slot(board, data, now) if period is None else period
         suffix = f":{period}"
     scores = scores_of(live_slots(board, data, now, period))
     reached: Mapping[str, Reached] = data.rankings[suffix].reached if suffix in data.rankings else {}
-    rules = Rules(operation=board.operation, order=board.reading, ties=None if board.tags == "key" else board.tags)
-    away = data.hidden if hidden is None else hidden
-    shown = [member for member in scores if member not in away]
-    return Standing(period, scores, sorted(shown, key=order_of(rules, scores, reached)))
+    return Scores(period, scores, reached)
 
 
 def newest_slot(board: Board, data: Contents, now: int) -> int | None:

@@ -5,19 +5,18 @@ is killed at any point neither skips a segment nor counts one twice.
 """
 
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Final
 
 import msgspec
-from sqlalchemy import Connection, Insert, Table, delete, func, insert, or_, select, update
-from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy import Connection, delete, insert, select, update
 
 from live.domain.board import Board
-from live.journal.cells import HOUR, Cell, Cells
+from live.journal.cells import HOUR, Cell, Cells, pack_cell
 from live.journal.entries import parse_head
 from live.journal.lives import ConflictError, Life
 from live.journal.reading import contents_of_parent, oldest_checkpoint
-from live.journal.schema import CELL, FOLDED, SEGMENT, TOTAL
-from live.journal.segments import unpack_entries
+from live.journal.schema import CELL, FOLDED, SEGMENT, TOTALS
+from live.journal.segments import Packed, unpack_entries
 
 _MOST_ROWS: Final = 20_000  # in one transaction, unless one segment has more
 
@@ -28,7 +27,7 @@ class NewTotals(msgspec.Struct, frozen=True):
     life: Life
     before: int
     segment: int
-    cells: list[Cell]
+    cells: list[tuple[Cell, Packed]]
 
 
 def folded(connection: Connection, life: Life) -> int:
@@ -70,7 +69,7 @@ def add_up(connection: Connection, prefix: str, life: Life, board: Board, until:
         if cells.size >= _MOST_ROWS:
             break
     rows.close()
-    return None if segment == before else NewTotals(life, before, segment, cells.cells)
+    return None if segment == before else NewTotals(life, before, segment, packed(cells.cells))
 
 
 def add_totals(connection: Connection, new: NewTotals) -> None:
@@ -79,27 +78,35 @@ def add_totals(connection: Connection, new: NewTotals) -> None:
     Raises:
         ConflictError: another process has added it.
     """
-    life = new.life.id
     _advance(connection, new)
-    for cell in new.cells:
-        if cell.whole:
-            connection.execute(delete(TOTAL).where(TOTAL.c.life == life, TOTAL.c.cell == cell.start))
-        row = {
-            "life": life, "start": cell.start, "newest": cell.newest, "top": cell.top, "offset": cell.offset,
-            "whole": cell.whole, "rows": len(cell.totals),
-        }  # fmt: skip
-        connection.execute(_add_cell(connection), [row])
-        rows = [
-            {"life": life, "cell": cell.start, "start": start, "member": member, "value": value, "reached": reached}
-            for (start, member), (value, reached) in sorted(cell.totals.items())
-        ]
-        if rows:
-            connection.execute(_add_total(connection), rows)
+    for cell, totals in new.cells:
+        put_cell(connection, new.life, cell, totals)
+
+
+def packed(cells: Sequence[Cell]) -> list[tuple[Cell, Packed]]:
+    """Cells without their totals, and the totals compressed."""
+    return [(msgspec.structs.replace(cell, totals={}, size=len(cell.totals)), pack_cell(cell)) for cell in cells]
+
+
+def put_cell(connection: Connection, life: Life, cell: Cell, totals: Packed) -> None:
+    """Add totals to a cell, or put them in place of what it has if they are everything that the board held."""
+    if cell.whole:
+        connection.execute(delete(TOTALS).where(TOTALS.c.life == life.id, TOTALS.c.cell == cell.start))
+    connection.execute(insert(TOTALS).values(life=life.id, cell=cell.start, crc=totals.crc, data=totals.data))
+    of_cell = (CELL.c.life == life.id, CELL.c.start == cell.start)
+    held = connection.execute(select(CELL.c.whole, CELL.c.rows).where(*of_cell)).first()
+    row = {"newest": cell.newest, "top": cell.top, "offset": cell.offset, "whole": cell.whole, "rows": cell.size}
+    if held is None:
+        connection.execute(insert(CELL).values(row | {"life": life.id, "start": cell.start}))
+        return
+    if not cell.whole:
+        row |= {"whole": held.whole, "rows": held.rows + cell.size}
+    connection.execute(update(CELL).where(*of_cell).values(row))
 
 
 def _advance(connection: Connection, new: NewTotals) -> None:
     """Move the progress on, if it stands where the new totals begin."""
-    first = next((cell.start + HOUR for cell in new.cells if cell.whole), None)
+    first = next((cell.start + HOUR for cell, _ in new.cells if cell.whole), None)
     held = connection.execute(select(FOLDED).where(FOLDED.c.life == new.life.id)).first()
     if held is None:
         connection.execute(insert(FOLDED).values(life=new.life.id, segment=new.segment, since=first))
@@ -118,36 +125,3 @@ def _last(connection: Connection, life: Life) -> Cell | None:
     """The last cell of a life, without its totals."""
     row = connection.execute(select(CELL).where(CELL.c.life == life.id).order_by(CELL.c.start.desc()).limit(1)).first()
     return None if row is None else Cell(start=row.start, newest=row.newest, top=row.top, offset=row.offset)
-
-
-def upsert(connection: Connection, table: Table, key: Sequence[str], **changes: Any) -> Insert:  # noqa: ANN401
-    """Insert rows, or change those that are there; `changes` receive the row that was to be inserted."""
-    is_postgresql = connection.dialect.name == "postgresql"
-    statement = postgresql.insert(table) if is_postgresql else sqlite.insert(table)
-    new = statement.excluded
-    return statement.on_conflict_do_update(
-        index_elements=list(key), set_={name: change(new) for name, change in changes.items()}
-    )
-
-
-def _add_cell(connection: Connection) -> Insert:
-    return upsert(
-        connection,
-        CELL,
-        ("life", "start"),
-        newest=lambda new: new.newest,
-        top=lambda new: new.top,
-        offset=lambda new: new.offset,
-        whole=lambda new: or_(CELL.c.whole, new.whole),
-        rows=lambda new: CELL.c.rows + new.rows,
-    )
-
-
-def _add_total(connection: Connection) -> Insert:
-    return upsert(
-        connection,
-        TOTAL,
-        ("life", "cell", "start", "member"),
-        value=lambda new: TOTAL.c.value + new.value,
-        reached=lambda new: func.coalesce(new.reached, TOTAL.c.reached),
-    )

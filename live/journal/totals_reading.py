@@ -2,15 +2,67 @@
 
 from collections.abc import Iterator, Sequence
 
-from sqlalchemy import BigInteger, ColumnElement, Connection, Row, case, cast, func, select
+from sqlalchemy import Connection, Row, func, select
 
 from live.domain.board import Board
 from live.domain.window import Forever
-from live.journal.cells import tag_parts
-from live.journal.contents import Contents, Ranking, Reached
+from live.journal.cells import Cell, tag_number, tag_parts, unpack_cell
+from live.journal.contents import Contents, Reached
 from live.journal.lives import Life
-from live.journal.schema import CELL, FOLDED, TOTAL
-from live.journal.standing import newest_slot
+from live.journal.schema import CELL, FOLDED, TOTALS
+from live.journal.standing import Scores, newest_slot
+
+
+class Tally:
+    """Adds up cells one after another. A score is the sum of the slots that are in the window of the last cell."""
+
+    def __init__(self, board: Board) -> None:
+        self._board = board
+        self._slots: dict[int, dict[str, int]] = {}
+        self._reached: dict[int | None, dict[str, Reached]] = {}  # for each period, or for None where there are none
+        self._sums: dict[str, int] = {}  # of all slots, on a board whose slots add up
+
+    def clear(self) -> None:
+        """Forget everything."""
+        self._slots, self._reached, self._sums = {}, {}, {}
+
+    def add(self, totals: dict[tuple[int, str], tuple[int, int | None]]) -> None:
+        """Add what was counted."""
+        tables, sums = self._board.window.tables, self._sums
+        for (start, member), (amount, tag) in totals.items():
+            slot = self._slots.setdefault(start, {})
+            slot[member] = slot.get(member, 0) + amount
+            if not tables:
+                sums[member] = sums.get(member, 0) + amount
+            if tag is not None:
+                reached = self._reached.setdefault(start if tables else None, {})
+                reached[member] = max(reached.get(member, (0, 0)), tag_parts(tag))
+
+    def scores(self, newest: int, period: int | None = None) -> Scores:
+        """The scores while `newest` is the newest slot, which does not go back; or those of a period."""
+        if self._board.window.tables:
+            wanted = newest if period is None else period
+            scores = {member: value for member, value in self._slots.get(wanted, {}).items() if value}
+            return Scores(wanted, scores, self._reached.get(wanted, {}))
+        oldest, sums = self._board.window.oldest(newest), self._sums
+        for start in [start for start in self._slots if start < oldest]:
+            for member, value in self._slots.pop(start).items():
+                sums[member] = sums.get(member, 0) - value
+                if not sums[member]:
+                    del sums[member]
+        return Scores(None, {member: value for member, value in sums.items() if value}, self._reached.get(None, {}))
+
+    @property
+    def totals(self) -> dict[tuple[int, str], tuple[int, int | None]]:
+        """Everything, as the totals of one cell."""
+        tables, found = self._board.window.tables, {}
+        for start, slot in self._slots.items():
+            reached = self._reached.get(start if tables else None, {})
+            for member, value in slot.items():
+                if value:
+                    tag = reached.get(member)
+                    found[start, member] = (value, None if tag is None else tag_number(*tag))
+        return found
 
 
 def totals_since(connection: Connection, life: Life) -> int | None:
@@ -18,107 +70,69 @@ def totals_since(connection: Connection, life: Life) -> int | None:
     return connection.scalar(select(FOLDED.c.since).where(FOLDED.c.life == life.id))
 
 
-def contents_from_totals(
-    connection: Connection, life: Life, board: Board, hour: int, period: int | None = None
-) -> Contents:
-    """The slots and tags that make up a ranking at the beginning of an hour; all slots are added up as the newest one.
+def scores_by_hour(
+    connection: Connection, life: Life, board: Board, hours: Sequence[int], period: int | None = None
+) -> Iterator[tuple[int, int, Scores]]:
+    """The scores at the beginnings of hours, which rise, with the board's offset then, in one pass.
 
-    `hour` is not before `totals_since`.
+    No hour is before `totals_since`. `period` is the start of a period; None for the current one.
     """
-    last = _last_cell(connection, life, hour)
-    if last is None:
-        return Contents()
-    data = Contents(newest=last.newest, offset=last.offset, time=hour * 1_000_000)
-    newest = newest_slot(board, data, hour * 1000)
-    if newest is None:
-        return data
-    wanted = newest if period is None or not board.window.tables else period
-    counts = TOTAL.c.start == wanted if board.window.tables else TOTAL.c.start >= board.window.oldest(newest)
-    rows = connection.execute(
-        select(
-            TOTAL.c.member,
-            cast(func.sum(case((counts, TOTAL.c.value), else_=0)), BigInteger),
-            func.max(case((counts, TOTAL.c.reached)) if board.window.tables else TOTAL.c.reached),
-        )
-        .where(*_reach(connection, life, board, hour, newest if period is None else min(period, newest)))
-        .group_by(TOTAL.c.member)
-    )
-    slot: dict[str, int] = {}
-    reached: dict[str, Reached] = {}
-    for member, value, tag in rows:
-        if value:
-            slot[member] = value
-            if tag is not None:
-                reached[member] = tag_parts(tag)
-    data.slots = {wanted: slot}
-    data.rankings = {f":{wanted}" if board.window.tables else "": Ranking(reached=reached)}
-    return data
+    tally, offset, left = Tally(board), 0, list(hours)
+    newest: int | None = None
 
+    def told(hour: int) -> tuple[int, int, Scores]:
+        current = newest_slot(board, Contents(newest=newest), hour * 1000)
+        return hour, offset, Scores(None, {}, {}) if current is None else tally.scores(current, period)
 
-def contents_by_hour(
-    connection: Connection, life: Life, board: Board, hours: Sequence[int]
-) -> Iterator[tuple[int, Contents]]:
-    """What a board held at the beginnings of hours, which rise, in one pass. The contents are the same object."""
-    data = Contents()
-    first = _last_cell(connection, life, hours[0])
-    newest = None if first is None else newest_slot(board, Contents(newest=first.newest), hours[0] * 1000)
-    reach = _reach(connection, life, board, hours[0], newest)
-    begin = connection.scalar(select(func.min(TOTAL.c.cell)).where(*reach))
-    cells = connection.execute(
-        select(CELL).where(CELL.c.life == life.id, CELL.c.start < hours[-1]).order_by(CELL.c.start)
-    ).all()
-    left = list(hours)
-    for cell in cells:
-        while left and left[0] <= cell.start:
-            yield left.pop(0), data
-        if begin is not None and cell.start >= begin:
-            _add_cell(connection, data, board, cell)
-        data.newest, data.offset = cell.newest, cell.offset
+    begin = _begin(connection, life, board, hours[0], period)
+    for cell in _cells(connection, life, hours[-1]):
+        while left[0] <= cell.start:
+            yield told(left.pop(0))
+        if cell.start >= begin:
+            if cell.whole:
+                tally.clear()
+            for totals in _totals(connection, life, cell.start):
+                tally.add(totals)
+        newest, offset = cell.newest, cell.offset
     for hour in left:
-        yield hour, data
+        yield told(hour)
 
 
-def _add_cell(connection: Connection, data: Contents, board: Board, cell: Row[tuple[object, ...]]) -> None:
-    """Add what was counted in an hour, and drop what has left the window."""
-    if cell.whole:
-        data.slots, data.rankings = {}, {}
-    rows = connection.execute(
-        select(TOTAL.c.start, TOTAL.c.member, TOTAL.c.value, TOTAL.c.reached).where(
-            TOTAL.c.life == cell.life, TOTAL.c.cell == cell.start
-        )
-    )
-    tables = board.window.tables
-    for start, member, amount, tag in rows:
-        slot = data.slots.setdefault(start, {})
-        value = slot.get(member, 0) + amount
-        if value:
-            slot[member] = value
-        else:
-            slot.pop(member, None)
-        if tag is not None:
-            reached = data.ranking(f":{start}" if tables else "").reached
-            reached[member] = max(reached.get(member, (0, 0)), tag_parts(tag))
-    if cell.newest is not None:
-        oldest = board.window.oldest(cell.newest)
-        for start in [start for start in data.slots if start < oldest]:
-            del data.slots[start]
-            data.rankings.pop(f":{start}", None)
+def whole_cell(connection: Connection, life: Life, board: Board, start: int, oldest: int | None) -> Cell | None:
+    """A cell with everything that the board held at its end, in slots since `oldest`; None for no such cell."""
+    tally, found = Tally(board), None
+    for cell in _cells(connection, life, start + 1):
+        if cell.whole:
+            tally.clear()
+        for totals in _totals(connection, life, cell.start):
+            tally.add(totals)
+        found = cell
+    if found is None or found.start != start:
+        return None
+    totals = {key: value for key, value in tally.totals.items() if oldest is None or key[0] >= oldest}
+    return Cell(start=start, newest=found.newest, top=found.top, offset=found.offset, whole=True, totals=totals)
 
 
-def _last_cell(connection: Connection, life: Life, hour: int) -> Row[tuple[object, ...]] | None:
-    """The last cell before an hour."""
-    where = (CELL.c.life == life.id, CELL.c.start < hour)
-    return connection.execute(select(CELL).where(*where).order_by(CELL.c.start.desc()).limit(1)).first()
+def _cells(connection: Connection, life: Life, before: int) -> Sequence[Row[tuple[object, ...]]]:
+    where = (CELL.c.life == life.id, CELL.c.start < before)
+    return connection.execute(select(CELL).where(*where).order_by(CELL.c.start)).all()
 
 
-def _reach(
-    connection: Connection, life: Life, board: Board, hour: int, newest: int | None
-) -> list[ColumnElement[bool]]:
-    """The totals that can matter at an hour, when `newest` is the slot or period that is asked for."""
+def _totals(connection: Connection, life: Life, cell: int) -> list[dict[tuple[int, str], tuple[int, int | None]]]:
+    """The parts of the totals of a cell."""
+    where = (TOTALS.c.life == life.id, TOTALS.c.cell == cell)
+    rows = connection.execute(select(TOTALS.c.crc, TOTALS.c.data).where(*where).order_by(TOTALS.c.id))
+    return [unpack_cell(row.crc, row.data) for row in rows.all()]
+
+
+def _begin(connection: Connection, life: Life, board: Board, hour: int, period: int | None) -> int:
+    """The first cell that can matter at an hour."""
     cells = (CELL.c.life == life.id, CELL.c.start < hour)
-    first = connection.scalar(select(func.max(CELL.c.start)).where(*cells, CELL.c.whole)) or 0
-    if newest is not None and not isinstance(board.window, Forever):
-        oldest = newest if board.window.tables else board.window.oldest(newest)
-        reaching = connection.scalar(select(func.min(CELL.c.start)).where(*cells, CELL.c.top >= oldest))
-        first = max(first, hour if reaching is None else reaching)
-    return [TOTAL.c.life == life.id, TOTAL.c.cell >= first, TOTAL.c.cell < hour]
+    whole = connection.scalar(select(func.max(CELL.c.start)).where(*cells, CELL.c.whole)) or 0
+    last = connection.execute(select(CELL.c.newest).where(*cells).order_by(CELL.c.start.desc()).limit(1)).first()
+    newest = None if last is None else newest_slot(board, Contents(newest=last.newest), hour * 1000)
+    if newest is None or isinstance(board.window, Forever):
+        return whole
+    oldest = board.window.oldest(newest) if not board.window.tables else newest if period is None else period
+    reaching = connection.scalar(select(func.min(CELL.c.start)).where(*cells, CELL.c.top >= oldest))
+    return max(whole, hour if reaching is None else reaching)

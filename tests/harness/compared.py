@@ -11,6 +11,7 @@ from sqlalchemy import select, update
 
 from live.domain.board import Board
 from live.domain.event import Extra, make_entry
+from live.journal.cells import unpack_cell
 from live.journal.database import Database
 from live.journal.follower import Follower
 from live.journal.lives import open_lives
@@ -97,8 +98,8 @@ class Compared(Journaled):
             (life,) = open_lives(connection, self.settings.key_prefix)
             new = add_up(connection, self.settings.key_prefix, life, self.board, 2**60)
             sums: Counter[tuple[int, str]] = Counter()
-            for cell in () if new is None else new.cells:
-                sums.update({name: value for name, (value, _) in cell.totals.items()})
+            for _, totals in () if new is None else new.cells:
+                sums.update({name: value for name, (value, _) in unpack_cell(totals.crc, totals.data).items()})
             return {name: value for name, value in sums.items() if value}
 
         return await self.databases[0].run(work)

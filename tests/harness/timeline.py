@@ -3,7 +3,6 @@
 import random
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -19,8 +18,8 @@ from live.journal.lives import Life, open_lives
 from live.journal.reading import before, contents_of
 from live.journal.standing import standing
 from live.journal.totals import add_up
-from live.journal.totals_reading import contents_by_hour, contents_from_totals, totals_since
-from live.journal.totals_retention import condense
+from live.journal.totals_reading import scores_by_hour, totals_since
+from live.journal.totals_retention import apply_change, condense
 from live.store.board.ledger import Ledger
 from live.store.board.state import SCRIPTS
 from tests.harness.board_model import Reference
@@ -108,8 +107,14 @@ class Timeline(Journaled):
 
         while await self.databases[0].run(work):
             pass
-        for life in await self.databases[0].run(lambda connection: open_lives(connection, self.settings.key_prefix)):
-            await self.databases[0].run(partial(condense, life=life, board=self.board))
+
+        def shorten(connection: Connection) -> None:
+            for life in open_lives(connection, self.settings.key_prefix):
+                change = condense(connection, life, self.board)
+                if change is not None:
+                    apply_change(connection, change)
+
+        await self.databases[0].run(shorten)
 
     async def read(self, work: Callable[[Connection, Life], Any]) -> Any:
         """Read from SQL."""
@@ -133,19 +138,23 @@ class Timeline(Journaled):
 
     async def from_totals(self, hour: int) -> list[Row]:
         """The ranking at an hour by the totals."""
-        found: list[Row] = await self.read(
-            lambda connection, life: self._rows(contents_from_totals(connection, life, self.board, hour), hour)
-        )
+        (found,) = await self.in_one_pass([hour])
         return found
 
     async def in_one_pass(self, hours: list[int]) -> list[list[Row]]:
-        """The rankings at hours by the totals."""
+        """The rankings at hours by the totals. Each record has the rank that it is said to have without the others."""
 
         def work(connection: Connection, life: Life) -> list[list[Row]]:
-            return [self._rows(data, hour) for hour, data in contents_by_hour(connection, life, self.board, hours)]
+            found = []
+            for _, _, scores in scores_by_hour(connection, life, self.board, hours):
+                ranking = scores.standing(self.board, self.model.hidden).members
+                ranks = scores.ranks(self.board, self.model.hidden, [*ranking, "e", "nobody"])
+                assert ranks == {member: place for place, member in enumerate(ranking, 1)}
+                found.append([(member, scores.scores[member]) for member in ranking])
+            return found
 
-        found: list[list[Row]] = await self.read(work)
-        return found
+        rows: list[list[Row]] = await self.read(work)
+        return rows
 
     def _rows(self, data: Any, hour: int) -> list[Row]:
         found = standing(self.board, data, hour * 1000, hidden=self.model.hidden)

@@ -73,7 +73,7 @@ async def test_a_period_is_archived_when_the_board_drops_it(valkey_url: str, tmp
         await keep(line)
         assert await found(line, BEGIN) == after
         assert await found(line, BEGIN - HOUR) is None
-        await line.read(lambda connection, life: forget_periods(connection, life, BEGIN + 1))
+        await line.read(lambda connection, life: forget_periods(connection, life, line.board, BEGIN + 2 * HOUR, HOUR))
         assert await found(line, BEGIN) == before
 
 
