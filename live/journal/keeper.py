@@ -22,7 +22,8 @@ from live.journal.archive import Closed, closed_periods, forget_periods, keep_cl
 from live.journal.cells import HOUR, has_totals
 from live.journal.checkpoints import Due, due, forget, keep, make
 from live.journal.database import Database, open_journal
-from live.journal.lives import ConflictError, Life, end_lives, open_lives
+from live.journal.lives import ConflictError, Life, drained_of, end_lives, open_lives
+from live.journal.rounds import Rounds, Standing
 from live.journal.segments import Packed
 from live.journal.totals import NewTotals, add_totals, add_up, unfolded
 from live.journal.totals_retention import Change, apply_change, condense, due_totals, old_totals
@@ -48,6 +49,7 @@ class Keeper:
         self._prefix = settings.key_prefix
         self._database = database
         self._boards = boards
+        self._rounds = Rounds()
         self._turns: dict[int, int] = {}  # for the lives of calendar boards, the period in which they were archived
 
     async def run(self) -> None:
@@ -73,8 +75,10 @@ class Keeper:
             ConflictError: another process looks after the journal too.
         """
         now = time.time_ns() // 1000 if now is None else now
-        lives = await self._database.run(lambda connection: open_lives(connection, self._prefix))
         boards = self._boards().by_id
+        drained = await self._database.run(lambda connection: drained_of(connection, self._prefix))
+        chosen = self._rounds.choose([Standing(life, to, boards.get(board)) for life, board, to in drained], now)
+        lives = await self._database.run(lambda connection: open_lives(connection, self._prefix, chosen))
         known = [(life, boards.get(life.board)) for life in lives]
         off = [life for life, board in known if board is not None and board.journal.level == "off"]
         if off:

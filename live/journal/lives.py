@@ -1,7 +1,7 @@
 """The lives of boards in SQL: how far each journal has been moved there."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Final
 
 import msgspec
@@ -12,6 +12,7 @@ from live.journal.schema import GAP, LIFE, SEGMENT
 from live.journal.segments import Packed, pack_entries
 from live.store.board.handover import Entry
 
+_MOST_NUMBERS: Final = 1000  # in one query
 START: Final = "0"
 """The id before the first entry."""
 
@@ -75,14 +76,22 @@ class ConflictError(Exception):
     """Another process has moved entries of a life to SQL."""
 
 
-def open_lives(connection: Connection, prefix: str) -> list[Life]:
-    """The lives that have not ended.
+def open_lives(connection: Connection, prefix: str, among: Collection[int] | None = None) -> list[Life]:
+    """The lives that have not ended; `among` limits them to some numbers of rows.
 
     A life without an entry never began: a process announced its epoch, and another one had created the board.
     """
+    wanted = select(LIFE).where(LIFE.c.prefix == prefix, LIFE.c.ended.is_(None), LIFE.c.size > 0).order_by(LIFE.c.id)
+    if among is not None and len(among) <= _MOST_NUMBERS:
+        wanted = wanted.where(LIFE.c.id.in_(among))
+    return [_life(row) for row in connection.execute(wanted).mappings() if among is None or row["id"] in among]
+
+
+def drained_of(connection: Connection, prefix: str) -> list[tuple[int, str, str]]:
+    """The number of the row, the board, and the id of the last entry of each life that `open_lives` finds."""
     where = (LIFE.c.prefix == prefix, LIFE.c.ended.is_(None), LIFE.c.size > 0)
-    rows = connection.execute(select(LIFE).where(*where).order_by(LIFE.c.id))
-    return [_life(row) for row in rows.mappings()]
+    rows = connection.execute(select(LIFE.c.id, LIFE.c.board, LIFE.c.drained).where(*where))
+    return [(life, board, drained) for life, board, drained in rows]
 
 
 def lives_of(connection: Connection, prefix: str, board: str) -> list[Life]:
