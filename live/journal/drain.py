@@ -64,7 +64,7 @@ Name = tuple[str, str]
 
 
 class Drainer:
-    """Moves all journals under one prefix of store keys to a database. `writes` is whether it may do so now."""
+    """Moves all journals under one prefix of store keys to a database. `writes` is whether it does so now."""
 
     def __init__(
         self, client: Store, settings: Settings, database: Database, boards: Callable[[], Boards] = lambda: Boards(())
@@ -95,19 +95,20 @@ class Drainer:
         health = self._health
         while True:
             try:
-                self.writes = health.writes = False
+                health.writes = False
                 if await self._database.take():
                     await self.claim()
                     self.writes = health.writes = True
                     await health.tell()
                     await self._work()
                 else:
+                    self.writes = False
                     health.is_even(time.monotonic())  # as far as this process knows: another one drains
             except (StoreUnavailableError, ConflictError) as error:
                 health.fault = str(error)
                 log.warning("the journal waits", reason=str(error))
             except SetupError as error:
-                health.fault = str(error)
+                self.writes, health.fault = False, str(error)
                 log.error("the journal can't go on", reason=str(error))  # noqa: TRY400 - the reason says all
                 await asyncio.sleep(_RETRY)
             await asyncio.sleep(_PAUSE)

@@ -45,7 +45,8 @@ def short_times(monkeypatch: pytest.MonkeyPatch) -> None:
 @asynccontextmanager
 async def recording(store: str, **changes: Any) -> AsyncIterator[Served]:
     """A server that keeps the frames of its board, and has kept the first ones."""
-    async with served(store, BOARD, journal="sqlite", conflation_interval=Duration(0.05), **changes) as server:
+    usual: dict[str, Any] = {"journal": "sqlite", "conflation_interval": Duration(0.05)}
+    async with served(store, BOARD, **(usual | changes)) as server:
         await until_ready(server.client)
         await server.post({"key": "first"})
         await until_kept(server)

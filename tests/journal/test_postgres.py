@@ -19,9 +19,11 @@ import live.journal.drain
 from live.boards.erasing import Erasing
 from live.domain.board import Boards
 from live.errors import SetupError, StoreUnavailableError
+from live.fanout import subscription
 from live.journal.database import Database, JournalError
 from live.journal.lives import ConflictError, add_pieces
 from live.journal.schema import LIFE
+from tests.fanout.test_replays import play, recording, watching
 from tests.harness.boards import rolling_board
 from tests.harness.journaled import Journaled, journaled
 from tests.harness.mutation import must_be_caught, replaced
@@ -276,3 +278,28 @@ async def test_a_blind_retry_counts_twice(
 async def test_totals_in_postgres_tell_the_past(valkey_url: str, tmp_path: Path, postgres: Postgres) -> None:
     """As those in SQLite do."""
     await past_is_exact(valkey_url, tmp_path, "rolling", 7, postgres.url)
+
+
+async def test_a_delayed_viewer_sees_what_happened_while_postgres_was_away(
+    valkey_url: str, postgres: Postgres, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It learns that the journal does not answer, and receives every message of then once it does."""
+    monkeypatch.setattr(subscription, "_LEAST_DELAY", 1)
+    async with recording(valkey_url, journal=postgres.url) as server, watching(server) as live:
+        first = await server.post({"key": "mark"})
+        await live.until_offset(first)
+        async with watching(server, "?delay=3s") as delayed:
+            await delayed.until_offset(first)
+            postgres.kill()
+            try:
+                away = await play(server, live, 3)
+                await delayed.until(lambda message: message["type"] == "status" and message["stale"])
+            finally:
+                postgres.start()
+            await delayed.until(lambda message: message["type"] == "status" and not message["stale"])
+            await delayed.until_offset(away)
+            last = await play(server, live, 3)
+            await delayed.until_offset(last)
+        received = [text for text in delayed.after(first) if b'"update"' in text]
+        assert received == [text for text in live.after(first) if b'"update"' in text][: len(received)]
+        assert len(received) >= 6
