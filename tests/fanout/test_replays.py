@@ -364,7 +364,7 @@ async def test_viewers_recover_after_a_restart(valkey_url: str) -> None:
     model = ModelViewer()
     names = [f"a-rather-long-name-{number}" for number in range(30)]
     async with recording(valkey_url) as server, connect(live_url(server)) as socket:
-        await server.post(*({"key": name} for name in names))
+        await apply_until(model, socket, await server.post(*({"key": name} for name in names)))
         offset = await server.post({"key": "first", "amount": 4})
         await apply_until(model, socket, offset)
         place = f"epoch={model.epoch}&offset={offset}"
@@ -388,18 +388,18 @@ async def test_viewers_recover_after_a_restart(valkey_url: str) -> None:
 
 @pytest.mark.mutant
 async def test_a_recovery_from_another_state_is_noticed(valkey_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A mutant that finds the first kept state in place of the one that the viewer had."""
+    """A mutant that finds the kept state before the one that the viewer had."""
     monkeypatch.setattr(recorder, "_SNAPSHOT", 3600)
 
-    def first_of(pieces: Any, epoch: str, offset: int) -> Any:
-        if not pieces:
-            return None
-        sync = msgspec.json.decode(pieces[0].frames[0].payload)
-        found = page_at(pieces, epoch, sync["offset"])
+    def before(pieces: Any, epoch: str, offset: int) -> Any:
+        frames_of = [frame for piece in pieces for frame in piece.frames]
+        offsets = [int(frame.position.partition(":")[2]) for frame in frames_of if frame.position]
+        earlier = max((one for one in offsets if one < offset), default=offset)
+        found = page_at(pieces, epoch, earlier)
         return found and msgspec.structs.replace(found, offset=offset)
 
     page_at = recalls.page_at
-    with must_be_caught("changes since another state"), replaced(recalls, "page_at", first_of):
+    with must_be_caught("changes since another state"), replaced(recalls, "page_at", before):
         await test_viewers_recover_after_a_restart(valkey_url)
 
 
