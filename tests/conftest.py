@@ -42,7 +42,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_report_header(config: pytest.Config) -> str:
-    """Say by which number random faults can be drawn again."""
+    """Show the seed with which random faults can be repeated."""
     return f"random faults: --seed {config.getoption('seed')}"
 
 

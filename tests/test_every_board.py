@@ -241,7 +241,7 @@ class BoardMachine(StoreMachine):
 
     @rule(milliseconds=st.one_of(st.sampled_from(EDGES), st.integers(1, 15_000), st.integers(1, 2 * 3_600_000)))
     def pass_time(self, milliseconds: int) -> None:
-        """Let time pass. How the board stood before can be read for ever."""
+        """Let time pass. Every earlier state of the board can still be read."""
         if self.board.clock == "server":
             self.remembered.append((self.now + 1, self.reference.ranking(self.now + 1)))
         elif self.reference.newest is not None:
@@ -268,7 +268,7 @@ class BoardMachine(StoreMachine):
             self.compare(self.ledgers[1 - process], 100)
 
     def forget_open_moments(self) -> None:
-        """A moment of an event clock lasts until the clock moves on: what is counted meanwhile belongs to it."""
+        """A moment of an event clock lasts until the clock moves on; events counted in the meantime belong to it."""
         if self.board.clock == "event":
             newest = self.reference.newest or 0
             self.remembered = [(at, records) for at, records in self.remembered if at <= newest]
@@ -319,7 +319,7 @@ class BoardMachine(StoreMachine):
     @precondition(lambda self: self.is_right)  # a mutant is found sooner without
     @rule()
     def rebuild(self) -> None:
-        """A board that is rebuilt from its journal has the same data, and goes on as if nothing had happened."""
+        """A board that is rebuilt from its journal has the same data, and continues as before."""
         self.rotate_all(self.ledgers[0])
         self.run(self.folded.read())
         before = self.run(data_of(self.client, self.folded.keys))

@@ -1,4 +1,4 @@
-"""`live export` writes rankings and events as CSV, NDJSON and Parquet; a file is whole or not there."""
+"""`live export` writes rankings and events as CSV, NDJSON and Parquet; a file is complete or missing."""
 
 import asyncio
 import csv
@@ -49,7 +49,7 @@ DANGEROUS = ("=1+1", "+1", "-1", "@SUM(A1)", "\t=1", "\uff1d1")
 
 
 class Exports:
-    """A board with a journal, and what the command writes of it."""
+    """A board with a journal, and the exports of it."""
 
     def __init__(self, board: Journaled, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self.board = board
@@ -80,25 +80,25 @@ class Exports:
 
 
 def exports(store: str, folder: Path, board: str = "posts") -> Any:
-    """A board of the file with a journal."""
+    """A board of the boards file with a journal."""
     (folder / "boards.toml").write_text(BOARDS, encoding="utf-8")
     (found,) = (one for one in parse_boards(BOARDS) if one.id == board)
     return journaled(store, folder, found)
 
 
 def now() -> str:
-    """The time, as a flag takes it."""
+    """The current time in the form of a flag."""
     return datetime.now(UTC).isoformat()
 
 
 async def csv_is_inert(found: Exports) -> None:
-    """Members that look like formulas arrive as text, after an apostrophe."""
+    """Check that members that look like formulas are text, after an apostrophe."""
     rows = await found.rows("csv")
     assert [row["key"] for row in rows] == [*(f"'{name}" for name in DANGEROUS), "ann"]
 
 
 async def test_nothing_in_csv_is_a_formula(valkey_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A spreadsheet would run it. The other formats have the texts as they are."""
+    """A spreadsheet would run it. The other formats have the original texts."""
     async with exports(valkey_url, tmp_path) as board:
         found = Exports(board, tmp_path, monkeypatch)
         await board.like(*DANGEROUS, *DANGEROUS, "ann")
@@ -112,7 +112,7 @@ async def test_nothing_in_csv_is_a_formula(valkey_url: str, tmp_path: Path, monk
 async def test_a_ranking_has_ranks_scores_and_titles(
     valkey_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """In all formats the same, now and at a past time; hidden members are left out of both."""
+    """All formats have the same, now and at a past time. Hidden members are in neither."""
     async with exports(valkey_url, tmp_path) as board:
         found = Exports(board, tmp_path, monkeypatch)
         await board.like("a", "b", "b", "c")
@@ -140,7 +140,7 @@ async def test_a_ranking_has_ranks_scores_and_titles(
 
 
 async def test_events_add_up_to_the_scores(valkey_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each row is what a batch added for a member; a stretch of time has only its own."""
+    """Each row is the amount that a batch added for a member. A period has only its own rows."""
     async with exports(valkey_url, tmp_path) as board:
         found = Exports(board, tmp_path, monkeypatch)
         for _ in range(3):
@@ -165,7 +165,7 @@ async def test_events_add_up_to_the_scores(valkey_url: str, tmp_path: Path, monk
 async def test_events_of_a_sliding_window_have_their_own_times(
     valkey_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One row for each event, since each leaves the window by itself."""
+    """There is one row for each event, because each expires separately."""
     async with exports(valkey_url, tmp_path, "hot") as board:
         found = Exports(board, tmp_path, monkeypatch)
         earlier = round(time.time() * 1000) - 60_000
@@ -194,7 +194,7 @@ async def test_a_period_that_the_board_has_dropped(
 
 
 async def test_a_period_of_a_calendar_board(valkey_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """By its name, or as the current or the previous one."""
+    """It is selected by its name, or as the current or the previous one."""
     async with exports(valkey_url, tmp_path, "days") as board:
         found = Exports(board, tmp_path, monkeypatch)
         await board.like("a")
@@ -216,8 +216,8 @@ async def test_a_period_of_a_calendar_board(valkey_url: str, tmp_path: Path, mon
         {"as_json": True, "output": "-"},
     ],
 )
-def test_flags_that_do_not_go_together_are_refused(flags: dict[str, Any], tmp_path: Path) -> None:
-    """Before anything is read."""
+def test_contradictory_flags_are_refused(flags: dict[str, Any], tmp_path: Path) -> None:
+    """The command checks them before it reads anything."""
     (tmp_path / "journal-live.db").touch()
     choices = {
         "as_of": None, "period": None, "events": False, "since": None, "until": None, "form": "csv",
@@ -230,7 +230,7 @@ def test_flags_that_do_not_go_together_are_refused(flags: dict[str, Any], tmp_pa
 
 
 def test_an_interrupted_export_leaves_the_old_file(tmp_path: Path) -> None:
-    """And no half one."""
+    """It leaves no incomplete file."""
     path = tmp_path / "board.csv"
     path.write_text("old", encoding="utf-8")
 
@@ -246,7 +246,7 @@ def test_an_interrupted_export_leaves_the_old_file(tmp_path: Path) -> None:
 
 
 def test_without_the_extra_parquet_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    """In one sentence."""
+    """The message is one sentence."""
     monkeypatch.setattr(live.cli.table_files, "find_spec", lambda _: None)
     with pytest.raises(SetupError, match=r"live-board\[parquet\]"), table("parquet", io.BytesIO(), []):
         pass

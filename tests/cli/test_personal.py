@@ -34,7 +34,7 @@ TO_ALL = "2000-01-01T00:00:00Z"
 
 
 class Machine:
-    """A server with its embedded store and journal, two API keys, and commands beside it."""
+    """A server with its embedded store and journal, two API keys, and commands on the same data."""
 
     def __init__(self, folder: Path) -> None:
         boards = folder / "boards.toml"
@@ -48,7 +48,7 @@ class Machine:
         self.server.start()
 
     def run(self, *words: str) -> "subprocess.CompletedProcess[str]":
-        """Run a command beside the server, without a terminal."""
+        """Run a command next to the server, without a terminal."""
         return subprocess.run(
             [sys.executable, "-m", "live", *words],
             env={**os.environ, **self.server.environment, "COLUMNS": "200"},

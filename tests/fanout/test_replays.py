@@ -34,7 +34,7 @@ QUIET = ("alive", "replay")
 
 @pytest.fixture(autouse=True)
 def short_times(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Pieces and delays that tests need not wait for."""
+    """Make pieces and delays short, so that tests need not wait for them."""
     monkeypatch.setattr(subscription, "_LEAST_DELAY", 1)
     monkeypatch.setattr(recorder, "_INTERVAL", 0.2)
     monkeypatch.setattr(recorder, "_SNAPSHOT", 0.5)
@@ -68,15 +68,15 @@ async def until_kept(server: Served) -> None:
     await eventually(kept)
 
 
-class Taped:
-    """A viewer that keeps what it receives."""
+class Recorder:
+    """A viewer that keeps everything that it receives."""
 
     def __init__(self, socket: ClientConnection) -> None:
         self.socket = socket
         self.messages: list[bytes] = []
 
     async def until(self, found: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
-        """Receive messages up to one."""
+        """Receive messages until one passes a test."""
         async with asyncio.timeout(30):
             while True:
                 text = await self.socket.recv(decode=False)
@@ -87,30 +87,30 @@ class Taped:
                     return message
 
     async def until_offset(self, offset: int) -> None:
-        """Receive messages up to a position."""
+        """Receive messages up to an offset."""
         await self.until(lambda message: message.get("offset", -1) >= offset)
 
     def after(self, offset: int) -> list[bytes]:
-        """What it received behind a position."""
+        """Everything that it received after a position."""
         found = [msgspec.json.decode(text).get("offset", -1) for text in self.messages]
         return self.messages[found.index(offset) + 1 :]
 
 
 @asynccontextmanager
-async def watching(server: Served, query: str = "", board: str = "posts") -> AsyncIterator[Taped]:
+async def watching(server: Served, query: str = "", board: str = "posts") -> AsyncIterator[Recorder]:
     """A viewer that does not take compressed messages."""
     url = f"{server.url.replace('http', 'ws')}/v1/boards/{board}/live{query}"
     async with connect(url, compression=None) as socket:
-        yield Taped(socket)
+        yield Recorder(socket)
 
 
 def text_of(seconds: float) -> str:
-    """A time as requests write it."""
+    """A time in the form of requests."""
     return datetime.fromtimestamp(seconds, UTC).isoformat().replace("+00:00", "Z")
 
 
-async def play(server: Served, live: Taped, count: int) -> int:
-    """Post likes, each of which viewers receive before the next one; gives the last offset."""
+async def play(server: Served, live: Recorder, count: int) -> int:
+    """Post likes, each of which viewers receive before the next one; returns the last offset."""
     offset = 0
     for number in range(count):
         offset = await server.post({"key": f"k{number % 3}", "amount": number + 1})
@@ -119,7 +119,7 @@ async def play(server: Served, live: Taped, count: int) -> int:
 
 
 async def test_a_delayed_viewer_receives_the_bytes_of_a_live_one(valkey_url: str) -> None:
-    """In the same order, and not before the delay is over."""
+    """They come in the same order, and not before the delay is over."""
     async with recording(valkey_url) as server, watching(server) as live:
         await live.until(lambda message: message["type"] == "sync")
         started = time.time()
@@ -135,8 +135,8 @@ async def test_a_delayed_viewer_receives_the_bytes_of_a_live_one(valkey_url: str
         assert received == expected[: len(received)]
 
 
-async def test_a_replay_sends_the_bytes_of_then_and_becomes_live(valkey_url: str) -> None:
-    """It names its time first, begins with the state of then, and goes on after the last kept message."""
+async def test_a_replay_sends_the_original_bytes_and_becomes_live(valkey_url: str) -> None:
+    """It first names its time, begins with the state of that time, and continues after the last kept message."""
     async with recording(valkey_url) as server, watching(server) as live:
         first = await server.post({"key": "mark"})
         await live.until_offset(first)
@@ -172,7 +172,7 @@ async def until_played(server: Served, offset: int) -> None:
 
 
 async def test_viewers_with_one_delay_share_every_frame(valkey_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Kept frames are never encoded again, and a frame object serves all of them."""
+    """Kept frames are never encoded again, and all viewers share a frame object."""
     made: list[bytes] = []
     encoded: list[bytes] = []
     make, encode = playback.frame_of, frames._encode
@@ -205,14 +205,14 @@ async def test_viewers_with_one_delay_share_every_frame(valkey_url: str, monkeyp
 
 
 async def gone(server: Served) -> bool:
-    """Whether no replay runs any more."""
+    """Whether no replay runs."""
     replays = server.live.hub._replays
     return not (replays._all or replays._delayed or replays._addresses)
 
 
 @pytest.mark.mutant
-async def test_a_delay_that_is_not_kept_is_noticed(valkey_url: str) -> None:
-    """A mutant that sends each piece at once."""
+async def test_a_missing_delay_is_detected(valkey_url: str) -> None:
+    """The mutant sends each piece immediately."""
 
     def at_once(*_: object) -> float:
         return 0
@@ -222,8 +222,8 @@ async def test_a_delay_that_is_not_kept_is_noticed(valkey_url: str) -> None:
 
 
 @pytest.mark.mutant
-async def test_a_message_that_is_encoded_again_is_noticed(valkey_url: str) -> None:
-    """A mutant that decodes what was kept."""
+async def test_a_message_that_is_encoded_again_is_detected(valkey_url: str) -> None:
+    """The mutant decodes kept messages."""
 
     def again(kept: Any) -> frames.Frame:
         text = msgspec.json.format(kept.payload, indent=0) if kept.type == "update" else kept.payload
@@ -254,8 +254,8 @@ REFUSED = [
 ]
 
 
-async def test_what_can_not_be_played_is_refused(valkey_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With the reason, on the WebSocket as on the stream."""
+async def test_an_invalid_replay_is_refused(valkey_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The WebSocket and the stream give the reason."""
     monkeypatch.undo()
     async with server_of(valkey_url, BOARD, journal="sqlite") as client:
         for query, code in REFUSED:
@@ -266,15 +266,15 @@ async def test_what_can_not_be_played_is_refused(valkey_url: str, monkeypatch: p
             assert msgspec.json.decode(refused.value.response.body or b"")["code"] == code
 
 
-async def test_a_board_without_replay_has_none(valkey_url: str) -> None:
-    """Although the server keeps a journal."""
+async def test_a_board_without_replay_refuses_replays(valkey_url: str) -> None:
+    """The server keeps a journal anyway."""
     async with server_of(valkey_url, rolling_board(), journal="sqlite") as client:
         answer = await client.get("/v1/boards/posts/stream?delay=5s")
         assert answer.json()["code"] == "past_unavailable"
 
 
 async def test_replays_are_limited(valkey_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In all, and for one address; viewers with a delay that is played already are not."""
+    """There is a limit in total and for each address. Viewers that share a running delay do not count."""
     monkeypatch.setattr(playback, "_PRESENT", -(10**9))  # none becomes live
     async with recording(valkey_url, max_replays=2, max_address_replays=2) as server:
         now = f"at={text_of(time.time())}&speed=0.1"
@@ -288,8 +288,8 @@ async def test_replays_are_limited(valkey_url: str, monkeypatch: pytest.MonkeyPa
             assert len(server.live.hub._replays._all) == 1
 
 
-async def test_frames_are_forgotten_in_time(valkey_url: str) -> None:
-    """Those of a board that keeps none any more at once; those of unknown boards later."""
+async def test_old_frames_are_deleted(valkey_url: str) -> None:
+    """Frames of a board that no longer keeps any are deleted immediately, those of unknown boards later."""
     async with recording(valkey_url) as server:
         assert server.live.journal is not None
         writer = FootageWriter(server.live.journal)
@@ -303,8 +303,8 @@ async def test_frames_are_forgotten_in_time(valkey_url: str) -> None:
         assert await footage.start("posts", epoch, 2**50) is None
 
 
-async def test_events_streams_play_too(valkey_url: str) -> None:
-    """The same messages."""
+async def test_event_streams_play_too(valkey_url: str) -> None:
+    """They receive the same messages."""
     async with recording(valkey_url) as server, watching(server) as live:
         began = text_of(time.time())
         last = await play(server, live, 3)
@@ -325,7 +325,7 @@ async def test_events_streams_play_too(valkey_url: str) -> None:
 
 
 async def test_a_fast_replay_sends_only_whole_tops(valkey_url: str) -> None:
-    """So that one viewer does not receive thousands of messages a second."""
+    """Otherwise one viewer would receive thousands of messages a second."""
     async with recording(valkey_url) as server, watching(server) as live:
         began = text_of(time.time())
         last = 0
@@ -360,7 +360,7 @@ def test_a_boards_file_with_replay_needs_a_journal(tmp_path: Path) -> None:
 
 
 async def test_viewers_recover_after_a_restart(valkey_url: str) -> None:
-    """From kept messages, although the new process has seen none of them."""
+    """They recover from kept messages, although the new process has seen none of them."""
     model = ModelViewer()
     names = [f"a-rather-long-name-{number}" for number in range(30)]
     async with recording(valkey_url) as server, connect(live_url(server)) as socket:

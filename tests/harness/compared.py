@@ -1,4 +1,4 @@
-"""A board with a journal that is compared with it, while a drainer moves entries to SQL."""
+"""A board with a journal that is compared with it while a drainer moves entries to SQL."""
 
 import asyncio
 from collections import Counter
@@ -39,13 +39,13 @@ class Compared(Journaled):
     draining: asyncio.Task[None] | None = None
 
     async def drain(self) -> None:
-        """Begin to move entries to SQL."""
+        """Start to move entries to SQL."""
         drainer = await self.drainer()
         drainer._interval = 0.01  # each comparison waits for it
         self.draining = asyncio.create_task(drainer.run())
 
     async def stop_draining(self) -> None:
-        """Let another process do so."""
+        """Stop the drainer, so that another process can drain."""
         if self.draining is not None:
             await stop(self.draining)
         while self.databases:
@@ -69,7 +69,7 @@ class Compared(Journaled):
             return await Reconciler(state, follower, mender, lambda *_: None).reconcile(repair)
 
     async def do(self, command: str, key: str, *words: str | int | bytes) -> Any:
-        """Run a command on a store key of the board, as no script does."""
+        """Run a command on a store key of the board, bypassing the scripts."""
         name = f"{self.ledger.state.keys.channel}:{key}"
         return await self.client.execute_command(command, name, *words)  # type: ignore[no-untyped-call]
 
@@ -78,7 +78,7 @@ class Compared(Journaled):
         return (await self.ledger.reader.read(1)).offset
 
     async def held(self) -> dict[str, object]:
-        """Everything that the store holds of the board."""
+        """Everything in the store that belongs to the board."""
         return await data_of(self.client, self.ledger.state.keys)
 
     async def settle_ranking(self) -> None:
@@ -105,7 +105,7 @@ class Compared(Journaled):
         return await self.databases[0].run(work)
 
     async def spoil(self, change: Callable[[bytes], bytes]) -> None:
-        """Change every entry in SQL, as no drainer does."""
+        """Change every entry in SQL, bypassing the drainer."""
 
         def work(connection: Any) -> None:
             for row in connection.execute(select(SEGMENT)).all():
@@ -119,7 +119,7 @@ class Compared(Journaled):
 
 @asynccontextmanager
 async def compared(store: str, folder: Path, board: Board, **changes: Any) -> AsyncIterator[Compared]:
-    """A board with a journal and a drainer that runs; `changes` are settings."""
+    """A board with a journal and a running drainer; `changes` are settings."""
     found = Compared(store, folder, board, **changes)
     await found.drain()
     try:

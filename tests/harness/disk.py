@@ -1,4 +1,4 @@
-"""A small disk of its own, which a test can fill, and a lock that another process holds on a database."""
+"""A small disk that a test can fill, and a lock that another process holds on a database."""
 
 import os
 import subprocess
@@ -38,7 +38,7 @@ class Disk:
         subprocess.run(command, check=True)
 
     def fill(self) -> None:
-        """Leave no room."""
+        """Use up all room."""
         with self._ballast.open("wb") as file:
             while (free := os.statvfs(self.path)).f_bavail:
                 with suppress(OSError):  # somebody else was faster
@@ -65,7 +65,7 @@ def small_disk(path: Path, size: str) -> Iterator[Disk]:
 
 @contextmanager
 def locked(path: Path) -> Iterator[None]:
-    """Another process has begun to write to a SQLite database, and does not end."""
+    """Another process begins to write to a SQLite database, and does not finish."""
     command = [sys.executable, "-c", _HOLD, str(path)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         assert process.stdout is not None

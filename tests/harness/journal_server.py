@@ -1,4 +1,4 @@
-"""A server with a journal, filled with boards of all kinds, and commands beside it."""
+"""A server with a journal and boards of all kinds, and commands on the same data."""
 
 import subprocess
 import sys
@@ -42,7 +42,7 @@ NAMES = ("posts", "hot", "days", "best", "vote", "made")
 
 
 class Machine:
-    """A server with its embedded store and its journal in one data directory, and commands beside it."""
+    """A server with its embedded store and its journal in one data directory, and commands on the same data."""
 
     def __init__(self, folder: Path) -> None:
         boards = folder / "boards.toml"
@@ -55,7 +55,7 @@ class Machine:
         self.key = ""
 
     def run(self, *words: str) -> subprocess.CompletedProcess[str]:
-        """Run a command beside the server."""
+        """Run a command next to the server."""
         return subprocess.run(
             [sys.executable, "-m", "live", *words],
             env=self.server.environment,
@@ -66,7 +66,7 @@ class Machine:
         )
 
     def client(self) -> httpx.Client:
-        """A client that is an administrator."""
+        """A client with an admin API key."""
         headers = {"Authorization": f"Bearer {self.key}"}
         return httpx.Client(base_url=self.server.url, headers=headers, timeout=30)
 
@@ -110,7 +110,7 @@ def fill(machine: Machine) -> None:
 
 
 def seen(machine: Machine) -> dict[str, Any]:
-    """What the server says of every board, but for epochs and cursors."""
+    """Everything that the server shows of its boards, except for epochs and cursors."""
     with machine.client() as client:
         found = {name: client.get(f"/v1/boards/{name}", params={"limit": 100}).json() for name in NAMES}
     for page in found.values():

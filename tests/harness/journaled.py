@@ -39,7 +39,7 @@ class Journaled:
         self.counted = 0
 
     async def drainer(self, folder: Path | None = None) -> Drainer:
-        """Another drainer, as in another process, on the same database or that of another data directory."""
+        """Another drainer, as in another process, on the same database or on that of another data directory."""
         database = Database(self.url, folder or self.folder, self.settings.key_prefix, writes=True)
         self.databases.append(database)
         await asyncio.to_thread(database.work, database._prepare)
@@ -51,7 +51,7 @@ class Journaled:
         self.counted += len(keys) - len(added.refused)
 
     async def rows(self) -> Rows:
-        """What the store says."""
+        """The ranking in the store."""
         page = await self.ledger.reader.read(200_000)
         return [(record.key, record.score) for record in page.records]
 
@@ -60,7 +60,7 @@ class Journaled:
         return sum(score for _, score in await self.rows())
 
     async def contents(self, **choices: Any) -> Contents:
-        """What SQL says."""
+        """The contents of the board in SQL."""
         database, prefix, epoch = self.databases[0], self.settings.key_prefix, self.ledger.state.epoch or ""
 
         def read(connection: Any) -> Contents:
@@ -70,26 +70,26 @@ class Journaled:
         return await asyncio.to_thread(database.work, read)
 
     async def rows_in_sql(self, **choices: Any) -> Rows:
-        """The ranking that SQL says."""
+        """The ranking in SQL."""
         data = await self.contents(**choices)
         found = standing(self.board, data, data.time // 1000)
         return [(member, found.scores[member]) for member in found.members]
 
     async def waiting(self) -> int:
-        """How many entries wait in the store."""
+        """The number of entries that wait in the store."""
         state = self.ledger.state
         (entries,) = await read_entries(self.client, [(state.keys, state.epoch or "", "0")])
         return len(entries)
 
     async def must_agree(self) -> None:
-        """SQL has every event that was counted, once, and the store holds none of them any more (I11)."""
+        """Check that SQL has every counted event once, and that the store holds none of them any more (I11)."""
         rows = await self.rows()
         assert await self.total() == self.counted
         assert await self.rows_in_sql() == rows
         assert await self.waiting() == 0
 
     async def gaps(self) -> int:
-        """How often SQL has found that entries are missing."""
+        """The number of gaps that SQL has recorded."""
         count = select(func.count()).select_from(GAP)
         return await self.databases[0].run(lambda connection: connection.scalar(count) or 0)
 
@@ -98,7 +98,7 @@ class Journaled:
 async def journaled(
     store: str, folder: Path, board: Board | None = None, url: str = "sqlite", **changes: Any
 ) -> AsyncIterator[Journaled]:
-    """A board with a journal in a data directory of its own; `changes` are settings."""
+    """A board with a journal in a new data directory; `changes` are settings."""
     found = Journaled(store, folder, board or rolling_board(ties="first"), url, **changes)
     try:
         yield found

@@ -1,4 +1,4 @@
-"""A board with a journal that lives through hours of a clock that the test sets, beside a plain count."""
+"""A board with a journal, on a clock that the test sets, compared with a plain count at each hour."""
 
 import random
 from collections.abc import AsyncIterator, Callable
@@ -53,7 +53,7 @@ def board_of(kind: str) -> Board:
 
 
 class Timeline(Journaled):
-    """A board with a journal, and a clock that the test sets; with what a plain count said at each hour."""
+    """A board with a journal, and a clock that the test sets; with the results of a plain count at each hour."""
 
     def __init__(self, store: str, folder: Path, board: Board, url: str) -> None:
         super().__init__(store, folder, board, url, max_future=FUTURE)
@@ -126,7 +126,7 @@ class Timeline(Journaled):
         return await self.databases[0].run(reading)
 
     async def from_events(self, hour: int) -> list[Row]:
-        """The ranking at an hour by the entries."""
+        """The ranking at an hour from the entries."""
 
         def work(connection: Connection, life: Life) -> list[Row]:
             stop = before(hour * 1000, self.board.clock)
@@ -175,7 +175,10 @@ async def timeline(store: str, folder: Path, board: Board, url: str = "sqlite") 
 
 
 async def live_through(line: Timeline, seed: int) -> None:
-    """Hours with events, also late and early ones, and amounts that cancel; drained and added up in between."""
+    """Let hours pass with events, some of them late or early, and amounts that cancel out.
+
+    Drain and add up in between.
+    """
     chance = random.Random(seed)
     drainer = await line.drainer()
     while line.now < (BEGIN + HOURS * HOUR) * 1000:
@@ -197,7 +200,7 @@ async def live_through(line: Timeline, seed: int) -> None:
 
 
 async def past_is_exact(store: str, folder: Path, kind: str, seed: int, url: str = "sqlite") -> None:
-    """At each hour, the totals say what the entries say, and what a plain count said then."""
+    """Check that at each hour the totals match the entries, and a plain count."""
     async with timeline(store, folder, board_of(kind), url) as line:
         await live_through(line, seed)
         since = await line.read(totals_since)

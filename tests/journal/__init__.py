@@ -1,1 +1,1 @@
-"""The journal: moved to SQL exactly once, folded, kept and rebuilt."""
+"""The journal: it is moved to SQL exactly once, folded, retained and used to rebuild boards."""

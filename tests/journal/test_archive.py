@@ -1,4 +1,4 @@
-"""Periods that a board does not keep any more are in the archive, final until the board is told to keep more."""
+"""Periods that a board no longer keeps are in the archive. They are final until the board is told to keep more."""
 
 from pathlib import Path
 from typing import Any, Final
@@ -21,14 +21,14 @@ HOUR: Final = 3600
 
 
 def calendar(choices: str = "") -> Board:
-    """A board with a ranking for each hour, which keeps the one before."""
+    """A board with a ranking for each hour, which keeps the previous one."""
     text = f'[[board]]\nid = "posts"\nwindow = {{ calendar = "hour", keep = 1 }}\nties = "first"\n{choices}'
     (board,) = parse_boards(text)
     return board
 
 
 async def keep(line: Timeline) -> None:
-    """What the keeper does."""
+    """Do the work of the keeper."""
     (drainer,) = line.drainers
 
     def work(connection: Connection, life: Life) -> None:
@@ -54,7 +54,7 @@ def rows(period: Archived | None) -> dict[str, int]:
 
 
 async def test_a_period_is_archived_when_the_board_drops_it(valkey_url: str, tmp_path: Path) -> None:
-    """With its order, and once. Before that, the journal tells the same."""
+    """It is archived once, in its order. Before that, the journal gives the same ranking."""
     async with timeline(valkey_url, tmp_path, calendar()) as line:
         await line.drainer()
         await line.count(("b", 1, None))
@@ -78,7 +78,7 @@ async def test_a_period_is_archived_when_the_board_drops_it(valkey_url: str, tmp
 
 
 async def opened_again(line: Timeline) -> None:
-    """The board is told to keep more, the clock is set back, and an event counts in a period that was final."""
+    """Keep more periods, set the clock back, and count an event in a period that was final."""
     await line.drainer()
     await line.count(("a", 2, None))
     await line.go(3 * HOUR)
@@ -102,14 +102,14 @@ async def opened_again(line: Timeline) -> None:
 
 
 async def test_a_clock_that_is_set_back_gives_a_period_another_revision(valkey_url: str, tmp_path: Path) -> None:
-    """It holds what was counted before and after."""
+    """The new revision has everything that was counted before and after."""
     async with timeline(valkey_url, tmp_path, calendar()) as line:
         await opened_again(line)
 
 
 @pytest.mark.mutant
-async def test_without_a_revision_a_final_period_is_wrong(valkey_url: str, tmp_path: Path) -> None:
-    """What is final once is not final for all time."""
+async def test_a_missing_revision_is_detected(valkey_url: str, tmp_path: Path) -> None:
+    """A final period can still change."""
     async with timeline(valkey_url, tmp_path, calendar()) as line:
         with replaced(archive, "reopen", lambda *_, **__: None), must_be_caught("final without revision"):
             await opened_again(line)
@@ -130,14 +130,14 @@ clock = "event"
 
 
 async def get(client: httpx.AsyncClient, path: str = "", **query: Any) -> dict[str, Any]:
-    """What is answered about the first day."""
+    """The answer about the first day."""
     answer = await client.get(f"/v1/boards/days{path}", params={"period": "2024-02-01", **query})
     found: dict[str, Any] = {"cache": answer.headers["cache-control"], **answer.json()}
     return found
 
 
-async def test_the_archive_is_read_where_periods_are_read(valkey_url: str) -> None:
-    """Page by page, with a marker; members that are hidden now are hidden there too."""
+async def test_archived_periods_are_read_like_others(valkey_url: str) -> None:
+    """They have pages and a marker. Members that are hidden now are hidden there too."""
     async with server(valkey_url, *parse_boards(DAYS), journal="sqlite", anonymous_admin=True, open=True) as client:
         await post(client, 1, "a", "b", "b", "c", "c", "c")
         kept = await get(client)
@@ -161,7 +161,7 @@ async def test_the_archive_is_read_where_periods_are_read(valkey_url: str) -> No
 
 
 async def test_without_a_journal_there_is_no_archive(valkey_url: str) -> None:
-    """The period is not kept."""
+    """The answer is that the period is not kept."""
     async with server(valkey_url, *parse_boards(DAYS)) as client:
         for day in (1, 2, 3):
             await post(client, day, "a")

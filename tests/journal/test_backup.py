@@ -42,7 +42,7 @@ async def backed_up(board: Journaled, folder: Path, *, lease: float = 30.0) -> M
 
 
 def rows_in(board: Journaled, folder: Path) -> Rows:
-    """The ranking that a backup, or another data directory, says."""
+    """The ranking in a backup, or in another data directory."""
     prefix = board.settings.key_prefix
     with Database("sqlite", folder, prefix, writes=False) as copy:
         assert not any(verdict.faults for verdict in copy.work(lambda sql: verify(sql, prefix, lambda *_: None)))
@@ -53,7 +53,7 @@ def rows_in(board: Journaled, folder: Path) -> Rows:
 
 
 def after_the_copy(board: Journaled, work: Callable[[], Awaitable[object]]) -> Any:
-    """A copy of the database, after which other work is done before the backup goes on."""
+    """A copy of the database, after which other work is done before the backup continues."""
     loop = asyncio.get_running_loop()
 
     def copy(*arguments: Any) -> None:
@@ -69,7 +69,7 @@ async def _awaited(work: Callable[[], Awaitable[object]]) -> None:
 
 
 async def back_up_while_drained(board: Journaled, folder: Path) -> None:
-    """Count likes that SQL has, that wait, and that SQL gets after it was copied."""
+    """Count likes that are in SQL, that wait, and that reach SQL after the copy."""
     drainer = await board.drainer()
     await board.like("a", "b")
     await drainer.sweep()
@@ -88,8 +88,8 @@ async def back_up_while_drained(board: Journaled, folder: Path) -> None:
     assert rows_in(board, folder) == await board.rows()
 
 
-async def test_what_is_drained_after_the_copy_is_in_the_backup(valkey_url: str, tmp_path: Path) -> None:
-    """It is still in the store. Afterwards the drainer drops it there."""
+async def test_entries_that_are_drained_after_the_copy_are_in_the_backup(valkey_url: str, tmp_path: Path) -> None:
+    """They are still in the store. Afterwards the drainer drops them there."""
     async with journaled(valkey_url, tmp_path) as board:
         await back_up_while_drained(board, tmp_path / "backup")
         drainer = await board.drainer()
@@ -101,7 +101,7 @@ async def test_what_is_drained_after_the_copy_is_in_the_backup(valkey_url: str, 
 
 @asynccontextmanager
 async def no_pause(*_: Any) -> AsyncIterator[Any]:
-    """What a backup does that pauses nothing."""
+    """The mutant: a backup that pauses nothing."""
 
     async def require() -> None:
         pass
@@ -110,12 +110,12 @@ async def no_pause(*_: Any) -> AsyncIterator[Any]:
 
 
 async def never(*_: Any) -> bool:
-    """What a drainer asks that knows no pause."""
+    """The mutant: a drainer that ignores pauses."""
     return False
 
 
-async def test_without_a_pause_entries_are_missing(valkey_url: str, tmp_path: Path) -> None:
-    """Both sides have to know of it."""
+async def test_a_missing_pause_is_detected(valkey_url: str, tmp_path: Path) -> None:
+    """Both sides must respect it."""
     for name, (module, what, mistake) in {
         "no pause": (live.journal.backup, "paused", no_pause),
         "no look at the pause": (live.journal.drain, "is_paused", never),
@@ -127,7 +127,7 @@ async def test_without_a_pause_entries_are_missing(valkey_url: str, tmp_path: Pa
 
 
 async def test_a_drainer_that_commits_as_the_pause_begins_leaves_no_hole(valkey_url: str, tmp_path: Path) -> None:
-    """It asks after its commit, so what it may still trim is in every later copy."""
+    """It checks for a pause after its commit, so every later copy has what it may still trim."""
     async with journaled(valkey_url, tmp_path) as board:
         drainer = await board.drainer()
         await drainer.sweep()
@@ -145,7 +145,7 @@ async def test_a_drainer_that_commits_as_the_pause_begins_leaves_no_hole(valkey_
 
 
 async def test_a_backup_that_lost_its_pause_fails_and_leaves_nothing(valkey_url: str, tmp_path: Path) -> None:
-    """Such as one that was frozen for longer than its lease."""
+    """It may have been frozen for longer than its lease."""
     async with journaled(valkey_url, tmp_path) as board:
         await board.like("a")
         await (await board.drainer()).sweep()
@@ -158,7 +158,7 @@ async def test_a_backup_that_lost_its_pause_fails_and_leaves_nothing(valkey_url:
 
 
 async def test_the_pause_of_a_killed_backup_ends(valkey_url: str, tmp_path: Path) -> None:
-    """Another backup is refused until then, and no longer."""
+    """Another backup is refused only until then."""
     async with journaled(valkey_url, tmp_path) as board:
         await board.like("a")
         drainer = await board.drainer()
@@ -180,7 +180,7 @@ async def test_the_pause_of_a_killed_backup_ends(valkey_url: str, tmp_path: Path
 
 
 async def test_a_pause_is_renewed_while_it_lasts(valkey_url: str, tmp_path: Path) -> None:
-    """However long the copy takes; and events that wait for SQL are acknowledged."""
+    """The copy may take any time, and events that wait for SQL are acknowledged."""
     async with journaled(valkey_url, tmp_path, journal_ack=True) as board:
         running = asyncio.create_task((await board.drainer()).run())
         try:
@@ -195,7 +195,7 @@ async def test_a_pause_is_renewed_while_it_lasts(valkey_url: str, tmp_path: Path
 
 
 async def test_boards_that_are_not_in_sql_yet_are_in_the_backup(valkey_url: str, tmp_path: Path) -> None:
-    """All of their journal waits in the store. A deleted board ends."""
+    """Their whole journal waits in the store. A deleted board ends."""
     async with journaled(valkey_url, tmp_path) as board:
         await board.like("a")
         await board.drainer()
@@ -209,7 +209,7 @@ async def test_boards_that_are_not_in_sql_yet_are_in_the_backup(valkey_url: str,
         assert rows_in(board, folder) == [("new", 1)]
 
 
-async def test_a_gap_and_what_mends_it_are_in_the_backup(valkey_url: str, tmp_path: Path) -> None:
+async def test_a_gap_and_the_content_after_it_are_in_the_backup(valkey_url: str, tmp_path: Path) -> None:
     """Without the whole content of the board after the gap, there is no backup."""
     async with journaled(valkey_url, tmp_path) as board:
         await board.like("a", "b")
@@ -228,7 +228,7 @@ async def test_a_gap_and_what_mends_it_are_in_the_backup(valkey_url: str, tmp_pa
 
 
 async def test_a_store_that_lost_data_is_not_backed_up(valkey_url: str, tmp_path: Path) -> None:
-    """The backup would say that its boards were deleted."""
+    """The backup would show its boards as deleted."""
     async with journaled(valkey_url, tmp_path) as board:
         await board.like("a")
         await (await board.drainer()).sweep()
@@ -239,7 +239,7 @@ async def test_a_store_that_lost_data_is_not_backed_up(valkey_url: str, tmp_path
 
 
 async def test_a_board_without_a_definition_is_not_backed_up(valkey_url: str, tmp_path: Path) -> None:
-    """Nobody could rebuild it."""
+    """It could not be rebuilt."""
     async with journaled(valkey_url, tmp_path) as board:
         await board.like("a")
         await board.drainer()
@@ -262,8 +262,8 @@ async def test_a_backup_names_the_boards_without_a_journal(valkey_url: str, tmp_
         assert made.left_out == ["off"]
 
 
-async def test_files_are_private_and_damage_is_found(valkey_url: str, tmp_path: Path) -> None:
-    """Each file has a checksum, and no other user reads it. A directory that holds something is left alone."""
+async def test_files_are_private_and_damage_is_detected(valkey_url: str, tmp_path: Path) -> None:
+    """Each file has a checksum, and no other user can read it. A directory with files is refused."""
     async with journaled(valkey_url, tmp_path) as board:
         await board.like("a")
         await (await board.drainer()).sweep()
@@ -289,7 +289,7 @@ async def test_files_are_private_and_damage_is_found(valkey_url: str, tmp_path: 
 async def test_the_copy_is_of_one_instant_while_another_process_writes(
     valkey_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A write between two steps does not make the copy begin again."""
+    """A write between two steps does not restart the copy."""
     async with journaled(valkey_url, tmp_path) as board:
         drainer = await board.drainer()
         for _ in range(20):

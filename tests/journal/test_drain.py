@@ -1,4 +1,4 @@
-"""The drainer moves every entry to SQL exactly once, wherever it is killed, and whoever else drains."""
+"""The drainer moves every entry to SQL exactly once, wherever it is killed, even if another one drains too."""
 
 import asyncio
 from collections.abc import Callable
@@ -28,7 +28,7 @@ pytestmark = pytest.mark.fault
 
 
 class KilledError(Exception):
-    """The drainer ends here."""
+    """The drainer is killed here."""
 
 
 def dying(work: Callable[..., Any], *, after: bool) -> Callable[..., Any]:
@@ -43,7 +43,7 @@ def dying(work: Callable[..., Any], *, after: bool) -> Callable[..., Any]:
 
 
 async def drain_with_deaths(board: Journaled) -> None:
-    """Drain between likes; kill each drainer but the last one at another place."""
+    """Drain between likes, and kill each drainer but the last one at another place."""
     gaps: list[tuple[str, Callable[..., Any], bool]] = [
         ("read_entries", read_entries, False),
         ("read_entries", read_entries, True),
@@ -60,14 +60,14 @@ async def drain_with_deaths(board: Journaled) -> None:
 
 
 async def test_a_drainer_may_be_killed_anywhere(valkey_url: str, tmp_path: Path, effort: int) -> None:
-    """Before and after it reads, commits and trims."""
+    """It is killed before and after it reads, commits and trims."""
     async with journaled(valkey_url, tmp_path) as board:
         for _ in range(3 * effort):
             await drain_with_deaths(board)
 
 
-async def test_entries_that_are_trimmed_before_the_commit_are_missed(valkey_url: str, tmp_path: Path) -> None:
-    """A drainer that trims first loses what it has not stored when it is killed."""
+async def test_trimming_before_the_commit_is_detected(valkey_url: str, tmp_path: Path) -> None:
+    """The mutant loses entries that it has not stored when it is killed."""
 
     async def read_and_trim(client: Any, wanted: Any) -> Any:
         found = await read_entries(client, wanted)
@@ -88,7 +88,7 @@ async def test_entries_that_are_trimmed_before_the_commit_are_missed(valkey_url:
 
 
 async def both(board: Journaled) -> None:
-    """Two drainers read the same entries before either commits; then both go on."""
+    """Two drainers read the same entries before either commits; then both continue."""
     first, second = await board.drainer(), await board.drainer()
     for drainer in (first, second):
         await drainer.sweep()
@@ -101,15 +101,15 @@ async def both(board: Journaled) -> None:
     await board.must_agree()
 
 
-async def test_of_two_drainers_one_stores_each_entry(valkey_url: str, tmp_path: Path) -> None:
+async def test_one_of_two_drainers_stores_each_entry(valkey_url: str, tmp_path: Path) -> None:
     """SQL refuses the entries of the other."""
     async with journaled(valkey_url, tmp_path) as board:
         await board.like("a")
         await both(board)
 
 
-async def test_without_a_comparison_entries_are_stored_twice(valkey_url: str, tmp_path: Path) -> None:
-    """A commit that does not name the entry before its first one is not refused."""
+async def test_a_missing_comparison_is_detected(valkey_url: str, tmp_path: Path) -> None:
+    """The mutant's commit does not name the previous entry, so it is not refused."""
 
     def careless(connection: Any, pieces: Any) -> None:
         for piece in pieces:
@@ -132,7 +132,7 @@ def _moved(piece: Any, drained: str, link: str) -> Any:
 
 
 async def test_a_second_database_is_refused_until_it_is_adopted(valkey_url: str, tmp_path: Path) -> None:
-    """A store's journals go into one database."""
+    """All journals of a store go into one database."""
     (tmp_path / "other").mkdir()
     async with journaled(valkey_url, tmp_path) as board:
         await board.like("a")
@@ -142,7 +142,7 @@ async def test_a_second_database_is_refused_until_it_is_adopted(valkey_url: str,
 
 
 async def test_after_a_gap_the_journal_begins_again(valkey_url: str, tmp_path: Path) -> None:
-    """Somebody trims the stream: the gap is recorded, and SQL has the whole board again."""
+    """An operator trims the stream. The gap is recorded, and SQL has the whole board again."""
     async with journaled(valkey_url, tmp_path) as board:
         await board.like("a", "b")
         drainer = await board.drainer()
@@ -157,8 +157,8 @@ async def test_after_a_gap_the_journal_begins_again(valkey_url: str, tmp_path: P
         assert await board.gaps() == 1
 
 
-async def test_without_a_look_at_the_entry_before_a_gap_is_missed(valkey_url: str, tmp_path: Path) -> None:
-    """The ranking in SQL would lack what was trimmed."""
+async def test_a_missing_check_of_the_previous_entry_is_detected(valkey_url: str, tmp_path: Path) -> None:
+    """The ranking in SQL would lack the trimmed entries."""
     async with journaled(valkey_url, tmp_path) as board:
         await board.like("a", "b")
         drainer = await board.drainer()
@@ -180,8 +180,8 @@ async def _trimmed_by_a_stranger(board: Journaled) -> None:
     await board.client.xtrim(state.journal, maxlen=1, approximate=False)
 
 
-async def test_a_deleted_board_is_drained_to_its_end_and_may_be_made_again(valkey_url: str, tmp_path: Path) -> None:
-    """Its stream outlives it, and belongs to its epoch alone."""
+async def test_a_deleted_board_is_drained_and_can_be_created_again(valkey_url: str, tmp_path: Path) -> None:
+    """Its stream outlives it, and belongs only to its epoch."""
     async with journaled(valkey_url, tmp_path) as board:
         await board.like("a", "b")
         state = board.ledger.state
@@ -198,8 +198,8 @@ async def test_a_deleted_board_is_drained_to_its_end_and_may_be_made_again(valke
         assert await journals(board.client, board.settings.key_prefix) == [("posts", again.state.epoch)]
 
 
-async def test_beyond_the_backlog_events_are_refused_whole(valkey_url: str, tmp_path: Path) -> None:
-    """Nothing of them is counted, and they count once the journal is in SQL."""
+async def test_batches_beyond_the_backlog_are_refused(valkey_url: str, tmp_path: Path) -> None:
+    """Nothing of them is counted. They count once the journal is in SQL."""
     async with journaled(valkey_url, tmp_path, journal_backlog=Size(3000)) as board:
         while board.counted < 200:
             try:
@@ -215,8 +215,8 @@ async def test_beyond_the_backlog_events_are_refused_whole(valkey_url: str, tmp_
         await board.must_agree()
 
 
-async def test_a_board_with_data_joins_the_journal_with_all_that_it_holds(valkey_url: str, tmp_path: Path) -> None:
-    """Also what was counted before the journal was on."""
+async def test_a_board_with_data_joins_the_journal(valkey_url: str, tmp_path: Path) -> None:
+    """Everything that was counted before the journal was on is in it."""
     async with journaled(valkey_url, tmp_path, journal="off") as board:
         await board.like("a", "b", "a")
         board.settings = Journaled(valkey_url, tmp_path, board.board, key_prefix=board.settings.key_prefix).settings
@@ -226,7 +226,7 @@ async def test_a_board_with_data_joins_the_journal_with_all_that_it_holds(valkey
         await board.must_agree()
 
 
-def test_the_next_entry_names_the_one_before() -> None:
+def test_each_entry_names_the_previous_one() -> None:
     """Otherwise entries are missing, or were stored before."""
     from live.journal.lives import Life  # noqa: PLC0415
     from live.store.board.handover import Entry  # noqa: PLC0415
@@ -240,7 +240,7 @@ def test_the_next_entry_names_the_one_before() -> None:
 
 
 async def acknowledged_and_lost(board: Journaled) -> None:
-    """Count while a drainer runs, and lose the store at once: SQL has all that was acknowledged."""
+    """Count while a drainer runs, and then lose the store: SQL has everything that was acknowledged."""
     drainer = await board.drainer()
     running = asyncio.create_task(drainer.run())
     try:
@@ -252,28 +252,28 @@ async def acknowledged_and_lost(board: Journaled) -> None:
 
 
 async def test_with_ack_an_acknowledged_event_is_in_sql(valkey_url: str, tmp_path: Path) -> None:
-    """No disk is the only one that has it."""
+    """The event survives the loss of one disk."""
     async with journaled(valkey_url, tmp_path, journal_ack=True) as board:
         await acknowledged_and_lost(board)
 
 
-async def test_without_the_wait_for_sql_it_is_not(valkey_url: str, tmp_path: Path) -> None:
-    """The same without the setting."""
+async def test_a_missing_wait_for_sql_is_detected(valkey_url: str, tmp_path: Path) -> None:
+    """The same check fails without the setting."""
     async with journaled(valkey_url, tmp_path) as board:
         with must_be_caught("no wait for SQL"):
             await acknowledged_and_lost(board)
 
 
-async def test_when_sql_is_away_nobody_knows(valkey_url: str, tmp_path: Path) -> None:
-    """The store has the event, and SQL may get it."""
+async def test_while_sql_is_unavailable_the_outcome_is_unknown(valkey_url: str, tmp_path: Path) -> None:
+    """The store has the event, and SQL may receive it later."""
     async with journaled(valkey_url, tmp_path, journal_ack=True, write_deadline=Duration(0.2)) as board:
         with pytest.raises(StoreUnavailableError) as refused:
             await board.like("a")
         assert refused.value.unknown
 
 
-async def test_the_lag_grows_while_sql_is_away(valkey_url: str, tmp_path: Path) -> None:
-    """And is small again afterwards."""
+async def test_the_lag_grows_while_sql_is_unavailable(valkey_url: str, tmp_path: Path) -> None:
+    """It is small again afterwards."""
 
     def lag() -> float:
         return REGISTRY.get_sample_value("live_journal_lag_seconds") or 0.0

@@ -1,4 +1,4 @@
-"""The fold knows what only the scripts know, because they say it in the journal."""
+"""The fold reads from the journal what only the scripts can know."""
 
 import pytest
 
@@ -17,7 +17,7 @@ UNTOLD = Mutant("rotate", "if board.journal and #granted > 0 then", "if false th
 
 
 async def rotation_gives_tags(store: str, mutant: Mutant | None) -> None:
-    """Amounts cancel out until the first leaves the window: the members get new places among ties."""
+    """Amounts cancel out until the first slot expires; then the members get new places among ties."""
     settings = fresh_settings(store, journal="sqlite")
     clock = f"{settings.key_prefix}:time"
     client = connect(store, settings)
@@ -47,13 +47,13 @@ async def rotation_gives_tags(store: str, mutant: Mutant | None) -> None:
         await client.aclose()
 
 
-async def test_tags_that_rotation_gives_are_in_the_journal(valkey_url: str) -> None:
-    """In whatever order it finds the members."""
+async def test_tags_from_rotation_are_in_the_journal(valkey_url: str) -> None:
+    """The script finds the members in any order."""
     await rotation_gives_tags(valkey_url, None)
 
 
 @pytest.mark.mutant
-async def test_without_them_the_order_of_ties_is_lost(volatile_store: StoreProcess) -> None:
-    """The fold only knows the events."""
+async def test_missing_tags_are_detected(volatile_store: StoreProcess) -> None:
+    """Without them, the order of ties is lost, because the fold knows only the events."""
     with must_be_caught("a tag of rotation is missing in the journal"):
         await rotation_gives_tags(volatile_store.url, UNTOLD)

@@ -1,4 +1,4 @@
-"""Faults between store and SQL: a backlog under load, boards that are made again, and a second database."""
+"""Faults between store and SQL: a backlog under load, boards that are created again, and a second database."""
 
 import asyncio
 from collections.abc import Iterator
@@ -31,11 +31,11 @@ BACKLOG = 20_000  # bytes
 
 
 class KilledError(Exception):
-    """The drainer ends here."""
+    """The drainer is killed here."""
 
 
 async def press(board: Journaled, add: Script[Any], rounds: int) -> None:
-    """Eight producers count until each is refused; the backlog never grows beyond its limit."""
+    """Eight producers post until each is refused. The backlog never exceeds its limit."""
     ledgers = [Ledger(board.client, board.board, board.settings, Scripts(add=add)) for _ in range(8)]
     board.ledger = ledgers[0]
     await board.like("a")
@@ -63,14 +63,14 @@ async def press(board: Journaled, add: Script[Any], rounds: int) -> None:
 
 
 async def test_the_backlog_is_bounded_under_load(valkey_url: str, tmp_path: Path, effort: int) -> None:
-    """Whoever comes first: the script decides before its first write."""
+    """The script decides before its first write, whoever comes first."""
     async with journaled(valkey_url, tmp_path, journal_backlog=Size(BACKLOG)) as board:
         await press(board, SCRIPTS.add, 3 * effort)
 
 
 @pytest.mark.mutant
-async def test_a_limit_after_a_write_counts_what_it_refuses(valkey_url: str, tmp_path: Path) -> None:
-    """The producer sends it again."""
+async def test_a_limit_after_a_write_is_detected(valkey_url: str, tmp_path: Path) -> None:
+    """The event counts although it is refused, and the producer sends it again."""
     check = "if waiting + #packed > request.backlog then return {'backlog', digits(waiting)} end"
     end = "return {'ok', offset, digits(widest)}"
     late = "if full then return {'backlog', full} end\n"
@@ -83,8 +83,8 @@ async def test_a_limit_after_a_write_counts_what_it_refuses(valkey_url: str, tmp
             await press(board, compiled(valkey_url, SCRIPTS.add.changed(wrong)), 1)
 
 
-async def make_again(board: Journaled, *, wipe: bool = False) -> None:
-    """Delete a board with a backlog, make it again under its id, and drain both. A drainer that slept trims late."""
+async def create_again(board: Journaled, *, wipe: bool = False) -> None:
+    """Delete a board with a backlog, create it again, and drain both. A paused drainer trims late."""
     await board.like("a", "b")
     drainer = await board.drainer()
     await drainer.sweep()
@@ -111,32 +111,32 @@ async def make_again(board: Journaled, *, wipe: bool = False) -> None:
     assert await board.rows_in_sql() == [("a", 2), ("b", 2)], "the first life is in SQL to its end"
 
 
-async def test_a_board_is_made_again_under_its_id(valkey_url: str, tmp_path: Path) -> None:
-    """The entries of the first life still move to SQL, and those of the second are its own."""
+async def test_a_board_can_be_created_again_under_its_id(valkey_url: str, tmp_path: Path) -> None:
+    """The entries of the first epoch still move to SQL, and the second epoch has its own."""
     async with journaled(valkey_url, tmp_path) as board:
-        await make_again(board)
+        await create_again(board)
 
 
 @pytest.mark.mutant
-async def test_a_backlog_that_is_deleted_with_its_board_is_missed(valkey_url: str, tmp_path: Path) -> None:
+async def test_deleting_the_backlog_with_its_board_is_detected(valkey_url: str, tmp_path: Path) -> None:
     """Nobody has drained it."""
     async with journaled(valkey_url, tmp_path) as board:
         with must_be_caught("wipe before drain"):
-            await make_again(board, wipe=True)
+            await create_again(board, wipe=True)
 
 
 @pytest.mark.mutant
-async def test_a_trim_without_an_epoch_hits_the_next_board(valkey_url: str, tmp_path: Path) -> None:
-    """It would tell that entries are in SQL which are not."""
+async def test_a_trim_without_an_epoch_is_detected(valkey_url: str, tmp_path: Path) -> None:
+    """It would trim entries of the new board that are not in SQL."""
     check = {"if redis.call('HGET', meta, 'epoch') == request.epoch then": "if true then"}
     wrong = compiled(valkey_url, TRIM.changed(mutated(TRIM.source, check)))
     async with journaled(valkey_url, tmp_path) as board:
         with must_be_caught("trim without epoch"), replaced(live.store.board.handover, "TRIM", wrong):
-            await make_again(board)
+            await create_again(board)
 
 
 async def drain_into_two(board: Journaled, folder: Path) -> None:
-    """Two databases take turns, if they may."""
+    """Two databases take turns, if they are allowed to."""
     first, second = await board.drainer(), await board.drainer(folder)
     for _ in range(3):
         for drainer in (first, second):
@@ -149,7 +149,7 @@ async def drain_into_two(board: Journaled, folder: Path) -> None:
     assert await board.gaps() == 0
 
 
-async def test_of_two_databases_one_has_everything(valkey_url: str, tmp_path: Path) -> None:
+async def test_one_of_two_databases_has_everything(valkey_url: str, tmp_path: Path) -> None:
     """The other one is refused."""
     (tmp_path / "other").mkdir()
     async with journaled(valkey_url, tmp_path) as board:
@@ -157,8 +157,8 @@ async def test_of_two_databases_one_has_everything(valkey_url: str, tmp_path: Pa
 
 
 @pytest.mark.mutant
-async def test_without_a_claim_two_databases_have_half_each(valkey_url: str, tmp_path: Path) -> None:
-    """Each trims what the other one needs."""
+async def test_a_missing_claim_is_detected(valkey_url: str, tmp_path: Path) -> None:
+    """Each database trims what the other one needs."""
 
     async def anyone(_client: Any, _prefix: str, database: str) -> str:
         return database
@@ -181,7 +181,7 @@ async def die_after_the_commit(board: Journaled) -> None:
 
 @contextmanager
 def dying() -> Iterator[None]:
-    """Instead of the trim, the drainer ends."""
+    """The drainer is killed instead of trimming."""
 
     async def die(*_: Any) -> None:
         raise KilledError
@@ -191,8 +191,8 @@ def dying() -> Iterator[None]:
 
 
 @pytest.mark.mutant
-async def test_a_watermark_outside_the_transaction_counts_twice(valkey_url: str, tmp_path: Path) -> None:
-    """A drainer that is killed between its two commits does not know of the first."""
+async def test_a_watermark_outside_the_transaction_is_detected(valkey_url: str, tmp_path: Path) -> None:
+    """A drainer that is killed between its two commits does not know of the first one."""
 
     def segments_only(connection: Any, pieces: Any, *, prefix: str) -> None:
         for piece in pieces:

@@ -1,4 +1,4 @@
-"""Checkpoints change nothing of what the journal tells, and make room for it to forget."""
+"""Checkpoints do not change what the journal contains, and allow it to delete older entries."""
 
 from pathlib import Path
 from typing import Any
@@ -45,8 +45,8 @@ async def checkpoint(board: Journaled) -> bool:
     return await board.databases[0].run(work)
 
 
-async def test_with_a_checkpoint_the_journal_tells_the_same(valkey_url: str, tmp_path: Path) -> None:
-    """At the end and at any time between, and nothing is due when nothing has happened."""
+async def test_a_checkpoint_does_not_change_the_past(valkey_url: str, tmp_path: Path) -> None:
+    """At the end and at any time in between. Nothing is due if nothing has happened."""
     async with journaled(valkey_url, tmp_path) as board:
         await filled(board, 5)
         middle = (await board.contents()).time // 1000 + 1
@@ -59,8 +59,8 @@ async def test_with_a_checkpoint_the_journal_tells_the_same(valkey_url: str, tmp
         assert [pack(await board.contents()), pack(await board.contents(stop=before(middle)))] == with_checkpoint
 
 
-async def test_what_is_older_than_the_setting_is_forgotten(valkey_url: str, tmp_path: Path) -> None:
-    """With the last checkpoint before that time, everything since can be read."""
+async def test_entries_older_than_the_setting_are_deleted(valkey_url: str, tmp_path: Path) -> None:
+    """The last checkpoint before that time stays, so everything since can be read."""
     async with journaled(valkey_url, tmp_path) as board:
         await filled(board, 3)
         (life,) = await board.databases[0].run(lambda connection: open_lives(connection, board.settings.key_prefix))
@@ -74,10 +74,10 @@ async def test_what_is_older_than_the_setting_is_forgotten(valkey_url: str, tmp_
         assert await board.rows_in_sql() == await board.rows()
 
 
-async def test_the_keeper_makes_what_is_due_in_another_process(
+async def test_the_keeper_makes_checkpoints_in_another_process(
     valkey_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One that only reads."""
+    """That process only reads."""
     monkeypatch.setattr(live.journal.checkpoints, "LEAST", 0)
     async with journaled(valkey_url, tmp_path) as board:
         await filled(board, 3)

@@ -1,4 +1,4 @@
-"""What the journal keeps of a board is a choice of the board, which may change at any time."""
+"""Each board chooses what the journal keeps of it, and may change that at any time."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -34,12 +34,12 @@ async def past(client: httpx.AsyncClient, at: str = "") -> dict[str, Any]:
 
 
 def now() -> str:
-    """The time."""
+    """The current time."""
     return datetime.now(UTC).isoformat()
 
 
 async def test_a_board_without_a_journal_has_no_past(valkey_url: str) -> None:
-    """Until a change of its definition turns it on; and what was counted in between is never made up."""
+    """A change of its definition turns the journal on. Events that were counted before are never in it."""
     async with serving(valkey_url, "off") as client:
         await run(client, "a")
         assert (await past(client))["code"] == "past_unavailable"
@@ -62,7 +62,7 @@ async def set_level(client: httpx.AsyncClient, level: str) -> None:
 
 
 async def keys_of(client: httpx.AsyncClient) -> list[str]:
-    """The members now, by the journal."""
+    """The current members according to the journal."""
 
     async def told() -> list[str] | None:
         found = await past(client)

@@ -1,4 +1,4 @@
-"""What the journal keeps of boards with a like button: who liked whom, for as long as the like counts."""
+"""What the journal keeps of boards with a like button: identities of likes, as long as they count."""
 
 from live.domain.board_file import BoardChoice, make_board
 from live.domain.window_choice import WindowChoice
@@ -10,7 +10,7 @@ DAY = 86_400
 
 
 def test_identities_are_kept_for_the_window() -> None:
-    """In a checkpoint and in a board that is rebuilt, although the setting remembers identities for a day only."""
+    """Checkpoints and rebuilt boards have them, although the setting remembers identities for only a day."""
     window = WindowChoice(rolling="7d", slot="1h")
     liked = make_board(BoardChoice(id="posts", like_button=True, window=window))
     plain = make_board(BoardChoice(id="posts", window=window))

@@ -1,4 +1,4 @@
-"""The journal in PostgreSQL: the same as in SQLite, also when the server is killed at any time."""
+"""The journal in PostgreSQL: the same as in SQLite, even if the server is killed at any time."""
 
 import asyncio
 import random
@@ -47,7 +47,7 @@ def postgres() -> Iterator[Postgres]:
 
 
 async def test_every_event_is_in_postgres_once(valkey_url: str, tmp_path: Path, postgres: Postgres) -> None:
-    """However often the server is killed between and during commits."""
+    """The server is killed several times between and during commits."""
     board = Journaled(valkey_url, tmp_path, rolling_board(ties="first"), postgres.url)
     drainer = await board.drainer()
     for number in range(12):
@@ -86,7 +86,7 @@ async def test_an_actor_is_erased_from_postgres(valkey_url: str, tmp_path: Path,
 
 
 async def test_one_process_writes_at_a_time(tmp_path: Path, postgres: Postgres) -> None:
-    """An advisory lock, one for each prefix of store keys."""
+    """There is an advisory lock for each prefix of store keys."""
     first, second = (Database(postgres.url, tmp_path, "lock", writes=True) for _ in range(2))
     other = Database(postgres.url, tmp_path, "other", writes=True)
     assert await first.take()
@@ -99,8 +99,8 @@ async def test_one_process_writes_at_a_time(tmp_path: Path, postgres: Postgres) 
 
 
 @pytest.mark.parametrize("url", ["postgres", "mysql://x/y", "sqlite:///x", "redis://x"])
-def test_other_databases_are_refused_with_what_is_allowed(url: str, tmp_path: Path) -> None:
-    """Before anything starts."""
+def test_other_databases_are_refused(url: str, tmp_path: Path) -> None:
+    """The message names the allowed ones, before anything starts."""
     with pytest.raises(SetupError, match="postgresql://"):
         Database(url, tmp_path, "live", writes=True)
 
@@ -170,7 +170,7 @@ async def test_a_server_that_does_not_sync_is_reported(tmp_path: Path, postgres:
 
 
 class CommitProxy(Proxy):
-    """In front of PostgreSQL: when a `COMMIT` passes and a fault is due, it ends the connection before or after."""
+    """A proxy in front of PostgreSQL. When a fault is due, it ends the connection before or after a `COMMIT`."""
 
     def __init__(self, upstream: str) -> None:
         super().__init__(upstream)
@@ -212,7 +212,7 @@ async def commit_proxy(postgres: Postgres) -> AsyncIterator[tuple[CommitProxy, s
 async def lose_commits(
     store: str, folder: Path, postgres: Postgres, chance: random.Random, rounds: int, *, kill: bool = False
 ) -> None:
-    """Lose the connection at a `COMMIT`, before or after it is executed; maybe the server too."""
+    """Lose the connection at a `COMMIT`, before or after it is executed; possibly kill the server too."""
     async with commit_proxy(postgres) as (proxy, url), journaled(store, folder, url=url) as board:
         await board.like("a")
         drainer = await board.drainer()
@@ -235,7 +235,7 @@ async def lose_commits(
 async def test_a_connection_lost_at_a_commit_changes_nothing(
     valkey_url: str, tmp_path: Path, postgres: Postgres, chance: random.Random, effort: int
 ) -> None:
-    """Nobody knows whether it was committed: the drainer reads again how far SQL is."""
+    """It is unknown whether it was committed, so the drainer reads the position of SQL again."""
     await lose_commits(valkey_url, tmp_path, postgres, chance, 5 * effort)
 
 
@@ -243,16 +243,16 @@ async def test_a_connection_lost_at_a_commit_changes_nothing(
 async def test_a_server_killed_at_a_commit_changes_nothing(
     valkey_url: str, tmp_path: Path, postgres: Postgres, chance: random.Random, effort: int
 ) -> None:
-    """Also when it has to recover from its log."""
+    """It may have to recover from its log."""
     await lose_commits(valkey_url, tmp_path, postgres, chance, 3 * effort, kill=True)
 
 
 @pytest.mark.fault
 @pytest.mark.mutant
-async def test_a_blind_retry_counts_twice(
+async def test_a_blind_retry_is_detected(
     valkey_url: str, tmp_path: Path, postgres: Postgres, chance: random.Random
 ) -> None:
-    """The same insertion again, without a look at what SQL has."""
+    """The mutant repeats the insertion without a look at the position of SQL."""
     right = Database.run
 
     async def blind(database: Database, work: Any) -> Any:
@@ -276,7 +276,7 @@ async def test_a_blind_retry_counts_twice(
 
 
 async def test_totals_in_postgres_tell_the_past(valkey_url: str, tmp_path: Path, postgres: Postgres) -> None:
-    """As those in SQLite do."""
+    """They match those in SQLite."""
     await past_is_exact(valkey_url, tmp_path, "rolling", 7, postgres.url)
 
 

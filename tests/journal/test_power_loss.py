@@ -1,4 +1,4 @@
-"""Power cuts: what the store and SQL have not synced is gone, and nothing that was acknowledged is among it."""
+"""Power cuts: data that the store and SQL have not synced is lost, but nothing that was acknowledged."""
 
 import asyncio
 import os
@@ -28,7 +28,7 @@ pytestmark = [
 async def power_cuts(
     folder: Path, chance: random.Random, rounds: int, *, appendfsync: str = "always", synchronous: str = ""
 ) -> None:
-    """Count and drain, cut the power of the store and of the drainer at once, and look at what is left."""
+    """Count and drain, cut the power of the store and the drainer at the same time, and check what is left."""
     root = folder / "machine"
     (root / "store").mkdir(parents=True)
     power = Power(root, folder)
@@ -83,20 +83,20 @@ async def _like(board: Journaled, seconds: float, chance: random.Random) -> None
         await board.like(*(f"k{chance.randrange(50)}" for _ in range(chance.randint(1, 20))))
 
 
-async def test_no_power_cut_takes_what_was_acknowledged(tmp_path: Path, chance: random.Random, effort: int) -> None:
-    """Neither from the store nor from SQL."""
+async def test_a_power_cut_loses_nothing_acknowledged(tmp_path: Path, chance: random.Random, effort: int) -> None:
+    """The store and SQL both have it."""
     await power_cuts(tmp_path, chance, 3 * effort)
 
 
 @pytest.mark.mutant
-async def test_a_database_that_syncs_later_loses_events(tmp_path: Path, chance: random.Random) -> None:
-    """The drainer would trim what a power cut then takes from the write-ahead log."""
+async def test_a_database_that_syncs_later_is_detected(tmp_path: Path, chance: random.Random) -> None:
+    """The drainer would trim entries that a power cut removes from the write-ahead log."""
     with must_be_caught("synchronous=NORMAL"):
         await power_cuts(tmp_path, chance, 3, synchronous="NORMAL")
 
 
 @pytest.mark.mutant
-async def test_a_store_that_syncs_later_loses_events(tmp_path: Path, chance: random.Random) -> None:
-    """Up to a second of them."""
+async def test_a_store_that_syncs_later_is_detected(tmp_path: Path, chance: random.Random) -> None:
+    """It loses up to a second of events."""
     with must_be_caught("appendfsync everysec"):
         await power_cuts(tmp_path, chance, 3, appendfsync="everysec")

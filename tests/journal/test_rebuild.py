@@ -13,8 +13,8 @@ from tests.harness.journal_server import Machine, fill, seen
 pytestmark = pytest.mark.slow
 
 
-async def test_everything_comes_back_from_the_journal(tmp_path: Path) -> None:
-    """The server refuses an emptied store; after the command it goes on where it was, and knows every event again."""
+async def test_everything_is_restored_from_the_journal(tmp_path: Path) -> None:
+    """The server refuses an emptied store. After the command it continues, and recognizes every earlier event."""
     machine = Machine(tmp_path)
     made = machine.run("keys", "add", "ann", "--verbs", "post,admin", "--json")
     machine.key = json.loads(made.stdout)["key"]
@@ -53,14 +53,14 @@ async def test_everything_comes_back_from_the_journal(tmp_path: Path) -> None:
 
 
 def test_a_time_needs_a_zone(tmp_path: Path) -> None:
-    """Otherwise nobody knows which hour is meant."""
+    """Without one it is ambiguous."""
     machine = Machine(tmp_path)
     refused = machine.run("rebuild", "--at", "2026-01-01T00:00:00")
     assert (refused.returncode, "time zone" in refused.stderr) == (2, True)
 
 
 async def test_without_a_journal_nothing_waits_in_the_store(tmp_path: Path) -> None:
-    """A server that is started with LIVE_JOURNAL=off ends the journals that an earlier start began."""
+    """A server with LIVE_JOURNAL=off ends the journals of earlier starts."""
     machine = Machine(tmp_path)
     await asyncio.to_thread(machine.server.start, "--open")
     try:

@@ -1,4 +1,4 @@
-"""Store and journal are compared at one instant while both go on; drift on either side is found and repaired."""
+"""Store and journal are compared at one instant while both are in use; drift on either side is found and repaired."""
 
 import asyncio
 import os
@@ -49,7 +49,7 @@ SCORES: Final = (("ann", 5), ("bob", 7), ("cat", 2))
 
 
 async def fill(board: Compared) -> None:
-    """Count a few events, hide a member, and register some in a contest."""
+    """Count some events, hide a member, and register some in a contest."""
     moderation = board.ledger.moderation
     if board.board.votes is not None:
         for member in ("ann", "bob", "cat", "dan"):
@@ -64,7 +64,7 @@ async def fill(board: Compared) -> None:
 
 
 async def slot_of(board: Compared) -> str:
-    """The store key of the only slot, without what it shares with all others."""
+    """The store key of the only slot, without the common prefix."""
     (start,) = await board.do("ZRANGE", "slots", 0, -1)
     return f"slot:{start.decode()}"
 
@@ -75,14 +75,14 @@ async def table_of(board: Compared, name: str) -> str:
     return f"{name}:{slot.partition(':')[2]}" if board.board.window.tables else name
 
 
-def told(report: Report) -> set[tuple[str, str, object, object]]:
-    """What differs: kind, key, and what the store and the journal hold."""
+def differences(report: Report) -> set[tuple[str, str, object, object]]:
+    """The differences: kind, key, and the values in the store and in the journal."""
     return {(drift.kind, drift.key, drift.store, drift.journal) for drift in report.drift}
 
 
 @pytest.mark.parametrize("name", BOARDS)
 async def test_an_untouched_board_equals_its_journal(valkey_url: str, tmp_path: Path, name: str) -> None:
-    """Of every kind. Everything that the kind has is compared, and nothing changes."""
+    """For every kind of board, everything is compared, and nothing changes."""
     async with compared(valkey_url, tmp_path, BOARDS[name]) as board:
         await fill(board)
         before = await board.held()
@@ -102,59 +102,59 @@ Plant = Callable[[Compared], Any]
 
 
 async def wrong_value(board: Compared) -> None:
-    """A value of a slot is another one."""
+    """Change a value in a slot."""
     await board.do("HSET", await slot_of(board), "ann", 50)
 
 
 async def lost_value(board: Compared) -> None:
-    """A slot has lost a member."""
+    """Remove a member from a slot."""
     await board.do("HDEL", await slot_of(board), "bob")
 
 
 async def lost_slot(board: Compared) -> None:
-    """A whole slot is lost."""
+    """Remove a whole slot."""
     slot = await slot_of(board)
     await board.do("DEL", slot)
     await board.do("DEL", "slots")
 
 
 async def ghost(board: Compared) -> None:
-    """A slot has a member that nobody sent."""
+    """Add a member without events to a slot."""
     await board.do("HSET", await slot_of(board), "ghost", -4)
 
 
 async def shown(board: Compared) -> None:
-    """A hidden member is shown."""
+    """Show a hidden member."""
     await board.do("HDEL", "hidden", "cat")
 
 
 async def concealed(board: Compared) -> None:
-    """A member is hidden."""
+    """Hide a member."""
     await board.do("HSET", "hidden", "ann", 1)
 
 
 async def other_metadata(board: Compared) -> None:
-    """A record has other metadata, and another one has none."""
+    """Change the metadata of one record, and remove that of another."""
     table = await table_of(board, "metadata")
     await board.do("HSET", table, "ann", '{"team":"y"}')
     await board.do("HDEL", table, "bob")
 
 
 async def other_entrants(board: Compared) -> None:
-    """A contestant is missing, and another one is new."""
+    """Remove one contestant, and add another."""
     await board.do("HDEL", "entrants", "dan")
     await board.do("HSET", "entrants", "eve", "{}")
 
 
 async def other_votes(board: Compared) -> None:
-    """One voter has more votes, one has none."""
+    """Give one voter more votes, and another none."""
     fields = sorted(await board.do("HKEYS", "votes"))
     await board.do("HINCRBY", "votes", fields[0], 3)
     await board.do("HDEL", "votes", fields[1])
 
 
 async def other_tag(board: Compared) -> None:
-    """A member reached its score at another time."""
+    """Change when a member reached its score."""
     table, ranking = await table_of(board, "reached"), await table_of(board, "ranking")
     tag = await board.do("HGET", table, "ann")
     other = tag[:5] + bytes([tag[5] ^ 1]) + tag[6:]
@@ -165,7 +165,7 @@ async def other_tag(board: Compared) -> None:
 
 
 async def lost_event(board: Compared) -> None:
-    """An event is missing in the log of a sliding window, and in the sum."""
+    """Remove an event from the log of a sliding window, and from the sum."""
     event, *_ = await board.do("ZRANGE", "log", 0, -1)
     amount, _, member = event[8:].partition(b" ")
     await board.do("ZREM", "log", event)
@@ -173,7 +173,7 @@ async def lost_event(board: Compared) -> None:
 
 
 async def new_event(board: Compared) -> None:
-    """The log of a sliding window has an event that nobody sent."""
+    """Add an event that nobody sent to the log of a sliding window."""
     event, time, *_ = await board.do("ZRANGE", "log", 0, 0, "WITHSCORES")
     await board.do("ZADD", "log", int(time) + 1, event[:7] + b"\x77-3 ann")
     await board.do("HINCRBY", "slot:0", "ann", -3)
@@ -195,20 +195,20 @@ PLANTED: Final = [
 
 
 async def planted(board: Compared, plants: tuple[Plant, ...]) -> None:
-    """Plant drift. Afterwards the rankings are what the slots hold, so that only the comparison can find it."""
+    """Plant drift. Afterwards the rankings match the slots, so that only the comparison can find it."""
     for plant in plants:
         await plant(board)
     await board.settle_ranking()
 
 
-async def test_a_member_that_was_hidden_by_a_stranger_comes_back(valkey_url: str, tmp_path: Path) -> None:
-    """At its place among ties."""
+async def test_a_wrongly_hidden_member_returns(valkey_url: str, tmp_path: Path) -> None:
+    """It returns to its place among ties."""
     async with compared(valkey_url, tmp_path, BOARDS["first"]) as board:
         await fill(board)
         before = await board.held()
         await board.do("HSET", "hidden", "ann", 1)
         report = await board.reconcile("store")
-        assert told(report) == {("hidden", "ann", 1, None)}
+        assert differences(report) == {("hidden", "ann", 1, None)}
         assert await board.held() == before
 
 
@@ -216,7 +216,7 @@ async def test_a_member_that_was_hidden_by_a_stranger_comes_back(valkey_url: str
 async def test_drift_in_the_store_is_repaired_on_either_side(
     valkey_url: str, tmp_path: Path, name: str, plants: tuple[Plant, ...]
 ) -> None:
-    """First the journal learns it, then it is planted again the other way round; nothing else changes."""
+    """The journal is corrected first. Then the opposite drift is planted, and the store is corrected."""
     async with compared(valkey_url, tmp_path, BOARDS[name]) as board:
         await fill(board)
         before = await board.held()
@@ -227,7 +227,7 @@ async def test_drift_in_the_store_is_repaired_on_either_side(
         assert await board.held() == drifted, "a comparison changes nothing"
 
         report = await board.reconcile("store")
-        assert told(report) == told(found)
+        assert differences(report) == differences(found)
         assert report.left == 0
         assert await board.held() == before
         assert await board.is_sound()
@@ -244,14 +244,14 @@ async def test_drift_in_the_store_is_repaired_on_either_side(
             assert await board.hourly_sums() == sums
 
 
-async def test_a_report_names_what_differs(valkey_url: str, tmp_path: Path) -> None:
-    """Kind, slot, member and both values."""
+async def test_a_report_names_the_differences(valkey_url: str, tmp_path: Path) -> None:
+    """It has the kind, the slot, the member and both values."""
     async with compared(valkey_url, tmp_path, BOARDS["key"]) as board:
         await fill(board)
         for plant in (wrong_value, lost_value, ghost):
             await plant(board)
         report = await board.reconcile()
-        assert told(report) == {("slot", "ann", 50, 7), ("slot", "bob", None, 8), ("slot", "ghost", -4, None)}
+        assert differences(report) == {("slot", "ann", 50, 7), ("slot", "bob", None, 8), ("slot", "ghost", -4, None)}
         slot = await slot_of(board)
         assert {f"slot:{drift.start}" for drift in report.drift} == {slot}
         assert (report.epoch, report.offset) == (board.ledger.state.epoch, await board.offset())
@@ -266,7 +266,7 @@ async def test_drift_in_the_journal_is_repaired_on_either_side(valkey_url: str, 
         assert (await board.reconcile()).drifted == 0
         await board.spoil(lambda body: body.replace(b"bob", b"bot"))
         report = await board.reconcile()
-        assert {key.partition(" ")[0] for _, key, _, _ in told(report)} == {"bob", "bot"}
+        assert {key.partition(" ")[0] for _, key, _, _ in differences(report)} == {"bob", "bot"}
         assert (await board.reconcile("journal")).left == 0
         assert await board.held() == before
         assert (await board.reconcile()).drifted == 0
@@ -282,7 +282,7 @@ MANY: Final = [f"m{number}" for number in range(400)]
 
 
 async def under_load(board: Compared, repair: str, script: Script[Any] = MEND) -> None:
-    """Plant drift, compare and repair it while events come; afterwards every event has counted, and nothing else."""
+    """Plant drift, and compare and repair it while events arrive. Afterwards every event has counted exactly once."""
     board.mend = script
     chance = random.Random(3)
     scores = dict.fromkeys(MANY, 1000)  # so that none becomes zero
@@ -335,8 +335,8 @@ MOVING: Final = [
 
 
 @pytest.mark.parametrize("moving", MOVING, ids=lambda board: board.id)
-async def test_what_leaves_the_window_meanwhile_is_no_drift(valkey_url: str, tmp_path: Path, moving: Board) -> None:
-    """Events open new slots, old ones are subtracted step by step, and drift is found all the same."""
+async def test_rotation_during_a_comparison_is_not_drift(valkey_url: str, tmp_path: Path, moving: Board) -> None:
+    """Events open new slots, old ones are subtracted in steps, and drift is still found."""
     chance = random.Random(4)
     async with compared(valkey_url, tmp_path, moving, rotation_step=7) as board:
         done, calm = asyncio.Event(), asyncio.Event()
@@ -371,8 +371,8 @@ async def test_what_leaves_the_window_meanwhile_is_no_drift(valkey_url: str, tmp
         assert (await board.reconcile()).drifted == 0
 
 
-async def test_with_two_cut_offs_drift_is_seen_where_none_is(valkey_url: str, tmp_path: Path) -> None:
-    """The values are of one instant, and the entry of the journal is of a later one."""
+async def test_a_comparison_with_two_cut_offs_is_detected(valkey_url: str, tmp_path: Path) -> None:
+    """The values are from one instant, and the entry of the journal from a later one."""
 
     async def careless(state: Any, key: str, **choices: Any) -> Any:
         piece = await read_piece(state, key, **choices)
@@ -385,8 +385,8 @@ async def test_with_two_cut_offs_drift_is_seen_where_none_is(valkey_url: str, tm
             await under_load(board, "store")
 
 
-async def test_overwriting_loses_events(valkey_url: str, tmp_path: Path) -> None:
-    """A repair that puts the right value of a moment ago over what has been counted since."""
+async def test_a_repair_that_overwrites_is_detected(valkey_url: str, tmp_path: Path) -> None:
+    """It loses events that were counted since its value was read."""
     source = mutated(MEND.source, {"elseif value ~= seen[i] and": "elseif false and"})
 
     def overwriting(reconciler: Any, place: Any, drifts: Any) -> Any:
@@ -434,7 +434,7 @@ async def repaired_once(board: Compared, source: str) -> None:
 
 
 async def test_a_repair_whose_reply_is_lost_applies_once(valkey_url: str, tmp_path: Path) -> None:
-    """And nobody else repairs the same drift again."""
+    """No other command repairs the same drift again."""
     async with compared(valkey_url, tmp_path, BOARDS["first"]) as board:
         await repaired_once(board, MEND.source)
 
@@ -446,7 +446,9 @@ async def test_a_repair_whose_reply_is_lost_applies_once(valkey_url: str, tmp_pa
         ("a repair of what another one has repaired", "if writer ~= request.writer and", "if false and"),
     ],
 )
-async def test_other_repairs_apply_twice(valkey_url: str, tmp_path: Path, mistake: str, right: str, wrong: str) -> None:
+async def test_a_repair_that_applies_twice_is_detected(
+    valkey_url: str, tmp_path: Path, mistake: str, right: str, wrong: str
+) -> None:
     """The retry counts again, and so does the second command."""
     async with compared(valkey_url, tmp_path, BOARDS["first"]) as board:
         source = mutated(MEND.source, {right: wrong})
@@ -464,7 +466,7 @@ ties = "first"
 
 
 async def run_command(board: Compared, *flags: str) -> tuple[int, str, str]:
-    """Run `live reconcile` as a process: its exit status, and what it prints."""
+    """Run `live reconcile` as a process; returns its exit status and its output."""
     boards = board.folder / "boards.toml"
     boards.write_text(BOARDS_FILE, encoding="utf-8")
     environment = {**os.environ, **as_environment(msgspec.structs.replace(board.settings, boards=boards))}
@@ -476,8 +478,8 @@ async def run_command(board: Compared, *flags: str) -> tuple[int, str, str]:
 
 
 @pytest.mark.slow
-async def test_the_command_tells_of_drift_by_its_status(valkey_url: str, tmp_path: Path) -> None:
-    """0 when nothing differs, 1 when something does or did, 2 for a mistake."""
+async def test_the_exit_status_tells_whether_there_is_drift(valkey_url: str, tmp_path: Path) -> None:
+    """It is 0 if nothing differs, 1 if something does or did, and 2 for a mistake."""
     async with compared(valkey_url, tmp_path, BOARDS["first"]) as board:
         await fill(board)
         await wrong_value(board)
@@ -488,9 +490,9 @@ async def test_the_command_tells_of_drift_by_its_status(valkey_url: str, tmp_pat
         status, text, _ = await run_command(board, "--repair", "--to", "store", "--json")
         found = msgspec.json.decode(text)
         assert (status, found["equal"]) == (1, False)
-        (told,) = found["boards"]
-        assert (told["drifted"], told["repaired"], told["left"]) == (1, 1, 0)
-        assert told["drift"][0]["journal"] == 7
+        (differences,) = found["boards"]
+        assert (differences["drifted"], differences["repaired"], differences["left"]) == (1, 1, 0)
+        assert differences["drift"][0]["journal"] == 7
         status, text, error = await run_command(board, "--repair")
         assert (status, text) == (2, "")
         assert "--to" in error

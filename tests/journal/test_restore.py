@@ -22,7 +22,7 @@ pytestmark = pytest.mark.slow
 
 
 class Load:
-    """Likes members of `posts` from a thread; counts what was acknowledged."""
+    """Likes members of `posts` from a thread, and counts what was acknowledged."""
 
     def __init__(self, url: str, key: str) -> None:
         self.url, self.key = url, key
@@ -47,7 +47,7 @@ class Load:
 
 
 def loaded(machine: Machine) -> int:
-    """How many likes of a load the board `posts` has."""
+    """The number of likes of a load on the board `posts`."""
     with machine.client() as client:
         page = client.get("/v1/boards/posts", params={"limit": 100}).json()
     return sum(record["score"] for record in page["records"] if record["key"].startswith("load"))
@@ -64,7 +64,7 @@ def started(folder: Path) -> Machine:
 
 
 def empty(folder: Path, key: str) -> Machine:
-    """A machine without data, on which an API key is going to be valid."""
+    """A machine without data, for which an API key will be valid."""
     folder.mkdir()
     machine = Machine(folder)
     machine.key = key
@@ -72,7 +72,7 @@ def empty(folder: Path, key: str) -> Machine:
 
 
 def without_load(pages: dict[str, Any]) -> dict[str, Any]:
-    """What a server says of members that the load did not like, and of boards that it did not reach."""
+    """Everything that a server shows, without the members and boards of the load."""
     kept = {name: page for name, page in pages.items() if name in ("best", "vote")}
     scores = {
         name: {record["key"]: record["score"] for record in page["records"] if not record["key"].startswith("load")}
@@ -81,8 +81,8 @@ def without_load(pages: dict[str, Any]) -> dict[str, Any]:
     return {"pages": kept, "scores": scores}
 
 
-async def test_what_was_acknowledged_before_a_backup_is_there_after_a_restore(tmp_path: Path) -> None:
-    """Under load, with all kinds of boards; every board has a new epoch, and the rest is as it was."""
+async def test_a_restore_has_everything_acknowledged_before_the_backup(tmp_path: Path) -> None:
+    """Under load, with all kinds of boards. Every board has a new epoch; the rest is unchanged."""
     machine = await asyncio.to_thread(started, tmp_path / "first")
     folder = tmp_path / "backup"
     try:
@@ -125,7 +125,7 @@ async def _above(load: Load, count: int) -> bool:
 
 
 def kill_in_the_middle(machine: Machine, folder: Path) -> None:
-    """Start a backup, and kill it when it has begun to write; again if it was complete by then."""
+    """Start a backup, and kill it when it has begun to write. Repeat if it was complete by then."""
     words = [sys.executable, "-m", "live", "backup", str(folder)]
     with subprocess.Popen(words, env=machine.server.environment) as process:
         while process.poll() is None and not (folder.exists() and list(folder.iterdir())):
@@ -136,8 +136,8 @@ def kill_in_the_middle(machine: Machine, folder: Path) -> None:
         kill_in_the_middle(machine, folder)
 
 
-def test_a_backup_of_a_stopped_server_and_what_restore_refuses(tmp_path: Path) -> None:
-    """What no drainer has moved to SQL is in it. Nothing is restored from half a backup, or over data."""
+def test_a_backup_of_a_stopped_server_and_refused_restores(tmp_path: Path) -> None:
+    """It has entries that no drainer has moved to SQL. Incomplete backups and existing data are refused."""
     machine = started(tmp_path / "first")
     folder, half = tmp_path / "backup", tmp_path / "half"
     try:
@@ -173,7 +173,7 @@ def refusal(machine: Machine, folder: Path) -> str:
 
 
 def restored(machine: Machine, folder: Path) -> Any:
-    """What `live restore` says when it sets data aside."""
+    """The output of `live restore` when it sets data aside."""
     done = machine.run("restore", str(folder), "--force", "--json")
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)

@@ -1,4 +1,4 @@
-"""SQL that is full or locked: events go on, nothing is dropped, and SQL has all of them once it works again."""
+"""SQL that is full or locked: events still count, nothing is dropped, and SQL receives everything afterwards."""
 
 import random
 from collections.abc import Iterator
@@ -24,13 +24,13 @@ needs_mount = pytest.mark.skipif(not may_mount(), reason="needs the right to mou
 
 @pytest.fixture(autouse=True)
 def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Wait for a lock for a moment only."""
+    """Wait only briefly for a lock."""
     monkeypatch.setattr(live.journal.database, "_BUSY", 0.05)
 
 
 @contextmanager
 def dropping() -> Iterator[None]:
-    """A mistake: the drainer takes a commit that failed for one that was made, and trims the entries."""
+    """The mutant: the drainer treats a failed commit as a successful one, and trims the entries."""
     right = Database.run
 
     async def wrong(database: Database, work: Any) -> Any:
@@ -44,7 +44,7 @@ def dropping() -> Iterator[None]:
 
 
 async def fails(drainer: Drainer) -> bool:
-    """Drain; whether the database did not take everything."""
+    """Drain; returns whether the database refused something."""
     try:
         await drainer.sweep()
     except JournalError:
@@ -53,7 +53,7 @@ async def fails(drainer: Drainer) -> bool:
 
 
 async def survive_locks(board: Journaled, chance: random.Random, rounds: int) -> None:
-    """Count while another process holds the database, and drain afterwards."""
+    """Count while another process locks the database, and drain afterwards."""
     await board.like("a")
     drainer = await board.drainer()
     await drainer.sweep()
@@ -72,23 +72,23 @@ async def survive_locks(board: Journaled, chance: random.Random, rounds: int) ->
 async def test_a_locked_database_delays_entries(
     valkey_url: str, tmp_path: Path, chance: random.Random, effort: int
 ) -> None:
-    """Another process writes to it, such as an operator with a transaction that stays open."""
+    """Another process writes to it, such as an operator with an open transaction."""
     async with journaled(valkey_url, tmp_path) as board:
         await survive_locks(board, chance, 3 * effort)
 
 
 @pytest.mark.mutant
-async def test_entries_that_are_dropped_while_it_is_locked_are_missed(
+async def test_dropping_entries_while_sql_is_locked_is_detected(
     valkey_url: str, tmp_path: Path, chance: random.Random
 ) -> None:
-    """A drainer that goes on after a failure loses them."""
+    """A drainer that continues after a failure loses them."""
     async with journaled(valkey_url, tmp_path) as board:
         with must_be_caught("an entry is dropped when SQL is locked"), dropping():
             await survive_locks(board, chance, 1)
 
 
 async def survive_a_full_disk(board: Journaled, folder: Path, chance: random.Random, rounds: int) -> None:
-    """Count members with long names until SQL is full and the backlog too; then there is room again."""
+    """Count members with long names until SQL and the backlog are full; then make room again."""
     with small_disk(folder, "3m") as disk:
         drainer = await board.drainer()
         for _ in range(rounds):
@@ -113,8 +113,8 @@ async def survive_a_full_disk(board: Journaled, folder: Path, chance: random.Ran
         board.databases.clear()
 
 
-async def test_a_database_that_went_back_gets_everything_again(valkey_url: str, tmp_path: Path) -> None:
-    """Restored from a copy, it lacks entries that the store holds no more, and no further one tells of them."""
+async def test_a_database_that_went_back_receives_everything_again(valkey_url: str, tmp_path: Path) -> None:
+    """A restored copy lacks entries that the store no longer holds, and no new entry reveals that."""
     async with journaled(valkey_url, tmp_path) as board:
         await board.like("a", "b")
         await (await board.drainer()).sweep()
@@ -135,14 +135,14 @@ async def test_a_database_that_went_back_gets_everything_again(valkey_url: str, 
 
 @needs_mount
 async def test_a_full_disk_delays_entries(valkey_url: str, tmp_path: Path, chance: random.Random, effort: int) -> None:
-    """Up to the backlog; then events are refused, and the store does not grow."""
+    """Beyond the backlog, events are refused, and the store does not grow."""
     async with journaled(valkey_url, tmp_path / "disk", journal_backlog=Size(400_000)) as board:
         await survive_a_full_disk(board, tmp_path / "disk", chance, min(effort, 4))  # the board grows
 
 
 @needs_mount
 @pytest.mark.mutant
-async def test_entries_that_are_dropped_while_it_is_full_are_missed(
+async def test_dropping_entries_while_sql_is_full_is_detected(
     valkey_url: str, tmp_path: Path, chance: random.Random
 ) -> None:
     """The journal would end where the disk was full."""

@@ -1,4 +1,4 @@
-"""A store that goes back, is full, or has its clock set back: what SQL says is what the store says."""
+"""A store that goes back, is full, or has its clock set back: SQL and the store stay equal."""
 
 import itertools
 from collections.abc import Awaitable, Callable
@@ -36,7 +36,7 @@ SAFE_WHEN_FULL = {"#!lua flags=allow-oom": "#!lua"}
 
 
 async def works(step: Callable[[], Awaitable[Any]]) -> bool:
-    """Take a step; whether the store did not refuse it."""
+    """Take a step; returns whether the store accepted it."""
     with suppress(StoreUnavailableError):
         await step()
         return True
@@ -44,7 +44,7 @@ async def works(step: Callable[[], Awaitable[Any]]) -> bool:
 
 
 async def go_back_and_grow(board: Journaled, store: StoreProcess, folder: Path) -> None:
-    """Restore an older copy of the store, and count until the board is beyond the offset that SQL has."""
+    """Restore an older copy of the store, and count until the board is beyond the offset in SQL."""
     drainer = await board.drainer()
     await board.like("a", "b")
     await drainer.sweep()
@@ -63,16 +63,16 @@ async def go_back_and_grow(board: Journaled, store: StoreProcess, folder: Path) 
     await board.must_agree()
 
 
-async def test_a_store_that_went_back_and_grew_is_another_one(own_store: StoreProcess, tmp_path: Path) -> None:
-    """It uses the same offsets again for other events: a gap, and the journal begins again."""
+async def test_a_store_that_went_back_and_grew_is_noticed(own_store: StoreProcess, tmp_path: Path) -> None:
+    """It uses offsets again for other events, so there is a gap, and the journal begins again."""
     async with journaled(own_store.url, tmp_path) as board:
         await go_back_and_grow(board, own_store, tmp_path)
         assert await board.gaps() == 1
 
 
 @pytest.mark.mutant
-async def test_an_offset_alone_does_not_tell_it_apart(own_store: StoreProcess, tmp_path: Path) -> None:
-    """A link of nothing but the offset takes the other events for the next ones."""
+async def test_a_link_of_only_an_offset_is_detected(own_store: StoreProcess, tmp_path: Path) -> None:
+    """Such a link treats the other events as the next ones."""
 
     def by_offset(life: Life, entries: list[Entry]) -> tuple[list[Entry], str | None]:
         found, last = list[Entry](), life.drained
@@ -90,7 +90,7 @@ async def test_an_offset_alone_does_not_tell_it_apart(own_store: StoreProcess, t
 
 
 async def fill_the_store(board: Journaled) -> None:
-    """Reach `maxmemory`. The journal is drained and slots leave all the same, so that events count again."""
+    """Reach `maxmemory`. The journal is still drained and slots still expire, so that events count again."""
     drainer = await board.drainer()
     await board.like("first")
     await drainer.sweep()
@@ -129,8 +129,8 @@ async def test_a_full_store_is_drained_and_rotated(own_store: StoreProcess, tmp_
 
 @pytest.mark.mutant
 @pytest.mark.parametrize("script", ["rotate", "trim"])
-async def test_scripts_that_need_memory_get_stuck(own_store: StoreProcess, tmp_path: Path, script: str) -> None:
-    """Without the flag, the store refuses what would free memory."""
+async def test_scripts_without_their_flag_are_detected(own_store: StoreProcess, tmp_path: Path, script: str) -> None:
+    """Without the flag, the store refuses scripts that would free memory."""
     async with journaled(own_store.url, tmp_path, rolling_board("1s", "1s"), write_deadline=0.3) as board:
         if script == "rotate":
             wrong = compiled(own_store.url, SCRIPTS.rotate.changed(mutated(SCRIPTS.rotate.source, SAFE_WHEN_FULL)))
@@ -147,7 +147,7 @@ async def test_scripts_that_need_memory_get_stuck(own_store: StoreProcess, tmp_p
 
 
 async def set_back(board: Journaled) -> None:
-    """Count, set the store's clock back by hours and by seconds, and count on: slots never go backward."""
+    """Count, set the store's clock back by hours and by seconds, and count again: slots never go backward."""
     board.ledger = Ledger(board.client, board.board, board.settings, with_clock(SCRIPTS, board.settings))
     drainer = await board.drainer()
     for hours in (0, 2, 1, 3, -1, 0):
@@ -174,15 +174,15 @@ BOARDS = {
 
 @pytest.mark.parametrize("board", BOARDS.values(), ids=BOARDS.keys())
 async def test_a_clock_that_is_set_back_changes_nothing(valkey_url: str, tmp_path: Path, board: Board) -> None:
-    """At any time, SQL has the ranking of the store."""
+    """SQL has the ranking of the store at any time."""
     async with journaled(valkey_url, tmp_path, board) as made:
         await set_back(made)
 
 
 @pytest.mark.mutant
 @pytest.mark.parametrize("board", BOARDS.values(), ids=BOARDS.keys())
-async def test_a_fold_that_goes_by_the_clock_is_wrong(valkey_url: str, tmp_path: Path, board: Board) -> None:
-    """The board's newest slot is in its journal, because the clock does not tell."""
+async def test_a_fold_that_uses_the_clock_is_detected(valkey_url: str, tmp_path: Path, board: Board) -> None:
+    """The journal has the board's newest slot, because the clock does not determine it."""
 
     def by_the_clock(board: Board, _: Any, now: int) -> int:
         return board.window.slot_at(now // 1000).start

@@ -1,4 +1,4 @@
-"""Hourly totals tell how a board stood at the beginning of any hour, exactly, whatever came late."""
+"""Hourly totals give the exact ranking at the beginning of any hour, even if events arrive late."""
 
 import random
 from contextlib import suppress
@@ -28,13 +28,13 @@ from tests.harness.timeline import BEGIN, FAR, KINDS, Timeline, board_of, live_t
 
 
 @pytest.mark.parametrize("kind", KINDS)
-async def test_totals_tell_the_past_at_every_hour(valkey_url: str, tmp_path: Path, kind: str) -> None:
-    """With late events, events that are ahead, hidden members and ties."""
+async def test_totals_are_exact_at_every_hour(valkey_url: str, tmp_path: Path, kind: str) -> None:
+    """There are late and early events, hidden members and ties."""
     await past_is_exact(valkey_url, tmp_path, kind, random.SystemRandom().randrange(2**32))
 
 
 async def late_event(line: Timeline) -> None:
-    """Two hours after an event, one comes that is as old."""
+    """Two hours after an event, another one with the same time arrives."""
     drainer = await line.drainer()
     first = line.now
     await line.count(("a", 1, None))
@@ -46,15 +46,15 @@ async def late_event(line: Timeline) -> None:
     assert await line.from_totals(BEGIN + 3 * HOUR) == [("b", 5), ("a", 1)]
 
 
-async def test_a_late_event_counts_in_the_hour_in_which_it_came(valkey_url: str, tmp_path: Path) -> None:
-    """The hours between its own and that one stay as they were."""
+async def test_a_late_event_counts_in_the_hour_of_its_arrival(valkey_url: str, tmp_path: Path) -> None:
+    """The hours in between do not change."""
     async with timeline(valkey_url, tmp_path, board_of("rolling")) as line:
         await late_event(line)
 
 
 @pytest.mark.mutant
-async def test_without_cells_a_late_event_changes_the_past(valkey_url: str, tmp_path: Path) -> None:
-    """Slots alone don't tell when an event came."""
+async def test_missing_cells_are_detected(valkey_url: str, tmp_path: Path) -> None:
+    """Slots alone do not show when an event arrived."""
     async with timeline(valkey_url, tmp_path, board_of("rolling")) as line:
         with replaced(totals, "add_totals", _without_cell), must_be_caught("totals without cell"):
             await late_event(line)
@@ -71,7 +71,7 @@ def _without_cell(connection: Connection, new: NewTotals) -> None:
 
 
 async def added_twice(line: Timeline) -> None:
-    """A keeper is killed after its commit, and another one repeats what it had in hand; a third is killed before."""
+    """A keeper is killed after its commit, and another one repeats its work; a third one is killed before."""
     drainer = await line.drainer()
     for _ in range(3):
         await line.count(("a", 1, None), ("b", 2, None))
@@ -100,7 +100,7 @@ async def added_twice(line: Timeline) -> None:
 
 
 async def forget_events(line: Timeline) -> None:
-    """Keep the last checkpoint, and no event before it."""
+    """Keep the last checkpoint, and delete all events before it."""
 
     def work(connection: Connection, life: Life) -> None:
         wanted = due(connection, life, FAR)
@@ -113,7 +113,7 @@ async def forget_events(line: Timeline) -> None:
 
 @pytest.mark.parametrize("kind", ["rolling", "its own clock", "forever"])
 async def test_the_past_beyond_the_events_comes_from_totals(valkey_url: str, tmp_path: Path, kind: str) -> None:
-    """For the beginning of the hour of a time, and says so."""
+    """The answer is for the beginning of the hour, and says so."""
     async with timeline(valkey_url, tmp_path, board_of(kind)) as line:
         await live_through(line, 7)
         hour = sorted(line.said)[5]
@@ -134,8 +134,8 @@ async def test_the_past_beyond_the_events_comes_from_totals(valkey_url: str, tmp
 
 
 @pytest.mark.parametrize("choices", ['window = { sliding = "2h" }', 'window = "forever"\noperator = "best"'])
-async def test_what_sums_can_not_tell_is_refused(valkey_url: str, tmp_path: Path, choices: str) -> None:
-    """Once the events are forgotten: never a wrong answer."""
+async def test_questions_that_totals_can_not_answer_are_refused(valkey_url: str, tmp_path: Path, choices: str) -> None:
+    """Once the events are deleted, there is never a wrong answer."""
     (board,) = parse_boards(f'[[board]]\nid = "posts"\n{choices}')
     async with timeline(valkey_url, tmp_path, board) as line:
         await live_through(line, 7)
@@ -164,10 +164,10 @@ async def forget_before(line: Timeline, hour: int) -> None:
 
 
 @pytest.mark.parametrize("kind", ["rolling", "forever", "calendar", "two days"])
-async def test_old_totals_are_forgotten_and_the_others_stay_exact(
+async def test_deleting_old_totals_keeps_the_others_exact(
     valkey_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
-    """Boards whose scores never leave keep the sum of what was forgotten."""
+    """Boards whose scores never expire keep the sum of the deleted ones."""
     monkeypatch.setattr(live.journal.totals_retention, "LEAST", 8)
     seed = random.SystemRandom().randrange(2**32)
     async with timeline(valkey_url, tmp_path, board_of(kind)) as line:
@@ -193,7 +193,7 @@ async def test_old_totals_are_forgotten_and_the_others_stay_exact(
 async def test_a_board_that_keeps_totals_keeps_no_old_events(
     valkey_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What is left rebuilds the board exactly, and tells its past by the hour."""
+    """The rest can rebuild the board exactly, and has its past by the hour."""
     monkeypatch.setattr(live.journal.checkpoints, "LEAST", 0)
     (board,) = parse_boards('[[board]]\nid = "posts"\njournal = "totals"\nties = "first"')
     async with timeline(valkey_url, tmp_path, board) as line:
@@ -207,18 +207,18 @@ async def test_a_board_that_keeps_totals_keeps_no_old_events(
 
 
 class _KilledError(Exception):
-    """The process ends here."""
+    """The process is killed here."""
 
 
 async def test_totals_are_neither_doubled_nor_skipped(valkey_url: str, tmp_path: Path) -> None:
-    """Wherever the process ends."""
+    """The process may be killed anywhere."""
     async with timeline(valkey_url, tmp_path, board_of("rolling")) as line:
         await added_twice(line)
 
 
 @pytest.mark.mutant
-async def test_progress_that_is_not_compared_doubles_totals(valkey_url: str, tmp_path: Path) -> None:
-    """As with a progress that is kept outside of the transaction."""
+async def test_progress_that_is_not_compared_is_detected(valkey_url: str, tmp_path: Path) -> None:
+    """The effect is the same as with progress outside of the transaction."""
 
     def blind(connection: Connection, new: NewTotals) -> None:
         held = folded(connection, new.life)

@@ -1,4 +1,4 @@
-"""`live void` leaves a board as if some events had never come."""
+"""`live void` leaves a board as if some events had never been sent."""
 
 import random
 import time
@@ -30,7 +30,7 @@ Sent = tuple[str, str, int, int | None, str]
 
 
 def board_of(kind: str, **choices: Any) -> Board:
-    """A board whose ranking depends on scores and names only."""
+    """A board whose ranking depends only on scores and names."""
     windows: dict[str, Any] = {
         "rolling": WindowChoice(rolling="4h", slot="1h"),
         "sliding": WindowChoice(sliding="4h"),
@@ -45,7 +45,7 @@ def board_of(kind: str, **choices: Any) -> Board:
 
 
 def random_batches(kind: str, seed: int) -> list[list[Sent]]:
-    """Batches of events of three producers, now and in earlier slots. Nobody withdraws the votes of others."""
+    """Batches of events of three producers, now and in earlier slots. Nobody takes back the votes of others."""
     dice, now = random.Random(seed), time.time_ns() // 1_000_000
     cast: dict[tuple[str, str, str], int] = {}
     batches = []
@@ -64,7 +64,7 @@ def random_batches(kind: str, seed: int) -> list[list[Sent]]:
 
 
 def entries_of(kind: str, batch: Sequence[Sent]) -> tuple[list[Entry], Senders]:
-    """A batch as a committer sends it."""
+    """A batch in the form that a committer sends."""
     entries = [
         make_entry(member, amount, at, None, Extra(actor) if kind == "contest" else None)
         for _, member, amount, at, actor in batch
@@ -73,7 +73,7 @@ def entries_of(kind: str, batch: Sequence[Sent]) -> tuple[list[Entry], Senders]:
 
 
 async def count(ledger: Ledger, kind: str, batch: Sequence[Sent]) -> None:
-    """Count a batch, all of it."""
+    """Count a whole batch."""
     if batch:
         assert not (await ledger.writer.add(*entries_of(kind, batch))).refused
 
@@ -87,7 +87,7 @@ async def void(board: Journaled, **whose: Any) -> Outcome:
 
 
 async def state_of(ledger: Ledger) -> dict[str, object]:
-    """What the store holds of scores and votes. A sliding window keeps the events that cancel out in its log."""
+    """Scores and votes in the store. A sliding window keeps events that cancel out in its log."""
     found = await data_of(ledger.state.client, ledger.state.keys)
     return {
         name: held
@@ -98,7 +98,7 @@ async def state_of(ledger: Ledger) -> dict[str, object]:
 
 @asynccontextmanager
 async def counted(store: str, folder: Path, kind: str, seed: int) -> AsyncIterator[tuple[Journaled, Ledger]]:
-    """A board with events of three producers, and another one on which `ann` never was."""
+    """A board with events of three producers, and another one without those of `ann`."""
     async with journaled(store, folder, board_of(kind)) as board:
         settings = fresh_settings(store)
         without = Ledger(board.client, board.board, settings)
@@ -113,7 +113,7 @@ async def counted(store: str, folder: Path, kind: str, seed: int) -> AsyncIterat
 
 
 async def same(board: Journaled, without: Ledger) -> None:
-    """Both boards hold the same, and so does SQL."""
+    """Check that both boards hold the same, and SQL too."""
     contest = board.board.votes is not None
     held, wanted = await state_of(board.ledger), await state_of(without)
     if contest:  # each board has a secret of its own
@@ -129,8 +129,10 @@ KINDS = ["rolling", "sliding", "day", "days", "forever", "contest"]
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("seed", range(3))
-async def test_a_producer_that_never_was(valkey_url: str, tmp_path: Path, kind: str, seed: int) -> None:
-    """A plain count without its events. To repeat it changes nothing, even when the store has forgotten identities."""
+async def test_voiding_a_producer_equals_a_count_without_it(
+    valkey_url: str, tmp_path: Path, kind: str, seed: int
+) -> None:
+    """Repeating the command changes nothing, even if the store has forgotten identities."""
     async with counted(valkey_url, tmp_path, kind, seed) as (board, without):
         dry = await void(board, producer="ann", dry=True)
         outcome = await void(board, producer="ann")
@@ -142,14 +144,14 @@ async def test_a_producer_that_never_was(valkey_url: str, tmp_path: Path, kind: 
 
 
 async def repeat(board: Journaled) -> None:
-    """Void again, when the store has forgotten all identities."""
+    """Void again after the store has forgotten all identities."""
     for name in [name async for name in board.client.names(board.ledger.state.keys.seen_pattern)]:
         await board.client.delete(name)
     again = await void(board, producer="ann")
     assert again.batches == 0, "nothing is left"
 
 
-async def test_a_void_that_forgets_counts_twice(valkey_url: str, tmp_path: Path) -> None:
+async def test_a_void_that_forgets_is_detected(valkey_url: str, tmp_path: Path) -> None:
     """The journal remembers what was voided."""
     async with counted(valkey_url, tmp_path, "rolling", 0) as (board, _):
         await void(board, producer="ann")
@@ -158,11 +160,11 @@ async def test_a_void_that_forgets_counts_twice(valkey_url: str, tmp_path: Path)
 
 
 class KilledError(Exception):
-    """The command ends here."""
+    """The command is killed here."""
 
 
 @pytest.mark.parametrize("kind", ["rolling", "contest"])
-async def test_an_interrupted_void_goes_on(
+async def test_an_interrupted_void_continues(
     valkey_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
     """Each batch is taken back once, wherever the command is killed."""
@@ -183,7 +185,7 @@ async def test_an_interrupted_void_goes_on(
 
 
 async def test_the_time_limits_what_is_voided(valkey_url: str, tmp_path: Path) -> None:
-    """By when it was counted; overlapping times take nothing back twice."""
+    """It is the time of counting. Overlapping periods take nothing back twice."""
     async with journaled(valkey_url, tmp_path, board_of("forever")) as board:
         await board.drainer()
         times = []
@@ -211,7 +213,7 @@ async def _now(board: Journaled) -> float:
     return now
 
 
-async def test_an_actor_that_never_voted(valkey_url: str, tmp_path: Path) -> None:
+async def test_voiding_an_actor_takes_back_its_votes(valkey_url: str, tmp_path: Path) -> None:
     """The votes of others stay. What one producer sent of the actor is not taken back twice."""
     async with journaled(valkey_url, tmp_path, board_of("contest")) as board:
         await board.drainer()
@@ -233,14 +235,14 @@ async def test_an_actor_that_never_voted(valkey_url: str, tmp_path: Path) -> Non
 
 
 def like_of(member: str, visitor: str) -> Entry:
-    """A like as the pages send it."""
+    """A like in the form that the pages send."""
     event = Event(key=member, source=visitor, actor=visitor, id=f"\n{member}")
     return make_entry(member, 1, None, Identities(LIKES).of(event), Extra(visitor))
 
 
 @pytest.mark.parametrize("kind", ["rolling", "sliding"])
-async def test_a_visitor_that_never_liked(valkey_url: str, tmp_path: Path, kind: str) -> None:
-    """In whatever order visitors and all likes are voided, each like goes once."""
+async def test_voiding_a_visitor_takes_back_its_likes(valkey_url: str, tmp_path: Path, kind: str) -> None:
+    """Visitors and all likes may be voided in any order; each like is taken back once."""
     for visitor_first in (True, False):
         async with journaled(valkey_url, tmp_path, board_of(kind, like_button=True)) as board:
             await board.drainer()
@@ -253,8 +255,8 @@ async def test_a_visitor_that_never_liked(valkey_url: str, tmp_path: Path, kind:
             assert await board.rows() == [("a", 7)]
 
 
-async def test_what_cannot_be_voided_is_said(valkey_url: str, tmp_path: Path) -> None:
-    """A board that keeps one amount, one that keeps no actors, one that is frozen, and old entries."""
+async def test_contributions_that_cannot_be_voided_are_reported(valkey_url: str, tmp_path: Path) -> None:
+    """A board that keeps one amount, one without actors, a frozen one, and old entries."""
     best = make_board(BoardChoice(id="posts", operator="best", window="forever"))
     async with journaled(valkey_url, tmp_path, best) as board:
         await board.drainer()

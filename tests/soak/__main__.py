@@ -20,13 +20,13 @@ _REPORT = 10.0  # seconds
 
 
 def say(text: str) -> None:
-    """Print a line at once."""
+    """Print a line immediately."""
     sys.stdout.write(f"{text}\n")
     sys.stdout.flush()
 
 
 async def soak(machine: Machine, seconds: float, seed: int) -> list[str]:
-    """Run for a while; what is wrong at the end."""
+    """Run for a while; returns what is wrong at the end."""
     known, stop = Acknowledged(), asyncio.Event()
     url = f"http://127.0.0.1:{machine.settings.port}"
     producers = [Producer(number, url, random.Random(f"{seed} {number}"), known) for number in range(_PRODUCERS)]
@@ -62,7 +62,7 @@ async def soak(machine: Machine, seconds: float, seed: int) -> list[str]:
 
 
 def run(seconds: float, seed: int, *, postgres: bool) -> list[str]:
-    """Set a machine up, and run. Keeps its folder if something is wrong."""
+    """Set up a machine, and run. Keeps its folder if something is wrong."""
     folder = Path(mkdtemp(prefix="live-soak-"))
     say(f"soak: {seconds:.0f} s, seed {seed}, journal in {'PostgreSQL' if postgres else 'SQLite'}, in {folder}")
     with ExitStack() as stack:

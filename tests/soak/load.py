@@ -1,4 +1,4 @@
-"""Producers that send events with ids until each has a final answer, and know what was acknowledged."""
+"""Producers that send events with ids until each has a final answer, and record what was acknowledged."""
 
 import asyncio
 import itertools
@@ -18,7 +18,7 @@ Event = dict[str, Any]
 
 
 class Acknowledged:
-    """The scores that the acknowledged events add up to, by board and member."""
+    """The scores of the acknowledged events, by board and member."""
 
     def __init__(self) -> None:
         self.events = 0
@@ -26,7 +26,7 @@ class Acknowledged:
         self._sums: dict[str, Counter[str]] = {kind: Counter() for kind in _KINDS}
 
     def count(self, event: Event) -> None:
-        """An event was counted."""
+        """Record a counted event."""
         self.events += 1
         kind, member, amount = event["type"], event["key"], event["amount"]
         scores = self._sums[kind]
@@ -41,7 +41,7 @@ class Acknowledged:
                 scores[member] += amount
 
     def scores(self, board: str) -> dict[str, int]:
-        """What a board has to hold. A board with a cap holds the first of these."""
+        """The expected ranking of a board. A board with a cap holds the first of these."""
         sums = self._sums.get(board)
         if sums is None:
             sums = Counter({member: 2 * score for member, score in self._sums["posts"].items()})
@@ -50,7 +50,7 @@ class Acknowledged:
 
 
 class Producer:
-    """Sends one body after another, each until it is answered."""
+    """Sends bodies one after another, each until it is answered."""
 
     def __init__(self, number: int, url: str, chance: random.Random, known: Acknowledged) -> None:
         self._name = f"p{number}"
@@ -61,7 +61,7 @@ class Producer:
         self.repeated = 0
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Send until stopped, and then to the end of the last body."""
+        """Send until stopped; the last body is still completed."""
         async with httpx.AsyncClient(base_url=self._url, timeout=10) as client:
             while not stop.is_set():
                 await self._send(client, [self._event() for _ in range(self._chance.choice([1, 1, 10, 100, 300]))])

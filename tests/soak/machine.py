@@ -1,4 +1,4 @@
-"""The machine of a soak: a store, a server with its journal, and everything that can happen to them."""
+"""The machine of a soak: a store, a server with its journal, and all their faults."""
 
 import asyncio
 import random
@@ -26,7 +26,7 @@ _SHIFTS: Final = (-3600, -90, 0, 0, 90, 3600)  # seconds by which the store's cl
 
 
 class Machine:
-    """Real processes in one folder, and the faults that they have to survive."""
+    """Real processes in one folder, and the faults that they must survive."""
 
     def __init__(self, folder: Path, stack: ExitStack, chance: random.Random, *, postgres: bool) -> None:
         self._chance = chance
@@ -73,7 +73,7 @@ class Machine:
 
     @property
     def troubles(self) -> list[list[tuple[str, Callable[[], None]]]]:
-        """The faults in groups: of the store, the server and SQL. Those of one group can't happen at once."""
+        """The faults in groups: of the store, the server and SQL. Faults of one group can't happen at the same time."""
         store = [("store killed", self._kill_store), ("store frozen", self._freeze_store)]
         server = [("server killed", self._kill_server), ("server restarted", self._restart_server)]
         sql: list[tuple[str, Callable[[], None]]] = []
@@ -97,7 +97,7 @@ class Machine:
             self.faults[name] += 1
 
     def calm(self) -> None:
-        """Set the clock right."""
+        """Set the clock right again."""
         if self._clock is not None:
             self._clock.shift(0)
 
@@ -136,7 +136,7 @@ class Machine:
         self._start_server()
 
     def _start_server(self) -> None:
-        """Start the server. It may refuse while the store or SQL is away, as a supervisor would see."""
+        """Start the server. It may refuse while the store or SQL is unavailable."""
         end = time.monotonic() + _START
         while True:
             try:
@@ -174,7 +174,7 @@ class Machine:
                 process.wait()
 
     def command(self, *words: str) -> subprocess.CompletedProcess[str]:
-        """Run a command beside the server."""
+        """Run a command next to the server."""
         return subprocess.run(
             [self.server.python, "-m", "live", *words],
             env=self.server.environment, cwd=self._folder, capture_output=True, text=True, check=False,

@@ -1,4 +1,4 @@
-"""The end of a soak: whether acknowledged = store = journal, and whether every check of the product is clean."""
+"""The end of a soak: whether acknowledged = store = journal, and whether all checks of the product are clean."""
 
 import asyncio
 from collections.abc import Iterator, Mapping
@@ -26,7 +26,7 @@ _Rows = list[tuple[str, int]]
 
 
 async def verdict(machine: Machine, known: Acknowledged) -> list[str]:
-    """Everything that is not as it has to be, one sentence each."""
+    """Everything that is wrong, one sentence each."""
     settings = machine.settings
     client = connect(settings.store, settings)
 
@@ -91,7 +91,7 @@ def _capped(board: Board, scores: Mapping[str, int]) -> dict[str, int]:
 
 
 def _difference(one: _Rows, other: _Rows) -> str:
-    """What is only in one of two lists, or the first place at which they differ."""
+    """The entries in only one of two lists, or the first place at which they differ."""
     only, missing = [row for row in one if row not in other], [row for row in other if row not in one]
     if only or missing:
         return f"{only[:_SHOWN]} against {missing[:_SHOWN]} ({len(only)} and {len(missing)} in all)"
@@ -100,7 +100,7 @@ def _difference(one: _Rows, other: _Rows) -> str:
 
 
 def _command_faults(machine: Machine) -> Iterator[str]:
-    """The commands that do not say that all is well."""
+    """The commands that report a problem."""
     commands: list[tuple[str, ...]] = [("audit",), ("journal", "verify")]
     if machine.command("reconcile", "--help").returncode == 0:
         commands.append(("reconcile",))

@@ -1,4 +1,4 @@
-"""The past of boards over HTTP: equal to a plain count at any batch, for as long as the journal has it."""
+"""The past of boards over HTTP: equal to a plain count after any batch, for as long as the journal has it."""
 
 import asyncio
 import os
@@ -39,12 +39,12 @@ async def journaling(store: str) -> AsyncIterator[httpx.AsyncClient]:
 
 
 def text_of(time: datetime) -> str:
-    """As requests write it."""
+    """A time in the form of requests."""
     return time.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 async def now() -> str:
-    """A time after everything that was counted, and before everything else."""
+    """A time after everything that was counted, and before anything later."""
     await asyncio.sleep(0.005)
     time = text_of(datetime.now(UTC))
     await asyncio.sleep(0.005)
@@ -58,7 +58,7 @@ async def like(client: httpx.AsyncClient, *keys: str) -> None:
 
 
 async def get(client: httpx.AsyncClient, path: str, **query: Any) -> dict[str, Any]:
-    """What is answered."""
+    """The JSON of an answer."""
     answer = await client.get(path, params=query)
     assert answer.status_code == 200, answer.text
     found: dict[str, Any] = answer.json()
@@ -71,8 +71,8 @@ def ranked(counts: Counter[str]) -> list[tuple[str, int, int]]:
     return [(key, score, rank) for rank, (key, score) in enumerate(rows, 1)]
 
 
-async def test_a_board_is_read_as_it_was_after_any_batch(valkey_url: str) -> None:
-    """Page by page; with the total and the offset of then."""
+async def test_a_board_is_read_as_of_any_batch(valkey_url: str) -> None:
+    """Page by page, with the total and the offset of that time."""
     async with journaling(valkey_url) as client:
         counts: Counter[str] = Counter()
         moments: list[tuple[str, Counter[str], int]] = []
@@ -96,7 +96,7 @@ async def test_a_board_is_read_as_it_was_after_any_batch(valkey_url: str) -> Non
 
 
 async def test_a_record_has_a_past_a_history_and_an_explanation(valkey_url: str) -> None:
-    """Its score and rank at each time, and what they consist of."""
+    """They have its score and rank at each time, and the parts of the score."""
     async with journaling(valkey_url) as client:
         await like(client, "a", "b", "b")
         first = await now()
@@ -114,8 +114,8 @@ async def test_a_record_has_a_past_a_history_and_an_explanation(valkey_url: str)
         assert (await client.get("/v1/boards/all/records/a%2Fhistory")).status_code == 404
 
 
-async def test_a_member_that_is_hidden_today_leaves_the_past(valkey_url: str) -> None:
-    """Its record, its history and its explanation."""
+async def test_a_hidden_member_is_hidden_in_the_past_too(valkey_url: str) -> None:
+    """So are its record, its history and its explanation."""
     async with server(valkey_url, rolling_board(), journal="sqlite", anonymous_admin=True, open=True) as client:
         await like(client, "a", "b")
         at = await now()
@@ -139,8 +139,8 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("name", REFUSED)
-async def test_what_the_journal_can_not_tell_is_refused_with_the_reason(valkey_url: str, name: str) -> None:
-    """Never a wrong answer."""
+async def test_questions_that_the_journal_can_not_answer_are_refused(valkey_url: str, name: str) -> None:
+    """The answer has the reason, and is never wrong."""
     query, code, reason = REFUSED[name]
     async with journaling(valkey_url) as client:
         await like(client, "a")
@@ -149,15 +149,15 @@ async def test_what_the_journal_can_not_tell_is_refused_with_the_reason(valkey_u
 
 
 async def test_without_a_journal_there_is_no_past(valkey_url: str) -> None:
-    """And the answer says how to get one."""
+    """The answer says how to get one."""
     async with server(valkey_url) as client:
         for path in ("/v1/boards/posts?as_of=2026-01-01T00:00:00Z", "/v1/boards/posts/records/a/history"):
             problem = (await client.get(path)).json()
             assert (problem["code"], "LIVE_JOURNAL" in problem["detail"]) == ("past_unavailable", True)
 
 
-async def test_a_board_with_the_time_of_its_events_is_read_by_its_own_clock(valkey_url: str) -> None:
-    """With everything that was counted before its clock reached a time, whenever that was."""
+async def test_a_board_with_an_event_clock_is_read_by_that_clock(valkey_url: str) -> None:
+    """The answer has everything that was counted before its clock reached a time, whenever that was."""
     board = rolling_board(clock="event", board="old")
     async with server(valkey_url, board, journal="sqlite") as client:
         for hour, key in enumerate("abc"):
@@ -169,7 +169,7 @@ async def test_a_board_with_the_time_of_its_events_is_read_by_its_own_clock(valk
 
 
 async def test_the_page_of_a_record_shows_its_rank_over_the_window(valkey_url: str) -> None:
-    """Once the journal has the record at the end of two slots."""
+    """The chart appears once the journal has the record at the end of two slots."""
     board = rolling_board("10s", "1s")
     async with server(valkey_url, board, journal="sqlite") as client:
 
@@ -184,7 +184,7 @@ async def test_the_page_of_a_record_shows_its_rank_over_the_window(valkey_url: s
 
 
 def test_a_line_breaks_where_the_record_was_not_on_the_board() -> None:
-    """The best rank is on top. One rank is no line."""
+    """The best rank is on top. A single rank gives no line."""
     chart = chart_of_ranks([3, 1, None, 2, 3])
     assert chart is not None
     assert (chart.best, chart.worst) == (1, 3)
@@ -192,7 +192,7 @@ def test_a_line_breaks_where_the_record_was_not_on_the_board() -> None:
     assert chart_of_ranks([None, 1]) is None
 
 
-async def test_questions_beyond_a_limit_are_refused_at_once(valkey_url: str) -> None:
+async def test_questions_beyond_a_limit_are_refused_immediately(valkey_url: str) -> None:
     """Anybody may ask, and each answer takes time."""
     async with journaling(valkey_url) as client:
         await like(client, "a")
@@ -214,7 +214,7 @@ def _never_end(_settings: Settings) -> None:
 
 
 async def test_a_process_that_ended_is_replaced(tmp_path: Path) -> None:
-    """Such as for lack of memory: only the question that ended it fails."""
+    """It may lack memory. Only the question that ended it fails."""
     past = Past(Settings(data_dir=tmp_path))
     try:
         with pytest.raises(JournalError):
@@ -225,10 +225,8 @@ async def test_a_process_that_ended_is_replaced(tmp_path: Path) -> None:
         past.close()
 
 
-async def test_a_question_that_takes_too_long_gives_others_their_turn(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """It is refused."""
+async def test_a_question_that_takes_too_long_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Others get their turn."""
     monkeypatch.setattr(live.journal.past, "answer", partial(answer, longest=0.2))
     past = Past(Settings(data_dir=tmp_path))
     try:

@@ -1,4 +1,4 @@
-"""Small C libraries that a process loads first: they cut its power, or move its clock."""
+"""Small C libraries that a process loads first: they simulate power cuts, or move its clock."""
 
 import shutil
 import subprocess
@@ -10,7 +10,7 @@ _SYNCED: Final = (".aof", ".rdb", ".manifest", ".db", ".db-wal", ".db-shm")
 
 
 def has_compiler() -> bool:
-    """Whether the libraries can be made."""
+    """Whether the libraries can be built."""
     return shutil.which("cc") is not None
 
 
@@ -24,7 +24,7 @@ def _built(name: str, folder: Path) -> Path:
 class Power:
     """The power supply of all processes with this environment that keep files in one folder.
 
-    `lose` takes away everything that was not synced: call it after the processes were killed.
+    `lose` removes everything that was not synced. Call it after the processes were killed.
     """
 
     def __init__(self, root: Path, folder: Path) -> None:
@@ -37,7 +37,7 @@ class Power:
         }  # fmt: skip
 
     def lose(self) -> None:
-        """Put every file of a store or a database back to what was synced."""
+        """Restore every file of a store or a database to its synced content."""
         for path in [path for path in self._root.rglob("*") if path.name.endswith(_SYNCED)]:
             copy = self._copies / str(path).replace("/", "%")
             # The name of a file is durable, but not its content.
@@ -57,7 +57,7 @@ class Clock:
         self.environment = {"LD_PRELOAD": str(_built("clock", folder)), "CLOCK_FILE": str(self._file)}
 
     def shift(self, seconds: int) -> None:
-        """Move the clock by so much from the true time."""
+        """Move the clock by an offset from the true time."""
         new = self._file.with_suffix(".new")
         new.write_text(str(seconds))
         new.replace(self._file)
