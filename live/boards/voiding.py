@@ -45,7 +45,7 @@ class Outcome(msgspec.Struct, kw_only=True):
         changes: how many scores of members in slots changed.
         amount: what was subtracted in all.
         votes: how many votes were taken back.
-        fault: why nothing was taken back from the board; empty if that is not so.
+        fault: why nothing was taken back from the board; empty if something was.
         notes: what can't be taken back, one sentence each.
     """
 
@@ -69,11 +69,11 @@ class Voiding:
         self._show = show
 
     async def void(self, whose: Whose, board: str | None, *, dry: bool) -> list[Outcome]:
-        """Take back contributions from one board, or from all. Whatever was taken back before stays so.
+        """Take back contributions from one board, or from all. Earlier voids stay.
 
         Raises:
             SetupError: there is no such board, or the store has lost data.
-            StoreUnavailableError, EpochLostError: the same call goes on where it was.
+            StoreUnavailableError, EpochLostError: the same call continues where it stopped.
         """
         faults = await LossWatch(self._client, self._settings.key_prefix).find()
         if faults:
@@ -106,7 +106,7 @@ class Voiding:
         show = partial(self._show, board.id)
         try:
             taken = await TakingBack(ledger.writer).take_back(contributions, show, dry=dry)
-        except SetupError as error:  # the other boards can give back what they have
+        except SetupError as error:  # contributions to the other boards can still be taken back
             outcome.fault = str(error)
             return outcome
         outcome.batches, outcome.changes = taken.contributions, taken.changes
@@ -179,7 +179,7 @@ async def boards_of(client: Store, settings: Settings, in_file: Boards) -> dict[
 
 
 def _fault(board: Board, whose: Whose) -> str:
-    """Why a board can't give back what somebody contributed; empty if it can."""
+    """Why contributions to a board can't be taken back; empty if they can."""
     if board.operator != "incr":
         return f"it keeps one amount of a member (operator {board.operator}), and not those that it replaced"
     if whose.actor is not None and len(set(board.union.values())) > 1:

@@ -66,7 +66,7 @@ def export(  # noqa: PLR0913 - one parameter per flag
     data_dir: DataDirOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Write the ranking of a board, or all changes of its scores, as a table. The journal tells them.
+    """Write the ranking of a board, or all changes of its scores, as a table. The data comes from the journal.
 
     A file gets its name when it is complete. With --json, the command also says what it has written.
 
@@ -157,7 +157,7 @@ def _period(board: Board, name: str, current: int | None) -> int:
 
 
 def _position(board: Board, found: PastRanking | None) -> dict[str, Any]:
-    """Of which position a ranking is."""
+    """The position of a ranking."""
     if found is None:
         return {}
     window, period = board.window, None

@@ -1,4 +1,4 @@
-"""`live rebuild` and `live journal`: restore boards from the journal, and look after it."""
+"""`live rebuild` and `live journal`: restore boards from the journal, inspect it and maintain it."""
 
 import asyncio
 from contextlib import nullcontext

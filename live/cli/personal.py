@@ -30,7 +30,7 @@ from live.store.connection.embedded import running_or_started
 
 BoardOption = Annotated[str | None, typer.Option("--board", help="The only board. Default: all boards.")]
 YesOption = Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation.")]
-DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Only tell what would happen.")]
+DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Only show what would happen.")]
 
 
 def void(  # noqa: PLR0913 - one parameter per flag
@@ -49,7 +49,7 @@ def void(  # noqa: PLR0913 - one parameter per flag
     data_dir: DataDirOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Take back what a producer or an actor contributed in a period, as if these events had never come.
+    """Take back what a producer or an actor contributed in a period, as if these events had never been sent.
 
     The boards keep running. Viewers see the change, and the journal records it. Nothing is taken back twice: run the
     command again after an interruption, or with another period. It exits with 1 if a board can't take something back.

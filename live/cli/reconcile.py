@@ -66,7 +66,7 @@ def reconcile(
 ) -> None:
     """Compare boards in the store with their journals while events come; exit with 1 if they differ.
 
-    A repair adds what is missing and takes away what is too much, each once, and viewers see it. If the command is
+    A repair adds missing amounts and subtracts excess ones, each once, and viewers see it. If the command is
     interrupted, run it again. Without --store, the command uses the embedded store of the data directory.
 
     Example: live reconcile --board posts

@@ -20,9 +20,9 @@ from live.fanout.viewer import Viewer
 
 log = structlog.get_logger()
 
-_POLL: Final = 0.5  # seconds between two looks for new pieces
-_BEAT: Final = 1.0  # seconds between two looks for viewers that received nothing for a while
-_PRESENT: Final = 3000  # milliseconds; a replay this close to the present goes over to live
+_POLL: Final = 0.5  # seconds between two checks for new pieces
+_BEAT: Final = 1.0  # seconds between two checks for viewers that received nothing for a while
+_PRESENT: Final = 3000  # milliseconds; a replay this close to the present becomes live
 _FASTEST: Final = 10.0  # beyond this speed, only snapshots are sent: there are up to ten a second of them
 
 
@@ -30,16 +30,19 @@ class Archive(Protocol):
     """Where the footage of boards is read."""
 
     async def start(self, board: str, epoch: str, at: int) -> Footage | None:
-        """The newest piece before a time with which one can begin, or the oldest one; None if nothing is kept.
+        """The newest piece before a time from which a replay can begin, or the oldest one; None if nothing is kept.
 
         Raises StoreUnavailableError.
         """
 
     async def after(self, board: str, epoch: str, piece: int, *, only_snapshots: bool = False) -> list[Footage]:
-        """The next pieces; with `only_snapshots`, only those with which one can begin. Raises StoreUnavailableError."""
+        """The next pieces; with `only_snapshots`, only those from which a replay can begin.
+
+        Raises StoreUnavailableError.
+        """
 
     async def until(self, board: str, epoch: str, offset: int) -> list[Footage]:
-        """The pieces with which one comes to an offset, or nothing. Raises StoreUnavailableError."""
+        """The pieces that lead to an offset, or nothing. Raises StoreUnavailableError."""
 
 
 class Pace(NamedTuple):
@@ -235,7 +238,7 @@ class Playback:
         return self._on_present is not None and self._pace.now() >= wall() - _PRESENT
 
     async def _finish(self) -> None:
-        """Go over to live, once every viewer has received everything."""
+        """Become live, once every viewer has received everything."""
         assert self._on_present is not None, "a delay never ends"  # noqa: S101
         self._reel.add(replay_frame(None, 1.0))
         await deliver(self, [self._reel])

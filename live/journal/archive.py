@@ -1,4 +1,4 @@
-"""The archive: the rankings of periods that a calendar board does not keep any more.
+"""The archive: the rankings of periods that a calendar board no longer keeps.
 
 A period is final once it is older than the oldest one that the board keeps: the store has deleted it, and no event can
 count in it. The end of a period is not enough, because a clock that is set back opens the period again. When a board
@@ -38,7 +38,7 @@ class Closed(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Archived(msgspec.Struct, frozen=True, kw_only=True):
-    """A period as it can be read, and of which life; `revision` says how often it became final."""
+    """A readable period and its life; `revision` is how often it became final."""
 
     life: Life
     offset: int

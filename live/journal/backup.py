@@ -1,7 +1,7 @@
 """Copies a journal while servers use it: the database first, then what still waits in the store.
 
 Trimming pauses meanwhile, so every entry that the copy of the database lacks is in the store. The entries are added to
-the copy. So a backup is one complete journal, from which `live rebuild` and `live restore` make everything.
+the copy. So a backup is one complete journal, from which `live rebuild` and `live restore` restore everything.
 """
 
 import asyncio

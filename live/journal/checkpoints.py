@@ -15,7 +15,7 @@ from live.journal.segments import Packed, compress
 from live.journal.totals import folded as last_folded
 
 LEAST: Final = 16 * 1024**2  # bytes of segments after which a board gets a checkpoint
-AGE: Final = 86_400  # seconds after which it gets one if anything has happened
+AGE: Final = 86_400  # seconds after which it gets one if the board has changed
 
 
 class Due(msgspec.Struct, frozen=True):
@@ -68,7 +68,7 @@ def make(
 
 
 def prune(data: Contents, dedupe_window: float) -> None:
-    """Drop what can't matter any more: slots and events that have left the window, and old identities."""
+    """Drop slots and events that have left the window, and old identities."""
     shape = msgspec.json.decode(data.shape, type=Shape)
     window = shape.window
     if window["kind"] == "rolling" and data.newest is not None:

@@ -1,4 +1,4 @@
-"""What is compared of a board and its journal, and what the store should hold by the journal."""
+"""The parts of a board that are compared with its journal, and what the store should hold according to the journal."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final, Literal
@@ -61,7 +61,7 @@ def places_of(board: Board, keys: Keys, starts: Iterable[int]) -> Iterator[Place
 
 
 class Expected:
-    """What the store should hold at the instant of a piece, by what the journal tells of that instant."""
+    """What the store should hold at the instant of a piece, according to the journal."""
 
     def __init__(self, board: Board) -> None:
         self._board = board
@@ -87,14 +87,14 @@ class Expected:
                 add(self._waiting["taken"], event.member, max(0, -event.amount))
 
     def is_live(self, start: int | None) -> bool:
-        """Whether a slot is in the window. What has begun to leave is not compared."""
+        """Whether a slot is in the window. A slot that has begun to expire is not compared."""
         return start is None or self._oldest is None or start >= self._oldest
 
     def is_compared(self, place: Place, name: bytes, held: bytes | None) -> bool:
         """Whether a value that the store holds can be compared."""
         if place.kind == "log":
             return name in self._log.events or (held is not None and self._is_in_window(held))
-        if place.kind == "reached":  # only members that count have a tag that anybody reads
+        if place.kind == "reached":  # only tags of members that count are read
             return held is not None and self._counts(name.decode(errors="replace"), place.start)
         return True
 
@@ -118,7 +118,7 @@ class Expected:
             yield name if place.kind in _RAW else name.encode()
 
     def _held(self, place: Place) -> Any:  # noqa: ANN401 - values by name, or a set of names
-        """What the journal tells of a store key."""
+        """The journal's data for a store key."""
         data, log = self._data, self._log
         match place.kind:
             case "log":

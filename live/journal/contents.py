@@ -1,4 +1,4 @@
-"""Everything that a board holds, as the journal tells it: the result of folding its entries."""
+"""Everything that a board holds, according to its journal: the result of folding the entries."""
 
 from typing import Final
 
@@ -23,7 +23,7 @@ class Logged(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Ranking(msgspec.Struct):
-    """What belongs to one ranking.
+    """The data of one ranking.
 
     Attributes:
         reached: where ties go by time, the tag of each member. Members that have lost their record may still have one.
@@ -47,8 +47,8 @@ class Contents(msgspec.Struct, kw_only=True):
         link: the link of the last entry.
         newest: the newest slot; None for none.
         latest: the newest event time, in milliseconds; None for none.
-        slots: for the start of each slot, what it holds of each member. On a sliding window `log` says it.
-        rankings: for the suffix of each ranking, what belongs to it.
+        slots: for the start of each slot, what it holds of each member. On a sliding window, `log` has it.
+        rankings: for the suffix of each ranking, its data.
         log: the events of a sliding window, in the order in which they were counted.
         entrants: the registered members, with their metadata (JSON).
         hidden: the members without a record.
@@ -72,7 +72,7 @@ class Contents(msgspec.Struct, kw_only=True):
     span: int = 0
 
     def ranking(self, suffix: str) -> Ranking:
-        """What belongs to a ranking."""
+        """The data of a ranking."""
         found = self.rankings.get(suffix)
         if found is None:
             found = self.rankings[suffix] = Ranking()

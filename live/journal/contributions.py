@@ -40,10 +40,10 @@ class Contribution(msgspec.Struct, frozen=True):
 
     Attributes:
         identity: names the contribution, 16 bytes.
-        amounts: what it added to the slots; in a contest `votes` say it.
+        amounts: what it added to the slots; in a contest, see `votes`.
         votes: its votes.
         events: its events in a sliding window: the time in milliseconds, the member and the amount of each.
-        alone: whether it has to be taken back in a batch of its own, so that `Voided.like` knows what it was.
+        alone: whether it needs its own batch, so that `Voided.like` can tell what it was.
     """
 
     identity: bytes
@@ -60,7 +60,7 @@ class Voided:
         self._known: dict[bytes, Amount | None] = {}
 
     def hear(self, body: bytes) -> None:
-        """Read an entry of the journal; only those of voids say something."""
+        """Read an entry of the journal. Only entries of voids matter."""
         if _SENT.decode(body).producers != [VOIDER]:
             return
         whole = _ADD.decode(body)

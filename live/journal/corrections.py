@@ -1,4 +1,4 @@
-"""Folds corrections: what the journal learned from the store, where a comparison found that they differ."""
+"""Folds corrections: entries that give the journal the values of the store, after a comparison found differences."""
 
 from collections.abc import Mapping
 from typing import Final, TypeVar
@@ -17,7 +17,7 @@ _OFFSET: Final = 5  # bytes of an offset in a tag and in the name of an event of
 
 
 def correct(data: Contents, body: bytes) -> None:
-    """Apply a correction. One of the store alone changes nothing: the journal was right."""
+    """Apply a correction. A correction of the store alone changes nothing, because the journal was right."""
     mend = _MEND.decode(body)
     if not mend.teach:
         return

@@ -2,7 +2,7 @@
 
 An entry is trimmed in the store after SQL has committed it, unless a backup has paused trimming. A commit names the
 entry before its first one, and SQL refuses it if the life has moved on. So a drainer that is killed at any point, or
-that meets another one, neither loses an entry nor stores one twice.
+that runs beside another one, neither loses an entry nor stores one twice.
 """
 
 import asyncio
@@ -54,9 +54,9 @@ log = structlog.get_logger()
 
 _INTERVAL: Final = 0.25  # seconds from one commit to the next
 _INTERVAL_OF_ACK: Final = 0.01  # the same while producers wait for it
-_SWEEP: Final = 300.0  # seconds after which every journal is looked at
-_RETRY: Final = 30.0  # seconds after a fault that an operator has to mend
-_PAUSE: Final = 1.0  # seconds after a failure, and between two looks at definitions
+_SWEEP: Final = 300.0  # seconds after which every journal is checked
+_RETRY: Final = 30.0  # seconds after a fault that an operator must repair
+_PAUSE: Final = 1.0  # seconds after a failure, and between two checks of the definitions
 _BOARDS: Final = 256  # boards in one transaction
 
 Name = tuple[str, str]
@@ -153,7 +153,7 @@ class Drainer:
                 await changes.wait(rest, time.monotonic() + _PAUSE)  # definitions and API keys change without a notice
 
     async def sweep(self) -> None:
-        """Look at every journal: drain it, and end it when its board has gone.
+        """Check every journal: drain it, and end it if its board is gone.
 
         Raises:
             StoreUnavailableError: the store or the database is unavailable.
@@ -197,7 +197,7 @@ class Drainer:
         try:
             await self._database.run(lambda connection: add_pieces(connection, pieces))
         except JournalError:
-            self._lives.clear()  # nobody knows whether it was committed: read it again
+            self._lives.clear()  # it is unknown whether it was committed: read it again
             raise
         JOURNAL_COMMIT_SECONDS.observe(time.perf_counter() - started)
         for piece in pieces:
@@ -246,7 +246,7 @@ class Drainer:
         return await asyncio.get_running_loop().run_in_executor(None, piece_of, life, followers)
 
     async def _skip(self, life: Life, entries: list[Entry], found: str) -> Piece | None:
-        """Go on after a gap with the next entry that holds the whole content of the board, or ask for one."""
+        """Continue after a gap with the next entry that holds the whole content of the board, or request one."""
         for index, entry in enumerate(entries):
             if parse_head(entry.head).kind == "adopt":
                 log.error("the journal has a gap", board=life.board, epoch=life.epoch, expected=life.link, found=found)
@@ -254,7 +254,7 @@ class Drainer:
                 return await self._piece(life, entries[index:])
         await begin_again(self._client, Keys(self._prefix, life.board), life.epoch)
         last = parse_head(entries[-1].head)
-        if last.kind != "adopt":  # read on: the content is further on in the stream
+        if last.kind != "adopt":  # read on: the content comes later in the stream
             await trim(self._client, Keys(self._prefix, life.board), life.epoch, last.id, last.size)
         return None
 
@@ -268,7 +268,7 @@ class Drainer:
         return places
 
     async def _mend(self, places: dict[Name, Place]) -> None:
-        """Trim what a drainer that was killed left behind, and begin again where SQL lacks the last entries."""
+        """Trim what a killed drainer left behind, and begin a journal again if SQL lacks its last entries."""
         for name, place in places.items():
             life, keys = self._lives[name], Keys(self._prefix, name[0])
             if place.entries and life.size:
@@ -279,7 +279,7 @@ class Drainer:
                 await begin_again(self._client, keys, life.epoch)
 
     async def _end(self, places: dict[Name, Place]) -> None:
-        """End the lives whose boards have gone, once everything is in SQL."""
+        """End the lives of deleted boards, once everything is in SQL."""
         gone = [name for name, place in places.items() if place.gone and not place.entries]
         ended = [self._lives[name] for name in gone if self._lives[name].size]
         if ended:

@@ -100,7 +100,7 @@ def _count(data: Contents, group: Group, rules: Rules, offset: int) -> None:
 
 
 def _tag(data: Contents, group: Group, offset: int) -> None:
-    """Record with which event each member reached its score."""
+    """Record the event with which each member reached its score."""
     reached = data.ranking(group.suffix).reached
     for member, order in zip(group.members, group.orders, strict=True):
         if order:
@@ -118,7 +118,7 @@ def _vote(held: dict[bytes, int], votes: Votes) -> None:
 
 
 def trim(data: Contents, start: int, suffix: str, rules: Rules) -> None:
-    """Take the last records out of a ranking that holds more than it may, with all that belongs to them."""
+    """Delete the last records of a ranking that is over its limit, with everything that belongs to them."""
     slot = data.slots.get(start, {})
     shown = [member for member in slot if member not in data.hidden] if data.hidden else slot
     excess = len(shown) - (rules.cap or 0)
@@ -176,7 +176,7 @@ def _begin(data: Contents, head: Head, body: bytes) -> None:
 
 
 def _renew(data: Contents, head: Head, body: bytes) -> None:
-    """Nothing changes: the contents go on under another epoch."""
+    """Do nothing: the contents continue under another epoch."""
 
 
 def _adopt(data: Contents, head: Head, body: bytes) -> None:

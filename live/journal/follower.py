@@ -14,7 +14,7 @@ from live.journal.fold import apply
 from live.journal.lives import Life, find_life
 from live.journal.reading import Progress, contents_of, entries_after, newest_segment
 
-_POLL: Final = 0.05  # seconds between two looks for new entries
+_POLL: Final = 0.05  # seconds between two checks for new entries
 _PATIENCE: Final = 30.0  # seconds without a new entry after which nobody seems to move entries to SQL
 
 
@@ -66,7 +66,7 @@ class Follower:
         return self.contents
 
     async def _wait(self, look: Callable[[], Awaitable[bool]]) -> None:
-        """Look again and again, until there is something.
+        """Check repeatedly, until there is something.
 
         Raises:
             SetupError: that takes too long.

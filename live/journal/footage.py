@@ -1,4 +1,4 @@
-"""The frames of boards with `replay`, in SQL: one row for about a second, and snapshots with which one can begin."""
+"""The frames of boards with `replay` in SQL: a row for about a second, and snapshots from which a replay can begin."""
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -18,7 +18,7 @@ from live.settings import Settings
 
 log = structlog.get_logger()
 
-_MOST_ROWS: Final = 16  # read at once: what plays for a quarter of a minute
+_MOST_ROWS: Final = 16  # rows per read: about 15 seconds of messages
 _LONGEST: Final = 30 * 86_400_000_000  # microseconds; no board may keep its frames for longer
 
 _ENCODER: Final = msgspec.msgpack.Encoder()
@@ -51,22 +51,25 @@ class FootageWriter:
 class FootageReader:
     """Reads footage with a connection of its own.
 
-    A process that answers questions about the past may be busy for seconds. Those who watch with a delay can't wait
-    for it, and a row takes a fraction of a millisecond.
+    A process that answers questions about the past may be busy for seconds. Viewers with a delay can't wait for it, and
+    reading a row takes a fraction of a millisecond.
     """
 
     def __init__(self, settings: Settings) -> None:
         self._database = Database(settings.journal, settings.data_dir, settings.key_prefix, writes=False)
 
     async def start(self, board: str, epoch: str, at: int) -> Footage | None:
-        """The newest piece before a time, in milliseconds since 1970, with which one can begin; or the oldest one.
+        """The newest piece before a time, in milliseconds since 1970, from which a replay can begin; or the oldest one.
 
         None if nothing is kept. Raises StoreUnavailableError if the database is unavailable.
         """
         return await self._database.run(lambda connection: _start(connection, self._database.prefix, board, epoch, at))
 
     async def after(self, board: str, epoch: str, piece: int, *, only_snapshots: bool = False) -> list[Footage]:
-        """The next pieces after one; with `only_snapshots`, only those with which one can begin. Raises as `start`."""
+        """The next pieces after one; with `only_snapshots`, only those from which a replay can begin.
+
+        Raises as `start`.
+        """
 
         def work(connection: Connection) -> list[Footage]:
             where = [FRAME.c.life.in_(_lives(connection, self._database.prefix, board, epoch)), FRAME.c.id > piece]
@@ -78,7 +81,7 @@ class FootageReader:
         return await self._database.run(work)
 
     async def until(self, board: str, epoch: str, offset: int) -> list[Footage]:
-        """The pieces with which one comes to an offset; empty if it is not kept. Raises as `start`."""
+        """The pieces that lead to an offset; empty if it is not kept. Raises as `start`."""
         return await self._database.run(
             lambda connection: _until(connection, self._database.prefix, board, epoch, offset)
         )
@@ -155,7 +158,7 @@ def _read(board: str, epoch: str, rows: Sequence[RowMapping]) -> Iterator[Footag
     for row in rows:
         try:
             frames = _DECODER.decode(decompress(row["crc"], row["data"]))
-        except SetupError as error:  # viewers who notice that messages are missing connect again
+        except SetupError as error:  # viewers that notice missing messages reconnect
             log.error("kept frames can't be read", board=board, piece=row["id"], reason=str(error))  # noqa: TRY400
             continue
         yield Footage(

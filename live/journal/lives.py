@@ -129,7 +129,7 @@ def end_lives(connection: Connection, lives: Sequence[Life]) -> None:
 
 
 def add_pieces(connection: Connection, pieces: Sequence[Piece]) -> None:
-    """Add the next entries of lives, each if the life still stands where its piece begins.
+    """Add the next entries of lives, each if the life still ends where its piece begins.
 
     Raises:
         ConflictError: one does not.

@@ -1,4 +1,4 @@
-"""What the journal knows of boards and the store does not hold (I8)."""
+"""Compares the journal with the store, and finds what the store has lost (I8)."""
 
 from collections.abc import Sequence
 

@@ -43,7 +43,7 @@ class PastRanking(msgspec.Struct, frozen=True):
 
 
 class Stretch(msgspec.Struct, frozen=True):
-    """A stretch of a ranking: how many records it has in all, the first ones, and where they begin."""
+    """A part of a ranking: the number of all its records, some of them, and where they begin."""
 
     ranking: PastRanking
     count: int
@@ -85,7 +85,7 @@ class TooLongError(Exception):
 
 
 class NoPastError(Exception):
-    """The journal does not reach back to a time; `since` (milliseconds since 1970) says from when on it does."""
+    """The journal does not reach back to a time; `since` is the first time that it covers (milliseconds since 1970)."""
 
     def __init__(self, since: int | None = None) -> None:
         super().__init__(since)
@@ -93,7 +93,7 @@ class NoPastError(Exception):
 
 
 class UnsupportedPastError(NoPastError):
-    """The journal has only totals of a time, which can't tell how a board of this kind stood: `reason` says why."""
+    """The journal has only totals of a time, which do not suffice for this kind of board: `reason` says why."""
 
     def __init__(self, since: int | None, reason: str) -> None:
         super().__init__(since)

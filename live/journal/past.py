@@ -1,4 +1,4 @@
-"""Asks a process of its own about the past of boards, because folding a journal takes time that viewers need here."""
+"""Asks another process about the past of boards, because folding a journal here would delay viewers."""
 
 import asyncio
 import os
@@ -20,13 +20,13 @@ from live.system.processes import end_with_parent
 
 _R = TypeVar("_R")
 
-_MOST_WAITING: Final = 32  # questions at once: anybody may ask
+_MOST_WAITING: Final = 32  # concurrent questions, because anybody may ask
 _PATIENCE: Final = 2.0  # seconds to wait until SQL has everything that the store has
 _POLL: Final = 0.05
 
 
 class Past:
-    """Reads the past of boards in a process of its own, which starts with the first question."""
+    """Reads the past of boards in another process, which starts with the first question."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
@@ -73,10 +73,10 @@ class Past:
         pool, question = self._pool, partial(answer, work, self._settings, *given)
         answering = asyncio.get_running_loop().run_in_executor(pool, question)
         self._waiting += 1
-        answering.add_done_callback(self._count_down)  # also when the request that asked has gone
+        answering.add_done_callback(self._count_down)  # even if the client has disconnected
         try:
             return await asyncio.shield(answering)
-        except BrokenProcessPool as error:  # such as for lack of memory: the next question starts another one
+        except BrokenProcessPool as error:  # for example for lack of memory: the next question starts another one
             if self._pool is pool:
                 self._pool = None
             raise JournalError("the process that reads the journal has ended") from error
@@ -86,7 +86,7 @@ class Past:
     def _count_down(self, answering: "asyncio.Future[Any]") -> None:
         self._waiting -= 1
         if not answering.cancelled():
-            answering.exception()  # nobody may wait for it any more
+            answering.exception()  # its client may have disconnected
 
     def close(self) -> None:
         """End the other process."""

@@ -93,7 +93,7 @@ def find_in_period(settings: Settings, moment: Moment, member: str, around: int)
 def read_history(
     settings: Settings, board: Board, hidden: frozenset[str], members: Sequence[str], times: Sequence[int]
 ) -> list[list[Step]]:
-    """How records stood at some times, which rise, in milliseconds since 1970.
+    """The records of members at some ascending times, in milliseconds since 1970.
 
     Raises:
         NoPastError: the journal does not reach back to them.

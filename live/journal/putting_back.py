@@ -14,7 +14,7 @@ from live.journal.database import Database
 from live.journal.manifest import sync_folder
 
 _PIECE: Final = 4 * 1024**2  # bytes in memory at once
-_STORE: Final = ("appendonlydir", "*.rdb")  # what the embedded store writes
+_STORE: Final = ("appendonlydir", "*.rdb")  # the files of the embedded store
 
 
 def held(database: Database, *, embedded: bool) -> list[Path]:

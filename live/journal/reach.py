@@ -1,4 +1,4 @@
-"""How far back the journal of a board reaches, and where it tells how the board stood at a time."""
+"""How far back the journal of a board reaches, and where to read the board at a time."""
 
 from collections.abc import Iterator, Sequence
 from itertools import groupby
@@ -22,13 +22,13 @@ _ALWAYS: Final = -(2**62)
 
 
 class Reach(NamedTuple):
-    """What the journal tells of a life. All times are in milliseconds since 1970, by the board's clock.
+    """What the journal covers of a life. All times are in milliseconds since 1970, by the board's clock.
 
     Attributes:
         life: the life.
         began: when it began.
-        entries: from when on its entries tell how the board stood.
-        totals: from which hour on its totals do; None for never.
+        entries: the time from which its entries are complete.
+        totals: the hour from which its totals are complete; None for none.
         gaps: stretches of which entries are missing, each from the last entry before to the first one after.
     """
 
@@ -40,24 +40,24 @@ class Reach(NamedTuple):
 
 
 class Source(NamedTuple):
-    """Where to read how a board stood: in the entries of a life, or in its totals at the beginning of an hour."""
+    """Where to read a board at a time: in the entries of a life, or in its totals at the beginning of an hour."""
 
     life: Life
     hour: int | None
 
 
 def reaches_of(connection: Connection, prefix: str, board: Board) -> list[Reach]:
-    """What the journal tells of the lives of a board, the last one first."""
+    """What the journal covers of the lives of a board, the last one first."""
     found = [_reach(connection, board, life) for life in reversed(lives_of(connection, prefix, board.id))]
     return [reach for reach in found if reach is not None]
 
 
 def source_of(reaches: Sequence[Reach], board: Board, at: int) -> Source | None:
-    """Where to read how a board stood at a time (milliseconds since 1970); None before it began.
+    """Where to read a board at a time (milliseconds since 1970); None before it began.
 
     Raises:
         NoPastError: the journal has forgotten it.
-        UnsupportedPastError: the journal has only totals of that time, which can't tell it.
+        UnsupportedPastError: the journal has only totals of that time, which do not suffice.
     """
     for reach in reaches:
         for begin, end in reach.gaps:
@@ -75,7 +75,7 @@ def source_of(reaches: Sequence[Reach], board: Board, at: int) -> Source | None:
 
 
 def since_of(reaches: Sequence[Reach]) -> int | None:
-    """From when on the journal tells anything, in milliseconds since 1970; None for nothing."""
+    """The first time that the journal covers, in milliseconds since 1970; None for none."""
     return min((min(reach.entries, reach.totals or reach.entries) for reach in reaches), default=None)
 
 
@@ -87,7 +87,7 @@ def scores_at_all(
     Before the board began, there are none.
 
     Raises:
-        NoPastError: the journal does not tell it, or the board had not begun at any of the times.
+        NoPastError: the journal does not cover it, or the board had not begun at any of the times.
     """
     reaches = reaches_of(connection, prefix, board)
     found = [source_of(reaches, board, at) for at in times]
@@ -108,7 +108,7 @@ def scores_at_all(
 
 
 def _why_not(board: Board) -> str:
-    """Why hourly totals can't tell the past of a board; empty if they can."""
+    """Why hourly totals do not suffice for the past of a board; empty if they do."""
     if has_totals(board):
         return ""
     if isinstance(board.window, Sliding):
@@ -117,7 +117,7 @@ def _why_not(board: Board) -> str:
 
 
 def _reach(connection: Connection, board: Board, life: Life) -> Reach | None:
-    """What the journal tells of a life; None if it has no entry."""
+    """What the journal covers of a life; None if it has no entry."""
     checkpoint = connection.scalar(select(func.min(CHECKPOINT.c.time)).where(CHECKPOINT.c.life == life.id))
     segment = connection.execute(
         select(SEGMENT.c.began, SEGMENT.c.crc, SEGMENT.c.data)
@@ -142,6 +142,6 @@ def _reach(connection: Connection, board: Board, life: Life) -> Reach | None:
 
 
 def _begins(crc: int, data: bytes) -> bool:
-    """Whether a segment is the first of its life: without it, those after it tell nothing without a checkpoint."""
+    """Whether a segment is the first of its life: without it, later ones need a checkpoint."""
     head = parse_head(next(unpack_entries(crc, data))[0])
     return head.kind in ("begin", "adopt", "renew")

@@ -52,7 +52,7 @@ def contents_of(
 def contents_at(
     connection: Connection, prefix: str, life: Life, times: Sequence[int], clock: ClockKind
 ) -> Iterator[tuple[int, Contents]]:
-    """What a board held at some times of its life (milliseconds since 1970, by its clock), which rise, in one pass.
+    """What a board held at some ascending times of its life (milliseconds since 1970, by its clock), in one pass.
 
     The contents are the same object each time, which grows.
 
@@ -149,7 +149,7 @@ def _entries(
 
 
 def contents_of_parent(connection: Connection, prefix: str, life: Life, epoch: str, link: str) -> Contents:
-    """What the board held at the end of its life before, which an entry named by its link ended."""
+    """What the board held at the end of its previous life, whose last entry has this link."""
     parent = find_life(connection, prefix, life.board, epoch)
     data = Contents()
     if parent is not None:

@@ -1,7 +1,7 @@
-"""Compares a board in the store with its journal while both go on, and corrects one of them.
+"""Compares a board in the store with its journal while both are in use, and corrects one of them.
 
-The store is read in pieces. Each piece names the last entry of the journal at its instant, so it is compared with what
-the journal tells of the same instant, once SQL has that entry.
+The store is read in pieces. Each piece names the last entry of the journal at its instant, so it is compared with the
+journal's state of the same instant, once SQL has that entry.
 """
 
 import asyncio
@@ -155,14 +155,14 @@ class Reconciler:
     async def _settle(
         self, pieces: Sequence[tuple[Place, Piece]], seen: set[bytes] | None = None, missing: _Wanted | None = None
     ) -> list[_Drift]:
-        """Compare pieces, each with what the journal tells of its instant.
+        """Compare pieces, each with the journal's state of its instant.
 
         With `seen` and `missing`, collects the names under a store key, and which ones are missing at its end.
         """
         found = []
         for place, piece in pieces:
             data = await self._follower.advance(piece.link)
-            await asyncio.sleep(0)  # others have work to do in this loop
+            await asyncio.sleep(0)  # let other tasks of the event loop run
             self._expected.move(data, piece)
             self._report.offset = piece.offset
             if self._expected.is_live(place.start):
@@ -247,7 +247,7 @@ class Reconciler:
         )
 
     def _related(self, found: Iterable[_Drift]) -> _Wanted:
-        """What to look at again after a repair: the same values, and those that follow from them."""
+        """What to check again after a repair: the same values, and those that follow from them."""
         state, wanted = self._state, _Wanted()
         for drift in found:
             place, name = drift.place, drift.value.name

@@ -59,7 +59,7 @@ SEGMENT: Final = Table(
     Column("data", LargeBinary, nullable=False),
     Index("segment_of_life", "life", "id"),
     comment="consecutive entries of a life, compressed",
-    sqlite_autoincrement=True,  # the number of a row that was deleted never comes again
+    sqlite_autoincrement=True,  # the number of a deleted row is never used again
 )
 CHECKPOINT: Final = Table(
     "checkpoint",
@@ -103,7 +103,7 @@ FRAME: Final = Table(
     Index("frame_of_time", "life", "ended"),
     Index("frame_to_begin", "life", "began", "snapshot"),
     comment="what viewers of boards with `replay` received, compressed: one row for about a second",
-    sqlite_autoincrement=True,  # viewers ask for what comes after a row
+    sqlite_autoincrement=True,  # viewers ask for the rows after another one
 )
 GAP: Final = Table(
     "gap",

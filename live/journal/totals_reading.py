@@ -1,4 +1,4 @@
-"""Reads the past of a board from its hourly totals: how it stood at the beginning of an hour."""
+"""Reads the past of a board from its hourly totals: its state at the beginning of an hour."""
 
 from collections.abc import Iterator, Sequence
 
@@ -66,7 +66,7 @@ class Tally:
 
 
 def totals_since(connection: Connection, life: Life) -> int | None:
-    """The first hour whose beginning the totals of a life tell, in seconds since 1970; None if they tell nothing."""
+    """The first hour whose beginning the totals of a life cover, in seconds since 1970; None if they cover none."""
     return connection.scalar(select(FOLDED.c.since).where(FOLDED.c.life == life.id))
 
 

@@ -16,8 +16,8 @@ from live.journal.standing import newest_slot
 from live.journal.totals import packed, put_cell
 from live.journal.totals_reading import whole_cell
 
-LEAST: Final = 500_000  # totals after which a board whose events never leave gets a cell with all of them
-_SLACK: Final = 20  # forget when a twentieth of what is kept is too old
+LEAST: Final = 500_000  # totals after which a board whose events never expire gets a cell with all of them
+_SLACK: Final = 20  # delete when a twentieth of the totals is too old
 
 
 class Change(msgspec.Struct, frozen=True, kw_only=True):

@@ -78,7 +78,7 @@ async def find_trail(client: Store, database: Database, prefix: str, board: str,
 
 
 async def _waiting(client: Store, keys: Keys, life: Life) -> list[Entry] | None:
-    """The entries that follow a life in the store; None if some of them are not there any more."""
+    """The entries that follow a life in the store; None if some of them are gone."""
     found: list[Entry] = []
     after, end = life.drained, life
     while True:

@@ -106,7 +106,7 @@ async def journals(client: Store, prefix: str) -> list[tuple[str, str]]:
 
 
 async def forget_journal(client: Store, keys: Keys, epoch: str) -> None:
-    """Take a journal off the list, and delete its stream.
+    """Remove a journal from the list, and delete its stream.
 
     Raises:
         StoreUnavailableError: the store is unavailable.
@@ -118,7 +118,7 @@ async def forget_journal(client: Store, keys: Keys, epoch: str) -> None:
 
 
 async def stop_journal(client: Store, keys: Keys, epoch: str) -> None:
-    """End the journal of a board: what is counted from now on is in no journal.
+    """End the journal of a board: later events are in no journal.
 
     Raises:
         StoreUnavailableError: the store is unavailable.
