@@ -149,7 +149,7 @@ class Keeper:
             await self._database.run(partial(apply_change, change=change))
 
     async def _make(self, pool: ProcessPoolExecutor, wanted: Due, kept: tuple[Board, int] | None) -> None:
-        """Make a checkpoint in another process: this one has clients to serve."""
+        """Make a checkpoint in another process, because this one serves clients."""
         made, at = await asyncio.get_running_loop().run_in_executor(pool, _made, self._settings, wanted, kept)
         await self._database.run(lambda connection: keep(connection, wanted, made, at))
 

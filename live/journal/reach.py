@@ -82,7 +82,7 @@ def since_of(reaches: Sequence[Reach]) -> int | None:
 def scores_at_all(
     connection: Connection, prefix: str, board: Board, times: Sequence[int]
 ) -> Iterator[tuple[int, int | None, Scores]]:
-    """The scores at some times, which rise; with the hour at whose beginning, where only totals tell them.
+    """The scores at some ascending times; with the hour, if only totals cover them.
 
     Before the board began, there are none.
 

@@ -105,7 +105,7 @@ def put_cell(connection: Connection, life: Life, cell: Cell, totals: Packed) -> 
 
 
 def _advance(connection: Connection, new: NewTotals) -> None:
-    """Move the progress on, if it stands where the new totals begin."""
+    """Advance the progress, if it is at the point where the new totals begin."""
     first = next((cell.start + HOUR for cell, _ in new.cells if cell.whole), None)
     held = connection.execute(select(FOLDED).where(FOLDED.c.life == new.life.id)).first()
     if held is None:

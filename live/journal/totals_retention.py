@@ -23,7 +23,7 @@ _SLACK: Final = 20  # delete when a twentieth of the totals is too old
 class Change(msgspec.Struct, frozen=True, kw_only=True):
     """What to do with the totals of a life: put a whole cell in place of one, and delete the cells before `first`.
 
-    `since` is the first hour whose beginning they can tell then; None if that stays.
+    `since` is the first hour whose beginning they cover then; None if that does not change.
     """
 
     life: Life
@@ -38,9 +38,9 @@ def has_sums(board: Board) -> bool:
 
 
 def condense(connection: Connection, life: Life, board: Board) -> Change | None:
-    """Let the last cell of a board whose scores never leave say everything, if many totals have come since such a cell.
+    """Make the last cell of a board whose scores never expire complete, if many totals follow the last such cell.
 
-    Otherwise, to read the board would take as long as all its past. Returns None if that is not due.
+    Otherwise, reading the board would take longer and longer. Returns None if that is not due.
     """
     if not has_sums(board):
         return None

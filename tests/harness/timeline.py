@@ -137,7 +137,7 @@ class Timeline(Journaled):
         return found
 
     async def from_totals(self, hour: int) -> list[Row]:
-        """The ranking at an hour by the totals."""
+        """The ranking at an hour from the totals."""
         (found,) = await self.in_one_pass([hour])
         return found
 
