@@ -44,7 +44,7 @@ def short_times(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @asynccontextmanager
 async def recording(store: str, **changes: Any) -> AsyncIterator[Served]:
-    """A server that keeps the frames of its board, and has kept the first ones."""
+    """A server that keeps the frames of its board, and has already kept some."""
     usual: dict[str, Any] = {"journal": "sqlite", "conflation_interval": Duration(0.05)}
     async with served(store, BOARD, **(usual | changes)) as server:
         await until_ready(server.client)
@@ -387,8 +387,8 @@ async def test_viewers_recover_after_a_restart(valkey_url: str) -> None:
 
 
 @pytest.mark.mutant
-async def test_a_recovery_from_another_state_is_noticed(valkey_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A mutant that finds the kept state before the one that the viewer had."""
+async def test_a_recovery_from_another_state_is_detected(valkey_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The mutant finds the kept state before the one that the viewer had."""
     monkeypatch.setattr(recorder, "_SNAPSHOT", 3600)
 
     def before(pieces: Any, epoch: str, offset: int) -> Any:
