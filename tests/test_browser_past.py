@@ -49,7 +49,7 @@ async def page_with_past(store: str, **context: Any) -> AsyncIterator[tuple[Page
 
 @pytest.mark.parametrize(("language", "words"), [("en", "As of"), ("zh-Hans", "时的榜单")])
 async def test_a_page_shows_a_board_at_a_time_without_script(valkey_url: str, language: str, words: str) -> None:
-    """With a banner, links to other times, and one back to live."""
+    """It has a banner, links to other times, and one back to live."""
     async with page_with_past(valkey_url, java_script_enabled=False) as (page, address, _, then):
         await page.goto(f"{address}?as_of={then}&lang={language}")
         assert await page.locator("#records tr").count() == 1
@@ -62,7 +62,7 @@ async def test_a_page_shows_a_board_at_a_time_without_script(valkey_url: str, la
 
 
 async def test_a_time_without_a_past_is_explained(valkey_url: str) -> None:
-    """Before the journal began, and in the future."""
+    """It is before the journal began, or in the future."""
     async with page_with_past(valkey_url) as (_, address, client, _):
         for time, status, words in (
             ("2001-01-01T00:00:00Z", 404, "nothing to show"),
@@ -73,8 +73,8 @@ async def test_a_time_without_a_past_is_explained(valkey_url: str) -> None:
             assert words in answer.text
 
 
-async def test_the_slider_shows_the_past_and_goes_back_to_live(valkey_url: str) -> None:
-    """By keyboard alone. The address is that of the time."""
+async def test_the_slider_shows_the_past_and_returns_to_live(valkey_url: str) -> None:
+    """The keyboard is enough. The URL contains the time."""
     async with page_with_past(valkey_url) as (page, address, producer, _):
         await page.goto(address)
         await until_live(page)
@@ -96,7 +96,7 @@ async def test_the_slider_shows_the_past_and_goes_back_to_live(valkey_url: str) 
 
 
 async def test_a_replay_plays_and_becomes_live(valkey_url: str) -> None:
-    """From the time that the address names."""
+    """It starts at the time in the URL."""
     async with page_with_past(valkey_url) as (page, address, producer, _):
         await page.goto(address)
         await until_live(page)
@@ -119,7 +119,7 @@ async def test_a_replay_plays_and_becomes_live(valkey_url: str) -> None:
 @pytest.mark.skipif(not AXE.exists(), reason="axe-core is not installed")
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 async def test_axe_finds_nothing_on_the_past(valkey_url: str, scheme: str) -> None:
-    """On the page of a time, and with the slider open, on a phone too."""
+    """The page of a time is checked, and the open slider, on a phone too."""
     async with page_with_past(
         valkey_url,
         color_scheme=scheme,

@@ -43,15 +43,17 @@ WINDOWS: dict[str, Any] = {
 }
 ADDITIVE = {"rolling", "sliding", "last"}
 MUTANTS = {
-    "the log keeps what has left": Mutant("expire_events", "call('ZREM', log, unpack(due))", "local _ = 0"),
-    "an event leaves too early": Mutant(
+    "the log keeps expired events": Mutant("expire_events", "call('ZREM', log, unpack(due))", "local _ = 0"),
+    "an event expires too early": Mutant(
         "expire_events", "digits(now - window), 'LIMIT'", "digits(now - window + 1), 'LIMIT'"
     ),
     "a period is dropped too early": Mutant(
         "rotate_period", "tonumber(oldest) >= request.kept", "tonumber(oldest) > request.kept"
     ),
-    "a period does not turn": Mutant("rotate_period", "commit(board, 'newest', request.clock.current)", "local _ = 0"),
-    "grace is not looked at again": Mutant("add", "return not till or now < till", "return true"),
+    "a period does not change": Mutant(
+        "rotate_period", "commit(board, 'newest', request.clock.current)", "local _ = 0"
+    ),
+    "grace is not checked again": Mutant("add", "return not till or now < till", "return true"),
     "one too many is kept": Mutant(
         "add",
         "local excess = call('ZCARD', ranking.key) - rules.cap",
@@ -62,26 +64,28 @@ MUTANTS = {
         "local excess = call('ZCARD', ranking.key) - rules.cap",
         "local excess = call('ZCARD', ranking.key) - rules.cap + 1",
     ),
-    "a tie with the last is turned away": Mutant("add", "sign * score < least then", "sign * score <= least then"),
-    "a set board turns away what may get in": Mutant("add", "if operation == 'set' or call('ZCARD'", "if call('ZCARD'"),
+    "a tie with the last is refused": Mutant("add", "sign * score < least then", "sign * score <= least then"),
+    "a set board refuses a member that may enter": Mutant(
+        "add", "if operation == 'set' or call('ZCARD'", "if call('ZCARD'"
+    ),
     "the worst is kept": Mutant("add", "operation == 'max' and old >= value", "operation == 'max' and old <= value"),
-    "a vote too many is counted": Mutant(
+    "an extra vote is counted": Mutant(
         "add", "by_actor > (rules.per_actor or by_actor)", "by_actor > (rules.per_actor or by_actor) + 1"
     ),
-    "a vote for one key too many is counted": Mutant(
+    "an extra vote for one member is counted": Mutant(
         "add", "by_pair > (rules.per_key or by_pair)", "by_pair > (rules.per_key or by_pair) + 1"
     ),
     "a vote is taken back that was not given": Mutant("add", "elseif by_pair < 0 then", "elseif false then"),
     "votes are not kept": Mutant("add", "call('HSET', group.voters, unpack(cast))", "local _ = 0"),
-    "who comes last is first": Mutant(
+    "the last to reach a score is first": Mutant(
         "add", "if rules.ties == 'falling' then return", "if rules.ties ~= 'falling' then return"
     ),
     "a tag stays": Mutant("add", "dropped[#dropped + 1] = name end", "dropped[#dropped + 1] = '' end"),
     "a level stays": Mutant("add", "if call('ZCOUNT', ranking.key, left[i], left[i]) == 0 then", "if false then"),
     "a hidden record is ranked": Mutant("add", "if unseen[j] then", "if false then"),
     "a hidden record is subtracted": Mutant("rotate", "if unseen[i] then", "if false then"),
-    "a shown record has lost its place": Mutant("hide", "return score and (name == '' or", "return score and (true or"),
-    "a shown record leaves instead of the last": Mutant(
+    "a shown record loses its place": Mutant("hide", "return score and (name == '' or", "return score and (true or"),
+    "a shown record is dropped instead of the last": Mutant(
         "hide", "if hide or score == 0", "if hide or rules.cap or score == 0"
     ),
     "a full ranking grows by a shown record": Mutant(
@@ -90,14 +94,12 @@ MUTANTS = {
     "a hidden level stays": Mutant(
         "hide", "if call('ZCOUNT', ranking.key, left[i], left[i]) == 0 then", "if false then"
     ),
-    "what a hidden record adds to the sum stays": Mutant("hide", "grow(ranking, gained)  -- the rest", "local _ = 0"),
+    "a hidden record stays in the total": Mutant("hide", "grow(ranking, gained)  -- the rest", "local _ = 0"),
     "a frozen board forgets what it has counted": Mutant(
         "add", "local all, known", "if board.frozen then return {'frozen'} end\n  local all, known"
     ),
-    "what the plan refuses is not looked up": Mutant(
-        "add", "for j = 1, #all do", "for j = 1, identities.counted or 0 do"
-    ),
-    "what the plan refuses is noted as counted": Mutant(
+    "refused events are not looked up": Mutant("add", "for j = 1, #all do", "for j = 1, identities.counted or 0 do"),
+    "refused events are recorded as counted": Mutant(
         "add",
         "unpack(identities.all, 1, identities.counted))",
         "unpack(identities.all))",
@@ -119,20 +121,20 @@ CAPPED: dict[str, Any] = {"window": "forever", "operator": "best", "cap": 2}
 VOTES: dict[str, Any] = {"window": "forever", "operator": "incr", "votes": {"per_key": 1, "per_actor": 2}}
 HOURS: dict[str, Any] = {"window": "hours", "operator": "incr", "clock": "server", "votes": None}
 FOCUS: dict[str, dict[str, Any]] = {  # bugs that show only on some boards draw only these
-    "the log keeps what has left": {"window": "sliding"},
-    "an event leaves too early": {"window": "sliding"},
+    "the log keeps expired events": {"window": "sliding"},
+    "an event expires too early": {"window": "sliding"},
     "a period is dropped too early": HOURS,
-    "a period does not turn": HOURS,
-    "grace is not looked at again": HOURS,
-    "a tie with the last is turned away": CAPPED,
-    "a set board turns away what may get in": {**CAPPED, "operator": "set"},
-    "a vote too many is counted": VOTES,
-    "a vote for one key too many is counted": VOTES,
+    "a period does not change": HOURS,
+    "grace is not checked again": HOURS,
+    "a tie with the last is refused": CAPPED,
+    "a set board refuses a member that may enter": {**CAPPED, "operator": "set"},
+    "an extra vote is counted": VOTES,
+    "an extra vote for one member is counted": VOTES,
     "a vote is taken back that was not given": VOTES,
     "votes are not kept": VOTES,
     "a hidden record is subtracted": {"window": "rolling", "votes": None, "ties": "key"},
     "a rotated level stays": {"window": "rolling"},
-    "a shown record leaves instead of the last": CAPPED,
+    "a shown record is dropped instead of the last": CAPPED,
     "a full ranking grows by a shown record": CAPPED,
     "a hidden level stays": {"window": "forever", "operator": "incr", "votes": None, "ranks": "dense"},
     "the first value of a hidden record has no place": {"window": "forever", "operator": "set", "ties": "first"},

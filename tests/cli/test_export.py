@@ -180,7 +180,7 @@ async def test_events_of_a_sliding_window_have_their_own_times(
 async def test_a_period_that_the_board_has_dropped(
     valkey_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """From the journal, also on a board whose clock is that of its events."""
+    """It comes from the journal, even on a board with an event clock."""
     async with exports(valkey_url, tmp_path, "past") as board:
         found = Exports(board, tmp_path, monkeypatch)
         for day in range(4):

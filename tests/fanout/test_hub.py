@@ -88,7 +88,7 @@ async def test_many_changes_share_a_frame(valkey_url: str) -> None:
 
 
 async def test_a_change_that_a_notice_carries_is_not_read(valkey_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Only what a notice can't carry is read: here, that a member was hidden."""
+    """The hub reads only changes that a notice can't carry, such as a hidden member."""
     reads = 0
 
     async def counted(*arguments: Any) -> Any:

@@ -67,7 +67,7 @@ async def machine(folder: Path, board: Board) -> AsyncIterator[Journaled]:
 
 
 async def fill(board: Journaled) -> None:
-    """Contributions of `eve` and of `joe` in segments, in a checkpoint, and in the store."""
+    """Add contributions of `eve` and `joe` to segments, to a checkpoint, and to the store."""
     drainer = await board.drainer()
     await drainer.claim()
     for members in ("ab", "a"):
@@ -82,12 +82,12 @@ async def fill(board: Journaled) -> None:
 
 
 def vote_of(member: str, actor: str) -> Entry:
-    """A vote as a producer sends it."""
+    """A vote in the form that a producer sends."""
     return make_entry(member, 1, None, None, Extra(actor))
 
 
 def checkpoint(connection: Any, board: Journaled) -> None:
-    """Make a checkpoint after everything that is in SQL."""
+    """Make a checkpoint after everything in SQL."""
     prefix = board.settings.key_prefix
     life = find_life(connection, prefix, "posts", board.ledger.state.epoch or "")
     assert life is not None
@@ -97,7 +97,7 @@ def checkpoint(connection: Any, board: Journaled) -> None:
 
 
 def digests_of(board: Journaled, actor: str) -> set[bytes]:
-    """All digests in which an actor has a part."""
+    """All digests that contain an actor."""
     if board.board.votes is None:
         return {like_of(member, actor)[3] or b"" for member in MEMBERS}
     secret = board.ledger.state.secret
@@ -115,7 +115,7 @@ def contents_in_sql(database: Database) -> list[bytes]:
 
 
 def compressed_in_sql(database: Database) -> set[bytes]:
-    """All segments and checkpoints, as they are in the file."""
+    """All segments and checkpoints in their stored form."""
 
     def read(connection: Any) -> set[bytes]:
         return {row.data for table in (SEGMENT, CHECKPOINT) for row in connection.execute(select(table.c.data))}
@@ -124,7 +124,7 @@ def compressed_in_sql(database: Database) -> set[bytes]:
 
 
 async def places_of(board: Journaled, actor: str) -> set[str]:
-    """Where any digest of an actor, or the actor itself, is in the data directory or in the journal."""
+    """The places of any digest of an actor, or of the actor itself, in the data directory or the journal."""
     wanted, found = {*digests_of(board, actor), actor.encode()}, set()
     escaped = {"".join(f"\\x{byte:02x}" for byte in digest).encode() for digest in digests_of(board, actor)}
     for path in board.folder.rglob("*"):
@@ -136,7 +136,7 @@ async def places_of(board: Journaled, actor: str) -> set[str]:
 
 
 async def erase(board: Journaled, actor: str, *, take_back: bool = False, dry: bool = False) -> Erased:
-    """Erase an actor, as the command does."""
+    """Erase an actor like the command."""
     for database in board.databases:
         await database.aclose()
     board.databases[:] = [Database("sqlite", board.folder, board.settings.key_prefix, writes=True)]
@@ -148,7 +148,10 @@ async def erase(board: Journaled, actor: str, *, take_back: bool = False, dry: b
 
 
 async def check(board: Journaled, *, take_back: bool) -> None:
-    """Erase `eve`, of whom nothing is left. `joe` stays, and the journal is sound and equal to the store."""
+    """Erase `eve`, and check that nothing is left of her.
+
+    `joe` stays, and the journal is sound and equals the store.
+    """
     rows, old = await board.rows(), compressed_in_sql(board.databases[0])
     assert await places_of(board, EVE) >= {".aof", "SQL"}, "there is something to erase"
     done = await erase(board, EVE, take_back=take_back)
@@ -170,15 +173,15 @@ async def check(board: Journaled, *, take_back: bool) -> None:
 @pytest.mark.parametrize("take_back", [False, True])
 @pytest.mark.parametrize("kind", ["contest", "liked"])
 async def test_nothing_is_left_of_an_actor(folder: Path, kind: str, take_back: object) -> None:
-    """Neither in a file of the data directory, nor in a segment or checkpoint. Scores stay, or lose its share."""
+    """No file of the data directory, segment or checkpoint has a digest. Scores stay, or lose the actor's share."""
     async with machine(folder, {"contest": CONTEST, "liked": LIKED}[kind]) as board:
         await fill(board)
         assert (await erase(board, EVE, dry=True)).segments > 0
         await check(board, take_back=bool(take_back))
 
 
-async def test_a_segment_that_is_not_rewritten_is_noticed(folder: Path) -> None:
-    """The mutant erases from the store only."""
+async def test_a_segment_that_is_not_rewritten_is_detected(folder: Path) -> None:
+    """The mutant erases only from the store."""
     async with machine(folder, CONTEST) as board:
         await fill(board)
         with (
@@ -189,7 +192,7 @@ async def test_a_segment_that_is_not_rewritten_is_noticed(folder: Path) -> None:
 
 
 async def restored(board: Journaled, older: Path, target: Path) -> set[bytes]:
-    """The votes after an older journal was put back beside the list of what was erased since."""
+    """The votes after an older journal was restored, next to the list of later erasures."""
     await asyncio.to_thread(target.mkdir)
     shutil.copyfile(older, target / board.databases[0].path.name)
     with Database("sqlite", target, board.settings.key_prefix, writes=True) as database:
@@ -200,7 +203,7 @@ async def restored(board: Journaled, older: Path, target: Path) -> set[bytes]:
 
 
 def contents_of_board(database: Database, board: Journaled) -> Any:
-    """What a rebuild would write."""
+    """The contents that a rebuild would write."""
     prefix, epoch = board.settings.key_prefix, board.ledger.state.epoch or ""
 
     def read(connection: Any) -> Any:
@@ -212,7 +215,7 @@ def contents_of_board(database: Database, board: Journaled) -> Any:
 
 
 async def erased_again(board: Journaled, folder: Path, target: Path) -> None:
-    """Erase, put an older journal back, and look: `eve` is not there, and `joe` is."""
+    """Erase, restore an older journal, and check that `eve` is missing and `joe` is there."""
     await fill(board)
     await asyncio.to_thread(board.databases[0].compact)
     older = folder / "older"
@@ -229,15 +232,15 @@ async def test_an_older_backup_is_erased_again(folder: Path, tmp_path: Path) -> 
         await erased_again(board, folder, tmp_path / "restored")
 
 
-async def test_without_the_list_a_backup_brings_the_actor_back(folder: Path, tmp_path: Path) -> None:
-    """The mutant forgets."""
+async def test_a_missing_list_of_erasures_is_detected(folder: Path, tmp_path: Path) -> None:
+    """The mutant forgets the list, so a backup restores the actor."""
     async with machine(folder, CONTEST) as board:
         with must_be_caught("rebuild after erase"), replaced(live.journal.erase, "is_due", lambda _: False):
             await erased_again(board, folder, tmp_path / "restored")
 
 
-async def test_what_comes_after_stays(folder: Path, tmp_path: Path) -> None:
-    """Somebody who votes again after having been erased is new, also when the list is applied again."""
+async def test_later_votes_of_an_erased_actor_stay(folder: Path, tmp_path: Path) -> None:
+    """An actor that votes after an erasure is new, even if the list is applied again."""
     async with machine(folder, DAYS) as board:
         await fill(board)
         await erase(board, EVE)
@@ -249,7 +252,7 @@ async def test_what_comes_after_stays(folder: Path, tmp_path: Path) -> None:
 
 
 def test_a_correction_of_votes_is_rewritten() -> None:
-    """What `live reconcile --repair --to journal` writes contains digests of voters too."""
+    """The entry of `live reconcile --repair --to journal` contains digests of voters too."""
     (eve, pair), (joe, _) = (voter_digests(b"secret", actor, "a") for actor in (EVE, "joe"))
     fields = {"kind": "votes", "suffix": "", "names": [text(eve), text(joe), text(pair)], "amounts": [1, 2, 3]}
     doomed = DoomedActor(EVE, [b"secret"])
@@ -261,7 +264,7 @@ def test_a_correction_of_votes_is_rewritten() -> None:
 
 
 async def test_an_unknown_board_and_a_running_server_are_refused(folder: Path) -> None:
-    """Before anything changes."""
+    """Nothing has changed by then."""
     async with machine(folder, CONTEST) as board:
         await fill(board)
         other = Database("sqlite", folder, board.settings.key_prefix, writes=True)

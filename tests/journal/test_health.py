@@ -1,4 +1,4 @@
-"""`/readyz` and the metrics say how the journal stands, and the server goes on meanwhile."""
+"""`/readyz` and the metrics report the state of the journal, while the server continues."""
 
 import asyncio
 from collections.abc import Iterator
@@ -53,7 +53,7 @@ class Watched:
         self.client = client
 
     async def reasons(self) -> list[str]:
-        """What is wrong with the journal. The server is ready all the same."""
+        """The problems of the journal. The server is ready anyway."""
         answer = await self.client.get("/readyz")
         assert answer.status_code == 200
         found = answer.json()
@@ -74,8 +74,8 @@ def postgres() -> Iterator[Postgres]:
 
 
 @WITH_POSTGRES
-async def test_a_server_is_ready_while_sql_is_away(valkey_url: str, tmp_path: Path, postgres: Postgres) -> None:
-    """The response says why the journal is degraded, and when it is well again."""
+async def test_a_server_is_ready_while_sql_is_unavailable(valkey_url: str, tmp_path: Path, postgres: Postgres) -> None:
+    """The response says why the journal is degraded, and when it works again."""
     settings = fresh_settings(valkey_url, journal=postgres.url, data_dir=tmp_path)
     async with run_server(settings, [rolling_board()]) as url, httpx.AsyncClient(base_url=url) as client:
         watched = Watched(settings, client)
@@ -110,8 +110,8 @@ async def test_a_server_without_a_drainer_says_so(valkey_url: str, tmp_path: Pat
         assert await Watched(settings, client).reasons() == ["no process moves the journals to SQL"]
 
 
-async def test_a_full_backlog_and_a_gap_are_told(valkey_url: str, tmp_path: Path) -> None:
-    """With the board that is concerned."""
+async def test_a_full_backlog_and_a_gap_are_reported(valkey_url: str, tmp_path: Path) -> None:
+    """The reason names the board."""
     async with journaled(valkey_url, tmp_path) as board:
         names = SystemKeys(board.settings.key_prefix)
 

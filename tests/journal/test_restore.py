@@ -82,7 +82,7 @@ def without_load(pages: dict[str, Any]) -> dict[str, Any]:
 
 
 async def test_a_restore_has_everything_acknowledged_before_the_backup(tmp_path: Path) -> None:
-    """Under load, with all kinds of boards. Every board has a new epoch; the rest is unchanged."""
+    """Boards of all kinds are under load. Every board has a new epoch; the rest is unchanged."""
     machine = await asyncio.to_thread(started, tmp_path / "first")
     folder = tmp_path / "backup"
     try:
