@@ -24,6 +24,7 @@ from live.domain.board_file import load_boards
 from live.errors import SetupError, StoreUnavailableError
 from live.journal.database import Database, JournalError, open_journal
 from live.journal.losses import describe, end_lost, find_lost
+from live.journal.promise import MEANINGS, read_promise
 from live.logs import configure_logs
 from live.network.hosts import is_loopback
 from live.protocols.http.connection import HttpProtocol
@@ -32,7 +33,8 @@ from live.store.board.handover import journals, stop_journal
 from live.store.board.keys import Keys
 from live.store.board.ledger import Ledger
 from live.store.board.state import open_boards
-from live.store.connection.client import Store, connect, redact, unsafe_settings
+from live.store.connection.client import Store, connect, redact
+from live.store.connection.durability import unsafe_settings
 from live.store.connection.embedded import EmbeddedStore
 from live.store.connection.format import StoreFormatError
 from live.store.connection.loss import LossWatch
@@ -114,6 +116,7 @@ async def check_store(settings: Settings, boards: Boards, *, accept: bool = Fals
                 await _look_for_losses(client, settings, boards, watch, accept=accept)
                 with client.witness.meeting_boards():
                     await open_boards([Ledger(client, board, settings).state for board in boards.by_id.values()])
+                await _tell_promise(client, settings)
                 if not settings.open and not is_loopback(settings.host):
                     await _require_keys(ProducerStore(client, settings.key_prefix), settings.host)
             except StoreFormatError as error:
@@ -148,6 +151,22 @@ async def _look_for_losses(
     with _journal(settings) as journal:
         if journal is not None:
             await end_lost(client, settings.key_prefix, journal)
+
+
+async def _tell_promise(client: Store, settings: Settings) -> None:
+    """Log what is lost at most of what is acknowledged, with the settings of the store and of the database."""
+    database = open_journal(settings, writes=False)
+    found = await read_promise(client, settings, database)
+    if database is not None:
+        await database.aclose()
+    for doubt in found.doubts:
+        log.warning(doubt)
+    log.info(
+        "what is lost at most of acknowledged events",
+        after_a_crash=MEANINGS[found.crash],
+        after_a_power_cut=MEANINGS[found.power_cut],
+        without_the_data_of_the_store=MEANINGS[found.store_lost],
+    )
 
 
 async def _stop_journals(client: Store, prefix: str) -> None:

@@ -24,6 +24,7 @@ from live.cli.terminal import (
 from live.domain.board_file import load_boards
 from live.errors import SetupError
 from live.journal.database import Database
+from live.journal.promise import MEANINGS, Promise, read_promise
 from live.journal.rebuild import Rebuilt
 from live.journal.status import LifeStatus, Verdict, status, verify
 from live.settings import Settings, load_settings
@@ -86,19 +87,37 @@ async def _rebuild(settings: Settings, database: Database, wanted: Wanted, show:
 
 
 @journal.command(name="status")
-def show_status(*, data_dir: DataDirOption = None, as_json: JsonOption = False) -> None:
+def show_status(*, store: StoreOption = None, data_dir: DataDirOption = None, as_json: JsonOption = False) -> None:
     """List what the journal holds of each board: how far it is, how large, and which gaps it has.
+
+    It also says what is lost at most of acknowledged events, by the settings of the store and of the database. Without
+    --store, the command asks the embedded store of a running `live serve`.
 
     Example: live journal status
     """
     with clear_errors():
-        settings = load_settings(data_dir=data_dir)
+        settings = load_settings(store=store, data_dir=data_dir)
         with journal_database(settings, writes=False) as database:
             found = database.work(lambda connection: status(connection, settings.key_prefix))
+            promised = asyncio.run(_promise(settings, database))
     if as_json:
-        print_json({"boards": found})
-    else:
-        out.print(_table(found))
+        print_json({"promise": promised, "boards": found})
+        return
+    out.print(_table(found))
+    out.print("What is lost at most of acknowledged events:")
+    out.print(f"  after a crash: {MEANINGS[promised.crash]}")
+    out.print(f"  after a power cut: {MEANINGS[promised.power_cut]}")
+    out.print(f"  without the data of the store: {MEANINGS[promised.store_lost]}")
+    for doubt in promised.doubts:
+        out.print(f"  {doubt}", markup=False)
+
+
+async def _promise(settings: Settings, database: Database) -> Promise:
+    client = connect(settings.store or f"unix://{settings.data_dir.resolve() / 'valkey.sock'}", settings)
+    try:
+        return await read_promise(client, settings, database)
+    finally:
+        await client.aclose()
 
 
 @journal.command(name="verify")

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, Final, Self, TypeVar
 
 import structlog
-from sqlalchemy import Connection, Engine, create_engine, event, func, insert, select, text, update
+from sqlalchemy import Connection, Engine, create_engine, event, insert, select, text, update
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError, OperationalError, SQLAlchemyError
 
@@ -191,8 +191,6 @@ class Database:
         if "schema" not in about:
             about = {"schema": str(VERSION), "id": secrets.token_hex(16), "began": str(time.time_ns() // 1000)}
             connection.execute(insert(ABOUT), [{"name": name, "value": value} for name, value in about.items()])
-        if int(about["schema"]) < VERSION:  # the tables that it did not have are there now
-            connection.execute(update(ABOUT).where(ABOUT.c.name == "schema").values(value=str(VERSION)))
         if int(about["schema"]) > VERSION:
             raise SetupError(
                 f"the journal has schema {about['schema']}, and this version of Live Board reads schema {VERSION}: "
@@ -201,10 +199,6 @@ class Database:
         if int(about["schema"]) < VERSION:  # later versions only add tables
             connection.execute(update(ABOUT).where(ABOUT.c.name == "schema").values(value=str(VERSION)))
         self.id = about["id"]
-        if not self.is_sqlite and connection.scalar(select(func.current_setting("fsync"))) == "off":
-            log.warning(
-                "PostgreSQL does not sync the journal to disk: a power cut loses entries", setting="fsync = off"
-            )
 
 
 def open_journal(settings: Settings, *, writes: bool) -> Database | None:

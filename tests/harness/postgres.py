@@ -33,11 +33,11 @@ class Postgres:
         self.url = f"postgresql://{name}@/postgres?host={folder}"
         self._run("initdb", "-D", str(folder / "data"), "-A", "trust", "--no-sync", "-E", "UTF8")
 
-    def start(self) -> None:
-        """Start it and wait until it answers."""
+    def start(self, *flags: str) -> None:
+        """Start it and wait until it answers. `flags` change its settings."""
         self.process = subprocess.Popen(
             self._as_user(
-                "postgres", "-D", str(self.folder / "data"), "-k", str(self.folder), "-c", "listen_addresses="
+                "postgres", "-D", str(self.folder / "data"), "-k", str(self.folder), "-c", "listen_addresses=", *flags
             ),
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,

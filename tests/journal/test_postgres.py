@@ -12,7 +12,6 @@ import msgspec
 import psycopg
 import pytest
 from sqlalchemy import select
-from structlog.testing import capture_logs
 
 import live.journal.database
 import live.journal.drain
@@ -144,29 +143,6 @@ async def test_a_commit_that_does_not_wait_for_the_disk_is_lost(
         replaced(live.journal.database, "_wait_for_disk", lambda *_: None),
     ):
         await crash_after_commits(valkey_url, tmp_path, postgres, 3)
-
-
-async def test_a_server_that_does_not_sync_is_reported(tmp_path: Path, postgres: Postgres) -> None:
-    """The promise would be larger than what the server gives."""
-
-    async def says(fsync: str) -> list[str]:
-        with psycopg.connect(postgres.url, autocommit=True) as connection:
-            connection.execute(f"ALTER SYSTEM SET fsync = {fsync}")
-            connection.execute("SELECT pg_reload_conf()")
-
-        async def is_set() -> bool:
-            with psycopg.connect(postgres.url) as connection:
-                return connection.execute("SHOW fsync").fetchone() == (fsync,)
-
-        await eventually(is_set)
-        database = Database(postgres.url, tmp_path, "sync", writes=True)
-        with capture_logs() as logs:
-            assert await database.take()
-        await database.aclose()
-        return [line["setting"] for line in logs]
-
-    assert await says("off") == ["fsync = off"]
-    assert await says("on") == []
 
 
 class CommitProxy(Proxy):

@@ -2,7 +2,7 @@
 
 import asyncio
 import re
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any, Final, cast
@@ -11,7 +11,7 @@ import hiredis
 from redis.asyncio import BlockingConnectionPool, Connection, Redis, SSLConnection, UnixDomainSocketConnection
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
-from redis.exceptions import NoPermissionError, RedisError, ResponseError
+from redis.exceptions import RedisError, ResponseError
 from redis.typing import EncodableT
 
 from live.errors import SetupError, StoreUnavailableError
@@ -180,41 +180,3 @@ def may_have_run(error: BaseException | None) -> bool:
     if isinstance(error, ResponseError) or isinstance(before, ConnectionRefusedError | FileNotFoundError):
         return False
     return not str(error).startswith(("No connection available", "Timeout connecting"))
-
-
-async def unsafe_settings(client: Redis) -> list[str]:
-    """A warning for each setting of the store that can lose acknowledged events.
-
-    Raises:
-        SetupError: the store may evict store keys, which would corrupt rankings silently (I7).
-        StoreUnavailableError: the store does not answer.
-    """
-    async with store_errors():
-        try:
-            found = cast("Mapping[str | bytes, str | bytes]", await client.config_get("*"))
-        except ResponseError as error:
-            if not isinstance(error, NoPermissionError) and "unknown command" not in str(error):
-                raise
-            return [f"the store does not show its settings ({error}); check appendonly, appendfsync, maxmemory-policy"]
-    settings = {_text(name): _text(value) for name, value in found.items()}
-    policy = settings.get("maxmemory-policy", "noeviction")
-    if policy != "noeviction":
-        raise SetupError(
-            f"the store's maxmemory-policy is {policy}: it may evict slots, and rankings would stay wrong. "
-            "Set it to noeviction."
-        )
-    lines = []
-    if settings.get("appendonly") != "yes":
-        lines.append("the store has no append-only file (appendonly no): a crash loses acknowledged events")
-    elif settings.get("appendfsync") != "always":
-        lines.append(
-            f"the store's appendfsync is {settings.get('appendfsync')}, not always: "
-            "a power cut loses acknowledged events"
-        )
-    if settings.get("no-appendfsync-on-rewrite") == "yes":
-        lines.append("the store does not fsync during a rewrite (no-appendfsync-on-rewrite yes): set it to no")
-    return lines
-
-
-def _text(value: str | bytes) -> str:
-    return value.decode() if isinstance(value, bytes) else value

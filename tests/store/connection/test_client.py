@@ -12,7 +12,8 @@ from redis.exceptions import ResponseError
 
 from live.errors import SetupError, StoreUnavailableError
 from live.settings import Duration, Settings
-from live.store.connection.client import connect, redact, store_errors, unsafe_settings
+from live.store.connection.client import connect, redact, store_errors
+from live.store.connection.durability import unsafe_settings
 from tests.harness.settings import fresh_settings
 from tests.harness.store import StoreProcess, valkey
 from tests.harness.waiting import eventually
