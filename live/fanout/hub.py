@@ -36,7 +36,10 @@ _KEEP_ALIVE_INTERVAL: Final = 1.0  # seconds between two checks for viewers that
 
 
 class Hub:
-    """All channels of the process, and the one connection that receives their notices."""
+    """All channels of the process, and the one connection that receives their notices.
+
+    `revision` grows with every change of a board's definition.
+    """
 
     def __init__(
         self,
@@ -48,6 +51,7 @@ class Hub:
     ) -> None:
         """Serve boards. An archive has the frames of those that keep them."""
         self.channels: dict[str, Channel] = {}
+        self.revision = 0
         self.viewers = 0
         self._client = client
         self._settings = settings
@@ -68,6 +72,7 @@ class Hub:
 
     def add(self, reader: BoardReader) -> None:
         """Add a board. If the hub has the board already, its channel continues with the new reader."""
+        self.revision += 1
         board = reader.state.board.id
         if board in self.channels:
             self.channels[board].renew(reader)
@@ -76,6 +81,7 @@ class Hub:
 
     def remove(self, board: str) -> None:
         """Remove a deleted board and disconnect its viewers."""
+        self.revision += 1
         self._stop_hearing(board)
         self.channels.pop(board).end(BOARD_GONE)
         self._replays.end(BOARD_GONE, board)

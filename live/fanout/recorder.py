@@ -123,6 +123,7 @@ class Recorder:
         self._keeping = keeping
         self._size = default_size(settings)
         self._recordings: dict[str, Recording] = {}
+        self._followed: tuple[int, bool] | None = None  # the revision of the hub, and whether this process records
         self._waiting: list[Footage] = []
         self._forgot_at = time.monotonic()
 
@@ -153,7 +154,11 @@ class Recorder:
 
     def _follow(self) -> None:
         """Record the boards whose definitions say so now."""
-        channels = self._hub.channels if self._may_keep() else {}
+        state = (self._hub.revision, self._may_keep())
+        if state == self._followed:
+            return  # there may be many thousands of boards
+        self._followed = state
+        channels = self._hub.channels if state[1] else {}
         wanted = {
             board: channel for board, channel in channels.items() if channel.reader.state.board.replay is not None
         }
