@@ -20,6 +20,7 @@ from live.journal.standing import standing
 from live.journal.totals import add_up
 from live.journal.totals_reading import scores_by_hour, totals_since
 from live.journal.totals_retention import apply_change, condense
+from live.store.board.handover import begin_journal
 from live.store.board.ledger import Ledger
 from live.store.board.state import SCRIPTS
 from tests.harness.board_model import Reference
@@ -93,6 +94,13 @@ class Timeline(Journaled):
             self.said |= dict.fromkeys(hours, scores)
         while self.board.clock == "server" and await self.ledger.rotator.rotate() is None:
             pass
+
+    async def adopt(self) -> None:
+        """Let the journal begin again with everything that the board holds, as after a gap."""
+        state = self.ledger.state
+        await self.client.hdel(state.keys.meta, "journal", "drained")
+        tables, epoch = self.board.window.tables, state.epoch or ""
+        await begin_journal(self.client, state.keys, epoch, tables=tables, adopt=state.scripts.adopt)
 
     async def fold(self, until: int = FAR) -> None:
         """Bring the totals up to date."""
@@ -177,7 +185,7 @@ async def timeline(store: str, folder: Path, board: Board, url: str = "sqlite") 
 async def live_through(line: Timeline, seed: int) -> None:
     """Let hours pass with events, some of them late or early, and amounts that cancel out.
 
-    Drain and add up in between.
+    Drain and add up in between. Now and then the journal begins again.
     """
     chance = random.Random(seed)
     drainer = await line.drainer()
@@ -190,6 +198,8 @@ async def live_through(line: Timeline, seed: int) -> None:
             timed = line.board.clock == "event" or chance.random() < 0.7
             events.append((chance.choice("abcde"), chance.choice([1, 1, 1, 2, -1]), time if timed else None))
         await line.count(*events)
+        if line.board.clock == "server" and chance.random() < 0.05:
+            await line.adopt()
         if chance.random() < 0.4:
             await drainer.sweep()
         if chance.random() < 0.3:
