@@ -111,8 +111,9 @@ def forget(connection: Connection, life: Life, before: int, *, folded: bool = Fa
     is not in the totals yet.
     """
     where = [CHECKPOINT.c.life == life.id, CHECKPOINT.c.time < before]
-    if folded:
-        where.append(CHECKPOINT.c.segment <= last_folded(connection, life))
+    done = last_folded(connection, life)
+    if folded or done:  # a process that does not know the board yet must not forget what another one has to add up
+        where.append(CHECKPOINT.c.segment <= done)
     base = connection.scalar(select(func.max(CHECKPOINT.c.segment)).where(*where))
     if base is None:
         return 0
