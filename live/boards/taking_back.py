@@ -140,7 +140,8 @@ class _Batch:
         plan.slots = {start: group for start, group in groups.items() if _is_change(board, group)}
         if board.ties != "key":
             for group in plan.slots.values():
-                group.orders = {member: -1 if amount else 0 for member, amount in group.amounts.items()}
+                numbered = enumerate(group.amounts.items(), 1)  # no two members have the same tag
+                group.orders = {member: -number if amount else 0 for number, (member, amount) in numbered}
         self._planned = [(start, pair) for start, group in plan.slots.items() for _, pair, _ in group.votes]
         amounts = [amount for group in plan.slots.values() for amount in group.amounts.values()]
         votes = sum(-change for group in plan.slots.values() for _, _, change in group.votes)

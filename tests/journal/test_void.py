@@ -143,6 +143,19 @@ async def test_voiding_a_producer_equals_a_count_without_it(
         await same(board, without)
 
 
+async def test_ties_go_on_as_the_journal_says(valkey_url: str, tmp_path: Path) -> None:
+    """Members that reach a score with the same void have an order, in the store and in the journal."""
+    board_by_time = make_board(BoardChoice(id="posts", ties="first", window="forever"))
+    async with journaled(valkey_url, tmp_path, board_by_time) as board:
+        await board.drainer()
+        await count(board.ledger, "forever", [("ann", member, 1, None, "") for member in "edcbafg"])
+        await count(board.ledger, "forever", [("bob", member, 1, None, "") for member in "gfabcde"])
+        await void(board, producer="ann")
+        await (await board.drainer()).sweep()
+        assert [score for _, score in await board.rows()] == [1] * 7
+        assert await board.rows_in_sql() == await board.rows()
+
+
 async def repeat(board: Journaled) -> None:
     """Void again after the store has forgotten all identities."""
     for name in [name async for name in board.client.names(board.ledger.state.keys.seen_pattern)]:
