@@ -18,12 +18,12 @@ from live.journal.drain import Drainer
 from live.journal.erase import boards_in, erase_again, erase_board, secrets_of
 from live.journal.erased import is_done, remember
 from live.settings import Settings
-from live.store.board.erasing import delete_digests, members_of, read_held
+from live.store.board.erasing import Held, delete_digests, members_of, read_held
 from live.store.board.handover import journals, standing_of
 from live.store.board.keys import Keys
 from live.store.board.ledger import Ledger
 from live.store.board.plan import voter_digests
-from live.store.connection.client import Store
+from live.store.connection.client import Store, store_errors
 from live.store.connection.log_rewriting import rewrite_log
 from live.store.connection.loss import LossWatch
 
@@ -122,14 +122,25 @@ class Erasing:
         if not dry:  # first: an interrupted call must not forget
             database.work(partial(remember, prefix=prefix, digests=doomed.voters))
         if held is not None:
-            for start in held.starts:
-                doomed.meet(await members_of(self._client, keys, start), (None, start))
+            await self._meet(keys, held, doomed)
         done = erase_board(database, prefix, one.board, doomed, self._show, dry=dry)
         one.segments, one.checkpoints = done.segments, done.checkpoints
         if held is not None:
             one.digests = await delete_digests(self._client, keys, held, partial(doomed.among, time=0), dry=dry)
         if not dry:
             database.work(partial(remember, prefix=prefix, digests=doomed.found))
+
+    async def _meet(self, keys: Keys, held: Held, doomed: DoomedActor) -> None:
+        """Tell `doomed` of the members that the actor may have voted for or liked."""
+        for start in held.starts:
+            votes = keys.table(start if held.shape.tables else None).votes
+            async with store_errors():
+                voted = await self._client.call(votes, "HMGET", votes, *(doomed.voters or {b""}))
+            if any(voted):
+                doomed.meet_voted(await members_of(self._client, keys, start))
+            if doomed.is_visitor:
+                periods = (None, start) if held.shape.tables else (None,)
+                doomed.meet_liked(await members_of(self._client, keys, start), periods)
 
     async def _take_back(self, actor: str, found: list[Erased], *, dry: bool) -> None:
         known = await boards_of(self._client, self._settings, self._in_file)

@@ -5,8 +5,10 @@ the likes of a visitor.
 """
 
 import math
+import re
 from collections.abc import Iterable, Mapping
 from hashlib import blake2b
+from itertools import product
 from typing import Final, Protocol
 
 from live.domain.event import Event, Identities
@@ -14,43 +16,57 @@ from live.domain.producer import LIKES
 from live.store.board.plan import voter_digests
 
 _DIGEST: Final = 16  # bytes
+_VISITOR: Final = re.compile("[0-9a-f]{32}")  # how events name the visitors of pages
 
 
 class Doomed(Protocol):
     """Tells which digests have to go."""
 
-    def meet(self, members: Iterable[str], periods: Iterable[int | None] = (None,)) -> None:
-        """Learn of members that the actor may have voted for or liked, and in which periods."""
+    def meet_voted(self, members: Iterable[str]) -> None:
+        """Learn of members that the actor may have voted for."""
+
+    def meet_liked(self, members: Iterable[str], periods: Iterable[int | None]) -> None:
+        """Learn of members that the actor may have liked, and in which periods."""
 
     def among(self, fields: Iterable[bytes], time: int) -> set[bytes]:
         """Those of some digests that have to go, if they were stored at a time (microseconds since 1970)."""
 
+    def remember(self, fields: Iterable[bytes]) -> None:
+        """Learn of digests that went with others."""
+
 
 class DoomedActor:
-    """The digests of an actor on a board that has had some secrets."""
+    """The digests of an actor on a board that has had some secrets.
+
+    The digest of an actor and a member is only looked for where that of the actor is: there are as many as members.
+    """
 
     def __init__(self, actor: str, keys: Iterable[bytes]) -> None:
         self._actor = actor
         self._keys = sorted(set(keys) - {b""})
-        self._known: dict[str, set[int | None]] = {}
+        self.is_visitor = _VISITOR.fullmatch(actor) is not None
+        self._voted: set[str] = set()
+        self._liked: set[tuple[str, int | None]] = set()
         self._likes = Identities(LIKES)
-        self._digests = {voter_digests(key, actor, "")[0] for key in self._keys}
-        self.voters = frozenset(self._digests)
+        self.voters = frozenset(voter_digests(key, actor, "")[0] for key in self._keys)
+        self._digests = set(self.voters)
         self.found: set[bytes] = set()
 
-    def meet(self, members: Iterable[str], periods: Iterable[int | None] = (None,)) -> None:
+    def meet_voted(self, members: Iterable[str]) -> None:
         """See `Doomed`."""
-        wanted = list(periods)
-        for member in members:
-            known = self._known.get(member)
-            if known is None:
-                known = self._known[member] = set()
-                self._digests.update(voter_digests(key, self._actor, member)[1] for key in self._keys)
-            for period in wanted:
-                if period not in known:
-                    known.add(period)
-                    event = Event(key=member, source=self._actor, id=f"{period or ''}\n{member}")
-                    self._digests.add(self._likes.of(event))
+        new = set(members) - self._voted
+        self._voted |= new
+        self._digests.update(voter_digests(key, self._actor, member)[1] for member in new for key in self._keys)
+
+    def meet_liked(self, members: Iterable[str], periods: Iterable[int | None]) -> None:
+        """See `Doomed`."""
+        if not self.is_visitor:  # only the server itself makes likes, and names visitors
+            return
+        new = set(product(members, periods)) - self._liked
+        self._liked |= new
+        for member, period in new:
+            event = Event(key=member, source=self._actor, id=f"{period or ''}\n{member}")
+            self._digests.add(self._likes.of(event))
 
     def among(self, fields: Iterable[bytes], time: int) -> set[bytes]:
         """See `Doomed`. Whatever is found is remembered in `found`."""
@@ -59,6 +75,12 @@ class DoomedActor:
         self.found |= found
         return found
 
+    def remember(self, fields: Iterable[bytes]) -> None:
+        """See `Doomed`."""
+        gone = set(fields)
+        self._digests |= gone
+        self.found |= gone
+
 
 class DoomedAgain:
     """The digests that were erased before, by their own digests, and when."""
@@ -66,16 +88,25 @@ class DoomedAgain:
     def __init__(self, key: bytes, erased: Mapping[bytes, int]) -> None:
         self._key = key
         self._erased = erased
+        self._with_others: set[bytes] = set()
         self.last = max(erased.values(), default=-math.inf)
 
-    def meet(self, members: Iterable[str], periods: Iterable[int | None] = (None,)) -> None:
+    def meet_voted(self, members: Iterable[str]) -> None:
+        """See `Doomed`. Members tell nothing more."""
+
+    def meet_liked(self, members: Iterable[str], periods: Iterable[int | None]) -> None:
         """See `Doomed`. Members tell nothing more."""
 
     def among(self, fields: Iterable[bytes], time: int) -> set[bytes]:
         """See `Doomed`. What came after the actor was erased stays."""
         if time > self.last:
             return set()
-        return {field for field in fields if self._erased.get(hidden(self._key, field), -1) >= time}
+        known, erased, key = self._with_others, self._erased, self._key
+        return {field for field in fields if field in known or erased.get(hidden(key, field), -1) >= time}
+
+    def remember(self, fields: Iterable[bytes]) -> None:
+        """See `Doomed`. An older backup can have votes that were gone when the list was made."""
+        self._with_others.update(fields)
 
 
 def hidden(key: bytes, digest: bytes) -> bytes:

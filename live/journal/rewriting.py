@@ -5,6 +5,7 @@ from typing import Final
 
 import msgspec
 
+from live.domain.window import EVER
 from live.journal.contents import IDENTITY, Contents
 from live.journal.doomed import Doomed
 from live.journal.entries import Head, content, contents
@@ -32,13 +33,17 @@ def rewrite(head: Head, body: bytes, doomed: Doomed) -> bytes:
 
 def clean(data: Contents, doomed: Doomed) -> bool:
     """Take the digests that have to go out of the contents of a board; whether there were any."""
-    doomed.meet({member for slot in data.slots.values() for member in slot}, [None, *data.slots])
-    doomed.meet({event.member for event in data.log})
     found = False
-    for ranking in data.rankings.values():
-        for field in doomed.among(ranking.votes, data.time):
-            del ranking.votes[field]
+    for suffix, ranking in data.rankings.items():
+        if doomed.among(ranking.votes, data.time):  # the actor: so also digests of the actor and a member
             found = True
+            doomed.meet_voted(data.slots.get(int(suffix[1:] or EVER.start), {}))
+            for field in doomed.among(ranking.votes, data.time):
+                del ranking.votes[field]
+    if data.seen:
+        for start, slot in data.slots.items():
+            doomed.meet_liked(slot, (None, start) if f":{start}" in data.rankings else (None,))
+        doomed.meet_liked({event.member for event in data.log}, (None,))
     for start, seen in data.seen.items():
         gone = doomed.among(seen, data.time)
         data.seen[start] = seen - gone
@@ -52,7 +57,8 @@ def _add(head: Head, body: bytes, doomed: Doomed) -> bytes:
         return body
     changed, groups = False, []
     for group in _GROUPS.decode(fields["groups"]) if "groups" in fields else []:
-        doomed.meet(_NAMES.decode(group["members"]), (None, _NUMBER.decode(group["start"])))
+        if "identities" in fields:
+            doomed.meet_liked(_NAMES.decode(group["members"]), (None, _NUMBER.decode(group["start"])))
         found = "votes" in group and _rewrite_votes(head, group, doomed)
         changed = found or changed
         groups.append(group)
@@ -69,7 +75,8 @@ def _rewrite_votes(head: Head, group: Fields, doomed: Doomed) -> bool:
     gone = doomed.among(actors, head.time)
     if not gone:
         return False
-    doomed.among([content(pair) for pair in _RAWS.decode(votes["pairs"])], head.time)  # to remember them as well
+    pairs = [content(pair) for pair in _RAWS.decode(votes["pairs"])]
+    doomed.remember(pair for actor, pair in zip(actors, pairs, strict=True) if actor in gone)
     kept = [index for index, actor in enumerate(actors) if actor not in gone]
     if not kept:
         del group["votes"]
@@ -104,11 +111,16 @@ def _rewrite_identities(head: Head, fields: Fields, doomed: Doomed) -> bool:
 
 def _adopt(head: Head, body: bytes, doomed: Doomed) -> bytes:
     fields, changed = _FIELDS.decode(body), False
-    slots = _SLOTS.decode(fields["slots"])
-    for start, held in slots:
-        doomed.meet([content(member).decode() for member in held[::2]], (None, int(content(start))))
+    members = {
+        int(content(start)): [content(member).decode() for member in held[::2]]
+        for start, held in _SLOTS.decode(fields["slots"])
+    }
+    for start, names in members.items():
+        doomed.meet_liked(names, (None, start))
     tables = []
     for suffix, reached, metadata, votes in _TABLES.decode(fields["tables"]):
+        if doomed.among([content(field) for field in votes[::2]], head.time):
+            doomed.meet_voted(members.get(int(content(suffix)[1:] or EVER.start), ()))
         gone = doomed.among([content(field) for field in votes[::2]], head.time)
         pairs = zip(votes[::2], votes[1::2], strict=True)
         kept = [raw for field, count in pairs if content(field) not in gone for raw in (field, count)]

@@ -11,9 +11,13 @@ import httpx
 import pytest
 from typer.testing import CliRunner
 
+from live.auth.visitors import Visitors
 from live.cli.main import app
+from live.cli.personal import _actor
 from live.settings import HostPattern, Settings
+from live.store.connection.client import connect
 from tests.harness.server import ServerProcess
+from tests.harness.settings import fresh_settings
 
 BOARDS = """
 [[board]]
@@ -122,3 +126,14 @@ def test_what_is_to_be_voided_must_be_clear(tmp_path: Path, words: tuple[str, ..
     """Before anything is opened."""
     refused = CliRunner().invoke(app, ["void", "--data-dir", str(tmp_path), *words])
     assert (refused.exit_code, reason in refused.stderr) == (2, True)
+
+
+async def test_a_visitor_is_named_by_the_cookie(valkey_url: str) -> None:
+    """Events name a digest of it. Anything else is the actor itself."""
+    settings = fresh_settings(valkey_url)
+    client = connect(valkey_url, settings)
+    visitors = Visitors(client, settings.key_prefix)
+    cookie = await visitors.make()
+    assert await _actor(client, settings, cookie) == await visitors.read(cookie) != cookie
+    assert await _actor(client, settings, "viewer-7") == "viewer-7"
+    await client.aclose()

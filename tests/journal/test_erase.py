@@ -39,7 +39,7 @@ from tests.harness.journaled import Journaled, journaled
 from tests.harness.mutation import must_be_caught, replaced
 from tests.journal.test_void import like_of
 
-EVE = "eve-7f3a9c"  # occurs in no other word
+EVE = "e7e1c0ffee5ca1ab1e0ddba11facade5"  # as a visitor is named
 MEMBERS = ("a", "b")
 CONTEST = make_board(BoardChoice(id="posts", window="forever", votes=VotesChoice()))
 DAYS = make_board(BoardChoice(id="posts", window=WindowChoice(calendar="day"), votes=VotesChoice(per_key=1)))
@@ -171,10 +171,10 @@ async def check(board: Journaled, *, take_back: bool) -> None:
 
 
 @pytest.mark.parametrize("take_back", [False, True])
-@pytest.mark.parametrize("kind", ["contest", "liked"])
+@pytest.mark.parametrize("kind", ["contest", "days", "liked"])
 async def test_nothing_is_left_of_an_actor(folder: Path, kind: str, take_back: object) -> None:
     """No file of the data directory, segment or checkpoint has a digest. Scores stay, or lose the actor's share."""
-    async with machine(folder, {"contest": CONTEST, "liked": LIKED}[kind]) as board:
+    async with machine(folder, {"contest": CONTEST, "days": DAYS, "liked": LIKED}[kind]) as board:
         await fill(board)
         assert (await erase(board, EVE, dry=True)).segments > 0
         await check(board, take_back=bool(take_back))
@@ -256,7 +256,7 @@ def test_a_correction_of_votes_is_rewritten() -> None:
     (eve, pair), (joe, _) = (voter_digests(b"secret", actor, "a") for actor in (EVE, "joe"))
     fields = {"kind": "votes", "suffix": "", "names": [text(eve), text(joe), text(pair)], "amounts": [1, 2, 3]}
     doomed = DoomedActor(EVE, [b"secret"])
-    doomed.meet("a")
+    doomed.meet_voted("a")
     head = Head("mend", 0, "1-0", 0, "", "")
     left = rewrite(head, msgspec.msgpack.encode(fields), doomed)
     assert left == msgspec.msgpack.encode({**fields, "names": [text(joe)], "amounts": [2]})
