@@ -1,4 +1,4 @@
-"""`python -m bench.journal_size`: how large the journal is for a million events, by level, and what totals can tell."""
+"""`python -m bench.journal_size`: the size of the journal for a million events by level, and the use of totals."""
 
 import argparse
 import asyncio

@@ -1,4 +1,4 @@
-"""Tells every process how the journals stand, once a second, also while the drainer waits for SQL."""
+"""Reports the state of the journals to every process, once a second, even while the drainer waits for SQL."""
 
 import asyncio
 import time
