@@ -8,7 +8,7 @@ from live.domain.journaling import Journaling
 from live.journal.cells import HOUR
 
 _QUIET: Final = 6 * HOUR  # seconds between two looks at a life to which nothing happens
-_MOST_QUIET: Final = 200  # lives to which nothing has happened, in one round
+_MOST_QUIET: Final = 50  # lives to which nothing has happened, in one round
 
 
 class Standing(NamedTuple):
@@ -45,6 +45,7 @@ class Rounds:
                 quiet.append((life, journal, look))
             else:
                 self._looks[life.life] = look
+        quiet.sort(key=lambda found: found[2] is None)  # those first of which it knows that something may be due
         for life, _, look in quiet[_MOST_QUIET:]:
             if look is not None:
                 self._looks[life.life] = look
