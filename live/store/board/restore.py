@@ -1,6 +1,8 @@
 """Writes a whole board into the store. Nobody sees it before it is complete."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from itertools import chain, islice
 from typing import Final, TypeVar
 
@@ -68,18 +70,43 @@ async def restore(
             return False
         found = [name async for name in client.names(keys.pattern)]
     done = 0
-    for commands in _pieces(chain(((name, ("UNLINK", name)) for name in found), _commands(keys, image)), _COMMANDS):
-        async with store_errors():
-            replies = await client.calls(commands)
-        for reply in replies:
-            if isinstance(reply, Exception):
-                raise StoreUnavailableError(str(reply)) from reply
-        done += sum(len(words) // 2 for _, words in commands)
+    commands = chain(((name, ("UNLINK", name)) for name in found), _commands(keys, image))
+    async for count in _sent(client, _pieces(commands, _COMMANDS)):
+        done += count
         progress(min(done, image.size))
     await announce_journal(client, keys, request.epoch)
     async with store_errors():
         reply = await RESTORE(client, [keys.meta, keys.journal(request.epoch)], request)
     return bool(reply[0] == b"ok")
+
+
+async def _sent(client: Store, packets: Iterable[list[_Command]]) -> AsyncIterator[int]:
+    """Send packets in order, and make the next one while the store works on the last one. Gives the elements of each.
+
+    Raises:
+        StoreUnavailableError: the store is unavailable.
+    """
+    sending: deque[asyncio.Task[int]] = deque()
+    try:
+        for commands in packets:
+            sending.append(asyncio.create_task(_send(client, commands)))
+            if len(sending) > 1:
+                yield await sending.popleft()
+        while sending:
+            yield await sending.popleft()
+    finally:
+        for task in sending:
+            task.cancel()
+        await asyncio.gather(*sending, return_exceptions=True)
+
+
+async def _send(client: Store, commands: list[_Command]) -> int:
+    async with store_errors():
+        replies = await client.calls(commands)
+    for reply in replies:
+        if isinstance(reply, Exception):
+            raise StoreUnavailableError(str(reply)) from reply
+    return sum(len(words) // 2 for _, words in commands)
 
 
 def _commands(keys: Keys, image: BoardImage) -> Iterator[_Command]:
