@@ -8,6 +8,7 @@ from typing import Any
 import httpx
 
 from live.journal.database import Database
+from live.journal.definitions import latest
 from live.journal.status import status
 from live.settings import HostPattern, Settings
 from tests.harness.server import ServerProcess
@@ -78,15 +79,16 @@ class Machine:
             path.unlink()
 
     async def drained(self) -> None:
-        """Wait until SQL has everything that the boards hold."""
+        """Wait until SQL has everything that the boards hold, and a title, which is copied after that."""
         with self.client() as client:
             offsets = {name: client.get(f"/v1/boards/{name}").json()["offset"] for name in NAMES}
         offsets["days"] -= 2  # the turn of a period is a change without an entry
 
-        async def equal() -> bool:
+        async def equal() -> object:
             with Database("sqlite", self.data, "live", writes=False) as database:
                 found = {life.board: life.offset for life in database.work(lambda sql: status(sql, "live"))}
-            return all(found.get(name, -1) >= offset for name, offset in offsets.items() if offset)
+                titles = database.work(lambda sql: latest(sql, "live", "items"))
+            return titles and all(found.get(name, -1) >= offset for name, offset in offsets.items() if offset)
 
         await eventually(equal)
 
