@@ -11,8 +11,10 @@ from live.journal.checkpoints import due, forget, keep, make
 from live.journal.contents import pack
 from live.journal.keeper import Keeper
 from live.journal.lives import open_lives
+from live.journal.losses import find_lost
 from live.journal.reading import before
 from live.journal.schema import CHECKPOINT, SEGMENT
+from live.store.board.handover import announce_journal
 from tests.harness.journaled import Journaled, journaled
 
 FAR = 2**60  # microseconds
@@ -84,3 +86,14 @@ async def test_the_keeper_makes_checkpoints_in_another_process(
         await Keeper(board.settings, board.databases[0]).step()
         assert await count(board, CHECKPOINT) == 1
         assert await board.rows_in_sql() == await board.rows()
+
+
+async def test_an_epoch_that_never_began_is_no_loss(valkey_url: str, tmp_path: Path) -> None:
+    """A process announces the epoch of a new board, and another process has created the board."""
+    async with journaled(valkey_url, tmp_path) as board:
+        drainer = await board.drainer()
+        await board.like("a")
+        await announce_journal(board.client, board.ledger.state.keys, "ffffffff")
+        for _ in range(3):
+            await drainer.sweep()
+        assert await find_lost(board.client, board.settings.key_prefix, board.databases[0]) == []
