@@ -413,3 +413,19 @@ async def apply_until(model: ModelViewer, socket: ClientConnection, offset: int)
     async with asyncio.timeout(30):
         while model.offset < offset:
             model.receive(await socket.recv())
+
+
+async def test_another_process_plays_what_one_has_recorded(valkey_url: str) -> None:
+    """The bytes of the process that records."""
+    async with recording(valkey_url) as server, watching(server) as live:
+        own = server.live.settings
+        first = await server.post({"key": "mark"})
+        await live.until_offset(first)
+        same: dict[str, Any] = {"key_prefix": own.key_prefix, "data_dir": own.data_dir}
+        async with served(valkey_url, BOARD, journal="sqlite", **same) as second:
+            async with watching(second, f"?delay={DELAY}s") as delayed:
+                last = await play(server, live, 5)
+                await delayed.until_offset(last)
+            assert not second.live.hub.channels["posts"]._viewers, "one process records"
+        received = [text for text in delayed.after(first) if b'"update"' in text]
+        assert received == [text for text in live.after(first) if b'"update"' in text]
