@@ -36,7 +36,7 @@ PROBLEMS: Final[Mapping[str, Problem]] = {
     "item_not_found": Problem(404, "The member has no item"),
     "period_not_found": Problem(404, "The period is not kept"),
     "past_unavailable": Problem(404, "The journal does not reach back to that time"),
-    "as_of_unsupported": Problem(404, "Hourly totals can't tell the past of this board"),
+    "as_of_unsupported": Problem(404, "Hourly totals do not suffice for this board"),
     "method_not_allowed": Problem(405, "The path does not support this method"),
     "request_timeout": Problem(408, "The request did not arrive in time"),
     "likes_closed": Problem(409, "The board takes no likes now"),

@@ -101,7 +101,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     ] = Size(256 * 1024**2)
     journal_events: Annotated[Retention, _said("how long the journal keeps every event")] = Retention(7 * 86400)
     journal_totals: Annotated[
-        Retention, _said("how long the journal keeps hourly totals, from which it tells the past beyond the events")
+        Retention, _said("how long the journal keeps hourly totals, from which you can read the past beyond the events")
     ] = Retention(400 * 86400)
     max_boards: Annotated[int, _said("maximum number of boards, including those in the boards file", ge=1)] = 1000
     boards: Annotated[

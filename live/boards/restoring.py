@@ -82,7 +82,7 @@ def _carry_over(aside: Path, database: Database) -> None:
     try:
         found = list_in(aside, database.prefix)
     except JournalError as error:
-        log.warning("nobody knows who was erased since the backup: erase them again", reason=str(error))
+        log.warning("it is unknown who was erased since the backup: erase them again", reason=str(error))
         return
     if found is not None:
         database.take_now()

@@ -138,7 +138,7 @@ def _ranking(database: Database, board: Board, as_of: str | None, period: str | 
         raise SetupError(f"the journal has only hourly totals of that time: {error.reason}") from None
     except NoPastError as error:
         since = "" if error.since is None else f"; it does from {_shown(error.since)} on"
-        raise SetupError(f"the journal does not tell how board {board.id!r} stood then{since}") from None
+        raise SetupError(f"the journal does not cover board {board.id!r} at that time{since}") from None
 
 
 def _period(board: Board, name: str, current: int | None) -> int:
