@@ -59,7 +59,7 @@ def past(scale: Scale, report: Report) -> list[Row]:
 def _row(name: str, spent: Sequence[float], now: Sequence[float], scale: Scale) -> Row:
     return Row(
         work=f"past: {name}; {scale.past_events:,} events in {_DAYS} days",
-        measured=f"p50 {median(spent):,.1f}, max {max(spent):,.1f} ms",
+        measured=f"p50 {median(spent):,.1f}, max {max(spent):,.1f} ms" if spent else "refused: takes more than 10 s",
         against=f"the top {_TOP:,} of now: p50 {median(now):,.1f} ms",
         figures={"milliseconds": list(spent), "now": list(now)},
     )
@@ -93,7 +93,7 @@ def _fill(board: Board, scale: Scale, end: datetime, report: Report) -> None:
 
 
 def _milliseconds(board: Board, paths: Sequence[str]) -> list[float]:
-    """The time that each question takes."""
+    """The time that each question takes; nothing if one takes so long that it is refused."""
     spent = []
     with closing(HTTPConnection(board.server.address, timeout=_TIMEOUT)) as connection:
         for path in paths:
@@ -102,6 +102,8 @@ def _milliseconds(board: Board, paths: Sequence[str]) -> list[float]:
             response = connection.getresponse()
             answer = response.read()
             spent.append((time.perf_counter() - started) * 1e3)
+            if response.status == HTTPStatus.SERVICE_UNAVAILABLE:
+                return []
             if response.status != HTTPStatus.OK:
                 raise BenchError(f"GET {path} was answered {response.status}: {answer[:300]!r}")
     return spent

@@ -42,7 +42,7 @@ class Scale(msgspec.Struct, frozen=True, kw_only=True):
     likes_a_second: int = 2_000
     load_seconds: int = 10
     journal_bodies: int = 200
-    past_events: int = 500_000
+    past_events: int = 200_000
     past_requests: int = 20
     rebuild_events: int = 1_000_000
 
