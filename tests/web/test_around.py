@@ -173,7 +173,7 @@ async def stage(store: str, *, plain: bool = False, **changes: Any) -> AsyncIter
 
 @contextmanager
 def counting(monkeypatch: pytest.MonkeyPatch) -> Iterator[Counter[str]]:
-    """Count ticks that read the board, and calls of each script."""
+    """Count ticks that show a page, and calls of each script."""
     counts: Counter[str] = Counter()
     call, begin = Script.__call__, Channel.begin
 
@@ -183,7 +183,7 @@ def counting(monkeypatch: pytest.MonkeyPatch) -> Iterator[Counter[str]]:
 
     def counted_begin(self: Channel, now: int) -> Tick | None:
         tick = begin(self, now)
-        counts["ticks"] += tick is not None and tick.size > 0
+        counts["ticks"] += tick is not None and bool(tick.variants)
         return tick
 
     with monkeypatch.context() as patch:
