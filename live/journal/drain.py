@@ -24,7 +24,7 @@ from live.journal.lives import (
     Life,
     Piece,
     add_pieces,
-    begin_life,
+    begin_lives,
     end_lives,
     following,
     open_lives,
@@ -58,6 +58,7 @@ _SWEEP: Final = 300.0  # seconds after which every journal is checked
 _RETRY: Final = 30.0  # seconds after a fault that an operator must repair
 _PAUSE: Final = 1.0  # seconds after a failure, and between two checks of the definitions
 _BOARDS: Final = 256  # boards in one transaction
+_SMALL: Final = 16 * 1024  # bytes that are packed sooner than another thread begins
 
 Name = tuple[str, str]
 """A board and an epoch."""
@@ -213,13 +214,15 @@ class Drainer:
         """Drop what is in SQL from the store. While a backup needs the entries, only record that they are in SQL."""
         self._untrimmed |= {(life.board, life.epoch) for life in lives}
         paused = await is_paused(self._client, self._prefix)
-        for life in lives:
-            keys = Keys(self._prefix, life.board)
-            if paused:
-                await keep_entries(self._client, keys, life.epoch, life.offset)
-            else:
-                await trim(self._client, keys, life.epoch, life.drained, life.size)
-                self._untrimmed.discard((life.board, life.epoch))
+        await asyncio.gather(*[self._trim_one(life, paused=paused) for life in lives])  # the calls share packets
+
+    async def _trim_one(self, life: Life, *, paused: bool) -> None:
+        keys = Keys(self._prefix, life.board)
+        if paused:
+            await keep_entries(self._client, keys, life.epoch, life.offset)
+        else:
+            await trim(self._client, keys, life.epoch, life.drained, life.size)
+            self._untrimmed.discard((life.board, life.epoch))
 
     async def _trim_left(self) -> None:
         """Drop what a backup has kept, when it is over."""
@@ -230,9 +233,7 @@ class Drainer:
         """The lives of journals, which begin here if they are new."""
         new = [name for name in names if name not in self._lives]
         if new:
-            begun = await self._database.run(
-                lambda connection: [begin_life(connection, self._prefix, *name) for name in new]
-            )
+            begun = await self._database.run(lambda connection: begin_lives(connection, self._prefix, new))
             self._lives |= {(life.board, life.epoch): life for life in begun}
         return [self._lives[name] for name in names]
 
@@ -243,6 +244,8 @@ class Drainer:
             return await self._skip(life, entries, found)
         if not followers:
             return None
+        if sum(len(entry.content) for entry in followers) < _SMALL:
+            return piece_of(life, followers)
         return await asyncio.get_running_loop().run_in_executor(None, piece_of, life, followers)
 
     async def _skip(self, life: Life, entries: list[Entry], found: str) -> Piece | None:
