@@ -174,11 +174,10 @@ class Cells:
         cell = self._turn(head.time, head.offset, request.latest)
         if cell is None:
             return
-        tagged = bool(request.rules.ties)
+        tags = _tags_of(head, request)
         for group in request.groups:
-            orders = group.orders if tagged else [0] * len(group.members)
-            for member, amount, order in zip(group.members, group.amounts, orders, strict=True):
-                reached = tag_number(head.offset, abs(order)) if order else None
+            for member, amount in zip(group.members, group.amounts, strict=True):
+                reached = tags.get((group.suffix, member))
                 if amount or reached is not None:
                     cell.add(group.start, member, amount, reached)
         if request.reached is not None:
@@ -220,3 +219,15 @@ class Cells:
             for member, value in slot.items():
                 reached = ranking.reached.get(member) if ranking is not None and tagged else None
                 cell.add(start, member, value, None if reached is None else tag_number(*reached))
+
+
+def _tags_of(head: Head, request: Add) -> dict[tuple[str, str], int]:
+    """The tags that a batch gives to members. For a member in several slots of one ranking, that of the last slot."""
+    if not request.rules.ties:
+        return {}
+    return {
+        (group.suffix, member): tag_number(head.offset, abs(order))
+        for group in request.groups
+        for member, order in zip(group.members, group.orders, strict=True)
+        if order
+    }
