@@ -13,9 +13,10 @@ from live.journal.entries import parse_head
 from live.journal.lives import Life, lives_of
 from live.journal.moments import NoPastError, UnsupportedPastError
 from live.journal.reading import contents_at, oldest_checkpoint
+from live.journal.running import RunningScores
 from live.journal.schema import CHECKPOINT, GAP, LIFE, SEGMENT
 from live.journal.segments import unpack_entries
-from live.journal.standing import Scores, scores_at
+from live.journal.standing import Scores
 from live.journal.totals_reading import scores_by_hour, totals_since
 
 _ALWAYS: Final = -(2**62)
@@ -84,7 +85,7 @@ def scores_at_all(
 ) -> Iterator[tuple[int, int | None, Scores]]:
     """The scores at some ascending times; with the hour, if only totals cover them.
 
-    Before the board began, there are none.
+    Before the board began, there are none. Each result is valid until the next one.
 
     Raises:
         NoPastError: the journal does not cover it, or the board had not begun at any of the times.
@@ -99,8 +100,11 @@ def scores_at_all(
         if part is None:
             yield from ((at, None, Scores(None, {}, {})) for at, _ in wanted)
         elif part[1]:
-            held = contents_at(connection, prefix, part[0], [at for at, _ in wanted], board.clock)
-            yield from ((at, None, scores_at(board, data, at)) for at, data in held)
+            running = RunningScores(board)
+            held = contents_at(
+                connection, prefix, part[0], [at for at, _ in wanted], board.clock, follow=running.follow
+            )
+            yield from ((at, None, running.scores(data, at)) for at, data in held)
         else:
             hours = [source.hour or 0 for _, source in wanted if source is not None]
             summed = scores_by_hour(connection, part[0], board, hours)

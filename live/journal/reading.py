@@ -21,6 +21,7 @@ _ROWS: Final = 64  # segments in memory at once
 Stop = Callable[[Head, bytes], bool]
 """Whether to stop before an entry, by its head and its content."""
 Progress = Callable[[int, int], None]
+Follow = Callable[[Head, bytes], None]
 
 
 def contents_of(
@@ -50,11 +51,17 @@ def contents_of(
 
 
 def contents_at(
-    connection: Connection, prefix: str, life: Life, times: Sequence[int], clock: ClockKind
+    connection: Connection,
+    prefix: str,
+    life: Life,
+    times: Sequence[int],
+    clock: ClockKind,
+    *,
+    follow: Follow = lambda *_: None,
 ) -> Iterator[tuple[int, Contents]]:
     """What a board held at some ascending times of its life (milliseconds since 1970, by its clock), in one pass.
 
-    The contents are the same object each time, which grows.
+    The contents are the same object each time, which grows. `follow` is called after each entry that was applied.
 
     Raises:
         SetupError: the journal is damaged.
@@ -69,6 +76,7 @@ def contents_at(
         if head.kind == "renew":
             data = contents_of_parent(connection, prefix, life, body.decode(), head.before)
         apply(data, head, body)
+        follow(head, body)
     for at in left:
         yield at, data
 

@@ -1,7 +1,7 @@
 """The ranking of a board at an instant, computed from its contents."""
 
 from collections import Counter
-from collections.abc import Callable, Container, Iterable, Mapping
+from collections.abc import Callable, Collection, Container, Iterable, Mapping
 
 import msgspec
 
@@ -21,32 +21,46 @@ class Standing(msgspec.Struct, frozen=True):
 
 
 class Scores(msgspec.Struct, frozen=True):
-    """The scores at a time, those of hidden members included: the start of their period, and the tags of members."""
+    """The scores at a time, those of hidden members included.
+
+    Attributes:
+        period: the start of their period; None without periods.
+        scores: the score of each member.
+        reached: the tags of members.
+        spread: how many members have each score, if that is known.
+    """
 
     period: int | None
     scores: Mapping[str, int]
     reached: Mapping[str, Reached]
+    spread: Mapping[int, int] | None = None
 
     def standing(self, board: Board, hidden: Container[str]) -> Standing:
         """The ranking without hidden members."""
         shown = [member for member in self.scores if member not in hidden]
         return Standing(self.period, self.scores, sorted(shown, key=self._order(board)))
 
-    def ranks(self, board: Board, hidden: Container[str], members: Iterable[str]) -> dict[str, int]:
+    def ranks(self, board: Board, hidden: Collection[str], members: Iterable[str]) -> dict[str, int]:
         """The ranks of some members, without sorting all others."""
-        scores = {member: score for member, score in self.scores.items() if member not in hidden}
-        spread, key = Counter(scores.values()), self._order(board)
+        spread, key = self._shown(hidden), self._order(board)
         found = {}
         for member in members:
-            own = scores.get(member)
-            if own is None:
+            own = self.scores.get(member)
+            if own is None or member in hidden:
                 continue
             ahead = [score for score in spread if (score < own if board.reading == "forward" else score > own)]
             found[member] = 1 + (len(ahead) if board.ranks == "dense" else sum(spread[score] for score in ahead))
             if board.ranks == "ordinal" and spread[own] > 1:
                 place = key(member)
-                found[member] += sum(key(other) < place for other, score in scores.items() if score == own)
+                equal = [other for other, score in self.scores.items() if score == own and other not in hidden]
+                found[member] += sum(key(other) < place for other in equal)
         return found
+
+    def _shown(self, hidden: Collection[str]) -> Mapping[int, int]:
+        """How many members that are not hidden have each score."""
+        spread = Counter(self.scores.values()) if self.spread is None else Counter(self.spread)
+        spread.subtract(self.scores[member] for member in hidden if member in self.scores)
+        return +spread
 
     def _order(self, board: Board) -> Callable[[str], tuple[int, int, int] | tuple[int, str]]:
         rules = Rules(operation=board.operation, order=board.reading, ties=None if board.tags == "key" else board.tags)

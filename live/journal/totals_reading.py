@@ -9,6 +9,7 @@ from live.domain.window import Forever
 from live.journal.cells import Cell, tag_number, tag_parts, unpack_cell
 from live.journal.contents import Contents, Reached
 from live.journal.lives import Life
+from live.journal.running import Sums
 from live.journal.schema import CELL, FOLDED, TOTALS
 from live.journal.standing import Scores, newest_slot
 
@@ -20,11 +21,11 @@ class Tally:
         self._board = board
         self._slots: dict[int, dict[str, int]] = {}
         self._reached: dict[int | None, dict[str, Reached]] = {}  # for each period, or for None where there are none
-        self._sums: dict[str, int] = {}  # of all slots, on a board whose slots add up
+        self._sums = Sums()  # of all slots, on a board whose slots add up
 
     def clear(self) -> None:
         """Forget everything."""
-        self._slots, self._reached, self._sums = {}, {}, {}
+        self._slots, self._reached, self._sums = {}, {}, Sums()
 
     def add(self, totals: dict[tuple[int, str], tuple[int, int | None]]) -> None:
         """Add what was counted."""
@@ -33,7 +34,7 @@ class Tally:
             slot = self._slots.setdefault(start, {})
             slot[member] = slot.get(member, 0) + amount
             if not tables:
-                sums[member] = sums.get(member, 0) + amount
+                sums.add(member, amount)
             if tag is not None:
                 reached = self._reached.setdefault(start if tables else None, {})
                 reached[member] = max(reached.get(member, (0, 0)), tag_parts(tag))
@@ -46,11 +47,8 @@ class Tally:
             return Scores(wanted, scores, self._reached.get(wanted, {}))
         oldest, sums = self._board.window.oldest(newest), self._sums
         for start in [start for start in self._slots if start < oldest]:
-            for member, value in self._slots.pop(start).items():
-                sums[member] = sums.get(member, 0) - value
-                if not sums[member]:
-                    del sums[member]
-        return Scores(None, {member: value for member, value in sums.items() if value}, self._reached.get(None, {}))
+            sums.subtract(self._slots.pop(start))
+        return Scores(None, sums.scores, self._reached.get(None, {}), sums.spread)
 
     @property
     def totals(self) -> dict[tuple[int, str], tuple[int, int | None]]:
