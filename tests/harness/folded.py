@@ -100,6 +100,10 @@ async def data_of(client: Store, keys: Keys) -> dict[str, object]:
         tags = cast("dict[bytes, bytes]", found.pop(kind))
         if known := {member: tag for member, tag in tags.items() if member in counted}:
             found[kind] = known
+    # A slot whose amounts have canceled out stays listed until it leaves the window.
+    listed = cast("list[tuple[bytes, float]]", found.pop("slots", []))
+    if held := [slot for slot in listed if any(kind.endswith(f":{slot[0].decode()}") for kind in found)]:
+        found["slots"] = held
     return found
 
 
