@@ -22,7 +22,7 @@ ENTRIES: Final = {
     for tag in TAGS
     for name in ("board.js", "cards.js", "past.js", "record.js", "tools.js")
 }
-CLIENT: Final = frozenset({"live-board.js", "view.js", "words.js", "element.js", "react.js"})
+CLIENT: Final = frozenset({"live-board.js", "view.js", "state.js", "words.js", "element.js", "react.js"})
 _SHARED: Final = {f"client/{name}" for name in ("live-board.js", "view.js", "words.js")}  # by the other entries
 _WORDS: Final = "client/words/{}.js"
 _TYPES: Final = {".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml"}

@@ -111,7 +111,7 @@ async def test_the_client_can_be_imported_from_any_origin(valkey_url: str) -> No
         assert answer.headers["cache-control"] == "no-cache"
         again = await client.get("/client/live-board.js", headers={"If-None-Match": answer.headers["etag"]})
         assert (again.status_code, again.headers[PERMISSION]) == (304, "*")
-        for name in ("../board.js", "state.js", "words/none.js", "package.json", "words", ""):
+        for name in ("../board.js", "backoff.js", "words/none.js", "package.json", "words", ""):
             assert (await client.get(f"/client/{name}")).status_code == 404
 
 
