@@ -113,6 +113,16 @@ def find_life(connection: Connection, prefix: str, board: str, epoch: str) -> Li
     return None if row is None else _life(row)
 
 
+def find_parent(connection: Connection, life: Life, prefix: str, epoch: str) -> Life | None:
+    """The life that a life continues: of the same board, or of another one that was rebuilt under this id."""
+    found = find_life(connection, prefix, life.board, epoch)
+    if found is None:
+        where = (LIFE.c.prefix == prefix, LIFE.c.epoch == epoch)
+        row = connection.execute(select(LIFE).where(*where).order_by(LIFE.c.id)).mappings().first()
+        found = None if row is None else _life(row)
+    return found
+
+
 def begin_life(connection: Connection, prefix: str, board: str, epoch: str) -> Life:
     """A life, which begins now unless SQL knows it."""
     return begin_lives(connection, prefix, [(board, epoch)])[0]

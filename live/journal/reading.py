@@ -11,7 +11,7 @@ from live.errors import SetupError
 from live.journal.contents import Contents, unpack
 from live.journal.entries import Head, Latest, parse_head
 from live.journal.fold import apply
-from live.journal.lives import Life, find_life
+from live.journal.lives import Life, find_parent
 from live.journal.schema import CHECKPOINT, SEGMENT
 from live.journal.segments import decompress, unpack_entries
 
@@ -158,7 +158,7 @@ def _entries(
 
 def contents_of_parent(connection: Connection, prefix: str, life: Life, epoch: str, link: str) -> Contents:
     """What the board held at the end of its previous life, whose last entry has this link."""
-    parent = find_life(connection, prefix, life.board, epoch)
+    parent = find_parent(connection, life, prefix, epoch)
     data = Contents()
     if parent is not None:
         data, segment = _checkpoint(connection, parent, _after(link))

@@ -11,7 +11,7 @@ from sqlalchemy import Connection, select
 from live.errors import StoreUnavailableError
 from live.journal.database import Database
 from live.journal.entries import Head, parse_head
-from live.journal.lives import Life, find_life, following
+from live.journal.lives import Life, find_life, find_parent, following
 from live.journal.schema import SEGMENT
 from live.journal.segments import unpack_entries
 from live.store.board.handover import Entry, read_entries
@@ -107,7 +107,7 @@ def _parts(
         head, body = first
         if head.kind != "renew":
             return parts, 0 if head.kind == "begin" else head.time
-        parent, last = find_life(connection, prefix, life.board, body.decode()), head.before
+        parent, last = find_parent(connection, life, prefix, body.decode()), head.before
         if parent is None:
             return parts, head.time
         parts.insert(0, (parent, last))

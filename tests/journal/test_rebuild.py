@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from datetime import UTC, datetime
 from pathlib import Path
 
 import httpx
@@ -50,6 +51,37 @@ async def test_everything_is_restored_from_the_journal(tmp_path: Path) -> None:
         assert machine.run("audit").returncode == 0
     finally:
         machine.server.kill()
+
+
+async def test_a_board_under_another_id_has_a_past_too(tmp_path: Path) -> None:
+    """Its journal continues that of the board, which stays as it is."""
+    machine = Machine(tmp_path)
+    await asyncio.to_thread(machine.server.start, "--open")
+    try:
+        await _like(machine)
+        assert await asyncio.to_thread(machine.server.stop) == 0
+        done = await asyncio.to_thread(machine.run, "rebuild", "--board", "posts", "--as", "copy")
+        assert done.returncode == 0, done.stderr
+        with (tmp_path / "boards.toml").open("a") as file:
+            file.write('[[board]]\nid = "copy"\nsource = ["like"]\nties = "first"\n')
+        await asyncio.to_thread(machine.server.start, "--open")
+        await _like(machine)
+        async with httpx.AsyncClient(base_url=machine.server.url) as client:
+            for board in ("posts", "copy"):
+                at = await moment_of(client, board)
+                page = await client.get(f"/v1/boards/{board}", params={"as_of": at})
+                assert [(record["key"], record["score"]) for record in page.json()["records"]] == [("a", 2)], page.text
+        assert await asyncio.to_thread(machine.server.stop) == 0
+        assert (await asyncio.to_thread(machine.run, "journal", "verify")).returncode == 0
+    finally:
+        machine.server.kill()
+
+
+async def moment_of(client: httpx.AsyncClient, board: str) -> str:
+    """A time when the board is as it is now."""
+    response = await client.get(f"/v1/boards/{board}")
+    assert response.status_code == 200, response.text
+    return datetime.now(UTC).isoformat()
 
 
 def test_a_time_needs_a_zone(tmp_path: Path) -> None:
