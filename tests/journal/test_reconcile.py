@@ -353,10 +353,12 @@ async def test_rotation_during_a_comparison_is_not_drift(valkey_url: str, tmp_pa
         try:
             await eventually(board.offset)
             seen = 0
-            for _ in range(5):
+            for number in range(100):
                 report = await board.reconcile()
                 assert report.drift == []
                 seen += report.compared.get("slot", 0)
+                if number >= 4 and seen:  # on a busy machine, slots leave before they are compared
+                    break
             assert seen > 0
             calm.set()  # so that the slot stays in the window
             starts = await board.do("ZRANGE", "slots", -1, -1)
