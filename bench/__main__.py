@@ -29,6 +29,7 @@ from bench.memory import id_memory
 from bench.past import past
 from bench.processes import BenchError
 from bench.reads import get_top_100
+from bench.rebuild import rebuild
 from bench.replay import delayed
 from bench.rotation import rotation
 from bench.single import ingest_single
@@ -44,6 +45,7 @@ PARTS: Final[dict[str, Callable[[Scale, Report], list[Row]]]] = {
     "ingest-socket": ingest_socket,
     "journal": journal,
     "past": past,
+    "rebuild": rebuild,
     "kinds": kinds,
     "growth": growth,
     "id-memory": id_memory,
