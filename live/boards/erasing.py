@@ -68,7 +68,7 @@ class Erasing:
     async def erase(self, actor: str, boards: Iterable[str], *, take_back: bool, dry: bool) -> tuple[list[Erased], str]:
         """Erase an actor from some boards, or from all. With `take_back`, take back votes and likes first.
 
-        Every step can be repeated: after an interruption, the same call goes on. The second result is what is left to
+        Every step can be repeated: after an interruption, the same call continues. The second result is what is left to
         do for an operator.
 
         Raises:

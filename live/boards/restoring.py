@@ -64,7 +64,7 @@ async def restore(
     """Restore a backup whose files have been checked into an empty store. This process holds the journal's lock.
 
     Whoever was erased from the journal that was set aside is erased from the backup too. After an interruption,
-    `live rebuild` goes on.
+    `live rebuild` continues.
 
     Raises:
         SetupError: the store is not empty, the file system refuses, or a board cannot be rebuilt.

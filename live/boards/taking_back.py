@@ -43,7 +43,7 @@ class TakingBack:
 
         Raises:
             SetupError: the board is frozen, or refuses for another reason.
-            StoreUnavailableError, EpochLostError: as `BoardWriter.add`. The same call goes on from there.
+            StoreUnavailableError, EpochLostError: as `BoardWriter.add`. The same call continues from there.
         """
         taken, done = Taken(), 0
         for piece in _pieces(contributions):

@@ -89,8 +89,8 @@ def restore(
 ) -> None:
     """Check a backup, and restore every board, API key and title from it into an empty data directory and store.
 
-    Stop the servers before. Every board gets a new epoch. If the command is interrupted while it rebuilds boards, go on
-    with `live rebuild`.
+    Stop the servers before. Every board gets a new epoch. If the command is interrupted while it rebuilds boards,
+    continue with `live rebuild`.
 
     Example: live restore /backups/2026-11-22 --data-dir live-data
     """
@@ -135,7 +135,7 @@ def _target(settings: Settings, *, force: bool) -> Iterator[tuple[Database, Path
         if found and not force:
             raise SetupError(
                 f"the data directory {settings.data_dir} has data: {', '.join(path.name for path in found)}. To set it "
-                "aside and restore, add --force. If `live restore` was interrupted, go on with `live rebuild`"
+                "aside and restore, add --force. If `live restore` was interrupted, continue with `live rebuild`"
             )
         yield database, set_aside(found) if found else None
 

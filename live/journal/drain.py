@@ -110,7 +110,7 @@ class Drainer:
                 log.warning("the journal waits", reason=str(error))
             except SetupError as error:
                 self.writes, health.fault = False, str(error)
-                log.error("the journal can't go on", reason=str(error))  # noqa: TRY400 - the reason says all
+                log.error("the journal has stopped", reason=str(error))  # noqa: TRY400 - the reason says all
                 await asyncio.sleep(_RETRY)
             await asyncio.sleep(_PAUSE)
 

@@ -58,8 +58,8 @@ def secrets_of(connection: Connection, prefix: str, board: str) -> set[bytes]:
 def erase_board(database: Database, prefix: str, board: str, doomed: Doomed, show: Progress, *, dry: bool) -> Rewritten:
     """Take digests out of everything that the journal has of a board. The chain of entries stays the same.
 
-    Each row is rewritten in a transaction of its own: the same call goes on after an interruption. With `dry`, nothing
-    changes.
+    Each row is rewritten in its own transaction, so the same call continues after an interruption. With `dry`,
+    nothing changes.
 
     Raises:
         SetupError: the journal is damaged.

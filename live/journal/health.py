@@ -24,7 +24,7 @@ class HealthReport:
     """What the drainer of this process knows.
 
     Attributes:
-        fault: why the journals do not go on; empty if they do, or if another process moves them.
+        fault: why entries are not moved to SQL; empty if they are, or if another process moves them.
         writes: whether this process moves them.
     """
 

@@ -85,7 +85,7 @@ class Auditor:
         self._epoch = ""
 
     async def audit(self, *, repair: bool) -> Report:
-        """Compare every member. With `repair`, give the ranking what the slots hold. Writes go on during the audit.
+        """Compare every member. With `repair`, give the ranking what the slots hold. Writes continue during the audit.
 
         Raises:
             SetupError: the store has no such board.

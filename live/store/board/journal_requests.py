@@ -25,7 +25,7 @@ class RestoreRequest(msgspec.Struct, kw_only=True, omit_defaults=True):
     Attributes:
         epoch: the epoch to give it.
         shape: the settings on which the meaning of the stored data depends.
-        offset: the offset at which it goes on.
+        offset: the offset from which it continues.
         secret: random bytes that key the digests of voters.
         fields: more fields of its state, and their values in turn.
         made: whether the board was created at run time.

@@ -134,5 +134,5 @@ class SystemKeys:
 
     @property
     def journal_fault(self) -> str:
-        """Why the journals do not go on."""
+        """Why no process moves entries to SQL."""
         return f"{self.journals}:fault"

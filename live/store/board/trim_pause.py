@@ -1,6 +1,6 @@
 """Pauses the trimming of journals, so that a backup finds every entry that its copy of the database lacks.
 
-The pause is a lease: a store key that expires. If the backup is killed, trimming goes on when the lease ends.
+The pause is a lease: a store key that expires. If the backup is killed, trimming resumes when the lease ends.
 """
 
 import asyncio

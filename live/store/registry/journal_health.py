@@ -32,7 +32,7 @@ class JournalHealth(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def tell_health(client: Store, prefix: str, health: JournalHealth, fault: str) -> None:
-    """Tell all processes how the journals stand; `fault` is why they do not go on, if they do not.
+    """Publish the state of the journals for all processes; `fault` says why entries are not moved to SQL.
 
     Raises:
         StoreUnavailableError: the store is unavailable.
