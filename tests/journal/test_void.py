@@ -143,7 +143,7 @@ async def test_voiding_a_producer_equals_a_count_without_it(
         await same(board, without)
 
 
-async def test_ties_go_on_as_the_journal_says(valkey_url: str, tmp_path: Path) -> None:
+async def test_ties_continue_as_the_journal_says(valkey_url: str, tmp_path: Path) -> None:
     """Members that reach a score with the same void have an order, in the store and in the journal."""
     board_by_time = make_board(BoardChoice(id="posts", ties="first", window="forever"))
     async with journaled(valkey_url, tmp_path, board_by_time) as board:
