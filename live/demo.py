@@ -27,20 +27,21 @@ POSTS: Final = (
 _PAUSE: Final = 0.15  # seconds between two rounds
 _WAIT: Final = 1.0  # seconds between two checks whether another process still sends them
 _RECONSIDER: Final = 40  # rounds after which another post becomes a favourite
+_LEAST: Final = 0.3  # the weight of every post, so that each place of the board moves every few seconds
 _UNLIKE: Final = 0.06  # probability that a recent like is taken back
 _HOURS: Final = 24  # of history
 _LIKES: Final = 60  # an hour and post, on average
 
 
 async def send_likes(reader: BoardReader, committer: Committer, turn: Turn) -> None:
-    """Send a few likes per second while it is this process's turn.
+    """Send about twenty likes per second while it is this process's turn.
 
     An empty board first gets the likes of a day. Favourites change, so that records overtake each other, and some likes
     are taken back.
     """
     await _send_history(reader, committer)
     chance = random.Random()  # noqa: S311 - sample data, not a secret
-    weights = [1 / rank for rank in range(1, len(POSTS) + 1)]
+    weights = [_LEAST + 1 / rank for rank in range(1, len(POSTS) + 1)]
     chance.shuffle(weights)
     last: str | None = None
     round_number = 0
@@ -51,8 +52,8 @@ async def send_likes(reader: BoardReader, committer: Committer, turn: Turn) -> N
         round_number += 1
         if round_number % _RECONSIDER == 0:
             weights[chance.randrange(len(weights))] = 2.0
-            weights = [weight * 0.8 + 0.02 for weight in weights]
-        likes = [make_entry(key) for key in chance.choices(POSTS, weights, k=chance.randint(1, 4))]
+            weights = [weight * 0.8 + 0.2 * _LEAST for weight in weights]
+        likes = [make_entry(key) for key in chance.choices(POSTS, weights, k=chance.randint(2, 5))]
         if last is not None and chance.random() < _UNLIKE:
             likes.append(make_entry(last, -1))
         last = likes[0][0]
