@@ -50,9 +50,12 @@ def is_carried(notice: bytes) -> bool:
     return notice.startswith(_PACKED)
 
 
-def changes_in(notices: Iterable[bytes]) -> list[Change]:
-    """The changes that notices carry."""
-    return [_decode(notice) for notice in notices]
+def changes_in(notices: Iterable[bytes]) -> list[Change] | None:
+    """The changes that notices carry; None if one can't be decoded, such as that of another version of the scripts."""
+    try:
+        return [_decode(notice) for notice in notices]
+    except msgspec.DecodeError:
+        return None
 
 
 def follow(board: Board, page: Page, suffix: str, changes: Iterable[Change], most: int) -> Page | None:

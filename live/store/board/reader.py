@@ -276,8 +276,10 @@ class BoardReader:
             notices: notices that carry changes, in order. Those that the page shows already are skipped.
             most: the most records that the new page holds.
         """
-        state = self.state
-        new = follow(state.board, page, state.table(page.slot).suffix, changes_in(notices), most)
+        state, changes = self.state, changes_in(notices)
+        if changes is None:
+            return None
+        new = follow(state.board, page, state.table(page.slot).suffix, changes, most)
         if new is not None:
             state.client.witness.note(state.board.id, new.epoch, new.offset)
         return new

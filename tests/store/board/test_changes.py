@@ -13,7 +13,7 @@ from hypothesis.stateful import initialize, rule
 from live.domain.event import Entry, Extra
 from live.domain.ranking import Page
 from live.store.board import carrying, changes
-from live.store.board.changes import is_carried
+from live.store.board.changes import changes_in, is_carried
 from tests.harness.machines import run_machine, run_mutant
 from tests.harness.mutation import Mutant, must_be_caught, replaced
 from tests.harness.store import StoreProcess
@@ -52,6 +52,13 @@ def every_notice_carries() -> Iterator[None]:
     """Let notices carry changes however often the board changes."""
     with patch.object(carrying, "MOST_NOTICES", 1 << 60):
         yield
+
+
+@pytest.mark.parametrize("notice", [b"\x98", b"\x98" + b"\xc0" * 8, b"\x98" + b"\xff" * 9])
+def test_a_notice_that_can_not_be_decoded_carries_no_change(notice: bytes) -> None:
+    """Another version of the scripts may have sent it. The board is read instead."""
+    assert is_carried(notice)
+    assert changes_in([notice]) is None
 
 
 likes = st.lists(st.tuples(keys, st.sampled_from([1, 1, 2, 3, -1, 0])), min_size=1, max_size=3)
