@@ -32,7 +32,7 @@ class FootageWriter:
         self._database = database
 
     async def keep(self, pieces: Sequence[Footage]) -> None:
-        """Keep pieces, in one transaction.
+        """Keep pieces, in one transaction. A piece that is kept already, because a reply was lost, changes nothing.
 
         Raises:
             StoreUnavailableError: the database is unavailable.
@@ -93,13 +93,15 @@ class FootageReader:
 
 def _insert(connection: Connection, prefix: str, pieces: Sequence[Footage]) -> None:
     for piece in pieces:
-        packed = compress(_ENCODER.encode(piece.frames))
-        row = {
+        name = {
             "life": begin_life(connection, prefix, piece.board, piece.epoch).id,
             "first": piece.first, "last": piece.last, "began": piece.began * 1000, "ended": piece.ended * 1000,
-            "snapshot": piece.snapshot, "cut": int(piece.is_cut), "crc": packed.crc, "data": packed.data,
+            "snapshot": piece.snapshot,
         }  # fmt: skip
-        connection.execute(insert(FRAME).values(row))
+        if connection.execute(select(FRAME.c.id).filter_by(**name).limit(1)).first() is None:
+            packed = compress(_ENCODER.encode(piece.frames))
+            row = {**name, "cut": int(piece.is_cut), "crc": packed.crc, "data": packed.data}
+            connection.execute(insert(FRAME).values(row))
 
 
 def _forget(connection: Connection, prefix: str, boards: Mapping[str, int], now: int) -> None:
