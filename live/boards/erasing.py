@@ -16,7 +16,7 @@ from live.journal.database import Database
 from live.journal.doomed import DoomedActor
 from live.journal.drain import Drainer
 from live.journal.erase import boards_in, erase_again, erase_board, secrets_of
-from live.journal.erased import is_done, remember
+from live.journal.erased import mark_done, remember
 from live.settings import Settings
 from live.store.board.erasing import Held, delete_digests, members_of, read_held
 from live.store.board.handover import journals, standing_of
@@ -94,7 +94,7 @@ class Erasing:
         if dry:
             return found, ""
         self._database.compact()
-        self._database.work(is_done)
+        self._database.work(mark_done)
         return found, await rewrite_log(self._client)
 
     async def _names(self, wanted: Iterable[str]) -> list[str]:
@@ -131,7 +131,7 @@ class Erasing:
             database.work(partial(remember, prefix=prefix, digests=doomed.found))
 
     async def _meet(self, keys: Keys, held: Held, doomed: DoomedActor) -> None:
-        """Tell `doomed` of the members that the actor may have voted for or liked."""
+        """Show `doomed` the members that the actor may have voted for or liked."""
         for start in held.starts:
             votes = keys.table(start if held.shape.tables else None).votes
             async with store_errors():

@@ -100,11 +100,11 @@ class Drainer:
                 if await self._database.take():
                     await self.claim()
                     self.writes = health.writes = True
-                    await health.tell()
+                    await health.publish()
                     await self._work()
                 else:
                     self.writes = False
-                    health.is_even(time.monotonic())  # as far as this process knows: another one drains
+                    health.mark_drained(time.monotonic())  # as far as this process knows: another one drains
             except (StoreUnavailableError, ConflictError) as error:
                 health.fault = str(error)
                 log.warning("the journal waits", reason=str(error))
@@ -149,7 +149,7 @@ class Drainer:
                     await self.drain(boards)
                 await self._trim_left()
                 await self._definitions.follow()
-                self._health.is_even(started)
+                self._health.mark_drained(started)
                 rest = max(0.0, self._interval - (time.monotonic() - started))
                 await changes.wait(rest, time.monotonic() + _PAUSE)  # definitions and API keys change without a notice
 
@@ -253,7 +253,7 @@ class Drainer:
         for index, entry in enumerate(entries):
             if parse_head(entry.head).kind == "adopt":
                 log.error("the journal has a gap", board=life.board, epoch=life.epoch, expected=life.link, found=found)
-                self._health.found_gap()
+                self._health.count_gap()
                 return await self._piece(life, entries[index:])
         await begin_again(self._client, Keys(self._prefix, life.board), life.epoch)
         last = parse_head(entries[-1].head)
@@ -278,7 +278,7 @@ class Drainer:
                 await trim(self._client, keys, life.epoch, life.drained, life.size)
             elif place.link and place.link != life.link:
                 log.error("SQL lacks the last entries of a journal", board=life.board, epoch=life.epoch, has=life.link)
-                self._health.found_gap()
+                self._health.count_gap()
                 await begin_again(self._client, keys, life.epoch)
 
     async def _end(self, places: dict[Name, Place]) -> None:

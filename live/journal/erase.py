@@ -11,7 +11,7 @@ from live.journal.contents import pack, unpack
 from live.journal.database import Database
 from live.journal.doomed import Doomed
 from live.journal.entries import Adopt, Begin, Head, content, parse_head
-from live.journal.erased import is_done, is_due, remembered
+from live.journal.erased import is_due, mark_done, remembered
 from live.journal.lives import lives_of
 from live.journal.rewriting import clean, rewrite
 from live.journal.schema import CHECKPOINT, LIFE, SEGMENT
@@ -94,7 +94,7 @@ def erase_again(database: Database, show: Progress) -> int:
         done = erase_board(database, prefix, board, doomed, show, dry=False)
         count += done.segments + done.checkpoints
     database.compact()
-    database.work(is_done)
+    database.work(mark_done)
     return count
 
 

@@ -44,7 +44,7 @@ def is_due(connection: Connection) -> bool:
     return (connection.scalar(select(func.max(ERASED.c.id))) or 0) > int(_about(connection, _DONE) or 0)
 
 
-def is_done(connection: Connection) -> None:
+def mark_done(connection: Connection) -> None:
     """Record that everything on the list was erased from this database."""
     _keep(connection, _DONE, str(connection.scalar(select(func.max(ERASED.c.id))) or 0))
 

@@ -10,7 +10,7 @@ from live.errors import StoreUnavailableError
 from live.metrics import JOURNAL_BACKLOG, JOURNAL_GAPS, JOURNAL_LAG
 from live.store.board.handover import journals, standing_of
 from live.store.connection.client import Store
-from live.store.registry.journal_health import JournalHealth, tell_health
+from live.store.registry.journal_health import JournalHealth, publish_health
 
 log = structlog.get_logger()
 
@@ -39,28 +39,28 @@ class HealthReport:
         self._fullest = ("", 0)
         self._gaps = 0
 
-    def is_even(self, since: float) -> None:
-        """SQL has everything that was in the store at a time of the monotonic clock."""
+    def mark_drained(self, since: float) -> None:
+        """Record that SQL has everything that was in the store at a time of the monotonic clock."""
         self._drained, self.fault = time.monotonic(), ""
         JOURNAL_LAG.set(self._drained - since)
 
-    def found_gap(self) -> None:
-        """Entries of a journal are missing."""
+    def count_gap(self) -> None:
+        """Record that entries of a journal are missing."""
         self._gaps += 1
         JOURNAL_GAPS.inc()
 
     async def run(self) -> None:
-        """Tell how the journals stand until cancelled, while this process moves them, or can't."""
+        """Publish the state of the journals until cancelled, while this process moves them, or can't."""
         while True:
             if self.writes or self.fault:
                 try:
-                    await self.tell()
+                    await self.publish()
                 except StoreUnavailableError as error:
-                    log.debug("nobody is told how the journals stand", reason=str(error))
+                    log.debug("can't publish the state of the journals", reason=str(error))
             await asyncio.sleep(_INTERVAL)
 
-    async def tell(self) -> None:
-        """Tell how the journals stand.
+    async def publish(self) -> None:
+        """Publish the state of the journals for all processes.
 
         Raises:
             StoreUnavailableError: the store is unavailable.
@@ -76,7 +76,7 @@ class HealthReport:
             self._measured = now
         board, most = self._fullest
         health = JournalHealth(lag=round(lag, 1), waiting=self._waiting, fullest=board, most=most, gaps=self._gaps)
-        await tell_health(self._client, self._prefix, health, self.fault)
+        await publish_health(self._client, self._prefix, health, self.fault)
 
     async def _measure(self) -> None:
         """Ask the store how much waits of each journal."""

@@ -124,7 +124,7 @@ async def test_a_full_backlog_and_a_gap_are_reported(valkey_url: str, tmp_path: 
         assert await drainer._database.take()
         health = drainer._health
         health.writes, health._drained = True, health._drained - 20
-        await health.tell()
+        await health.publish()
         (late, full) = await reasons()
         assert late.startswith("SQL is 20 s behind")
         assert full.startswith("board posts ")

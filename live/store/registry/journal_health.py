@@ -31,7 +31,7 @@ class JournalHealth(msgspec.Struct, frozen=True, kw_only=True):
     gaps: int = 0
 
 
-async def tell_health(client: Store, prefix: str, health: JournalHealth, fault: str) -> None:
+async def publish_health(client: Store, prefix: str, health: JournalHealth, fault: str) -> None:
     """Publish the state of the journals for all processes; `fault` says why entries are not moved to SQL.
 
     Raises:
