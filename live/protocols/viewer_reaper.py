@@ -1,7 +1,8 @@
 """Looks after the WebSockets of all viewers of a process, in one task.
 
-The reaper pings every viewer once in a round, disconnects those that are dead or too slow, and spreads reconnects over
-time.
+The reaper checks every viewer once in a round, disconnects those that are dead or too slow, and spreads reconnects over
+time. In most rounds, a viewer need not answer a ping if its system has acknowledged something: every viewer receives
+messages more often than that. A real ping is dearer, and only it reaches a viewer behind a proxy.
 """
 
 import asyncio
@@ -16,7 +17,8 @@ from live.fanout.hub import Hub
 from live.fanout.viewer import PushViewer
 from live.metrics import SLOW_VIEWERS
 
-_SLOTS: Final = 20  # slots in a round; one is pinged each second, so a round takes 20 seconds
+_SLOTS: Final = 20  # slots in a round; one is checked each second, so a round takes 20 seconds
+_ROUNDS: Final = 3  # rounds after which every viewer is pinged
 _CLOSE_TIMEOUT: Final = 1.0  # seconds that a slow viewer has to receive the close frame
 _RECONNECTS_PER_SECOND: Final = 500  # viewers that may reconnect within one second
 _LONGEST_SPREAD: Final = 30.0
@@ -33,6 +35,9 @@ class ReapedSocket(Protocol):
     def ping(self) -> None:
         """Send a ping, or abort the connection if the last ping was not answered."""
 
+    def check(self) -> None:
+        """Ping, unless the viewer has acknowledged bytes since the last call."""
+
     def has_progressed(self) -> bool:
         """Whether the viewer has acknowledged bytes since the last call."""
 
@@ -48,6 +53,7 @@ class ViewerReaper:
         self._slow_timeout = slow_timeout
         self._slots: list[set[ReapedSocket]] = [set() for _ in range(_SLOTS)]
         self._next = 0
+        self._round = 0
         self._waiting: set[ReapedSocket] = set()
         self._connections: set[object] = set()
 
@@ -89,10 +95,15 @@ class ViewerReaper:
             self.sweep()
 
     def sweep(self) -> None:
-        """Ping the viewers of the next slot, and disconnect those that made no progress for `slow_timeout`."""
+        """Check the viewers of the next slot, and disconnect those that made no progress for `slow_timeout`."""
         self._next = (self._next + 1) % _SLOTS
         for socket in list(self._slots[self._next]):
-            socket.ping()
+            if self._round:
+                socket.check()
+            else:
+                socket.ping()
+        if not self._next:
+            self._round = (self._round + 1) % _ROUNDS
         now = time.monotonic()
         slowest = now - self._slow_timeout
         for socket in list(self._waiting):

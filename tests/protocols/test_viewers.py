@@ -234,10 +234,35 @@ def viewers(reaper: ViewerReaper) -> list[ViewerSocket]:
     return [viewer for slot in reaper._slots for viewer in slot if isinstance(viewer, ViewerSocket)]
 
 
-def ping_all(reaper: ViewerReaper) -> None:
+@on_uvloop
+async def test_a_viewer_that_acknowledges_messages_is_rarely_pinged(ours: Served) -> None:
+    """In a round without a message to acknowledge, it is pinged as well."""
+    async with watch(ours.url) as quiet:
+        reaper = ours.live.reaper
+        ping_all(reaper)
+        await quiet.send(frame(Opcode.PONG, b""))
+        (viewer,) = viewers(reaper)
+
+        async def has_answered() -> bool:
+            return viewer.is_alive
+
+        await eventually(has_answered)
+        sweep(reaper)  # the ping was acknowledged
+        assert viewer.is_alive
+        sweep(reaper)
+        assert not viewer.is_alive
+
+
+def sweep(reaper: ViewerReaper) -> None:
     """Sweep a whole round."""
     for _ in reaper._slots:
         reaper.sweep()
+
+
+def ping_all(reaper: ViewerReaper) -> None:
+    """Sweep a round in which every viewer is pinged."""
+    reaper._next = reaper._round = 0
+    sweep(reaper)
 
 
 async def pinged(reaper: ViewerReaper, *expecting: RawSocket) -> None:

@@ -9,7 +9,7 @@ import struct
 import termios
 import time
 from fcntl import ioctl
-from socket import IPPROTO_TCP, SO_SNDBUF, SOL_SOCKET, TCP_INFO, TCP_USER_TIMEOUT
+from socket import IPPROTO_TCP, SO_SNDBUF, SOL_SOCKET, TCP_INFO, TCP_USER_TIMEOUT, socket
 from typing import Final, cast
 
 from websockets.frames import Frame, Opcode
@@ -231,14 +231,28 @@ class ViewerSocket(asyncio.Protocol):
         elif not self.has_progressed():
             self.abort()
 
+    def check(self) -> None:
+        """Ping, unless the viewer has acknowledged bytes since the last call."""
+        if not self.is_alive or self._transport is None or self.waiting:
+            self.ping()
+        elif self._has_acknowledged(self._transport.get_extra_info("socket")):
+            self._frames = 0
+        else:
+            self.ping()
+
     def has_progressed(self) -> bool:
         """Whether data is in flight and the viewer has acknowledged some since the last call."""
         if self._transport is None:
             return False
         own = self._transport.get_extra_info("socket")
+        acknowledged = self._has_acknowledged(own)
+        return any(ioctl(own.fileno(), termios.TIOCOUTQ, bytes(4))) and acknowledged
+
+    def _has_acknowledged(self, own: socket) -> bool:
+        """Whether the viewer has acknowledged bytes since the last call."""
         before = self._acked
         (self._acked,) = _ACKED.unpack(own.getsockopt(IPPROTO_TCP, TCP_INFO, _ACKED.size))
-        return any(ioctl(own.fileno(), termios.TIOCOUTQ, bytes(4))) and self._acked > before
+        return self._acked > before
 
     def _send_output(self) -> None:
         """Send what the parser has to send; close the connection when the closing handshake is complete."""
