@@ -90,7 +90,7 @@ class ConnectionLimits:
         if held >= settings.max_address_connections and not self._is_proxy(connection.address):
             has_room = self._make_room(client, _GRACE)
         else:
-            has_room = self._count < settings.max_connections or self._make_room_anywhere(held)
+            has_room = self._count < settings.max_connections or self._make_room_anywhere(connection)
         if has_room:
             self._take_place(connection)
         elif len(self._health) < HEALTH_PLACES:
@@ -222,14 +222,18 @@ class ConnectionLimits:
 
     # Room for others
 
-    def _make_room_anywhere(self, held: int) -> bool:
-        """Close a connection of the client with the most, for a client that has `held`; False if none can be closed.
+    def _make_room_anywhere(self, new: Limited) -> bool:
+        """Close a connection for a new one: of the same client, or of a client with more. False if none can be closed.
 
-        A client that has more than twice as many as the new one gets no grace period.
+        The client with the most loses one first. A client with more than twice as many gets no grace period. Nobody
+        knows how many connections each client behind a proxy has.
         """
-        clients = sorted(self._open, key=lambda client: len(self._open[client]), reverse=True)
+        own = client_of(new.address)
+        held = 0 if self._is_proxy(new.address) else len(self._open.get(own, ()))
+        most = [client for client, theirs in self._open.items() if client == own or len(theirs) > held]
+        most.sort(key=lambda client: len(self._open[client]), reverse=True)
         return any(
-            self._make_room(client, 0.0 if len(self._open[client]) > 2 * (held + 1) else _GRACE) for client in clients
+            self._make_room(client, 0.0 if len(self._open[client]) > 2 * (held + 1) else _GRACE) for client in most
         )
 
     def _make_room(self, client: str, grace: float) -> bool:

@@ -244,6 +244,21 @@ async def test_a_new_connection_is_refused_when_all_others_are_busy(own_store: S
         assert statuses(await ask(url, post(ONE))) == [200, 200]
 
 
+async def test_a_client_with_many_connections_takes_no_place_of_another(valkey_url: str) -> None:
+    """Its new connection is refused, although the other client's only one is idle."""
+    settings = fresh_settings(valkey_url, max_connections=3)
+    async with run_server(settings, [rolling_board()]) as url, AsyncExitStack() as stack:
+        other = await stack.enter_async_context(connected(url, source="127.0.0.2"))
+        await other.send(HEALTH)
+        await other.answer()
+        for _ in range(2):
+            wire = await stack.enter_async_context(connected(url))
+            await wire.send(HEALTH[:5])
+        assert b"too_many_connections" in b"".join(await ask(url, post(ONE)))
+        await other.send(post(ONE))
+        assert statuses([await other.answer()]) == [200]
+
+
 async def test_viewers_and_producers_have_separate_limits(valkey_url: str) -> None:
     """Viewers take no places of producers, and producers none of viewers."""
     settings = fresh_settings(valkey_url, max_connections=2, max_viewers=5)
