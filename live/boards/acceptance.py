@@ -16,7 +16,6 @@ from live.store.board.keys import Keys
 from live.store.connection.client import Store
 from live.store.connection.loss import LossWatch
 from live.store.registry.definitions import Definition, DefinitionStore
-from live.store.registry.producers import ProducerStore
 
 log = structlog.get_logger()
 
@@ -41,8 +40,6 @@ async def accept_loss(client: Store, prefix: str, in_file: Boards, watch: LossWa
         for board, definition in held.items():
             if definition.state == "live":
                 await _go_on(client, prefix, definitions, board, _renewed(definition, held, salt))
-        await definitions.load()
-        await ProducerStore(client, prefix).load()
     log.warning("the loss of data was accepted", reason=reason, known=known, record=str(client.witness.path))
     log.warning("the store may hold API keys that were revoked after it was copied: check them with `live keys list`")
 

@@ -205,7 +205,8 @@ class BoardAdmin:
         version = await self.definitions.keep(found.version, board, reserved, None)
         if version is None:
             return False
-        while (other := await create(self._client, keys, made, reserved.epoch)) is not None:
+        journal = self._journals and made.journal.level != "off"
+        while (other := await create(self._client, keys, made, reserved.epoch, journal=journal)) is not None:
             epoch, at_run_time = other
             if (await self.known.load()).boards.get(board) != reserved:
                 return False

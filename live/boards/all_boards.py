@@ -14,12 +14,15 @@ class AllBoards(Mapping[str, Board]):
     """
 
     def __init__(self, in_file: Boards, found: Definitions, changed: Board) -> None:
-        self._fixed = {**in_file.by_id, changed.id: changed}
+        self._in_file = in_file.by_id
+        self._changed = changed
         self._found = found.boards
 
     def __getitem__(self, board: str) -> Board:
-        if board in self._fixed:
-            return self._fixed[board]
+        if board == self._changed.id:
+            return self._changed
+        if board in self._in_file:
+            return self._in_file[board]
         definition = self._found[board]
         if definition.state == "live":
             try:
@@ -29,9 +32,10 @@ class AllBoards(Mapping[str, Board]):
         raise KeyError(board)
 
     def __iter__(self) -> Iterator[str]:
-        yield from self._fixed
+        yield self._changed.id
+        yield from (board for board in self._in_file if board != self._changed.id)
         for board, definition in self._found.items():
-            if definition.state == "live" and board not in self._fixed:
+            if definition.state == "live" and board != self._changed.id and board not in self._in_file:
                 yield board
 
     def __len__(self) -> int:

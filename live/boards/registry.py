@@ -1,7 +1,7 @@
 """The board registry of a process: the boards that it runs, from the boards file and from the store.
 
-It starts and stops everything that belongs to a board. Its mappings are replaced as a whole and never change, so
-readers need no lock.
+It starts and stops everything that belongs to a board. Its mappings change in place, so that a change costs the same
+with any number of boards: whoever iterates over one and waits meanwhile needs a copy.
 """
 
 import asyncio
@@ -33,12 +33,12 @@ _AT_ONCE: Final = 256  # boards that are opened at the same time
 
 
 class BoardRegistry:
-    """The boards that run in this process. It calls `tell` with the boards and their committers after every change."""
+    """The boards that run in this process. It calls `publish` with the boards after every change."""
 
     def __init__(self, client: Store, settings: Settings, in_file: Boards, hub: Hub, board_admin: BoardAdmin) -> None:
-        self.ledgers: Mapping[str, Ledger] = {}
+        self.ledgers: dict[str, Ledger] = {}
         self.committers: dict[str, Committer] = {}
-        self.tell: Callable[[Boards, dict[str, Committer]], None] = lambda _boards, _committers: None
+        self.publish: Callable[[Boards], None] = lambda _boards: None
         self._client = client
         self._settings = settings
         self._in_file = in_file
@@ -198,7 +198,7 @@ class BoardRegistry:
 
     def _replace(self, gone: Collection[str], fresh: Iterable[Ledger], changed: Iterable[Board] = ()) -> None:
         """Replace the running boards in one step."""
-        ledgers, committers = dict(self.ledgers), dict(self.committers)
+        ledgers, committers = self.ledgers, self.committers
         boards = [*(ledger.state.board for ledger in fresh), *changed]
         for name in gone:
             self._work.stop(ledgers.pop(name))
@@ -227,10 +227,9 @@ class BoardRegistry:
             else:
                 self._unions.discard(board.id)
         self.boards = self.boards.changed(boards, gone, self._severed())
-        self.ledgers, self.committers = ledgers, committers
         for ledger in started:
             self._work.start(ledger, committers[ledger.state.board.id])
-        self.tell(self.boards, self.committers)
+        self.publish(self.boards)
 
 
 def _is_live(definition: Definition | None) -> bool:

@@ -93,9 +93,9 @@ class Intake:
         self._outcome: Committed | None = None  # the last outcome of a plain body, and its reply
         self._reply = json_reply(b"")
 
-    def set_boards(self, boards: Boards, committers: dict[str, Committer]) -> None:
+    def set_boards(self, boards: Boards) -> None:
         """Use these boards from now on. Cached heads become invalid."""
-        self._boards, self._committers = boards, committers
+        self._boards = boards
         self._authenticator.generation += 1
 
     def read_head(self, producer: Producer, headers: Headers, named: Mapping[bytes, bytes]) -> Head:

@@ -15,6 +15,7 @@ from live.domain.event import make_entry
 from live.errors import EpochLostError, ProblemError
 from live.settings import Settings
 from live.store.board.beginnings import create
+from live.store.board.handover import read_entries
 from live.store.board.keys import Keys
 from live.store.board.ledger import Ledger
 from live.store.connection.client import Store, connect
@@ -95,6 +96,20 @@ async def test_a_deleted_board_leaves_nothing(any_store: str) -> None:
 
 
 @pytest.mark.slow
+async def test_the_journal_of_a_new_board_begins_with_the_board(any_store: str) -> None:
+    """So nothing has to be looked for in the store, which takes the longer the more it holds."""
+    settings = fresh_settings(any_store, journal="sqlite")
+    client = connect(any_store, settings)
+    try:
+        await BoardAdmin(client, settings, Boards([rolling_board()])).put("b", KISS, "ann")
+        keys = Keys(settings.key_prefix, "b")
+        epoch = (await client.call(keys.meta, "HGET", keys.meta, "epoch")).decode()
+        ((first,),) = await read_entries(client, [(keys, epoch, "0-0")])
+    finally:
+        await client.aclose()
+    assert first.head.startswith("begin")
+
+
 async def test_of_concurrent_puts_one_creates_the_board(any_store: str) -> None:
     """The others change it, the last one's choices win, and there is a single board."""
     async with bench(any_store) as made:

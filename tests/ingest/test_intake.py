@@ -101,7 +101,8 @@ async def test_a_plain_like_for_several_boards_or_none(valkey_url: str) -> None:
 
 
 @pytest.mark.slow
-async def test_too_many_waiting_events_are_refused_with_retry_after(own_store: StoreProcess) -> None:
+@pytest.mark.parametrize("way", [None, *WAYS])
+async def test_too_many_waiting_events_are_refused_with_retry_after(own_store: StoreProcess, way: str | None) -> None:
     """When the queue is full, the next event is refused and not counted."""
     settings = fresh_settings(
         own_store.url, max_waiting=5, write_deadline=Duration(3), store_timeout=Duration(3), rate=0
@@ -109,7 +110,7 @@ async def test_too_many_waiting_events_are_refused_with_retry_after(own_store: S
     async with serving(settings, POSTS) as client:
         await send(client, '{"key":"a"}', None)
         with own_store.frozen():
-            sent = [asyncio.create_task(send(client, f'{{"key":"a","id":"{n}"}}', None)) for n in range(20)]
+            sent = [asyncio.create_task(send(client, f'{{"key":"a","id":"{n}"}}', way)) for n in range(20)]
             done, _ = await asyncio.wait(sent, timeout=1.5)
         replies = await asyncio.gather(*sent)
         refused = [reply for reply in replies if reply.status_code == 503]

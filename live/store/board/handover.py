@@ -63,19 +63,26 @@ async def begin_journal(client: Store, keys: Keys, epoch: str, *, tables: bool, 
     await announce_journal(client, keys, epoch)
     while True:
         async with store_errors():
+            newest = await client.call(keys.meta, "HGET", keys.meta, "bucket")  # before the walk: the script compares
             starts = await client.call(keys.slots, "ZRANGE", keys.slots, 0, -1)
-            buckets = sorted([int(name.rpartition(":")[2]) async for name in client.names(keys.seen_pattern)])
+            buckets = [] if newest is None else await _buckets(client, keys)
         names, parts = [keys.meta, keys.slots, keys.log, keys.entrants, keys.hidden, keys.journal(epoch)], []
         for start in starts:
             table = keys.table(int(start) if tables else None)
             parts.append(Part(start.decode(), table.suffix, len(names) + 1))
             names += [keys.slot(int(start)), table.reached, table.metadata, table.votes]
         names += [keys.seen(bucket) for bucket in buckets]
-        request = AdoptRequest(epoch=epoch, slots=parts, buckets=buckets, tables=tables)
+        bucket = None if newest is None else int(newest)
+        request = AdoptRequest(epoch=epoch, slots=parts, buckets=buckets, bucket=bucket, tables=tables)
         async with store_errors():
             reply = await adopt(client, names, request)
         if reply[0] != b"slots":
             return
+
+
+async def _buckets(client: Store, keys: Keys) -> list[int]:
+    """The starts of a board's buckets of identities, found in a walk over the whole store."""
+    return sorted([int(name.rpartition(":")[2]) async for name in client.names(keys.seen_pattern)])
 
 
 async def begin_again(client: Store, keys: Keys, epoch: str) -> None:
@@ -175,7 +182,7 @@ async def _trim(client: Store, keys: Keys, request: TrimRequest) -> None:
         await TRIM(client, [keys.meta, keys.journal(request.epoch)], request)
 
 
-async def standing_of(client: Store, prefix: str, names: Sequence[tuple[str, str]]) -> list[Place]:
+async def read_places(client: Store, prefix: str, names: Sequence[tuple[str, str]]) -> list[Place]:
     """What the store holds of journals, each named by board and epoch, with one round trip.
 
     Raises:

@@ -10,12 +10,14 @@ class AdoptRequest(msgspec.Struct, kw_only=True, omit_defaults=True):
     """Begin the journal of a board that has data.
 
     `slots` are all slots of the board, in the order of their starts. `buckets` are the starts of the buckets of
-    identities, whose store keys are the last ones. `tables` means that each slot has a ranking of its own.
+    identities, whose store keys are the last ones, and `bucket` is the newest one that the board ever had. `tables`
+    means that each slot has a ranking of its own.
     """
 
     epoch: str
     slots: list[Part] = []
     buckets: list[int] = []
+    bucket: int | None = None
     tables: bool = False
 
 

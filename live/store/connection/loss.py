@@ -100,7 +100,8 @@ class LossWatch:
     async def _compare(self, calls: _Calls, *, boards: bool) -> list[str]:
         """What is missing or went back. What is known is read before the store is asked."""
         witness = self._client.witness
-        known, positions = witness.facts, dict(witness.positions.known)
+        known, positions = witness.facts, witness.board_positions if boards else {}
+        versions = witness.version_of("definitions"), witness.version_of("producers")
         looked_at = sorted(positions.keys() | known.epochs.keys()) if boards else []
         names = self._names
         metas = [Keys(self._prefix, board).meta for board in looked_at]
@@ -119,9 +120,8 @@ class LossWatch:
             return [f"the store {held}, and not {known.store}: it was emptied, or is another one"]
         faults = [
             f"the {what} went back from version {before} to {int(version or 0) or 'none'}"
-            for what, before, version in (
-                ("definitions of boards", known.definitions, definitions),
-                ("producers", known.producers, producers),
+            for what, before, version in zip(
+                ("definitions of boards", "producers"), versions, (definitions, producers), strict=True
             )
             if int(version or 0) < before
         ]

@@ -1,9 +1,9 @@
 """What a server knows of its store, kept in the data directory, so that it notices when the store loses data (I8).
 
 For each prefix of store keys, `witness-<prefix>.json` holds the identity of the store, whether API keys are required,
-the epochs of the boards of the boards file, the versions of definitions and producers, whether data was lost, and which
-losses an operator has accepted. Every change is synced to disk. The highest offset of each board is in the files of
-`positions.py`.
+the epochs of the boards of the boards file, whether data was lost, and which losses an operator has accepted. Every
+change is synced to disk. What grows often is in the files of `positions.py`: the highest offset of each board, and the
+versions of definitions and producers.
 """
 
 import fcntl
@@ -18,7 +18,7 @@ import msgspec
 import structlog
 
 from live.errors import EpochLostError, SetupError
-from live.store.connection.positions import SharedPositions
+from live.store.connection.positions import Positions, SharedPositions
 
 log = structlog.get_logger()
 
@@ -26,6 +26,8 @@ Versioned = Literal["definitions", "producers"]
 
 _Change = Callable[["Facts"], dict[str, Any]]
 
+_VERSION: Final = ":"  # precedes what has a version, among the positions: no board id has a colon
+_IDENTITY: Final = 24  # characters of the identity of a store that tell it from others
 _LOCK_TIMEOUT: Final = 0.5  # seconds; writing takes milliseconds, so a process that takes longer is frozen
 _LOCK_POLL: Final = 0.002  # seconds
 _RESTART: Final = "another process accepted the loss of data: start this one again"
@@ -46,8 +48,6 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     store: str = ""
     keys_required: bool = False
     epochs: dict[str, str] = {}
-    definitions: int = 0
-    producers: int = 0
     lost: str = ""
     accepted: tuple[Accepted, ...] = ()
 
@@ -92,6 +92,20 @@ class Witness:
         """The highest known offset of a board in an epoch; -1 for none."""
         return self.positions.offset_of(board, epoch)
 
+    def version_of(self, what: Versioned) -> int:
+        """The highest known version; 0 for none."""
+        return max(0, self.positions.offset_of(_VERSION + what, self._generation))
+
+    @property
+    def _generation(self) -> str:
+        """The epoch of versions: they start again with another store, and when an operator accepts a loss."""
+        return f"{len(self.facts.accepted)}:{self.facts.store[:_IDENTITY]}"
+
+    @property
+    def board_positions(self) -> Positions:
+        """The known position of each board."""
+        return {name: position for name, position in self.positions.known.items() if not name.startswith(_VERSION)}
+
     def note(self, board: str, epoch: str, offset: int) -> None:
         """Remember the position of a board."""
         if self.active:
@@ -114,8 +128,8 @@ class Witness:
         version = int(found or 0)
         if version < known:
             self.lose(f"the {what} went back from version {known} to {version or 'none'}")
-        elif self.active and not self.lost and version > getattr(self.facts, what):
-            self._change(lambda facts: {what: max(version, getattr(facts, what))})
+        else:
+            self.note(_VERSION + what, self._generation, version)
 
     def meet_store(self, identity: str) -> None:
         """Remember the identity of the store."""
@@ -161,7 +175,7 @@ class Witness:
 
     def describe(self) -> str:
         """The known boards, with their epochs and highest offsets."""
-        known = {board: (epoch, -1) for board, epoch in self.facts.epochs.items()} | self.positions.known
+        known = {board: (epoch, -1) for board, epoch in self.facts.epochs.items()} | self.board_positions
         boards = [
             f"{board} (epoch {epoch}, offset {offset if offset >= 0 else 'unknown'})"
             for board, (epoch, offset) in sorted(known.items())
@@ -205,7 +219,7 @@ class Witness:
         """Accept the store as it is, and record that at the end of the context. After a crash the loss remains."""
         before = self.facts
         self._accepting = True
-        self.facts = msgspec.structs.replace(before, store="", epochs={}, definitions=0, producers=0, lost="")
+        self.facts = msgspec.structs.replace(before, store="", epochs={}, lost="")
         try:
             yield
             deed = Accepted(at=int(time.time()), lost=reason, store=before.store, epochs=before.epochs)

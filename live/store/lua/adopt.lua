@@ -12,7 +12,7 @@
 --         identities
 -- Request: AdoptRequest
 -- Returns {'ok', offset}
---         {'slots'} — the slots have changed: ask again with their store keys
+--         {'slots'} — the slots or the buckets have changed: ask again with their store keys
 --         {'epoch', epoch} — the board has another epoch; '' for none
 local request = cmsgpack.unpack(ARGV[1])
 local meta, slots, log, entrants, hidden, journal = unpack(KEYS, 1, 6)
@@ -24,7 +24,7 @@ local board, refusal = open_board()
 if refusal then return refusal end
 local parts, starts, buckets = request.slots or {}, {}, request.buckets or {}
 for i, part in ipairs(parts) do starts[i] = part.start end
-if not same_slots(starts) then return {'slots'} end
+if not same_slots(starts) or board.bucket ~= request.bucket then return {'slots'} end
 if board.journal then return {'ok', digits(board.offset)} end
 
 local held = {slots = {}, tables = {}, seen = {}}

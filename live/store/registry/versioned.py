@@ -51,8 +51,7 @@ class VersionedHash:
 
     def known(self) -> int:
         """The last known version. Take it before you ask the store: another process may raise it meanwhile."""
-        known: int = getattr(self._client.witness.facts, self._kind)
-        return known
+        return self._client.witness.version_of(self._kind)
 
     def seen(self, version: bytes, known: int) -> str:
         """Compare a version with the one that was known before, and remember it."""

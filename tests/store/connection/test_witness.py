@@ -28,8 +28,10 @@ def test_a_later_process_reads_everything(tmp_path: Path) -> None:
     one.see_version("definitions", "7", 0)
     one.note("posts", "e1", 5)
     two = witness(tmp_path / "d")
-    assert two.facts == Facts(store="abc", keys_required=True, epochs={"posts": "e1"}, definitions=7)
+    assert two.facts == Facts(store="abc", keys_required=True, epochs={"posts": "e1"})
+    assert (two.version_of("definitions"), two.version_of("producers")) == (7, 0)
     assert two.offset_of("posts", "e1") == 5
+    assert two.board_positions == {"posts": ("e1", 5)}
     assert (two.offset_of("posts", "e2"), two.offset_of("other", "e1")) == (-1, -1)
     assert (tmp_path / "d").stat().st_mode & 0o077 == 0
     assert all(path.stat().st_mode & 0o077 == 0 for path in (tmp_path / "d").rglob("*"))
@@ -103,6 +105,20 @@ def test_an_operator_accepts_a_loss(tmp_path: Path) -> None:
     other.refresh()
     assert "start this one again" in other.lost
     assert witness(tmp_path).lost == ""
+
+
+def test_versions_start_again_when_a_loss_is_accepted(tmp_path: Path) -> None:
+    """The higher version in the file of another process, which still runs, is not a loss."""
+    one, other = witness(tmp_path), witness(tmp_path)
+    for process in (one, other):
+        process.see_version("definitions", "7", 0)
+    one.lose("it was emptied")
+    with one.accepting("it was emptied"):
+        one.see_version("definitions", "3", one.version_of("definitions"))
+    for process in (one, witness(tmp_path)):
+        process.positions.hear()
+        process.see_version("definitions", "3", process.version_of("definitions"))
+        assert (process.version_of("definitions"), process.lost) == (3, "")
 
 
 def test_an_interrupted_acceptance_accepts_nothing(tmp_path: Path) -> None:
