@@ -193,7 +193,7 @@ class Channel:
             return
         await deliver(self, list(self._variants), now - SILENCE)
         sent = (position.sent_at for variant in self._variants for position in variant.positions)
-        self._silent_from = min(sent, default=now) + SILENCE  # whoever joins later has received something later
+        self._silent_from = min([now, *sent]) + SILENCE  # whoever joins later has received something later
 
     # Ticks
 

@@ -19,7 +19,7 @@ from live.fanout.replays import Replays
 from live.fanout.schedule import Schedule
 from live.fanout.subscription import Subscription, default_size
 from live.fanout.tick import Tick
-from live.fanout.viewer import PullViewer, PushViewer, Sink, Source, Viewer
+from live.fanout.viewer import PageViewer, PullViewer, PushViewer, Sink, Source, Viewer
 from live.metrics import STORE_STALE, TICK_SECONDS
 from live.settings import Settings
 from live.store.board.reader import BoardReader, read_positions, read_tops
@@ -122,6 +122,19 @@ class Hub:
         self._enter(viewer, channel, address)
         return viewer
 
+    def add_page_viewer(self, board: str, asked: Subscription, address: str) -> PageViewer:
+        """Add a viewer that waits until the top differs from the position in `asked`.
+
+        Call its method `tell` next, and `leave` when it is gone.
+
+        Raises:
+            ProblemError: `too_many_viewers`, `stopping`, or `board_not_found`.
+        """
+        channel = self.admit(board, asked, address)
+        viewer = PageViewer(channel, *channel.place_of(asked))
+        self._enter(viewer, channel, address)
+        return viewer
+
     def leave(self, viewer: Viewer, address: str) -> None:
         """Remove a viewer."""
         self.viewers -= 1
@@ -176,7 +189,7 @@ class Hub:
         self.viewers += 1
         self._addresses[address] += 1
         self._hear_board(channel)
-        if viewer.channel is channel:
+        if viewer.channel is channel and not isinstance(viewer, PageViewer):  # that takes the page wherever it was
             self._recalls.hold(channel, viewer)
         viewer.channel.enter(viewer)
 

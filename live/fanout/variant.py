@@ -120,10 +120,15 @@ class Variant(Audience):
         position.epoch, position.offset = page.epoch, page.offset
         return frame
 
+    def is_at(self, position: Position) -> bool:
+        """Whether the current page is the one at a position."""
+        page = self._page
+        return page is not None and position.epoch == page.epoch and position.offset == page.offset
+
     def page_elsewhere(self, position: Position) -> Page | None:
         """The top if it differs from the state at a position, or None. The position does not move."""
         page = self._page
-        if page is None or (position.epoch == page.epoch and position.offset == page.offset):
+        if page is None or self.is_at(position):
             return None
         return None if self._is_overtaken(position, page) else page.top(self.size)
 

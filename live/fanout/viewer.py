@@ -1,4 +1,7 @@
-"""The viewers of a board. Frames are written to the socket of a push viewer; a pull viewer asks for each frame."""
+"""The viewers of a board.
+
+Frames are written to the socket of a push viewer. A pull viewer asks for each frame. A page viewer waits for one page.
+"""
 
 import asyncio
 import math
@@ -123,23 +126,47 @@ class PullViewer(Viewer):
             self._woken.clear()
             await self._woken.wait()
 
-    async def next_page(self) -> Page:
-        """Wait until the board differs from the position at which this viewer started, and return its top.
 
-        Raises:
-            ChannelEndedError: there is nothing more to watch.
-        """
+class Reader(Protocol):
+    """Who a page viewer waits for."""
+
+    def take(self, page: Page) -> None:
+        """Take the page that differs."""
+
+    def end(self, code: int) -> None:
+        """There is nothing more to watch. `code` is one of `CLOSE_CODES`."""
+
+
+class PageViewer(Viewer):
+    """A viewer that waits until the top of a board differs from its position, and tells its reader once."""
+
+    __slots__ = ("_reader",)
+
+    def __init__(self, channel: Source, audience: Audience, position: Position) -> None:
+        super().__init__(channel, audience, position)
+        position.sent_at = math.inf  # it takes a page, and no sign of life before
+        self._reader: Reader | None = None
+
+    def tell(self, reader: Reader) -> None:
+        """Tell a reader, maybe now. Call this when the viewer has entered its channel."""
+        self._reader = reader
+        self.wake()
+
+    def wake(self) -> None:
+        """Tell the reader if the page differs."""
         top = self.audience
         assert isinstance(top, Variant), "pages come from a channel"  # noqa: S101
-        self.position.sent_at = math.inf  # it takes a page, and no sign of life before
-        while True:
-            if self.channel.ended is not None:
-                raise ChannelEndedError(self.channel.ended)
-            page = top.page_elsewhere(self.position)
-            if page is not None:
-                return page
-            self._woken.clear()
-            await self._woken.wait()
+        if top.is_at(self.position):
+            self.position.returns = False  # it is as up to date as every other viewer
+        elif self._reader is not None and (page := top.page_elsewhere(self.position)) is not None:
+            reader, self._reader = self._reader, None
+            reader.take(page)
+
+    def end(self, code: int) -> None:
+        """Tell the reader that the channel has ended."""
+        reader, self._reader = self._reader, None
+        if reader is not None:
+            reader.end(code)
 
 
 class Sink(Protocol):

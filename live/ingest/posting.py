@@ -111,7 +111,7 @@ class Posting:
     def send(self, committers: dict[str, Committer]) -> None:
         """Submit the share of each board."""
         self._route()
-        shares = self._shares.values()
+        shares = list(self._shares.values())  # the last one with an outcome clears them
         self._left = len(shares)
         if not shares:
             self._on_result(self._answer())

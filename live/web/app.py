@@ -126,7 +126,7 @@ def make_parts(settings: Settings, all_boards: Boards, clients: ClientResolver) 
     hub, board_admin = Hub(client, (), settings, presence, footage), BoardAdmin(client, settings, all_boards)
     registry = BoardRegistry(client, settings, all_boards, hub, board_admin)
     intake = Intake(settings, registry.boards, registry.committers, authenticator, rate_limiter, answers)
-    registry.tell = intake.set_boards
+    registry.publish = intake.set_boards
     return Live(
         settings=settings,
         client=client,

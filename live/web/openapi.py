@@ -13,7 +13,8 @@ from live.ingest.posting import Answer
 from live.ingest.replies import ProblemBody
 from live.web.audit_log import AuditLog
 from live.web.baseline import BaselineView
-from live.web.boards import BoardList, BoardPage
+from live.web.board_document import BoardPage
+from live.web.boards import BoardList
 from live.web.describing import (
     ASKING,
     BOARD,

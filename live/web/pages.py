@@ -88,7 +88,7 @@ class Shown(msgspec.Struct, frozen=True, kw_only=True):
 async def index(request: Request) -> Response:
     """Show the list of boards, each with its first records."""
     live = live_of(request)
-    ledgers = live.ledgers.values()
+    ledgers = list(live.ledgers.values())
     pages = await asyncio.gather(*(_read(ledger, _CARD_SIZE) for ledger in ledgers))
     boards = [(ledger.state.board, page) for ledger, page in zip(ledgers, pages, strict=True)]
     items = await items_of(live, {record.key for page in pages if page for record in page.records})

@@ -2,6 +2,8 @@
 
 import asyncio
 import math
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Final
 
 import msgspec
@@ -11,12 +13,17 @@ from live.domain.ranking import Page
 from live.domain.window import parse_duration
 from live.errors import BOARD_GONE, ProblemError, StoreUnavailableError
 from live.fanout.subscription import Subscription
-from live.fanout.viewer import ChannelEndedError, PullViewer
+from live.fanout.viewer import PageViewer
+from live.ingest.replies import Reply, problem_reply
 from live.network.parameters import whole_number
 from live.settings import Settings
+from live.store.board.reader import Reading, Selection
+from live.store.board.shared_pages import Watched
+from live.web.board_document import reply_with_page
 from live.web.clients import client_of
 from live.web.paging import DEFAULT_LIMIT
-from live.web.state import Live
+from live.web.responses import unchanged
+from live.web.state import Live, live_of
 from live.web.watching import lend, unless_left
 
 _LONGEST: Final = 60  # seconds
@@ -26,56 +33,174 @@ _ELSEWHERE: Final = ("cursor", "period", "score", "start")
 class Wait(msgspec.Struct, frozen=True):
     """How many seconds a client waits until the top of a board differs from `tag`.
 
-    Without a tag of this board (''), there is nothing to wait for.
+    `known` is its whole `If-None-Match`. Without a tag of this board (''), there is nothing to wait for.
     """
 
     seconds: float
     asked: Subscription
-    tag: str
+    known: str = ""
+    tag: str = ""
 
     @classmethod
-    def parse(cls, request: Request, settings: Settings) -> "Wait":
-        """Read a request with `wait`. If `If-None-Match` has several tags, the last valid one counts.
+    def parse(cls, query: Mapping[str, str], settings: Settings) -> "Wait":
+        """Read the query of a request with `wait`.
 
         Raises:
             ProblemError: `parameter_invalid`.
         """
-        query, most = request.query_params, settings.max_live_limit
+        most = settings.max_live_limit
         for name in _ELSEWHERE:
             if name in query:
                 raise ProblemError("parameter_invalid", f"`wait` can't be combined with `{name}`")
-        asked, known = Subscription(size=whole_number(query, "limit", min(DEFAULT_LIMIT, most), 1, most)), ""
-        for part in request.headers.get("if-none-match", "").split(","):
-            tag = part.strip()
-            since = asked.since(tag.removeprefix("W/").strip('"'))
-            if since is not asked:
-                asked, known = since, tag
-        return cls(_seconds(query["wait"]), asked, known)
+        size = whole_number(query, "limit", min(DEFAULT_LIMIT, most), 1, most)
+        return cls(_seconds(query["wait"]), Subscription(size=size))
 
-    async def page(self, request: Request, live: Live, board: str) -> Page | None:
-        """The top of a board once it differs; None if the wait ends before, or if the client disconnects.
+    def since(self, known: str) -> "Wait":
+        """The wait of a client with this `If-None-Match`. If it has several tags, the last valid one counts."""
+        asked, tag = self.asked, ""
+        for part in known.split(","):
+            each = part.strip()
+            since = self.asked.since(each.removeprefix("W/").strip('"'))
+            if since is not self.asked:
+                asked, tag = since, each
+        return Wait(self.seconds, asked, known, tag)
 
-        The client counts as a viewer meanwhile. Clients that wait for the same page share one read per tick.
+    @property
+    def selection(self) -> Selection:
+        """The page that the client waits for."""
+        return Selection("rank", 0, "", self.asked.size)
+
+
+class Waiting:
+    """A client that waits until the top of a board differs from its tag.
+
+    It counts as a viewer until its reply. Clients that wait for the same page share the read and the encoded reply.
+    """
+
+    __slots__ = ("_address", "_answer", "_board", "_live", "_timer", "_viewer", "_wait")
+
+    def __init__(self, live: Live, board: str, wait: Wait, address: str, answer: Callable[[Reply], None]) -> None:
+        """Add a viewer. `answer` receives the reply, unless the client leaves first.
 
         Raises:
-            ProblemError: a limit on viewers is reached, the server shuts down, or the board is deleted.
-            StoreUnavailableError: the wait ended, and the state of the board is unknown.
+            ProblemError: a limit on viewers is reached, the server stops, or the board does not exist.
         """
-        with live.hub.watch(board, self.asked, client_of(request).address) as viewer:
-            lend(request.scope)
-            try:
-                return await unless_left(request.receive, self._next_page(viewer))
-            except ChannelEndedError as end:
-                raise _problem(live, end.code) from None
-            except TimeoutError:
-                channel = live.hub.channels.get(board)
-                if channel is None or channel.announcements.stale is not None:
-                    raise StoreUnavailableError("the board could not be read while a client waited") from None
-                return None
+        self._live = live
+        self._board = board
+        self._wait = wait
+        self._address = address
+        self._answer = answer
+        self._viewer: PageViewer | None = live.hub.add_page_viewer(board, wait.asked, address)
+        self._timer = asyncio.get_running_loop().call_later(wait.seconds, self._time_out)
 
-    async def _next_page(self, viewer: PullViewer) -> Page:
-        async with asyncio.timeout(self.seconds):
-            return await viewer.next_page()
+    def begin(self) -> None:
+        """Answer as soon as the page differs, which may be now."""
+        if self._viewer is not None:
+            self._viewer.tell(self)
+
+    def leave(self) -> None:
+        """Stop waiting."""
+        viewer, self._viewer = self._viewer, None
+        if viewer is not None:
+            self._timer.cancel()
+            self._live.hub.leave(viewer, self._address)
+
+    def take(self, page: Page) -> None:
+        """Answer with a page that differs.
+
+        One change can answer thousands of requests at once, so the number of viewers comes from the hub where it has
+        one.
+        """
+        announcements = self._live.hub.channels[self._board].announcements
+        viewers = announcements.viewer_count
+        if announcements.stale is not None:
+            self._refuse(StoreUnavailableError("the board can't be read at present"))
+        elif viewers is None:
+            self._live.reads.count_soon(self._board, partial(self._show, page))
+        else:
+            self._show(page, viewers)
+
+    def end(self, code: int) -> None:
+        """Answer with a problem, once every connection knows that the server stops: then it is the last answer."""
+        asyncio.get_running_loop().call_soon(self._end, code)
+
+    def _show(self, page: Page, viewers: int | Exception) -> None:
+        channel = self._live.hub.channels.get(self._board)
+        if isinstance(viewers, Exception):
+            self._refuse(viewers)
+        elif channel is None:
+            self._end(BOARD_GONE)
+        else:
+            self._finish(reply_with_page(self._wait.known, Reading(channel.reader.state.board, page), viewers))
+
+    def _end(self, code: int) -> None:
+        if code == BOARD_GONE:
+            self._refuse(ProblemError("board_not_found", "the board was just deleted"))
+        else:
+            pause = math.ceil(self._live.reaper.retry_after())
+            self._refuse(ProblemError("stopping", "connect again after the restart", retry_after=pause))
+
+    def _time_out(self) -> None:
+        channel = self._live.hub.channels.get(self._board)
+        if channel is None or channel.announcements.stale is not None:
+            self._refuse(StoreUnavailableError("the board could not be read while a client waited"))
+        elif self._viewer is not None and self._viewer.position.returns:  # nothing was read in so short a time
+            self._live.reads.watch_soon(channel.reader, self._wait.selection, self._show_read, counted=True)
+        else:
+            self._finish(unchanged(self._wait.tag))
+
+    def _show_read(self, found: Watched | Exception) -> None:
+        if isinstance(found, Exception):
+            self._refuse(found)
+        else:
+            self._finish(reply_with_page(self._wait.known, *found))
+
+    def _refuse(self, error: Exception) -> None:
+        if self._viewer is not None:  # otherwise the problem would be counted
+            self._finish(problem_reply(error))
+
+    def _finish(self, reply: Reply) -> None:
+        if self._viewer is not None:
+            self.leave()
+            self._answer(reply)
+
+
+async def reply_now(live: Live, board: str, wait: Wait) -> Reply:
+    """The reply to a client that has no tag to compare with.
+
+    Raises:
+        ProblemError: the board does not exist.
+        StoreUnavailableError: the store is unavailable.
+        EpochLostError: the store lost the board.
+    """
+    ledger = await live.use(board)
+    return reply_with_page(wait.known, *await live.reads.watch(ledger.reader, wait.selection))
+
+
+async def reply_after_wait(request: Request, wait: Wait) -> Reply:
+    """The reply to a request that came through ASGI.
+
+    Raises:
+        ProblemError: a limit on viewers is reached, the server stops, or the board does not exist.
+        StoreUnavailableError: the store is unavailable.
+        EpochLostError: the store lost the board.
+    """
+    live, board = live_of(request), request.path_params["board"]
+    if not wait.tag:
+        return await reply_now(live, board, wait)
+    replied: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
+
+    def answer(reply: Reply) -> None:
+        if not replied.done():  # otherwise the client has left
+            replied.set_result(reply)
+
+    waiting = Waiting(live, board, wait, client_of(request).address, answer)
+    lend(request.scope)
+    waiting.begin()
+    try:
+        return await unless_left(request.receive, replied) or unchanged(wait.tag)
+    finally:
+        waiting.leave()
 
 
 def _seconds(text: str) -> float:
@@ -86,9 +211,3 @@ def _seconds(text: str) -> float:
     if not 0 < seconds <= _LONGEST:
         raise ProblemError("parameter_invalid", f"`wait` must be a duration from 1ms to {_LONGEST}s")
     return seconds
-
-
-def _problem(live: Live, code: int) -> ProblemError:
-    if code == BOARD_GONE:
-        return ProblemError("board_not_found", "the board was just deleted")
-    return ProblemError("stopping", "connect again after the restart", retry_after=math.ceil(live.reaper.retry_after()))

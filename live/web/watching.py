@@ -4,8 +4,8 @@ Meanwhile they count as viewers, which can disconnect any time.
 """
 
 import asyncio
-from collections.abc import Coroutine
-from typing import Any, TypeVar
+from collections.abc import Awaitable
+from typing import TypeVar
 
 from starlette.types import Receive, Scope
 
@@ -24,9 +24,9 @@ def lend(scope: Scope) -> HttpProtocol | None:
     return connection
 
 
-async def unless_left(receive: Receive, work: Coroutine[Any, Any, _T]) -> _T | None:
+async def unless_left(receive: Receive, work: Awaitable[_T]) -> _T | None:
     """The result of `work`, or None if the client disconnected first, which cancels it."""
-    working = asyncio.create_task(work)
+    working = asyncio.ensure_future(work)
     leaving = asyncio.create_task(until_left(receive))
     try:
         await asyncio.wait({working, leaving}, return_when=asyncio.FIRST_COMPLETED)

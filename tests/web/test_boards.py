@@ -19,11 +19,11 @@ from tests.harness.settings import fresh_settings
 
 @asynccontextmanager
 async def server(
-    store: str, *events: dict[str, Any], boards: Sequence[Board] = (), **changes: Any
+    store: str, *events: dict[str, Any], boards: Sequence[Board] = (), plain: bool = False, **changes: Any
 ) -> AsyncIterator[httpx.AsyncClient]:
     """A server with the board `posts`, or others, and some events on it."""
     async with (
-        run_server(fresh_settings(store, **changes), boards or [rolling_board()]) as url,
+        run_server(fresh_settings(store, **changes), boards or [rolling_board()], plain=plain) as url,
         httpx.AsyncClient(base_url=url) as client,
     ):
         if events:

@@ -4,52 +4,20 @@ import asyncio
 import gzip
 import random
 import re
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-from typing import Any, NamedTuple
+from typing import Any
 
 import httpx
 import pytest
-import pytest_asyncio
 
-from live.domain.board_file import parse_boards
 from live.metrics import REGISTRY
 from live.web.fast_reads import FastReads
+from tests.harness.both_paths import FIELDS, Both, answered, both_servers, read, tag_in
 from tests.harness.mutation import must_be_caught, replaced
-from tests.harness.producer import post
-from tests.harness.server import run_server
-from tests.harness.settings import fresh_settings
 from tests.harness.store import StoreProcess
-from tests.harness.waiting import eventually
-from tests.harness.wire import CLOSE, connected, request
+from tests.harness.wire import connected, request
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
-BOARDS = """
-[[board]]
-id = "posts"
-[[board]]
-id = "dense"
-ranks = "dense"
-source = ["score"]
-[[board]]
-id = "weeks"
-source = ["visit"]
-clock = "event"
-window = { calendar = "week", keep = 3 }
-[[board]]
-id = "contest"
-source = ["vote"]
-window = "forever"
-votes = { per_key = 1, per_actor = 4, registered = true }
-[[board]]
-id = "large"
-source = ["shelf"]
-[[board]]
-id = "empty"
-source = ["nothing"]
-"""
-FRIEND = "https://friend.example"
 IDS = [
     "posts", "large", "dense", "weeks", "contest", "empty", "none", "po%73ts", "POSTS", "", "a%2Fb", "%ff", "posts%00",
 ]  # fmt: skip
@@ -66,105 +34,6 @@ QUERIES = [
     "cursor=x", "cursor=", "around=0", "around=2", "around=101", "around=x", "key=a", "wait=1ms", "wait=0", "wait=x",
     "wait=1ms&start=1", "lmit=1", "&", "limit=2&", "a=b&c=d", "limit=+5", "around=1&period=previous", "epoch=1",
 ]  # fmt: skip
-FIELDS: list[tuple[tuple[str, str], ...]] = [
-    (), (), (),
-    (("If-None-Match", "*"),),
-    (("If-None-Match", "none"), ("If-None-Match", "*")),
-    (("If-None-Match", ""),),
-    (("If-None-Match", 'W/"x", *'),),
-    (("Origin", FRIEND),),
-    (("Origin", "https://evil.example"),),
-    (("Origin", FRIEND), ("Origin", "https://evil.example")),
-    (("X-Forwarded-For", "1.2.3.4"),),
-    (("X-Forwarded-For", "1.2.3.4"), ("Forwarded", "for=1.2.3.4")),
-    (("Accept-Encoding", "gzip"),),
-    (("Accept-Encoding", "br, GZIP;q=0.5"),),
-    (("Accept-Encoding", "gzip;q=0, *"),),
-    (("Accept-Encoding", "br"), ("Accept-Encoding", "gzip")),
-    (("Accept-Encoding", "gzip"), ("Origin", FRIEND)),
-    (("Accept-Encoding", "gzip"), ("If-None-Match", "*")),
-    (("Content-Length", "0"),),
-    (("Authorization", "Bearer x.y"),),
-]  # fmt: skip
-
-
-TRENDS = 75.0  # seconds; a process asks for a newer baseline after a minute
-
-
-class Both(NamedTuple):
-    """A server with the short path and one without, on the same boards."""
-
-    ours: str
-    plain: str
-
-    async def same(self, *sent: bytes) -> bytes:
-        """The common answer of both to requests, the last of which ends the connection."""
-        ours, plain = await self.answers(*sent)
-        assert ours == plain
-        return ours
-
-    async def same_soon(self, *sent: bytes) -> None:
-        """The same for HTML: each process reads new trends at its own time, without a change of the board."""
-
-        async def same() -> bool:
-            ours, plain = await self.answers(*sent)
-            return ours == plain
-
-        await eventually(same, TRENDS)
-
-    async def answers(self, *sent: bytes) -> list[bytes]:
-        """The answers of both."""
-        return [await answered(url, b"".join(sent)) for url in self]
-
-
-async def answered(url: str, sent: bytes) -> bytes:
-    """Everything until the server closes, without dates, and with the header fields in order."""
-    async with connected(url) as wire:
-        await wire.send(sent)
-        text = await wire.rest()
-    return re.sub(rb"(HTTP/1\.1 \d\d\d[^\r]*\r\n)((?:[\w-]+: [^\r]*\r\n)*)", _in_order, text)
-
-
-def _in_order(head: re.Match[bytes]) -> bytes:
-    return head[1] + b"".join(sorted(head[2].splitlines(keepends=True)))
-
-
-async def fill(client: httpx.AsyncClient) -> None:
-    """Events on every board."""
-    await post(client, *({"key": key, "amount": place} for place, key in enumerate("zyxaéb", 1)))
-    await post(client, *({"key": key, "type": "score", "amount": 3, "metadata": {"x": 1}} for key in "abc"))
-    await post(client, *({"key": f"book-{number}", "type": "shelf", "amount": number} for number in range(1, 60)))
-    days = ("2026-01-05", "2026-01-12", "2026-01-13")
-    await post(client, *({"key": key, "type": "visit", "time": f"{day}T12:00:00Z"} for day in days for key in "ab"))
-    for name in ("Ada", "Bo"):
-        assert (await client.put(f"/v1/boards/contest/records/{name}", json={"song": name})).status_code == 201
-    await post(client, {"key": "Ada", "type": "vote", "actor": "me"})
-
-
-@asynccontextmanager
-async def both_servers(store: str, **changes: Any) -> AsyncIterator[Both]:
-    """Both servers, filled."""
-    settings = fresh_settings(store, anonymous_admin=True, **changes)
-    boards = parse_boards(BOARDS)
-    async with (
-        run_server(settings, boards) as ours,
-        run_server(settings, boards, plain=True) as plain,
-        httpx.AsyncClient(base_url=ours) as client,
-    ):
-        await fill(client)
-        yield Both(ours, plain)
-
-
-@pytest_asyncio.fixture(loop_scope="module", scope="module", params=[(), (FRIEND,)], ids=["own", "friend"])
-async def both(request: pytest.FixtureRequest, valkey_url: str) -> AsyncIterator[Both]:
-    """Without, and with, an allowed origin."""
-    async with both_servers(valkey_url, allowed_origins=request.param) as servers:
-        yield servers
-
-
-def read(target: str, *fields: tuple[str, str], method: str = "GET") -> bytes:
-    """A read that ends its connection."""
-    return request(method, target, *fields, CLOSE)
 
 
 @pytest.mark.parametrize("query", QUERIES)
@@ -326,6 +195,41 @@ async def test_the_short_path_is_taken(both: Both) -> None:
         ):
             with must_be_caught(target):
                 await both.same(read(f"/{target}"))
+        for board in ("posts", "fleeting"):
+            known = ("If-None-Match", tag_in(await answered(both.plain, read(f"/v1/boards/{board}"))))
+            with must_be_caught("wait"):
+                await both.same(read(f"/v1/boards/{board}?wait=1ms", known))
+
+
+async def test_both_paths_find_the_tag_of_a_remembered_head(both: Both) -> None:
+    """The same head comes with other tags, spelled in every way, more than once, and in the place of another field."""
+    for target in ("/v1/boards/large", "/v1/boards/large?wait=5ms", "/v1/boards/large/records/book-1"):
+        tag = tag_in(await both.same(read(target)))
+        named, other = f"If-None-Match: {tag}\r\n", 'If-None-Match: "x"\r\n'
+        for lines in (
+            named, other, "", named.lower(), named.upper().replace(tag.upper(), tag), f"If-None-Match:{tag}\r\n",
+            f"If-None-Match: \t{tag} \r\n", other + named, named + other, other.lower() + named, named.lower() + other,
+            "If-None-Match:\r\n", f"If-None-Match: {other[15:-2]}, {tag}\r\n", f"X: If-None-Match: {tag}\r\n", named,
+        ):  # fmt: skip
+            head = f"GET {target} HTTP/1.1\r\nHost: x\r\n{lines}Connection: close\r\n\r\n"
+            await both.same_wait(head.encode())
+            await both.same_wait(head.replace(f"Host: x\r\n{lines}", f"{lines}Host: x\r\n").encode())
+
+
+async def test_a_head_with_another_tag_is_known(both: Both, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A client that asks again and again is parsed once, although its tag changes."""
+    parsed = 0
+    parse = FastReads._parse
+
+    def counted(self: FastReads, *arguments: Any) -> Any:
+        nonlocal parsed
+        parsed += 1
+        return parse(self, *arguments)
+
+    monkeypatch.setattr(FastReads, "_parse", counted)
+    for number in range(10):
+        await answered(both.ours, read("/v1/boards/posts", ("User-Agent", "me"), ("If-None-Match", f'"x:{number}"')))
+    assert parsed == 1
 
 
 async def test_many_clients_read_at_once(both: Both) -> None:

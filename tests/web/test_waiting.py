@@ -24,6 +24,7 @@ from tests.harness.wire import connected, request, statuses
 from tests.web.test_boards import at, hours, server
 
 BOARD = "/v1/boards/posts"
+WAYS = pytest.mark.parametrize("plain", [False, True], ids=["ours", "plain"])
 QUICK: dict[str, Any] = {"conflation_interval": Duration(0.01)}
 
 
@@ -178,14 +179,18 @@ async def test_a_period_is_part_of_the_tag(valkey_url: str) -> None:
         assert news.headers["etag"].count(":") == 2
 
 
-async def test_a_waiting_client_is_a_viewer(valkey_url: str) -> None:
+@WAYS
+@pytest.mark.parametrize("limit", ["max_viewers", "max_board_viewers", "max_address_viewers"])
+async def test_a_waiting_client_is_a_viewer(valkey_url: str, limit: str, *, plain: bool) -> None:
     """The limits of viewers apply. Pages without `wait` are for everybody."""
-    async with server(valkey_url, max_viewers=1, **QUICK) as client:
+    changes: dict[str, Any] = {limit: 1, **QUICK}
+    async with server(valkey_url, plain=plain, **changes) as client:
         tag = (await client.get(BOARD)).headers["etag"]
         waiting = asyncio.create_task(ask(client, tag))
         await eventually(watched(1))
         refused = await ask(client, tag)
         assert (refused.status_code, refused.json()["code"]) == (503, "too_many_viewers")
+        assert limit in refused.json()["detail"]
         assert (await client.get(BOARD)).status_code == 200
         await post(client, {"key": "a"})
         assert (await waiting).status_code == 200
@@ -221,9 +226,10 @@ async def test_a_waiting_client_takes_no_producer_place(valkey_url: str) -> None
             assert await viewers[0].rest() == b""
 
 
-async def test_a_client_that_disconnects_stops_waiting(valkey_url: str) -> None:
+@WAYS
+async def test_a_client_that_disconnects_stops_waiting(valkey_url: str, *, plain: bool) -> None:
     """Its place is free immediately."""
-    async with server(valkey_url, **QUICK) as client:
+    async with server(valkey_url, plain=plain, **QUICK) as client:
         tag = (await client.get(BOARD)).headers["etag"]
         async with connected(str(client.base_url)) as wire:
             await wire.send(request("GET", f"{BOARD}?wait=60s", ("If-None-Match", tag)))
@@ -231,9 +237,10 @@ async def test_a_client_that_disconnects_stops_waiting(valkey_url: str) -> None:
         await eventually(watched(0))
 
 
-async def test_a_deleted_board_ends_waits(valkey_url: str) -> None:
+@WAYS
+async def test_a_deleted_board_ends_waits(valkey_url: str, *, plain: bool) -> None:
     """The answer is 404."""
-    async with server(valkey_url, **QUICK, anonymous_admin=True) as client:
+    async with server(valkey_url, plain=plain, **QUICK, anonymous_admin=True) as client:
         await client.put("/v1/boards/june", json={})
         tag = (await client.get("/v1/boards/june")).headers["etag"]
         waiting = asyncio.create_task(ask(client, tag, board="/v1/boards/june"))
@@ -256,11 +263,40 @@ async def test_a_stopping_server_ends_waits(valkey_url: str) -> None:
 
 
 @pytest.mark.slow
-async def test_an_unavailable_store_ends_waits(own_store: StoreProcess) -> None:
+@WAYS
+async def test_an_unavailable_store_ends_waits(own_store: StoreProcess, *, plain: bool) -> None:
     """The problem is that of a page without `wait`, not 304."""
-    async with server(own_store.url, {"key": "a"}, store_timeout=Duration(0.3), **QUICK) as client:
+    async with server(own_store.url, {"key": "a"}, plain=plain, store_timeout=Duration(0.3), **QUICK) as client:
         tag = (await client.get(BOARD)).headers["etag"]
         own_store.kill()
         for known in (tag, ""):
             unavailable = await ask(client, known, "wait=2s")
             assert (unavailable.status_code, unavailable.json()["code"]) == (503, "store_unavailable")
+
+
+@pytest.mark.slow
+@WAYS
+async def test_a_page_that_is_known_to_be_stale_is_not_an_answer(own_store: StoreProcess, *, plain: bool) -> None:
+    """Another viewer keeps the page in this process."""
+    async with (
+        server(own_store.url, {"key": "a"}, plain=plain, store_timeout=Duration(0.3), **QUICK) as client,
+        streaming(client) as other,
+    ):
+        await other.until("sync")
+        own_store.kill()
+        await other.until("status")
+        unavailable = await ask(client, '"x:1"', "wait=2s")
+        assert (unavailable.status_code, unavailable.json()["code"]) == (503, "store_unavailable")
+
+
+@WAYS
+async def test_a_short_wait_sees_the_last_event(valkey_url: str, *, plain: bool) -> None:
+    """The wait is over before the board is read for the first time."""
+    async with server(valkey_url, {"key": "a"}, plain=plain, **QUICK) as client:
+        tag = (await client.get(BOARD)).headers["etag"]
+        for number in range(10):
+            await post(client, {"key": f"k{number}"})
+            news = await ask(client, tag, "wait=1ms")
+            assert news.status_code == 200
+            tag = news.headers["etag"]
+            assert (await ask(client, tag, "wait=1ms")).status_code == 304

@@ -56,6 +56,7 @@ class HttpProtocol(asyncio.Protocol):
         self._place = Place.NONE
         self._reading = False  # inside `_read`
         self._lent = False  # whether the request in progress is a viewer's
+        self._half_closed = False  # whether the client sends nothing more
         self._stopping = False  # whether the server stops
 
     # Events of the transport
@@ -89,6 +90,7 @@ class HttpProtocol(asyncio.Protocol):
         """Answer the complete requests before closing: the client has closed its side."""
         if self._lent or self.transport.get_extra_info("sslcontext") is not None:
             return False  # a viewer has left, or it is TLS, which can't close one direction alone
+        self._half_closed = True
         self._pipeline.cut_off()
         self._stop_accepting()
         return bool(self._pipeline)
@@ -178,10 +180,7 @@ class HttpProtocol(asyncio.Protocol):
                 self._request_complete()
                 post.end()
         elif head.method == b"GET" and not head.has_body and (read := shared.reads.find(head, self.peer)) is not None:
-            get = Get(self, read, keep_alive=keep_alive)
-            if pipeline.add(get, has_body=False):
-                get.begin()
-            self._request_complete()
+            self._begin_read(Get(self, read, keep_alive=keep_alive))
         else:
             request = AppRequest(self, self._app, head, self._client_of(head), self._app_state.copy())
             request.keep_alive = keep_alive
@@ -189,6 +188,14 @@ class HttpProtocol(asyncio.Protocol):
                 request.begin()
             if not head.has_body:
                 self._request_complete()
+
+    def _begin_read(self, get: Get) -> None:
+        is_first = self._pipeline.add(get, has_body=False)
+        self._request_complete()
+        if is_first:
+            get.begin()
+            if get.reply is not None:
+                self.send_replies()
 
     def _client_of(self, head: RequestHead) -> Client | ProblemError:
         """The client of a request, or the problem with which the application refuses it."""
@@ -245,7 +252,7 @@ class HttpProtocol(asyncio.Protocol):
             return
         keep_alive = self._pipeline.take_first().keep_alive
         if self._lent:
-            keep_alive = self._take_back() and keep_alive
+            keep_alive = self.take_back() and keep_alive
         self._go_on(keep_alive=keep_alive)
 
     def _go_on(self, *, keep_alive: bool) -> None:
@@ -286,11 +293,17 @@ class HttpProtocol(asyncio.Protocol):
         """Free the place: the current request is a viewer's, and viewers have separate limits."""
         self._lent = True
         self._shared.limits.lent(self)
+        if self.buffered:
+            self._shared.limits.unread(self)  # earlier answers, which the client must read all the same
         self.transport.set_write_buffer_limits(high=0)  # a send completes only when the kernel has accepted all of it
+        if self._half_closed:
+            self.transport.close()  # a viewer has left
 
-    def _take_back(self) -> bool:
-        """Take a place again after a viewer has left; False if none is free."""
+    def take_back(self) -> bool:
+        """Take a place again after a viewer has left; False if none is free, or if the connection ends."""
         self._lent = False
+        if self.transport.is_closing():
+            return False
         self.transport.set_write_buffer_limits()
         return self._shared.limits.returned(self)
 

@@ -7,8 +7,8 @@ from live.ingest.replies import Reply
 from live.protocols.http.peer import Peer
 from live.protocols.http.requests import RequestHead
 
-Read: TypeAlias = Callable[[Callable[[Reply], None]], None]
-"""Begins to read, and passes the reply to a function once it is known."""
+Read: TypeAlias = Callable[["Get"], None]
+"""Begins to read, and answers a request once the reply is known."""
 
 
 class Reads(Protocol):
@@ -25,17 +25,30 @@ class Answering(Protocol):
         """Send every reply that is due."""
 
 
+class Lending(Answering, Protocol):
+    """A connection that viewers can use."""
+
+    def lend(self) -> None:
+        """Free the place: the current request is a viewer's."""
+
+    def take_back(self) -> bool:
+        """Take a place again after a viewer has left; False if none is free."""
+
+
 class Get:
     """One request without a body, and its reply."""
 
-    __slots__ = ("_connection", "_read", "keep_alive", "reply")
+    __slots__ = ("_connection", "_is_beginning", "_leave", "_read", "has_left", "keep_alive", "reply")
 
     is_full = False
 
-    def __init__(self, connection: Answering, read: Read, *, keep_alive: bool) -> None:
+    def __init__(self, connection: Lending, read: Read, *, keep_alive: bool) -> None:
         self._connection = connection
         self._read = read
+        self._is_beginning = False
+        self._leave: Callable[[], None] | None = None
         self.keep_alive = keep_alive
+        self.has_left = False  # whether the client has disconnected
         self.reply: Reply | None = None
 
     @property
@@ -44,15 +57,34 @@ class Get:
         return self.reply is not None
 
     def begin(self) -> None:
-        """Read: every earlier request is answered, so this one sees what they changed."""
-        self._read(self._answer)
+        """Read: every earlier request is answered, so this one sees what they changed.
+
+        If the reply is known at once, the connection must send it: many requests may follow each other like that.
+        """
+        self._is_beginning = True
+        self._read(self)
+        self._is_beginning = False
 
     def receive(self, data: bytes, *, last: bool) -> None:
         """Do nothing: there is no body."""
 
     def disconnect(self) -> None:
-        """Do nothing: others may share the read."""
+        """Remove the viewer, if it is one; others may share a read."""
+        self.has_left = True
+        leave, self._leave = self._leave, None
+        if leave is not None:
+            leave()
 
-    def _answer(self, reply: Reply) -> None:
+    def watch(self, leave: Callable[[], None]) -> None:
+        """Be a viewer until the reply. `leave` removes it if the client disconnects before."""
+        self._leave = leave
+        self._connection.lend()
+
+    def answer(self, reply: Reply) -> None:
+        """Set the reply and send every reply that is due."""
+        if self._leave is not None:
+            self._leave = None
+            self.keep_alive = self._connection.take_back() and self.keep_alive
         self.reply = reply
-        self._connection.send_replies()
+        if not self._is_beginning:
+            self._connection.send_replies()

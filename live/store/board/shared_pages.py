@@ -15,9 +15,11 @@ _CROWD: Final = 8  # callers of one call
 _PACE: Final = 0.004  # seconds between two calls for a crowd
 _FIRST: Final = Selection("rank", 0, "", 1)
 _READING: Final = 8000  # bytes of a reading without records
+_COUNT_SERVES: Final = 0.25  # seconds; processes report their viewers every few seconds
+_MOST_COUNTS: Final = 1024
 
 Call: TypeAlias = Callable[[], Awaitable[Any]]
-Told: TypeAlias = Callable[[Any], None]
+Callback: TypeAlias = Callable[[Any], None]
 
 
 class SharedCalls:
@@ -30,12 +32,12 @@ class SharedCalls:
     """
 
     def __init__(self) -> None:
-        self._waiting: dict[Hashable, list[Told]] = {}  # for the next call
+        self._waiting: dict[Hashable, list[Callback]] = {}  # for the next call
         self._calling: dict[Hashable, asyncio.Task[None]] = {}
 
-    def join(self, key: Hashable, call: Call, told: Told) -> None:
-        """Pass the result, or the error, of the next call with a key to `told`, which must not raise."""
-        self._waiting.setdefault(key, []).append(told)
+    def join(self, key: Hashable, call: Call, callback: Callback) -> None:
+        """Pass the result, or the error, of the next call with a key to `callback`, which must not raise."""
+        self._waiting.setdefault(key, []).append(callback)
         if key not in self._calling:
             self._calling[key] = asyncio.create_task(self._run(key, call))
 
@@ -57,8 +59,8 @@ class SharedCalls:
                     result = await call()
                 except Exception as error:  # noqa: BLE001 - every caller learns of it
                     result = error
-                for told in callers:
-                    told(result)
+                for callback in callers:
+                    callback(result)
                 if len(callers) >= _CROWD:
                     await asyncio.sleep(max(0, began + _PACE - loop.time()))
         finally:
@@ -89,6 +91,7 @@ class SharedPages:
         self._calls = SharedCalls()
         self._held: OrderedDict[tuple[BoardReader, Selection], Reading] = OrderedDict()
         self._size = 0
+        self._counts: dict[str, tuple[int, float]] = {}  # the viewers of boards, and until when a count serves
 
     async def read(self, reader: BoardReader, selection: Selection) -> Reading:
         """Read a selection, as `BoardReader.select`. The page is the same object while the board does not change.
@@ -111,10 +114,19 @@ class SharedPages:
         return watched
 
     def watch_soon(
-        self, reader: BoardReader, selection: Selection, told: Callable[[Watched | Exception], None], *, counted: bool
+        self,
+        reader: BoardReader,
+        selection: Selection,
+        callback: Callable[[Watched | Exception], None],
+        *,
+        counted: bool,
     ) -> None:
-        """As `watch`, without a task for each caller: pass the result, or the error, to `told`."""
-        self._calls.join(*self._call(reader, selection, counted=counted), told)
+        """As `watch`, without a task for each caller: pass the result, or the error, to `callback`."""
+        self._calls.join(*self._call(reader, selection, counted=counted), callback)
+
+    def count_soon(self, board: str, callback: Callable[[int | Exception], None]) -> None:
+        """Pass the number of viewers of a board in all processes, or the error, to `callback`."""
+        self._calls.join(("viewers", board), partial(self._count, board), callback)
 
     async def newest(self, reader: BoardReader) -> int | None:
         """The start of the newest period; None before the first event of an event clock.
@@ -132,10 +144,20 @@ class SharedPages:
     async def _read(self, reader: BoardReader, selection: Selection, *, counted: bool) -> Watched:
         if not counted:
             return Watched(await self._select(reader, selection), None)
-        reading, viewers = await asyncio.gather(
-            self._select(reader, selection), self._presence.count(reader.state.board.id)
-        )
+        board = reader.state.board.id
+        viewers, until = self._counts.get(board, (0, 0.0))
+        if asyncio.get_running_loop().time() < until:
+            return Watched(await self._select(reader, selection), viewers)
+        reading, viewers = await asyncio.gather(self._select(reader, selection), self._count(board))
         return Watched(reading, viewers)
+
+    async def _count(self, board: str) -> int:
+        """Count the viewers of a board, and remember the number for a moment."""
+        viewers = await self._presence.count(board)
+        if len(self._counts) >= _MOST_COUNTS:
+            self._counts.clear()
+        self._counts[board] = viewers, asyncio.get_running_loop().time() + _COUNT_SERVES
+        return viewers
 
     async def _select(self, reader: BoardReader, selection: Selection) -> Reading:
         key = (reader, selection)

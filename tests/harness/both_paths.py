@@ -1,0 +1,158 @@
+"""Two servers on the same boards: one that answers plain reads on the short path, and one that does not."""
+
+import asyncio
+import gzip
+import re
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from typing import Any, NamedTuple
+
+import httpx
+
+from live.domain.board_file import parse_boards
+from tests.harness.producer import post
+from tests.harness.server import run_server
+from tests.harness.settings import fresh_settings
+from tests.harness.waiting import eventually
+from tests.harness.wire import CLOSE, connected, request
+
+BOARDS = """
+[[board]]
+id = "posts"
+[[board]]
+id = "dense"
+ranks = "dense"
+source = ["score"]
+[[board]]
+id = "weeks"
+source = ["visit"]
+clock = "event"
+window = { calendar = "week", keep = 3 }
+[[board]]
+id = "contest"
+source = ["vote"]
+window = "forever"
+votes = { per_key = 1, per_actor = 4, registered = true }
+[[board]]
+id = "large"
+source = ["shelf"]
+[[board]]
+id = "empty"
+source = ["nothing"]
+"""
+FRIEND = "https://friend.example"
+FIELDS: list[tuple[tuple[str, str], ...]] = [
+    (), (), (),
+    (("If-None-Match", "*"),),
+    (("If-None-Match", "none"), ("If-None-Match", "*")),
+    (("If-None-Match", ""),),
+    (("If-None-Match", 'W/"x", *'),),
+    (("Origin", FRIEND),),
+    (("Origin", "https://evil.example"),),
+    (("Origin", FRIEND), ("Origin", "https://evil.example")),
+    (("X-Forwarded-For", "1.2.3.4"),),
+    (("X-Forwarded-For", "1.2.3.4"), ("Forwarded", "for=1.2.3.4")),
+    (("Accept-Encoding", "gzip"),),
+    (("Accept-Encoding", "br, GZIP;q=0.5"),),
+    (("Accept-Encoding", "gzip;q=0, *"),),
+    (("Accept-Encoding", "br"), ("Accept-Encoding", "gzip")),
+    (("Accept-Encoding", "gzip"), ("Origin", FRIEND)),
+    (("Accept-Encoding", "gzip"), ("If-None-Match", "*")),
+    (("Content-Length", "0"),),
+    (("Authorization", "Bearer x.y"),),
+]  # fmt: skip
+TRENDS = 75.0  # seconds; a process asks for a newer baseline after a minute
+VIEWERS = 2.0  # seconds; each process counts the viewers anew after a moment
+
+
+class Both(NamedTuple):
+    """A server with the short path and one without, on the same boards."""
+
+    ours: str
+    plain: str
+
+    async def same(self, *sent: bytes) -> bytes:
+        """The common answer of both to requests, the last of which ends the connection."""
+        return await self._common(sent, VIEWERS)
+
+    async def same_soon(self, *sent: bytes) -> None:
+        """The same for HTML: each process reads new trends at its own time, without a change of the board."""
+        await self._common(sent, TRENDS)
+
+    async def same_wait(self, sent: bytes) -> None:
+        """Both give the same answer to a wait, in their own time."""
+        ours, plain = await asyncio.gather(*(answered(url, sent) for url in self))
+        assert without_viewers(ours) == without_viewers(plain)
+
+    async def answers(self, *sent: bytes) -> list[bytes]:
+        """The answers of both."""
+        return [await answered(url, b"".join(sent)) for url in self]
+
+    async def _common(self, sent: Sequence[bytes], deadline: float) -> bytes:
+        async def common() -> bytes | None:
+            ours, plain = await self.answers(*sent)
+            return ours if ours == plain else None
+
+        answer: bytes = await eventually(common, deadline)
+        return answer
+
+
+async def answered(url: str, sent: bytes) -> bytes:
+    """Everything until the server closes, without dates, and with the header fields in order."""
+    async with connected(url) as wire:
+        await wire.send(sent)
+        text = await wire.rest()
+    return re.sub(rb"(HTTP/1\.1 \d\d\d[^\r]*\r\n)((?:[\w-]+: [^\r]*\r\n)*)", _in_order, text)
+
+
+def _in_order(head: re.Match[bytes]) -> bytes:
+    return head[1] + b"".join(sorted(head[2].splitlines(keepends=True)))
+
+
+async def fill(client: httpx.AsyncClient) -> None:
+    """Events on every board."""
+    await post(client, *({"key": key, "amount": place} for place, key in enumerate("zyxaéb", 1)))
+    await post(client, *({"key": key, "type": "score", "amount": 3, "metadata": {"x": 1}} for key in "abc"))
+    await post(client, *({"key": f"book-{number}", "type": "shelf", "amount": number} for number in range(1, 60)))
+    days = ("2026-01-05", "2026-01-12", "2026-01-13")
+    await post(client, *({"key": key, "type": "visit", "time": f"{day}T12:00:00Z"} for day in days for key in "ab"))
+    for name in ("Ada", "Bo"):
+        assert (await client.put(f"/v1/boards/contest/records/{name}", json={"song": name})).status_code == 201
+    await post(client, {"key": "Ada", "type": "vote", "actor": "me"})
+    assert (await client.put("/v1/boards/fleeting", json={"idle_ttl": "1h"})).status_code == 201
+
+
+@asynccontextmanager
+async def both_servers(store: str, **changes: Any) -> AsyncIterator[Both]:
+    """Both servers, filled."""
+    settings = fresh_settings(store, anonymous_admin=True, **changes)
+    boards = parse_boards(BOARDS)
+    async with (
+        run_server(settings, boards) as ours,
+        run_server(settings, boards, plain=True) as plain,
+        httpx.AsyncClient(base_url=ours) as client,
+    ):
+        await fill(client)
+        both = Both(ours, plain)
+        await both.same_soon(read("/v1/boards/fleeting"))
+        yield both
+
+
+def read(target: str, *fields: tuple[str, str], method: str = "GET") -> bytes:
+    """A read that ends its connection."""
+    return request(method, target, *fields, CLOSE)
+
+
+def tag_in(answer: bytes) -> str:
+    """The tag of an answer."""
+    found = re.search(rb"etag: (.*)\r", answer)
+    assert found is not None
+    return found[1].decode()
+
+
+def without_viewers(answer: bytes) -> bytes:
+    """An answer without the number of viewers: waiting clients count, and each process learns it at its own time."""
+    head, _, body = answer.partition(b"\r\n\r\n")
+    if b"content-encoding: gzip" in head:
+        body = gzip.decompress(body)
+    return re.sub(rb"content-length: \d+\r\n", b"", head) + re.sub(rb'"viewer_count":\d+', b"", body)
