@@ -10,16 +10,17 @@ import msgspec
 from live.boards.taking_back import TakingBack
 from live.boards.voiding import Whose, boards_of, find_contributions
 from live.domain.board import Board, Boards
+from live.domain.journaling import Journaling
 from live.errors import SetupError
 from live.journal.contributions import Contribution, Vote
 from live.journal.database import Database
 from live.journal.doomed import DoomedActor
 from live.journal.drain import Drainer
 from live.journal.erase import boards_in, erase_again, erase_board, secrets_of
-from live.journal.erased import mark_done, remember
+from live.journal.erased import is_due, mark_done, remember, remembered
 from live.settings import Settings
 from live.store.board.erasing import Held, delete_digests, members_of, read_held
-from live.store.board.handover import journals, standing_of
+from live.store.board.handover import journals, read_places
 from live.store.board.keys import Keys
 from live.store.board.ledger import Ledger
 from live.store.board.plan import voter_digests
@@ -42,6 +43,9 @@ class Erased(msgspec.Struct, kw_only=True):
         checkpoints: how many checkpoints of the journal contained some.
         votes: how many votes were taken back.
         amount: what was subtracted for likes and votes.
+        waiting: how many entries of the journal waited in the store, on a dry run. They are moved to SQL first.
+        again: how many segments and checkpoints contained digests of earlier erasures, on a dry run. This is so if the
+            journal comes from an older backup, and these digests are erased first.
         notes: what could not be taken back, one sentence each.
     """
 
@@ -51,6 +55,8 @@ class Erased(msgspec.Struct, kw_only=True):
     checkpoints: int = 0
     votes: int = 0
     amount: int = 0
+    waiting: int = 0
+    again: int = 0
     notes: list[str] = []
 
 
@@ -65,7 +71,7 @@ class Erasing:
         self._database = database
         self._show = show
 
-    async def erase(self, actor: str, boards: Iterable[str], *, take_back: bool, dry: bool) -> tuple[list[Erased], str]:
+    async def erase(self, actor: str, boards: Iterable[str], *, take_back: bool) -> tuple[list[Erased], str]:
         """Erase an actor from some boards, or from all. With `take_back`, take back votes and likes first.
 
         Every step can be repeated: after an interruption, the same call continues. The second result is what is left to
@@ -78,24 +84,59 @@ class Erasing:
         """
         if not await self._database.take():
             raise SetupError("another process writes to the journal: stop the servers that use it, and try again")
-        faults = await LossWatch(self._client, self._prefix).find()
-        if faults:
-            raise SetupError(f"the store has lost data: {faults[0]}")
+        await self._require_whole()
         erase_again(self._database, self._show)
         drainer = Drainer(self._client, self._settings, self._database)
         await drainer.claim()
         await self._drain(drainer)
         found = [Erased(board=board) for board in await self._names(boards)]
         if take_back:
-            await self._take_back(actor, found, dry=dry)
+            await self._take_back(actor, found, dry=False)
             await self._drain(drainer)
         for one in found:
-            await self._erase(actor, one, dry=dry)
-        if dry:
-            return found, ""
+            await self._erase(actor, one, dry=False)
         self._database.compact()
         self._database.work(mark_done)
         return found, await rewrite_log(self._client)
+
+    async def preview(self, actor: str, boards: Iterable[str], *, take_back: bool) -> list[Erased]:
+        """What `erase` would erase now. Changes nothing, so servers may run and the database may be open for reading.
+
+        Raises:
+            SetupError, StoreUnavailableError, EpochLostError: as `erase`.
+        """
+        await self._require_whole()
+        found = [Erased(board=board) for board in await self._names(boards)]
+        await self._count_waiting(found)
+        self._count_again(found)
+        if take_back:
+            await self._take_back(actor, found, dry=True)
+        for one in found:
+            await self._erase(actor, one, dry=True)
+        return found
+
+    async def _require_whole(self) -> None:
+        faults = await LossWatch(self._client, self._prefix).find()
+        if faults:
+            raise SetupError(f"the store has lost data: {faults[0]}")
+
+    async def _count_waiting(self, found: list[Erased]) -> None:
+        """Count the entries that `erase` would move to SQL first."""
+        listed = await journals(self._client, self._prefix)
+        places = await read_places(self._client, self._prefix, listed)
+        for one in found:
+            one.waiting = sum(
+                place.entries for (board, _), place in zip(listed, places, strict=True) if board == one.board
+            )
+
+    def _count_again(self, found: list[Erased]) -> None:
+        """Count what `erase` would erase first, because it was erased before the journal came from a backup."""
+        if not self._database.work(is_due):
+            return
+        doomed = self._database.work(partial(remembered, prefix=self._prefix))
+        for one in found:
+            done = erase_board(self._database, self._prefix, one.board, doomed, self._show, dry=True)
+            one.again = done.segments + done.checkpoints
 
     async def _names(self, wanted: Iterable[str]) -> list[str]:
         """The boards to look at: also those that were deleted, while the journal knows them."""
@@ -109,7 +150,7 @@ class Erasing:
         """Move everything that waits in the store to SQL, where it can be rewritten."""
         await drainer.sweep()
         listed = await journals(self._client, self._prefix)
-        places = await standing_of(self._client, self._prefix, listed)
+        places = await read_places(self._client, self._prefix, listed)
         if any(place.entries for place in places):
             raise SetupError("entries of the journal still wait in the store: stop the servers, and try again")
 
@@ -122,7 +163,7 @@ class Erasing:
         if not dry:  # first: an interrupted call must not forget
             database.work(partial(remember, prefix=prefix, digests=doomed.voters))
         if held is not None:
-            await self._meet(keys, held, doomed)
+            await self._add_members(keys, held, doomed)
         done = erase_board(database, prefix, one.board, doomed, self._show, dry=dry)
         one.segments, one.checkpoints = done.segments, done.checkpoints
         if held is not None:
@@ -130,17 +171,17 @@ class Erasing:
         if not dry:
             database.work(partial(remember, prefix=prefix, digests=doomed.found))
 
-    async def _meet(self, keys: Keys, held: Held, doomed: DoomedActor) -> None:
-        """Show `doomed` the members that the actor may have voted for or liked."""
+    async def _add_members(self, keys: Keys, held: Held, doomed: DoomedActor) -> None:
+        """Give `doomed` the members that the actor may have voted for or liked."""
         for start in held.starts:
             votes = keys.table(start if held.shape.tables else None).votes
             async with store_errors():
                 voted = await self._client.call(votes, "HMGET", votes, *(doomed.voters or {b""}))
             if any(voted):
-                doomed.meet_voted(await members_of(self._client, keys, start))
+                doomed.add_voted(await members_of(self._client, keys, start))
             if doomed.is_visitor:
                 periods = (None, start) if held.shape.tables else (None,)
-                doomed.meet_liked(await members_of(self._client, keys, start), periods)
+                doomed.add_liked(await members_of(self._client, keys, start), periods)
 
     async def _take_back(self, actor: str, found: list[Erased], *, dry: bool) -> None:
         known = await boards_of(self._client, self._settings, self._in_file)
@@ -152,7 +193,11 @@ class Erasing:
         held = await read_held(self._client, Keys(self._prefix, one.board))
         if held is None:
             return
-        ledger = Ledger(self._client, board, self._settings, born=epoch)
+        settings = self._settings
+        if dry:  # opening a board begins or ends its journal, if its definition says so
+            board = msgspec.structs.replace(board, journal=Journaling())
+            settings = msgspec.structs.replace(settings, journal="off")
+        ledger = Ledger(self._client, board, settings, born=epoch)
         await ledger.state.open_to_write()
         if board.votes is not None:
             contributions = await self._votes_of(actor, ledger, held.starts)

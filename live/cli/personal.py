@@ -23,6 +23,7 @@ from live.cli.terminal import (
     progress_bar,
 )
 from live.domain.board_file import load_boards
+from live.domain.counts import counted
 from live.errors import EpochLostError, SetupError
 from live.settings import Settings, load_settings
 from live.store.connection.client import Store, connect
@@ -90,8 +91,8 @@ def erase(  # noqa: PLR0913 - one parameter per flag
 ) -> None:
     """Erase a person: every digest of an actor, in the store, in its files and in the journal.
 
-    Stop the servers that use the journal before. Scores stay as they are unless --take-back is given. If the command is
-    interrupted, run it again.
+    Stop the servers that use the journal before; only --dry-run works while they run. Scores stay as they are unless
+    --take-back is given. If the command is interrupted, run it again.
 
     Example: live erase --actor viewer-7 --take-back
     """
@@ -114,10 +115,16 @@ def _print_erased(found: list[Erased]) -> None:
     for one in found:
         if one.digests or one.segments or one.checkpoints or one.votes or one.amount:
             out.print(
-                f"{one.board}: {one.digests:,} digests in the store, {one.segments:,} segments and "
-                f"{one.checkpoints:,} checkpoints of the journal; {one.amount:,} points taken back",
+                f"{one.board}: {counted(one.digests, 'digest')} in the store, {counted(one.segments, 'segment')} and "
+                f"{counted(one.checkpoints, 'checkpoint')} of the journal; {counted(one.amount, 'point')} taken back",
                 markup=False,
             )
+        if one.again:
+            rows = counted(one.again, "row")
+            out.print(f"{one.board}: earlier erasures in {rows} of the journal, which is an older copy", markup=False)
+        if one.waiting:
+            entries = counted(one.waiting, "entry", "entries")
+            out.print(f"{one.board}: {entries} in the store, moved to the journal and searched as well", markup=False)
         for note in one.notes:
             out.print(f"{one.board}: {note}", markup=False)
 
@@ -132,13 +139,16 @@ async def _erase(
     dry: bool,
 ) -> tuple[list[Erased], str]:
     with (
-        journal_database(settings) as database,
+        journal_database(settings, writes=not dry) as database,
         nullcontext(settings.store) if settings.store else running_or_started(settings.data_dir) as url,
     ):
         client = connect(url, settings)
         try:
             work = Erasing(client, settings, load_boards(settings.boards), database, show)
-            return await work.erase(await _actor(client, settings, actor), boards, take_back=take_back, dry=dry)
+            name = await _actor(client, settings, actor)
+            if dry:
+                return await work.preview(name, boards, take_back=take_back), ""
+            return await work.erase(name, boards, take_back=take_back)
         except EpochLostError as error:
             raise SetupError(str(error)) from None
         finally:
@@ -165,7 +175,7 @@ async def _void(settings: Settings, whose: Whose, board: str | None, show: Any, 
 
 
 async def _actor(client: Store, settings: Settings, text: str) -> str:
-    """An actor as events name it: that of a visitor is a digest of the cookie."""
+    """The actor as events name it. For a visitor, this is a digest of the cookie."""
     return await Visitors(client, settings.key_prefix).read(text) or text
 
 
@@ -175,10 +185,9 @@ def _print_outcomes(found: list[Outcome], *, dry: bool) -> None:
         if outcome.fault:
             out.print(f"{outcome.board}: NOT {verb}: {outcome.fault}", markup=False)
         elif outcome.batches:
-            votes = f" and {outcome.votes:,} votes" if outcome.votes else ""
-            out.print(
-                f"{outcome.board}: {outcome.amount:,} points{votes} of {outcome.batches:,} batches {verb}", markup=False
-            )
+            votes = f" and {counted(outcome.votes, 'vote')}" if outcome.votes else ""
+            points, batches = counted(outcome.amount, "point"), counted(outcome.batches, "batch", "batches")
+            out.print(f"{outcome.board}: {points}{votes} of {batches} {verb}", markup=False)
         for note in outcome.notes:
             out.print(f"{outcome.board}: {note}", markup=False)
     if not any(outcome.batches or outcome.fault for outcome in found):

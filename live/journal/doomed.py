@@ -1,4 +1,4 @@
-"""What has to go from the store and the journal when an actor is erased: digests in which the actor has a part.
+"""Finds what to delete from the store and the journal when an actor is erased: the digests made from the actor.
 
 These are the digests of a voter, and of a voter and a member, keyed by the secret of the board, and the identities of
 the likes of a visitor.
@@ -20,25 +20,25 @@ _VISITOR: Final = re.compile("[0-9a-f]{32}")  # how events name the visitors of 
 
 
 class Doomed(Protocol):
-    """Tells which digests have to go."""
+    """Chooses the digests that have to go."""
 
-    def meet_voted(self, members: Iterable[str]) -> None:
-        """Learn of members that the actor may have voted for."""
+    def add_voted(self, members: Iterable[str]) -> None:
+        """Add members that the actor may have voted for."""
 
-    def meet_liked(self, members: Iterable[str], periods: Iterable[int | None]) -> None:
-        """Learn of members that the actor may have liked, and in which periods."""
+    def add_liked(self, members: Iterable[str], periods: Iterable[int | None]) -> None:
+        """Add members that the actor may have liked, and in which periods."""
 
     def among(self, fields: Iterable[bytes], time: int) -> set[bytes]:
-        """Those of some digests that have to go, if they were stored at a time (microseconds since 1970)."""
+        """The digests among `fields` that have to go, if they were stored at a time (microseconds since 1970)."""
 
     def remember(self, fields: Iterable[bytes]) -> None:
-        """Learn of digests that went with others."""
+        """Add digests that were deleted together with others."""
 
 
 class DoomedActor:
     """The digests of an actor on a board that has had some secrets.
 
-    The digest of an actor and a member is only looked for where that of the actor is: there are as many as members.
+    There is a digest of the actor with each member. So they are only searched where the digest of the actor is found.
     """
 
     def __init__(self, actor: str, keys: Iterable[bytes]) -> None:
@@ -52,13 +52,13 @@ class DoomedActor:
         self._digests = set(self.voters)
         self.found: set[bytes] = set()
 
-    def meet_voted(self, members: Iterable[str]) -> None:
+    def add_voted(self, members: Iterable[str]) -> None:
         """See `Doomed`."""
         new = set(members) - self._voted
         self._voted |= new
         self._digests.update(voter_digests(key, self._actor, member)[1] for member in new for key in self._keys)
 
-    def meet_liked(self, members: Iterable[str], periods: Iterable[int | None]) -> None:
+    def add_liked(self, members: Iterable[str], periods: Iterable[int | None]) -> None:
         """See `Doomed`."""
         if not self.is_visitor:  # only the server itself makes likes, and names visitors
             return
@@ -83,7 +83,7 @@ class DoomedActor:
 
 
 class DoomedAgain:
-    """The digests that were erased before, by their own digests, and when."""
+    """The digests that were erased before. The list has a digest of each, and the time when it was erased."""
 
     def __init__(self, key: bytes, erased: Mapping[bytes, int]) -> None:
         self._key = key
@@ -91,11 +91,11 @@ class DoomedAgain:
         self._with_others: set[bytes] = set()
         self.last = max(erased.values(), default=-math.inf)
 
-    def meet_voted(self, members: Iterable[str]) -> None:
-        """See `Doomed`. Members tell nothing more."""
+    def add_voted(self, members: Iterable[str]) -> None:
+        """See `Doomed`. Members add nothing."""
 
-    def meet_liked(self, members: Iterable[str], periods: Iterable[int | None]) -> None:
-        """See `Doomed`. Members tell nothing more."""
+    def add_liked(self, members: Iterable[str], periods: Iterable[int | None]) -> None:
+        """See `Doomed`. Members add nothing."""
 
     def among(self, fields: Iterable[bytes], time: int) -> set[bytes]:
         """See `Doomed`. What came after the actor was erased stays."""
@@ -105,10 +105,10 @@ class DoomedAgain:
         return {field for field in fields if field in known or erased.get(hidden(key, field), -1) >= time}
 
     def remember(self, fields: Iterable[bytes]) -> None:
-        """See `Doomed`. An older backup can have votes that were gone when the list was made."""
+        """See `Doomed`. An older backup can have votes that no longer existed when the list was made."""
         self._with_others.update(fields)
 
 
 def hidden(key: bytes, digest: bytes) -> bytes:
-    """The digest of a digest, which tells nothing to those who do not know the actor and both secrets."""
+    """The digest of a digest, which reveals nothing without the actor and both secrets."""
     return blake2b(digest, digest_size=_DIGEST, key=key, person=b"erased").digest()

@@ -79,7 +79,7 @@ def erase_board(database: Database, prefix: str, board: str, doomed: Doomed, sho
 
 
 def erase_again(database: Database, show: Progress) -> int:
-    """Erase what was erased before from a database that was restored from an older backup. Returns how many rows.
+    """Apply earlier erasures to a database that was restored from an older backup. Returns the number of changed rows.
 
     Raises:
         SetupError: the journal is damaged.
@@ -105,13 +105,14 @@ def _ids(connection: Connection, table: Table, lives: list[int]) -> list[int]:
 
 def _entries(connection: Connection, life: int) -> Iterator[tuple[Head, bytes]]:
     for segment in _ids(connection, SEGMENT, [life]):
-        row = connection.execute(select(SEGMENT.c.crc, SEGMENT.c.data).where(SEGMENT.c.id == segment)).one()
-        for text, body in unpack_entries(row.crc, row.data):
-            yield parse_head(text), body
+        row = connection.execute(select(SEGMENT.c.crc, SEGMENT.c.data).where(SEGMENT.c.id == segment)).one_or_none()
+        if row is not None:  # a server may have dropped it meanwhile
+            for text, body in unpack_entries(row.crc, row.data):
+                yield parse_head(text), body
 
 
 def _segment(connection: Connection, row: int, doomed: Doomed, *, dry: bool) -> bool:
-    """Rewrite a segment if something has to go from it; whether that is so."""
+    """Rewrite a segment without what has to go. Returns whether there was something."""
     found = connection.execute(select(SEGMENT.c.crc, SEGMENT.c.data).where(SEGMENT.c.id == row)).one_or_none()
     if found is None:
         return False
@@ -128,7 +129,7 @@ def _segment(connection: Connection, row: int, doomed: Doomed, *, dry: bool) -> 
 
 
 def _checkpoint(connection: Connection, row: int, doomed: Doomed, *, dry: bool) -> bool:
-    """Rewrite a checkpoint if something has to go from it; whether that is so."""
+    """Rewrite a checkpoint without what has to go. Returns whether there was something."""
     found = connection.execute(select(CHECKPOINT.c.crc, CHECKPOINT.c.data).where(CHECKPOINT.c.id == row)).one_or_none()
     if found is None:
         return False

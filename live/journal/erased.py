@@ -19,7 +19,7 @@ _BYTES: Final = 32
 
 
 def remember(connection: Connection, prefix: str, digests: Iterable[bytes]) -> None:
-    """Add digests to the list, by their digests."""
+    """Add digests to the list, which holds a digest of each."""
     key = _secret(connection)
     where = (ERASED.c.prefix == prefix,)
     known = {row.digest: row.id for row in connection.execute(select(ERASED.c.id, ERASED.c.digest).where(*where))}

@@ -89,8 +89,7 @@ def test_a_producer_is_voided_while_the_server_runs(tmp_path: Path) -> None:
         done = machine.run("void", "--producer", "ann", "--since", TO_ALL, "--yes")
         assert done.returncode == 0, done.stderr
         assert (
-            done.stdout
-            == "posts: 7 points of 2 batches taken back\nvote: 2 points and 2 votes of 1 batches taken back\n"
+            done.stdout == "posts: 7 points of 2 batches taken back\nvote: 2 points and 2 votes of 1 batch taken back\n"
         )
         assert (machine.scores("posts"), machine.scores("vote")) == ({"a": 5, "b": 1}, {"song": 1})
         machine.post("ann", {"type": "vote", "key": "song", "actor": "v1"}, {"type": "run", "key": "r", "amount": 9})
@@ -100,6 +99,8 @@ def test_a_producer_is_voided_while_the_server_runs(tmp_path: Path) -> None:
         refused = machine.run("void", "--producer", "ann", "--since", TO_ALL, "--yes")
         assert (refused.returncode, "best: NOT taken back" in refused.stdout) == (1, True)
         assert machine.scores("vote") == {"song": 1}
+        planned = machine.run("erase", "--actor", "v3", "--dry-run")
+        assert (planned.returncode, "would be erased" in planned.stdout) == (0, True), planned.stderr
         running = machine.run("erase", "--actor", "v3", "--yes")
         assert (running.returncode, "stop the servers" in running.stderr) == (2, True)
         assert machine.server.stop() == 0
