@@ -60,7 +60,7 @@ STEPS: Final = [
     Step(".venv/bin/python -m websockets", '"type":"sync"', goes_on=True),
     Step("ADMIN=", '"board":"today"'),
     Step("ADMIN=", '"what":"frozen","board":"june"'),  # run-time boards
-    Step(". .venv/bin/activate\nlive boards", "June"),
+    Step(". .venv/bin/activate\nlive boards", "estimate"),
     Step(". .venv/bin/activate\nKEY=", ANSWER),  # API keys
     Step(". .venv/bin/activate\nlive keys", "Revoked."),
     Step("KEY=$(docker", ANSWER),  # operations

@@ -24,6 +24,7 @@ from live.cli.terminal import (
     progress_bar,
 )
 from live.domain.board_file import load_boards
+from live.domain.counts import counted
 from live.errors import SetupError
 from live.journal.backup import back_up
 from live.journal.database import Database, open_journal
@@ -63,7 +64,8 @@ def backup(
         return
     for board in manifest.left_out:
         err.print(f"Board {board} is not in the backup: its journal is off.", markup=False, soft_wrap=True)
-    out.print(f"{directory} has {len(manifest.boards):,} boards in {size:,} bytes.", markup=False, soft_wrap=True)
+    content = f"{counted(len(manifest.boards), 'board')} in {counted(size, 'byte')}"
+    out.print(f"{directory} has {content}.", markup=False, soft_wrap=True)
 
 
 async def _back_up(settings: Settings, source: Database, folder: Path, show: Any) -> Manifest:  # noqa: ANN401
@@ -110,7 +112,7 @@ def restore(
         print_json({"boards": done, **{name: None if path is None else str(path) for name, path in paths.items()}})
         return
     for one in done:
-        out.print(f"{one.board} is at offset {one.offset:,} with {one.members:,} members (epoch {one.epoch})")
+        out.print(f"{one.board} is at offset {one.offset:,} with {counted(one.members, 'member')} (epoch {one.epoch})")
     if aside is not None:
         out.print(f"What was there before is in {aside}.", markup=False, soft_wrap=True)
     if settings.boards is not None:
@@ -119,7 +121,7 @@ def restore(
 
 @contextmanager
 def _target(settings: Settings, *, force: bool) -> Iterator[tuple[Database, Path | None]]:
-    """The journal's place, locked and empty, and where its old content is. The data directory has no other store."""
+    """The locked, empty journal of the data directory, and the directory to which its old content was moved, if any."""
     database = open_journal(settings, writes=True)
     if database is None or not database.is_sqlite:
         raise SetupError("backups are restored into a journal in SQLite: set LIVE_JOURNAL=sqlite")

@@ -4,10 +4,20 @@ import asyncio
 from typing import Annotated, Any
 
 import typer
+from rich.filesize import decimal
 from rich.table import Table
 
 from live.boards.definition import read_board
-from live.cli.terminal import BoardsOption, DataDirOption, JsonOption, StoreOption, clear_errors, out, print_json
+from live.cli.terminal import (
+    BoardsOption,
+    DataDirOption,
+    JsonOption,
+    StoreOption,
+    clear_errors,
+    make_table,
+    out,
+    print_json,
+)
 from live.domain.board import Board
 from live.domain.board_file import load_boards
 from live.settings import Settings, load_settings
@@ -49,16 +59,18 @@ def show_boards(
     with clear_errors():
         settings = load_settings(store=store, boards=boards, data_dir=data_dir)
         wanted = (members, events) if memory or members is not None or events is not None else None
-        found = asyncio.run(_look(settings, wanted))
+        found = asyncio.run(_read(settings, wanted))
     if as_json:
         print_json({"boards": found})
     else:
-        out.print(_table(found))
-        if any(0 < held["memory"]["members"] < _FIRM for held in found if "predicted" in held.get("memory", {})):
+        predicted = any("predicted" in held.get("memory", {}) for held in found)
+        table = _table(found) if wanted is None else _memory_table(found, predicted=predicted)
+        out.print(table, markup=False)
+        if predicted and any(0 < held["memory"]["members"] < _FIRM for held in found):
             out.print(f"Estimates based on fewer than {_FIRM:,} members are unreliable.")
 
 
-async def _look(settings: Settings, wanted: tuple[int | None, int | None] | None) -> list[dict[str, Any]]:
+async def _read(settings: Settings, wanted: tuple[int | None, int | None] | None) -> list[dict[str, Any]]:
     """The state of each board, with its memory if `wanted` names a load to estimate."""
     client = connect(settings.store or f"unix://{settings.data_dir.resolve() / 'valkey.sock'}", settings)
     prefix = settings.key_prefix
@@ -68,34 +80,33 @@ async def _look(settings: Settings, wanted: tuple[int | None, int | None] | None
             if definition.state == "live":
                 boards.setdefault(name, read_board(name, definition.choices))
         keys = await keys_of(client, prefix, boards) if wanted else {}
-        told = []
+        views = []
         for name, board in boards.items():
             held = await measure(client, prefix, name, keys[name]) if wanted else None
-            told.append(view(await count(client, prefix, board), held, *wanted or (None, None)))
-        return told
+            views.append(view(await count(client, prefix, board), held, *wanted or (None, None)))
+        return views
     finally:
         await client.aclose()
 
 
 def _table(found: list[dict[str, Any]]) -> Table:
     """The boards as a table."""
-    measured = any("memory" in board for board in found)
-    reckoned = any("predicted" in board.get("memory", {}) for board in found)
-    names = ["id", "title", "records", "offset", ""]
-    names += ["bytes", "per member", "per event"] if measured else []
-    table = Table(*names, *(["estimate"] if reckoned else []), box=None, pad_edge=False)
+    table = make_table("id", "title", "records", "offset", "", wraps=["id", "title"], numbers=["records", "offset"])
     for board in found:
-        row = [board["board"], board["title"], f"{board['records']:,}", f"{board['offset']:,}"]
-        row.append("frozen" if board["frozen"] else "" if board["epoch"] else "not opened")
-        if measured:
-            memory = board["memory"]
-            row.append(f"{memory['bytes']:,}")
-            row += [_number(memory[name]) for name in ("bytes_per_member", "bytes_per_event")]
-            if reckoned:
-                row.append(_number(memory["predicted"]))
-        table.add_row(*row)
+        state = "frozen" if board["frozen"] else "" if board["epoch"] else "not opened"
+        table.add_row(board["board"], board["title"], f"{board['records']:,}", f"{board['offset']:,}", state)
     return table
 
 
-def _number(value: float | None) -> str:
-    return "\u2013" if value is None else f"{value:,.0f}"
+def _memory_table(found: list[dict[str, Any]], *, predicted: bool) -> Table:
+    """The memory of the boards as a table."""
+    numbers = ["records", "memory", "per member", "per event", *(["estimate"] if predicted else [])]
+    values = ["bytes", "bytes_per_member", "bytes_per_event", *(["predicted"] if predicted else [])]
+    table = make_table("id", *numbers, wraps=["id"], numbers=numbers)
+    for board in found:
+        table.add_row(board["board"], f"{board['records']:,}", *(_size(board["memory"][name]) for name in values))
+    return table
+
+
+def _size(value: float | None) -> str:
+    return "\u2013" if value is None else decimal(round(value))

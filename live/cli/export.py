@@ -22,6 +22,7 @@ from live.cli.terminal import (
 )
 from live.domain.board import Board
 from live.domain.board_file import load_boards
+from live.domain.counts import counted
 from live.domain.window import Periods
 from live.errors import SetupError
 from live.journal.database import Database
@@ -89,7 +90,7 @@ def export(  # noqa: PLR0913 - one parameter per flag
     if as_json:
         print_json({"board": name, "format": form, "output": output, "rows": count, **_position(board, found)})
     elif output != "-":
-        out.print(f"{output} has {count:,} rows.", markup=False, soft_wrap=True)
+        out.print(f"{output} has {counted(count, 'row')}.", markup=False, soft_wrap=True)
 
 
 def _write(parts: Iterable[Part], columns: Sequence[Column], form: Format, output: str, *, quiet: bool) -> int:

@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 from typing import Annotated, Any
 
 import typer
+from rich.filesize import decimal
 from rich.table import Table
 
 from live.boards.rebuilding import Rebuilding, Wanted
@@ -16,12 +17,14 @@ from live.cli.terminal import (
     StoreOption,
     clear_errors,
     journal_database,
+    make_table,
     milliseconds_of,
     out,
     print_json,
     progress_bar,
 )
 from live.domain.board_file import load_boards
+from live.domain.counts import counted
 from live.errors import SetupError
 from live.journal.database import Database
 from live.journal.promise import MEANINGS, Promise, read_promise
@@ -68,8 +71,8 @@ def rebuild(  # noqa: PLR0913 - one parameter per flag
         print_json({"boards": done, "dry_run": dry_run})
         return
     for one in done:
-        verb = "would be" if dry_run else "is"
-        out.print(f"{one.board} {verb} at offset {one.offset:,} with {one.members:,} members (epoch {one.epoch})")
+        verb, members = "would be" if dry_run else "is", counted(one.members, "member")
+        out.print(f"{one.board} {verb} at offset {one.offset:,} with {members} (epoch {one.epoch})")
     if not done:
         out.print("The journal has no board that the store lacks.")
 
@@ -88,10 +91,10 @@ async def _rebuild(settings: Settings, database: Database, wanted: Wanted, show:
 
 @journal.command(name="status")
 def show_status(*, store: StoreOption = None, data_dir: DataDirOption = None, as_json: JsonOption = False) -> None:
-    """List what the journal holds of each board: how far it is, how large, and which gaps it has.
+    """List what the journal holds of each board: its position, its size and its gaps.
 
-    It also says what is lost at most of acknowledged events, by the settings of the store and of the database. Without
-    --store, the command asks the embedded store of a running `live serve`.
+    It also says how much of the acknowledged events can be lost, given the settings of the store and of the database.
+    Without --store, the command uses the embedded store of a running `live serve`.
 
     Example: live journal status
     """
@@ -103,11 +106,11 @@ def show_status(*, store: StoreOption = None, data_dir: DataDirOption = None, as
     if as_json:
         print_json({"promise": promised, "boards": found})
         return
-    out.print(_table(found))
+    out.print(_table(found), markup=False)
     out.print("What is lost at most of acknowledged events:")
     out.print(f"  after a crash: {MEANINGS[promised.crash]}")
     out.print(f"  after a power cut: {MEANINGS[promised.power_cut]}")
-    out.print(f"  without the data of the store: {MEANINGS[promised.store_lost]}")
+    out.print(f"  without the store's data: {MEANINGS[promised.store_lost]}")
     for doubt in promised.doubts:
         out.print(f"  {doubt}", markup=False)
 
@@ -122,7 +125,7 @@ async def _promise(settings: Settings, database: Database) -> Promise:
 
 @journal.command(name="verify")
 def check(*, data_dir: DataDirOption = None, as_json: JsonOption = False) -> None:
-    """Read every entry of the journal, check its checksums and that none is missing; exit with 1 otherwise.
+    """Read every entry of the journal; exit with 1 if a checksum is wrong or an entry is missing.
 
     Example: live journal verify
     """
@@ -171,16 +174,20 @@ async def _adopt(settings: Settings, database: Database) -> None:
 
 
 def _table(found: list[LifeStatus]) -> Table:
-    table = Table("board", "epoch", "offset", "last entry", "entries", "bytes in SQL", "checkpoints", "gaps")
+    table = make_table(
+        "board", "epoch", "offset", "last entry", "entries", "size", "gaps",
+        wraps=["board"], numbers=["offset", "entries", "size", "gaps"],
+    )  # fmt: skip
     for life in found:
-        last = datetime.fromtimestamp(life.last / 1e6, UTC).isoformat(" ", "seconds") if life.last else "none"
-        numbers = (life.entries, life.bytes, life.checkpoints, life.gaps)
-        table.add_row(life.board, life.epoch, f"{life.offset:,}", last, *(f"{number:,}" for number in numbers))
+        last = datetime.fromtimestamp(life.last / 1e6, UTC).strftime("%Y-%m-%d %H:%M:%SZ") if life.last else "none"
+        numbers = (f"{life.entries:,}", decimal(life.bytes), f"{life.gaps:,}")
+        table.add_row(life.board, life.epoch, f"{life.offset:,}", last, *numbers)
     return table
 
 
 def _print_verdict(verdict: Verdict) -> None:
     state = "sound" if not verdict.faults else "DAMAGED"
-    out.print(f"{verdict.board} (epoch {verdict.epoch}): {state}; {verdict.entries:,} entries", markup=False)
+    entries = counted(verdict.entries, "entry", "entries")
+    out.print(f"{verdict.board} (epoch {verdict.epoch}): {state}; {entries}", markup=False)
     for fault in verdict.faults:
         out.print(f"  {fault}", markup=False)

@@ -11,7 +11,7 @@ import typer
 from msgspec import UNSET
 from rich.table import Table
 
-from live.cli.terminal import DataDirOption, JsonOption, StoreOption, clear_errors, err, out, print_json
+from live.cli.terminal import DataDirOption, JsonOption, StoreOption, clear_errors, err, make_table, out, print_json
 from live.domain.board import BOARD_ID
 from live.domain.board_file import load_boards
 from live.domain.event import MAX_SCORE
@@ -73,7 +73,7 @@ def add(  # noqa: PLR0913 - one parameter per flag
 ) -> None:
     """Create an API key and print it. It is shown only once.
 
-    If the producer has an API key, this adds a second secret, so that it can switch over; then revoke the first one.
+    If the producer has an API key already, this adds a second secret. Change the producer to it, then revoke the first.
     Boards, verbs and rate replace the earlier ones. Running servers accept the API key within two seconds.
 
     An API key with the verb admin changes boards and records. With this verb alone, it does not change who may post.
@@ -105,7 +105,7 @@ def show(*, store: StoreOption = None, data_dir: DataDirOption = None, as_json: 
     if as_json:
         print_json({"producers": [view(record) for record in records]})
     else:
-        out.print(make_table(records, settings) if records else "No producer has an API key.")
+        out.print(table_of(records, settings) if records else "No producer has an API key.", markup=False)
 
 
 @keys.command()
@@ -186,9 +186,10 @@ def view(record: Record) -> dict[str, Any]:
     }
 
 
-def make_table(records: list[Record], settings: Settings) -> Table:
+def table_of(records: list[Record], settings: Settings) -> Table:
     """The producers as a table."""
-    table = Table("id", "boards", "verbs", "rate", "fingerprints", "created", "revoked", box=None, pad_edge=False)
+    headings = ("id", "boards", "verbs", "rate", "fingerprints", "created", "revoked")
+    table = make_table(*headings, wraps=["id", "boards", "verbs"])
     for record in records:
         producer = record.producer(settings.rate, settings.burst)
         table.add_row(
@@ -197,8 +198,7 @@ def make_table(records: list[Record], settings: Settings) -> Table:
             ", ".join(record.verbs),
             f"{producer.rate:,g}/s" if producer.rate else "no limit",
             "\n".join(secret.fingerprint for secret in record.secrets),
-            _time(record.created),
-            _time(record.revoked),
+            *((_time(seconds) or "").partition("T")[0] for seconds in (record.created, record.revoked)),
         )
     return table
 

@@ -1,4 +1,4 @@
-"""The command `live`: reads flags, calls the packages that do the work, and reports errors in one clear message."""
+"""The command `live`: reads flags, calls the packages that do the work, and reports an error as one clear message."""
 
 import asyncio
 import os
@@ -32,6 +32,7 @@ from live.cli.terminal import (
     setting_help,
 )
 from live.domain.board_file import load_boards
+from live.domain.counts import counted
 from live.errors import SetupError
 from live.replay.options import make_options as make_replay_options
 from live.serve import serve as serve_board
@@ -165,12 +166,12 @@ def _print_outcome(outcome: replaying.Outcome) -> None:
     if outcome.stopped:
         out.print("Interrupted; run the same command to continue from here.")
     if outcome.resumed_at:
-        out.print(f"Continued after the first {outcome.resumed_at:,} events.")
+        out.print(f"Continued after the first {counted(outcome.resumed_at, 'event')}.")
     out.print(
-        f"{outcome.sent:,} events sent: {outcome.accepted:,} counted, {outcome.duplicate:,} had been counted before."
+        f"{counted(outcome.sent, 'event')} sent: {outcome.accepted:,} counted, {outcome.duplicate:,} counted before."
     )
     if outcome.lost:
-        out.print(f"{outcome.lost:,} responses were lost and their batches sent again. Each event counted once.")
+        out.print(f"{counted(outcome.lost, 'lost response')}: sent again, and each event counted once.")
     for code, count in sorted(outcome.rejected.items()):
         out.print(f"{count:,} rejected as {code}")
     for example in outcome.examples:
@@ -230,11 +231,12 @@ def print_report(report: Report) -> None:
     """An audit's findings, for people."""
     verdict = "no drift" if report.clean else "repaired" if report.repaired else "DRIFT"
     moving = " (the total was not checked, because the board changed meanwhile)" if report.totals == "moving" else ""
-    out.print(f"{report.board}: {verdict}; {report.members:,} members in {report.slots:,} slots{moving}", markup=False)
+    members, slots = counted(report.members, "member"), counted(report.slots, "slot")
+    out.print(f"{report.board}: {verdict}; {members} in {slots}{moving}", markup=False)
     if report.totals == "drift":
         out.print("  the total differs from what the slots hold")
     if report.drifted:
-        out.print(f"  {report.drifted:,} members differ; the first ones are:")
+        out.print(f"  {counted(report.drifted, 'wrong score')}; the first ones are:")
     for drift in report.drift:
         score = "no record" if drift.score is None else f"score {drift.score:,}"
         out.print(f"  {drift.key}: {score}, the slots hold {drift.held:,}", markup=False)

@@ -23,6 +23,7 @@ from live.cli.terminal import (
 )
 from live.domain.board import Board, Boards
 from live.domain.board_file import load_boards
+from live.domain.counts import counted
 from live.errors import EpochLostError, SetupError
 from live.journal.drain import Drainer
 from live.journal.follower import Follower
@@ -90,7 +91,7 @@ def reconcile(
 
 
 async def _reconcile(settings: Settings, wanted: list[str], side: Side | None, show: Any) -> list[Report]:  # noqa: ANN401
-    journal_database(settings).close()  # there is one
+    journal_database(settings).close()  # raises an error if there is none
     with nullcontext(settings.store) if settings.store else running_or_started(settings.data_dir) as url:
         client = connect(url, settings)
         try:
@@ -169,14 +170,14 @@ async def _compare(
 def _print(report: Report, side: Side | None) -> None:
     """A report for people."""
     verdict = "equal" if not report.drifted else "DRIFT" if report.left else f"the {side} is repaired"
-    compared = sum(report.compared.values())
+    compared = counted(sum(report.compared.values()), "value")
     out.print(
-        f"{report.board} (epoch {report.epoch}): {verdict}; {compared:,} values compared at offset {report.offset:,}",
+        f"{report.board} (epoch {report.epoch}): {verdict}; {compared} compared at offset {report.offset:,}",
         markup=False,
     )
     if report.drifted:
-        left = f", {report.left:,} still do" if side is not None and report.left else ""
-        out.print(f"  {report.drifted:,} values differ{left}; the first ones are:")
+        left = f", {report.left:,} of them after the repair" if side is not None and report.left else ""
+        out.print(f"  {counted(report.drifted, 'different value')}{left}; the first ones are:")
     for drift in report.drift:
         out.print(f"  {_line(drift)}", markup=False)
 

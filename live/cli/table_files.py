@@ -20,7 +20,7 @@ from live.journal.export import Column, Row
 Format = Literal["csv", "ndjson", "parquet"]
 Write = Callable[[Sequence[Row]], None]
 
-# What may begin a formula; those in the middle are the wide forms.
+# Characters that can begin a formula, with their full-width forms.
 _FORMULA: Final = ("=", "+", "-", "@", "\uff1d", "\uff0b", "\uff0d", "\uff20", "\t", "\r", "\n")
 _JSON: Final = msgspec.json.Encoder()
 

@@ -1,22 +1,32 @@
 """Flags and output that the commands share."""
 
+import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
-from typing import Annotated, Any, NoReturn
+from typing import Annotated, Any, Final, Literal, NoReturn
 
 import msgspec
 import typer
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
 
 from live.errors import SetupError, StoreUnavailableError
 from live.journal.database import Database, open_journal
 from live.settings import Settings, environment_name
 
-out = Console(highlight=False)
+_WIDE: Final = 10_000  # columns
+
+
+def _width() -> int | None:
+    """The width of standard output. A terminal or COLUMNS decides; a file or a pipe gets whole lines."""
+    return None if sys.stdout.isatty() or "COLUMNS" in os.environ else _WIDE
+
+
+out = Console(highlight=False, width=_width())
 err = Console(stderr=True, highlight=False)
 
 
@@ -70,6 +80,15 @@ def progress_bar(what: str, *, quiet: bool) -> Iterator[Any]:
             bar.update(task, completed=done, total=total, note=f"{done if count is None else count:,.0f}")
 
         yield show
+
+
+def make_table(*headings: str, wraps: Collection[str] = (), numbers: Collection[str] = ()) -> Table:
+    """An empty table. Where the terminal is narrow, cells in the columns `wraps` take several lines."""
+    table = Table(box=None, pad_edge=False)
+    for heading in headings:
+        justify: Literal["left", "right"] = "right" if heading in numbers else "left"
+        table.add_column(heading, justify=justify, overflow="fold", no_wrap=heading not in wraps)
+    return table
 
 
 def journal_database(settings: Settings, *, writes: bool = True) -> Database:
