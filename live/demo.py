@@ -91,6 +91,6 @@ def make_history(now: float) -> list[Entry]:
 
 async def _is_ours(turn: Turn) -> bool:
     try:
-        return await turn.ask()
+        return await turn.take()
     except StoreUnavailableError:
         return False

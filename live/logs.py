@@ -60,12 +60,12 @@ def configure_logs(level: str) -> None:
 class _Cause:
     """A line that was logged: when it was last reported, and how often it was repeated since then and in total."""
 
-    __slots__ = ("count", "level", "text", "timer", "told", "total")
+    __slots__ = ("count", "level", "reported", "text", "timer", "total")
 
-    def __init__(self, text: str, level: int, told: float) -> None:
+    def __init__(self, text: str, level: int, reported: float) -> None:
         self.text = text
         self.level = level
-        self.told = told
+        self.reported = reported
         self.count = self.total = 0
         self.timer: threading.Timer | None = None  # active while the line is repeated
 
@@ -84,22 +84,22 @@ class Repeats(logging.Filter):
 
     def filter(self, record: logging.LogRecord) -> bool:
         """Whether a line is the first of its cause."""
-        told: dict[str, Any] = record.msg if isinstance(record.msg, dict) else {"event": str(record.msg)}
-        if record.levelno < logging.WARNING or "repeated" in told:
+        line: dict[str, Any] = record.msg if isinstance(record.msg, dict) else {"event": str(record.msg)}
+        if record.levelno < logging.WARNING or "repeated" in line:
             return True
-        text = str(told["event"]).partition("\n")[0]
-        name = (text[:_TEXT], told.get("board"), *_origin(told.get("exc_info") or record.exc_info))
+        text = str(line["event"]).partition("\n")[0]
+        name = (text[:_TEXT], line.get("board"), *_origin(line.get("exc_info") or record.exc_info))
         now = time.monotonic()
         with self._lock:
             cause = self._causes.get(name)
-            if cause is None or (cause.timer is None and now >= cause.told + self._period):
+            if cause is None or (cause.timer is None and now >= cause.reported + self._period):
                 self._make_room(now)
                 self._causes[name] = _Cause(text, record.levelno, now)
                 return True
             cause.count += 1
             cause.total += 1
             if cause.timer is None:
-                self._start(name, cause, cause.told + self._period - now)
+                self._start(name, cause, cause.reported + self._period - now)
             return False
 
     def close(self) -> None:
@@ -112,13 +112,13 @@ class Repeats(logging.Filter):
             if cause.count:
                 _log(cause, cause.text, cause.count)
 
-    def _tell(self, name: tuple[object, ...]) -> None:
+    def _report(self, name: tuple[object, ...]) -> None:
         """Log how often a line was repeated, or that it stopped."""
         with self._lock:
             cause = self._causes.get(name)
             if cause is None:
                 return
-            count, cause.count, cause.told = cause.count, 0, time.monotonic()
+            count, cause.count, cause.reported = cause.count, 0, time.monotonic()
             if count:
                 self._start(name, cause, self._period)
             else:
@@ -129,7 +129,7 @@ class Repeats(logging.Filter):
             _log(cause, f"over: {cause.text}", cause.total)
 
     def _start(self, name: tuple[object, ...], cause: _Cause, seconds: float) -> None:
-        cause.timer = threading.Timer(seconds, self._tell, [name])
+        cause.timer = threading.Timer(seconds, self._report, [name])
         cause.timer.daemon = True
         cause.timer.start()
 
@@ -139,7 +139,9 @@ class Repeats(logging.Filter):
             if len(self._causes) < _MOST_CAUSES:
                 return
             self._causes = {
-                name: cause for name, cause in self._causes.items() if cause.timer is not None or cause.told > youngest
+                name: cause
+                for name, cause in self._causes.items()
+                if cause.timer is not None or cause.reported > youngest
             }
 
 

@@ -113,10 +113,10 @@ async def check_store(settings: Settings, boards: Boards, *, accept: bool = Fals
                     log.warning(line)
                 if settings.journal == "off":
                     await _stop_journals(client, settings.key_prefix)
-                await _look_for_losses(client, settings, boards, watch, accept=accept)
+                await _check_for_losses(client, settings, boards, watch, accept=accept)
                 with client.witness.meeting_boards():
                     await open_boards([Ledger(client, board, settings).state for board in boards.by_id.values()])
-                await _tell_promise(client, settings)
+                await _log_promise(client, settings)
                 if not settings.open and not is_loopback(settings.host):
                     await _require_keys(ProducerStore(client, settings.key_prefix), settings.host)
             except StoreFormatError as error:
@@ -132,7 +132,7 @@ async def check_store(settings: Settings, boards: Boards, *, accept: bool = Fals
         await client.aclose()
 
 
-async def _look_for_losses(
+async def _check_for_losses(
     client: Store, settings: Settings, boards: Boards, watch: LossWatch, *, accept: bool
 ) -> None:
     """Check that the store holds everything that is known about it."""
@@ -153,7 +153,7 @@ async def _look_for_losses(
             await end_lost(client, settings.key_prefix, journal)
 
 
-async def _tell_promise(client: Store, settings: Settings) -> None:
+async def _log_promise(client: Store, settings: Settings) -> None:
     """Log what is lost at most of what is acknowledged, with the settings of the store and of the database."""
     database = open_journal(settings, writes=False)
     found = await read_promise(client, settings, database)

@@ -18,7 +18,7 @@ from live.store.registry.producers import ProducerStore
 log = structlog.get_logger()
 
 _PAUSE: Final = 1.0  # seconds between two checks of the store
-_LOOK_DEADLINE: Final = 1.0
+_CHECK_DEADLINE: Final = 1.0
 _FRESH: Final = 4.5  # seconds for which a check is valid; every process refuses a revoked API key within 5
 _ADVICE: Final[Mapping[Verb, str]] = {"post": "`live keys add ID`", "admin": "`live keys add ID --verbs admin`"}
 _CHALLENGE: Final = 'Bearer realm="Live Board"'
@@ -41,10 +41,10 @@ class Authenticator:
         self._store = ProducerStore(client, settings.key_prefix)
         self._known: Mapping[str, _Known] = {}
         self._version: str | None = None  # None: never read
-        self._looked = float("-inf")
+        self._checked = float("-inf")
         self._away = False
         self._lapse: asyncio.TimerHandle | None = None
-        self._looking = asyncio.Lock()  # if two checks ran at once, the older one could overwrite the newer one
+        self._checking = asyncio.Lock()  # if two checks ran at once, the older one could overwrite the newer one
         # Whether producers need an API key. It never becomes false again, so a store that lost its producers admits
         # nobody.
         self._key_required = not settings.open and not is_loopback(settings.host)
@@ -55,17 +55,17 @@ class Authenticator:
         Raises:
             StoreUnavailableError: the store is unavailable.
         """
-        async with self._looking:
-            looked = time.monotonic()  # taken before the check, which may miss concurrent changes
-            async with store_errors(), asyncio.timeout(_LOOK_DEADLINE):
+        async with self._checking:
+            started = time.monotonic()  # taken before the check, which may miss concurrent changes
+            async with store_errors(), asyncio.timeout(_CHECK_DEADLINE):
                 if self._version is None or await self._store.version() != self._version:
                     await self._load()
             if self._witness.lost:
                 self._change()
-            self._looked = looked
+            self._checked = started
             if self._lapse is not None:
                 self._lapse.cancel()
-            self._lapse = asyncio.get_running_loop().call_later(looked + _FRESH - time.monotonic(), self._change)
+            self._lapse = asyncio.get_running_loop().call_later(started + _FRESH - time.monotonic(), self._change)
 
     async def run(self) -> None:
         """Check the store repeatedly, until cancelled."""
@@ -99,7 +99,7 @@ class Authenticator:
         if authorization is None and self._anonymous_may(verb, client):
             client.require_origin()
             return anonymous(client.address, self._settings.rate, self._settings.burst, admin=verb == "admin")
-        if time.monotonic() - self._looked >= _FRESH:
+        if time.monotonic() - self._checked >= _FRESH:
             raise StoreUnavailableError("can't read the API keys")
         if authorization is None:
             raise ProblemError(

@@ -145,15 +145,15 @@ class ClientResolver:
 
     def _walk(self, peer: str, hops: Sequence[Hop]) -> tuple[str, Hop]:
         """The address of the client, and the hop that reports it: the first one whose node is not a trusted proxy."""
-        told = Hop(None, None, None)
+        found = Hop(None, None, None)
         for hop in hops:
-            told, address = hop, node_address(hop.node)
+            found, address = hop, node_address(hop.node)
             if address is None:
                 break
             peer = str(address)
             if not self._is_trusted(address):
                 break
-        return peer, told
+        return peer, found
 
     def trusts(self, peer: str) -> bool:
         """Whether a TCP peer is a trusted proxy, with many clients behind it."""

@@ -118,7 +118,7 @@ class RateLimiter:
         account = self._account(producer)
         waiter = asyncio.get_running_loop().create_future()
         account.waiting.append(waiter)
-        self._ask(producer, account)
+        self._start_call(producer, account)
         return waiter
 
     def charge(self, producer: Producer, events: int) -> None:
@@ -128,7 +128,7 @@ class RateLimiter:
         account = self._account(producer)
         account.credit = account.lapse(self._clock(), producer.rate) - (events - 1)
         if account.credit < 0:  # other processes must see the debt before they admit more
-            self._ask(producer, account)
+            self._start_call(producer, account)
 
     async def close(self) -> None:
         """Cancel calls to the store. Waiting requests fail as if the store were unavailable."""
@@ -154,7 +154,7 @@ class RateLimiter:
         for key in quiet[: max(0, excess)]:
             del self._accounts[key]
 
-    def _ask(self, producer: Producer, account: _Account) -> None:
+    def _start_call(self, producer: Producer, account: _Account) -> None:
         if account.task is None:
             account.task = asyncio.get_running_loop().create_task(self._settle(producer, account))
 

@@ -74,7 +74,7 @@ class Rebuilding:
         )
         boards = {life.board: board_of(life.board, texts["boards"], self._in_file) for life in lives}
         if wanted.dry:
-            return [await self._told(life, boards[life.board], wanted) for life in lives]
+            return [await self._planned(life, boards[life.board], wanted) for life in lives]
         await self._require_room(lives, wanted)
         witness = self._client.witness
         watch = LossWatch(self._client, self._prefix)
@@ -128,7 +128,7 @@ class Rebuilding:
 
         return await asyncio.to_thread(read)
 
-    async def _told(self, life: Life, board: Board, wanted: Wanted) -> Rebuilt:
+    async def _planned(self, life: Life, board: Board, wanted: Wanted) -> Rebuilt:
         data = await self._contents(life, wanted)
         members = len({member for slot in data.slots.values() for member in slot})
         return Rebuilt(wanted.name or board.id, self._epoch(life, wanted), data.offset, members)

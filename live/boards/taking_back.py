@@ -48,7 +48,7 @@ class TakingBack:
         taken, done = Taken(), 0
         for piece in _pieces(contributions):
             batch = _Batch(piece)
-            await (self._look(batch) if dry else self._apply(batch))
+            await (self._count(batch) if dry else self._apply(batch))
             taken.contributions += len(batch.left)
             taken.changes += batch.size[0]
             taken.amount += batch.size[1]
@@ -57,7 +57,7 @@ class TakingBack:
             show(done, len(contributions))
         return taken
 
-    async def _look(self, batch: "_Batch") -> None:
+    async def _count(self, batch: "_Batch") -> None:
         """Only count what a batch would take back."""
         await self._read_votes(batch)
         batch.fill(self._state.board, begin_plan(self._state.board, self._state.clock))

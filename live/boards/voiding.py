@@ -11,6 +11,7 @@ import msgspec
 from live.boards.definition import DefinitionError, read_board
 from live.boards.taking_back import TakingBack
 from live.domain.board import Board, Boards
+from live.domain.counts import counted
 from live.domain.window import Rolling, Sliding
 from live.errors import SetupError
 from live.journal.contributions import ActorTrace, Contribution, ProducerTrace, Voided
@@ -145,7 +146,7 @@ def read_contributions(
     board, voided = ledger.state.board, Voided()
     for _, head, body in first:
         if head.kind == "add":
-            voided.hear(body)
+            voided.read(body)
         elif head.kind == "adopt":
             notes.append(f"its journal began again at {_instant(head.time)}: entries before may be missing")
     trace: ActorTrace | ProducerTrace
@@ -157,7 +158,8 @@ def read_contributions(
     entries = (entry for entry in again if entry[1].kind == "add" and entry[1].time < end)
     found = [one for epoch, head, body in entries for one in trace.find(epoch, head, body)]
     if isinstance(trace, ProducerTrace) and trace.unnamed:
-        notes.append(f"{trace.unnamed:,} batches of older versions don't name their producers")
+        batches = counted(trace.unnamed, "batch", "batches")
+        notes.append(f"{batches} of older versions, which name no producer")
     return found
 
 

@@ -75,10 +75,10 @@ class BoardWork:
                 with suppress(StoreUnavailableError):  # the next beat comes soon
                     beat = await self._processes.beat()
                     if beat.has_ended:
-                        self._rotation.look_again()
+                        self._rotation.recheck()
                     if beat.was_set:
-                        self._rotation.look_again(every=True)
-                        self._baselines.look_again()
+                        self._rotation.recheck(every=True)
+                        self._baselines.recheck()
 
     async def leave(self) -> None:
         """Let the other processes know that this one ends.

@@ -46,7 +46,7 @@ Steps: TypeAlias = Generator[None, None, Body]
 def decode_plain(body: bytes) -> Event | None:
     """The event of a body that is one valid JSON object, the most frequent case.
 
-    Returns None if it needs a closer look.
+    Returns None if it needs a closer check.
     """
     if len(body) > MOST_EVENT:
         return None
@@ -207,14 +207,14 @@ def _doubled_name(part: bytes) -> str | None:
     """The first repeated field of one event, found with the slow and exact parser."""
     doubled: list[str] = []
 
-    def look(pairs: list[tuple[str, Any]]) -> None:
+    def check(pairs: list[tuple[str, Any]]) -> None:
         seen: set[str] = set()
         for name, _ in pairs:
             if name in seen:
                 doubled.append(name)
             seen.add(name)
 
-    json.loads(part, object_pairs_hook=look, parse_int=str)
+    json.loads(part, object_pairs_hook=check, parse_int=str)
     return doubled[0] if doubled else None
 
 

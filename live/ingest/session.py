@@ -37,7 +37,7 @@ class Session:
         self.head = self._authenticate()
 
     def admit_now(self) -> bool:
-        """Whether a message is within the producer's rate; False if only the store can tell.
+        """Whether a message is within the producer's rate; False if only the store knows.
 
         Raises:
             ProblemError: the API key was revoked.

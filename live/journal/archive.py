@@ -1,8 +1,8 @@
 """The archive: the rankings of periods that a calendar board no longer keeps.
 
 A period is final once it is older than the oldest one that the board keeps: the store has deleted it, and no event can
-count in it. The end of a period is not enough, because a clock that is set back opens the period again. When a board
-is told to keep more periods, a final one may take events again. It gets a new revision when it is final the next time.
+count in it. A period that has ended is not final yet, because a clock that is set back opens it again. When a board
+is changed to keep more periods, a final one may take events again. It gets a new revision when it is final again.
 """
 
 from collections.abc import Sequence
@@ -16,8 +16,8 @@ from live.journal.contents import Contents, Ranking
 from live.journal.lives import Life, lives_of
 from live.journal.reading import contents_of
 from live.journal.schema import PERIOD
+from live.journal.scores import ranked_at
 from live.journal.segments import Packed, compress, decompress
-from live.journal.standing import standing
 
 
 class Period(msgspec.Struct, frozen=True, kw_only=True):
@@ -47,7 +47,7 @@ class Archived(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def closed_periods(connection: Connection, prefix: str, life: Life, board: Board) -> list[Closed]:
-    """The periods of a board that are final, and not in the archive.
+    """The final periods of a board that are not in the archive yet.
 
     Raises:
         SetupError: the journal is damaged.
@@ -126,7 +126,7 @@ def find_archived(connection: Connection, prefix: str, board: Board, start: int)
 
 
 def _period(board: Board, data: Contents, start: int) -> Period:
-    found = standing(board, data, data.time // 1000, start, frozenset())
+    found = ranked_at(board, data, data.time // 1000, start, frozenset())
     held = data.rankings.get(f":{start}", Ranking()).metadata if board.votes is None else data.entrants
     return Period(
         members=found.members,

@@ -42,7 +42,7 @@ from live.journal.losses import describe, find_lost
 from live.journal.manifest import BOARDS, FORMAT, Manifest, Position, fingerprint, write_manifest
 from live.journal.schema import VERSION
 from live.settings import Settings
-from live.store.board.handover import Entry, journals, read_entries, sink_of, standing_of
+from live.store.board.handover import Entry, journals, read_entries, read_places, sink_of
 from live.store.board.keys import Keys
 from live.store.board.trim_pause import LEASE, paused
 from live.store.connection.client import Store
@@ -244,7 +244,7 @@ async def _end_deleted(client: Store, prefix: str, copy: Database) -> None:
     lives = await copy.run(lambda connection: open_lives(connection, prefix))
     for first in range(0, len(lives), _BOARDS):
         piece = lives[first : first + _BOARDS]
-        places = await standing_of(client, prefix, [(life.board, life.epoch) for life in piece])
+        places = await read_places(client, prefix, [(life.board, life.epoch) for life in piece])
         for life, place in zip(piece, places, strict=True):
             if place.link and not place.entries and place.link != life.link:
                 raise SetupError(_MISSING.format(life.board))

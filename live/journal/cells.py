@@ -59,7 +59,7 @@ class Cell(msgspec.Struct, kw_only=True):
 
 
 def has_totals(board: Board) -> bool:
-    """Whether hourly sums tell the past of a board: amounts are added, and leave with their slot."""
+    """Whether the past of a board follows from hourly sums: amounts add up, and they leave with their slot."""
     return board.operator == "incr" and not isinstance(board.window, Sliding)
 
 
@@ -74,7 +74,7 @@ def tag_parts(tag: int) -> tuple[int, int]:
 
 
 def hour_of(milliseconds: int) -> int:
-    """The start of the hour of a time in milliseconds since 1970; in seconds since 1970."""
+    """The start of the hour that contains a time. The time is in milliseconds since 1970, and the result in seconds."""
     return milliseconds // 1000 // HOUR * HOUR
 
 
@@ -127,7 +127,7 @@ class Cells:
 
     @property
     def cells(self) -> list[Cell]:
-        """The cells with something new, the last one open."""
+        """The cells that have something new. More can follow in the last one."""
         return self.done + ([] if self._now is None or not self._now.offset else [self._now])
 
     def apply(self, head: Head, body: bytes, parent: Contents | None = None) -> None:

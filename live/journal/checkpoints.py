@@ -1,4 +1,4 @@
-"""Checkpoints: what a board held after a segment, so that the entries before it need not be read, or kept."""
+"""Checkpoints: what a board held after a segment. So earlier entries need not be read, and can be deleted."""
 
 import math
 from typing import Final
@@ -28,7 +28,8 @@ class Due(msgspec.Struct, frozen=True):
 def due(connection: Connection, life: Life, now: int) -> Due | None:
     """Whether a life needs a checkpoint, at a time in microseconds.
 
-    A checkpoint is due when the segments after the last one are larger than it, and than `LEAST`; or after a day.
+    A checkpoint is due when the segments after the last one are larger than that checkpoint and than `LEAST`. It is
+    also due a day after the last one, if the board has changed.
     """
     last = connection.execute(
         select(CHECKPOINT.c.segment, CHECKPOINT.c.time, func.length(CHECKPOINT.c.data).label("size"))
@@ -105,7 +106,7 @@ def keep(connection: Connection, wanted: Due, made: Packed, at: int) -> None:
 
 
 def forget(connection: Connection, life: Life, before: int, *, folded: bool = False) -> int:
-    """Delete what is not needed to read the board at any time since `before` (microseconds). Returns how many segments.
+    """Delete what is not needed to read the board since `before` (microseconds). Returns how many segments that were.
 
     The last checkpoint before that time stays, and every segment after it. With `folded`, so does every segment that
     is not in the totals yet.

@@ -17,7 +17,7 @@ from live.store.board.pieces import Piece
 Kind = Literal["log", "taken", "slot", "hidden", "votes", "metadata", "entrants", "reached"]
 
 _TEXTS: Final = ("metadata", "entrants", "reached")
-_RAW: Final = ("log", "votes")  # their names need not be texts
+_RAW: Final = ("log", "votes")  # their names can be any bytes
 
 
 class Place(msgspec.Struct, frozen=True):
@@ -73,7 +73,7 @@ class Expected:
         self._live: list[Mapping[str, int]] = []  # what each slot in the window holds
 
     def move(self, data: Contents, piece: Piece) -> None:
-        """Move on to the instant of a piece, with what the board held after the entry that it names."""
+        """Move to the instant of a piece. `data` is what the board held after the entry that the piece names."""
         window = self._board.window
         self._data = data
         self._oldest = None if piece.newest is None else window.oldest(piece.newest)

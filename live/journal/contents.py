@@ -13,7 +13,7 @@ IDENTITY: Final = 16  # bytes
 
 
 class Logged(msgspec.Struct, frozen=True, array_like=True):
-    """An event in the log of a sliding window: when, in which batch as which event, for whom, how much."""
+    """An event in the log of a sliding window: its time, its batch and number there, its member and amount."""
 
     time: int
     offset: int

@@ -1,7 +1,7 @@
 """What one producer or one actor contributed to a board, found in its journal.
 
-A batch that takes contributions back names their identities, which follow from the entry and from whose they are. So
-the journal itself remembers what was taken back, for as long as it remembers what was contributed.
+A batch that takes contributions back names their identities. An identity follows from the entry and the contributor.
+So the journal remembers what was taken back for as long as it remembers the contributions.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -43,7 +43,7 @@ class Contribution(msgspec.Struct, frozen=True):
         amounts: what it added to the slots; in a contest, see `votes`.
         votes: its votes.
         events: its events in a sliding window: the time in milliseconds, the member and the amount of each.
-        alone: whether it needs its own batch, so that `Voided.like` can tell what it was.
+        alone: whether it needs its own batch, so that `Voided.like` knows what it was.
     """
 
     identity: bytes
@@ -54,12 +54,12 @@ class Contribution(msgspec.Struct, frozen=True):
 
 
 class Voided:
-    """The contributions that were taken back: their identities, and for a like what it had added."""
+    """The contributions that were taken back: the identity of each, and what a like had added."""
 
     def __init__(self) -> None:
         self._known: dict[bytes, Amount | None] = {}
 
-    def hear(self, body: bytes) -> None:
+    def read(self, body: bytes) -> None:
         """Read an entry of the journal. Only entries of voids matter."""
         if _SENT.decode(body).producers != [VOIDER]:
             return
@@ -74,7 +74,7 @@ class Voided:
         self._known |= dict.fromkeys(found, like)
 
     def add(self, identities: Iterable[bytes]) -> None:
-        """Remember contributions that the store knows as taken back."""
+        """Add contributions that are taken back according to the store."""
         self._known |= dict.fromkeys(identities, None)
 
     def __contains__(self, identity: bytes) -> bool:
@@ -86,7 +86,7 @@ class Voided:
 
 
 Find = Callable[[str, Head, bytes], list[Contribution]]
-"""Finds what an entry holds of somebody and was not taken back, by the epoch, the head and the body of the entry."""
+"""Finds what somebody contributed with an entry, unless it was taken back. It receives the epoch, head and body."""
 
 
 class ProducerTrace:

@@ -38,7 +38,7 @@ def _grow(data: Contents, mend: Mend, amounts: Mapping[bytes, int]) -> None:
 
 
 def _replace(data: Contents, mend: Mend, values: Mapping[bytes, bytes]) -> None:
-    """Replace values that do not add up; an empty one is none."""
+    """Replace values that do not add up. An empty text means no value."""
     ranking = data.ranking(mend.suffix)
     texts = {name.decode(): value for name, value in values.items() if mend.kind != "log"}
     match mend.kind:
@@ -71,7 +71,7 @@ def _add(held: dict[_Name, int], amounts: Mapping[_Name, int]) -> None:
 
 
 def _put(held: dict[str, _Value], values: Mapping[str, _Value], names: Mapping[str, bytes]) -> None:
-    """Give names their values; those with an empty text have none."""
+    """Set the values of names. An empty text means no value."""
     for name, text in names.items():
         if text:
             held[name] = values[name]
@@ -94,5 +94,5 @@ def logged_of(name: bytes, time: int) -> Logged:
 
 
 def name_of(event: Logged) -> bytes:
-    """The name of an event in the log, by which the script that added it told events apart."""
+    """The name by which the log in the store distinguishes an event from others."""
     return event.offset.to_bytes(_OFFSET) + event.number.to_bytes(3) + f"{event.amount} {event.member}".encode()

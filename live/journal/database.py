@@ -1,7 +1,7 @@
 """The SQL database of the journal: SQLite in the data directory, or a PostgreSQL server. One thread uses it.
 
-SQLite before 3.51.3 can damage its write-ahead log when two connections write at once. So one process writes, which
-holds a lock on a file next to the database; readers open the database without the right to write.
+SQLite before 3.51.3 can damage its write-ahead log when two connections write at once. So only one
+process writes: the one that holds a lock on a file next to the database. Readers open the database read-only.
 """
 
 import asyncio
@@ -34,7 +34,7 @@ _BUSY: Final = 5.0  # seconds to wait for another connection of SQLite, and for 
 _LOCK: Final = 0x6C697665  # the advisory lock of the writer in PostgreSQL
 
 
-# The driver raises its own errors while a connection is set up, and the file system those of a full or foreign disk.
+# The driver raises its own errors while it connects. The file system raises those of a full disk or missing rights.
 _ERRORS: Final = (SQLAlchemyError, sqlite3.Error, OSError)
 
 
@@ -46,13 +46,13 @@ class Database:
     """A database, opened in its own thread."""
 
     def __init__(self, url: str, folder: Path, prefix: str, *, writes: bool) -> None:
-        """Do nothing yet.
+        """Store the choices. The database is opened when it is first used.
 
         Args:
             url: `sqlite`, or the URL of a PostgreSQL database.
             folder: the data directory.
             prefix: the prefix of store keys; each has a file of its own in SQLite.
-            writes: whether this process writes. `take` has to be called before.
+            writes: whether this process writes. It has to call `take` first.
 
         Raises:
             SetupError: the URL is not valid.
@@ -147,7 +147,7 @@ class Database:
         return True
 
     def lock_now(self) -> bool:
-        """Keep other processes from writing, without a look at the content. Returns and raises as `take`."""
+        """Take the lock of the writer, and do not read the content. Returns and raises as `take`."""
         try:
             return self._lock_file() if self.is_sqlite else self._lock_database()
         except _ERRORS as error:

@@ -42,7 +42,7 @@ from live.store.board.handover import (
     journals,
     keep_entries,
     read_entries,
-    standing_of,
+    read_places,
     trim,
 )
 from live.store.board.keys import Keys
@@ -58,7 +58,7 @@ _SWEEP: Final = 300.0  # seconds after which every journal is checked
 _RETRY: Final = 30.0  # seconds after a fault that an operator must repair
 _PAUSE: Final = 1.0  # seconds after a failure, and between two checks of the definitions
 _BOARDS: Final = 256  # boards in one transaction
-_SMALL: Final = 16 * 1024  # bytes that are packed sooner than another thread begins
+_SMALL: Final = 16 * 1024  # bytes; packing fewer takes less time than starting work in a thread
 
 Name = tuple[str, str]
 """A board and an epoch."""
@@ -81,16 +81,18 @@ class Drainer:
         self._lives: dict[Name, Life] = {}
         self._definitions = DefinitionLog(client, prefix, database)
         self._untrimmed: set[Name] = set()  # whose entries are in SQL and may still be in the store
-        self._strange: set[Name] = set()  # announced, and without an entry or a board at the last sweep
+        self._unknown: set[Name] = (
+            set()
+        )  # journals that were announced, but had no entry and no board at the last sweep
         self._health = HealthReport(client, prefix)
 
     async def run(self) -> None:
         """Drain until cancelled, whenever no other process does."""
-        telling = asyncio.create_task(self._health.run())
+        reporting = asyncio.create_task(self._health.run())
         try:
             await self._run()
         finally:
-            telling.cancel()
+            reporting.cancel()
 
     async def _run(self) -> None:
         health = self._health
@@ -151,7 +153,9 @@ class Drainer:
                 await self._definitions.follow()
                 self._health.mark_drained(started)
                 rest = max(0.0, self._interval - (time.monotonic() - started))
-                await changes.wait(rest, time.monotonic() + _PAUSE)  # definitions and API keys change without a notice
+                await changes.wait(
+                    rest, time.monotonic() + _PAUSE
+                )  # no notice says that definitions or API keys changed
 
     async def sweep(self) -> None:
         """Check every journal: drain it, and end it if its board is gone.
@@ -185,7 +189,7 @@ class Drainer:
 
     async def _move(self, names: list[Name]) -> list[Name]:
         """Move a few entries of each journal. Returns those that may have more."""
-        lives = await self._begun(names)
+        lives = await self._known_lives(names)
         found = await read_entries(
             self._client, [(Keys(self._prefix, life.board), life.epoch, life.drained) for life in lives]
         )
@@ -229,7 +233,7 @@ class Drainer:
         if self._untrimmed and not await is_paused(self._client, self._prefix):
             await self._trim([self._lives[name] for name in self._untrimmed if name in self._lives])
 
-    async def _begun(self, names: list[Name]) -> list[Life]:
+    async def _known_lives(self, names: list[Name]) -> list[Life]:
         """The lives of journals, which begin here if they are new."""
         new = [name for name in names if name not in self._lives]
         if new:
@@ -238,7 +242,7 @@ class Drainer:
         return [self._lives[name] for name in names]
 
     async def _piece(self, life: Life, entries: list[Entry]) -> Piece | None:
-        """The entries that follow a life; None for none. If one is missing, the journal begins again."""
+        """The entries that follow a life, packed; None for none. If one is missing, the journal begins again."""
         followers, found = following(life, entries)
         if found is not None and not followers:
             return await self._skip(life, entries, found)
@@ -266,7 +270,7 @@ class Drainer:
         places: dict[Name, Place] = {}
         for first in range(0, len(listed), _BOARDS):
             names = listed[first : first + _BOARDS]
-            places |= zip(names, await standing_of(self._client, self._prefix, names), strict=True)
+            places |= zip(names, await read_places(self._client, self._prefix, names), strict=True)
         JOURNAL_BACKLOG.set(sum(place.waiting for place in places.values()))
         return places
 
@@ -287,8 +291,8 @@ class Drainer:
         ended = [self._lives[name] for name in gone if self._lives[name].size]
         if ended:
             await self._database.run(lambda connection: end_lives(connection, ended))
-        strange = {name for name in gone if not self._lives[name].size}
-        for name in [*((life.board, life.epoch) for life in ended), *(strange & self._strange)]:
+        unknown = {name for name in gone if not self._lives[name].size}
+        for name in [*((life.board, life.epoch) for life in ended), *(unknown & self._unknown)]:
             await forget_journal(self._client, Keys(self._prefix, name[0]), name[1])
             self._lives.pop(name, None)
-        self._strange = strange
+        self._unknown = unknown

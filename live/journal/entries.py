@@ -1,4 +1,4 @@
-"""The entries of a journal, decoded: the requests of scripts as the store handed them over."""
+"""The entries of a journal, decoded. Most are requests of scripts, in the form in which the store keeps them."""
 
 from typing import Final
 

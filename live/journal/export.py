@@ -20,8 +20,8 @@ from live.journal.moments import Moment, NoPastError, PastRanking
 from live.journal.past_reading import period_at, ranking_at
 from live.journal.reading import contents_of
 from live.journal.schema import LIFE, SEGMENT
+from live.journal.scores import newest_slot
 from live.journal.segments import unpack_entries
-from live.journal.standing import newest_slot
 
 _ROWS: Final = 10_000  # of a ranking in one piece
 _ADD: Final = msgspec.msgpack.Decoder(Add)
@@ -51,7 +51,7 @@ EVENT_COLUMNS: Final[tuple[Column, ...]] = (
 
 
 class Part(NamedTuple):
-    """Rows, and how far they are: parts of the export so far, and of all."""
+    """Rows of an export, and its progress: the number of parts so far, and of all parts."""
 
     rows: list[Row]
     done: int
@@ -141,7 +141,7 @@ def event_parts(database: Database, board: Board, since: int | None, until: int 
 
 
 def _segments(connection: Connection, prefix: str, board: str, least: int, most: int) -> list[tuple[int, str]]:
-    """The segments with entries from a time on and before another one (microseconds), each with its epoch."""
+    """The segments with entries between two times (microseconds), each with its epoch. The second time is excluded."""
     where = (LIFE.c.prefix == prefix, LIFE.c.board == board, SEGMENT.c.ended >= least, SEGMENT.c.began < most)
     query = select(SEGMENT.c.id, LIFE.c.epoch).join(LIFE).where(*where).order_by(SEGMENT.c.life, SEGMENT.c.id)
     return [(row.id, row.epoch) for row in connection.execute(query)]

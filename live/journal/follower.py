@@ -15,7 +15,7 @@ from live.journal.lives import Life, find_life
 from live.journal.reading import Progress, contents_of, entries_after, newest_segment
 
 _POLL: Final = 0.05  # seconds between two checks for new entries
-_PATIENCE: Final = 30.0  # seconds without a new entry after which nobody seems to move entries to SQL
+_PATIENCE: Final = 30.0  # seconds without a new entry, after which nobody seems to move entries to SQL
 
 
 class Follower:
@@ -45,10 +45,10 @@ class Follower:
         self.contents = await self._database.run(read)
 
     async def advance(self, link: str) -> Contents:
-        """What the board held after the entry with a link, which is not before the last one that was asked for.
+        """What the board held after the entry with a link. Links must be in the order of the journal.
 
         Raises:
-            SetupError: SQL does not get the entry, or has other ones in its place.
+            SetupError: SQL does not receive the entry, or has others in its place.
             StoreUnavailableError: the database is unavailable.
         """
         wanted = position_of(link)
@@ -65,7 +65,7 @@ class Follower:
             apply(self.contents, head, body)
         return self.contents
 
-    async def _wait(self, look: Callable[[], Awaitable[bool]]) -> None:
+    async def _wait(self, check: Callable[[], Awaitable[bool]]) -> None:
         """Check repeatedly, until there is something.
 
         Raises:
@@ -73,7 +73,7 @@ class Follower:
         """
         loop = asyncio.get_running_loop()
         deadline = loop.time() + _PATIENCE
-        while not await look():
+        while not await check():
             if loop.time() > deadline:
                 raise SetupError(
                     f"the journal of board {self._name[0]} has received nothing for {_PATIENCE:g} s, and entries wait "

@@ -19,7 +19,7 @@ from live.settings import Settings
 log = structlog.get_logger()
 
 _MOST_ROWS: Final = 16  # rows per read: about 15 seconds of messages
-_LONGEST: Final = 30 * 86_400_000_000  # microseconds; no board may keep its frames for longer
+_LONGEST: Final = 30 * 86_400_000_000  # microseconds; no board keeps its frames for longer
 
 _ENCODER: Final = msgspec.msgpack.Encoder()
 _DECODER: Final = msgspec.msgpack.Decoder(list[KeptFrame])
@@ -32,7 +32,7 @@ class FootageWriter:
         self._database = database
 
     async def keep(self, pieces: Sequence[Footage]) -> None:
-        """Keep pieces, in one transaction. A piece that is kept already, because a reply was lost, changes nothing.
+        """Keep pieces, in one transaction. Pieces that are kept already are skipped: the reply may have been lost.
 
         Raises:
             StoreUnavailableError: the database is unavailable.

@@ -8,7 +8,7 @@ import structlog
 
 from live.errors import StoreUnavailableError
 from live.metrics import JOURNAL_BACKLOG, JOURNAL_GAPS, JOURNAL_LAG
-from live.store.board.handover import journals, standing_of
+from live.store.board.handover import journals, read_places
 from live.store.connection.client import Store
 from live.store.registry.journal_health import JournalHealth, publish_health
 
@@ -16,7 +16,7 @@ log = structlog.get_logger()
 
 _INTERVAL: Final = 1.0  # seconds
 _MEASURE: Final = 5.0  # seconds between two measures of the backlog
-_BEHIND: Final = 2.0  # seconds of lag from which on the backlog is measured
+_BEHIND: Final = 2.0  # seconds of lag; above this, the backlog is measured
 _BOARDS: Final = 256  # boards in one round trip
 
 
@@ -79,12 +79,12 @@ class HealthReport:
         await publish_health(self._client, self._prefix, health, self.fault)
 
     async def _measure(self) -> None:
-        """Ask the store how much waits of each journal."""
+        """Read from the store how many bytes of each journal wait."""
         names = await journals(self._client, self._prefix)
         waiting: dict[str, int] = {}
         for first in range(0, len(names), _BOARDS):
             some = names[first : first + _BOARDS]
-            for (board, _), place in zip(some, await standing_of(self._client, self._prefix, some), strict=True):
+            for (board, _), place in zip(some, await read_places(self._client, self._prefix, some), strict=True):
                 waiting[board] = max(place.waiting, waiting.get(board, 0))
         self._waiting = sum(waiting.values())
         self._fullest = max(waiting.items(), key=lambda item: item[1], default=("", 0))

@@ -1,6 +1,6 @@
-"""Makes checkpoints and hourly totals, and forgets what is older than the settings say.
+"""Makes checkpoints and hourly totals, and deletes what is older than the settings say.
 
-A process of its own does the work.
+A separate process does the work.
 """
 
 import asyncio
@@ -23,7 +23,7 @@ from live.journal.cells import HOUR, has_totals
 from live.journal.checkpoints import Due, due, forget, keep, make
 from live.journal.database import Database, open_journal
 from live.journal.lives import ConflictError, Life, drained_of, end_lives, open_lives
-from live.journal.rounds import Rounds, Standing
+from live.journal.rounds import KnownLife, Rounds
 from live.journal.segments import Packed
 from live.journal.totals import NewTotals, add_totals, add_up, unfolded
 from live.journal.totals_retention import Change, apply_change, condense, due_totals, old_totals
@@ -77,7 +77,7 @@ class Keeper:
         now = time.time_ns() // 1000 if now is None else now
         boards = self._boards().by_id
         drained = await self._database.run(lambda connection: drained_of(connection, self._prefix))
-        chosen = self._rounds.choose([Standing(life, to, boards.get(board)) for life, board, to in drained], now)
+        chosen = self._rounds.choose([KnownLife(life, to, boards.get(board)) for life, board, to in drained], now)
         lives = await self._database.run(lambda connection: open_lives(connection, self._prefix, chosen))
         known = [(life, boards.get(life.board)) for life in lives]
         off = [life for life, board in known if board is not None and board.journal.level == "off"]
@@ -103,7 +103,7 @@ class Keeper:
                     await self._add_up(pool, life, board, hour)
 
     async def _archive(self, calendars: Sequence[tuple[Life, Board]], now: int) -> None:
-        """Archive the periods that are final, once in each period."""
+        """Archive the final periods of a board, once per period."""
         turned: list[tuple[Life, Board, int]] = []
         for life, board in calendars:
             await self._database.run(partial(reopen, life=life, board=board))
@@ -123,7 +123,7 @@ class Keeper:
         return board.journal.totals or self._settings.journal_totals
 
     async def _forget(self, life: Life, board: Board | None, now: int) -> None:
-        """Forget what is too old: the events of a board that keeps only totals as soon as a checkpoint has them."""
+        """Delete what is too old. A board that keeps only totals loses its events as soon as a checkpoint has them."""
         journal = Journaling() if board is None else board.journal
         events = 0 if journal.level == "totals" else journal.events or self._settings.journal_events
         is_summed = board is not None and has_totals(board)
@@ -143,7 +143,7 @@ class Keeper:
             await self._database.run(lambda connection: forget_periods(connection, life, board, now, kept))
 
     async def _change(self, pool: ProcessPoolExecutor, work: Callable[..., Change | None], *given: object) -> None:
-        """Change totals as another process finds out."""
+        """Change totals. Another process finds out how."""
         change = await asyncio.get_running_loop().run_in_executor(pool, _found, self._settings, work, *given)
         if change is not None:
             await self._database.run(partial(apply_change, change=change))

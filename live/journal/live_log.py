@@ -30,7 +30,7 @@ class LiveLog:
 
     def move(self, data: Contents, left: int) -> None:
         """Take the events of a log that are later than `left` (milliseconds since 1970)."""
-        if data.log is not self._log or left < self.left:  # the journal has learned, or the clock was set back
+        if data.log is not self._log or left < self.left:  # a correction replaced the log, or the clock was set back
             self.__init__()  # type: ignore[misc]
             self._log = data.log
         self.left = left

@@ -124,12 +124,12 @@ def find_parent(connection: Connection, life: Life, prefix: str, epoch: str) -> 
 
 
 def begin_life(connection: Connection, prefix: str, board: str, epoch: str) -> Life:
-    """A life, which begins now unless SQL knows it."""
+    """A life. If SQL does not know it, it begins now."""
     return begin_lives(connection, prefix, [(board, epoch)])[0]
 
 
 def begin_lives(connection: Connection, prefix: str, names: Sequence[tuple[str, str]]) -> list[Life]:
-    """Lives, each named by board and epoch, which begin now unless SQL knows them. At most a thousand."""
+    """Lives, each named by board and epoch. Those that SQL does not know begin now. At most a thousand."""
     known = _find_lives(connection, prefix, names)
     new = [
         {
@@ -159,10 +159,10 @@ def end_lives(connection: Connection, lives: Sequence[Life]) -> None:
 
 
 def add_pieces(connection: Connection, pieces: Sequence[Piece]) -> None:
-    """Add the next entries of lives, each if the life still ends where its piece begins.
+    """Add pieces to lives. Each life must still end where its piece begins.
 
     Raises:
-        ConflictError: one does not.
+        ConflictError: a life does not.
     """
     moved = connection.execute(_MOVE, [_moved(piece) for piece in pieces])  # many rows with one call: 4 times as fast
     if moved.rowcount != len(pieces):
@@ -213,7 +213,7 @@ def following(life: Life, entries: Sequence[Entry]) -> tuple[list[Entry], str | 
 
 
 def _continue(connection: Connection, life: Life, parent: str) -> None:
-    """Record that a life continues another one of its board, which ends."""
+    """Record that a life continues another one of its board. The other one ends."""
     connection.execute(update(LIFE).where(LIFE.c.id == life.id).values(parent=parent))
     prefix = select(LIFE.c.prefix).where(LIFE.c.id == life.id).scalar_subquery()
     connection.execute(

@@ -11,7 +11,7 @@ from live.store.connection.line import Word
 
 
 async def find_lost(client: Store, prefix: str, database: Database) -> list[tuple[Life, str]]:
-    """The lives that the store does not hold, or in which it went back, each with what it holds, for people.
+    """The lives that the store lacks or in which it went back. The value says what the store holds, for people.
 
     Raises:
         StoreUnavailableError: the store or the database is unavailable.
@@ -32,7 +32,7 @@ async def find_lost(client: Store, prefix: str, database: Database) -> list[tupl
     for life, (epoch, offset), gone, listed in zip(lives, replies[::3], replies[1::3], replies[2::3], strict=True):
         name = life.epoch.encode()
         if epoch == name and int(offset or 0) < life.offset:
-            found.append((life, f"stands at offset {int(offset or 0)}"))
+            found.append((life, f"is at offset {int(offset or 0)}"))
         elif name not in (epoch, gone) and not listed:
             found.append((life, f"has epoch {epoch.decode()}" if epoch else "is not in the store"))
     return found

@@ -81,7 +81,7 @@ class Parts(msgspec.Struct, frozen=True):
 
 
 class TooLongError(Exception):
-    """A question takes longer than one may."""
+    """A question takes too long."""
 
 
 class NoPastError(Exception):
@@ -93,7 +93,7 @@ class NoPastError(Exception):
 
 
 class UnsupportedPastError(NoPastError):
-    """The journal has only totals of a time, which do not suffice for this kind of board: `reason` says why."""
+    """The journal has only totals of a time, and this kind of board needs more: `reason` says why."""
 
     def __init__(self, since: int | None, reason: str) -> None:
         super().__init__(since)

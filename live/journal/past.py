@@ -35,7 +35,7 @@ class Past:
         self._waiting = 0
 
     async def wait(self, board: Board, epoch: str, link: str, at: int) -> None:
-        """Wait until SQL has everything up to the last entry in the store, `link`.
+        """Wait until SQL has everything up to `link`, the last entry in the store.
 
         On a board with the server's clock, everything before a time (milliseconds since 1970) is enough.
 
@@ -76,7 +76,7 @@ class Past:
         answering.add_done_callback(self._count_down)  # even if the client has disconnected
         try:
             return await asyncio.shield(answering)
-        except BrokenProcessPool as error:  # for example for lack of memory: the next question starts another one
+        except BrokenProcessPool as error:  # for example without memory; the next question starts another process
             if self._pool is pool:
                 self._pool = None
             raise JournalError("the process that reads the journal has ended") from error

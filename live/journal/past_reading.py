@@ -31,8 +31,8 @@ from live.journal.moments import (
 from live.journal.reach import Source, reaches_of, scores_at_all, since_of, source_of
 from live.journal.reading import Stop, before, contents_of
 from live.journal.schema import ABOUT, SEGMENT
+from live.journal.scores import live_slots, scores_at, scores_of
 from live.journal.segments import unpack_entries
-from live.journal.standing import live_slots, scores_at, scores_of
 from live.journal.totals_reading import scores_by_hour
 from live.settings import Settings
 
@@ -173,7 +173,7 @@ def ranking_at(connection: Connection, prefix: str, moment: Moment) -> PastRanki
         metadata = data.rankings.get(suffix, Ranking()).metadata if board.votes is None else data.entrants
     else:
         ((_, offset, scores),) = scores_by_hour(connection, source.life, board, [source.hour], moment.period)
-    found = scores.standing(board, moment.hidden)
+    found = scores.ranked(board, moment.hidden)
     values = [found.scores[member] for member in found.members]
     return PastRanking(
         epoch=source.life.epoch,
@@ -232,7 +232,7 @@ def _cut(found: PastRanking, start: int, end: int) -> Stretch:
 
 
 def _source(connection: Connection, prefix: str, moment: Moment) -> Source:
-    """Where to read how a board stood at a time."""
+    """Where to read a board at a time."""
     reaches = reaches_of(connection, prefix, moment.board)
     source = source_of(reaches, moment.board, moment.at)
     if source is None:

@@ -1,4 +1,4 @@
-"""What a server may promise of acknowledged events: no more than the settings of its store and database give."""
+"""What a server can promise about acknowledged events. It follows from the settings of the store and the database."""
 
 from collections.abc import Mapping
 from typing import Final, Literal
@@ -27,13 +27,13 @@ _ORDER: Final[tuple[Loss, ...]] = ("nothing", "lag", "unsynced", "unknown", "eve
 
 
 class Promise(msgspec.Struct, frozen=True, kw_only=True):
-    """What is lost at most of what was acknowledged; see the table in docs/journal.md.
+    """What can be lost of acknowledged events at most; see the table in docs/journal.md.
 
     Attributes:
         crash: when a process or the store crashes.
         power_cut: when the machine of the store loses power.
         store_lost: when the data of the store is gone.
-        doubts: the settings of the database that make it less.
+        doubts: the settings of the database because of which more can be lost.
     """
 
     crash: Loss

@@ -24,7 +24,7 @@ def held(database: Database, *, embedded: bool) -> list[Path]:
 
 
 def set_aside(found: list[Path]) -> Path:
-    """Move files of a data directory to a new directory inside, and return that."""
+    """Move files of a data directory to a new directory inside it. Returns the new directory."""
     folder = found[0].parent
     aside = folder / f"before-restore-{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}"
     aside.mkdir(mode=0o700)
@@ -35,10 +35,10 @@ def set_aside(found: list[Path]) -> Path:
 
 
 def put_back(folder: Path, database: Database) -> None:
-    """Copy the journal of a backup to its place, as a database of its own. This process holds its lock.
+    """Copy the journal of a backup to the place of the database, whose lock this process holds.
 
-    The copy gets another id. So the boards that are rebuilt from it get epochs that they never had, also when the same
-    backup is restored twice.
+    The copy gets a new id. So the boards that are rebuilt from it get new epochs, even if the same backup is restored
+    twice.
 
     Raises:
         SetupError: the file system refuses.

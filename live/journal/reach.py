@@ -15,8 +15,8 @@ from live.journal.moments import NoPastError, UnsupportedPastError
 from live.journal.reading import contents_at, oldest_checkpoint
 from live.journal.running import RunningScores
 from live.journal.schema import CHECKPOINT, GAP, LIFE, SEGMENT
+from live.journal.scores import Scores
 from live.journal.segments import unpack_entries
-from live.journal.standing import Scores
 from live.journal.totals_reading import scores_by_hour, totals_since
 
 _ALWAYS: Final = -(2**62)
@@ -146,6 +146,6 @@ def _reach(connection: Connection, board: Board, life: Life) -> Reach | None:
 
 
 def _begins(crc: int, data: bytes) -> bool:
-    """Whether a segment is the first of its life: without it, later ones need a checkpoint."""
+    """Whether a segment is the first of its life. If it is missing, later segments need a checkpoint."""
     head = parse_head(next(unpack_entries(crc, data))[0])
     return head.kind in ("begin", "adopt", "renew")

@@ -82,7 +82,7 @@ def contents_at(
 
 
 def oldest_checkpoint(connection: Connection, life: Life) -> tuple[Contents, int] | None:
-    """What a board held when its journal was shortened, and the last segment in it; None if the journal is whole."""
+    """The oldest checkpoint if older entries were deleted, and the last segment in it; None if no entry was deleted."""
     first = select(func.min(SEGMENT.c.id)).where(SEGMENT.c.life == life.id).scalar_subquery()
     row = connection.execute(
         select(CHECKPOINT.c.segment, CHECKPOINT.c.crc, CHECKPOINT.c.data)

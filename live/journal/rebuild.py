@@ -9,7 +9,7 @@ from live.domain.board import Board
 from live.journal.contents import Contents, Ranking
 from live.journal.corrections import name_of
 from live.journal.fold import tag_of
-from live.journal.standing import live_events, live_slots, newest_slot, standing
+from live.journal.scores import live_events, live_slots, newest_slot, ranked_at
 from live.store.board.journal_requests import RestoreRequest
 from live.store.board.keys import Keys
 from live.store.board.pages import HIGH
@@ -87,7 +87,7 @@ def image_of(board: Board, data: Contents, dedupe_window: float) -> BoardImage:
 
 def _ranking(board: Board, data: Contents, now: int, start: int | None) -> RankingImage:
     suffix = "" if start is None else f":{start}"
-    found = standing(board, data, now, start)
+    found = ranked_at(board, data, now, start)
     held = data.rankings.get(suffix, Ranking())
     reached: dict[str, bytes] = {}
     if board.tags != "key":

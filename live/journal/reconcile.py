@@ -22,7 +22,7 @@ from live.store.board.state import BoardState
 Side = Literal["store", "journal"]
 Progress = Callable[[int, int], None]
 
-_AHEAD: Final = 64  # pieces that are read before SQL has the entries of the first one
+_AHEAD: Final = 64  # pieces to read while SQL does not have the entries of the first one
 _SHOWN: Final = 20  # most differences that a report names
 _ROUNDS: Final = 5  # of repair and comparison; events that come meanwhile can make another one necessary
 
@@ -78,7 +78,7 @@ _Wanted = dict[Place, dict[bytes, None]]
 
 
 class Reconciler:
-    """Compares one board. Calls `progress` with the number of compared values, and about how many there are."""
+    """Compares one board. Calls `progress` with the number of compared values and their approximate total."""
 
     def __init__(self, state: BoardState, follower: Follower, mender: BoardMender, progress: Progress) -> None:
         self._state = state
@@ -103,7 +103,7 @@ class Reconciler:
         rounds = 0
         while found and repair is not None and rounds < _ROUNDS:
             report.repaired += await self._repair(found, repair)
-            found = await self._settle([piece async for piece in self._asked(self._related(found))])
+            found = await self._settle([piece async for piece in self._values_of(self._related(found))])
             rounds += 1
         report.left = len(found)
         return report
@@ -126,7 +126,7 @@ class Reconciler:
                     found += await self._settle(burst, seen, missing)
                     burst = []
         found += await self._settle(burst, seen, missing)
-        return found + await self._settle([piece async for piece in self._asked(missing)])
+        return found + await self._settle([piece async for piece in self._values_of(missing)])
 
     async def _measure(self, places: Sequence[Place]) -> None:
         """Count what there is, for the progress."""
@@ -144,7 +144,7 @@ class Reconciler:
             if cursor == "0":
                 return
 
-    async def _asked(self, wanted: _Wanted) -> AsyncIterator[tuple[Place, Piece]]:
+    async def _values_of(self, wanted: _Wanted) -> AsyncIterator[tuple[Place, Piece]]:
         """The values of some names."""
         for place, names in wanted.items():
             left = list(names)
@@ -197,14 +197,14 @@ class Reconciler:
         return found
 
     def _note(self, found: Iterable[_Drift]) -> None:
-        """Count what differs, each value once."""
+        """Count the values that differ, each once."""
         for drift in found:
             name = (drift.place.key, drift.value.name)
             if name not in self._known:
                 self._known.add(name)
                 self._report.drifted += 1
                 if len(self._report.drift) < _SHOWN:
-                    self._report.drift.append(_told(drift))
+                    self._report.drift.append(_described(drift))
 
     async def _repair(self, found: Sequence[_Drift], side: Side) -> int:
         """Correct what differs, in the store or in the journal. Returns how many values were corrected."""
@@ -264,7 +264,7 @@ class Reconciler:
         return wanted
 
 
-def _told(drift: _Drift) -> Difference:
+def _described(drift: _Drift) -> Difference:
     """A difference for people and programs."""
     place, value = drift.place, drift.value
     name = value.name

@@ -35,15 +35,17 @@ def clean(data: Contents, doomed: Doomed) -> bool:
     """Take the digests that have to go out of the contents of a board; whether there were any."""
     found = False
     for suffix, ranking in data.rankings.items():
-        if doomed.among(ranking.votes, data.time):  # the actor: so also digests of the actor and a member
+        if doomed.among(
+            ranking.votes, data.time
+        ):  # the actor voted here, so there are digests of the actor with members too
             found = True
-            doomed.meet_voted(data.slots.get(int(suffix[1:] or EVER.start), {}))
+            doomed.add_voted(data.slots.get(int(suffix[1:] or EVER.start), {}))
             for field in doomed.among(ranking.votes, data.time):
                 del ranking.votes[field]
     if data.seen:
         for start, slot in data.slots.items():
-            doomed.meet_liked(slot, (None, start) if f":{start}" in data.rankings else (None,))
-        doomed.meet_liked({event.member for event in data.log}, (None,))
+            doomed.add_liked(slot, (None, start) if f":{start}" in data.rankings else (None,))
+        doomed.add_liked({event.member for event in data.log}, (None,))
     for start, seen in data.seen.items():
         gone = doomed.among(seen, data.time)
         data.seen[start] = seen - gone
@@ -58,7 +60,7 @@ def _add(head: Head, body: bytes, doomed: Doomed) -> bytes:
     changed, groups = False, []
     for group in _GROUPS.decode(fields["groups"]) if "groups" in fields else []:
         if "identities" in fields:
-            doomed.meet_liked(_NAMES.decode(group["members"]), (None, _NUMBER.decode(group["start"])))
+            doomed.add_liked(_NAMES.decode(group["members"]), (None, _NUMBER.decode(group["start"])))
         found = "votes" in group and _rewrite_votes(head, group, doomed)
         changed = found or changed
         groups.append(group)
@@ -116,11 +118,11 @@ def _adopt(head: Head, body: bytes, doomed: Doomed) -> bytes:
         for start, held in _SLOTS.decode(fields["slots"])
     }
     for start, names in members.items():
-        doomed.meet_liked(names, (None, start))
+        doomed.add_liked(names, (None, start))
     tables = []
     for suffix, reached, metadata, votes in _TABLES.decode(fields["tables"]):
         if doomed.among([content(field) for field in votes[::2]], head.time):
-            doomed.meet_voted(members.get(int(content(suffix)[1:] or EVER.start), ()))
+            doomed.add_voted(members.get(int(content(suffix)[1:] or EVER.start), ()))
         gone = doomed.among([content(field) for field in votes[::2]], head.time)
         pairs = zip(votes[::2], votes[1::2], strict=True)
         kept = [raw for field, count in pairs if content(field) not in gone for raw in (field, count)]

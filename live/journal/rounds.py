@@ -1,4 +1,4 @@
-"""Which lives the keeper looks at: those that have changed, and a few of the quiet ones in each round."""
+"""Chooses the lives that the keeper checks: those that have changed, and a few quiet ones in each round."""
 
 from collections.abc import Collection, Iterable
 from typing import Final, NamedTuple
@@ -7,11 +7,11 @@ from live.domain.board import Board
 from live.domain.journaling import Journaling
 from live.journal.cells import HOUR
 
-_QUIET: Final = 6 * HOUR  # seconds between two looks at a life to which nothing happens
-_MOST_QUIET: Final = 50  # lives to which nothing has happened, in one round
+_QUIET: Final = 6 * HOUR  # seconds between two checks of a life that does not change
+_MOST_QUIET: Final = 50  # lives that have not changed, in one round
 
 
-class Standing(NamedTuple):
+class KnownLife(NamedTuple):
     """A life, how far SQL has it, and its board as it is defined now, if this process knows it."""
 
     life: int
@@ -19,8 +19,8 @@ class Standing(NamedTuple):
     board: Board | None
 
 
-class _Look(NamedTuple):
-    """What the keeper saw of a life, and when it looks again even if nothing happens, in microseconds."""
+class _Check(NamedTuple):
+    """What the keeper saw of a life, and when it checks an unchanged life again, in microseconds."""
 
     drained: str
     journal: Journaling | None
@@ -28,31 +28,31 @@ class _Look(NamedTuple):
 
 
 class Rounds:
-    """Remembers what the keeper has looked at. To look at thousands of quiet boards each minute would take seconds."""
+    """Remembers what the keeper has checked. Checking thousands of quiet boards every minute would take seconds."""
 
     def __init__(self) -> None:
-        self._looks: dict[int, _Look] = {}
+        self._checks: dict[int, _Check] = {}
 
-    def choose(self, lives: Iterable[Standing], now: int) -> Collection[int]:
-        """The lives to look at now (microseconds). It counts as done."""
-        looks, chosen, quiet = self._looks, [], []
-        self._looks = {}
+    def choose(self, lives: Iterable[KnownLife], now: int) -> Collection[int]:
+        """The lives to check now (microseconds). They count as checked."""
+        checks, chosen, quiet = self._checks, [], []
+        self._checks = {}
         for life in lives:
-            look, journal = looks.get(life.life), None if life.board is None else life.board.journal
-            if look is not None and (look.drained, look.journal) != (life.drained, journal):
-                chosen.append((life, journal, look))
-            elif look is None or now >= look.again:
-                quiet.append((life, journal, look))
+            check, journal = checks.get(life.life), None if life.board is None else life.board.journal
+            if check is not None and (check.drained, check.journal) != (life.drained, journal):
+                chosen.append((life, journal, check))
+            elif check is None or now >= check.again:
+                quiet.append((life, journal, check))
             else:
-                self._looks[life.life] = look
-        quiet.sort(key=lambda found: found[2] is None)  # those first of which it knows that something may be due
-        for life, _, look in quiet[_MOST_QUIET:]:
-            if look is not None:
-                self._looks[life.life] = look
-        for life, journal, look in chosen + quiet[:_MOST_QUIET]:
+                self._checks[life.life] = check
+        quiet.sort(key=lambda found: found[2] is None)  # lives that may have something due come first
+        for life, _, check in quiet[_MOST_QUIET:]:
+            if check is not None:
+                self._checks[life.life] = check
+        for life, journal, check in chosen + quiet[:_MOST_QUIET]:
             has_periods = life.board is not None and life.board.window.tables
-            is_quiet = look is not None and look.drained == life.drained and not has_periods
-            # Totals of an hour are added up when it has ended, and so are periods archived.
+            is_quiet = check is not None and check.drained == life.drained and not has_periods
+            # When an hour has ended, its totals are added up and periods are archived.
             again = now + _QUIET * 1_000_000 if is_quiet else (now // 1_000_000 // HOUR + 1) * HOUR * 1_000_000
-            self._looks[life.life] = _Look(life.drained, journal, again)
+            self._checks[life.life] = _Check(life.drained, journal, again)
         return {life.life for life, _, _ in chosen + quiet[:_MOST_QUIET]}

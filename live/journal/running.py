@@ -1,4 +1,4 @@
-"""Scores that follow the entries of a journal, so that a question about many times costs as much as its events."""
+"""Scores that are updated with each entry of a journal. So a history of many times reads the entries only once."""
 
 from collections.abc import Mapping
 from typing import Final
@@ -9,7 +9,7 @@ from live.domain.board import Board
 from live.domain.window import Sliding
 from live.journal.contents import Contents
 from live.journal.entries import Add, Head
-from live.journal.standing import Scores, live_slots, newest_slot, scores_at
+from live.journal.scores import Scores, live_slots, newest_slot, scores_at
 
 _KEEP_SLOTS: Final = frozenset(["hide", "tags", "enter", "withdraw"])  # entries that change no slot
 

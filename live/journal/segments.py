@@ -10,7 +10,7 @@ import zstandard
 from live.errors import SetupError
 from live.store.board.handover import Entry
 
-_LEVEL: Final = 3  # a higher one takes more time than it saves space
+_LEVEL: Final = 3  # a higher one takes much more time and saves little space
 _Pair = tuple[str, bytes]
 
 _ENCODER: Final = msgspec.msgpack.Encoder()

@@ -88,7 +88,7 @@ def verify(connection: Connection, prefix: str, show: Progress) -> list[Verdict]
             show(done, total)
         faults += _damaged_checkpoints(connection, life)
         if link is not None and link != life.link:
-            faults.append(f"the last entry is {link!r}, and the board stands at {life.link!r}")
+            faults.append(f"the last entry is {link!r}, and SQL has the board at {life.link!r}")
         verdicts.append(Verdict(board=life.board, epoch=life.epoch, entries=entries, faults=faults))
     return verdicts
 

@@ -89,7 +89,7 @@ def packed(cells: Sequence[Cell]) -> list[tuple[Cell, Packed]]:
 
 
 def put_cell(connection: Connection, life: Life, cell: Cell, totals: Packed) -> None:
-    """Add totals to a cell, or put them in place of what it has if they are everything that the board held."""
+    """Add totals to a cell. If they are everything that the board held, they replace what the cell has."""
     if cell.whole:
         connection.execute(delete(TOTALS).where(TOTALS.c.life == life.id, TOTALS.c.cell == cell.start))
     connection.execute(insert(TOTALS).values(life=life.id, cell=cell.start, crc=totals.crc, data=totals.data))
@@ -105,7 +105,7 @@ def put_cell(connection: Connection, life: Life, cell: Cell, totals: Packed) -> 
 
 
 def _advance(connection: Connection, new: NewTotals) -> None:
-    """Advance the progress, if it is at the point where the new totals begin."""
+    """Advance the progress if the new totals begin where it ends."""
     first = next((cell.start + HOUR for cell, _ in new.cells if cell.whole), None)
     held = connection.execute(select(FOLDED).where(FOLDED.c.life == new.life.id)).first()
     if held is None:

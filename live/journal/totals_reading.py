@@ -11,7 +11,7 @@ from live.journal.contents import Contents, Reached
 from live.journal.lives import Life
 from live.journal.running import Sums
 from live.journal.schema import CELL, FOLDED, TOTALS
-from live.journal.standing import Scores, newest_slot
+from live.journal.scores import Scores, newest_slot
 
 
 class Tally:
@@ -40,7 +40,7 @@ class Tally:
                 reached[member] = max(reached.get(member, (0, 0)), tag_parts(tag))
 
     def scores(self, newest: int, period: int | None = None) -> Scores:
-        """The scores while `newest` is the newest slot, which does not go back; or those of a period."""
+        """The scores of a period, or those while `newest` is the newest slot. `newest` must not go back."""
         if self._board.window.tables:
             wanted = newest if period is None else period
             scores = {member: value for member, value in self._slots.get(wanted, {}).items() if value}
@@ -71,21 +71,21 @@ def totals_since(connection: Connection, life: Life) -> int | None:
 def scores_by_hour(
     connection: Connection, life: Life, board: Board, hours: Sequence[int], period: int | None = None
 ) -> Iterator[tuple[int, int, Scores]]:
-    """The scores at the beginnings of hours, which rise, with the board's offset then, in one pass.
+    """The scores at the beginnings of ascending hours, with the board's offset then, in one pass.
 
     No hour is before `totals_since`. `period` is the start of a period; None for the current one.
     """
     tally, offset, left = Tally(board), 0, list(hours)
     newest: int | None = None
 
-    def told(hour: int) -> tuple[int, int, Scores]:
+    def at_start_of(hour: int) -> tuple[int, int, Scores]:
         current = newest_slot(board, Contents(newest=newest), hour * 1000)
         return hour, offset, Scores(None, {}, {}) if current is None else tally.scores(current, period)
 
     begin = _begin(connection, life, board, hours[0], period)
     for cell in _cells(connection, life, hours[-1]):
         while left[0] <= cell.start:
-            yield told(left.pop(0))
+            yield at_start_of(left.pop(0))
         if cell.start >= begin:
             if cell.whole:
                 tally.clear()
@@ -93,7 +93,7 @@ def scores_by_hour(
                 tally.add(totals)
         newest, offset = cell.newest, cell.offset
     for hour in left:
-        yield told(hour)
+        yield at_start_of(hour)
 
 
 def whole_cell(connection: Connection, life: Life, board: Board, start: int, oldest: int | None) -> Cell | None:
@@ -124,7 +124,7 @@ def _totals(connection: Connection, life: Life, cell: int) -> list[dict[tuple[in
 
 
 def _begin(connection: Connection, life: Life, board: Board, hour: int, period: int | None) -> int:
-    """The first cell that can matter at an hour."""
+    """The first cell that is needed for the scores at an hour."""
     cells = (CELL.c.life == life.id, CELL.c.start < hour)
     whole = connection.scalar(select(func.max(CELL.c.start)).where(*cells, CELL.c.whole)) or 0
     last = connection.execute(select(CELL.c.newest).where(*cells).order_by(CELL.c.start.desc()).limit(1)).first()

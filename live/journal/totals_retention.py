@@ -11,8 +11,8 @@ from live.journal.cells import HOUR, Cell
 from live.journal.contents import Contents
 from live.journal.lives import Life
 from live.journal.schema import CELL, FOLDED, TOTALS
+from live.journal.scores import newest_slot
 from live.journal.segments import Packed
-from live.journal.standing import newest_slot
 from live.journal.totals import packed, put_cell
 from live.journal.totals_reading import whole_cell
 
@@ -57,7 +57,7 @@ def condense(connection: Connection, life: Life, board: Board) -> Change | None:
 
 
 def due_totals(connection: Connection, life: Life, board: Board, now: int, kept: int) -> int | None:
-    """From which hour on totals are kept (seconds since 1970), if it is worthwhile to delete those before.
+    """The first hour of which totals are kept (seconds since 1970), if enough of those before can be deleted.
 
     `now` is in seconds since 1970; an event clock has its own. `kept` is for how many seconds totals are kept.
     """
@@ -69,7 +69,7 @@ def due_totals(connection: Connection, life: Life, board: Board, now: int, kept:
 
 
 def old_totals(connection: Connection, life: Life, board: Board, now: int, kept: int) -> Change | None:
-    """What is not needed to tell how the board stood at any hour since `due_totals`; None for nothing."""
+    """What is not needed to read the board at any hour since `due_totals`; None for nothing."""
     of_life = CELL.c.life == life.id
     before = due_totals(connection, life, board, now, kept)
     if before is None:
@@ -89,7 +89,7 @@ def old_totals(connection: Connection, life: Life, board: Board, now: int, kept:
 
 
 def apply_change(connection: Connection, change: Change) -> None:
-    """Do it."""
+    """Apply a change."""
     life = change.life
     if change.whole is not None:
         put_cell(connection, life, *change.whole)

@@ -32,14 +32,14 @@ async def run(options: Options, progress: Progress) -> Report:
         await _all(child.expect(Connected) for child in children)
         started = time.perf_counter() + _LEAD
         for child in children:
-            child.say(Start(started))
+            child.send(Start(started))
         sending = asyncio.create_task(_all(child.expect(Sent) for child in children))
         while not sending.done():
             progress(min(max(0.0, time.perf_counter() - started), options.schedule.seconds), options.schedule.seconds)
             await asyncio.wait({sending}, timeout=0.2)
         last_offset = max(sent.last_offset for sent in await sending)
         for child in children:
-            child.say(Settle(last_offset, _SETTLE))
+            child.send(Settle(last_offset, _SETTLE))
         results = await _all(child.expect(Result) for child in children)
     return make_report(options, results, started, last_offset)
 
@@ -54,7 +54,7 @@ class _Child:
         self._input = process.stdin
         self._output = process.stdout
 
-    def say(self, message: Message) -> None:
+    def send(self, message: Message) -> None:
         """Send a message."""
         self._input.write(encode(message))
 
@@ -83,7 +83,7 @@ async def _children(options: Options) -> AsyncIterator[list[_Child]]:
                 stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE,
             )  # fmt: skip
             children.append(_Child(process))
-            children[-1].say(_task(options, number))
+            children[-1].send(_task(options, number))
         yield children
     finally:
         for child in children:

@@ -24,16 +24,16 @@ async def work(task: Task, reader: asyncio.StreamReader) -> None:
     producers = Producers(task.url, task.board, task.members, task.key, seed=task.process)
     try:
         await viewers.connect(task.websocket, task.sse)
-        _say(Connected())
+        _send(Connected())
         if not isinstance(start := await receive(reader), Start):
             return
         await producers.run(task.connections, task.schedule, start.at, process=task.process, processes=task.processes)
-        _say(Sent(producers.last_offset))
+        _send(Sent(producers.last_offset))
         if isinstance(settle := await receive(reader), Settle):
             await viewers.await_offset(settle.offset, settle.patience)
     finally:
         await viewers.close()
-    _say(
+    _send(
         Result(
             counts=producers.counts, acknowledged=producers.acknowledged, waited=producers.waited,
             websocket=viewers.websocket, sse=viewers.sse, frames=viewers.frames, bytes=viewers.bytes,
@@ -57,10 +57,10 @@ async def _run() -> None:
     try:
         await work(task, reader)
     except SetupError as error:
-        _say(Failed(str(error)))
+        _send(Failed(str(error)))
 
 
-def _say(message: Message) -> None:
+def _send(message: Message) -> None:
     """Send a message. The pipe may be full; the parent always reads."""
     data = memoryview(encode(message))
     while data:

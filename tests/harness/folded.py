@@ -9,7 +9,7 @@ from live.journal.entries import FIRST, Head, parse_head
 from live.journal.fold import apply
 from live.journal.reading import before
 from live.journal.rebuild import load
-from live.journal.standing import standing
+from live.journal.scores import ranked_at
 from live.store.board.handover import read_entries
 from live.store.board.keys import Keys
 from live.store.board.pages import HIGH
@@ -48,12 +48,12 @@ class Folded:
         stop = before(at, board.clock)
         for head, body in takewhile(lambda entry: not stop(*entry), self.entries):
             apply(data, head, body)
-        found = standing(board, data, at)
+        found = ranked_at(board, data, at)
         return [(member, found.scores[member]) for member in found.members]
 
     def ranking(self, board: Board, now: int, period: int | None = None) -> list[tuple[str, int]]:
         """The records in order, at a time in milliseconds."""
-        found = standing(board, self.contents, now, period)
+        found = ranked_at(board, self.contents, now, period)
         return [(member, found.scores[member]) for member in found.members]
 
     def tags(self, board: Board, period: int | None) -> dict[str, Reached]:

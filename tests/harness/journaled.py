@@ -16,7 +16,7 @@ from live.journal.drain import Drainer
 from live.journal.lives import find_life
 from live.journal.reading import contents_of
 from live.journal.schema import GAP
-from live.journal.standing import standing
+from live.journal.scores import ranked_at
 from live.store.board.handover import read_entries
 from live.store.board.ledger import Ledger
 from live.store.connection.client import connect
@@ -72,7 +72,7 @@ class Journaled:
     async def rows_in_sql(self, **choices: Any) -> Rows:
         """The ranking in SQL."""
         data = await self.contents(**choices)
-        found = standing(self.board, data, data.time // 1000)
+        found = ranked_at(self.board, data, data.time // 1000)
         return [(member, found.scores[member]) for member in found.members]
 
     async def waiting(self) -> int:

@@ -16,7 +16,7 @@ from live.journal.cells import HOUR
 from live.journal.drain import Drainer
 from live.journal.lives import Life, open_lives
 from live.journal.reading import before, contents_of
-from live.journal.standing import standing
+from live.journal.scores import ranked_at
 from live.journal.totals import add_up
 from live.journal.totals_reading import scores_by_hour, totals_since
 from live.journal.totals_retention import apply_change, condense
@@ -155,7 +155,7 @@ class Timeline(Journaled):
         def work(connection: Connection, life: Life) -> list[list[Row]]:
             found = []
             for _, _, scores in scores_by_hour(connection, life, self.board, hours):
-                ranking = scores.standing(self.board, self.model.hidden).members
+                ranking = scores.ranked(self.board, self.model.hidden).members
                 ranks = scores.ranks(self.board, self.model.hidden, [*ranking, "e", "nobody"])
                 assert ranks == {member: place for place, member in enumerate(ranking, 1)}
                 found.append([(member, scores.scores[member]) for member in ranking])
@@ -165,7 +165,7 @@ class Timeline(Journaled):
         return rows
 
     def _rows(self, data: Any, hour: int) -> list[Row]:
-        found = standing(self.board, data, hour * 1000, hidden=self.model.hidden)
+        found = ranked_at(self.board, data, hour * 1000, hidden=self.model.hidden)
         return [(member, found.scores[member]) for member in found.members]
 
 

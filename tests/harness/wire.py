@@ -82,11 +82,12 @@ class Wire:
 
 
 @asynccontextmanager
-async def connected(url: str, *, window: int | None = None) -> AsyncIterator[Wire]:
-    """A connection to a server. With a `window`, the kernel buffers no more received bytes than that."""
+async def connected(url: str, *, window: int | None = None, source: str = "") -> AsyncIterator[Wire]:
+    """A connection to a server, from an address. With a `window`, the kernel buffers at most so many received bytes."""
     address = urlsplit(url)
     assert address.hostname is not None
     own = socket.socket()
+    own.bind((source, 0))
     if window is not None:
         own.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, window)
     own.setblocking(False)  # noqa: FBT003 - its only argument

@@ -19,7 +19,7 @@ from live.journal.database import Database
 from live.journal.lives import open_lives
 from live.journal.manifest import Manifest, check_files, read_manifest
 from live.journal.reading import contents_of
-from live.journal.standing import standing
+from live.journal.scores import ranked_at
 from live.journal.status import verify
 from live.store.board.beginnings import delete_keys
 from live.store.board.handover import begin_again
@@ -48,7 +48,7 @@ def rows_in(board: Journaled, folder: Path) -> Rows:
         assert not any(verdict.faults for verdict in copy.work(lambda sql: verify(sql, prefix, lambda *_: None)))
         (life,) = copy.work(lambda sql: open_lives(sql, prefix))
         data = copy.work(lambda sql: contents_of(sql, prefix, life))
-    found = standing(board.board, data, data.time // 1000)
+    found = ranked_at(board.board, data, data.time // 1000)
     return [(member, found.scores[member]) for member in found.members]
 
 

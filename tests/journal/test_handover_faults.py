@@ -18,7 +18,7 @@ from live.journal.lives import find_life
 from live.journal.schema import SEGMENT
 from live.settings import Size
 from live.store.board.beginnings import delete_keys
-from live.store.board.handover import TRIM, standing_of, trim
+from live.store.board.handover import TRIM, read_places, trim
 from live.store.board.ledger import Ledger
 from live.store.board.state import SCRIPTS, Scripts
 from live.store.connection.scripts import Script
@@ -43,7 +43,7 @@ async def press(board: Journaled, add: Script[Any], rounds: int) -> None:
     state = ledgers[0].state
 
     async def waiting() -> int:
-        (place,) = await standing_of(board.client, board.settings.key_prefix, [("posts", state.epoch or "")])
+        (place,) = await read_places(board.client, board.settings.key_prefix, [("posts", state.epoch or "")])
         return place.waiting
 
     async def produce(ledger: Ledger) -> None:
@@ -72,7 +72,7 @@ async def test_the_backlog_is_bounded_under_load(valkey_url: str, tmp_path: Path
 async def test_a_limit_after_a_write_is_detected(valkey_url: str, tmp_path: Path) -> None:
     """The event counts although it is refused, and the producer sends it again."""
     check = "if waiting + #packed > request.backlog then return {'backlog', digits(waiting)} end"
-    end = "return {'ok', offset, digits(widest), heard}"
+    end = "return {'ok', offset, digits(widest), receivers}"
     late = "if full then return {'backlog', full} end\n"
     wrong = mutated(
         SCRIPTS.add.source, {check: "if waiting + #packed > request.backlog then full = digits(waiting) end"}
@@ -99,9 +99,9 @@ async def create_again(board: Journaled, *, wipe: bool = False) -> None:
         await board.like("new")
 
     epoch, prefix = again.state.epoch or "", board.settings.key_prefix
-    (before,) = await standing_of(board.client, prefix, [("posts", epoch)])
+    (before,) = await read_places(board.client, prefix, [("posts", epoch)])
     await trim(board.client, old.keys, old.epoch or "", "1-0", 100_000)
-    (place,) = await standing_of(board.client, prefix, [("posts", epoch)])
+    (place,) = await read_places(board.client, prefix, [("posts", epoch)])
     assert place == before, "the entries of another life wait as before"
 
     await drainer.sweep()

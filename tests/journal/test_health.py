@@ -37,7 +37,7 @@ WITH_POSTGRES: Final = pytest.mark.skipif(
         (JournalHealth(lag=12.4, waiting=5000), None, ["SQL is 12 s behind; 5,000 bytes wait in the store"]),
         (JournalHealth(fullest="a", most=950), None, ["board a soon takes no events: 950 bytes of its journal wait"]),
         (JournalHealth(fullest="a", most=1000), None, ["board a takes no events: 1,000 bytes of its journal wait"]),
-        (JournalHealth(gaps=2), b"x", ["x", "2 gaps were found since the server started: see `live journal status`"]),
+        (JournalHealth(gaps=2), b"x", ["x", "2 gaps since the server started: see `live journal status`"]),
     ],
 )
 def test_reasons_are_sentences(health: JournalHealth | None, fault: bytes | None, reasons: list[str]) -> None:
@@ -133,7 +133,7 @@ async def test_a_full_backlog_and_a_gap_are_reported(valkey_url: str, tmp_path: 
         running = asyncio.create_task(drainer.run())
 
         async def has_gap() -> bool:
-            return any("1 gaps were found" in reason for reason in await reasons())
+            return any("1 gap since" in reason for reason in await reasons())
 
         await eventually(has_gap)
         await stop(running)

@@ -22,12 +22,12 @@ from live.fanout import subscription
 from live.journal.database import Database, JournalError
 from live.journal.lives import ConflictError, add_pieces
 from live.journal.schema import LIFE
-from tests.fanout.test_replays import play, recording, watching
 from tests.harness.boards import rolling_board
 from tests.harness.journaled import Journaled, journaled
 from tests.harness.mutation import must_be_caught, replaced
 from tests.harness.postgres import Postgres, has_postgres, running_postgres
 from tests.harness.proxy import Proxy
+from tests.harness.replays import play, recording, watching
 from tests.harness.timeline import past_is_exact
 from tests.harness.waiting import eventually
 from tests.journal.test_erase import CONTEST, EVE, contents_in_sql, digests_of, vote_of
@@ -75,7 +75,7 @@ async def test_an_actor_is_erased_from_postgres(valkey_url: str, tmp_path: Path,
     await drainer.sweep()
     database = board.databases[0]
     work = Erasing(board.client, board.settings, Boards([CONTEST]), database, lambda *_: None)
-    (erased,), _ = await work.erase(EVE, [], take_back=True, dry=False)
+    (erased,), _ = await work.erase(EVE, [], take_back=True)
     assert (erased.votes, erased.segments) == (1, 2)
     found = b"".join(contents_in_sql(database))
     assert not [digest for digest in digests_of(board, EVE) if digest in found]

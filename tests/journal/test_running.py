@@ -12,7 +12,7 @@ from live.journal.contents import Contents
 from live.journal.entries import Head
 from live.journal.fold import apply
 from live.journal.running import RunningScores, Sums
-from live.journal.standing import scores_at
+from live.journal.scores import scores_at
 from tests.harness.mutation import must_be_caught, replaced
 
 BEGIN: Final = 1_900_000_800  # seconds; the beginning of an hour
@@ -61,7 +61,7 @@ def follow_through(board: Board, seed: int) -> None:
         hidden = frozenset(chance.sample(MEMBERS, 2))
         found, expected = running.scores(data, later), scores_at(board, data, later)
         assert found.scores == expected.scores, f"seed {seed}"
-        places = {member: place for place, member in enumerate(expected.standing(board, hidden).members, 1)}
+        places = {member: place for place, member in enumerate(expected.ranked(board, hidden).members, 1)}
         ranks = found.ranks(board, hidden, [*MEMBERS, "nobody"])
         assert ranks == expected.ranks(board, hidden, MEMBERS), f"seed {seed}"
         if board.ranks == "ordinal":

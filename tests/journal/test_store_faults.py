@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import live.journal.drain
-import live.journal.standing
+import live.journal.scores
 import live.store.board.handover
 from live.domain.board import Board
 from live.domain.board_file import BoardChoice, make_board
@@ -18,7 +18,7 @@ from live.domain.window_choice import WindowChoice
 from live.errors import StoreUnavailableError
 from live.journal.entries import parse_head
 from live.journal.lives import Life
-from live.journal.standing import standing
+from live.journal.scores import ranked_at
 from live.store.board.handover import TRIM, Entry
 from live.store.board.ledger import Ledger
 from live.store.board.state import SCRIPTS, Scripts
@@ -161,7 +161,7 @@ async def set_back(board: Journaled) -> None:
             await drainer.sweep()
             rows = await board.rows()
             assert rows
-            found = standing(board.board, await board.contents(), now * 1000)
+            found = ranked_at(board.board, await board.contents(), now * 1000)
             assert [(member, found.scores[member]) for member in found.members] == rows
     assert await board.gaps() == 0
 
@@ -188,5 +188,5 @@ async def test_a_fold_that_uses_the_clock_is_detected(valkey_url: str, tmp_path:
         return board.window.slot_at(now // 1000).start
 
     async with journaled(valkey_url, tmp_path, board) as made:
-        with must_be_caught("no newest slot"), replaced(live.journal.standing, "newest_slot", by_the_clock):
+        with must_be_caught("no newest slot"), replaced(live.journal.scores, "newest_slot", by_the_clock):
             await set_back(made)

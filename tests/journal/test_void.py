@@ -168,7 +168,7 @@ async def test_a_void_that_forgets_is_detected(valkey_url: str, tmp_path: Path) 
     """The journal remembers what was voided."""
     async with counted(valkey_url, tmp_path, "rolling", 0) as (board, _):
         await void(board, producer="ann")
-        with must_be_caught("void twice counts twice"), replaced(Voided, "hear", lambda *_: None):
+        with must_be_caught("void twice counts twice"), replaced(Voided, "read", lambda *_: None):
             await repeat(board)
 
 
@@ -280,7 +280,7 @@ async def test_contributions_that_cannot_be_voided_are_reported(valkey_url: str,
     async with journaled(valkey_url, tmp_path) as board:
         await board.drainer()
         await board.like("a")
-        assert "1 batches" in (await void(board, producer="ann")).notes[0]
+        assert "1 batch of" in (await void(board, producer="ann")).notes[0]
         await count(board.ledger, "rolling", [("ann", "a", 1, None, "")])
         await board.client.hset(board.ledger.state.keys.meta, "frozen", 1)
         assert "frozen" in (await void(board, producer="ann")).fault

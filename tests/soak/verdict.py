@@ -12,8 +12,8 @@ from live.journal.contents import Contents
 from live.journal.lives import find_life
 from live.journal.reading import contents_of
 from live.journal.schema import GAP
-from live.journal.standing import standing
-from live.store.board.handover import journals, standing_of
+from live.journal.scores import ranked_at
+from live.store.board.handover import journals, read_places
 from live.store.board.ledger import Ledger
 from live.store.connection.client import connect
 from tests.harness.waiting import eventually
@@ -32,7 +32,7 @@ async def verdict(machine: Machine, known: Acknowledged) -> list[str]:
 
     async def drained() -> bool:
         names = await journals(client, settings.key_prefix)
-        return all(not place.entries for place in await standing_of(client, settings.key_prefix, names))
+        return all(not place.entries for place in await read_places(client, settings.key_prefix, names))
 
     try:
         await eventually(drained, _DRAINED)
@@ -67,7 +67,7 @@ async def _board_faults(ledger: Ledger, board: Board, data: Contents, now: int, 
     for period in periods:
         page = await ledger.reader.read(100_000, period=period)
         held = [(record.key, record.score) for record in page.records]
-        found = standing(board, data, now, period)
+        found = ranked_at(board, data, now, period)
         folded = [(member, found.scores[member]) for member in found.members]
         where = board.id if period is None else f"{board.id}, period {period}"
         if held != folded:

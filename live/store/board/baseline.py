@@ -29,7 +29,7 @@ _RETRY: Final = 5.0
 _AT_ONCE: Final = 8  # baselines in one packet, which blocks the store for some milliseconds
 _MINUTE: Final = 60.0
 _LONGEST_WAIT: Final = 60.0  # seconds after which a process that shows a baseline asks for a newer one
-_EMPTY_WAIT: Final = 3600.0  # seconds between two looks at a board without records and events
+_EMPTY_WAIT: Final = 3600.0  # seconds between two checks of a board without records and events
 
 _decode: Final = msgspec.msgpack.Decoder(list[str]).decode
 
@@ -85,7 +85,7 @@ class BoardBaseline:
                 wait = int(reply[2]) / 1000
                 self.due = self.looked_at + wait
                 return wait
-            state.hear(*reply[1:])
+            state.update_clock(*reply[1:])
         raise state.moved_too_often()
 
     async def read(self) -> Baseline | None:
@@ -158,8 +158,8 @@ class BaselineKeeper:
         self._boards.discard(board)
         self._timetable.remove(board)
 
-    def look_again(self) -> None:
-        """Look at all boards, because a clock was set."""
+    def recheck(self) -> None:
+        """Check all boards now, because a clock was set."""
         for board in self._boards:
             self._timetable.bring_forward(board, time.monotonic())
 

@@ -14,18 +14,18 @@ MOST_NOTICES: Final = 4  # that carry a change, in the interval of a frame
 class Carrying:
     """Decides for the batches of one writer.
 
-    A notice carries a change if somebody hears it, if the change is small, and if the board changes so rarely that a
-    read for each frame costs more. `heard` is how many processes received the last notice.
+    A notice carries a change if a process receives it, if the change is small, and if the board changes so rarely that
+    a read for each frame costs more. `receivers` is the number of processes that received the last notice.
     """
 
     def __init__(self) -> None:
-        self.heard = 0
+        self.receivers = 0
         self._until = 0.0
         self._left = 0
 
     def take(self, plan: Plan, interval: float) -> bool:
         """Whether the notice of a plan carries the change. `interval` is the time between two frames, in seconds."""
-        if not self.heard or not _is_small(plan.slots):
+        if not self.receivers or not _is_small(plan.slots):
             return False
         now = asyncio.get_running_loop().time()
         if now >= self._until:

@@ -101,7 +101,7 @@ def _is_next(change: Change, epoch: str, offset: int) -> bool:
 
 
 def _places(board: Board, page: Page, changes: Iterable[Change]) -> dict[str, _Place | None] | None:
-    """Where changes put members, None for no record; or None if that can't be told."""
+    """Where changes put members, None for no record; or None if the changes do not say it."""
     places: dict[str, _Place | None] = {}
     held = {record.key: name for record, name in zip(page.records, page.names, strict=True)}
     for change in changes:
@@ -112,7 +112,7 @@ def _places(board: Board, page: Page, changes: Iterable[Change]) -> dict[str, _P
             before = places[member] if member in places else (0, held.get(member, b""))
             is_named = event != _KEPT or board.tags == "key"
             name = _name(board, member, change.offset, event) if is_named else before and before[1]
-            if not name or (board.votes and member not in held):  # nobody told the tag, or the metadata
+            if not name or (board.votes and member not in held):  # the tag or the metadata is unknown
                 return None
             places[member] = (score, name)
     return places

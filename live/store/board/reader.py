@@ -243,7 +243,7 @@ class BoardReader:
         """
         state = self.state
         if reply[0] == b"replan":
-            state.hear(*reply[1:])
+            state.update_clock(*reply[1:])
             return False
         if reply[0].decode() != state.epoch:
             raise state.lost(reply[0])

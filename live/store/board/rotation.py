@@ -5,7 +5,7 @@ board's clock, may make something due sooner: it wakes the board in the process 
 
 Of several processes, one owns a board. The others look at it a little after it is due, in case that process does not.
 So ownership only saves work: any number of processes may rotate a board at once. When a process ends, or the clock of
-the store is set, `look_again` makes the others look at the boards that they own.
+the store is set, `recheck` makes the others look at the boards that they own.
 """
 
 import asyncio
@@ -28,7 +28,7 @@ log = structlog.get_logger()
 _CATCH_UP_BUDGET: Final = 1.0
 _PAUSE: Final = 1.0  # seconds between two checks of a board that keeps changing, and after a failure
 _LONGEST_PAUSE: Final = 3600.0  # seconds between two checks of a board to which nothing happened
-FALLBACK: Final = 2.0  # seconds after which a process looks at a board of another process that was due
+FALLBACK: Final = 2.0  # seconds after which a process checks a board of another process that was due
 _AT_ONCE: Final = 64  # steps in flight, so that a thousand due boards do not block the store
 
 
@@ -97,8 +97,8 @@ class Rotation:
         if turn is not None:
             self._timetable.remove(turn)
 
-    def look_again(self, *, every: bool = False) -> None:
-        """Look at the boards that this process owns, because what is known of them may be out of date.
+    def recheck(self, *, every: bool = False) -> None:
+        """Check the boards that this process owns now, because what is known of them may be out of date.
 
         Without `every`, only at those where an event that another process added can make something due sooner.
         """

@@ -45,7 +45,7 @@ class BoardRotator:
                     self._leaving = ("", "0")
                     return float("inf") if int(wait) < 0 else int(wait) / 1000
                 case [b"replan", newest, now, latest]:
-                    state.hear(newest, now, latest)
+                    state.update_clock(newest, now, latest)
                 case _:
                     raise AssertionError(f"the store answered {reply!r}")
         raise state.moved_too_often()

@@ -73,7 +73,7 @@ async def read_slots(state: BoardState, members: Sequence[str], most: int) -> Sl
         keys = [state.keys.meta, state.keys.hidden, *(state.keys.slot(slot.start) for slot in slots)]
         reply = await state.run(state.scripts.slots, keys, SlotsRequest(clock=clock, members=list(members)))
         if reply[0] == b"replan":
-            state.hear(*reply[1:])
+            state.update_clock(*reply[1:])
             continue
         epoch, offset, hidden, columns = reply
         if epoch.decode() != state.epoch:

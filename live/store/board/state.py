@@ -151,7 +151,7 @@ class BoardState:
         """Compare an offset with the highest offset that was known before the command was sent."""
         self.client.witness.see_offset(self.board.id, self.epoch or "", int(offset), known)
 
-    def hear(self, newest: bytes, now: bytes, latest: bytes) -> None:
+    def update_clock(self, newest: bytes, now: bytes, latest: bytes) -> None:
         """Update the board's clock from a reply."""
         self.clock = Clock(int(newest) if newest else None, int(now), int(latest) if latest else None)
 
@@ -203,7 +203,7 @@ class BoardState:
         epoch, shape, newest, span, bucket, now, latest, secret = await self._opened(born)
         _check_shape(self.board, shape.decode(), secret)
         self.secret = secret
-        self.hear(newest, now, latest)
+        self.update_clock(newest, now, latest)
         self.span, self.bucket = int(span), int(bucket)
         self.epoch = epoch.decode()
         if self.board.journal.level == "off":

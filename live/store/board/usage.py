@@ -199,9 +199,9 @@ def _total(state: Sequence[bytes]) -> int:
 
 def view(census: Census, memory: Memory | None, members: int | None, events: int | None) -> dict[str, Any]:
     """The description of a board for the command line."""
-    told: dict[str, Any] = msgspec.to_builtins(census)
+    described: dict[str, Any] = msgspec.to_builtins(census)
     if memory is not None:
-        told["memory"] = {
+        described["memory"] = {
             "bytes": memory.bytes,
             "members": memory.members,
             "events": memory.events,
@@ -209,5 +209,5 @@ def view(census: Census, memory: Memory | None, members: int | None, events: int
             "bytes_per_event": memory.per_event,
         }
         if members is not None or events is not None:
-            told["memory"]["predicted"] = memory.predict(members, events)
-    return told
+            described["memory"]["predicted"] = memory.predict(members, events)
+    return described

@@ -65,9 +65,9 @@ class BoardWriter:
         async with self._writing:
             state = self.state
             await state.open_to_write()
-            stood = (state.clock.newest, state.clock.latest)
+            before = (state.clock.newest, state.clock.latest)
             offset, refused, widest = await self._apply(entries, senders)
-            moved = (state.clock.newest, state.clock.latest) != stood
+            moved = (state.clock.newest, state.clock.latest) != before
             if moved or isinstance(state.board.window, Sliding):  # a new event may leave before all others
                 state.on_sooner()
             state.on_added(moved)
@@ -96,7 +96,7 @@ class BoardWriter:
                     case [b"behind" | b"backlog" as what, *waiting]:
                         raise _behind(board, what, waiting)
                     case [b"replan", newest, now, latest, bucket]:
-                        state.hear(newest, now, latest)
+                        state.update_clock(newest, now, latest)
                         state.bucket = int(bucket)
                     case reply:
                         return reply
@@ -135,14 +135,14 @@ class BoardWriter:
                         state.clock.latest = max(plan.latest, state.clock.latest or plan.latest)
                     widest = 0
                     if more:
-                        widest, self._carrying.heard = map(int, more)
+                        widest, self._carrying.receivers = map(int, more)
                     return int(offset), refused | plan.refused, widest
                 case [b"nothing"]:
                     return None, refused | plan.refused, 0
                 case [b"behind" | b"backlog" as what, *waiting]:
                     raise _behind(board, what, waiting)
                 case [b"replan", newest, now, latest, bucket]:
-                    state.hear(newest, now, latest)
+                    state.update_clock(newest, now, latest)
                     state.bucket = int(bucket)
                     newest_time = int(now) + future
                     replans += 1

@@ -15,8 +15,8 @@ local ranking, reached, levels, meta, metadata = unpack(KEYS)
 --@include clock
 --@include order
 --@include page
---@include standing
-local head, refusal = stand()
+--@include position
+local head, refusal = current_position()
 if refusal then return refusal end
 
 local places = {}

@@ -16,8 +16,8 @@ local ranking, reached, levels, meta, metadata = unpack(KEYS)
 --@include clock
 --@include order
 --@include page
---@include standing
-local head, refusal = stand()
+--@include position
+local head, refusal = current_position()
 if refusal then return refusal end
 if request.epoch == head.epoch and request.offset == tonumber(head.offset) then return {head.epoch, head.offset} end
 local mode, limit, count = request.mode, request.limit, head.count

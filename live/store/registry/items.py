@@ -41,7 +41,7 @@ class Items:
         self._key, self._version_key = keys.items, keys.items_version
         self._most = most
         self._clock = clock
-        self._looked = float("-inf")
+        self._refreshed = float("-inf")
         self._version = b""
         self._known: dict[str, Item | None] = {}
 
@@ -56,7 +56,7 @@ class Items:
         Raises:
             StoreUnavailableError: the store is unavailable, or holds an item that can't be read.
         """
-        await self._look()
+        await self._refresh()
         missing = [member for member in members if member not in self._known] if self._version else []
         if missing:
             version = self._version
@@ -84,7 +84,7 @@ class Items:
         )
         async with store_errors():
             reply = await PUT_ITEMS(self._client, [self._key, self._version_key], request)
-        self._looked = float("-inf")
+        self._refreshed = float("-inf")
         if reply[0] == b"full":
             raise ProblemError("too_many_items", f"the setting max_items allows {self._most}")
 
@@ -104,16 +104,16 @@ class Items:
             for reply in replies:
                 if isinstance(reply, Exception):
                     raise reply
-        self._looked = float("-inf")
+        self._refreshed = float("-inf")
 
-    async def _look(self) -> None:
+    async def _refresh(self) -> None:
         """Forget what is known if an item has changed, unless that was asked a moment ago."""
         now = self._clock()
-        if now - self._looked < FRESH:
+        if now - self._refreshed < FRESH:
             return
         async with store_errors():
             version = await self._client.call(self._version_key, "GET", self._version_key) or b""
-        self._looked = now
+        self._refreshed = now
         if version != self._version:
             self._version = version
             self._known.clear()

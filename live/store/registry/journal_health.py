@@ -1,20 +1,21 @@
-"""How the journals stand, told by the process that moves them to SQL, for the readiness check of every process."""
+"""The state of the journals: the process that moves them to SQL reports it to the readiness check of every process."""
 
 from typing import Final
 
 import msgspec
 
+from live.domain.counts import counted
 from live.store.board.keys import SystemKeys
 from live.store.connection.client import Store, store_errors
 
-_EXPIRY: Final = 10_000  # milliseconds after which the process that told it seems to have ended
-_FAULT_EXPIRY: Final = 3_000  # milliseconds after which a fault that nobody tells again seems to be over
+_EXPIRY: Final = 10_000  # milliseconds after which the process that reported it seems to have ended
+_FAULT_EXPIRY: Final = 3_000  # milliseconds after which a fault that nobody reports again seems to be over
 _LONGEST_LAG: Final = 10.0  # seconds
 _NEARLY: Final = 0.9  # of the backlog that a board may have
 
 
 class JournalHealth(msgspec.Struct, frozen=True, kw_only=True):
-    """How the journals stand.
+    """The state of the journals.
 
     Attributes:
         lag: seconds since SQL had everything.
@@ -57,5 +58,5 @@ def faults_of(health: bytes | None, fault: bytes | None, backlog: int) -> list[s
     elif found.most >= _NEARLY * backlog:
         faults.append(f"board {found.fullest} soon takes no events: {found.most:,} bytes of its journal wait")
     if found.gaps:
-        faults.append(f"{found.gaps:,} gaps were found since the server started: see `live journal status`")
+        faults.append(f"{counted(found.gaps, 'gap')} since the server started: see `live journal status`")
     return faults

@@ -49,7 +49,7 @@ class Presence:
         self._prefix = prefix
         self._present = present
         self._process = secrets.token_hex(8)
-        self._told: dict[str, float] = {}  # the boards with viewers that we have reported, and when
+        self._reported: dict[str, float] = {}  # the boards with viewers that we have reported, and when
         self._reporting = asyncio.Lock()
 
     async def report(self, counts: Mapping[str, int]) -> dict[str, int]:
@@ -62,15 +62,17 @@ class Presence:
         """
         async with self._reporting, store_errors():
             now = time.monotonic()
-            told = {board: at for board, at in self._told.items() if now < at + _TTL}  # the others have expired
-            due = {board: count for board, count in counts.items() if count or board in told}
-            self._told = told | {board: now for board, count in due.items() if count}  # first: a reply may be lost
+            reported = {board: at for board, at in self._reported.items() if now < at + _TTL}  # the others have expired
+            due = {board: count for board, count in counts.items() if count or board in reported}
+            self._reported = reported | {
+                board: now for board, count in due.items() if count
+            }  # first: a reply may be lost
             totals: dict[str, int] = {}
             for piece in _pieces(list(due.items())):
-                totals |= await self._tell(piece)
+                totals |= await self._report(piece)
             for board, count in due.items():
                 if not count:
-                    del self._told[board]
+                    del self._reported[board]
         return totals
 
     async def leave(self) -> None:
@@ -79,7 +81,7 @@ class Presence:
         Raises:
             StoreUnavailableError: the store is unavailable; the reports expire.
         """
-        await self.report(dict.fromkeys(self._told, 0))
+        await self.report(dict.fromkeys(self._reported, 0))
 
     async def count(self, board: str) -> int:
         """How many viewers a board has in all processes. This works on a store that can't be written too.
@@ -91,7 +93,7 @@ class Presence:
             (total,) = await VIEWERS(self._client, [Keys(self._prefix, board).viewers], ViewersRequest(_TTL_MS))
         return int(total)
 
-    async def _tell(self, counts: Sequence[tuple[str, int]]) -> dict[str, int]:
+    async def _report(self, counts: Sequence[tuple[str, int]]) -> dict[str, int]:
         """Report some boards with one round trip. Returns the viewers of each board that exists."""
         questions = [self._question(board, self._process, count) for board, count in counts]
         replies = await self._client.calls(
@@ -99,11 +101,11 @@ class Presence:
         )
         totals: dict[str, int] = {}
         for (board, _), question, reply in zip(counts, questions, replies, strict=True):
-            told = await self._present(self._client, *question) if isinstance(reply, NoScriptError) else reply
-            if isinstance(told, Exception):
-                raise told
-            if told[0] == b"ok":
-                totals[board] = int(told[1])
+            found = await self._present(self._client, *question) if isinstance(reply, NoScriptError) else reply
+            if isinstance(found, Exception):
+                raise found
+            if found[0] == b"ok":
+                totals[board] = int(found[1])
         return totals
 
     def _question(self, board: str, process: str, count: int) -> tuple[list[str], PresenceRequest]:

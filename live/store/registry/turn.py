@@ -18,11 +18,11 @@ class HoldRequest(msgspec.Struct):
 
 HOLD: Final = Script("hold", HoldRequest)
 
-TTL: Final = 3.0  # seconds after which a process that does not ask again loses its turn
+TTL: Final = 3.0  # seconds after which a process that does not take its turn again loses it
 
 
 class Turn:
-    """The turn of this process. The first process to ask has the turn until it does not ask for `TTL` seconds."""
+    """The turn of this process. The first process to take it has it until it does not renew it for `TTL` seconds."""
 
     def __init__(self, client: Store, key: str, ttl: float = TTL) -> None:
         self._client = client
@@ -30,8 +30,8 @@ class Turn:
         self._ttl = ttl
         self._process = secrets.token_hex(8)
 
-    async def ask(self) -> bool:
-        """Whether this process has the turn, which is then renewed.
+    async def take(self) -> bool:
+        """Take the turn if it is free, or renew it. Returns whether this process has it.
 
         Raises:
             StoreUnavailableError: the store is unavailable.

@@ -300,7 +300,7 @@ async def test_the_exit_status_tells_whether_there_is_drift(bench: Bench) -> Non
     await bench.client.zadd(bench.keys.ranking, {"[bold]ghost": 1})
     lines = [
         "posts: DRIFT; 4 members in 2 slots",
-        "  2 members differ; the first ones are:",
+        "  2 wrong scores; the first ones are:",
         "  [bold]ghost: score 1, the slots hold 0",
         "  a: score 1,003, the slots hold 3",
     ]

@@ -14,10 +14,10 @@ from live.domain.event import Entry, Extra
 from live.domain.ranking import Page
 from live.store.board import carrying, changes
 from live.store.board.changes import changes_in, is_carried
+from tests.harness.board_machine import FREE, BoardMachine, keys
 from tests.harness.machines import run_machine, run_mutant
 from tests.harness.mutation import Mutant, must_be_caught, replaced
 from tests.harness.store import StoreProcess
-from tests.test_every_board import FREE, BoardMachine, keys
 
 SIZES = (1, 2, 3)
 SURPLUS = 1

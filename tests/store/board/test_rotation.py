@@ -315,7 +315,7 @@ async def test_an_event_that_only_a_killed_process_knew_expires(any_store: str) 
 
         await eventually(is_due)
         assert not await is_empty(killed)
-        rotation.look_again()
+        rotation.recheck()
         await eventually(lambda: is_empty(killed))
         await stop(task)
 

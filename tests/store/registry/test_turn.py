@@ -19,14 +19,14 @@ async def test_one_process_has_the_turn(any_store: str) -> None:
     client = connect(any_store, settings)
     turns = [Turn(client, f"{settings.key_prefix}:{{:turn}}", 0.5) for _ in range(3)]
     for _ in range(10):
-        assert [await turn.ask() for turn in turns] == [True, False, False]
+        assert [await turn.take() for turn in turns] == [True, False, False]
         await asyncio.sleep(0.1)
 
     async def second() -> bool:
-        return await turns[1].ask()
+        return await turns[1].take()
 
     await eventually(second)
-    assert [await turn.ask() for turn in turns] == [False, True, False]
+    assert [await turn.take() for turn in turns] == [False, True, False]
     await client.aclose()
 
 
@@ -36,5 +36,5 @@ async def test_without_a_store_nobody_has_the_turn(own_store: StoreProcess) -> N
     client = connect(own_store.url, settings)
     own_store.kill()
     with pytest.raises(StoreUnavailableError):
-        await Turn(client, f"{settings.key_prefix}:{{:turn}}").ask()
+        await Turn(client, f"{settings.key_prefix}:{{:turn}}").take()
     await client.aclose()

@@ -34,7 +34,7 @@ local function place(score, name)
   return ahead + low - first, low < first + same and nth(low) == name
 end
 
-local function standing(name)  -- the score of a record, and how many come before it; nil for no record
+local function place_of(name)  -- the score of a record, and how many come before it; nil for no record
   local score = redis.call('ZSCORE', ranking, name)
   if not score then return end
   if view.order == 'forward' then return score, redis.call('ZRANK', ranking, name) end

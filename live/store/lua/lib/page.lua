@@ -38,7 +38,7 @@ end
 
 local function around(member, neighbours)  -- start and limit of a record with its neighbours; nil for no record
   local name = not view.tagged and member or (redis.call('HGET', reached, member) or '') .. member
-  local score, position = standing(name)
+  local score, position = place_of(name)
   if not score then return end
   local start = math.max(0, position - neighbours)
   return start, position + neighbours - start + 1

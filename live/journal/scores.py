@@ -12,7 +12,7 @@ from live.journal.entries import Rules
 from live.journal.order import order_of
 
 
-class Standing(msgspec.Struct, frozen=True):
+class Ranked(msgspec.Struct, frozen=True):
     """A ranking: the start of its period (None without periods), the scores, and the members in order."""
 
     period: int | None
@@ -35,10 +35,10 @@ class Scores(msgspec.Struct, frozen=True):
     reached: Mapping[str, Reached]
     spread: Mapping[int, int] | None = None
 
-    def standing(self, board: Board, hidden: Container[str]) -> Standing:
+    def ranked(self, board: Board, hidden: Container[str]) -> Ranked:
         """The ranking without hidden members."""
         shown = [member for member in self.scores if member not in hidden]
-        return Standing(self.period, self.scores, sorted(shown, key=self._order(board)))
+        return Ranked(self.period, self.scores, sorted(shown, key=self._order(board)))
 
     def ranks(self, board: Board, hidden: Collection[str], members: Iterable[str]) -> dict[str, int]:
         """The ranks of some members, without sorting all others."""
@@ -67,19 +67,19 @@ class Scores(msgspec.Struct, frozen=True):
         return order_of(rules, self.scores, self.reached)
 
 
-def standing(
+def ranked_at(
     board: Board, data: Contents, now: int, period: int | None = None, hidden: Container[str] | None = None
-) -> Standing:
+) -> Ranked:
     """The ranking at a time (milliseconds since 1970), which must not be before the last entry.
 
     `period` is the start of a period, on a board with a ranking for each period; None for the current one. `hidden` are
     the members without a record, if they are not those of that time.
     """
-    return scores_at(board, data, now, period).standing(board, data.hidden if hidden is None else hidden)
+    return scores_at(board, data, now, period).ranked(board, data.hidden if hidden is None else hidden)
 
 
 def scores_at(board: Board, data: Contents, now: int, period: int | None = None) -> Scores:
-    """The scores at a time; the parameters are those of `standing`."""
+    """The scores at a time; the parameters are those of `ranked_at`."""
     suffix = ""
     if board.window.tables:
         period = newest_slot(board, data, now) if period is None else period

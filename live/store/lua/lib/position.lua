@@ -1,5 +1,5 @@
 -- The position of a board, or nil and the reply to a caller that is wrong about the board's clock.
-local function stand()
+local function current_position()
   local suffix = request.suffix
   local state = redis.call('HMGET', meta, 'epoch', 'offset', 'total' .. suffix, 'high' .. suffix, 'newest', 'latest')
   local newest, latest = tonumber(state[5]), tonumber(state[6])

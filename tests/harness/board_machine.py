@@ -1,0 +1,307 @@
+"""Draws boards of every kind, and drives each one next to a reference model."""
+
+import asyncio
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import msgspec
+from hypothesis import strategies as st
+from hypothesis.stateful import initialize, precondition, rule
+
+from live.domain.board import Board
+from live.domain.board_file import BoardChoice, make_board
+from live.domain.event import Entry, Extra, make_entry
+from live.journal.corrections import reached_of
+from live.store.board.audit import Auditor
+from live.store.board.beginnings import update
+from live.store.board.keys import Keys
+from live.store.board.ledger import Ledger
+from live.store.board.pages import TAG
+from live.store.connection.client import connect
+from tests.harness.board_model import Reference
+from tests.harness.folded import Folded, data_of
+from tests.harness.ledger_machine import simulated_scripts
+from tests.harness.machines import StoreMachine
+from tests.harness.mutation import Mutant
+from tests.harness.settings import fresh_settings
+from tests.harness.store import StoreProcess
+
+NOON = 4_000_017_600  # a full hour so far ahead that script TTLs never expire during a test, or expire at once
+STARTS = datetime.fromtimestamp(NOON, UTC)
+FUTURE = 60
+EDGES = [1, 749, 750, 9_999, 10_000, 39_999, 40_000, 3_600_000]  # ms, at or near which something is due
+
+WINDOWS: dict[str, Any] = {
+    "rolling": {"rolling": "40s", "slot": "10s"},
+    "sliding": {"sliding": "40s"},
+    "forever": "forever",
+    "hours": {"calendar": "hour", "timezone": "Asia/Kathmandu", "keep": 2, "grace": "10s"},
+    "days": {"calendar": "day", "timezone": "America/New_York", "grace": "2h"},
+    "last": {"calendar": "hour", "timezone": "Asia/Shanghai", "last": 3},
+}
+ADDITIVE = {"rolling", "sliding", "last"}
+
+
+FREE: Mapping[str, Any] = {}
+
+
+@st.composite
+def boards(draw: st.DrawFn, focus: Mapping[str, Any]) -> tuple[str, Board]:
+    """A valid board and the name of its window; `focus` fixes some choices."""
+    window = focus.get("window") or draw(st.sampled_from(sorted(WINDOWS)))
+    operator = "incr" if window in ADDITIVE else focus.get("operator") or draw(st.sampled_from(["incr", "best", "set"]))
+    choices: dict[str, Any] = {
+        "id": "posts",
+        "window": WINDOWS[window],
+        "operator": operator,
+        "sort_order": draw(st.sampled_from(["desc", "asc"])),
+        "ties": draw(st.sampled_from(["first", "last", "key"])),
+        "ranks": draw(st.sampled_from(["ordinal", "dense", "competition"])),
+        "clock": draw(st.sampled_from(["server", "event"])),
+    }
+    if operator != "incr" and draw(st.booleans()):
+        choices["cap"] = 3
+    if operator == "incr" and window not in ADDITIVE and draw(st.booleans()):
+        choices["votes"] = {"per_key": draw(st.sampled_from([1, 2])), "per_actor": 2, "registered": draw(st.booleans())}
+        if draw(st.booleans()):
+            choices["votes"] |= {"opens": STARTS + timedelta(seconds=5), "closes": STARTS + timedelta(hours=2)}
+    choices |= {**focus, "window": WINDOWS[window]}
+    return window, make_board(msgspec.convert(choices, BoardChoice))
+
+
+keys = st.sampled_from(["a", "b", "é", "\U0001f600"])
+entries = st.lists(
+    st.tuples(
+        keys,
+        st.sampled_from([1, 1, 1, 2, 3, -1, 0]),
+        st.one_of(st.none(), st.integers(-60, 3), st.integers(-3 * 3600, FUTURE + 2)),
+        st.sampled_from(["me", "you", "me\na", "me\n\u00e9", "2:me"]),
+        st.one_of(st.none(), st.none(), st.sampled_from([b"%d" % number * 16 for number in range(4)])),
+    ),
+    min_size=1,
+    max_size=7,
+)
+
+
+class BoardMachine(StoreMachine):
+    """Runs the real scripts on a random board, next to the reference model."""
+
+    def __init__(self, store: StoreProcess, mutant: Mutant | None = None, focus: Mapping[str, Any] = FREE) -> None:
+        super().__init__(store)
+        self.focus = focus
+        self.is_right = mutant is None
+        self.settings = fresh_settings(
+            store.url, rotation_step=2, max_future=float(FUTURE), write_deadline=5.0, journal="sqlite"
+        )
+        self.time_key = f"{self.settings.key_prefix}:time"
+        self.scripts = simulated_scripts(store.url, self.time_key, mutant)
+        self.now = 0
+
+    @initialize(data=st.data())
+    def begin(self, data: st.DataObject) -> None:
+        """Open a board in two processes."""
+        self.loop = asyncio.new_event_loop()
+        self.client = connect(self.store.url, self.settings)
+        self.run(self.client.flushall())
+        self.window, self.board = data.draw(boards(self.focus))
+        self.reference = Reference(self.board, FUTURE * 1000)
+        self.advance(NOON * 1000 + 250)
+        self.ledgers = [Ledger(self.client, self.board, self.settings, self.scripts) for _ in range(2)]
+        state = self.ledgers[0].state
+        self.run(state.open())
+        self.folded = Folded(self.client, state.keys, state.epoch or "")
+        self.revision = 0
+        self.lives, self.prefix = 0, self.settings.key_prefix
+        self.remembered: list[tuple[int, list[tuple[str, int, int]]]] = []
+
+    def advance(self, milliseconds: int) -> None:
+        self.now += milliseconds
+        seconds, rest = divmod(self.now, 1000)
+
+        async def write() -> None:
+            await self.client.delete(self.time_key)
+            await self.client.rpush(self.time_key, str(seconds), str(rest * 1000))
+
+        self.run(write())
+
+    @rule(batch=entries, process=st.integers(0, 1))
+    def add(self, batch: list[tuple[str, int, int | None, str, bytes | None]], process: int) -> None:
+        """Each entry is counted, or refused for the same reason as in the reference."""
+        made = [self.entry(*parts) for parts in batch]
+        added = self.run(self.ledgers[process].writer.add(made))
+        assert dict(added.refused) == self.reference.add(made, self.now)
+        self.forget_open_moments()
+        if self.window not in ADDITIVE:  # other windows must first be rotated
+            self.compare(self.ledgers[1 - process], 100)
+
+    def compare(self, ledger: Ledger, size: int) -> None:
+        """Compare the current ranking with the reference."""
+        expected = self.reference.ranking(self.now)
+        assert self.walk(ledger, size, None) == [self.comparable(record) for record in expected]
+
+    def entry(self, key: str, amount: int, seconds: int | None, actor: str, identity: bytes | None) -> Entry:
+        time = None if seconds is None else self.now + seconds * 1000
+        if self.board.clock == "event" and time is None:
+            time = self.now
+        return make_entry(key, amount, time, identity, Extra(actor))
+
+    @rule(milliseconds=st.one_of(st.sampled_from(EDGES), st.integers(1, 15_000), st.integers(1, 2 * 3_600_000)))
+    def pass_time(self, milliseconds: int) -> None:
+        """Let time pass. Every earlier state of the board can still be read."""
+        if self.board.clock == "server":
+            self.remembered.append((self.now + 1, self.reference.ranking(self.now + 1)))
+        elif self.reference.newest is not None:
+            self.remembered.append((self.reference.newest + 1, self.reference.ranking(self.now)))
+        self.advance(milliseconds)
+
+    @rule(size=st.integers(1, 4))
+    def nearly_due(self, size: int) -> None:
+        """A millisecond before the next event leaves a sliding window, it still counts."""
+        if self.window == "sliding" and self.board.clock == "server":
+            leaving = [event.time + 40_000 for event in self.reference.counted if event.time + 40_000 > self.now + 1]
+            if leaving:
+                self.advance(min(leaving) - 1 - self.now)
+                self.settle(size, 0)
+
+    @rule(key=keys, hidden=st.booleans(), process=st.integers(0, 1))
+    def hide(self, *, key: str, hidden: bool, process: int) -> None:
+        """A hidden record has no rank. It returns unchanged, unless a full ranking drops the last record."""
+        self.run(self.ledgers[process].moderation.hide(key, hidden=hidden))
+        (self.reference.hidden.add if hidden else self.reference.hidden.discard)(key)
+        self.reference.cut()
+        self.forget_open_moments()
+        if self.window not in ADDITIVE:
+            self.compare(self.ledgers[1 - process], 100)
+
+    def forget_open_moments(self) -> None:
+        """A moment of an event clock lasts until the clock moves on; events counted in the meantime belong to it."""
+        if self.board.clock == "event":
+            newest = self.reference.newest or 0
+            self.remembered = [(at, records) for at, records in self.remembered if at <= newest]
+
+    @rule(key=keys, process=st.integers(0, 1))
+    def hide_and_show(self, key: str, process: int) -> None:
+        """Hiding and showing a record changes nothing."""
+        before = self.walk(self.ledgers[process], 100, None)
+        if key not in self.reference.hidden:
+            for hidden in (True, False):
+                self.run(self.ledgers[process].moderation.hide(key, hidden=hidden))
+        assert self.walk(self.ledgers[process], 100, None) == before
+
+    @rule(key=keys, other=keys, amount=st.integers(0, 1), process=st.integers(0, 1))
+    def count_while_hidden(self, key: str, other: str, amount: int, process: int) -> None:
+        """A hidden record keeps what it receives, with its place before later ones."""
+        self.hide(key=key, hidden=True, process=process)
+        for name in (key, other):
+            self.add([(name, amount, None, "me", None)], process)
+        self.hide(key=key, hidden=False, process=process)
+
+    @rule(frozen=st.booleans())
+    def freeze(self, *, frozen: bool) -> None:
+        """A frozen board accepts nothing, and still recognizes duplicates."""
+        self.reference.frozen = frozen
+        self.revision += 1
+        self.run(
+            update(
+                self.client,
+                self.ledgers[0].state.keys,
+                self.run(self.ledgers[0].state.call("HGET", self.ledgers[0].state.keys.meta, "epoch")).decode(),
+                self.revision,
+                frozen=frozen,
+            )
+        )
+
+    @rule(key=keys, process=st.integers(0, 1))
+    def register(self, key: str, process: int) -> None:
+        """A contest registers another member."""
+        self.run(self.ledgers[process].moderation.enter(key, b"{}"))
+        self.reference.entrants.add(key)
+
+    @rule(process=st.integers(0, 1))
+    def rotate(self, process: int) -> None:
+        """Take one step."""
+        self.run(self.ledgers[process].rotator.rotate())
+
+    @precondition(lambda self: self.is_right)  # a mutant is found sooner without
+    @rule()
+    def rebuild(self) -> None:
+        """A board that is rebuilt from its journal has the same data, and continues as before."""
+        self.rotate_all(self.ledgers[0])
+        self.run(self.folded.read())
+        before = self.run(data_of(self.client, self.folded.keys))
+        self.lives += 1
+        epoch = f"life{self.lives}"
+        self.settings = msgspec.structs.replace(self.settings, key_prefix=f"{self.prefix}{self.lives}")
+        self.run(self.folded.rebuild(self.board, Keys(self.settings.key_prefix, "posts"), epoch))
+        self.ledgers = [Ledger(self.client, self.board, self.settings, self.scripts) for _ in range(2)]
+        if self.reference.frozen:
+            self.freeze(frozen=True)
+        self.rotate_all(self.ledgers[0])
+        assert self.run(data_of(self.client, self.folded.keys)) == before
+
+    @rule(size=st.integers(1, 4), process=st.integers(0, 1))
+    def settle(self, size: int, process: int) -> None:
+        """Once nothing is due, pages of any size match the reference in both directions."""
+        ledger = self.ledgers[process]
+        self.rotate_all(ledger)
+        self.compare(ledger, size)
+        self.run(self.folded.read())
+        self.compare_folded(ledger, None)
+        for at, records in self.remembered[-3:]:
+            past = [self.comparable((key, score, 0)) for key, score in self.folded.ranking_at(self.board, at)]
+            assert past == [self.comparable((key, score, 0)) for key, score, _ in records]
+        if self.board.window.tables and self.reference.now(self.now) is not None:
+            self.settle_kept(ledger, size)
+        report = self.run(Auditor(self.client, "posts", self.settings.key_prefix, lambda *_: None).audit(repair=False))
+        assert report.clean, report
+
+    def rotate_all(self, ledger: Ledger) -> None:
+        for _ in range(500):
+            if self.run(ledger.rotator.rotate()) is not None:
+                return
+        raise AssertionError("rotation does not come to an end")
+
+    def settle_kept(self, ledger: Ledger, size: int) -> None:
+        """Earlier periods stay unchanged."""
+        newest = self.run(ledger.reader.current())
+        period = newest
+        while period is not None and period > self.board.window.oldest(newest):
+            period = self.board.window.slot_at(period - 1).start
+            expected = self.reference.ranking(self.now, period)
+            assert self.walk(ledger, size, period) == [self.comparable(record) for record in expected]
+            self.compare_folded(ledger, period)
+
+    def compare_folded(self, ledger: Ledger, period: int | None) -> None:
+        """The fold of the journal has the records in the same order, ties included."""
+        page = self.run(ledger.reader.read(1000, period=period))
+        records = [(record.key, record.score) for record in page.records]
+        assert self.folded.ranking(self.board, self.now, period) == records
+        if self.board.ties != "key":
+            tags = self.folded.tags(self.board, period if period is not None else page.slot)
+            assert [tags[record.key] for record in page.records] == [
+                reached_of(self.folded.contents.shape, name[:TAG]) for name in page.names
+            ]
+
+    def walk(self, ledger: Ledger, size: int, period: int | None) -> list[object]:
+        """All records, forwards and backwards."""
+        forth: list[Any] = []
+        page = self.run(ledger.reader.read(size, period=period))
+        count = page.rank_count
+        while page.records:
+            forth += page.records
+            assert len(forth) <= count, "the walk goes round"
+            back, after = page.first, page.last
+            page = self.run(ledger.reader.read(size, after=after, period=period))
+        assert len(forth) == count
+        if forth:
+            seen = self.run(ledger.reader.read(count, before=back, period=period)).records
+            assert list(seen) == forth[: len(seen)]
+            assert len(seen) == count - (count % size or size)
+        return [self.comparable((record.key, record.score, record.rank)) for record in forth]
+
+    def comparable(self, record: tuple[str, int, int]) -> object:
+        """The part of a record that must match: if amounts cancel out, the order of ties is undefined."""
+        cancelled = self.window in ADDITIVE and any(event.amount < 0 for event in self.reference.counted)
+        ordered = self.board.ties == "key" or not cancelled
+        return record if ordered else record[1:]

@@ -1,0 +1,190 @@
+"""Servers whose store loses data, and attempts to have something acknowledged nevertheless."""
+
+import asyncio
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any, Final
+
+import httpx
+import msgspec
+from websockets.asyncio.client import connect as connect_socket
+from websockets.exceptions import WebSocketException
+
+from live.domain.producer import Scope
+from live.store.connection.client import connect
+from live.store.registry.producers import ProducerStore
+from tests.harness.server import ServerProcess
+from tests.harness.settings import fresh_settings
+from tests.harness.store import valkey
+from tests.harness.waiting import eventually
+
+CONTEST: Final[dict[str, Any]] = {"source": ["vote"], "window": "forever", "votes": {"per_key": 1, "registered": True}}
+HAMMER: Final = 1.0  # seconds
+CLOUDEVENT: Final = b'{"specversion": "1.0", "id": "1", "source": "s", "type": "like", "subject": "k"}'
+
+
+class Attempt:
+    """One way to have something acknowledged, and its result."""
+
+    def __init__(self, method: str, path: str, headers: dict[str, str] | None = None, **body: Any) -> None:
+        self.method = method
+        self.path = path
+        self.headers = headers or {}
+        self.body = body
+
+    async def __call__(self, client: httpx.AsyncClient) -> httpx.Response:
+        """Make the attempt."""
+        return await client.request(self.method, self.path, headers=self.headers, **self.body)
+
+
+ATTEMPTS: Final = [
+    Attempt("POST", "/v1/events", json={"key": "k"}),
+    Attempt("POST", "/v1/events", json=[{"key": "k", "id": "1"}, {"key": "j", "type": "vote", "actor": "a"}]),
+    Attempt("POST", "/v1/events", {"Idempotency-Key": "new"}, json={"key": "k"}),
+    Attempt("POST", "/v1/events", {"Content-Type": "application/cloudevents+json"}, content=CLOUDEVENT),
+    Attempt("PUT", "/v1/boards/fresh", json={"source": ["kiss"]}),
+    Attempt("PUT", "/v1/boards/contest", json={**CONTEST, "title": "More"}),
+    Attempt("PATCH", "/v1/boards/contest", json={"title": "Most"}),
+    Attempt("DELETE", "/v1/boards/contest"),
+    Attempt("PUT", "/v1/boards/contest/records/Ben", json={}),
+    Attempt("PATCH", "/v1/boards/posts/records/k", json={"hidden": True}),
+    Attempt("DELETE", "/v1/boards/contest/records/Ada"),
+]  # fmt: skip
+
+
+def is_acknowledged(response: httpx.Response) -> bool:
+    """Whether the server accepted something."""
+    if response.request.url.path == "/v1/events":
+        return response.status_code == 200 and response.json()["accepted"] > 0
+    return response.status_code < 400
+
+
+def http(url: str, headers: dict[str, str] | None = None) -> httpx.AsyncClient:
+    """A client that opens a connection for each request, so that requests reach all workers.
+
+    Workers take time to start.
+    """
+    limits = httpx.Limits(max_keepalive_connections=0)
+    return httpx.AsyncClient(base_url=url, headers=headers or {}, timeout=30, limits=limits)
+
+
+async def hammer(url: str, headers: dict[str, str], duration: float = HAMMER) -> list[str]:
+    """Try every route over many connections for a while; returns what was acknowledged."""
+    acknowledged: list[str] = []
+    end = time.monotonic() + duration
+
+    async def send(client: httpx.AsyncClient, attempt: Attempt) -> None:
+        while time.monotonic() < end:
+            with suppress(httpx.TransportError):  # the worker was killed
+                response = await attempt(client)
+                if is_acknowledged(response):
+                    acknowledged.append(f"{attempt.method} {attempt.path}: {response.text}")
+
+    async def send_messages() -> None:
+        while time.monotonic() < end:
+            with suppress(WebSocketException, OSError):
+                address = url.replace("http", "ws") + "/v1/events/live"
+                async with connect_socket(address, additional_headers=headers) as socket:
+                    await socket.send('{"key":"k"}')
+                    answer = msgspec.json.decode(await socket.recv())
+                    if answer.get("accepted"):
+                        acknowledged.append(f"socket: {answer}")
+            await asyncio.sleep(0.05)
+
+    async with http(url, headers) as client:
+        await asyncio.gather(*(send(client, attempt) for attempt in ATTEMPTS), send_messages())
+    return acknowledged
+
+
+async def codes(url: str, headers: dict[str, str]) -> set[tuple[int, str]]:
+    """The answers of every route."""
+    async with http(url, headers) as client:
+        responses = [await attempt(client) for attempt in ATTEMPTS]
+        return {(response.status_code, response.json().get("code", "")) for response in responses}
+
+
+class Servers:
+    """Real servers on one store."""
+
+    def __init__(self, folder: Path, workers: int, *, keyed: bool) -> None:
+        self.folder = folder
+        self.store = valkey(folder / "store")
+        self.settings = fresh_settings(self.store.url, workers=workers, log_level="warning")
+        self.keyed = keyed
+        self.headers: dict[str, str] = {}
+        self.server = ServerProcess(self.settings, folder)
+
+    async def begin(self) -> None:
+        """Start a server with a run-time board and some events."""
+        self.store.start()
+        await self.make_key()
+        self.server.start()
+        async with http(self.server.url, self.headers) as client:
+
+            async def works() -> bool:
+                return (await client.post("/v1/events", json={"key": "k"})).status_code == 200
+
+            await eventually(works)
+            if self.keyed:
+                assert (await client.put("/v1/boards/contest", json=CONTEST)).status_code == 201
+
+                async def knows() -> bool:  # another worker learns of the board a moment later
+                    return (await client.put("/v1/boards/contest/records/Ada", json={})).status_code < 300
+
+                await eventually(knows)
+
+    async def make_key(self) -> None:
+        """Create an API key with all rights, if producers need one."""
+        if self.keyed:
+            client = connect(self.store.url, self.settings)
+            producers = ProducerStore(client, self.settings.key_prefix)
+            _, secret = await producers.add("shop", Scope(verbs=("post", "admin")))
+            await client.aclose()
+            self.headers = {"Authorization": f"Bearer shop.{secret}"}
+
+    async def flush(self) -> None:
+        """Delete all data."""
+        client = connect(self.store.url, self.settings)
+        await client.flushall()
+        await client.aclose()
+
+    async def lost_on_every_route(self) -> None:
+        """Wait until every route refuses a client with an API key because of the loss, within a second."""
+
+        async def lost() -> bool:
+            return await codes(self.server.url, self.headers) == {(503, "epoch_lost")}
+
+        await eventually(lost, 5)
+        async with http(self.server.url) as client:
+            assert (await client.get("/readyz")).status_code == 503
+
+    def children(self) -> list[int]:
+        """The workers."""
+        assert self.server.process is not None
+        pid = self.server.process.pid
+        found = [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+        return [child for child in found if b"spawn_main" in Path(f"/proc/{child}/cmdline").read_bytes()]
+
+    def refused(self) -> str:
+        """Start a server that must not start; returns its output."""
+        self.server.spawn()
+        assert self.server.process is not None
+        assert self.server.process.wait(20) == 2, self.server.log()
+        return self.server.log()
+
+
+@contextmanager
+def servers(folder: Path, workers: int, *, keyed: bool) -> Iterator[Servers]:
+    """Servers that are stopped at the end."""
+    (folder / "store").mkdir()
+    made = Servers(folder, workers, keyed=keyed)
+    try:
+        yield made
+    finally:
+        if made.server.process is not None:
+            made.server.process.kill()
+            made.server.process.wait()
+        if made.store.process is not None:
+            made.store.kill()

@@ -1,0 +1,76 @@
+"""The scripts of the store, by name."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import msgspec
+
+import live.store
+from live.settings import Settings
+from live.store.board.audit import AUDIT, FIX_TOTALS
+from live.store.board.beginnings import DELETE_KEYS, EXPIRE, RENEW, UPDATE
+from live.store.board.handover import TRIM
+from live.store.board.mending import MEND
+from live.store.board.pieces import PIECE
+from live.store.board.restore import RESTORE
+from live.store.board.state import SCRIPTS
+from live.store.connection.client import Store, connect
+from live.store.registry.definitions import CHANGES, DEFINE
+from live.store.registry.items import PUT_ITEMS
+from live.store.registry.leases import GCRA
+from live.store.registry.presence import PRESENT, VIEWERS
+from live.store.registry.processes import BEAT
+from live.store.registry.producers import REGISTER
+from live.store.registry.turn import HOLD
+
+FOLDER = Path(live.store.__file__).parent / "lua"
+SOURCES = {path.stem: path.read_text(encoding="utf-8") for path in sorted(FOLDER.glob("*.lua"))}
+PARTS = {path.stem: path.read_text(encoding="utf-8") for path in sorted((FOLDER / "lib").glob("*.lua"))}
+BEGINNINGS = (UPDATE, EXPIRE, DELETE_KEYS, RENEW, DEFINE, CHANGES, RESTORE, TRIM, PIECE, MEND)
+OTHERS = (AUDIT, BEAT, FIX_TOTALS, REGISTER, GCRA, PRESENT, PUT_ITEMS, VIEWERS, HOLD)
+USED = {script.name: script for script in (*msgspec.structs.astuple(SCRIPTS), *BEGINNINGS, *OTHERS)}
+GOOD = "-- Does it.\n-- KEYS[1] a — hash: it\n-- Request: Plain\n-- Returns {'ok'}\nreturn {KEYS[1]}\n"
+
+FLAGS = {
+    "#!lua": {
+        *("add", "adopt", "baseline", "create", "enter", "fix_totals", "gcra", "hold", "mend", "put_items", "restore"),
+    },
+    "#!lua flags=no-writes": {"changes", "piece", "places", "read", "slots", "viewers"},
+    # They free memory, operators need them to free memory, or they only replace one field with another.
+    "#!lua flags=allow-oom": {
+        *(
+            "audit",
+            "beat",
+            "define",
+            "delete_keys",
+            "expire",
+            "expire_events",
+            "hide",
+            "open",
+            "present",
+            "register",
+            "renew",
+        ),
+        *("rotate", "rotate_period", "touch", "trim", "update", "withdraw"),
+    },
+}
+
+
+class Plain(msgspec.Struct):
+    """A request with one field."""
+
+    word: str = ""
+
+
+@asynccontextmanager
+async def connected(url: str, settings: Settings) -> AsyncIterator[Store]:
+    """A client of a store."""
+    client = connect(url, settings)
+    yield client
+    await client.aclose()
+
+
+def code_of(source: str) -> str:
+    """A script without its comments."""
+    return "\n".join(line.split("--")[0] for line in source.splitlines())

@@ -1,0 +1,214 @@
+"""The callers of scripts send what the headers document."""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import msgspec
+import pytest
+
+from live.boards.admin import BoardAdmin
+from live.boards.definition import read_board
+from live.domain.board import Board, Boards, Votes
+from live.domain.event import Extra, make_entry
+from live.domain.item import Item
+from live.domain.producer import Scope
+from live.domain.window import Forever, Periods, Rolling, Sliding
+from live.settings import Settings
+from live.store.board.audit import Auditor
+from live.store.board.beginnings import renew
+from live.store.board.handover import trim
+from live.store.board.keys import Keys, SystemKeys, Table
+from live.store.board.ledger import Ledger
+from live.store.board.mending import BoardMender, Correction, Value
+from live.store.board.pieces import read_piece
+from live.store.board.requests import rules_of
+from live.store.board.slots import read_slots
+from live.store.connection.client import Store
+from live.store.connection.line import Word
+from live.store.connection.scripts import Script
+from live.store.registry.items import Items
+from live.store.registry.leases import LeaseStore
+from live.store.registry.presence import Presence
+from live.store.registry.processes import Processes
+from live.store.registry.producers import ProducerStore
+from live.store.registry.turn import Turn
+from tests.harness.boards import rolling_board
+from tests.harness.folded import Folded
+from tests.harness.scripts import SOURCES, connected
+from tests.harness.settings import fresh_settings
+from tests.store.connection.headers import parse_header
+
+HOUR = 3_600_000
+BOARDS = [
+    rolling_board(clock="event"),
+    rolling_board(clock="event", board="first", ties="first"),
+    Board(id="hot", title="hot", window=Sliding(7 * 3600), clock="event", ranks="dense"),
+    Board(id="hours", title="hours", window=Periods(unit="hour", keep=9), clock="event", operator="best", cap=2),
+    Board(id="sum", title="sum", window=Periods(unit="hour", last=9), clock="event", ties="key", ranks="dense"),
+    Board(id="set", title="set", window=Forever(), clock="event", operator="set", sort_order="asc"),
+    Board(id="vote", title="vote", window=Forever(), clock="event", votes=Votes(per_key=99, registered=True)),
+]
+
+
+class Call(NamedTuple):
+    """One call of a script."""
+
+    script: Script[Any]
+    keys: Sequence[str]
+    request: Any
+
+
+@pytest.fixture
+def recorded_calls(monkeypatch: pytest.MonkeyPatch) -> list[Call]:
+    """The calls of scripts, which are all really made."""
+    calls: list[Call] = []
+    command = Script.command
+
+    def noting(script: Script[Any], keys: Sequence[str], request: Any) -> tuple[Word, ...]:
+        calls.append(Call(script, keys, request))
+        return command(script, keys, request)
+
+    monkeypatch.setattr(Script, "command", noting)
+    return calls
+
+
+async def test_callers_send_what_the_headers_document(valkey_url: str, recorded_calls: list[Call]) -> None:
+    """Every script really runs, with its request and as many store keys as its header says, all with one tag."""
+    settings = fresh_settings(valkey_url, rotation_step=1)
+    async with connected(valkey_url, settings) as client:
+        for board in BOARDS:
+            auditor = Auditor(client, board.id, settings.key_prefix, lambda *_: None)
+            await drive(client, Ledger(client, board, settings), auditor)
+        record, _ = await ProducerStore(client, settings.key_prefix).add("shop", Scope())
+        await LeaseStore(client, settings.key_prefix).take(record.producer(1, 1), 0, 1, 1)
+        await watch(Presence(client, settings.key_prefix))
+        await create_and_delete(client, settings)
+        await Turn(client, SystemKeys(settings.key_prefix).demo).take()
+        await Processes(client, settings.key_prefix).beat()
+        await journal(client, settings)
+        await Items(client, settings.key_prefix, 1).put([Item("a", "A")])
+
+    known = [
+        {name} for name in (":producers", "rate:shop", ":boards", ":demo", ":items", ":processes", "brief", "again")
+    ]
+    known += [{board.id} for board in BOARDS]
+    for script, keys, request in recorded_calls:
+        header = parse_header(script.source)
+        assert type(request) is script.request
+        assert fits(len(keys), header.keys, more=header.more_keys)
+        assert {key.removeprefix(f"{settings.key_prefix}:{{").partition("}")[0] for key in keys} in known
+    assert {script.name for script, _, _ in recorded_calls} == SOURCES.keys()
+
+
+def fits(count: int, names: tuple[str, ...], *, more: int) -> bool:
+    """Whether the number of store keys fits the header; the last one may repeat."""
+    return count >= len(names) - more if more else count == len(names)
+
+
+async def drive(client: Store, ledger: Ledger, auditor: Auditor) -> None:
+    """Run every script of a ledger, in all the ways in which it can be called."""
+    ann = Extra("ann", b'{"a":1}')
+    if ledger.state.board.votes:
+        await client.hset(ledger.state.keys.entrants, mapping=dict.fromkeys("abc", b"{}"))
+    await ledger.writer.add(
+        [make_entry(key, amount, at, None, ann) for key, amount, at in (("a", 2, 0), ("b", 1, HOUR))]
+    )
+    await ledger.writer.add([make_entry("b", -1, HOUR, None, ann), make_entry("c", 3, HOUR, None, ann)])
+    await ledger.writer.add([make_entry("c", 1, 40 * HOUR, None, ann)])
+    await ledger.writer.add([make_entry("c", 1, 40 * HOUR, bytes(16), ann), make_entry("d", 1, 40 * HOUR, None, ann)])
+    wait = None
+    while wait is None:
+        wait = await ledger.rotator.rotate()
+    page = await ledger.reader.read(5)
+    assert page.last is not None
+    await ledger.reader.read(5, after=page.last)
+    await ledger.reader.read(5, before=page.last)
+    await ledger.reader.read_score(1, 5)
+    await ledger.reader.find("c", 1)
+    await ledger.reader.places([("c", 1), ("none", 1)])
+    if isinstance(ledger.state.board.window, Rolling):
+        await read_slots(ledger.state, ["c", "none"], 5)
+    await ledger.baseline.keep()
+    await ledger.moderation.enter("e", b"{}")
+    await ledger.moderation.withdraw("e")
+    await ledger.moderation.hide("c", hidden=True)
+    await ledger.moderation.hide("c", hidden=False)
+    await client.hset(ledger.state.keys.meta, f"total{ledger.state.table(page.slot).suffix}", 99)
+    await auditor.audit(repair=True)
+    await correct(ledger)
+
+
+async def correct(ledger: Ledger) -> None:
+    """Read a piece of a slot, and correct a value in it."""
+    state = ledger.state
+    (start, *_) = [int(start) for start in await state.call("ZRANGE", state.keys.slots, 0, -1)]
+    piece = await read_piece(state, state.keys.slot(start))
+    ((name, held), *_) = piece.pairs
+    correction = Correction(
+        kind="slot", key=state.keys.slot(start), start=start, suffix=state.table(start).suffix,
+        adds_up=state.board.operation == "incr", compared=piece.offset, newest=piece.newest,
+        values=[Value(name, held, b"1")],
+    )  # fmt: skip
+    await BoardMender(state).mend(correction, teach=False)
+
+
+async def journal(client: Store, settings: Settings) -> None:
+    """Begin the journal of a board that has data, drop what is in SQL, and restore the board under another id."""
+    ledger = Ledger(client, BOARDS[0], msgspec.structs.replace(settings, journal="sqlite"))
+    await ledger.state.open()
+    folded = Folded(client, ledger.state.keys, ledger.state.epoch or "")
+    await folded.read()
+    await trim(client, folded.keys, folded.epoch, folded.last, 1)
+    await folded.rebuild(BOARDS[0], Keys(settings.key_prefix, "again"), "2")
+
+
+async def watch(presence: Presence) -> None:
+    """Watch a board for a while."""
+    await presence.report({"posts": 2})
+    assert await presence.count("posts") == 2
+    await presence.leave()
+
+
+async def create_and_delete(client: Store, settings: Settings) -> None:
+    """Create a board at run time, freeze it, read it, and delete it."""
+    board_admin = BoardAdmin(client, settings, Boards([]))
+    await board_admin.put("brief", {"idle_ttl": "1s"}, "ann")
+    await board_admin.patch("brief", {"frozen": True}, "ann")
+    definition = (await board_admin.definitions.load()).boards["brief"]
+    await Ledger(client, read_board("brief", definition.choices), settings, born=definition.epoch).state.use()
+    assert await board_admin.expire("brief", definition.epoch, 1) is not None
+    await board_admin.delete("brief", "ann")
+    await renew(client, Keys(settings.key_prefix, "brief"), "1")
+
+
+@pytest.mark.parametrize("board", BOARDS, ids=lambda board: board.id)
+async def test_a_batch_is_sent_with_all_its_parts(valkey_url: str, board: Board, recorded_calls: list[Call]) -> None:
+    """The store keys of each group are where the group says, and its lists belong to its members."""
+    settings = fresh_settings(valkey_url)
+    async with connected(valkey_url, settings) as client:
+        ledger = Ledger(client, board, settings)
+        if board.votes:
+            await client.hset(ledger.state.keys.entrants, mapping=dict.fromkeys(("k0", "k1", "k2"), b"{}"))
+        ann = Extra("ann", b'{"a":1}')
+        await ledger.writer.add([make_entry(f"k{i % 3}", i, i * HOUR, bytes([i] * 16), ann) for i in range(1, 8)])
+
+    own, (_, keys, request) = ledger.state.keys, recorded_calls[-1]
+    identities = request.identities
+    assert bytes(identities.all).endswith(b"".join(b"\xb0" + bytes([i] * 16) for i in range(1, 8)))
+    assert identities.counted == 7
+    buckets = [own.seen(identities.bucket - number * request.span) for number in range(3)]
+    assert keys[identities.newest - 1 : identities.oldest + 1] == buckets
+    for group in request.groups:
+        table = Table(own.channel, group.suffix).all
+        assert group.suffix == (f":{group.start}" if board.window.tables else "")
+        assert keys[group.keys - 1 : group.keys + 5] == [own.slot(group.start), *table]
+        count = len(set(group.members))
+        assert len(group.members) == len(group.amounts) == count
+        assert len(group.orders) == (0 if board.ties == "key" else count)
+        assert len(group.metadata) == (0 if board.operator == "incr" else count)
+    votes = [group.votes for group in request.groups if group.votes]
+    assert sum(len(vote.actors) for vote in votes) == (7 if board.votes else 0)
+    assert request.rules == rules_of(board)
+    events = request.events
+    assert (events is None) == (not isinstance(board.window, Sliding))
+    assert events is None or list(map(len, msgspec.structs.astuple(events))) == [7, 7, 7, 0]

@@ -1,0 +1,128 @@
+"""The header of a script documents the store keys, the fields and the flags that it uses."""
+
+import re
+from collections.abc import Iterator
+from typing import Any, get_args
+
+import msgspec
+import pytest
+
+from live.store.connection.sources import load
+from tests.harness.scripts import FLAGS, GOOD, PARTS, SOURCES, USED, code_of
+from tests.store.connection.headers import Header, parse_header
+
+
+@pytest.mark.parametrize("name", SOURCES)
+def test_a_header_names_every_store_key_that_the_source_uses(name: str) -> None:
+    """They are in order, under the names of the code. The header says where the source finds the others."""
+    header, code = parse_header(SOURCES[name]), code_of(SOURCES[name])
+    alone = header.keys[: len(header.keys) - header.more_keys]
+    assert set(alone) <= set(re.findall(r"\w+", code))
+    assert len(set(header.keys)) == len(header.keys)
+    (named,) = re.findall(r"^local ([\w, ]+) = (?:KEYS|unpack\(KEYS|KEYS\[1\])", code, re.MULTILINE)
+    assert tuple(named.split(", "))[: len(alone)] == alone
+    (last,) = re.findall(r"unpack\(KEYS, 1, (\d+)\)", code) or [str(len(alone))]
+    assert int(last) == len(alone)
+
+
+def fields_of(kind: Any) -> Iterator[tuple[str, str]]:
+    """The fields of a request and of its parts: the struct, and the field."""
+    for field in msgspec.structs.fields(kind):
+        yield kind.__name__, field.name
+        for part in (field.type, *get_args(field.type)):
+            if isinstance(part, type) and issubclass(part, msgspec.Struct):
+                yield from fields_of(part)
+
+
+FOR_JOURNAL = {"producers", "parts"}  # fields that scripts pass on to the journal unread
+
+
+@pytest.mark.parametrize("name", SOURCES)
+def test_a_request_has_the_fields_that_its_script_reads(name: str) -> None:
+    """No more and no fewer, apart from what only the journal keeps. The header names the request."""
+    kind = USED[name].request
+    assert parse_header(SOURCES[name]).request == kind.__name__
+    code, fields = code_of(load(name)), set(kind.__struct_fields__) - FOR_JOURNAL
+    assert read_from_request(code_of(SOURCES[name])) <= fields <= read_from_request(code)
+    assert re.findall(r"\bARGV\b.*", code) in (["ARGV[1])"], ["ARGV[1]"])
+
+
+def read_from_request(code: str) -> set[str]:
+    """The fields of the request that some code reads."""
+    return set(re.findall(r"\brequest\.(\w+)", code))
+
+
+def test_every_field_of_a_part_of_a_request_is_read() -> None:
+    """At least one script that receives it reads it."""
+    sent: dict[tuple[str, str], str] = {}
+    for name, script in USED.items():
+        for field in fields_of(script.request):
+            sent[field] = sent.get(field, "") + code_of(load(name))
+    unread = [field for field, code in sent.items() if not re.search(rf"\.{field[1]}\b", code)]
+    assert [field for field in unread if field[1] not in FOR_JOURNAL] == []
+
+
+def test_every_script_has_a_caller() -> None:
+    """No file is unused, and each script runs under its own name."""
+    assert USED.keys() == SOURCES.keys()
+    assert {name: script.source for name, script in USED.items()} == {name: load(name) for name in SOURCES}
+    assert len({script.source for script in USED.values()}) == len(USED)
+
+
+def included(source: str) -> list[str]:
+    """The parts that a source includes."""
+    return re.findall(r"--@include (\w+)", source)
+
+
+def test_a_script_is_its_file_with_its_includes() -> None:
+    """Every part is used, once in a script, and no include is left."""
+    assert {name for source in SOURCES.values() for name in included(source)} == PARTS.keys()
+    for name, source in SOURCES.items():
+        parts = included(source)
+        assert len(set(parts)) == len(parts)
+        loaded = load(name)
+        assert included(loaded) == []
+        assert all(PARTS[part] in loaded for part in parts)
+        assert len(loaded) == len(source) + sum(len(PARTS[part]) - len(f"--@include {part}\n") for part in parts)
+
+
+def test_every_script_declares_its_flags() -> None:
+    """They are in the first line. Only scripts without any writing command are declared read-only."""
+    first = {name: source.partition("\n")[0] for name, source in SOURCES.items()}
+    assert first == {name: line for line, names in FLAGS.items() for name in names}
+    writes = r"'(H?SET|HSETNX|HDEL|HINCRBY|ZADD|ZREM|SADD|UNLINK|RENAME|PUBLISH|XADD|XTRIM|P?EXPIRE(AT)?)'"
+    reading = {name for name in SOURCES if not re.search(writes, load(name))}
+    assert reading == FLAGS["#!lua flags=no-writes"]
+
+
+@pytest.mark.parametrize("name", PARTS)
+def test_a_part_uses_only_names(name: str) -> None:
+    """It reads no KEYS or ARGV by position, includes nothing, and defines only its own names."""
+    assert not re.search(r"\b(KEYS|ARGV)\b", code_of(PARTS[name]))
+    assert included(PARTS[name]) == []
+    assert not re.findall(r"^(?!local |if |for .+ do$|  |end|\s*$).+", code_of(PARTS[name]), re.MULTILINE)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "message"),
+    [
+        ("-- KEYS[1]", "-- KEYS[2]", r"KEYS\[2\] is out of order"),
+        ("-- Request", "-- KEYS[2...] b — many: of them\n-- KEYS[3] c — x\n-- Request", r"KEYS\[3\] is out of order"),
+        ("-- Request: Plain\n", "", "does not name one request"),
+        ("-- Returns {'ok'}\n", "", "does not say what the script returns"),
+    ],
+)
+def test_an_invalid_header_is_refused(before: str, after: str, message: str) -> None:
+    """A missing, repeated or misplaced number, and a missing request or reply."""
+    assert before in GOOD
+    with pytest.raises(ValueError, match=message):
+        parse_header(GOOD.replace(before, after))
+
+
+def test_a_header_is_read_completely() -> None:
+    """The names in order, and whether the last one repeats."""
+    source = "-- KEYS[1] a — x\n-- KEYS[2...] b — x\n-- Request: Plain\n-- Returns nothing\nreturn 1"
+    assert parse_header(source) == Header(("a", "b"), more_keys=True, request="Plain")
+    assert parse_header("-- Request: Plain\n-- Returns nothing\nreturn 1") == Header(
+        (), more_keys=False, request="Plain"
+    )
