@@ -16,6 +16,7 @@ from rich.progress import Progress, SpinnerColumn, TaskID, TextColumn, TimeElaps
 
 from bench.batch import ingest_batch
 from bench.crowd import crowd
+from bench.defining import defining
 from bench.egress import egress
 from bench.fanout import fan_out
 from bench.growth import growth
@@ -38,6 +39,7 @@ from bench.storm import reconnect_storm
 from bench.swarm import raise_file_limit
 from bench.table import QUICK, Report, Row, Scale, print_table
 from bench.unwatched import unwatched_boards
+from bench.waits import long_poll
 
 PARTS: Final[dict[str, Callable[[Scale, Report], list[Row]]]] = {
     "ingest-single": ingest_single,
@@ -56,11 +58,13 @@ PARTS: Final[dict[str, Callable[[Scale, Report], list[Row]]]] = {
     "increment": increment,
     "many-boards": many_boards,
     "unwatched-boards": unwatched_boards,
+    "defining": defining,
     "idle-viewers": idle_viewers,
     "crowd": crowd,
     "reconnect-storm": reconnect_storm,
     "likes-to-frames": likes_to_frames,
     "get-top-100": get_top_100,
+    "long-poll": long_poll,
 }
 
 
@@ -75,21 +79,23 @@ def main() -> None:
     arguments = parser.parse_args()
     signal.signal(signal.SIGTERM, _end)  # so that the processes that we started end too
     raise_file_limit()
-    try:
-        rows = run(arguments.only or list(PARTS), QUICK if arguments.quick else Scale())
-    except BenchError as error:
-        sys.exit(f"bench: {error}")
-    except KeyboardInterrupt:
-        sys.exit(130)
+    rows: list[Row] = []
+    failed = run(arguments.only or list(PARTS), QUICK if arguments.quick else Scale(), rows)
     print(machine() + ("; quick run: do not quote" if arguments.quick else ""))
     print_table(rows)
     if arguments.json is not None:
         document = {"machine": machine(), "quick": arguments.quick, "rows": rows}
         arguments.json.write_bytes(msgspec.json.format(msgspec.json.encode(document)) + b"\n")
+    if failed:
+        sys.exit(f"bench: failed: {', '.join(failed)}")
 
 
-def run(names: Sequence[str], scale: Scale) -> list[Row]:
-    """Run benchmarks one after another, and show progress on a terminal."""
+def run(names: Sequence[str], scale: Scale, rows: list[Row]) -> list[str]:
+    """Run benchmarks one after another, add their rows, and show progress on a terminal.
+
+    Returns:
+        The benchmarks that failed. After an interrupt, that is the last one.
+    """
     console = Console(stderr=True, highlight=False)
     columns = (
         SpinnerColumn(),
@@ -97,7 +103,7 @@ def run(names: Sequence[str], scale: Scale) -> list[Row]:
         TextColumn("{task.fields[note]}"),
         TimeElapsedColumn(),
     )
-    rows: list[Row] = []
+    failed = []
     with Progress(*columns, console=console, disable=not console.is_terminal) as progress:
         for name in names:
             task = progress.add_task(name, total=None, note="")
@@ -105,9 +111,15 @@ def run(names: Sequence[str], scale: Scale) -> list[Row]:
             def report(note: str, task: TaskID = task) -> None:
                 progress.update(task, note=note)
 
-            rows += PARTS[name](scale, report)
+            try:
+                rows += PARTS[name](scale, report)
+            except (BenchError, KeyboardInterrupt) as error:
+                failed.append(name)
+                rows.append(Row(work=name, measured=f"failed: {error}"))
+                if isinstance(error, KeyboardInterrupt):
+                    break
             progress.update(task, total=1, completed=1, note="")
-    return rows
+    return failed
 
 
 def machine() -> str:

@@ -2,16 +2,17 @@
 
 import asyncio
 from collections.abc import Iterator
-from itertools import islice
+from itertools import count, islice
 from typing import Final
 
-from bench.plans import Frames, Gets, Pairs, Plan
+from bench.plans import Frames, Gets, Pairs, Plan, Waits
 from bench.requests import make_handshake
 
 _LINES_A_PAIR: Final = 3  # `:n` from HINCRBY; `$length` and the score from ZINCRBY
 _OK: Final = b"HTTP/1.1 200"
 _UNCHANGED: Final = b"HTTP/1.1 304"
 _END_OF_HEAD: Final = b"\r\n\r\n"
+_TAG: Final = b"\r\netag: "
 _TEXT: Final = 0x81  # first byte of a complete text frame
 _PING: Final = 0x89
 _LONGER: Final = 126  # the length byte which says that the next two bytes hold the length
@@ -133,6 +134,35 @@ class HttpConnection(Connection):
         return 1
 
 
+class WaitingConnection(HttpConnection):
+    """HTTP with keep-alive, on which each request waits until the page differs from the last answer.
+
+    Each connection has a name in its requests, so that no two have the same bytes.
+    """
+
+    _numbers = count()
+
+    def __init__(self, plan: Plan) -> None:
+        super().__init__(plan)
+        self._name = b"User-Agent: viewer-%d\r\n" % next(self._numbers)
+        self._known = b""  # the header field with the tag of the last answer
+
+    def take_answers(self) -> int:
+        """Remove an answer, and keep its tag."""
+        head, _, _ = self.received.partition(_END_OF_HEAD)
+        answers = super().take_answers()
+        if answers:
+            tag = head.index(_TAG) + len(_TAG)
+            self._known = b"If-None-Match: %b\r\n" % head[tag : head.index(b"\r\n", tag)]
+        return answers
+
+    def _next(self, wanted: int) -> None:
+        assert self._sending is not None  # noqa: S101
+        assert self.transport is not None  # noqa: S101
+        for request in islice(self._sending.requests, wanted):
+            self.transport.write(b"%b%b%b\r\n" % (request, self._name, self._known))
+
+
 class StoreConnection(Connection):
     """Bare commands, with all pairs in one write."""
 
@@ -195,5 +225,7 @@ def make_connection(plan: Plan) -> Connection:
             return StoreConnection(plan)
         case Frames():
             return SocketConnection(plan)
+        case Waits():
+            return WaitingConnection(plan)
         case _:
             return HttpConnection(plan)

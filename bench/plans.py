@@ -49,6 +49,12 @@ class Gets(Content, frozen=True, kw_only=True, tag="gets"):
     etag: str = ""
 
 
+class Waits(Content, frozen=True, kw_only=True, tag="waits"):
+    """GET of one path with `wait`, each with the tag of the last answer on its connection; the first without a tag."""
+
+    path: str
+
+
 class Pairs(Content, frozen=True, kw_only=True, tag="pairs"):
     """Bare commands: HINCRBY on `BARE_SLOT` and ZINCRBY on `BARE_RANKING` for each like, all in one write."""
 
@@ -78,7 +84,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     address: str
-    content: Posts | Frames | Gets | Pairs | Calls
+    content: Posts | Frames | Gets | Waits | Pairs | Calls
     load: Load
     expect: str = "{"
     key: str = ""

@@ -15,6 +15,7 @@ import msgspec
 from bench.processes import BenchError, Server
 
 _PATIENCE: Final = 10.0
+_ADDRESS: Final = "127.0.0.2"  # not that of the viewers, who share the places of one client
 
 
 class Posting(msgspec.Struct, frozen=True, kw_only=True):
@@ -42,7 +43,7 @@ class Sender(Thread):
         """Send each body when it is due. A late body is sent immediately, and later ones are scheduled from there."""
         cores = sorted(os.sched_getaffinity(0))
         os.sched_setaffinity(get_native_id(), {cores[-1]})  # not the server's core
-        connection = HTTPConnection(self._server.address, timeout=_PATIENCE)
+        connection = HTTPConnection(self._server.address, timeout=_PATIENCE, source_address=(_ADDRESS, 0))
         due = time.monotonic()
         try:
             for body in cycle(self._posting.bodies):

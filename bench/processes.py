@@ -22,7 +22,9 @@ ROOT: Final = Path(__file__).parent.parent
 _START_DEADLINE: Final = 60.0
 _STOP_DEADLINE: Final = 10.0
 # All viewers connect from one address, and one part has more boards than usual.
-_LIMITS: Final = {"LIVE_MAX_ADDRESS_VIEWERS": "20000", "LIVE_MAX_BOARDS": "20000"}
+_LIMITS: Final = {
+    "LIVE_MAX_ADDRESS_VIEWERS": "20000", "LIVE_MAX_ADDRESS_CONNECTIONS": "20000", "LIVE_MAX_BOARDS": "20000",
+}  # fmt: skip
 _ADDRESS: Final = re.compile(r"http://([0-9.]+:[0-9]+)/")
 
 
@@ -88,8 +90,9 @@ def live_server(store: Server, boards: Path | None = None, journal: str = "sqlit
 
 
 def add_api_key(store: Server) -> str:
-    """Create an API key as `live keys add` does, with a rate that no run reaches."""
-    options = ("--rate", "10000000", "--burst", "10000000", "--json", "--store", f"unix://{store.address}")
+    """Create an API key as `live keys add` does, for events and boards, with a rate that no run reaches."""
+    rights = ("--verbs", "post,admin", "--sources", "*")
+    options = (*rights, "--rate", "10000000", "--burst", "10000000", "--json", "--store", f"unix://{store.address}")
     process = start_module("live", "keys", "add", "bench", *options, stdout=subprocess.PIPE)
     output, _ = process.communicate(timeout=_START_DEADLINE)
     if process.returncode:

@@ -9,7 +9,7 @@ from typing import Final
 import msgspec
 from websockets.frames import Frame, Opcode
 
-from bench.plans import BARE_RANKING, BARE_SLOT, Calls, Frames, Gets, Keys, Pairs, Plan, Posts, Says
+from bench.plans import BARE_RANKING, BARE_SLOT, Calls, Frames, Gets, Keys, Pairs, Plan, Posts, Says, Waits
 
 ZIPF_EXPONENT: Final = 1.1
 _ID_TIME: Final = "01KB2Q7T4N"  # the ten characters of a ULID for its time; the other sixteen are random
@@ -19,9 +19,8 @@ def make_requests(plan: Plan) -> list[bytes]:
     """All requests of a plan, starting with those of the warm-up."""
     wanted = plan.load.warmup + plan.load.requests
     match plan.content:
-        case Gets(path=path, etag=etag):
-            known = f"If-None-Match: {etag}\r\n" if etag else ""
-            return [f"GET {path} HTTP/1.1\r\nHost: {plan.address}\r\n{known}\r\n".encode()] * wanted
+        case Gets() | Waits():
+            return [_get(plan.address, plan.content)] * wanted
         case Posts(events=events, keys=keys, ids=ids, says="like"):
             return [_post(plan, _likes(names, ids=ids)) for names in _bodies(keys, wanted, events)]
         case Posts(events=events, keys=keys, says=says):
@@ -33,6 +32,15 @@ def make_requests(plan: Plan) -> list[bytes]:
             return [_call(plan, script, *names) for names in _bodies(keys, wanted, 1)]
         case Pairs(events=events, keys=keys):
             return [_commands(names) for names in _bodies(keys, wanted, events)]
+
+
+def _get(address: str, content: Gets | Waits) -> bytes:
+    """A request; one that waits has no end, because its connection adds the tag."""
+    first = f"GET {content.path} HTTP/1.1\r\nHost: {address}\r\n"
+    if isinstance(content, Waits):
+        return first.encode()
+    known = f"If-None-Match: {content.etag}\r\n" if content.etag else ""
+    return f"{first}{known}\r\n".encode()
 
 
 def make_handshake(plan: Plan) -> bytes:
